@@ -6,6 +6,7 @@ use anyhow::Context;
 use metrics::counter;
 use tollgate_limiter::limit::algorithm::QuotaError;
 use tollgate_limiter::limit::definition::LimitUse;
+use tollgate_limiter::limit::key::KeyPart;
 use tollgate_limiter::limit::on_limit::{Degrade, OnLimit};
 use tollgate_limiter::request::catalog::Catalog;
 use tollgate_limiter::request::compiled_limit::LargestCosts;
@@ -51,6 +52,12 @@ pub fn gateway(
     body_memory.bound(config.body_keys.max_memory);
     let with_tunnels = config.tunnels_count;
     let max_requests = config.max_requests.map(|max| RequestBound { max, with_tunnels });
+    let unidentified = |listener: &ListenerConfig| {
+        let uses = listener.limits.iter().filter(|used| !needs_identity(used));
+        let rules = RuleSet::new(uses, &costs, &states, config.legacy_headers)?;
+        Ok::<_, QuotaError>((!rules.is_empty()).then(|| Arc::new(rules)))
+    };
+    let unidentified = config.listeners.iter().map(unidentified).collect::<Result<Vec<_>, QuotaError>>()?;
     let guard = |name: Arc<str>, limits: &[LimitUse], route: Option<&Route>| {
         let asked = route.and_then(|route| asked(&authenticators, route));
         let body_keys = BodyKeys::of(limits, &name, config.body_keys, &body_memory, max_requests).map(Arc::new);
@@ -59,12 +66,13 @@ pub fn gateway(
             .iter()
             .map(|listener| RuleSet::new(listener.limits.iter().chain(limits), &costs, &states, config.legacy_headers));
         let rules = rules.map(|rules| rules.map(Arc::new)).collect::<Result<Vec<_>, QuotaError>>()?;
-        let chain = |(listener, rules): (&ListenerConfig, &Arc<RuleSet>)| {
+        let chain = |((listener, rules), limits): ((&ListenerConfig, &Arc<RuleSet>), &Option<Arc<RuleSet>>)| {
+            let layer = |authenticators| AuthenticationLayer { authenticators, limits: limits.clone() };
             stack::chain(ChainSpec {
                 cors: route.and_then(cross_origin),
                 answer: answer_layer(config, route),
                 networks: NetworkLayer::new(network_rules(listener, route)),
-                authentication: asked.clone().map(AuthenticationLayer),
+                authentication: asked.clone().map(layer),
                 body_keys: body_keys.clone(),
                 max_requests,
                 rules: Some(rules.clone()).filter(|rules| !rules.is_empty()),
@@ -73,7 +81,7 @@ pub fn gateway(
                 answer_time: route.map(|route| route.answer_time).unwrap_or_default(),
             })
         };
-        let chains = config.listeners.iter().zip(&rules).map(chain).collect();
+        let chains = config.listeners.iter().zip(&rules).zip(&unidentified).map(chain).collect();
         let unauthenticated = asked.map(|asked| asked.missing().clone());
         Ok::<_, QuotaError>(RouteGuard { chains, rules, metrics: Arc::new(RouteMetrics::new(name)), unauthenticated })
     };
@@ -115,6 +123,11 @@ pub fn access_log(config: &Config, running: Option<AccessLog>) -> anyhow::Result
     }
 }
 
+/// Whether a limit counts by who the client is.
+fn needs_identity(used: &LimitUse) -> bool {
+    used.limit.key.parts.iter().any(|part| matches!(part, KeyPart::Identity(_)))
+}
+
 /// The pages of other origins that may read the answers of `route`.
 fn cross_origin(route: &Route) -> Option<CrossOriginLayer> {
     route.cors.as_ref().map(|spec| CrossOriginLayer::new(spec, &route.matches.methods))
@@ -154,8 +167,10 @@ fn mirror(route: &Route, upstreams: &Upstreams) -> Option<Arc<Mirror>> {
 /// The changes of the requests of `route`, if there are any.
 fn request_changes(route: &Route, asked: Option<&RouteAuthenticators>) -> Option<Arc<RequestChanges>> {
     let credentials = asked.map_or_else(|| [].into(), RouteAuthenticators::removed);
-    let changes = RequestChanges { fields: route.request_fields.clone(), credentials };
-    (!changes.fields.is_empty() || !changes.credentials.is_empty()).then(|| Arc::new(changes))
+    let credential_fields = asked.map_or_else(Vec::new, RouteAuthenticators::credential_fields);
+    let is_empty = route.request_fields.is_empty() && credentials.is_empty() && credential_fields.is_empty();
+    let changes = RequestChanges { fields: route.request_fields.clone(), credentials, credential_fields };
+    (!is_empty).then(|| Arc::new(changes))
 }
 
 /// The clients that are taken: by the listener and by the route, if there is one.

@@ -12,6 +12,7 @@ use http::{HeaderMap, HeaderName, Request};
 use http_body::{Body as _, Frame, SizeHint};
 
 use crate::body::{Body, BodySource, BoxError};
+use crate::http::syntax::is_same_variable;
 use crate::proxy::message::headers::settle_connection;
 
 /// A body whose trailers lack some fields.
@@ -24,6 +25,11 @@ struct TrailerFilter {
 pub fn remove(request: &mut Request<Body>, names: &[HeaderName]) {
     settle_connection(request.headers_mut());
     remove_from(request.headers_mut(), names);
+    remove_trailers(request, names);
+}
+
+/// Removes the fields with these names from the request's trailers.
+pub fn remove_trailers(request: &mut Request<Body>, names: &[HeaderName]) {
     if !names.is_empty() && !request.body().is_end_stream() {
         let body = std::mem::replace(request.body_mut(), Body::empty());
         *request.body_mut() = Body::from_source(Box::new(TrailerFilter { body, names: names.to_vec() }));
@@ -36,11 +42,6 @@ fn remove_from(fields: &mut HeaderMap, names: &[HeaderName]) {
     for name in found {
         fields.remove(name);
     }
-}
-
-fn is_same_variable(one: &str, other: &str) -> bool {
-    let dash = |byte: u8| if byte == b'_' { b'-' } else { byte };
-    one.len() == other.len() && one.bytes().map(dash).eq(other.bytes().map(dash))
 }
 
 impl BodySource for TrailerFilter {

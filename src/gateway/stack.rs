@@ -82,8 +82,8 @@ pub fn chain(spec: ChainSpec) -> Chain {
         .option_layer(spec.answer)
         // A client that is not served at all comes next: it takes no place and no tokens of those that are.
         .option_layer(spec.networks)
-        // Limits count by who the client is, so that is found out before them. A client that does not say so is refused and
-        // takes no tokens of those that do.
+        // Limits count by who the client is, so that is found out before them. A client that does not say so is refused, and
+        // charged to those of its listener alone: it takes no tokens of clients that do.
         .option_layer(spec.authentication);
     let inner: ShedChain = ServiceBuilder::new()
         // Load is shed before limits are asked: a request that is not served must not be charged.

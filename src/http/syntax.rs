@@ -132,6 +132,12 @@ pub fn list_has(list: &[u8], element: &[u8]) -> bool {
     list.split(|b| *b == b',').any(|found| trim(found).eq_ignore_ascii_case(element))
 }
 
+/// Whether two names of fields are one to servers that turn names into variables, and cannot tell `_` from `-` there.
+pub fn is_same_variable(one: &str, other: &str) -> bool {
+    let dash = |byte: u8| if byte == b'_' { b'-' } else { byte };
+    one.len() == other.len() && one.bytes().map(dash).eq(other.bytes().map(dash))
+}
+
 /// Parses a Content-Length: digits only, one number (RFC 9110 §8.6). A list is refused, even of identical numbers:
 /// nobody needs it, and intermediaries differ in how they read it.
 pub fn content_length(value: &[u8]) -> Result<u64, Failure> {

@@ -5,12 +5,13 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use http::header::{AUTHORIZATION, COOKIE};
+use http::header::{AUTHORIZATION, CONNECTION, COOKIE};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Uri};
 use percent_encoding::percent_decode;
 
 use crate::body::Body;
+use crate::http::syntax;
 
 /// The place of a credential in a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,6 +39,7 @@ impl CredentialPlace {
     /// Reads the credential.
     pub fn find<'a>(&self, uri: &'a Uri, headers: &'a HeaderMap) -> FoundCredential<'a> {
         match self {
+            Self::Header(name) if is_ambiguous(headers, name) => FoundCredential::Several,
             Self::Header(name) => only(headers.get_all(name).iter().map(|value| value.as_bytes().into())),
             Self::Scheme(scheme) => {
                 let values = headers.get_all(AUTHORIZATION).iter();
@@ -51,7 +53,8 @@ impl CredentialPlace {
                 }
             }
             Self::Query(name) => {
-                let pairs = uri.query().unwrap_or_default().split('&').filter_map(|pair| pair.split_once('='));
+                let pairs =
+                    uri.query().unwrap_or_default().split('&').map(|pair| pair.split_once('=').unwrap_or((pair, "")));
                 only(pairs.filter(|(found, _)| is_named(found, name)).map(|(_, value)| form_decode(value)))
             }
             Self::Cookie(name) => only(cookies(headers).filter_map(|pair| cookie_value(pair, name)).map(Cow::Borrowed)),
@@ -62,7 +65,13 @@ impl CredentialPlace {
     /// Takes the credential out of the request, and leaves all else as it was.
     pub fn remove(&self, request: &mut Request<Body>) {
         match self {
-            Self::Header(name) => drop(request.headers_mut().remove(name)),
+            Self::Header(name) => {
+                let headers = request.headers_mut();
+                headers.remove(name);
+                while let Some(other) = disguised(headers, name).cloned() {
+                    headers.remove(other);
+                }
+            }
             Self::Scheme(scheme) => {
                 let headers = request.headers_mut();
                 if headers.get_all(AUTHORIZATION).iter().any(|value| of_scheme(value, scheme).is_some()) {
@@ -80,10 +89,25 @@ impl CredentialPlace {
     }
 }
 
-fn only<'a>(values: impl Iterator<Item = Cow<'a, [u8]>>) -> FoundCredential<'a> {
-    let mut values = values.filter(|value| !value.trim_ascii().is_empty());
+/// Whether a server may find another credential in the field with this name, or none: in one that is written with `_`, or since
+/// `Connection` names it.
+fn is_ambiguous(headers: &HeaderMap, name: &HeaderName) -> bool {
+    let names_it = |options: &HeaderValue| syntax::list_has(options.as_bytes(), name.as_str().as_bytes());
+    let is_named = || headers.get_all(CONNECTION).iter().any(names_it);
+    disguised(headers, name).is_some() || (headers.contains_key(name) && is_named())
+}
+
+/// The name of a field that is this one to some servers.
+fn disguised<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a HeaderName> {
+    let is_disguise = |other: &&HeaderName| *other != name && syntax::is_same_variable(other.as_str(), name.as_str());
+    headers.keys().find(is_disguise)
+}
+
+fn only<'a>(mut values: impl Iterator<Item = Cow<'a, [u8]>>) -> FoundCredential<'a> {
     match (values.next(), values.next()) {
         (None, _) => FoundCredential::Absent,
+        // A second one counts even if it is empty: a server may take the last.
+        (Some(value), None) if value.trim_ascii().is_empty() => FoundCredential::Absent,
         (Some(value), None) => FoundCredential::One(match value {
             Cow::Borrowed(value) => Cow::Borrowed(value.trim_ascii()),
             Cow::Owned(value) => Cow::Owned(value),
@@ -198,7 +222,12 @@ mod tests {
         };
         let key = || CredentialPlace::Header(HeaderName::from_static("x-api-key"));
         two(key(), "/", &[("x-api-key", "a"), ("x-api-key", "a")]);
+        two(key(), "/", &[("x-api-key", "a"), ("x-api-key", "")]);
+        two(key(), "/", &[("x-api-key", "a"), ("x_api_key", "b")]);
+        two(key(), "/", &[("x-api_key", "a")]);
+        two(key(), "/", &[("x-api-key", "a"), ("connection", "close, X-API-Key")]);
         two(CredentialPlace::Query("key".into()), "/?key=a&k%65y=b", &[]);
+        two(CredentialPlace::Query("key".into()), "/?key=a&key", &[]);
         two(CredentialPlace::Cookie("key".into()), "/", &[("cookie", "key=a; key=b")]);
         two(CredentialPlace::Scheme("Basic"), "/", &[("authorization", "Basic a"), ("authorization", "Bearer b")]);
     }
@@ -213,6 +242,14 @@ mod tests {
         ] {
             assert_eq!(place.find(request.uri(), request.headers()), FoundCredential::Absent, "{place:?}");
         }
+    }
+
+    #[test]
+    fn a_field_that_some_servers_take_for_the_credential_goes_with_it() {
+        let mut request =
+            request("/", &[("x-api-key", "a"), ("x_api_key", "b"), ("X_API-Key", "c"), ("x-api-keys", "d")]);
+        CredentialPlace::Header(HeaderName::from_static("x-api-key")).remove(&mut request);
+        assert_eq!(request.headers().keys().collect::<Vec<_>>(), ["x-api-keys"]);
     }
 
     #[test]

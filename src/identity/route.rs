@@ -63,6 +63,12 @@ impl RouteAuthenticators {
         self.removed.clone()
     }
 
+    /// The fields that have credentials, whether or not they go on.
+    pub fn credential_fields(&self) -> Vec<HeaderName> {
+        let field = |place| if let CredentialPlace::Header(name) = place { Some(name) } else { None };
+        self.all().filter_map(|one| field(one.spec.place())).collect()
+    }
+
     /// The fields of requests that clients cannot set.
     pub fn own_fields(&self) -> &[HeaderName] {
         &self.own_fields

@@ -159,7 +159,7 @@ fn clients_are_sent_elsewhere_with_what_they_asked_for() {
 }
 
 /// An upstream that answers one request with `answer`, and what it got of it, once it has seen `end`.
-fn upstream_until(end: &'static str, answer: &'static str) -> (SocketAddr, JoinHandle<String>) {
+pub fn upstream_until(end: &'static str, answer: &'static str) -> (SocketAddr, JoinHandle<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let seen = thread::spawn(move || {

@@ -14,6 +14,7 @@ mod compression;
 mod concurrency;
 mod cors;
 mod counted_statuses;
+mod credentials;
 mod discovery;
 mod distribution;
 mod error_pages;

@@ -5,11 +5,16 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+use futures_util::future::BoxFuture;
 use http::Response;
 use pin_project_lite::pin_project;
+use tollgate_limiter::layer::RateLimitLayer;
+use tollgate_limiter::request::rule_set::RuleSet;
 use tower_layer::Layer;
 use tower_service::Service;
 
+use super::rate_limit::WorkerLimiter;
+use super::refused::Refused;
 use crate::body::Body;
 use crate::error::Failure;
 use crate::gateway::client_fields;
@@ -21,20 +26,30 @@ use crate::proxy::message::headers;
 
 /// Lets requests pass whose client one of these authenticators knows.
 #[derive(Clone)]
-pub struct AuthenticationLayer(pub Arc<RouteAuthenticators>);
+pub struct AuthenticationLayer {
+    pub authenticators: Arc<RouteAuthenticators>,
+    /// The limits of the listener that need no identity. Requests that are refused here are charged to them: else a client
+    /// could try credentials without end.
+    pub limits: Option<Arc<RuleSet>>,
+}
 
 /// A service for clients that have authenticated themselves.
 #[derive(Clone)]
 pub struct Authenticated<S> {
     inner: S,
     authenticators: Arc<RouteAuthenticators>,
+    limits: Option<Arc<RuleSet>>,
 }
+
+/// Refuses every request.
+#[derive(Clone)]
+struct Refusing(Failure);
 
 impl<S> Layer<S> for AuthenticationLayer {
     type Service = Authenticated<S>;
 
     fn layer(&self, inner: S) -> Authenticated<S> {
-        Authenticated { inner, authenticators: self.0.clone() }
+        Authenticated { inner, authenticators: self.authenticators.clone(), limits: self.limits.clone() }
     }
 }
 
@@ -56,13 +71,13 @@ where
                 admit(exchange, &self.authenticators, client);
                 Authenticating::Passing { answering: self.inner.call(exchange) }
             }
-            RouteFinding::Decided(Err(failure)) => Authenticating::Refused { failure: Some(failure) },
+            RouteFinding::Decided(Err(failure)) => refuse(exchange, failure, self.limits.clone()),
             RouteFinding::Waits(pending) => {
                 // The service that was polled ready must be the one that is called.
                 let clone = self.inner.clone();
                 let inner = std::mem::replace(&mut self.inner, clone);
-                let request =
-                    IdentifyingRequest { pending, exchange, inner, authenticators: self.authenticators.clone() };
+                let (authenticators, limits) = (self.authenticators.clone(), self.limits.clone());
+                let request = IdentifyingRequest { pending, exchange, inner, authenticators, limits };
                 Authenticating::Waiting { request: Some(Box::new(request)) }
             }
         }
@@ -75,6 +90,7 @@ pub struct IdentifyingRequest<'a, 'g, S> {
     exchange: &'a mut Exchange<'g>,
     inner: S,
     authenticators: Arc<RouteAuthenticators>,
+    limits: Option<Arc<RuleSet>>,
 }
 
 pin_project! {
@@ -84,6 +100,7 @@ pin_project! {
         Waiting { request: Option<Box<IdentifyingRequest<'a, 'g, S>>> },
         Passing { #[pin] answering: F },
         Refused { failure: Option<Failure> },
+        Charged { answering: BoxFuture<'a, Result<Response<Body>, Failure>> },
     }
 }
 
@@ -101,6 +118,7 @@ where
                 AuthenticatingProjection::Refused { failure } => {
                     return failure.take().map_or(Poll::Pending, |failure| Poll::Ready(Err(failure)));
                 }
+                AuthenticatingProjection::Charged { answering } => return answering.as_mut().poll(cx),
                 AuthenticatingProjection::Waiting { request } => {
                     let Some(waiting) = request else { return Poll::Pending };
                     let awaited = ready!(waiting.pending.wait.as_mut().poll(cx));
@@ -110,7 +128,11 @@ where
                             waiting.pending = pending;
                             continue;
                         }
-                        RouteFinding::Decided(Err(failure)) => Self::Refused { failure: Some(failure) },
+                        RouteFinding::Decided(Err(failure)) => {
+                            let Some(waiting) = request.take() else { return Poll::Pending };
+                            let IdentifyingRequest { exchange, limits, .. } = *waiting;
+                            refuse(exchange, failure, limits)
+                        }
                         RouteFinding::Decided(Ok(client)) => {
                             let Some(waiting) = request.take() else { return Poll::Pending };
                             let IdentifyingRequest { exchange, mut inner, authenticators, .. } = *waiting;
@@ -122,6 +144,32 @@ where
             };
             self.set(next);
         }
+    }
+}
+
+/// Refuses the request with `failure`, or as `limits` say, which count it. A request that cannot be judged now is free.
+fn refuse<'a, 'g, S, F>(
+    exchange: &'a mut Exchange<'g>,
+    failure: Failure,
+    limits: Option<Arc<RuleSet>>,
+) -> Authenticating<'a, 'g, S, F> {
+    let limits = limits.filter(|_| !matches!(failure, Failure::AuthenticationUnavailable(_)));
+    let Some(rules) = limits else { return Authenticating::Refused { failure: Some(failure) } };
+    let mut limited = RateLimitLayer::of_rules(WorkerLimiter, rules).layer(Refusing(failure));
+    Authenticating::Charged { answering: Box::pin(limited.call(exchange)) }
+}
+
+impl<'a, 'g> Service<&'a mut Exchange<'g>> for Refusing {
+    type Response = Response<Body>;
+    type Error = Failure;
+    type Future = Refused;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Failure>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: &'a mut Exchange<'g>) -> Refused {
+        Refused::new(self.0.clone())
     }
 }
 

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use http::Response;
+use http::{HeaderName, Response};
 use tower_layer::Layer;
 use tower_service::Service;
 
 use crate::body::Body;
 use crate::error::Failure;
 use crate::gateway::answer::rendered::RenderedFields;
+use crate::gateway::client_fields;
 use crate::gateway::exchange::Exchange;
 use crate::identity::credential::CredentialPlace;
 use crate::identity::route::remove_credentials;
@@ -26,6 +27,8 @@ pub struct RequestChanges {
     pub fields: Arc<FieldChanges>,
     /// The credentials that go no further.
     pub credentials: Arc<[CredentialPlace]>,
+    /// The fields that no trailer may have, since servers may take it for a credential.
+    pub credential_fields: Vec<HeaderName>,
 }
 
 /// A service that gets requests with other fields.
@@ -60,6 +63,7 @@ where
         if let Some(changes) = &self.changes {
             let fields = RenderedFields::new(&changes.fields, |template| exchange.render(template));
             remove_credentials(&changes.credentials, exchange.request);
+            client_fields::remove_trailers(exchange.request, &changes.credential_fields);
             // First, or a field that the route sets would pass for a client's claim later.
             if !exchange.has_own_fields {
                 headers::strip_claims(exchange.request.headers_mut(), exchange.context.origin.peer_trusted);
