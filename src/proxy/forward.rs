@@ -95,6 +95,9 @@ impl Proxy {
         choice: &mut impl EndpointChoice,
     ) -> Result<Response<Body>, Failure> {
         let upstream = destination.upstream;
+        if let Some(bound) = &upstream.spec().bounds.head {
+            request.check_size(bound)?;
+        }
         let mut retry = Retry::default();
         let mut now = source.begun;
         loop {

@@ -12,6 +12,8 @@ use metrics::Gauge;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
+pub use crate::http::h2::HeadBound;
+
 /// The most that an upstream takes. `None`: no bound.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UpstreamBounds {
@@ -21,6 +23,8 @@ pub struct UpstreamBounds {
     pub pending: Option<usize>,
     /// Requests in flight. Two workers that check at the same moment may each let one more pass.
     pub requests: Option<NonZeroUsize>,
+    /// The largest head of a request.
+    pub head: Option<HeadBound>,
 }
 
 /// The bound on an upstream's connections, and the requests that wait for one.
@@ -275,7 +279,7 @@ mod tests {
 
     fn bound(connections: usize, pending: usize) -> Arc<ConnectionBound> {
         let connections = NonZeroUsize::new(connections);
-        let bounds = UpstreamBounds { connections, pending: Some(pending), requests: None };
+        let bounds = UpstreamBounds { connections, pending: Some(pending), ..UpstreamBounds::default() };
         ConnectionBound::new(&bounds, Gauge::noop()).unwrap()
     }
 

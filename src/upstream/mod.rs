@@ -79,6 +79,8 @@ pub struct UpstreamSpec {
     pub bounds: UpstreamBounds,
     /// Connections begin with a header of the PROXY protocol, version 2, and carry one request.
     pub proxy_protocol: bool,
+    /// Requests over HTTP/2 keep their trailers.
+    pub request_trailers: bool,
     /// Of `https://` endpoints.
     pub http2: Http2Policy,
     /// Of an upstream with `https://` endpoints.

@@ -18,7 +18,7 @@ use tollgate::route::{Action, HostMatch, HostPolicy, PathMatch, PathPattern, Rew
 use tollgate::transport::peer::TrustedPeers;
 use tollgate::transport::tls::client::PeerName;
 use tollgate::transport::tls::server::spec::{CertificateFiles, ClientAuthRequirement, ClientAuthSpec, MinTlsVersion};
-use tollgate::upstream::bounds::UpstreamBounds;
+use tollgate::upstream::bounds::{HeadBound, UpstreamBounds};
 use tollgate::upstream::health::Percentage;
 use tollgate::upstream::health::check::{HealthCheck, HealthSpec};
 use tollgate::upstream::health::condition::ProbeThresholds;
@@ -282,7 +282,9 @@ fn reads_every_key() {
     assert_eq!(upstream.http2, Http2Policy::Never);
     assert_eq!(upstream.tls.as_ref().unwrap().server_name, PeerName::of("orders.internal"));
     let most = |count| NonZeroUsize::new(count);
-    assert_eq!(upstream.bounds, UpstreamBounds { connections: most(20), pending: Some(0), requests: most(100) });
+    let head = Some(HeadBound { size: Some(32_768), field: Some(8_192) });
+    assert!(upstream.request_trailers);
+    assert_eq!(upstream.bounds, UpstreamBounds { connections: most(20), pending: Some(0), requests: most(100), head });
     let second = &upstream.endpoints[1];
     assert_eq!((upstream.endpoints[0].weight, second.weight, second.backup), (1, 7, true));
     assert_eq!((&upstream.balance, upstream.keepalive_connections), (&Balance::LeastRequests, 8));

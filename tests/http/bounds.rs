@@ -34,7 +34,7 @@ async fn patient() -> (ScriptedUpstream, Arc<Semaphore>) {
 }
 
 fn bounds(connections: usize, pending: Option<usize>) -> UpstreamBounds {
-    UpstreamBounds { connections: NonZeroUsize::new(connections), pending, requests: None }
+    UpstreamBounds { connections: NonZeroUsize::new(connections), pending, ..UpstreamBounds::default() }
 }
 
 fn in_flight(front: &ProxyServer) -> usize {

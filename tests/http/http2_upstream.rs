@@ -1,7 +1,7 @@
 //! HTTP/2 to upstreams: many exchanges on few connections, and what becomes of a request when a stream or a connection
 //! ends.
 
-mod endings;
+pub mod endings;
 mod lifetimes;
 mod limits;
 mod programs;
@@ -54,7 +54,7 @@ impl Http2Server {
     }
 
     /// Each connection is handled frame by frame.
-    async fn raw<F, S>(settings: &'static [(u16, u32)], script: F) -> Self
+    pub async fn raw<F, S>(settings: &'static [(u16, u32)], script: F) -> Self
     where
         F: Fn(FrameClient, usize) -> S + Clone + Send + Sync + 'static,
         S: Future<Output = ()> + Send + 'static,
@@ -66,7 +66,7 @@ impl Http2Server {
         .await
     }
 
-    async fn accepting<F, S>(serve: F) -> Self
+    pub async fn accepting<F, S>(serve: F) -> Self
     where
         F: Fn(tokio::net::TcpStream, usize) -> S + Send + Sync + 'static,
         S: Future<Output = ()> + Send + 'static,
@@ -84,7 +84,7 @@ impl Http2Server {
         Self { address, connections, acceptor }
     }
 
-    fn connections(&self) -> usize {
+    pub fn connections(&self) -> usize {
         self.connections.load(Ordering::SeqCst)
     }
 
@@ -113,7 +113,7 @@ fn respond(sender: &mut SendResponse<Bytes>) -> SendStream<Bytes> {
 }
 
 /// Answers 200 with `text`.
-fn answer(mut sender: SendResponse<Bytes>, text: impl Into<Bytes>) {
+pub fn answer(mut sender: SendResponse<Bytes>, text: impl Into<Bytes>) {
     respond(&mut sender).send_data(text.into(), true).unwrap();
 }
 
@@ -129,7 +129,7 @@ async fn whole(mut body: RecvStream) -> (Vec<u8>, Option<HeaderMap>) {
 }
 
 /// The status and the body of the answer to `request`, which asks for the connection to be closed.
-async fn exchange(front: &ProxyServer, request: &str) -> (String, String) {
+pub async fn exchange(front: &ProxyServer, request: &str) -> (String, String) {
     let mut client = RawConnection::connect(front.address).await;
     client.send(request).await;
     let head = client.head().await;

@@ -7,6 +7,7 @@ mod attempts;
 mod bounds;
 mod drain;
 mod endings;
+mod faults;
 mod health;
 mod hostile_upstream;
 mod http1_strict;

@@ -104,6 +104,7 @@ impl ForwarderConfig {
             bounds: UpstreamBounds::default(),
             tls: None,
             proxy_protocol: false,
+            request_trailers: false,
             http2: Http2Policy::Auto,
         };
         let rule = Forward { upstream: "test".into(), rewrite: Rewrite::Keep, host: HostPolicy::Preserve };

@@ -5,7 +5,7 @@ use serde_json::{Value as Json, json};
 use super::balance::{RawBalance, RawEndpoint};
 use super::discover::RawDiscover;
 use super::health::{RawEject, RawHealth};
-use super::scalar::number::{BoundedDuration, DAY, Percent, WholeNumber};
+use super::scalar::number::{BoundedDuration, ByteSize, DAY, Percent, WholeNumber};
 use super::store::PemPath;
 use crate::config::report::{ValueProblem, quote};
 use crate::config::yaml::collection::NonEmptyList;
@@ -49,6 +49,8 @@ record! {
         optional bounds: RawBounds,
         /// Connections begin with a header of the PROXY protocol, v2, and carry one request. Default: none.
         optional proxy_protocol: Located<ProxyHeaderVersion>,
+        /// Whether requests over HTTP/2 keep their trailers, for which some servers close the connection.
+        default(false) request_trailers: Located<bool>,
         /// Whether https endpoints are offered HTTP/2: auto, or never.
         default("auto") http2: Located<Http2Policy>,
         /// How its https endpoints are verified, and what they are shown.
@@ -73,7 +75,7 @@ record! {
 }
 
 record! {
-    /// Bounds of an upstream; beyond them 503.
+    /// Bounds of an upstream.
     RawBounds {
         /// Open connections, all workers together. Further requests wait for one within connect_timeout.
         optional connections: Located<WholeNumber<1, 1_000_000>>,
@@ -81,6 +83,10 @@ record! {
         optional pending: Located<WholeNumber<0, 1_000_000>>,
         /// Requests in flight, all workers together.
         optional requests: Located<WholeNumber<1, 1_000_000_000>>,
+        /// All header fields of a request, 32 bytes more for each; beyond it 431.
+        optional header_size: Located<ByteSize<1_024, 16_777_216>>,
+        /// The target of a request, or the name and the value of a header field; beyond it 431.
+        optional field_size: Located<ByteSize<256, 16_777_216>>,
     }
 }
 

@@ -32,6 +32,7 @@ pub struct BodySender {
     stalled: Option<Instant>,
     /// How far the peer is behind the least rate.
     lag: BodyLag,
+    passes_trailers: bool,
 }
 
 /// Why a body was not sent to its end.
@@ -51,12 +52,17 @@ impl BodySender {
     /// Sends `body`, which has not ended, over `stream`. A peer that takes nothing for `limit` fails it.
     pub fn new(stream: SendStream<Bytes>, body: Body, limit: Duration) -> Self {
         let (piece, timer, lag) = (Bytes::new(), Timer::default(), BodyLag::default());
-        Self { stream, body, piece, is_last: false, timer, limit, stalled: None, lag }
+        Self { stream, body, piece, is_last: false, timer, limit, stalled: None, lag, passes_trailers: true }
     }
 
     /// Fails a peer that is slower than the least rate of `lag`, too.
     pub fn with_lag(self, lag: BodyLag) -> Self {
         Self { lag, ..self }
+    }
+
+    /// Ends the stream where its trailers would come.
+    pub fn without_trailers(self) -> Self {
+        Self { passes_trailers: false, ..self }
     }
 
     /// Sends what is there. Ready once all of it was handed to the connection.
@@ -80,6 +86,11 @@ impl BodySender {
                 }
             }
         }
+    }
+
+    /// Whether the peer has taken all that is there of the body.
+    pub fn awaits_body(&self) -> bool {
+        self.piece.is_empty()
     }
 
     /// The stream, to reset it.
@@ -144,6 +155,6 @@ impl BodySender {
     }
 
     fn end_with(&mut self, fields: HeaderMap) -> Result<(), SendFailure> {
-        if fields.is_empty() { self.end() } else { Ok(self.stream.send_trailers(fields)?) }
+        if fields.is_empty() || !self.passes_trailers { self.end() } else { Ok(self.stream.send_trailers(fields)?) }
     }
 }

@@ -299,7 +299,7 @@ impl Client {
     }
 
     fn http2(stream: StreamLease, spec: &UpstreamSpec, endpoint: PickedEndpoint) -> Lease {
-        let exchange = Http2Exchange::new(stream, endpoint, timeouts_of(spec), clock::now());
+        let exchange = Http2Exchange::new(stream, endpoint, spec, clock::now());
         Lease::Http2(Box::new(exchange))
     }
 

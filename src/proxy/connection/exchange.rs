@@ -278,7 +278,12 @@ impl UpstreamConnection {
         let ExchangeState { upload, begun, .. } = &mut self.exchange;
         tracing::debug!(endpoint = %self.key, error = %error, used = self.used, "an exchange failed");
         let closed = matches!(error, ExchangeError::Closed | ExchangeError::Io(_));
-        let permission = match upload.take() {
+        let upload = upload.take();
+        let error = match &upload {
+            Some(upload) if *begun => error.with_upload(upload.standing()),
+            _ => error,
+        };
+        let permission = match upload {
             Some(upload) if closed && !*begun && upload.is_unread() => RetryPermission::Unsent(upload),
             Some(upload) if closed && self.used && self.input.is_empty() => RetryPermission::Stale(upload),
             _ => RetryPermission::Never,

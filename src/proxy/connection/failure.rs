@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::response::InvalidResponse;
 use super::stream_counts::StreamCounts;
-use super::upload::Upload;
+use super::upload::{Upload, UploadStanding};
 use crate::body::BoxError;
 use crate::error::Failure;
 use crate::upstream::endpoints::PickedEndpoint;
@@ -23,12 +23,16 @@ pub enum ExchangeError {
     StreamBroken(Box<h2::Error>),
     #[error("{0}")]
     Invalid(#[from] InvalidResponse),
+    #[error("the upstream closed before the request's body was complete")]
+    UploadCut { client_silent: bool },
     #[error("the upstream took too long")]
     Overdue,
     #[error("the request's body: {0}")]
     Body(BoxError),
     #[error("the request cannot be written in HTTP/2: {0}")]
     Request(#[from] http::Error),
+    #[error("the request's head is larger than the upstream takes")]
+    HeadTooLarge,
     #[error("the upstream speaks HTTP/2 and has not announced that it takes WebSockets over it")]
     NoWebSocket,
     #[error("a WebSocket needs a Sec-WebSocket-Key")]
@@ -39,7 +43,7 @@ pub enum ExchangeError {
 pub struct FailedExchange {
     pub failure: Failure,
     pub permission: RetryPermission,
-    /// `None`: the client was at fault.
+    /// `None`: the client was at fault, or may have been.
     pub fault: Option<UpstreamFault>,
 }
 
@@ -50,9 +54,24 @@ pub struct UpstreamFault {
 }
 
 impl ExchangeError {
-    /// Whether the client is at fault, and not the endpoint.
+    /// Whether the client is at fault, or may be, and not the endpoint.
     fn is_of_client(&self) -> bool {
-        matches!(self, Self::Body(_) | Self::Request(_) | Self::NoWebSocketKey)
+        match self {
+            Self::Body(_) | Self::UploadCut { .. } => true,
+            Self::Request(_) | Self::HeadTooLarge | Self::NoWebSocketKey => true,
+            _ => false,
+        }
+    }
+
+    /// This error of an exchange whose upload stood like this. A body that does not end keeps the upstream waiting, which may
+    /// give up: a client must not get its endpoint ejected by that.
+    pub fn with_upload(self, upload: UploadStanding) -> Self {
+        let is_end = match &self {
+            Self::Closed | Self::Io(_) => true,
+            Self::StreamBroken(error) => !error.is_library(),
+            _ => false,
+        };
+        if is_end && !upload.complete { Self::UploadCut { client_silent: upload.client_silent } } else { self }
     }
 
     /// The failure of the exchange with `endpoint`.
@@ -66,10 +85,13 @@ impl ExchangeError {
         match self {
             Self::StreamUnsent(error) | Self::StreamBroken(error) if error.is_library() => Failure::UpstreamInvalid,
             Self::Closed | Self::Io(_) | Self::StreamUnsent(_) | Self::StreamBroken(_) => Failure::UpstreamClosed,
+            Self::UploadCut { client_silent: true } => Failure::RequestTimeout,
+            Self::UploadCut { client_silent: false } => Failure::UpstreamClosed,
             Self::Invalid(_) => Failure::UpstreamInvalid,
             Self::Overdue => Failure::ResponseTimeout,
             Self::Body(error) => Failure::of_body(&*error),
             Self::Request(_) => Failure::BadRequest("the request cannot be written in HTTP/2"),
+            Self::HeadTooLarge => Failure::HeadersTooLarge,
             Self::NoWebSocket => Failure::WebSocketUnsupported,
             Self::NoWebSocketKey => Failure::BadRequest("a WebSocket needs a Sec-WebSocket-Key"),
         }

@@ -5,6 +5,7 @@
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::HeaderMap;
@@ -16,6 +17,9 @@ use crate::clock;
 use crate::http::h1::encode::{self, LAST_CHUNK};
 use crate::http::h1::write_buffer::WriteBuffer;
 use crate::http::trailers::AnnouncedTrailers;
+
+/// A client that sends nothing for so long is what its upstream has waited for.
+const SILENCE: Duration = Duration::from_secs(1);
 
 /// A request body, as an upstream connection sends it.
 pub struct Upload {
@@ -48,6 +52,15 @@ pub enum UploadPhase {
     AwaitingClient,
     /// Nobody: all of it is written.
     Complete,
+}
+
+/// How an upload stands when its exchange fails.
+#[derive(Clone, Copy, Debug)]
+pub struct UploadStanding {
+    /// All of it was sent.
+    pub complete: bool,
+    /// The client has sent nothing for so long that the upstream may have given it up.
+    pub client_silent: bool,
 }
 
 /// The body is not as long as its Content-Length says.
@@ -85,6 +98,9 @@ impl Upload {
     /// Puts the body back, to be sent from its beginning.
     pub fn restore(&mut self, body: Body) {
         self.body = body;
+        if self.has_body && self.phase != UploadPhase::AwaitingContinue {
+            self.phase = UploadPhase::Sending;
+        }
     }
 
     /// Starts the upload, over a connection that was leased at `now`.
@@ -103,6 +119,20 @@ impl Upload {
 
     pub fn is_complete(&self) -> bool {
         self.phase == UploadPhase::Complete
+    }
+
+    /// How it stands when its exchange fails.
+    pub fn standing(&self) -> UploadStanding {
+        let waits = |since: Instant| clock::now().saturating_duration_since(since) >= SILENCE;
+        let client_silent = self.phase == UploadPhase::AwaitingClient && self.since.is_some_and(waits);
+        UploadStanding { complete: self.is_complete(), client_silent }
+    }
+
+    /// Follows a body that others send: it waits in `phase`, and has `moved` since it was last seen.
+    pub fn follow(&mut self, phase: UploadPhase, moved: bool) {
+        if moved || self.phase != phase {
+            self.enter(phase);
+        }
     }
 
     /// Whether the request has a body at all.

@@ -14,6 +14,7 @@ use crate::body::Body;
 use crate::error::Failure;
 use crate::header_map_pool;
 use crate::http::h1::encode;
+use crate::http::h2::HeadBound;
 use crate::proxy::message::additions::{self, Additions, HopFields};
 use crate::proxy::message::headers::{self, FieldSummary};
 use crate::proxy::message::target;
@@ -69,6 +70,16 @@ impl<'a> UpstreamRequest<'a> {
 
     pub fn method(&self) -> &Method {
         self.head.method()
+    }
+
+    /// Whether its upstream takes a request with so large a head.
+    ///
+    /// # Errors
+    /// When it does not.
+    #[cold]
+    pub fn check_size(&self, bound: &HeadBound) -> Result<(), Failure> {
+        let is_taken = bound.admits(self.head.uri(), self.head.headers());
+        is_taken.then_some(()).ok_or(Failure::HeadersTooLarge)
     }
 
     /// Whether a body is still to be sent.

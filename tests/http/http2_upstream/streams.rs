@@ -30,7 +30,7 @@ async fn a_request_arrives_as_http_2_has_it() {
         }
     })
     .await;
-    let front = server.behind().await;
+    let front = server.behind_with(|plan| plan.spec.request_trailers = true).await;
     let request = "POST /a%2Fb?q HTTP/1.1\r\nHost: shop.example:8080\r\nConnection: close, x-hop\r\nX-Hop: 1\r\n\
                    Transfer-Encoding: chunked\r\nTE: trailers\r\nTrailer: x-sum\r\nCookie: a=1\r\nX-Twice: 1\r\nX-Twice: 2\r\n\r\n\
                    3\r\nabc\r\n0\r\nX-Sum: 6\r\n\r\n";

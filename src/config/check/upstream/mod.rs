@@ -13,7 +13,7 @@ use crate::config::file::scalar::text::DefinedName;
 use crate::config::file::upstream::{RawBounds, RawUpstream};
 use crate::config::report::{Report, ValueProblem};
 use crate::upstream::affinity::StickyCookie;
-use crate::upstream::bounds::UpstreamBounds;
+use crate::upstream::bounds::{HeadBound, UpstreamBounds};
 use crate::upstream::endpoints::EndpointSpec;
 use crate::upstream::url::EndpointScheme;
 use crate::upstream::{Balance, UpstreamSpec};
@@ -45,6 +45,7 @@ pub fn build(name: &DefinedName, raw: &RawUpstream, report: &mut Report) -> Opti
         keepalive_connections: raw.keepalive_connections.value()?.count().get(),
         bounds: bounds?.unwrap_or_default(),
         proxy_protocol: raw.proxy_protocol.is_present(),
+        request_trailers: raw.request_trailers.value()?,
         http2: raw.http2.value()?,
         tls: tls?,
     })
@@ -113,9 +114,14 @@ fn bounds(raw: &RawBounds, report: &mut Report) -> Option<UpstreamBounds> {
         report.mistake(&pending.location, problem.hint("give \"connections\" too, or remove \"pending\""));
         return None;
     }
+    let head = HeadBound {
+        size: raw.header_size.build(|at| usize::try_from(at.value.0).ok())?,
+        field: raw.field_size.build(|at| usize::try_from(at.value.0).ok())?,
+    };
     Some(UpstreamBounds {
         connections: raw.connections.build(|at| Some(at.value.count()))?,
         pending: raw.pending.build(|at| usize::try_from(at.value.0).ok())?,
         requests: raw.requests.build(|at| Some(at.value.count()))?,
+        head: Some(head).filter(HeadBound::is_bound),
     })
 }

@@ -18,9 +18,10 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::{sleep_until, timeout_at};
 
+use super::settings::{AnnouncedHeadSize, SettingsReader};
 use crate::clock::{self, Instant};
 use crate::http::deadline::{UpstreamTimeouts, UpstreamWait, Wait as _};
-use crate::http::h2::STREAM_WINDOW;
+use crate::http::h2::{HeadBound, STREAM_WINDOW};
 use crate::proxy::connection::response::BOUNDS;
 use crate::proxy::connection::stream_counts::StreamCounts;
 use crate::transport::Stream;
@@ -41,6 +42,9 @@ pub struct MultiplexedConnection {
     sender: SendRequest<Bytes>,
     /// The limit on streams of the upstream's first SETTINGS. `None`: it has closed the connection before.
     announced: Option<usize>,
+    head_size: AnnouncedHeadSize,
+    /// Its end was counted against its endpoint.
+    blamed: AtomicBool,
     health: Arc<ConnectionHealth>,
     /// Streams that are leased.
     streams: AtomicUsize,
@@ -89,6 +93,8 @@ impl MultiplexedConnection {
             .max_send_buffer_size(STREAM_WINDOW as usize)
             .max_header_list_size(u32::try_from(BOUNDS.bytes).unwrap_or(u32::MAX));
         let broken = |error| UpstreamConnectError::Failed(io::Error::other(error));
+        let head_size = AnnouncedHeadSize::default();
+        let stream = SettingsReader::new(stream, head_size.clone());
         let (sender, mut connection) = builder.handshake::<_, Bytes>(stream).await.map_err(broken)?;
         let settings = poll_fn(|cx| poll_settings(&mut connection, cx));
         let announced = timeout_at(deadline, settings).await.map_err(|_| UpstreamConnectError::Timeout)?;
@@ -107,6 +113,8 @@ impl MultiplexedConnection {
             number: next_number(),
             sender,
             announced,
+            head_size,
+            blamed: AtomicBool::new(false),
             health,
             streams: AtomicUsize::new(0),
             counts: Arc::default(),
@@ -145,6 +153,16 @@ impl MultiplexedConnection {
     /// The limit on streams of the upstream's first SETTINGS. `None`: it has closed the connection before.
     pub fn announced(&self) -> Option<usize> {
         self.announced
+    }
+
+    /// The largest request heads that the upstream says it takes (RFC 9113 §6.5.2).
+    pub fn head_bound(&self) -> HeadBound {
+        HeadBound { size: self.head_size.get(), field: None }
+    }
+
+    /// Whether its end is to be counted against its endpoint: with the first of its exchanges. It ends all of them at once.
+    pub fn is_blamed_first(&self) -> bool {
+        !self.blamed.swap(true, Ordering::Relaxed)
     }
 
     /// Whether the upstream has announced that it takes no stream, and not changed that: a new connection would take none
@@ -215,7 +233,7 @@ fn next_number() -> u64 {
 }
 
 /// Drives the connection until the upstream has said how many streams it takes. `None`: it has closed the connection.
-fn poll_settings(connection: &mut Connection<Stream, Bytes>, cx: &mut Context<'_>) -> Poll<Option<usize>> {
+fn poll_settings(connection: &mut Connection<SettingsReader, Bytes>, cx: &mut Context<'_>) -> Poll<Option<usize>> {
     if let Poll::Ready(ended) = Pin::new(&mut *connection).poll(cx) {
         tracing::debug!(error = ?ended.err(), "a connection to an upstream has ended before its SETTINGS");
         return Poll::Ready(None);
@@ -228,7 +246,7 @@ fn poll_settings(connection: &mut Connection<Stream, Bytes>, cx: &mut Context<'_
 
 /// Drives the connection to its end. Tells `freed` when it takes more streams than before.
 fn poll_end(
-    connection: &mut Connection<Stream, Bytes>,
+    connection: &mut Connection<SettingsReader, Bytes>,
     most: &mut usize,
     freed: &Notify,
     cx: &mut Context<'_>,
@@ -243,7 +261,7 @@ fn poll_end(
 
 /// Drives the connection to its end, or until it has left a PING without an answer.
 async fn drive(
-    mut connection: Connection<Stream, Bytes>,
+    mut connection: Connection<SettingsReader, Bytes>,
     health: &ConnectionHealth,
     freed: &Notify,
     patience: Duration,

@@ -12,7 +12,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use h2::client::ResponseFuture;
 use h2::{Reason, RecvStream, SendStream};
-use http::header::CONTENT_LENGTH;
+use http::header::{CONTENT_LENGTH, TRAILER};
 use http::{HeaderValue, Method, Response, StatusCode};
 
 use super::group::StreamLease;
@@ -25,12 +25,14 @@ use crate::http::h1::upgrade::Upgraded;
 use crate::http::h2::{BodySender, ReceivedBody, SendFailure, StreamTunnel};
 use crate::http::response_rules;
 use crate::http::timer::Timer;
+use crate::proxy::connection::exchange::timeouts_of;
 use crate::proxy::connection::failure::{ExchangeError, FailedExchange, RetryPermission};
 use crate::proxy::connection::response::{InvalidResponse, content_length};
 use crate::proxy::connection::upload::{Upload, UploadPhase};
 use crate::proxy::connection::upstream_request::UpstreamRequest;
 use crate::proxy::replay::ReplayBody;
 use crate::proxy::request_source::InterimRelay;
+use crate::upstream::UpstreamSpec;
 use crate::upstream::endpoints::PickedEndpoint;
 
 /// Bytes of a request's body that are kept, in case the upstream says that it has not processed it.
@@ -41,6 +43,8 @@ pub struct Http2Exchange {
     stream: StreamLease,
     endpoint: Option<PickedEndpoint>,
     timeouts: UpstreamTimeouts,
+    /// The upstream gets the trailers of requests.
+    passes_trailers: bool,
     leased_at: Instant,
     /// Of a response that has one.
     received: Option<ReceivedBody>,
@@ -55,6 +59,8 @@ struct AwaitedResponse {
     upload: Upload,
     replay: Option<ReplayBody>,
     sender: Option<BodySender>,
+    /// How far the upload was when it was last polled.
+    moved: usize,
     /// The upstream has sent an interim response.
     answered: bool,
     /// When the request was complete, as far as it is.
@@ -63,8 +69,10 @@ struct AwaitedResponse {
 }
 
 impl Http2Exchange {
-    pub fn new(stream: StreamLease, endpoint: PickedEndpoint, timeouts: UpstreamTimeouts, leased_at: Instant) -> Self {
-        Self { stream, endpoint: Some(endpoint), timeouts, leased_at, received: None, upload: None, tunnel: None }
+    pub fn new(stream: StreamLease, endpoint: PickedEndpoint, spec: &UpstreamSpec, leased_at: Instant) -> Self {
+        let (timeouts, passes_trailers) = (timeouts_of(spec), spec.request_trailers);
+        let (endpoint, received, upload, tunnel) = (Some(endpoint), None, None, None);
+        Self { stream, endpoint, timeouts, passes_trailers, leased_at, received, upload, tunnel }
     }
 
     /// Where it goes.
@@ -95,11 +103,14 @@ impl Http2Exchange {
         let body = replay.as_ref().and_then(ReplayBody::read);
         let limit = UpstreamWait::UpstreamTakes.limit(&self.timeouts);
         let (sender, websocket) = match body {
-            Some(body) => (Some(BodySender::new(stream, body, limit)), None),
+            Some(body) => {
+                let sender = BodySender::new(stream, body, limit);
+                (Some(if self.passes_trailers { sender } else { sender.without_trailers() }), None)
+            }
             None => (None, accept.map(|accept| RequestedWebSocket::new(stream, accept))),
         };
         let (timer, since) = (Timer::default(), self.leased_at);
-        let mut awaited = AwaitedResponse { response, upload, replay, sender, answered: false, since, timer };
+        let mut awaited = AwaitedResponse { response, upload, replay, sender, moved: 0, answered: false, since, timer };
         let received = poll_fn(|cx| awaited.poll_head(cx, request.interim, &self.timeouts)).await;
         let to_head = *request.method() == Method::HEAD;
         match received.and_then(|response| self.take_head(response, websocket, to_head)) {
@@ -140,6 +151,12 @@ impl Http2Exchange {
     ) -> Result<(ResponseFuture, SendStream<Bytes>, Option<HeaderValue>), ExchangeError> {
         let Some(endpoint) = &self.endpoint else { return Err(ExchangeError::Overdue) };
         let mut head = request.to_http2(endpoint.host(), endpoint.is_secure())?;
+        if !self.passes_trailers {
+            head.headers_mut().remove(TRAILER);
+        }
+        if !self.stream.connection.head_bound().admits(head.uri(), head.headers()) {
+            return Err(ExchangeError::HeadTooLarge);
+        }
         let accept =
             is_websocket.then(|| websocket::translate(&mut head).ok_or(ExchangeError::NoWebSocketKey)).transpose()?;
         let sent = self.stream.connection.sender().send_request(head, complete && !is_websocket);
@@ -213,6 +230,7 @@ impl Http2Exchange {
         if matches!(error, ExchangeError::Overdue) {
             connection.suspect();
         }
+        let standing = upload.standing();
         let body = replay.map(ReplayBody::read);
         let whole = !matches!(body, Some(None));
         if let Some(body) = body.flatten() {
@@ -233,7 +251,17 @@ impl Http2Exchange {
             }
             _ => RetryPermission::Never,
         };
-        error.failed(self.endpoint.take(), permission)
+        let error = match permission {
+            RetryPermission::Never | RetryPermission::Stale(_) => error.with_upload(standing),
+            _ => error,
+        };
+        let is_blamed = match (&error, &permission) {
+            (ExchangeError::StreamBroken(error), RetryPermission::Never) if !error.is_reset() => {
+                connection.is_blamed_first()
+            }
+            _ => true,
+        };
+        error.failed(self.endpoint.take().filter(|_| is_blamed), permission)
     }
 }
 
@@ -283,17 +311,21 @@ impl AwaitedResponse {
             }
             let (wait, since) = match (self.upload.phase(), &self.sender) {
                 (UploadPhase::AwaitingContinue, _) => (UpstreamWait::Continue, self.since),
-                // The sender has its own deadline, and so has its body.
+                (UploadPhase::AwaitingClient, Some(_)) => {
+                    (UpstreamWait::ClientSends, self.upload.since().unwrap_or(self.since))
+                }
+                // The sender has its own deadline.
                 (_, Some(_)) => return Poll::Pending,
                 (_, None) => (UpstreamWait::ResponseHead, self.since),
             };
             if self.timer.poll(cx, since + wait.limit(timeouts)).is_pending() {
                 return Poll::Pending;
             }
-            if wait == UpstreamWait::ResponseHead {
-                return Poll::Ready(Err(ExchangeError::Overdue));
+            match wait {
+                UpstreamWait::ResponseHead => return Poll::Ready(Err(ExchangeError::Overdue)),
+                UpstreamWait::ClientSends => return Poll::Ready(Err(ExchangeError::Body(Upload::timed_out()))),
+                _ => self.upload.release(),
             }
-            self.upload.release();
         }
     }
 
@@ -302,12 +334,19 @@ impl AwaitedResponse {
         let Some(sender) = self.sender.as_mut().filter(|_| self.upload.phase() != UploadPhase::AwaitingContinue) else {
             return Ok(Poll::Pending);
         };
-        let Poll::Ready(sent) = sender.poll_send(cx) else { return Ok(Poll::Pending) };
+        let Poll::Ready(sent) = sender.poll_send(cx) else {
+            let phase = if sender.awaits_body() { UploadPhase::AwaitingClient } else { UploadPhase::Sending };
+            let pieces = self.replay.as_ref().map_or(0, ReplayBody::pieces);
+            let moved = std::mem::replace(&mut self.moved, pieces) != pieces;
+            self.upload.follow(phase, moved);
+            return Ok(Poll::Pending);
+        };
         match sent {
             Err(SendFailure::Body(error)) => return Err(ExchangeError::Body(error)),
             Err(SendFailure::Stalled) => return Err(ExchangeError::Overdue),
             // The response tells why the upstream wants no more.
-            Ok(()) | Err(SendFailure::Reset(_) | SendFailure::Connection(_)) => {}
+            Err(SendFailure::Reset(_) | SendFailure::Connection(_)) => {}
+            Ok(()) => self.upload.follow(UploadPhase::Complete, false),
         }
         self.sender = None;
         self.since = clock::now();
