@@ -10,7 +10,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use http::{HeaderMap, HeaderName, StatusCode};
 use parking_lot::Mutex;
 
-/// Most interim responses of one request. Further ones are dropped: they are hints.
+/// Most interim responses that are read for one request. An upstream that sends more never answers.
+pub const MOST_READ: u16 = 1000;
+/// Most interim responses of one request that the client gets. Further ones are dropped: they are hints.
 const MOST: usize = 16;
 /// Most bytes of their fields, together.
 const MOST_BYTES: usize = 16 * 1024;

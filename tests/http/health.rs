@@ -9,6 +9,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tollgate::transport::tls::client::{ClientTls, ClientTlsSpec};
@@ -277,6 +278,25 @@ async fn an_endpoint_that_fails_its_probes_gets_no_requests_until_it_passes_them
         assert_eq!(log.text().matches(line).count(), 1, "{}", log.text());
     }
     assert!(log.text().contains("reason=it answered 500"), "{}", log.text());
+}
+
+#[tokio::test]
+async fn no_more_than_a_part_of_an_answer_without_end_is_read_of_a_probe() {
+    let (log, _logging) = CapturedLog::start();
+    // Some hints are none of the probe's business, and too many would keep the control plane from its work.
+    let hinting = |hints: usize| {
+        ScriptedUpstream::start(move |mut wire, _| async move {
+            wire.head().await;
+            let answer = ["HTTP/1.1 103 Early Hints\r\n\r\n".repeat(hints).as_str(), OK].concat();
+            // The probe may be gone before it has read all.
+            wire.stream.write_all(answer.as_bytes()).await.ok();
+        })
+    };
+    let (good, bad) = (hinting(100).await, hinting(20_000).await);
+    let front = ProxyServer::with(&[bad.address, good.address], |plan| plan.spec.health = Some(probe(by_path()))).await;
+    let _watch = watch(&front);
+    until("one is unhealthy", || in_service(&front) == [false, true]).await;
+    assert!(log.text().contains("it sent over 256 KiB"), "{}", log.text());
 }
 
 #[tokio::test]

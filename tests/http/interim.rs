@@ -82,6 +82,46 @@ async fn hints_without_end_are_bounded() {
     assert_eq!(hints, 16);
 }
 
+/// The status of the answer of an upstream that gives so many hints before it, over HTTP/1.1 and HTTP/2.
+async fn answer_after(hints: usize) -> [String; 2] {
+    let scripts = [false, true].map(|is_http2| async move {
+        ScriptedUpstream::start(move |mut wire, _| async move {
+            if !is_http2 {
+                wire.head().await;
+                wire.send("HTTP/1.1 103 Early Hints\r\n\r\n".repeat(hints)).await;
+                wire.send("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await;
+                wire.rest().await;
+                return;
+            }
+            let mut peer = FrameClient::accepted(wire.stream, &[]).await;
+            let stream = peer.next(HEADERS).await.stream;
+            let hint = frame(HEADERS, END_HEADERS, stream, &block(&[(":status", "103")]));
+            peer.send(hint.repeat(hints)).await;
+            peer.send(frame(HEADERS, END_HEADERS | END_STREAM, stream, &block(&[(":status", "200")]))).await;
+            while peer.frame().await.is_some() {}
+        })
+        .await
+    });
+    let mut statuses = Vec::new();
+    for (script, scheme) in scripts.into_iter().zip(["http", "h2c"]) {
+        let upstream = script.await;
+        let gate = ProxyServer::with(&[upstream.address], |plan| {
+            plan.spec.endpoints = vec![format!("{scheme}://{}", upstream.address).parse().unwrap()];
+        })
+        .await;
+        let mut client = RawConnection::connect(gate.address).await;
+        client.send("GET / HTTP/1.0\r\nHost: a\r\n\r\n").await;
+        statuses.push(client.head().await[9..12].to_owned());
+    }
+    statuses.try_into().unwrap()
+}
+
+#[tokio::test]
+async fn an_upstream_that_only_gives_hints_is_not_waited_for() {
+    assert_eq!(answer_after(1000).await, ["200", "200"]);
+    assert_eq!(answer_after(1001).await, ["502", "502"]);
+}
+
 #[tokio::test]
 async fn a_handler_learns_that_a_body_is_here_without_asking_for_it() {
     let server = TestServer::start(spec());

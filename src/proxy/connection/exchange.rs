@@ -18,7 +18,7 @@ use tokio::time::Instant;
 
 use super::failure::{ExchangeError, FailedExchange, RetryPermission};
 use super::pool::{Pool, Pooled};
-use super::response::{self, BOUNDS, ResponseHead};
+use super::response::{self, BOUNDS, ENDLESS, InvalidResponse, ResponseHead};
 use super::upload::{Upload, UploadPhase};
 use super::upstream_request::UpstreamRequest;
 use crate::clock;
@@ -27,6 +27,7 @@ use crate::http::h1::body_decoder::BodyDecoder;
 use crate::http::h1::upgrade::Upgraded;
 use crate::http::h1::write_buffer::WriteBuffer;
 use crate::http::h1::{BodyFraming, buffers};
+use crate::http::interim::MOST_READ;
 use crate::http::timer::Timer;
 use crate::proxy::request_source::InterimRelay;
 use crate::transport::Stream;
@@ -71,6 +72,8 @@ struct ExchangeState {
     write_closed: bool,
     /// No other exchange follows on this connection.
     last: bool,
+    /// How many interim responses came.
+    interim_responses: u16,
     decoder: Option<BodyDecoder>,
     /// The deadline for the next piece of the response body is running. Progress of the upload stops it, too.
     waiting: bool,
@@ -175,6 +178,10 @@ impl UpstreamConnection {
                     return Poll::Ready(Ok(head));
                 }
                 self.exchange.last |= head.last;
+                self.exchange.interim_responses += 1;
+                if self.exchange.interim_responses > MOST_READ {
+                    return Poll::Ready(Err(InvalidResponse::new(ENDLESS).into()));
+                }
                 // It answers, so it was not closed when the request came: no reason to send that again.
                 self.used = false;
                 // A 100 is for the gateway: the client gets its own when its body is read.

@@ -15,6 +15,9 @@ use crate::http::{response_rules, syntax};
 /// Bounds of a response's header section, and of its trailer section.
 pub const BOUNDS: SectionBounds = SectionBounds { bytes: 64 * 1024, fields: 128 };
 
+/// The fault of an upstream that sends interim responses without end.
+pub const ENDLESS: &str = "there are too many interim responses";
+
 /// Number of fields of most responses.
 const TYPICAL_FIELDS: usize = 16;
 

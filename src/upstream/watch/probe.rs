@@ -1,6 +1,6 @@
 //! A probe of an endpoint, over a connection of its own with the TLS and the PROXY header of its upstream.
 //!
-//! Guarantees an end within the check's timeout, and that an answer without end is not read.
+//! Guarantees an end within the check's timeout, and that no more than a bounded part of an answer is read.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -16,6 +16,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use prost::Message;
 use tokio::time::timeout_at;
 
+use super::bounded_connection::BoundedConnection;
 use crate::clock;
 use crate::transport::Stream;
 use crate::transport::tls::client::HttpOffer;
@@ -26,6 +27,9 @@ const AGENT: HeaderValue = HeaderValue::from_static("tollgate-health");
 
 /// The most that is read of an answer of the health service, whose messages have a few bytes.
 const MOST_BYTES: usize = 4096;
+
+/// Bytes of content that an endpoint may send over HTTP/2 before it is asked for more: the least that HTTP/2 begins with.
+const WINDOW: u32 = 65_535;
 
 /// `grpc.health.v1.HealthCheckRequest`
 #[derive(Clone, PartialEq, Message)]
@@ -85,11 +89,12 @@ async fn exchange<T>(
     mut request: Request<Full<Bytes>>,
     read: impl AsyncFnOnce(Response<Incoming>) -> Result<T, ProbeError>,
 ) -> Result<T, ProbeError> {
-    let io = TokioIo::new(stream);
+    let io = TokioIo::new(BoundedConnection::new(stream));
     if is_http2 {
         address(&mut request, endpoint)?;
-        let handshake = http2::handshake(TokioExecutor::new(), io).await;
-        let (mut sender, connection) = handshake.map_err(|error| show(&error))?;
+        let mut client = http2::Builder::new(TokioExecutor::new());
+        client.initial_stream_window_size(WINDOW).initial_connection_window_size(WINDOW);
+        let (mut sender, connection) = client.handshake(io).await.map_err(|error| show(&error))?;
         let answered = async {
             let response = sender.send_request(request).await.map_err(|error| show(&error))?;
             read(response).await

@@ -23,11 +23,12 @@ use crate::clock::{self, Instant};
 use crate::http::deadline::{UpstreamTimeouts, UpstreamWait, Wait as _};
 use crate::http::h1::upgrade::Upgraded;
 use crate::http::h2::{BodySender, ReceivedBody, SendFailure, StreamTunnel};
+use crate::http::interim::MOST_READ;
 use crate::http::response_rules;
 use crate::http::timer::Timer;
 use crate::proxy::connection::exchange::timeouts_of;
 use crate::proxy::connection::failure::{ExchangeError, FailedExchange, RetryPermission};
-use crate::proxy::connection::response::{InvalidResponse, content_length};
+use crate::proxy::connection::response::{ENDLESS, InvalidResponse, content_length};
 use crate::proxy::connection::upload::{Upload, UploadPhase};
 use crate::proxy::connection::upstream_request::UpstreamRequest;
 use crate::proxy::replay::ReplayBody;
@@ -61,8 +62,8 @@ struct AwaitedResponse {
     sender: Option<BodySender>,
     /// How far the upload was when it was last polled.
     moved: usize,
-    /// The upstream has sent an interim response.
-    answered: bool,
+    /// How many interim responses came.
+    interim_responses: u16,
     /// When the request was complete, as far as it is.
     since: Instant,
     timer: Timer,
@@ -110,7 +111,8 @@ impl Http2Exchange {
             None => (None, accept.map(|accept| RequestedWebSocket::new(stream, accept))),
         };
         let (timer, since) = (Timer::default(), self.leased_at);
-        let mut awaited = AwaitedResponse { response, upload, replay, sender, moved: 0, answered: false, since, timer };
+        let mut awaited =
+            AwaitedResponse { response, upload, replay, sender, moved: 0, interim_responses: 0, since, timer };
         let received = poll_fn(|cx| awaited.poll_head(cx, request.interim, &self.timeouts)).await;
         let to_head = *request.method() == Method::HEAD;
         match received.and_then(|response| self.take_head(response, websocket, to_head)) {
@@ -125,7 +127,7 @@ impl Http2Exchange {
                 Ok(head)
             }
             Err(error) => {
-                let AwaitedResponse { response, upload, replay, sender, answered, .. } = awaited;
+                let AwaitedResponse { response, upload, replay, sender, interim_responses, .. } = awaited;
                 if matches!(&error, ExchangeError::StreamBroken(error) if is_after_go_away(error)) {
                     self.stream.record_unprocessed(streams_before(&response));
                 }
@@ -134,7 +136,7 @@ impl Http2Exchange {
                 }
                 let mut failed = self.fail(error, upload, replay.as_ref());
                 // It answered, so the connection was open when the request came.
-                if answered && matches!(failed.permission, RetryPermission::Stale(_)) {
+                if interim_responses > 0 && matches!(failed.permission, RetryPermission::Stale(_)) {
                     failed.permission = RetryPermission::Never;
                 }
                 Err(failed)
@@ -290,7 +292,10 @@ impl AwaitedResponse {
     ) -> Poll<Result<Response<RecvStream>, ExchangeError>> {
         loop {
             while let Poll::Ready(Some(Ok(response))) = self.response.poll_informational(cx) {
-                self.answered = true;
+                self.interim_responses += 1;
+                if self.interim_responses > MOST_READ {
+                    return Poll::Ready(Err(InvalidResponse::new(ENDLESS).into()));
+                }
                 match response.status() {
                     // A 100 is for the gateway: the client gets its own when its body is read.
                     StatusCode::CONTINUE => self.upload.release(),
