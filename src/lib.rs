@@ -15,6 +15,7 @@ mod http;
 pub mod identity;
 pub mod observe;
 pub mod proxy;
+mod regular_file;
 pub mod route;
 pub mod server;
 mod spelling;

@@ -1,12 +1,12 @@
 //! The text of a file: all of it, or why not.
 
-use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
 use tollgate_limiter::limit::units::show_size;
 
 use super::report::{Location, Mistakes, Report, ValueProblem};
+use crate::regular_file;
 
 /// Bytes of a file at most. Real ones have a thousandth of it.
 const MAX_BYTES: usize = 1 << 20;
@@ -22,7 +22,7 @@ pub const STDIN: &str = "<stdin>";
 /// # Errors
 /// When it cannot be read.
 pub fn of_file(name: &str, path: &Path) -> Result<String, Mistakes> {
-    text(name, MAX_BYTES, || File::open(path))
+    text(name, MAX_BYTES, || regular_file::open(path))
 }
 
 /// The text of the file of API keys at `path`, which messages call `name`.
@@ -30,7 +30,7 @@ pub fn of_file(name: &str, path: &Path) -> Result<String, Mistakes> {
 /// # Errors
 /// When it cannot be read, or is larger than any such file.
 pub fn of_keys(name: &str, path: &Path) -> Result<String, Mistakes> {
-    let text = text(name, MAX_KEYS_BYTES, || File::open(path))?;
+    let text = text(name, MAX_KEYS_BYTES, || regular_file::open(path))?;
     if text.len() > MAX_KEYS_BYTES {
         let hint = Some("is this the right file?".to_owned());
         return Err(Mistakes::unreadable(name, format!("the file is over {}", show_size(MAX_KEYS_BYTES as u64)), hint));

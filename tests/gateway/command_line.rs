@@ -298,3 +298,20 @@ fn check_prints_a_file_in_one_piece_which_is_as_good_as_its_parts() {
     assert_eq!((wrong.status.code(), text(&wrong.stdout)), (Some(1), String::new()));
     assert!(text(&wrong.stderr).contains("wrong.yaml:3:30: defaults.routes.timeout: "), "{}", text(&wrong.stderr));
 }
+
+#[test]
+fn a_pipe_is_no_configuration_and_no_file_of_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    assert!(Command::new("mkfifo").arg(path("pipe")).status().unwrap().success());
+    let page = "error_pages: [{status: [404], type: text/html, file: pipe}]\n";
+    let keys = format!("authenticators: {{a: {{api_key: {{header: x-api-key, keys: {}}}}}}}\n", path("pipe"));
+    for (name, more) in [("page.yaml", page), ("keys.yaml", &keys)] {
+        std::fs::write(path(name), format!("{more}{GOOD}")).unwrap();
+    }
+    for name in ["pipe", "page.yaml", "keys.yaml"] {
+        let output = tollgate(&["check", &path(name)]);
+        assert_eq!(output.status.code(), Some(1), "{name}");
+        assert!(text(&output.stderr).contains("it is not a file"), "{}", text(&output.stderr));
+    }
+}

@@ -1,8 +1,6 @@
 //! The store, and the certificates for its connections, which are read here.
 
-use std::fs::File;
-use std::io::{self, Read};
-use std::path::Path;
+use std::io;
 
 use tollgate_limiter::store::redis::address::Address;
 use tollgate_limiter::store::redis::spec::RedisSpec;
@@ -11,6 +9,7 @@ use tollgate_limiter::store::redis::tls::{TlsError, TlsSpec};
 use crate::config::file::store::{PemPath, RawStore, RawTls, RedisUrl};
 use crate::config::report::{Report, ValueProblem, quote};
 use crate::config::yaml::decode::{Located, Setting};
+use crate::regular_file;
 
 /// Bytes of a PEM file at most. Bundles of every public authority have a fifth of it.
 const MAX_PEM: u64 = 1 << 20;
@@ -76,22 +75,13 @@ fn certificates(raw: &RawTls, report: &mut Report) -> Option<TlsSpec> {
 
 /// The content of a PEM file. `None`: a mistake was reported.
 pub fn pem(Located { location, value }: &Located<PemPath>, report: &mut Report) -> Option<Vec<u8>> {
-    let mut bytes = Vec::new();
-    let read = open(&value.0).and_then(|file| file.take(MAX_PEM).read_to_end(&mut bytes));
     let problem = |error: io::Error| {
         let path = quote(&value.0.to_string_lossy());
         ValueProblem::new(format!("cannot read {path}: {error}")).hint(
             "a path counts from the directory that the gateway is started in, and its user must be able to read it",
         )
     };
-    read.map_err(|error| report.mistake(location, problem(error))).ok()?;
-    Some(bytes)
-}
-
-/// Opens a file. Not a pipe, which would keep its reader waiting for ever.
-fn open(path: &Path) -> io::Result<File> {
-    let kind = std::fs::metadata(path)?;
-    if kind.is_file() || kind.is_dir() { File::open(path) } else { Err(io::Error::other("it is not a file")) }
+    regular_file::read(&value.0, MAX_PEM).map_err(|error| report.mistake(location, problem(error))).ok()
 }
 
 fn unusable(path: &Located<PemPath>, error: TlsError) -> ValueProblem {

@@ -1,6 +1,5 @@
 //! `error_pages`: pages in place of errors, by status and by the type of content that a client asks for.
 
-use std::fs::{self, File};
 use std::io::{self, Read as _};
 use std::path::Path;
 use std::sync::Arc;
@@ -16,6 +15,7 @@ use crate::config::yaml::collection::NonEmptyList;
 use crate::config::yaml::decode::Located;
 use crate::config::yaml::record::record;
 use crate::config::yaml::words::words;
+use crate::regular_file;
 use crate::route::compression::MediaRange;
 use crate::route::error_pages::{ErrorPage, ErrorPages, PageText};
 
@@ -113,10 +113,7 @@ fn content_type(at: &Located<HeaderValue>, report: &mut Report) -> Option<Header
 fn read(file: &Located<IncludedPath>, report: &mut Report) -> Option<PageText> {
     let path = Path::new(&*file.location.file).parent().unwrap_or(Path::new("")).join(&file.value.0);
     let mut bytes = Vec::new();
-    // A pipe would keep the gateway waiting for somebody to write.
-    let open =
-        || if fs::metadata(&path)?.is_file() { File::open(&path) } else { Err(io::Error::other("it is no file")) };
-    let read = open().and_then(|file| file.take(MAX_PAGE + 1).read_to_end(&mut bytes));
+    let read = regular_file::open(&path).and_then(|file| file.take(MAX_PAGE + 1).read_to_end(&mut bytes));
     let problem = match (read, String::from_utf8(bytes)) {
         (Err(error), _) => {
             let hint = match error.kind() {

@@ -2,7 +2,6 @@
 //!
 //! Guarantees that a certificate and its key match, and that a wildcard gives way to an exact name.
 
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,6 +18,10 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::names::CertificateNames;
 use super::spec::CertificateFiles;
+use crate::regular_file;
+
+/// Bytes of a file of certificates or keys at most. Bundles of every public authority have a fifth of it.
+const MOST_BYTES: u64 = 1 << 20;
 
 /// A file of certificates or keys that cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -116,13 +119,8 @@ impl ResolvesServerCert for ServerCertificates {
     }
 }
 
-/// The content of a file. Nothing else is opened: a pipe would keep its reader waiting for ever.
 fn read(path: &Path) -> Result<Vec<u8>, TlsFileError> {
-    let metadata = fs::metadata(path).map_err(TlsFileError::unreadable(path))?;
-    if !metadata.is_file() {
-        return Err(TlsFileError::new(path, "is not a file"));
-    }
-    fs::read(path).map_err(TlsFileError::unreadable(path))
+    regular_file::read(path, MOST_BYTES).map_err(TlsFileError::unreadable(path))
 }
 
 /// The certificates in a file, at least one.

@@ -1,0 +1,61 @@
+//! The files that the gateway reads: configurations, certificates, keys, pages.
+//!
+//! Guarantees that a read has an end: anything but a regular file is refused, since a pipe would keep its reader waiting for
+//! somebody to write, and a device may have no end.
+
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+
+use rustix::fs::OFlags;
+
+/// Opens the file at `path`.
+///
+/// # Errors
+/// When it cannot be opened, or is no file.
+pub fn open(path: &Path) -> io::Result<File> {
+    // Without the first flag, the opening of a pipe waits already. The second: a terminal is no terminal of ours.
+    let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
+    let file = File::options().read(true).custom_flags(flags.bits().cast_signed()).open(path)?;
+    // Of what was opened: there may be something else at the path by now.
+    let kind = file.metadata()?;
+    // The reading of a folder says that it is one.
+    if kind.is_file() || kind.is_dir() { Ok(file) } else { Err(io::Error::other("it is not a file")) }
+}
+
+/// The content of the file at `path`.
+///
+/// # Errors
+/// When it cannot be read, is no file or has more than `most` bytes.
+pub fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+    let mut content = Vec::new();
+    let read = open(path)?.take(most.saturating_add(1)).read_to_end(&mut content)?;
+    if read as u64 > most { Err(io::Error::other("it is too large for such a file")) } else { Ok(content) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+
+    use super::*;
+
+    #[test]
+    fn nothing_but_a_file_of_bounded_size_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        fs::write(path("file"), "content").unwrap();
+        assert_eq!(read(&path("file"), 7).unwrap(), b"content");
+        assert!(read(&path("file"), 6).unwrap_err().to_string().contains("too large"));
+        mknodat(CWD, path("pipe"), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        for no_file in [path("pipe"), "/dev/zero".into(), "/dev/null".into()] {
+            assert_eq!(read(&no_file, 7).unwrap_err().to_string(), "it is not a file", "{}", no_file.display());
+        }
+        assert!(read(folder.path(), 7).unwrap_err().to_string().contains("directory"));
+        // A file is a file by whatever name.
+        std::os::unix::fs::symlink("file", path("link")).unwrap();
+        assert_eq!(read(&path("link"), 7).unwrap(), b"content");
+    }
+}
