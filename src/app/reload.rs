@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use tokio::task::spawn_blocking;
 use tokio::time::interval;
 
 use super::assemble;
@@ -45,28 +46,36 @@ impl Reloader {
     /// Reloads whenever the file changes or a SIGHUP asks for it. Ends at SIGTERM or SIGINT.
     pub async fn run(&mut self, signals: &mut Signals) {
         let mut check = interval(CHECK);
+        let mut is_due = false;
         loop {
             tokio::select! {
                 signal = signals.next() => match signal {
                     OperatorSignal::Stop => return,
-                    OperatorSignal::Reload => self.reload().await,
+                    OperatorSignal::Reload => is_due = true,
                 },
                 _ = check.tick() => {
-                    self.check_file().await;
+                    is_due = self.has_changed();
                     self.tls.check(&self.config);
                     self.credentials.check();
                     self.endpoints.check();
+                }
+                () = self.credentials.follow() => {}
+            }
+            if std::mem::take(&mut is_due) {
+                tokio::select! {
+                    biased;
+                    () = self.reload() => {}
+                    // It may take seconds. What was not applied by now never is.
+                    () = signals.stop() => return,
                 }
             }
         }
     }
 
-    /// Reloads if a file has changed since the last check.
-    async fn check_file(&mut self) {
+    /// Whether a file has changed since the last check.
+    fn has_changed(&mut self) -> bool {
         let certificates_changed = self.certificates.have_changed();
-        if self.sources.have_changed() || certificates_changed {
-            self.reload().await;
-        }
+        self.sources.have_changed() || certificates_changed
     }
 
     /// Applies the file, or logs why not and changes nothing.
@@ -101,9 +110,11 @@ impl Reloader {
         let before = self.gateway.load_full();
         let tls = self.tls.prepare(&loaded.config)?;
         let gateway = assemble::gateway(&loaded.config, access_log.clone(), Some(&before))?;
-        let (credentials, endpoints) = (CredentialFiles::prepare(&gateway)?, EndpointFiles::prepare(&gateway)?);
-        (self.credentials, self.endpoints) = (credentials.install(), endpoints.install());
+        let (credentials, endpoints) = (CredentialFiles::of(&gateway), EndpointFiles::prepare(&gateway)?);
+        let credentials = spawn_blocking(move || credentials.read()).await??;
+        self.endpoints = endpoints.install();
         discover::first_answers(gateway.discovering_upstreams()).await;
+        self.credentials = credentials.install();
         gateway.authenticators.values().for_each(follow_issuer);
         self.gateway.store(Arc::new(gateway));
         self.tls.install(tls);

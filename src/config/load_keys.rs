@@ -12,16 +12,16 @@ use crate::identity::api_key::ApiKeyTable;
 use crate::identity::jwt::key_set::{KeySet, KeySetError, KeySetOrigin};
 use crate::identity::password::user_table::UserTable;
 
-/// Reads and checks the file at `path`, whose clients an `authenticator` has. It has no variables.
+/// Reads and checks the file at `path`, whose clients each of these `authenticators` has. It has no variables.
 ///
 /// # Errors
 /// Every mistake in it, or the one that kept it from being read.
-pub fn load_api_keys(path: &Path, authenticator: &str) -> Result<ApiKeyTable, Mistakes> {
+pub fn load_api_keys(path: &Path, authenticators: &[&str]) -> Result<Vec<ApiKeyTable>, Mistakes> {
     let name = path.display().to_string();
     let text = source::of_keys(&name, path)?;
     let mut report = Report::new(&name);
-    let table = table(&Arc::from(name), &text, authenticator, &mut report);
-    report.close(table).map(|(table, _)| table)
+    let tables = tables(&Arc::from(name), &text, authenticators, &mut report);
+    report.close(tables).map(|(tables, _)| tables)
 }
 
 /// Reads and checks the file of users at `path`, which an `authenticator` has.
@@ -47,13 +47,16 @@ pub fn load_key_set(path: &Path) -> Result<KeySet, Mistakes> {
     KeySet::read(text.as_bytes(), KeySetOrigin::File).map_err(refused)
 }
 
-fn table(file: &Arc<str>, text: &str, authenticator: &str, report: &mut Report) -> Option<ApiKeyTable> {
+fn tables(file: &Arc<str>, text: &str, authenticators: &[&str], report: &mut Report) -> Option<Vec<ApiKeyTable>> {
     if text.trim().is_empty() {
         // It may be on its way: nobody means to take all keys away like that.
         let problem = ValueProblem::new("the file is empty").hint("write [] for no keys");
         report.mistake(&Location::root(file, (1, 1)), problem);
         return None;
     }
-    let root = yaml::parse::tree(file, text, report)?;
-    check::api_keys(&Vec::<RawApiKey>::decode(&root, report)?, authenticator, report)
+    let mut entries = check::ApiKeyEntries::of(authenticators);
+    let root = yaml::parse::items(file, text, &mut |node, report| entries.add(&node, report), report)?;
+    // It is empty by now, if it is a list at all.
+    Vec::<RawApiKey>::decode(&root, report)?;
+    entries.into_tables()
 }

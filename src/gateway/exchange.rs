@@ -15,6 +15,7 @@ use tollgate_limiter::limit::on_limit::Degrade;
 use super::access_log_line::LoggedRequest;
 use super::account::{Account, CallOutcome, InFlight};
 use super::answer::AnswerChanges;
+use super::answer::rendered::RenderedFields;
 use super::route_metrics::{RouteMetrics, method_label, other_method};
 use crate::body::Body;
 use crate::clock::{self, Instant};
@@ -249,6 +250,14 @@ impl<'g> Exchange<'g> {
             self.account.identify(&identity);
         }
         self.identity = Some(identity);
+        // The fields of the answer were filled in before, for answers to clients that nobody knows.
+        if self.answer.changed.is_some()
+            && let Ok(target) = &self.route
+            && target.route.response_fields.name_the_client()
+        {
+            let changed = RenderedFields::new(&target.route.response_fields, |template| self.render(template));
+            self.answer.changed = Some(Box::new(changed));
+        }
     }
 
     /// The text of `template` for this request.

@@ -58,9 +58,9 @@ impl ApiKeyTable {
     }
 }
 
-impl FromIterator<(CredentialHash, CallerIdentity)> for ApiKeyTable {
-    fn from_iter<I: IntoIterator<Item = (CredentialHash, CallerIdentity)>>(keys: I) -> Self {
-        Self(keys.into_iter().map(|(hash, identity)| (hash, Arc::new(identity))).collect())
+impl FromIterator<(CredentialHash, Arc<CallerIdentity>)> for ApiKeyTable {
+    fn from_iter<I: IntoIterator<Item = (CredentialHash, Arc<CallerIdentity>)>>(keys: I) -> Self {
+        Self(keys.into_iter().collect())
     }
 }
 

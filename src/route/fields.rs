@@ -2,7 +2,7 @@
 
 use http::HeaderName;
 
-use super::template::Template;
+use super::template::{Template, Variable};
 
 /// Changes of header fields, in this order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -17,6 +17,11 @@ pub struct FieldChanges {
 impl FieldChanges {
     pub fn is_empty(&self) -> bool {
         self.remove.is_empty() && self.set.is_empty() && self.add.is_empty()
+    }
+
+    /// Whether they say who the client is.
+    pub fn name_the_client(&self) -> bool {
+        self.templates().flat_map(Template::variables).any(Variable::is_of_identity)
     }
 
     pub fn templates(&self) -> impl Iterator<Item = &Template> {

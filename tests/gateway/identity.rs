@@ -1,6 +1,7 @@
 //! Clients that say who they are, as curl and the echo of a route show it.
 
 use std::fs;
+use std::process::Command;
 
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
@@ -36,6 +37,11 @@ routes:
     authenticate: [partners]
     cors: {origins: ['https://app.example.com']}
     limits: [all]
+  - name: told
+    match: {path: /told}
+    respond: {status: 200}
+    authenticate: [partners]
+    response_headers: {set: {x-who: '{identity}', x-team: '{identity.label.team}', x-ip: '{client_ip}'}}
   - {name: open, match: {path: /open}, echo: true}
 ";
 
@@ -62,6 +68,50 @@ fn start_with(routes: &str) -> (Gateway, TempDir) {
     fs::write(folder.path().join("keys.yaml"), keys()).unwrap();
     let gateway = Gateway::start(&routes.replace("FOLDER", &folder.path().display().to_string()));
     (gateway, folder)
+}
+
+#[test]
+fn an_answer_tells_its_client_who_that_is_and_others_nothing() {
+    let _turn = turns::beside_others();
+    let (gateway, _folder) = start();
+    let answer = |key: &str| curl(&["-i", "-H", &format!("x-api-key: {key}"), &gateway.url("/told")]);
+    let known = answer(SECRETS[0]);
+    assert!(known.contains("x-who: ada\r\n") && known.contains("x-team: web\r\n"), "{known}");
+    let unknown = answer("wrong");
+    assert!(unknown.starts_with("HTTP/1.1 401 ") && unknown.contains("x-ip: 127.0.0.1\r\n"), "{unknown}");
+    assert!(!unknown.contains("x-who") && !unknown.contains("x-team"), "{unknown}");
+}
+
+#[test]
+fn a_file_of_keys_that_becomes_a_pipe_changes_nothing_and_keeps_nobody_waiting() {
+    let _turn = turns::beside_others();
+    let (mut gateway, folder) = start();
+    let keys = folder.path().join("keys.yaml");
+    fs::remove_file(&keys).unwrap();
+    assert!(Command::new("mkfifo").arg(&keys).status().unwrap().success());
+    eventually("it is refused", || gateway.log().contains("cannot read: it is not a file").then_some(()));
+    assert_eq!(by_key(&gateway, SECRETS[0]), 200);
+    gateway.signal("HUP");
+    eventually("so is the configuration", || gateway.log().contains("not reloaded: nothing has changed").then_some(()));
+    assert!(gateway.metric("tollgate_connections") >= 0.0);
+    gateway.signal("TERM");
+    gateway.wait();
+}
+
+#[test]
+fn one_file_of_keys_is_read_once_for_all_of_its_authenticators() {
+    let _turn = turns::beside_others();
+    let (gateway, folder) = start();
+    fs::write(folder.path().join("keys.yaml"), format!("{}{}", keys(), entry("new-secret", "id: eve"))).unwrap();
+    for authenticator in ["partners", "links", "browsers"] {
+        let line = format!("\"authenticator\":\"{authenticator}\",\"entries\":4");
+        eventually("it is taken over", || gateway.log().contains(&line).then_some(()));
+    }
+    assert_eq!(by_key(&gateway, "new-secret"), 200);
+    fs::write(folder.path().join("keys.yaml"), "- {id: eve, key_sha256: none}\n").unwrap();
+    eventually("it is refused", || gateway.log().contains("this is not a SHA-256").then_some(()));
+    assert_eq!(gateway.log().matches("this is not a SHA-256").count(), 1, "{}", gateway.log());
+    assert_eq!(by_key(&gateway, "new-secret"), 200);
 }
 
 fn by_key(gateway: &Gateway, key: &str) -> u16 {

@@ -1,9 +1,14 @@
 //! The files that authenticators check credentials by: read at the start, and again when they or the configuration change.
 //!
-//! Guarantees that a file which cannot be used changes nothing: what was read before holds on.
+//! Guarantees that a file which cannot be used changes nothing: what was read before holds on. Large files are read beside the
+//! control plane, which has other work meanwhile.
 
-use std::path::Path;
+use std::collections::BTreeMap;
+use std::future::pending;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+use tokio::task::JoinSet;
 
 use crate::config::watch::{FileWatch, Sighting};
 use crate::config::{self, Config, Mistakes};
@@ -11,60 +16,125 @@ use crate::gateway::Gateway;
 use crate::identity::authenticator::{Authenticator, Material};
 use crate::identity::spec::{AuthenticationMethod, AuthenticatorSpec};
 
-/// The authenticators of the running configuration that have a file, under watch.
+/// The files of the running configuration that authenticators have, under watch.
 #[derive(Default)]
-pub struct CredentialFiles(Vec<WatchedAuthenticator>);
+pub struct CredentialFiles {
+    files: Vec<WatchedFile>,
+    /// The readings of files that have changed.
+    readings: JoinSet<ReadFile>,
+}
 
-struct WatchedAuthenticator {
-    authenticator: Arc<Authenticator>,
+struct WatchedFile {
+    file: Arc<CredentialFile>,
     watch: FileWatch,
+    /// It is being read. Meanwhile it is not looked at, so that no older version comes after a newer one.
+    is_read: bool,
+}
+
+/// A file of credentials, and the authenticators that go by it. It is read once for all of them.
+struct CredentialFile {
+    path: PathBuf,
+    authenticators: Vec<Arc<Authenticator>>,
+}
+
+/// What each of the authenticators of a file goes by, or why the file cannot be used.
+struct ReadFile {
+    file: Arc<CredentialFile>,
+    result: Result<Vec<Material>, Mistakes>,
 }
 
 /// The files of a configuration, read and not yet at work.
 pub struct PreparedCredentials {
     /// Watched from before they were read: a change meanwhile is found.
     files: CredentialFiles,
-    materials: Vec<Material>,
+    materials: Vec<Vec<Material>>,
 }
 
 impl CredentialFiles {
-    /// Reads all files that the authenticators of `gateway` have.
+    /// The files that the authenticators of `gateway` have, still to be read.
+    pub fn of(gateway: &Gateway) -> Self {
+        let mut by_path: BTreeMap<&PathBuf, Vec<Arc<Authenticator>>> = BTreeMap::new();
+        for authenticator in gateway.authenticators.values() {
+            if let Some(path) = authenticator.spec.file() {
+                by_path.entry(path).or_default().push(authenticator.clone());
+            }
+        }
+        let files = by_path.into_iter().map(|(path, authenticators)| WatchedFile {
+            watch: FileWatch::new(path.clone()),
+            file: Arc::new(CredentialFile { path: path.clone(), authenticators }),
+            is_read: false,
+        });
+        Self { files: files.collect(), readings: JoinSet::new() }
+    }
+
+    /// Reads all of them. Takes seconds if they are large.
     ///
     /// # Errors
     /// The mistakes in the first file that cannot be used.
-    pub fn prepare(gateway: &Gateway) -> Result<PreparedCredentials, Mistakes> {
-        let with_file = gateway.authenticators.values().filter_map(|one| Some((one, one.spec.file()?)));
-        let watched = with_file.map(|(authenticator, file)| WatchedAuthenticator {
-            authenticator: authenticator.clone(),
-            watch: FileWatch::new(file.clone()),
-        });
-        let files = Self(watched.collect());
-        let materials = files.0.iter().map(|one| read(&one.authenticator.spec, one.watch.path()));
-        let materials = materials.collect::<Result<_, _>>()?;
-        Ok(PreparedCredentials { files, materials })
+    pub fn read(self) -> Result<PreparedCredentials, Mistakes> {
+        let materials = self.files.iter().map(|watched| watched.file.read()).collect::<Result<_, _>>()?;
+        Ok(PreparedCredentials { files: self, materials })
     }
 
-    /// Looks whether a file has changed, and if so takes it over, or logs why not and changes nothing.
+    /// Looks whether a file has changed, and if so begins to read it.
     pub fn check(&mut self) {
-        for WatchedAuthenticator { authenticator, watch } in &mut self.0 {
-            let (file, name) = (watch.path().display().to_string(), &authenticator.spec.name);
+        for WatchedFile { file, watch, is_read } in self.files.iter_mut().filter(|watched| !watched.is_read) {
+            let path = file.path.display();
             match watch.look() {
                 Sighting::Same => {}
                 Sighting::Gone => {
-                    tracing::warn!(file, authenticator = %name, "a file of credentials is gone: its last version holds on");
+                    tracing::warn!(file = %path, "a file of credentials is gone: its last version holds on");
                 }
-                Sighting::Back => tracing::info!(file, authenticator = %name, "a file of credentials is back"),
-                Sighting::Changed => match read(&authenticator.spec, watch.path()) {
-                    Ok(material) => {
-                        tracing::info!(file, authenticator = %name, entries = material.len(), "credentials reloaded");
-                        authenticator.install(material);
-                    }
-                    Err(mistakes) => {
-                        authenticator.metrics.reloaded(None);
-                        mistakes.log();
-                        tracing::error!(file, authenticator = %name, "credentials not reloaded: nothing has changed");
-                    }
-                },
+                Sighting::Back => tracing::info!(file = %path, "a file of credentials is back"),
+                Sighting::Changed => {
+                    *is_read = true;
+                    let file = file.clone();
+                    self.readings.spawn_blocking(move || ReadFile { result: file.read(), file });
+                }
+            }
+        }
+    }
+
+    /// Waits until a file that has changed was read, and takes it over, or logs why not and changes nothing. May be
+    /// dropped at any time.
+    pub async fn follow(&mut self) {
+        match self.readings.join_next().await {
+            None => pending().await,
+            Some(Ok(ReadFile { file, result })) => {
+                let read = self.files.iter_mut().filter(|watched| Arc::ptr_eq(&watched.file, &file));
+                read.for_each(|watched| watched.is_read = false);
+                file.take_over(result);
+            }
+            Some(Err(error)) => {
+                tracing::error!(%error, "the reading of a file of credentials failed: nothing has changed");
+                self.files.iter_mut().for_each(|watched| watched.is_read = false);
+            }
+        }
+    }
+}
+
+impl CredentialFile {
+    fn read(&self) -> Result<Vec<Material>, Mistakes> {
+        read(&self.path, &self.authenticators.iter().map(|one| &*one.spec).collect::<Vec<_>>())
+    }
+
+    fn take_over(&self, result: Result<Vec<Material>, Mistakes>) {
+        let file = self.path.display();
+        match result {
+            Ok(materials) => {
+                for (authenticator, material) in self.authenticators.iter().zip(materials) {
+                    let (name, entries) = (&authenticator.spec.name, material.len());
+                    tracing::info!(%file, authenticator = %name, entries, "credentials reloaded");
+                    authenticator.install(material);
+                }
+            }
+            Err(mistakes) => {
+                mistakes.log();
+                for authenticator in &self.authenticators {
+                    authenticator.metrics.reloaded(None);
+                    let name = &authenticator.spec.name;
+                    tracing::error!(%file, authenticator = %name, "credentials not reloaded: nothing has changed");
+                }
             }
         }
     }
@@ -73,8 +143,10 @@ impl CredentialFiles {
 impl PreparedCredentials {
     /// Takes over the files that were read.
     pub fn install(self) -> CredentialFiles {
-        for (one, material) in self.files.0.iter().zip(self.materials) {
-            one.authenticator.install(material);
+        for (watched, materials) in self.files.files.iter().zip(self.materials) {
+            for (authenticator, material) in watched.file.authenticators.iter().zip(materials) {
+                authenticator.install(material);
+            }
         }
         self.files
     }
@@ -86,17 +158,24 @@ impl PreparedCredentials {
 /// The mistakes in the first that cannot be used.
 pub fn check(config: &Config) -> Result<(), Mistakes> {
     config.authenticators.iter().try_for_each(|spec| match spec.file() {
-        Some(file) => read(spec, file).map(drop),
+        Some(file) => read(file, &[spec]).map(drop),
         None => Ok(()),
     })
 }
 
-fn read(spec: &AuthenticatorSpec, file: &Path) -> Result<Material, Mistakes> {
-    match &spec.method {
+/// The material of each of the authenticators whose file this is.
+fn read(file: &Path, specs: &[&AuthenticatorSpec]) -> Result<Vec<Material>, Mistakes> {
+    let has_keys =
+        |spec: &&&AuthenticatorSpec| !matches!(spec.method, AuthenticationMethod::Basic(_) | AuthenticationMethod::Jwt(_));
+    let names: Vec<&str> = specs.iter().filter(has_keys).map(|spec| &*spec.name).collect();
+    let tables = if names.is_empty() { Vec::new() } else { config::load_api_keys(file, &names)? };
+    let mut tables = tables.into_iter();
+    let material = |spec: &&AuthenticatorSpec| match &spec.method {
         AuthenticationMethod::Basic(_) => config::load_users(file, &spec.name).map(Arc::new).map(Material::Users),
         AuthenticationMethod::Jwt(_) => config::load_key_set(file).map(Material::KeySet),
         AuthenticationMethod::ApiKey(_)
         | AuthenticationMethod::Forward(_)
-        | AuthenticationMethod::ClientCertificate(_) => config::load_api_keys(file, &spec.name).map(Material::ApiKeys),
-    }
+        | AuthenticationMethod::ClientCertificate(_) => Ok(Material::ApiKeys(tables.next().unwrap_or_default())),
+    };
+    specs.iter().map(material).collect()
 }

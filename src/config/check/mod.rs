@@ -23,6 +23,6 @@ mod store;
 mod upstream;
 
 pub use config::{admin, config};
-pub use identity::keys::table as api_keys;
+pub use identity::keys::ApiKeyEntries;
 pub use identity::users::table as users;
 pub use upstream::listed::endpoints;

@@ -16,9 +16,22 @@ use crate::config::report::{Location, Report, ValueProblem, quote};
 /// Nested mappings and lists. The deepest the format asks for is six.
 const MAX_DEPTH: usize = 32;
 
+/// Takes the items of a list, one by one.
+type ItemSink<'a> = &'a mut dyn FnMut(YamlNode, &mut Report);
+
 /// The tree of the only document of `file`; an empty one is null. `None`: a mistake was reported.
 pub fn tree(file: &Arc<str>, text: &str, report: &mut Report) -> Option<YamlNode> {
-    let mut tree = Tree { file, text, stack: Vec::new(), anchors: Anchors::default(), root: None };
+    read(file, text, None, report)
+}
+
+/// Like [`tree`], of a document that may be a long list: `take` gets its items, and the list that is returned is empty. A tree
+/// of all of them would take many times the memory of the text.
+pub fn items<'a>(file: &'a Arc<str>, text: &'a str, take: ItemSink<'a>, report: &mut Report) -> Option<YamlNode> {
+    read(file, text, Some(take), report)
+}
+
+fn read<'a>(file: &'a Arc<str>, text: &'a str, take: Option<ItemSink<'a>>, report: &mut Report) -> Option<YamlNode> {
+    let mut tree = Tree { file, text, stack: Vec::new(), anchors: Anchors::default(), root: None, take };
     let mut parser = Parser::new_from_str(text);
     while let Some(event) = parser.next_event() {
         let step = match event {
@@ -43,6 +56,8 @@ struct Tree<'a> {
     stack: Vec<Frame>,
     anchors: Anchors,
     root: Option<YamlNode>,
+    /// Takes the items of the outermost list.
+    take: Option<ItemSink<'a>>,
 }
 
 /// A collection whose end has not been seen.
@@ -55,6 +70,8 @@ struct Frame {
 
 enum Open {
     List(Vec<YamlNode>),
+    /// The outermost list, and how many of its items were taken.
+    Taken(usize),
     Map(OpenMap),
 }
 
@@ -86,7 +103,8 @@ impl Tree<'_> {
             }
             Event::SequenceStart(anchor, tag) => {
                 self.check(at, tag.is_some())?;
-                self.open(at, anchor, Open::List(Vec::new()))
+                let is_taken = self.stack.is_empty() && self.take.is_some();
+                self.open(at, anchor, if is_taken { Open::Taken(0) } else { Open::List(Vec::new()) })
             }
             Event::MappingStart(anchor, tag) => {
                 self.check(at, tag.is_some())?;
@@ -117,6 +135,7 @@ impl Tree<'_> {
         match self.stack.last() {
             None => Location::root(self.file, at),
             Some(Frame { location, open: Open::List(items), .. }) => location.index(items.len(), at),
+            Some(Frame { location, open: Open::Taken(count), .. }) => location.index(*count, at),
             Some(Frame { location, open: Open::Map(map), .. }) => match &map.key {
                 Some(key) => location.key(&key.text, at),
                 None => location.moved(at),
@@ -155,6 +174,7 @@ impl Tree<'_> {
         if let Some(Frame { location, anchor, open }) = self.stack.pop() {
             let value = match open {
                 Open::List(items) => YamlValue::List(items),
+                Open::Taken(_) => YamlValue::List(Vec::new()),
                 Open::Map(map) => YamlValue::Map(map.close(&location, report)),
             };
             let node = YamlNode { location, value };
@@ -189,6 +209,12 @@ impl Tree<'_> {
         match self.stack.last_mut() {
             None => self.root = Some(node),
             Some(Frame { open: Open::List(items), .. }) => items.push(node),
+            Some(Frame { open: Open::Taken(count), .. }) => {
+                *count += 1;
+                if let Some(take) = &mut self.take {
+                    take(node, report);
+                }
+            }
             Some(Frame { open: Open::Map(map), .. }) => map.add(node, report),
         }
     }
