@@ -39,9 +39,11 @@ mod tests {
     }
 
     #[test]
-    fn only_an_id_that_may_stand_in_a_log_is_accepted() {
-        assert!(accept(&HeaderValue::from_static("abc-123")).is_some());
-        for bad in ["", "a b", &"x".repeat(129)] {
+    fn only_an_id_that_may_stand_in_a_log_and_a_page_is_accepted() {
+        for good in ["abc-123", "Root=1-67891233-abcdef012345678912345678", "a.b_c:d/e+f=@G", &"x".repeat(128)] {
+            assert!(accept(&HeaderValue::from_str(good).unwrap()).is_some(), "{good:?}");
+        }
+        for bad in ["", "a b", "<b>", "a\"", "a'", "a&b", "a\\", "{a}", "a,b", "a;b", "$(a)", "`a`", &"x".repeat(129)] {
             assert!(accept(&HeaderValue::from_str(bad).unwrap()).is_none(), "{bad:?}");
         }
     }

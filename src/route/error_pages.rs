@@ -30,7 +30,7 @@ enum PagePiece {
     Fact(ErrorFact),
 }
 
-/// A fact of an error that a page may show. None of them can have a character that means something in HTML or JSON.
+/// A fact of an error that a page may show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorFact {
     Status,
@@ -97,8 +97,8 @@ impl PageText {
         Self(pieces)
     }
 
-    /// The page, where `fact` tells the facts.
-    pub fn render<'f>(&self, fact: impl Fn(ErrorFact) -> &'f [u8]) -> Bytes {
+    /// The page, where `write` tells the facts.
+    pub fn render(&self, write: impl Fn(ErrorFact, &mut BytesMut)) -> Bytes {
         if let [PagePiece::Text(text)] = &*self.0 {
             return text.clone();
         }
@@ -106,7 +106,7 @@ impl PageText {
         for piece in &self.0 {
             match piece {
                 PagePiece::Text(text) => page.extend_from_slice(text),
-                PagePiece::Fact(named) => page.extend_from_slice(fact(*named)),
+                PagePiece::Fact(fact) => write(*fact, &mut page),
             }
         }
         page.freeze()
@@ -122,12 +122,13 @@ mod tests {
     #[test]
     fn a_page_shows_facts_and_leaves_other_braces_alone() {
         let page = PageText::parse("p {color: red} {status} {reason}: {statu} {{request_id}}");
-        let shown = page.render(|fact| match fact {
-            ErrorFact::Status => b"503",
-            ErrorFact::Reason => b"Service Unavailable",
-            ErrorFact::RequestId => b"r1",
-            ErrorFact::RetryAfter => b"",
-        });
+        let show = |fact| match fact {
+            ErrorFact::Status => "503",
+            ErrorFact::Reason => "Service Unavailable",
+            ErrorFact::RequestId => "r1",
+            ErrorFact::RetryAfter => "",
+        };
+        let shown = page.render(|fact, page| page.extend_from_slice(show(fact).as_bytes()));
         assert_eq!(shown, "p {color: red} 503 Service Unavailable: {statu} {r1}");
     }
 

@@ -19,6 +19,7 @@ workers: 1
 listeners: [{{address: '127.0.0.1:0'}}]
 admin: {{address: '127.0.0.1:0'}}
 limits: {{one: {{key: client_ip, rate: 1/h, burst: 1}}}}
+trusted_proxies: [127.0.0.1]
 upstreams:
   up: {{endpoints: ['{upstream}']}}
   gone: {{endpoints: ['http://127.0.0.1:9']}}
@@ -128,4 +129,44 @@ fn errors_of_the_upstream_are_replaced_where_the_route_says_so() {
     assert!(asked(&gateway, "/all/other", "*/*").ends_with("ours"));
     assert!(asked(&gateway, "/kept/other", "*/*").ends_with("theirs"));
     assert!(asked(&gateway, "/all/fine", "text/html").ends_with("fine"));
+}
+
+#[test]
+fn a_page_shows_no_markup_in_the_id_that_a_trusted_proxy_sends() {
+    let _turn = turns::beside_others();
+    let folder = tempfile::tempdir().unwrap();
+    let gateway = start("http://127.0.0.1:9", &folder);
+    let page = |accept: &str, id: &str| {
+        let fields = [format!("accept: {accept}"), format!("x-request-id: {id}")];
+        curl(&["-i", "-H", &fields[0], "-H", &fields[1], &gateway.url("/gone")])
+    };
+    assert!(page("text/html", "Root=1-ab:c.d_e/f+g@h").contains("<p>502 Bad Gateway Root=1-ab:c.d_e/f+g@h</p>"));
+    for evil in ["<script>alert(1)</script>", "\"><b>", "a\",\"b\":\"c"] {
+        for accept in ["text/html", "application/json"] {
+            let shown = page(accept, evil);
+            assert!(shown.starts_with("HTTP/1.1 502 ") && !shown.contains(evil), "{shown}");
+        }
+    }
+}
+
+#[test]
+fn a_page_in_place_of_a_chunked_answer_announces_no_trailers() {
+    let _turn = turns::beside_others();
+    let folder = tempfile::tempdir().unwrap();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let head = "HTTP/1.1 500 Oh\r\nTrailer: X-Sum\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\nX-Sum: 7\r\n\r\n";
+            std::io::Write::write_all(&mut stream, head.as_bytes()).unwrap();
+            // Until the gateway has read it.
+            std::io::Read::read_to_end(&mut stream, &mut Vec::new()).ok();
+        }
+    });
+    let gateway = start(&format!("http://{address}"), &folder);
+    let page = curl(&["-i", "-H", "te: trailers", &gateway.url("/all/x")]).to_ascii_lowercase();
+    assert!(page.ends_with("ours") && !page.contains("trailer") && !page.contains("x-sum"), "{page}");
+    let kept = curl(&["-i", "-H", "te: trailers", &gateway.url("/kept/x")]).to_ascii_lowercase();
+    assert!(kept.contains("trailer: x-sum\r\n"), "{kept}");
 }

@@ -6,18 +6,19 @@ use std::sync::Arc;
 
 use http::header::{
     ACCEPT, ACCEPT_RANGES, CONTENT_DISPOSITION, CONTENT_ENCODING, CONTENT_LANGUAGE, CONTENT_LENGTH, CONTENT_LOCATION,
-    CONTENT_RANGE, CONTENT_TYPE, ETAG, HeaderMap, HeaderName, HeaderValue, LAST_MODIFIED, RETRY_AFTER,
+    CONTENT_RANGE, CONTENT_TYPE, ETAG, HeaderMap, HeaderName, HeaderValue, LAST_MODIFIED, RETRY_AFTER, TRAILER,
 };
 use http::{Response, StatusCode};
 use smallvec::SmallVec;
 
+use super::page_syntax::PageSyntax;
 use crate::body::Body;
 use crate::http::preferences::{stated, vary_on};
 use crate::http::response_rules::DIGESTS;
 use crate::route::error_pages::{ErrorFact, ErrorPage, ErrorPages};
 
 /// Fields that describe the content which is replaced.
-const OF_CONTENT: [HeaderName; 9] = [
+const OF_CONTENT: [HeaderName; 10] = [
     ACCEPT_RANGES,
     CONTENT_DISPOSITION,
     CONTENT_ENCODING,
@@ -27,6 +28,7 @@ const OF_CONTENT: [HeaderName; 9] = [
     CONTENT_RANGE,
     ETAG,
     LAST_MODIFIED,
+    TRAILER,
 ];
 
 /// The pages of a route, and the types of content that the client of a request asks for.
@@ -51,7 +53,8 @@ impl AcceptedPages {
         // Another client gets another page, or none: caches must keep them apart (RFC 9110 §12.5.5).
         vary_on(response.headers_mut(), &ACCEPT);
         let Some(page) = self.pages.find(status, of_upstream, |value| self.weight(value)) else { return };
-        let content = page.text.render(|fact| show(fact, &status, (request_id, response.headers())));
+        let (syntax, facts) = (PageSyntax::of(&page.content_type), (request_id, response.headers()));
+        let content = page.text.render(|fact, page| syntax.write(show(fact, &status, facts), page));
         *response.body_mut() = content.into();
         let ErrorPage { content_type, .. } = page;
         let headers = response.headers_mut();

@@ -1,10 +1,11 @@
 //! The changes that layers make to an answer, whoever it comes from. It is done once the chain has ended, so it reaches the gateway's
 //! own failures too: `rendered` has the fields of the route, `cors` those for pages of other origins, `compression` a
-//! content coding, `error_page` the content of an error.
+//! content coding, `error_page` the content of an error, in which `page_syntax` keeps text from being anything else.
 
 pub mod compression;
 pub mod cors;
 pub mod error_page;
+mod page_syntax;
 pub mod rendered;
 
 use http::Response;
