@@ -25,6 +25,11 @@ pub fn has_content(status: StatusCode) -> bool {
     !(status.is_informational() || status == StatusCode::NO_CONTENT || status == StatusCode::NOT_MODIFIED)
 }
 
+/// Whether the content is a part of another (RFC 9110 §15.3.7), by bytes as they were before.
+pub fn is_part(status: StatusCode) -> bool {
+    status == StatusCode::PARTIAL_CONTENT
+}
+
 /// Whether the Content-Length of a response with this status is that of another response, the one to an unconditional
 /// GET (RFC 9110 §8.6).
 pub fn has_length_of_another(status: StatusCode) -> bool {

@@ -267,6 +267,10 @@ fn describe() {
         "tollgate_compression_compressed_bytes_total",
         "Bytes of content that were compressed, afterwards."
     );
+    describe_counter!(
+        "tollgate_compression_skipped_total",
+        "Answers sent as they are, since the process had no place for another compressor."
+    );
     describe_counter!("tollgate_panics_total", "Requests that ended in a panic: each is a bug.");
     describe_counter!("tollgate_access_log_dropped_total", "Access log lines dropped because the log was too slow.");
     describe_gauge!("tollgate_build_info", "1, with the version as a label.");

@@ -152,6 +152,7 @@ fn an_answer_that_should_stay_as_it_is_does() {
         "HTTP/1.1 206 Partial Content\r\nContent-Type: text/plain\r\nContent-Range: bytes 0-9999/90000\r\nContent-Length: 10000\r\nConnection: close\r\n\r\n{}",
         &text[..10_000]
     );
+    answers.push(("/bare-range", vec![range.replace("Content-Range: bytes 0-9999/90000\r\n", "")]));
     answers.push(("/range", vec![range]));
     let tagged = with_head(
         "Content-Type: text/html\r\nVary: Accept-Encoding, Origin\r\nETag: W/\"a\"\r\nContent-Digest: sha-256=:a:\r\n",
@@ -160,7 +161,7 @@ fn an_answer_that_should_stay_as_it_is_does() {
     answers.push(("/tagged", tagged));
     answers.push(("/same", vec!["HTTP/1.1 304 Not Modified\r\nETag: \"x\"\r\nConnection: close\r\n\r\n".to_owned()]));
     let (gateway, _go) = start(answers);
-    for path in as_it_is.iter().map(|(path, ..)| *path).chain(["/range"]) {
+    for path in as_it_is.iter().map(|(path, ..)| *path).chain(["/range", "/bare-range"]) {
         let head = head(&gateway.url(path), "gzip, br, zstd", &[]);
         assert!(coding(&head).is_none_or(|coding| coding == "deflate"), "{path}: {head}");
         assert!(head.contains("content-length: ") && !head.contains("vary"), "{path}: {head}");
@@ -172,6 +173,9 @@ fn an_answer_that_should_stay_as_it_is_does() {
     let same = |tag: &str| self::head(&gateway.url("/same"), "gzip", &["-H", &format!("if-none-match: {tag}")]);
     assert!(same("W/\"x\"").contains("etag: w/\"x\"\r\n") && same("\"x\"").contains("etag: \"x\"\r\n"));
     assert!(same("W/\"x\"").contains("vary: accept-encoding\r\n"));
+    assert!(same("\"b\", W/\"x\"").contains("etag: w/\"x\"\r\n") && same("W/\"b\", \"x\"").contains("etag: \"x\"\r\n"));
+    let lines = ["-H", "if-none-match: \"b\"", "-H", "if-none-match: W/\"x\""];
+    assert!(self::head(&gateway.url("/same"), "gzip", &lines).contains("etag: w/\"x\"\r\n"));
 }
 
 #[test]

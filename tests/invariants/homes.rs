@@ -74,7 +74,7 @@ const ANSWERS: [&str; 3] =
     ["src/error", "crates/limiter/src/request/answer/denial", "crates/limiter/src/request/answer/problem"];
 
 /// Status codes outside of [`ANSWERS`]: where, which (`*`: any), and why that is no answer of the data path's own.
-const STATUS_CODES: [(&str, &str, &str); 13] = [
+const STATUS_CODES: [(&str, &str, &str); 14] = [
     ("src/identity/jwt/fetch", "OK", "recognises that an issuer answered with its keys"),
     ("src/admin", "*", "the admin server's answers are its API, not the gateway's"),
     ("src/config", "*", "what an operator may write under `respond`"),
@@ -84,6 +84,7 @@ const STATUS_CODES: [(&str, &str, &str); 13] = [
     ("src/server", "SWITCHING_PROTOCOLS", "recognises that a connection stops speaking HTTP"),
     ("src/http/h2/websocket_proof", "SWITCHING_PROTOCOLS", "recognises that the upstream agreed to a WebSocket"),
     ("src/http/response_rules", "NO_CONTENT", "such an answer has no content, whoever gives it"),
+    ("src/http/response_rules", "PARTIAL_CONTENT", "recognises a part of some content, whoever sends it"),
     ("src/http/response_rules", "NOT_MODIFIED", "nor has such an answer, and its Content-Length is another's"),
     ("crates/test-support", "*", "tests compare and send status codes"),
     ("src/server", "CONTINUE", "asks a client for the body that it holds back"),

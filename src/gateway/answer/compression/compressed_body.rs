@@ -12,6 +12,7 @@ use http_body::{Body as _, Frame};
 use metrics::Counter;
 
 use super::encoder::Encoder;
+use super::place::CompressorPlace;
 use crate::body::{Body, BoxError};
 use crate::route::compression::ContentCoding;
 
@@ -33,6 +34,8 @@ pub struct CompressedBody {
     body: Body,
     state: CodingState,
     sizes: CompressedSizes,
+    /// Of its compressor. `None`: it will have none.
+    place: Option<CompressorPlace>,
 }
 
 enum CodingState {
@@ -50,8 +53,8 @@ enum CodingState {
 type BodyFrame = Option<Result<Frame<Bytes>, BoxError>>;
 
 impl CompressedBody {
-    pub fn new(body: Body, coding: ContentCoding, sizes: CompressedSizes) -> Self {
-        Self { body, state: CodingState::New(coding), sizes }
+    pub fn new(body: Body, (coding, place): (ContentCoding, Option<CompressorPlace>), sizes: CompressedSizes) -> Self {
+        Self { body, state: CodingState::New(coding), sizes, place }
     }
 
     /// Compresses some content. Returns what comes out, once it is enough.
@@ -84,6 +87,7 @@ impl CompressedBody {
             CodingState::New(coding) => Encoder::new(coding)?,
             CodingState::Ended(_) => return Ok(None),
         };
+        self.place = None;
         Ok(Some(encoder.finish()?).filter(|output| !output.is_empty()))
     }
 
@@ -150,7 +154,7 @@ mod tests {
     fn gzip(frames: impl IntoIterator<Item = Result<Frame<Bytes>, BoxError>>) -> CompressedBody {
         let frames: VecDeque<_> = frames.into_iter().collect();
         let body = Body::boxed(StreamBody::new(futures_util::stream::iter(frames)));
-        CompressedBody::new(body, ContentCoding::Gzip, sizes())
+        CompressedBody::new(body, (ContentCoding::Gzip, None), sizes())
     }
 
     #[tokio::test]

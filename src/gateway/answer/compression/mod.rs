@@ -5,6 +5,7 @@
 
 mod compressed_body;
 mod encoder;
+mod place;
 
 use std::sync::Arc;
 
@@ -14,10 +15,12 @@ use http::header::{
 };
 use http::{HeaderMap, HeaderValue, Response};
 use http_body::Body as _;
-use metrics::counter;
+use metrics::{Counter, counter};
+use smallvec::SmallVec;
 use tollgate_limiter::request::permit::Permit;
 
 use self::compressed_body::{CompressedBody, CompressedSizes};
+use self::place::{CompressorPlaces, PLACES};
 use crate::body::{Body, BodyObserver};
 use crate::clock::Instant;
 use crate::http::preferences::{stated, vary_on, weight_of_coding};
@@ -32,6 +35,9 @@ const EVENT_STREAM: &str = "text/event-stream";
 pub struct Compression {
     rules: Arc<CompressionRules>,
     sizes: CompressedSizes,
+    /// Answers that were sent as they are for want of a place.
+    skipped: Counter,
+    places: &'static CompressorPlaces,
 }
 
 /// The coding that the client of a request takes, if any, and the rules of its route.
@@ -39,8 +45,8 @@ pub struct AcceptedCoding {
     compression: Compression,
     coding: Option<ContentCoding>,
     is_head: bool,
-    /// Its client has an answer with a weak validator.
-    has_weak_tag: bool,
+    /// The validators of the answers that its client has.
+    known_tags: SmallVec<[HeaderValue; 1]>,
 }
 
 /// Settles a request's limits by content that is compressed afterwards.
@@ -53,7 +59,8 @@ impl Compression {
             original: counter!("tollgate_compression_original_bytes_total", "route" => route.to_string()),
             compressed: counter!("tollgate_compression_compressed_bytes_total", "route" => route.to_string()),
         };
-        Self { rules: rules.clone(), sizes }
+        let skipped = counter!("tollgate_compression_skipped_total", "route" => route.to_string());
+        Self { rules: rules.clone(), sizes, skipped, places: &PLACES }
     }
 
     /// The coding for a request with these `headers`: the one that its client likes best, and of several such the best of
@@ -64,8 +71,8 @@ impl Compression {
         let weighed = self.rules.codings.iter().map(|coding| (weight_of_coding(headers, coding.name()), *coding));
         // The first of the heaviest: `max_by_key` takes the last.
         let best = weighed.rev().filter(|(weight, _)| *weight >= least).max_by_key(|(weight, _)| *weight);
-        let has_weak_tag = headers.get(IF_NONE_MATCH).is_some_and(|tags| tags.as_bytes().starts_with(b"W/"));
-        AcceptedCoding { compression: self.clone(), coding: best.map(|(_, coding)| coding), is_head, has_weak_tag }
+        let known_tags = headers.get_all(IF_NONE_MATCH).iter().cloned().collect();
+        AcceptedCoding { compression: self.clone(), coding: best.map(|(_, coding)| coding), is_head, known_tags }
     }
 }
 
@@ -81,6 +88,11 @@ impl AcceptedCoding {
         let headers = response.headers_mut();
         vary_on(headers, &ACCEPT_ENCODING);
         let Some(coding) = self.coding else { return };
+        // The answer to a HEAD has no content to compress.
+        let place = if self.is_head { None } else { self.compression.places.take() };
+        if place.is_none() && !self.is_head {
+            return self.compression.skipped.increment(1);
+        }
         headers.insert(CONTENT_ENCODING, HeaderValue::from_static(coding.name()));
         headers.remove(CONTENT_LENGTH);
         // A range would be one of the compressed content, which is never the same twice.
@@ -88,20 +100,24 @@ impl AcceptedCoding {
         for digest in DIGESTS {
             headers.remove(digest);
         }
-        weaken_etag(headers);
+        if let Some(weak) = weakened_etag(headers) {
+            headers.insert(ETAG, weak);
+        }
         let mut body = std::mem::replace(response.body_mut(), Body::empty());
         // The answer to a HEAD has no content to read.
         if !self.is_head {
             body.observe(Box::new(PermitReader(std::mem::take(permit))));
         }
-        *response.body_mut() = Body::boxed(CompressedBody::new(body, coding, self.compression.sizes));
+        *response.body_mut() = Body::boxed(CompressedBody::new(body, (coding, place), self.compression.sizes));
     }
 
     /// Lets an answer that says that nothing has changed say it of the answer that its client has (RFC 9110 §15.4.5).
     fn apply_to_unchanged(&self, headers: &mut HeaderMap) {
         vary_on(headers, &ACCEPT_ENCODING);
-        if self.has_weak_tag {
-            weaken_etag(headers);
+        // No tag has a quote in it, so it is found nowhere but as a whole.
+        let weak = weakened_etag(headers).filter(|weak| self.known_tags.iter().any(|tags| contains(tags, weak)));
+        if let Some(weak) = weak {
+            headers.insert(ETAG, weak);
         }
     }
 
@@ -109,6 +125,7 @@ impl AcceptedCoding {
         let (headers, rules) = (response.headers(), &self.compression.rules);
         let content_type = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
         response_rules::has_content(response.status())
+            && !response_rules::is_part(response.status())
             && !headers.contains_key(CONTENT_ENCODING)
             && !headers.contains_key(CONTENT_RANGE)
             && !content_type
@@ -144,11 +161,52 @@ fn forbids_transformation(headers: &HeaderMap) -> bool {
     stated(headers.get_all(CACHE_CONTROL)).any(|(directive, _)| directive.eq_ignore_ascii_case("no-transform"))
 }
 
-/// A strong validator is for one sequence of bytes (RFC 9110 §8.8.1), which the compressed content is not.
-fn weaken_etag(headers: &mut HeaderMap) {
-    let weak = headers.get(ETAG).filter(|tag| !tag.as_bytes().starts_with(b"W/"));
-    let weak = weak.and_then(|tag| HeaderValue::from_bytes(&[b"W/", tag.as_bytes()].concat()).ok());
-    if let Some(weak) = weak {
-        headers.insert(ETAG, weak);
+/// The weak validator in place of a strong one, which is for one sequence of bytes (RFC 9110 §8.8.1). The compressed content is
+/// another.
+fn weakened_etag(headers: &HeaderMap) -> Option<HeaderValue> {
+    let strong = headers.get(ETAG).filter(|tag| !tag.as_bytes().starts_with(b"W/"))?;
+    HeaderValue::from_bytes(&[b"W/", strong.as_bytes()].concat()).ok()
+}
+
+fn contains(tags: &HeaderValue, tag: &HeaderValue) -> bool {
+    tags.as_bytes().windows(tag.len().max(1)).any(|part| part == tag.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::BodyExt as _;
+
+    use super::*;
+    use crate::route::compression::{CODINGS, MIN_SIZE, MediaRange};
+
+    static TWO: CompressorPlaces = CompressorPlaces::new(2);
+
+    fn answer(compression: &Compression) -> Response<Body> {
+        let asked = HeaderMap::from_iter([(ACCEPT_ENCODING, HeaderValue::from_static("gzip"))]);
+        let mut response = Response::new(Body::from(bytes::Bytes::from("text ".repeat(1000))));
+        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain"));
+        compression.accepted(&asked, false).apply(&mut response, &mut Permit::default());
+        response
+    }
+
+    #[tokio::test]
+    async fn answers_over_the_bound_on_compressors_are_sent_as_they_are() {
+        let types = vec![MediaRange::parse("text/*").unwrap()];
+        let rules = CompressionRules { codings: CODINGS.to_vec(), min_size: MIN_SIZE, types };
+        let compression = Compression { places: &TWO, ..Compression::new(&Arc::new(rules), &"all".into()) };
+        let is_coded = |response: &Response<Body>| response.headers().contains_key(CONTENT_ENCODING);
+        let (one, other) = (answer(&compression), answer(&compression));
+        assert!(is_coded(&one) && is_coded(&other));
+        let third = answer(&compression);
+        assert!(!is_coded(&third));
+        assert_eq!(third.headers()["vary"], "accept-encoding");
+        assert_eq!(third.into_body().collect().await.unwrap().to_bytes(), "text ".repeat(1000));
+        // The end of an answer makes room, and so does a client that is gone.
+        drop(one.into_body().collect().await.unwrap());
+        let fourth = answer(&compression);
+        assert!(is_coded(&fourth));
+        assert!(!is_coded(&answer(&compression)));
+        drop(other);
+        assert!(is_coded(&answer(&compression)));
     }
 }
