@@ -7,9 +7,9 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::HeaderValue;
+use http::{HeaderMap, HeaderValue};
 use sha2::{Digest, Sha256};
-use tollgate_limiter::limit::key::{Facts, KeyPart};
+use tollgate_limiter::limit::key::{Facts, KeyPart, cookies};
 
 /// The cookie by which clients stay with an endpoint.
 #[derive(Clone, PartialEq, Eq)]
@@ -41,10 +41,10 @@ impl Affinity {
         Some(Self::from_value(hash.0.into()))
     }
 
-    /// Of the request that carries the cookie. `None`: it has none of ours.
-    pub fn of_cookie(cookie: &StickyCookie, facts: &Facts<'_>) -> Option<Self> {
-        let read = |value: &[u8]| u128::from_str_radix(std::str::from_utf8(value).ok()?, 16).ok();
-        KeyPart::Cookie(Arc::clone(&cookie.name)).with_value(facts, read)?.map(Self::from_value)
+    /// Of the request that carries the cookie. Of several, one that could be ours: another server of the host may set it too.
+    /// `None`: it has none of ours.
+    pub fn of_cookie(cookie: &StickyCookie, headers: &HeaderMap) -> Option<Self> {
+        cookies(headers, &cookie.name).find_map(|value| read(&value)).map(Self::from_value)
     }
 
     pub fn from_value(value: u128) -> Self {
@@ -97,6 +97,12 @@ impl std::fmt::Debug for StickyCookie {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("StickyCookie").field("name", &self.name).field("ttl", &self.ttl).finish_non_exhaustive()
     }
+}
+
+/// The value of a cookie of ours: 32 hexadecimal digits.
+fn read(value: &[u8]) -> Option<u128> {
+    let digits = std::str::from_utf8(value).ok().filter(|text| text.len() == 32 && !text.starts_with('+'))?;
+    u128::from_str_radix(digits, 16).ok()
 }
 
 /// The seed of the endpoint with this URL.
@@ -188,6 +194,26 @@ mod tests {
         assert_eq!(hex(mac), "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
         let long = hmac_sha256(&[0xaa; 131], b"Test Using Larger Than Block-Size Key - Hash Key First");
         assert_eq!(hex(long), "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54");
+    }
+
+    #[test]
+    fn a_cookie_of_ours_is_found_beside_others_of_its_name() {
+        let cookie = StickyCookie { name: "stick".into(), ttl: None, secure: false, secret: "secret".into() };
+        let ours = "000000000000000000000000000000aF";
+        let found = |lines: &[&str]| {
+            let mut headers = HeaderMap::new();
+            for line in lines {
+                headers.append(http::header::COOKIE, HeaderValue::from_str(line).unwrap());
+            }
+            Affinity::of_cookie(&cookie, &headers).map(|Affinity(value)| value)
+        };
+        let pair = |value: &str| format!("stick={value}");
+        for others in ["bad", "", "1", "+00000000000000000000000000000af", "zz"] {
+            let (ours, other) = (pair(ours), pair(others));
+            assert_eq!(found(&[&format!("{ours}; {other}")]), Some(0xaf), "{other}");
+            assert_eq!(found(&[&other, &format!("a=b; {ours}")]), Some(0xaf), "{other}");
+            assert_eq!(found(&[&other]), None, "{other}");
+        }
     }
 
     #[test]

@@ -288,7 +288,7 @@ impl Upstream {
     pub fn affinity(&self, facts: &Facts<'_>) -> Option<Affinity> {
         match &self.spec.balance {
             Balance::Hash(parts) => Affinity::of_key(parts, facts),
-            Balance::Sticky(cookie) => Affinity::of_cookie(cookie, facts),
+            Balance::Sticky(cookie) => Affinity::of_cookie(cookie, facts.headers),
             Balance::RoundRobin | Balance::LeastRequests => None,
         }
     }

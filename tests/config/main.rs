@@ -142,7 +142,7 @@ const ROUTES: &str = "routes: [{name: all, echo: true}]\n";
 #[test]
 fn a_variable_cannot_add_yaml_structure() {
     let told = check(&format!("workers: ${{INJECTED}}\n{LISTENERS}{ROUTES}")).unwrap_err().to_string();
-    assert!(told.starts_with("routes.yaml:1:10: workers: \"1\\nadmin: off\" is not a whole number\n"), "{told}");
+    assert!(told.starts_with("routes.yaml:1:10: workers: \"${INJECTED}\" is not a whole number\n"), "{told}");
 }
 
 #[test]
@@ -246,4 +246,45 @@ fn warns_of_paths_that_are_surely_not_meant_and_of_routes_that_no_request_reache
             ),
         ]
     );
+}
+
+#[test]
+fn warns_of_endpoints_that_are_surely_not_chosen_as_they_are_meant_to_be() {
+    let text = format!(
+        "{LISTENERS}upstreams:
+  one: {{endpoints: [\"http://a\"], balance: {{cookie: {{name: stay, secret: 0123456789abcdef}}}}}}
+  two: {{endpoints: [\"http://b\"], balance: {{cookie: {{name: stay, secret: 0123456789abcdef}}}}}}
+  three: {{endpoints: [\"http://c\"], balance: {{hash: [identity, client_ip]}}}}
+routes:
+  - {{name: a, match: {{path: /a/*}}, upstream: one}}
+  - {{name: b, match: {{path: /b/*}}, upstream: two}}
+  - {{name: c, match: {{path: /c/*}}, upstream: three}}
+"
+    );
+    let warnings: Vec<_> = check(&text).unwrap().warnings.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        warnings,
+        [
+            "routes.yaml:4:59: upstreams.two.balance.cookie.name: upstream \"one\" has a cookie called \"stay\" too, on line 3: \
+             clients of both stay with neither\n  hint: give the cookie of each upstream a name of its own",
+            "routes.yaml:5:3: upstreams.three: the endpoint goes by identity.id, and route \"c\" authenticates nobody: its \
+             requests go to any\n  hint: add \"authenticate\" to the route, or balance by another part",
+        ]
+    );
+}
+
+#[test]
+fn a_mistake_in_a_variable_shows_its_name_and_not_its_value() {
+    let secret = |name: &str| (name == "SECRET").then(|| "hunter2-hunter2".to_owned());
+    for text in [
+        "limits: {a: {key: client_ip, rate: \"${SECRET}\"}}",
+        "limits: {a: {key: client_ip, rate: \"1/${SECRET}\"}}",
+        "upstreams: {u: {endpoints: [\"${SECRET}\"]}}",
+        "workers: ${SECRET}",
+        "drain_timeout: 5${SECRET}",
+        "trusted_proxies: [\"${SECRET}\"]",
+    ] {
+        let said = parse("routes.yaml", &format!("{LISTENERS}{ROUTES}{text}\n"), &secret).unwrap_err().to_string();
+        assert!(said.contains("${SECRET}") && !said.contains("hunter2"), "{said}");
+    }
 }

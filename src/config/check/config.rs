@@ -34,6 +34,8 @@ pub fn config(file: &RawConfig, report: &mut Report) -> Option<Config> {
     upstream::warn_of_few_connections(file, workers, report);
     let sections = NamedSections { limits: &limits, upstreams: &upstreams, authenticators: &authenticators };
     let routes = route::build(file, sections, report);
+    upstream::balance::warn_of_shared_cookies(file, report);
+    upstream::balance::warn_of_unknown_clients(file, routes.as_deref().unwrap_or_default(), report);
     limits.warn_of_unused(report);
     upstreams.warn_of_unused(report);
     authenticators.warn_of_unused(report);

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::location::Location;
 use super::mistake::{Mistake, Mistakes};
 use super::problem::ValueProblem;
+use super::quote::quote;
 
 /// All that was found in a file and those that it includes.
 pub struct Report {
@@ -13,11 +14,19 @@ pub struct Report {
     files: Vec<Arc<str>>,
     mistakes: Vec<Mistake>,
     warnings: Vec<Mistake>,
+    /// The values that came from variables, by file, line and column.
+    variables: HashMap<(Arc<str>, (usize, usize)), VariableText>,
+}
+
+/// A value that came from variables, which may be secrets.
+struct VariableText {
+    written: String,
+    value: String,
 }
 
 impl Report {
     pub fn new(file: &str) -> Self {
-        Self { files: vec![file.into()], mistakes: Vec::new(), warnings: Vec::new() }
+        Self { files: vec![file.into()], mistakes: Vec::new(), warnings: Vec::new(), variables: HashMap::new() }
     }
 
     /// The name of the file that includes the others.
@@ -30,13 +39,18 @@ impl Report {
         self.files.push(file);
     }
 
+    /// The value at `location` came from variables: messages show how it is `written` instead.
+    pub fn vary(&mut self, location: &Location, written: String, value: String) {
+        self.variables.insert((location.file.clone(), location.position()), VariableText { written, value });
+    }
+
     pub fn mistake(&mut self, location: &Location, problem: ValueProblem) {
-        let mistake = located(location, problem);
+        let mistake = located(location, self.without_value(location, problem));
         self.mistakes.push(mistake);
     }
 
     pub fn warning(&mut self, location: &Location, problem: ValueProblem) {
-        let warning = located(location, problem);
+        let warning = located(location, self.without_value(location, problem));
         self.warnings.push(warning);
     }
 
@@ -68,6 +82,25 @@ impl Report {
         mistakes.sort_by_key(|mistake| (files.get(&mistake.file).copied().unwrap_or(0), mistake.at));
         let mut seen = HashSet::new();
         mistakes.retain(|mistake| seen.insert(mistake.clone()));
+    }
+}
+
+impl Report {
+    /// The problem without the value at `location`, if that came from variables.
+    fn without_value(&self, location: &Location, problem: ValueProblem) -> ValueProblem {
+        let Some(VariableText { written, value }) = self.variables.get(&(location.file.clone(), location.position()))
+        else {
+            return problem;
+        };
+        let ValueProblem { message, hint } = problem;
+        let (quoted, shown) = (quote(value), quote(written));
+        let message = match message {
+            message if message.contains(&quoted) => message.replace(&quoted, &shown),
+            // It repeats a part of the value.
+            message if message.contains('"') => format!("the value of {shown} cannot stand here"),
+            message => message,
+        };
+        ValueProblem { message, hint: hint.filter(|hint| value.len() < 4 || !hint.contains(value)) }
     }
 }
 

@@ -15,7 +15,7 @@ pub fn substitute(node: &mut YamlNode, env: VariableLookup<'_>, report: &mut Rep
         YamlValue::List(items) => items.iter_mut().for_each(|item| substitute(item, env, report)),
         YamlValue::Map(entries) => entries.iter_mut().for_each(|entry| substitute(&mut entry.value, env, report)),
         YamlValue::Scalar { text, .. } if text.contains("${") => match expand(text, env) {
-            Ok(expanded) => *text = expanded,
+            Ok(expanded) => report.vary(&node.location, std::mem::replace(text, expanded.clone()), expanded),
             Err(problem) => {
                 report.mistake(&node.location, problem);
                 node.value = YamlValue::Unusable;

@@ -9,13 +9,15 @@ pub mod users;
 
 use std::sync::Arc;
 
+use http::HeaderName;
 use tollgate_limiter::limit::definition::Limit;
 use tollgate_limiter::limit::key::KeyPart;
 
 use super::limit::usage::CheckedUse;
 use super::named::NamedSection;
 use crate::config::file::identity::{RawApiKeys, RawAuthenticator, RawStoredKeys};
-use crate::config::file::scalar::text::DefinedName;
+use crate::config::file::route::fields::refused_in_requests;
+use crate::config::file::scalar::text::{DefinedName, PlainText};
 use crate::config::report::{Report, ValueProblem, quote};
 use crate::config::yaml::collection::NonEmptyList;
 use crate::config::yaml::decode::{Located, Setting, only_one};
@@ -65,8 +67,8 @@ pub fn build(
 
 fn api_key(raw: &RawApiKeys, context: AuthenticatorContext<'_>, report: &mut Report) -> Option<ApiKeySpec> {
     let places = [
-        raw.header.build(|name| Some(CredentialPlace::Header(name.value.clone()))),
-        raw.query.build(|name| Some(CredentialPlace::Query(name.value.0.clone()))),
+        raw.header.build(|name| field(name, report).map(CredentialPlace::Header)),
+        raw.query.build(|name| parameter(name, report).map(CredentialPlace::Query)),
         raw.cookie.build(|name| Some(CredentialPlace::Cookie(name.value.0.clone()))),
     ];
     let place = only_one(places).unwrap_or_else(|_| {
@@ -94,6 +96,26 @@ fn stored(raw: &RawStoredKeys, context: AuthenticatorContext<'_>, report: &mut R
     let failed_attempts = basic::failed_attempts(&raw.failed_attempts, report);
     let (hash, remember, grace) = (raw.hash.value(), raw.remember.value(), raw.grace.value());
     Some(StoredKeySpec { hash: hash?.0, remember: remember?.0, grace: grace?.0, failed_attempts: failed_attempts? })
+}
+
+/// The header field of a key. `None`: a mistake was reported.
+fn field(at: &Located<HeaderName>, report: &mut Report) -> Option<HeaderName> {
+    if refused_in_requests(&at.value).is_none() {
+        return Some(at.value.clone());
+    }
+    let problem = ValueProblem::new(format!("{} has no key: it is of the message itself", quote(at.value.as_str())));
+    report.mistake(&at.location, problem.hint("choose another field, such as x-api-key"));
+    None
+}
+
+/// The query parameter of a key. `None`: a mistake was reported.
+fn parameter(at: &Located<PlainText>, report: &mut Report) -> Option<Arc<str>> {
+    if !at.value.0.is_empty() {
+        return Some(at.value.0.clone());
+    }
+    let problem = ValueProblem::new("the name is empty");
+    report.mistake(&at.location, problem.hint("write the name of a query parameter, such as api_key"));
+    None
 }
 
 /// The names of the authenticators that a route lists. `None`: a mistake was reported.

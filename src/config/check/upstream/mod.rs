@@ -1,5 +1,7 @@
-//! Upstreams: their endpoints, timeouts and bounds. `discovery` has how they are found, `listed` judges those of a file, `health` has their probes, and `tls` reads their certificates.
+//! Upstreams: their endpoints, timeouts and bounds. `balance` warns of ways to balance, `discovery` has how endpoints are found,
+//! `listed` judges those of a file, `health` has their probes, and `tls` reads their certificates.
 
+pub mod balance;
 mod discovery;
 mod health;
 pub mod listed;

@@ -22,7 +22,7 @@ pub use client_certificate::{CertificatePart, ClientCertificate};
 pub use client_identity::{CallerIdentity, IdentityPart};
 pub use custom::CustomKey;
 pub use facts::Facts;
-pub use part::KeyPart;
+pub use part::{KeyPart, cookies};
 pub use spelling::REGISTERED_METHODS;
 
 /// How a request is turned into the key of a bucket: the parts of the key, in order.

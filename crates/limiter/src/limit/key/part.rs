@@ -161,7 +161,7 @@ fn only<'a>(mut values: impl Iterator<Item = Cow<'a, [u8]>>) -> Option<PartValue
 }
 
 /// The values of the cookies called `name`.
-fn cookies<'a>(headers: &'a HeaderMap, name: &str) -> impl Iterator<Item = Cow<'a, [u8]>> {
+pub fn cookies<'a>(headers: &'a HeaderMap, name: &str) -> impl Iterator<Item = Cow<'a, [u8]>> {
     let pairs = headers.get_all(COOKIE).iter().flat_map(|value| value.as_bytes().split(|&byte| byte == b';'));
     pairs.filter_map(move |pair| {
         let (found, rest) = pair.trim_ascii_start().split_at_checked(name.len())?;
