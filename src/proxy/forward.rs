@@ -186,7 +186,8 @@ impl Proxy {
             };
             // The bounds are those of all endpoints together, and descriptors those of the process.
             let is_bound = matches!(error, UpstreamConnectError::Overloaded | UpstreamConnectError::Exhausted(_));
-            let left = if is_bound || tried.count() >= MAX_ENDPOINTS { None } else { choice.pick(upstream, &mut tried) };
+            let left =
+                if is_bound || tried.count() >= MAX_ENDPOINTS { None } else { choice.pick(upstream, &mut tried) };
             endpoint = left.ok_or_else(|| connect_failure(&error))?;
             needs.now = clock::now();
         }

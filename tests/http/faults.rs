@@ -11,12 +11,16 @@ use tollgate_test_support::nginx::NginxServer;
 use tollgate_test_support::raw_http2::{DATA, END_STREAM, HEADERS, frame};
 use tollgate_test_support::upstream::{RawConnection, ScriptedUpstream};
 
-use super::http2_upstream::{Http2Server, answer, exchange};
+use super::http2_upstream::endings::ok;
+use super::http2_upstream::{Http2Server, exchange};
 
 const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
 const POST: &str = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nConnection: close\r\n\r\nabc";
 /// Its body does not come to its end.
 const UNENDED: &str = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nabc";
+
+/// RFC 9113 §6.5.2.
+const MAX_HEADER_LIST_SIZE: u16 = 6;
 
 /// In front of one endpoint, whose failures are counted.
 async fn judging(url: &str, change: impl FnOnce(&mut ForwarderConfig)) -> ProxyServer {
@@ -99,11 +103,11 @@ async fn a_connection_that_ends_with_many_requests_is_one_failure() {
 
 #[tokio::test]
 async fn a_head_that_is_larger_than_an_upstream_announces_is_not_sent() {
-    let server = Http2Server::accepting(|stream, _| async move {
-        let mut builder = h2::server::Builder::new();
-        let mut connection = builder.max_header_list_size(4096).handshake(stream).await.unwrap();
-        while let Some(Ok((_, sender))) = connection.accept().await {
-            answer(sender, "ok");
+    let server = Http2Server::raw(&[(MAX_HEADER_LIST_SIZE, 4096)], |mut server, _| async move {
+        while let Some(frame) = server.frame().await {
+            if frame.kind == HEADERS {
+                server.send(ok(frame.stream)).await;
+            }
         }
     })
     .await;
@@ -149,7 +153,7 @@ async fn trailers_of_requests_break_no_connection_of_http2() {
             last = server.of_stream(1).await;
         }
         assert_eq!((last.kind, last.flags & plain), (DATA, plain), "{seen}");
-        server.send(super::http2_upstream::endings::ok(1)).await;
+        server.send(ok(1)).await;
         while server.frame().await.is_some() {}
     })
     .await;

@@ -35,7 +35,7 @@ pub struct Http2Server {
 
 impl Http2Server {
     /// Each request is handled by `handler`, which gets it with the number of its connection.
-    pub async fn start<F, S>(most_streams: u32, handler: F) -> Self
+    async fn start<F, S>(most_streams: u32, handler: F) -> Self
     where
         F: Fn(Request<RecvStream>, SendResponse<Bytes>, usize) -> S + Clone + Send + Sync + 'static,
         S: Future<Output = ()> + Send + 'static,
@@ -66,7 +66,7 @@ impl Http2Server {
         .await
     }
 
-    pub async fn accepting<F, S>(serve: F) -> Self
+    async fn accepting<F, S>(serve: F) -> Self
     where
         F: Fn(tokio::net::TcpStream, usize) -> S + Send + Sync + 'static,
         S: Future<Output = ()> + Send + 'static,
@@ -113,7 +113,7 @@ fn respond(sender: &mut SendResponse<Bytes>) -> SendStream<Bytes> {
 }
 
 /// Answers 200 with `text`.
-pub fn answer(mut sender: SendResponse<Bytes>, text: impl Into<Bytes>) {
+fn answer(mut sender: SendResponse<Bytes>, text: impl Into<Bytes>) {
     respond(&mut sender).send_data(text.into(), true).unwrap();
 }
 

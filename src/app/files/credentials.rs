@@ -165,8 +165,9 @@ pub fn check(config: &Config) -> Result<(), Mistakes> {
 
 /// The material of each of the authenticators whose file this is.
 fn read(file: &Path, specs: &[&AuthenticatorSpec]) -> Result<Vec<Material>, Mistakes> {
-    let has_keys =
-        |spec: &&&AuthenticatorSpec| !matches!(spec.method, AuthenticationMethod::Basic(_) | AuthenticationMethod::Jwt(_));
+    let has_keys = |spec: &&&AuthenticatorSpec| {
+        !matches!(spec.method, AuthenticationMethod::Basic(_) | AuthenticationMethod::Jwt(_))
+    };
     let names: Vec<&str> = specs.iter().filter(has_keys).map(|spec| &*spec.name).collect();
     let tables = if names.is_empty() { Vec::new() } else { config::load_api_keys(file, &names)? };
     let mut tables = tables.into_iter();

@@ -56,11 +56,8 @@ pub struct UpstreamFault {
 impl ExchangeError {
     /// Whether the client is at fault, or may be, and not the endpoint.
     fn is_of_client(&self) -> bool {
-        match self {
-            Self::Body(_) | Self::UploadCut { .. } => true,
-            Self::Request(_) | Self::HeadTooLarge | Self::NoWebSocketKey => true,
-            _ => false,
-        }
+        let is_body = matches!(self, Self::Body(_) | Self::UploadCut { .. });
+        is_body || matches!(self, Self::Request(_) | Self::HeadTooLarge | Self::NoWebSocketKey)
     }
 
     /// This error of an exchange whose upload stood like this. A body that does not end keeps the upstream waiting, which may
