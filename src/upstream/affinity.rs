@@ -205,7 +205,7 @@ mod tests {
             for line in lines {
                 headers.append(http::header::COOKIE, HeaderValue::from_str(line).unwrap());
             }
-            Affinity::of_cookie(&cookie, &headers).map(|Affinity(value)| value)
+            Affinity::of_cookie(&cookie, &headers).map(Affinity::value)
         };
         let pair = |value: &str| format!("stick={value}");
         for others in ["bad", "", "1", "+00000000000000000000000000000af", "zz"] {

@@ -35,7 +35,7 @@ pub struct Http2Server {
 
 impl Http2Server {
     /// Each request is handled by `handler`, which gets it with the number of its connection.
-    async fn start<F, S>(most_streams: u32, handler: F) -> Self
+    pub async fn start<F, S>(most_streams: u32, handler: F) -> Self
     where
         F: Fn(Request<RecvStream>, SendResponse<Bytes>, usize) -> S + Clone + Send + Sync + 'static,
         S: Future<Output = ()> + Send + 'static,
