@@ -83,17 +83,55 @@ mod tests {
             let (filter, ignored) = choose_filter(option, rust_log).unwrap();
             (filter.to_string(), ignored)
         };
-        assert_eq!(chosen(Some("warn"), Some("debug")), ("rustls=error,fred=off,h2=error,warn".to_owned(), None));
-        assert_eq!(chosen(None, Some("debug")), ("rustls=error,fred=off,h2=error,debug".to_owned(), None));
-        assert_eq!(chosen(Some(""), Some("")), ("rustls=error,fred=off,h2=error,info".to_owned(), None));
-        assert_eq!(chosen(None, None), ("rustls=error,fred=off,h2=error,info".to_owned(), None));
-        assert_eq!(chosen(None, Some("a=b=c")), ("rustls=error,fred=off,h2=error,info".to_owned(), Some("a=b=c")));
+        assert_eq!(
+            chosen(Some("warn"), Some("debug")),
+            (
+                "hickory_resolver=error,hickory_proto=error,hickory_net=error,rustls=error,fred=off,h2=error,warn"
+                    .to_owned(),
+                None
+            )
+        );
+        assert_eq!(
+            chosen(None, Some("debug")),
+            (
+                "hickory_resolver=error,hickory_proto=error,hickory_net=error,rustls=error,fred=off,h2=error,debug"
+                    .to_owned(),
+                None
+            )
+        );
+        assert_eq!(
+            chosen(Some(""), Some("")),
+            (
+                "hickory_resolver=error,hickory_proto=error,hickory_net=error,rustls=error,fred=off,h2=error,info"
+                    .to_owned(),
+                None
+            )
+        );
+        assert_eq!(
+            chosen(None, None),
+            (
+                "hickory_resolver=error,hickory_proto=error,hickory_net=error,rustls=error,fred=off,h2=error,info"
+                    .to_owned(),
+                None
+            )
+        );
+        assert_eq!(
+            chosen(None, Some("a=b=c")),
+            (
+                "hickory_resolver=error,hickory_proto=error,hickory_net=error,rustls=error,fred=off,h2=error,info"
+                    .to_owned(),
+                Some("a=b=c")
+            )
+        );
         assert!(choose_filter(Some("a=b=c"), Some("info")).is_err());
     }
 
     #[test]
     fn the_log_of_the_redis_client_can_be_switched_on() {
         let (filter, _) = choose_filter(Some("info,fred=debug"), None).unwrap();
-        assert_eq!(filter.to_string(), "rustls=error,fred=debug,h2=error,info");
+        assert_eq!(
+            filter.to_string(),
+            "hickory_resolver=error,hickory_proto=error,hickory_net=error,rustls=error,fred=debug,h2=error,info"
+        );
     }
 }

@@ -1,5 +1,6 @@
 //! Requests that are sent again, those that are not, and the answer when no upstream helps.
 
+use std::future::pending;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -216,15 +217,27 @@ async fn an_upgrade_that_was_not_requested_is_invalid() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_upstream_that_sends_only_informational_responses_times_out() {
+async fn an_upstream_that_sends_informational_responses_without_end_is_invalid() {
     let server = ScriptedUpstream::start(|mut wire, _| async move {
         wire.head().await;
         let many = "HTTP/1.1 102 Processing\r\n\r\n".repeat(50_000);
         while wire.stream.write_all(many.as_bytes()).await.is_ok() {}
     })
     .await;
-    let hasty = |plan: &mut ForwarderConfig| plan.spec.response_timeout = Duration::from_millis(50);
     // A client of HTTP/1.0 gets none of them.
+    let request = "GET / HTTP/1.0\r\nHost: a\r\n\r\n";
+    assert_eq!(status(&[server.address], request, |_| {}).await, "502 upstream-invalid");
+}
+
+#[tokio::test]
+async fn informational_responses_give_an_upstream_no_more_time() {
+    let server = ScriptedUpstream::start(|mut wire, _| async move {
+        wire.head().await;
+        wire.send(&"HTTP/1.1 102 Processing\r\n\r\n".repeat(100)).await;
+        pending().await
+    })
+    .await;
+    let hasty = |plan: &mut ForwarderConfig| plan.spec.response_timeout = Duration::from_millis(50);
     let request = "GET / HTTP/1.0\r\nHost: a\r\n\r\n";
     assert_eq!(status(&[server.address], request, hasty).await, "504 response-timeout");
 }

@@ -341,14 +341,10 @@ impl Client {
                 Err(error)
             }
             Err(error) => {
-                upstream.metrics().connect_failed(&error);
-                let is_at_fault = !matches!(error, UpstreamConnectError::Exhausted(_));
-                if is_at_fault && endpoint.record_refused() {
+                upstream.record_unconnected(endpoint, &error);
+                if !matches!(error, UpstreamConnectError::Exhausted(_)) && endpoint.record_refused() {
                     let endpoint = endpoint.url();
                     tracing::warn!(upstream = %name, endpoint, %error, "an endpoint accepts no connection");
-                }
-                if is_at_fault && upstream.ejects() {
-                    upstream.record_failure(endpoint, &error.to_string());
                 }
                 Err(error)
             }
@@ -358,11 +354,8 @@ impl Client {
 
 /// Records that an endpoint has accepted a connection and sends no SETTINGS over it.
 fn not_opened(upstream: &Upstream, endpoint: &PickedEndpoint, error: &UpstreamConnectError) {
-    upstream.metrics().connect_failed(error);
+    upstream.record_unconnected(endpoint, error);
     endpoint.log_failure(&upstream.spec().name, "it accepts connections and sends no SETTINGS of HTTP/2");
-    if upstream.ejects() {
-        upstream.record_failure(endpoint, &error.to_string());
-    }
 }
 
 /// How a connection of HTTP/1 is opened.
