@@ -57,7 +57,7 @@ impl AuthenticatorMetrics {
         counter.increment(1);
     }
 
-    /// What credentials are checked by was read again, and has so many entries; `None`: it cannot be used.
+    /// Credentials or keys were read again: how many there are, or `None` if they cannot be used.
     pub fn reloaded(&self, entries: Option<usize>) {
         self.reloads[usize::from(entries.is_none())].increment(1);
         if let Some(entries) = entries {

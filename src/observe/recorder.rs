@@ -45,7 +45,7 @@ struct HistogramFamily {
 /// The values of one histogram.
 struct BucketCounts {
     bounds: &'static [f64],
-    /// One more than there are bounds: the last is for values over all of them.
+    /// A count for each bound, and a last one for values over all of them.
     counts: Box<[AtomicU64]>,
     /// The bits of a double.
     sum: AtomicU64,

@@ -147,7 +147,7 @@ impl Judge<'_> {
             Ok(response) => on.hold_for_response(response.status(), response.headers()),
             Err(failure) => on.hold_for_failure(failure),
         };
-        // What is sent takes the upload along.
+        // A request that was sent has handed its upload over.
         let is_unsent = request.upload.is_some();
         wanted && (is_unsent || self.policy.non_idempotent || is_idempotent(request.method()))
     }

@@ -47,12 +47,12 @@ enum ForwardOutcome {
     Cancelled,
 }
 
-/// What became of a request that its route sends again.
+/// The outcome of a request that its route sends again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RetriedOutcome {
     /// An attempt after the first brought an answer that is not sent again.
     Succeeded,
-    /// So did none.
+    /// No attempt brought such an answer.
     Failed,
     /// It would have been sent again, and the budget did not pay for it.
     OverBudget,

@@ -30,7 +30,7 @@ routes:
 const PASSWORDS: [&str; 2] = ["ada-secret", "b\u{f6}b:secret"];
 
 fn bcrypt(password: &str) -> String {
-    // As htpasswd writes it.
+    // A line as htpasswd writes it.
     bcrypt::hash(password, 4).unwrap().replacen("$2b$", "$2y$", 1)
 }
 
@@ -133,10 +133,10 @@ fn attempts_that_fail_are_limited_by_address_and_by_name_before_anything_is_hash
     let (gateway, _folder) = start();
     let bob = format!("bob:{}", PASSWORDS[1]);
     assert_eq!(by(&gateway, &bob, "192.0.2.1"), 200);
-    // One address, many names.
+    // An address tries many names.
     let guesses: Vec<u16> = (0..6).map(|n| by(&gateway, &format!("user{n}:x"), "192.0.2.1")).collect();
     assert_eq!(guesses, [401, 401, 401, 401, 401, 429]);
-    // One name, many addresses.
+    // Many addresses try a name.
     let guesses: Vec<u16> = (0..6).map(|n| by(&gateway, &format!("ada:{n}"), &format!("198.51.100.{n}"))).collect();
     assert_eq!(guesses, [401, 401, 401, 401, 401, 429]);
     let before = hashes(&gateway);

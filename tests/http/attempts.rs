@@ -181,12 +181,12 @@ async fn a_body_is_sent_again_as_far_as_it_was_kept() {
 #[tokio::test]
 async fn the_time_in_which_a_client_sends_its_body_is_no_attempts() {
     let (server, requests) = flaky(0, "").await;
-    let policy =
-        RetryPolicy { per_try: Some(Duration::from_millis(100)), keep_body: 9, ..on([RetryCondition::Timeout]) };
+    let policy = RetryPolicy { per_try: Some(Duration::from_secs(1)), keep_body: 9, ..on([RetryCondition::Timeout]) };
     let front = front(&[server.address], policy).await;
     let mut client = RawConnection::connect(front.address).await;
     client.send("PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\na").await;
-    tokio::time::sleep(Duration::from_millis(350)).await;
+    // The client is slow: longer than an attempt may take, with most of another one left for the answer.
+    tokio::time::sleep(Duration::from_millis(1100)).await;
     client.send("bc").await;
     assert!(client.head().await.starts_with("HTTP/1.1 200"));
     assert_eq!(requests.load(Ordering::SeqCst), 1);

@@ -1,5 +1,5 @@
-//! What endpoints are blamed for: not for requests whose clients do not end them, nor for heads that are too large, and once
-//! for a connection that ends with many requests.
+//! Faults of endpoints: they are not blamed for requests whose clients do not end them, nor for heads that are too large, and
+//! once for a connection that ends with many requests.
 
 use std::time::Duration;
 

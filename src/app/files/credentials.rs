@@ -37,7 +37,7 @@ struct CredentialFile {
     authenticators: Vec<Arc<Authenticator>>,
 }
 
-/// What each of the authenticators of a file goes by, or why the file cannot be used.
+/// A file that was read: the material of each of its authenticators, or why the file cannot be used.
 struct ReadFile {
     file: Arc<CredentialFile>,
     result: Result<Vec<Material>, Mistakes>,

@@ -19,7 +19,7 @@ const LEAST_ROOM: usize = 1024;
 /// A body that is being read ahead.
 pub struct BodyAhead {
     body: Body,
-    /// What was read. Copied: a piece as it came would hold all of the buffer that it was read into.
+    /// The bytes that were read. Copied: a piece as it came would hold all of the buffer that it was read into.
     content: Vec<u8>,
     trailers: Option<HeaderMap>,
     /// The piece that did not fit any more.
@@ -89,7 +89,7 @@ impl BodyAhead {
         Ok(())
     }
 
-    /// What was read so far.
+    /// The bytes that were read so far.
     pub fn content(&self) -> &[u8] {
         &self.content
     }

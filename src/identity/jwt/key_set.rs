@@ -83,7 +83,7 @@ impl KeySet {
         if set.keys.len() > MAX_KEYS {
             return Err(KeySetError::TooMany);
         }
-        // One by one: a key that cannot be read spoils no other.
+        // Each key is read by itself: one that cannot be read spoils no other.
         let readable = set.keys.into_iter().filter_map(|key| serde_json::from_value::<Jwk>(key).ok());
         let keys: Vec<_> = readable.filter_map(|key| SetKey::of(&key, origin)).collect();
         if keys.is_empty() { Err(KeySetError::NoKey) } else { Ok(Self { keys, version: hash(text) }) }

@@ -95,7 +95,7 @@ impl TokenVerifier {
     /// The claims of a token that is signed by a key of the issuer.
     fn verify(&self, spec: &JwtSpec, keys: &KeySet, token: &[u8]) -> Result<TokenClaims, TokenFault> {
         let header = decode_header(token).map_err(|_| HEADER)?;
-        // Who is asked goes by this alone, and nothing else: the signature decides.
+        // An unverified issuer only chooses the authenticator that checks the token: the signature decides.
         let claimed: ClaimedIssuer = insecure_decode_claims(token).map_err(|_| MALFORMED)?;
         if !claimed.is(&spec.issuer) {
             return Err(TokenFault::Foreign);

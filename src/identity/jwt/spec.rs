@@ -1,4 +1,4 @@
-//! What tokens must say to be accepted, and where the keys of their issuer are.
+//! The rules that tokens are checked by, and where the keys of their issuer are.
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -53,7 +53,7 @@ impl PasswordHash {
     /// Whether it is the hash of `password`. Takes tens of milliseconds.
     pub fn is_of(&self, password: &[u8]) -> bool {
         match self {
-            // As the programs that write such hashes do: 72 bytes count.
+            // bcrypt uses the first 72 bytes of a password, as the programs do that write such hashes.
             Self::Bcrypt(hash) => bcrypt::verify(password, hash).unwrap_or(false),
             Self::Argon2(hash) => {
                 PhcHash::new(hash).is_ok_and(|hash| Argon2::default().verify_password(password, &hash).is_ok())

@@ -207,7 +207,7 @@ impl Additions<'_> {
 
 /// Writes the inside of a quoted string (RFC 9110 §5.6.4).
 fn write_quoted(out: &mut BytesMut, mut text: &[u8]) {
-    // What is quoted is short: a plain loop is done before a vectorised one has begun.
+    // Quoted text is short: a plain loop is done before a vectorised one has begun.
     while let Some(special) = text.iter().position(|byte| matches!(byte, b'"' | b'\\')) {
         out.extend_from_slice(&text[..special]);
         out.extend_from_slice(&[b'\\', text[special]]);

@@ -32,7 +32,7 @@ pub struct RetryPolicy {
     pub non_idempotent: bool,
 }
 
-/// What has to become of an attempt so that another one follows.
+/// The outcomes of an attempt that another one follows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RetryConditions {
     /// No endpoint took a connection.

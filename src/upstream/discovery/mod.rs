@@ -204,7 +204,7 @@ impl LookupTurn<'_> {
         match found.unknown {
             None => discovery.confirmed(),
             Some((family, error)) => {
-                // One kind of address could not be looked up: those known before stay.
+                // IPv4 or IPv6 addresses could not be looked up: those known before stay.
                 let (retry, is_over) = self.failed(spec, error, now);
                 let known = discovery.list();
                 let kept = known.endpoints.iter().filter(|of| family.has(of) && !is_over);

@@ -1,4 +1,4 @@
-//! What is written of passwords: the attempts that may fail make a bucket.
+//! Builds an authenticator by password: the attempts that may fail make a token bucket.
 
 use std::num::NonZeroU64;
 

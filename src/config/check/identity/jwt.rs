@@ -14,7 +14,7 @@ use crate::identity::jwt::algorithm::{ALGORITHMS, is_symmetric};
 use crate::identity::jwt::spec::{JwtSpec, KeySetSource, KeySetUrl};
 use crate::transport::tls::client::{ClientTls, ClientTlsSpec, PeerName};
 
-/// What tokens must say. `None`: a mistake was reported.
+/// Builds the rules that tokens are checked by. `None`: a mistake was reported.
 pub fn jwt(raw: &RawJwt, report: &mut Report) -> Option<JwtSpec> {
     let keys = keys(raw, report);
     let algorithms = algorithms(raw, report);

@@ -29,7 +29,7 @@ pub fn build(raw: &RawUpstream, report: &mut Report) -> Option<Option<UpstreamTl
             report.mistake(&tls.location, problem.hint("begin an endpoint with https, or remove \"tls\""));
             None
         }
-        // Whoever puts an https endpoint into a file says so here: {} does.
+        // Endpoints of a file or of DNS may be https only if the upstream has `tls`; an empty mapping will do.
         (Setting::Absent, None) => return Some(None),
         (Setting::Absent, Some(location)) => settings(ClientTlsSpec::default(), location, report),
         (Setting::Valid(tls), _) => of(tls, report),

@@ -28,7 +28,7 @@ record! {
         optional plan_header: Located<HeaderName>,
         /// For its whole answer.
         default("5s") timeout: Located<BoundedDuration<DAY>>,
-        /// What becomes of requests while the service fails: refuse (503), or allow, as if nobody had sent them.
+        /// Requests while the service fails: refuse them (503), or allow them, without an identity.
         default("refuse") on_failure: Located<OnServiceFailure>,
     }
 }

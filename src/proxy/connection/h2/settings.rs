@@ -31,7 +31,7 @@ pub struct SettingsReader {
 #[derive(Clone, Default)]
 pub struct AnnouncedHeadSize(Arc<AtomicUsize>);
 
-/// What has come of a connection's first frame.
+/// The part of a connection's first frame that has come.
 #[derive(Default)]
 struct FirstFrame {
     /// Its header, and then the setting that is being read.
