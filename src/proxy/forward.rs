@@ -128,7 +128,7 @@ impl Proxy {
                         if upstream.ejects()
                             && let Some(endpoint) = lease.endpoint()
                         {
-                            upstream.record_status(endpoint, response.status());
+                            upstream.record_response(endpoint, response.status(), || lease.latency(now));
                         }
                         let cookie = if upstream.asks_for_affinity() { sticky(&lease, source.affinity) } else { None };
                         let mut relayed = relay(response, lease, request.upgrade.take(), source.request_id, now)?;
@@ -137,7 +137,12 @@ impl Proxy {
                         }
                         return Ok(relayed);
                     }
-                    Err(failed) => failed,
+                    Err(failed) => {
+                        if let (Failure::ResponseTimeout, Some(watch)) = (&failed.failure, &watch) {
+                            watch.record_wait(clock::now());
+                        }
+                        failed
+                    }
                 }
             };
             if let Some(fault) = failed.fault_of_endpoint(retry.is_spent()).filter(|_| upstream.ejects()) {
@@ -219,19 +224,21 @@ pub(super) fn admit(upstream: &Upstream) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Records that an endpoint did not answer by the deadline, when a request that was sent to it is dropped.
+/// Records that an endpoint did not answer, when a request that was sent to it is dropped.
 struct GaveUp<'a> {
     upstream: &'a Upstream,
     endpoint: Arc<Endpoint>,
-    deadline: Instant,
-    /// The endpoint had half of the time at least: else another one, or a wait, has used it up.
-    had_time: bool,
+    since: Instant,
+    /// The milliseconds after which it has failed. Small: each exchange has room for it.
+    blamed_after: u32,
     is_over: bool,
 }
 
+/// Of an endpoint that cannot fail by not answering.
+const NEVER: u32 = u32::MAX;
+
 impl<'a> GaveUp<'a> {
-    /// `None`: there is no deadline, nobody asks, or the client may be what keeps the request, since its body comes from
-    /// there.
+    /// `None`: nobody asks, or the client may be what keeps the request, since its body comes from there.
     #[inline]
     fn watch(
         upstream: &'a Upstream,
@@ -239,19 +246,41 @@ impl<'a> GaveUp<'a> {
         source: &RequestSource<'_>,
         request: &UpstreamRequest<'_>,
     ) -> Option<Self> {
-        let deadline = source.deadline.filter(|_| upstream.ejects() && !request.has_body())?;
+        if !upstream.ejects() || request.has_body() {
+            return None;
+        }
+        if source.deadline.is_none() && !upstream.judges_latency() {
+            return None;
+        }
         let endpoint = Arc::clone(lease.endpoint()?);
-        let left = |since| deadline.saturating_duration_since(since);
-        let had_time = 2 * left(clock::now()) >= left(source.begun);
-        Some(Self { upstream, endpoint, deadline, had_time, is_over: false })
+        let since = lease.begun_at();
+        let blamed_after = source.deadline.map_or(NEVER, |deadline| {
+            let left = |since| deadline.saturating_duration_since(since);
+            // It has half of the time at least: else another one, or a wait, has used it up.
+            let has_time = 2 * left(since) >= left(source.begun);
+            if has_time { u32::try_from(left(since).as_millis()).unwrap_or(NEVER) } else { NEVER }
+        });
+        Some(Self { upstream, endpoint, since, blamed_after, is_over: false })
+    }
+
+    /// Records how long the endpoint has not answered by `now`.
+    #[cold]
+    fn record_wait(&self, now: Instant) {
+        self.upstream.record_unanswered(&self.endpoint, now.saturating_duration_since(self.since));
     }
 }
 
 impl Drop for GaveUp<'_> {
     fn drop(&mut self) {
-        if !self.is_over && self.had_time && clock::now() >= self.deadline {
+        if self.is_over {
+            return;
+        }
+        let now = clock::now();
+        let waited = now.saturating_duration_since(self.since).as_millis();
+        if self.blamed_after != NEVER && waited >= u128::from(self.blamed_after) {
             self.upstream.record_failure(&self.endpoint, "it did not answer within the route's timeout");
         }
+        self.record_wait(now);
     }
 }
 

@@ -3,13 +3,18 @@
 //! Guarantees that judging one endpoint never changes what is known of another.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use http::StatusCode;
 
 use super::Upstream;
 use super::endpoints::{Endpoint, UpstreamConnectError};
 use super::health::condition::ProbeThresholds;
-use super::health::ejection;
+use super::health::ejection::{self, EjectSpec, EjectionReason};
+use super::health::micros;
+use super::latency::EndpointLatency;
+use super::latency::outliers::LatencyRule;
 use super::rotation::{ChangingRotation, Rotation, Rotations};
 use crate::clock;
 
@@ -20,12 +25,39 @@ impl Upstream {
         self.spec.eject.is_some()
     }
 
-    /// Records a response of `endpoint`.
-    pub fn record_status(&self, endpoint: &Arc<Endpoint>, status: StatusCode) {
+    /// Whether it judges endpoints by the latency of their requests, too.
+    pub fn judges_latency(&self) -> bool {
+        self.latency_rule().is_some()
+    }
+
+    fn latency_rule(&self) -> Option<&LatencyRule> {
+        self.spec.eject.as_ref()?.latency.as_ref()
+    }
+
+    /// Records a response of `endpoint`. `latency`: from the whole request to the response's head, unless that came before.
+    pub fn record_response(
+        &self,
+        endpoint: &Arc<Endpoint>,
+        status: StatusCode,
+        latency: impl FnOnce() -> Option<Duration>,
+    ) {
         if ejection::is_failure(status) {
-            self.record_failure(endpoint, status.as_str());
-        } else {
-            endpoint.condition().ejection().succeeded();
+            return self.record_failure(endpoint, status.as_str());
+        }
+        let condition = endpoint.condition();
+        condition.ejection().succeeded();
+        if self.judges_latency()
+            && let Some(latency) = latency()
+        {
+            condition.record_latency(latency);
+        }
+    }
+
+    /// Records that `endpoint` had a whole request for so long, and that nobody waits for the response any more. That says
+    /// something only if it was slow by then.
+    pub fn record_unanswered(&self, endpoint: &Arc<Endpoint>, waited: Duration) {
+        if self.latency_rule().is_some_and(|rule| waited > rule.above) {
+            endpoint.condition().record_latency(waited);
         }
     }
 
@@ -40,23 +72,64 @@ impl Upstream {
     /// Records that a request to `endpoint` failed. Ejects it, if that was one too many.
     pub fn record_failure(&self, endpoint: &Arc<Endpoint>, reason: &str) {
         let (Some(eject), Rotations::Changing(changing)) = (&self.spec.eject, &self.rotations) else { return };
-        let record = endpoint.condition().ejection();
-        let failures = record.failed();
-        if failures < eject.after || record.is_out() {
+        let failures = endpoint.condition().ejection().failed();
+        // Without the lock: an endpoint that fails and has to stay must not make every request wait for it.
+        if failures < eject.after || !may_eject(endpoint, &changing.load(), eject) {
+            return;
+        }
+        let _changing = changing.lock();
+        if let Some(time) = self.eject(endpoint, changing, eject, EjectionReason::Failures) {
+            let (upstream, endpoint) = (&*self.spec.name, endpoint.url());
+            let for_s = time.as_secs_f64();
+            tracing::warn!(upstream, endpoint, reason, failures, for_s, "an endpoint is ejected");
+        }
+    }
+
+    /// Ejects the endpoints that are far slower than the others, at the end of each window.
+    fn judge_latency(&self, now: u64) {
+        let (Some(eject), Rotations::Changing(changing)) = (&self.spec.eject, &self.rotations) else { return };
+        let Some(rule) = &eject.latency else { return };
+        let due = self.latency_due.load(Ordering::Relaxed);
+        if due != 0 && now < due {
+            return;
+        }
+        self.latency_due.store(now.saturating_add(micros(rule.window)).max(1), Ordering::Relaxed);
+        if due == 0 {
             return;
         }
         let _changing = changing.lock();
         let rotation = changing.load();
-        let is_ours = rotation.all().iter().any(|known| Arc::ptr_eq(known, endpoint));
-        let out = rotation.all().iter().filter(|known| known.condition().ejection().is_out()).count();
-        if !is_ours || record.is_out() || out >= eject.most_of(rotation.all().len()) {
-            return;
+        let median = |endpoint: &Arc<Endpoint>| {
+            let median = endpoint.condition().latency()?.end_window(rule.requests);
+            median.filter(|_| endpoint.condition().is_in_service())
+        };
+        let medians: Vec<_> = rotation.all().iter().map(median).collect();
+        for outlier in rule.outliers(&medians) {
+            let Some(endpoint) = rotation.all().get(outlier.place) else { continue };
+            if let Some(time) = self.eject(endpoint, changing, eject, EjectionReason::Latency) {
+                let (upstream, endpoint, reason) = (&*self.spec.name, endpoint.url(), "it is slow");
+                let (for_s, median_s) = (time.as_secs_f64(), outlier.median.as_secs_f64());
+                let others_s = outlier.others.as_secs_f64();
+                tracing::warn!(upstream, endpoint, reason, median_s, others_s, for_s, "an endpoint is ejected");
+            }
         }
-        let time = record.eject(clock::monotonic_micros(), eject);
-        let (upstream, endpoint) = (&*self.spec.name, endpoint.url());
-        let for_s = time.as_secs_f64();
-        tracing::warn!(upstream, endpoint, reason, failures, for_s, "an endpoint is ejected");
+    }
+
+    /// Ejects `endpoint`, if the rule lets one more be out. Returns for how long. To be called with the changes locked.
+    fn eject(
+        &self,
+        endpoint: &Arc<Endpoint>,
+        changing: &ChangingRotation,
+        eject: &EjectSpec,
+        reason: EjectionReason,
+    ) -> Option<Duration> {
+        let rotation = changing.load();
+        if !may_eject(endpoint, &rotation, eject) {
+            return None;
+        }
+        let time = endpoint.condition().ejection().eject(clock::monotonic_micros(), eject, reason);
         self.turn(changing, &rotation, rotation.all().into());
+        Some(time)
     }
 
     /// Takes back the endpoints whose ejection is over at `now`, in microseconds of the monotonic clock, and lets the shares of
@@ -73,6 +146,8 @@ impl Upstream {
             let over = self.spec.eject.as_ref().is_some_and(|eject| endpoint.condition().ejection().review(now, eject));
             if over {
                 endpoint.condition().start(now);
+                // Answers to requests from before its ejection.
+                endpoint.condition().latency().into_iter().for_each(EndpointLatency::begin_anew);
                 let (upstream, endpoint) = (&*self.spec.name, endpoint.url());
                 tracing::info!(upstream, endpoint, "an endpoint is no longer ejected");
             }
@@ -81,8 +156,10 @@ impl Upstream {
     }
 
     /// Takes back the endpoints whose ejection is over, and those that another has judged: an upstream from before a reload.
+    /// Ejects those that are slow.
     pub fn tend(&self, now: u64) {
         self.review(now);
+        self.judge_latency(now);
         let Rotations::Changing(changing) = &self.rotations else { return };
         if changing.load().is_stale() {
             let _changing = changing.lock();
@@ -126,4 +203,12 @@ impl Upstream {
         }
         changing.store(rotation);
     }
+}
+
+/// Whether `endpoint` is in, and the rule lets one more be out.
+fn may_eject(endpoint: &Arc<Endpoint>, rotation: &Rotation, eject: &EjectSpec) -> bool {
+    let is_out = |endpoint: &Arc<Endpoint>| endpoint.condition().ejection().is_out();
+    let is_ours = rotation.all().iter().any(|known| Arc::ptr_eq(known, endpoint));
+    let out = rotation.all().iter().filter(|known| is_out(known)).count();
+    is_ours && !is_out(endpoint) && out < eject.most_of(rotation.all().len())
 }

@@ -1,7 +1,7 @@
 //! The servers behind the gateway. An upstream is a named set of endpoints: `url` says where each is, `endpoints` opens
 //! connections to it, `lookup` has the addresses of names, and `tls` how they are secured. `discovery` finds endpoints while the
-//! gateway runs. `health` has what is known of the state of each, `judgement` draws conclusions from their requests and probes,
-//! `rotation` has those that are fit, and `balance` picks the next one, where asked for by the `affinity` of requests. `bounds`
+//! gateway runs. `health` has what is known of the state of each, `latency` how fast they are, `judgement` draws conclusions from
+//! their requests and probes, `rotation` has those that are fit, and `balance` picks the next one, where asked for by the `affinity` of requests. `bounds`
 //! and `budget` bound connections, requests and retries. `metrics` counts and `failure_log` logs. `watch` is for the control
 //! plane: it probes endpoints, and shows them.
 //!
@@ -16,6 +16,7 @@ pub mod endpoints;
 pub mod failure_log;
 pub mod health;
 mod judgement;
+pub mod latency;
 mod lookup;
 pub mod metrics;
 mod rotation;
@@ -99,6 +100,8 @@ pub struct Upstream {
     discovery: Option<Arc<Discovery>>,
     /// The version of the discovered list that its endpoints are.
     followed: AtomicU64,
+    /// When the latencies of its endpoints are judged next, in microseconds of the monotonic clock. 0: not yet known.
+    latency_due: AtomicU64,
 }
 
 /// An upstream, and the settings that hold for a request to it.
@@ -119,6 +122,12 @@ impl UpstreamSpec {
             tunnel_idle_timeout: limits.tunnel_idle.unwrap_or(self.tunnel_idle_timeout),
             ..self.clone()
         }
+    }
+
+    /// Whether an endpoint that is out for one of them is out for the other.
+    fn judges_as(&self, other: &Self) -> bool {
+        let ejects = |spec: &Self| spec.eject.as_ref().map(|eject| eject.latency.is_some());
+        ejects(self) == ejects(other) && self.health == other.health
     }
 
     fn rotation_rules(&self) -> RotationRules {
@@ -164,8 +173,7 @@ impl Upstream {
     pub fn new(spec: Arc<UpstreamSpec>, before: Option<&Self>) -> Self {
         let own_connections = spec.needs_own_connections().then(next_number);
         // The findings of an upstream that judges otherwise say nothing here.
-        let judges_alike =
-            |before: &&Self| before.ejects() == spec.eject.is_some() && before.spec.health == spec.health;
+        let judges_alike = |before: &&Self| before.spec.judges_as(&spec);
         let mut known: Vec<_> =
             before.filter(judges_alike).map_or_else(Vec::new, |before| before.endpoints().iter().cloned().collect());
         let mut endpoint = |of: &EndpointSpec| {
@@ -194,7 +202,18 @@ impl Upstream {
         let connection_bound = ConnectionBound::new(&spec.bounds, metrics.pending());
         let followed = AtomicU64::new(discovered.map_or(0, |list| list.version));
         let budget = RetryBudget::default();
-        Self { spec, rotations, balancer, budget, connection_bound, metrics, own_connections, discovery, followed }
+        Self {
+            spec,
+            rotations,
+            balancer,
+            budget,
+            connection_bound,
+            metrics,
+            own_connections,
+            discovery,
+            followed,
+            latency_due: AtomicU64::new(0),
+        }
     }
 
     /// The spec it was built from.

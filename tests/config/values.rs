@@ -23,6 +23,7 @@ use tollgate::upstream::health::Percentage;
 use tollgate::upstream::health::check::{HealthCheck, HealthSpec};
 use tollgate::upstream::health::condition::ProbeThresholds;
 use tollgate::upstream::health::ejection::EjectSpec;
+use tollgate::upstream::latency::outliers::LatencyRule;
 use tollgate::upstream::{Balance, Http2Policy};
 use tollgate_limiter::algorithm::concurrency::Scope;
 use tollgate_limiter::algorithm::token_bucket::TokenBucket;
@@ -296,7 +297,9 @@ fn reads_every_key() {
     let thresholds = ProbeThresholds { unhealthy_after: 4, healthy_after: 5 };
     assert_eq!(upstream.health, Some(HealthSpec { check, interval: seconds(10), timeout: seconds(3), thresholds }));
     let at_most = Percentage::new(20);
-    assert_eq!(upstream.eject, Some(EjectSpec { after: 6, base: seconds(7), longest: seconds(60), at_most }));
+    let above = Duration::from_millis(800);
+    let latency = Some(LatencyRule { above, factor: 4, requests: 30, window: seconds(20) });
+    assert_eq!(upstream.eject, Some(EjectSpec { after: 6, base: seconds(7), longest: seconds(60), at_most, latency }));
     assert_eq!(upstream.panic_threshold, Percentage::new(40));
     assert_eq!(upstream.tunnel_idle_timeout, seconds(300));
     assert_eq!((upstream.idle_timeout, upstream.keepalive_timeout), (seconds(3), Duration::from_millis(500)));

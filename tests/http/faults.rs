@@ -27,7 +27,8 @@ async fn judging(url: &str, change: impl FnOnce(&mut ForwarderConfig)) -> ProxyS
     ProxyServer::with(&[], |plan| {
         let hour = Duration::from_secs(3600);
         plan.spec.endpoints = vec![url.parse().unwrap()];
-        plan.spec.eject = Some(EjectSpec { after: 100, base: hour, longest: hour, at_most: Percentage::new(50) });
+        let at_most = Percentage::new(50);
+        plan.spec.eject = Some(EjectSpec { after: 100, base: hour, longest: hour, at_most, latency: None });
         change(plan);
     })
     .await

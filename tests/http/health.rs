@@ -35,7 +35,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 
 /// After three failures in a row, for an hour.
 fn eject() -> EjectSpec {
-    EjectSpec { after: 3, base: HOUR, longest: HOUR, at_most: Percentage::new(50) }
+    EjectSpec { after: 3, base: HOUR, longest: HOUR, at_most: Percentage::new(50), latency: None }
 }
 
 /// How long a flip may take here: probes come every 20 ms.

@@ -108,17 +108,17 @@ impl Drop for Http2Server {
 }
 
 /// Sends a response whose body goes on.
-fn respond(sender: &mut SendResponse<Bytes>) -> SendStream<Bytes> {
+pub fn respond(sender: &mut SendResponse<Bytes>) -> SendStream<Bytes> {
     sender.send_response(Response::new(()), false).unwrap()
 }
 
 /// Answers 200 with `text`.
-fn answer(mut sender: SendResponse<Bytes>, text: impl Into<Bytes>) {
+pub fn answer(mut sender: SendResponse<Bytes>, text: impl Into<Bytes>) {
     respond(&mut sender).send_data(text.into(), true).unwrap();
 }
 
 /// All of a body, with its trailers.
-async fn whole(mut body: RecvStream) -> (Vec<u8>, Option<HeaderMap>) {
+pub async fn whole(mut body: RecvStream) -> (Vec<u8>, Option<HeaderMap>) {
     let mut bytes = Vec::new();
     while let Some(piece) = body.data().await {
         let piece = piece.unwrap();

@@ -14,6 +14,7 @@ mod http1_strict;
 mod http2;
 mod http2_upstream;
 mod interim;
+mod latency;
 mod messages;
 mod min_rate;
 mod proxy;

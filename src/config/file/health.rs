@@ -48,6 +48,22 @@ record! {
         default("5m") longest: Located<BoundedDuration<DAY, 100>>,
         /// The share of the endpoints that may be ejected at a time. Of several, one always may.
         default("50%") at_most: Located<Percent>,
+        /// Whether endpoints that are far slower than the others get none for a while, too. Default: no.
+        optional latency: RawLatency,
+    }
+}
+
+record! {
+    /// When an endpoint is far slower than the others of its upstream.
+    RawLatency {
+        /// Half of its answers take longer than this. An answer's time is from the whole request to the response's head.
+        default("500ms") above: Located<BoundedDuration<DAY>>,
+        /// Half of its answers take longer than so many times the median of the others.
+        default(3) factor: Located<WholeNumber<2, 1000>>,
+        /// The answers of an endpoint in a window from which on it is judged.
+        default(20) requests: Located<WholeNumber<1, 1_000_000>>,
+        /// The time after which endpoints are judged, again and again.
+        default("10s") window: Located<BoundedDuration<DAY, 100>>,
     }
 }
 

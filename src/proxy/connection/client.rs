@@ -2,10 +2,13 @@
 //!
 //! Guarantees that no connection is leased that is known to be closed.
 
+mod lease;
+
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 
 use futures_util::future::{Either, select};
+pub use lease::{Lease, LeaseNeeds};
 use tokio::sync::futures::Notified;
 use tokio::time::timeout_at;
 
@@ -18,10 +21,9 @@ use super::pool::{self, Pool};
 use crate::clock::{self, Instant};
 use crate::http::deadline::{UpstreamWait, Wait as _};
 use crate::transport::Stream;
-use crate::transport::peer::SocketPair;
 use crate::transport::tls::client::HttpOffer;
 use crate::upstream::bounds::{BoundedPlace, ConnectionBound, ConnectionSlot, Entry, PendingConnect, Vacancy};
-use crate::upstream::endpoints::{ConnectTerms, Endpoint, Http2Use, PickedEndpoint, UpstreamConnectError};
+use crate::upstream::endpoints::{ConnectTerms, Http2Use, PickedEndpoint, UpstreamConnectError};
 use crate::upstream::{Upstream, UpstreamSpec};
 
 /// The upstream connections of a worker.
@@ -30,54 +32,6 @@ pub struct Client {
     pool: Arc<Pool<Box<UpstreamConnection>>>,
     groups: Arc<ConnectionGroups>,
     exhaustion: Exhaustion,
-}
-
-/// The carrier of one exchange.
-pub enum Lease {
-    Http1(Box<UpstreamConnection>),
-    Http2(Box<Http2Exchange>),
-}
-
-/// The needs of a request for its connection.
-#[derive(Clone, Copy)]
-pub struct LeaseNeeds<'a> {
-    /// The settings of the upstream that hold for it.
-    pub spec: &'a Arc<UpstreamSpec>,
-    /// The time, read a moment ago.
-    pub now: Instant,
-    /// It was sent before: no connection that was used before will do.
-    pub fresh: bool,
-    /// The connections of HTTP/2 that did not take it, by their numbers.
-    pub refused_by: &'a [u64],
-    /// It asks to leave HTTP/1.1 for another protocol.
-    pub upgrade: bool,
-    /// The client's connection, for upstreams that are told.
-    pub client: Option<&'a SocketPair>,
-}
-
-impl Lease {
-    /// When its exchange began.
-    pub fn begun_at(&self) -> Instant {
-        match self {
-            Self::Http1(connection) => connection.leased_at(),
-            Self::Http2(exchange) => exchange.leased_at(),
-        }
-    }
-
-    /// Where its request goes. `None`: the exchange is over.
-    pub fn endpoint(&self) -> Option<&Arc<Endpoint>> {
-        match self {
-            Self::Http1(connection) => connection.endpoint().map(|picked| &**picked),
-            Self::Http2(exchange) => exchange.endpoint().map(|picked| &**picked),
-        }
-    }
-}
-
-impl LeaseNeeds<'_> {
-    /// Whether the request may go over this connection.
-    fn allow(&self, connection: &MultiplexedConnection) -> bool {
-        !(self.fresh && connection.is_used() || self.refused_by.contains(&connection.number()))
-    }
 }
 
 impl Client {

@@ -303,6 +303,12 @@ impl UpstreamConnection {
         self.phase() == UploadPhase::Complete && self.output.is_flushed() && !self.exchange.write_closed
     }
 
+    /// When the whole request was sent. `None`: it is not.
+    pub fn sent_at(&self) -> Option<Instant> {
+        let since = self.exchange.upload.as_ref().and_then(Upload::since);
+        self.is_sent().then(|| since.unwrap_or(self.leased_at))
+    }
+
     /// How long `wait` may take.
     pub fn wait_limit(&self, wait: UpstreamWait) -> Duration {
         wait.limit(&self.timeouts)

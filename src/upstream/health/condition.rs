@@ -2,8 +2,8 @@
 //!
 //! Guarantees that it outlives a reload: an endpoint that stays keeps it.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -12,6 +12,7 @@ use super::after;
 use super::ejection::EjectionRecord;
 use crate::clock;
 use crate::upstream::failure_log::FailureLog;
+use crate::upstream::latency::EndpointLatency;
 
 /// How long an endpoint that refused a connection is passed over, while others are left. Long enough that a dead
 /// endpoint costs at most one connect attempt a second, short enough to notice a restart.
@@ -28,6 +29,8 @@ pub struct EndpointCondition {
     started_at: AtomicU64,
     ejection: EjectionRecord,
     probes: ProbeRecord,
+    /// Of an upstream that judges by it.
+    latency: OnceLock<Box<EndpointLatency>>,
 }
 
 /// The outcomes of an endpoint's probes.
@@ -90,6 +93,17 @@ impl EndpointCondition {
 
     pub fn probes(&self) -> &ProbeRecord {
         &self.probes
+    }
+
+    /// `None`: none was recorded.
+    pub fn latency(&self) -> Option<&EndpointLatency> {
+        self.latency.get().map(|latency| &**latency)
+    }
+
+    /// Records the time that it took from a whole request to the head of the response.
+    #[inline]
+    pub(in crate::upstream) fn record_latency(&self, latency: Duration) {
+        self.latency.get_or_init(Box::default).record(latency);
     }
 }
 

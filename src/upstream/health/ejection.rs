@@ -1,14 +1,15 @@
-//! Passive health: an endpoint that fails several requests in a row is ejected for a while.
+//! Passive health: an endpoint that fails several requests in a row, or is far slower than the others, is ejected for a while.
 //!
 //! Guarantees that a success costs a load, that no more endpoints are out than the rule lets, and that an endpoint which
 //! fails again soon after its return stays out for longer.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use http::StatusCode;
 
 use super::{Percentage, micros};
+use crate::upstream::latency::outliers::LatencyRule;
 
 /// When endpoints are ejected.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,6 +22,17 @@ pub struct EjectSpec {
     pub longest: Duration,
     /// The share of the endpoints that may be out.
     pub at_most: Percentage,
+    /// When an endpoint is out because it is slow. `None`: never.
+    pub latency: Option<LatencyRule>,
+}
+
+/// Why an endpoint is ejected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EjectionReason {
+    /// Several requests in a row failed.
+    Failures,
+    /// It is far slower than the others.
+    Latency,
 }
 
 /// The record of an endpoint's requests.
@@ -34,7 +46,22 @@ pub struct EjectionRecord {
     level: AtomicU32,
     /// When it came back, in microseconds of the monotonic clock.
     returned_at: AtomicU64,
-    total: AtomicU64,
+    /// It was ejected last because it is slow.
+    slow: AtomicBool,
+    /// How often it was ejected, by reason.
+    totals: [AtomicU64; EjectionReason::ALL.len()],
+}
+
+impl EjectionReason {
+    pub const ALL: [Self; 2] = [Self::Failures, Self::Latency];
+
+    /// The name of the reason in metrics and on pages.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Failures => "failures",
+            Self::Latency => "latency",
+        }
+    }
 }
 
 impl EjectSpec {
@@ -65,9 +92,19 @@ impl EjectionRecord {
         self.consecutive.load(Ordering::Relaxed)
     }
 
+    /// Why it was ejected last.
+    pub fn reason(&self) -> EjectionReason {
+        if self.slow.load(Ordering::Relaxed) { EjectionReason::Latency } else { EjectionReason::Failures }
+    }
+
+    /// How often it was ejected for this reason.
+    pub fn total_for(&self, reason: EjectionReason) -> u64 {
+        self.totals.get(reason as usize).map_or(0, |total| total.load(Ordering::Relaxed))
+    }
+
     /// How often it was ejected.
     pub fn total(&self) -> u64 {
-        self.total.load(Ordering::Relaxed)
+        EjectionReason::ALL.into_iter().map(|reason| self.total_for(reason)).sum()
     }
 
     #[inline]
@@ -83,26 +120,30 @@ impl EjectionRecord {
     }
 
     /// Ejects it at `now`. Returns for how long.
-    pub(in crate::upstream) fn eject(&self, now: u64, spec: &EjectSpec) -> Duration {
+    pub(in crate::upstream) fn eject(&self, now: u64, spec: &EjectSpec, reason: EjectionReason) -> Duration {
         let base = micros(spec.base).max(1);
         let good_time = now.saturating_sub(self.returned_at.load(Ordering::Relaxed)) / base;
         let kept = u64::from(self.level.load(Ordering::Relaxed)).saturating_sub(good_time);
         let level = u32::try_from(kept).unwrap_or(u32::MAX).saturating_add(1);
         self.level.store(level, Ordering::Relaxed);
-        self.total.fetch_add(1, Ordering::Relaxed);
+        self.slow.store(reason == EjectionReason::Latency, Ordering::Relaxed);
+        if let Some(total) = self.totals.get(reason as usize) {
+            total.fetch_add(1, Ordering::Relaxed);
+        }
         let time = spec.base.saturating_mul(level).min(spec.longest.max(spec.base));
         self.until.store(now.saturating_add(micros(time)), Ordering::Relaxed);
         time
     }
 
-    /// Takes it back at `now`, if its time is over. Its next failure ejects it again.
+    /// Takes it back at `now`, if its time is over. If it had failed, its next failure ejects it again.
     pub(in crate::upstream) fn review(&self, now: u64, spec: &EjectSpec) -> bool {
         if self.until().is_none_or(|until| now < until) {
             return false;
         }
         self.until.store(0, Ordering::Relaxed);
         self.returned_at.store(now, Ordering::Relaxed);
-        self.consecutive.store(spec.after.saturating_sub(1), Ordering::Relaxed);
+        let failures = if self.reason() == EjectionReason::Failures { spec.after.saturating_sub(1) } else { 0 };
+        self.consecutive.store(failures, Ordering::Relaxed);
         true
     }
 }
@@ -115,7 +156,7 @@ mod tests {
 
     fn spec() -> EjectSpec {
         let [base, longest] = [30, 100].map(Duration::from_secs);
-        EjectSpec { after: 5, base, longest, at_most: Percentage::new(50) }
+        EjectSpec { after: 5, base, longest, at_most: Percentage::new(50), latency: None }
     }
 
     #[test]
@@ -124,7 +165,7 @@ mod tests {
         let mut now = 1_000 * SECOND;
         let mut times = Vec::new();
         for _ in 0..5 {
-            let time = record.eject(now, &spec);
+            let time = record.eject(now, &spec, EjectionReason::Failures);
             times.push(time.as_secs());
             assert!(!record.review(now + micros(time) - 1, &spec));
             now += micros(time);
@@ -133,17 +174,26 @@ mod tests {
         assert_eq!(times, [30, 60, 90, 100, 100]);
         // Three times its base in service: as much is forgotten.
         now += 3 * 30 * SECOND;
-        assert_eq!(record.eject(now, &spec).as_secs(), 90);
-        assert_eq!(record.total(), 6);
+        assert_eq!(record.eject(now, &spec, EjectionReason::Latency).as_secs(), 90);
+        assert_eq!((record.total(), record.total_for(EjectionReason::Latency)), (6, 1));
     }
 
     #[test]
     fn the_first_failure_after_its_return_is_one_too_many() {
         let (record, spec) = (EjectionRecord::default(), spec());
-        record.eject(0, &spec);
+        record.eject(0, &spec, EjectionReason::Failures);
         assert!(record.review(30 * SECOND, &spec));
         assert_eq!(record.failed(), spec.after);
         record.succeeded();
+        assert_eq!(record.failed(), 1);
+    }
+
+    #[test]
+    fn an_endpoint_that_was_slow_and_is_back_may_fail_as_often_as_any_other() {
+        let (record, spec) = (EjectionRecord::default(), spec());
+        record.failed();
+        record.eject(0, &spec, EjectionReason::Latency);
+        assert!(record.review(30 * SECOND, &spec));
         assert_eq!(record.failed(), 1);
     }
 

@@ -12,6 +12,7 @@ use crate::clock;
 use crate::upstream::Upstream;
 use crate::upstream::discovery::{Discovery, DiscoveryStanding};
 use crate::upstream::endpoints::Endpoint;
+use crate::upstream::health::ejection::EjectionReason;
 
 /// The endpoints of an upstream.
 #[derive(Debug, Serialize)]
@@ -52,6 +53,12 @@ pub struct EndpointReport {
     /// Seconds until it comes back.
     #[serde(skip_serializing_if = "Option::is_none")]
     ejected_for: Option<f64>,
+    /// Why it is out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ejected_because: Option<&'static str>,
+    /// Of the last window with enough answers, in seconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    median_latency: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     probes: Option<ProbeReport>,
 }
@@ -87,10 +94,14 @@ const METRICS: [EndpointMetric; 3] = [
     EndpointMetric {
         name: "tollgate_upstream_endpoint_ejections_total",
         kind: "counter",
-        help: "How often an endpoint was ejected because its requests failed.",
+        help: "How often an endpoint was ejected, by reason.",
         samples: |upstream, endpoint, sample| {
+            let total_for = |reason| endpoint.condition().ejection().total_for(reason);
             if upstream.ejects() {
-                sample("", endpoint.condition().ejection().total());
+                sample(",reason=\"failures\"", total_for(EjectionReason::Failures));
+            }
+            if upstream.judges_latency() {
+                sample(",reason=\"latency\"", total_for(EjectionReason::Latency));
             }
         },
     },
@@ -151,6 +162,8 @@ impl EndpointReport {
             consecutive_failures: ejection.consecutive(),
             ejections: ejection.total(),
             ejected_for: until.map(|micros| micros as f64 / 1e6),
+            ejected_because: until.map(|_| ejection.reason().name()),
+            median_latency: condition.latency().and_then(|of| Some(of.median()?.as_secs_f64())),
             probes: upstream.spec().health.is_some().then(|| ProbeReport {
                 passed,
                 failed,

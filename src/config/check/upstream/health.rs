@@ -3,7 +3,7 @@
 use tollgate_limiter::limit::status_set::{StatusRange, StatusSet};
 
 use super::discovery;
-use crate::config::file::health::{RawEject, RawHealth};
+use crate::config::file::health::{RawEject, RawHealth, RawLatency};
 use crate::config::file::upstream::RawUpstream;
 use crate::config::report::{Location, Report, ValueProblem};
 use crate::config::yaml::decode::only_one;
@@ -11,6 +11,7 @@ use crate::upstream::Http2Policy;
 use crate::upstream::health::check::{HealthCheck, HealthSpec};
 use crate::upstream::health::condition::ProbeThresholds;
 use crate::upstream::health::ejection::EjectSpec;
+use crate::upstream::latency::outliers::LatencyRule;
 use crate::upstream::url::EndpointScheme;
 
 /// The probes of an upstream. `None`: a mistake was reported.
@@ -38,6 +39,16 @@ pub fn ejection(raw: &RawEject) -> Option<EjectSpec> {
         base: raw.r#for.value()?.0,
         longest: raw.longest.value()?.0,
         at_most: raw.at_most.value()?.0,
+        latency: raw.latency.build(latency)?,
+    })
+}
+
+fn latency(raw: &RawLatency) -> Option<LatencyRule> {
+    Some(LatencyRule {
+        above: raw.above.value()?.0,
+        factor: u32::try_from(raw.factor.value()?.0).ok()?,
+        requests: u32::try_from(raw.requests.value()?.0).ok()?,
+        window: raw.window.value()?.0,
     })
 }
 

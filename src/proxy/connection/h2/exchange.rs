@@ -47,6 +47,8 @@ pub struct Http2Exchange {
     /// The upstream gets the trailers of requests.
     passes_trailers: bool,
     leased_at: Instant,
+    /// When the whole request was sent, if it was before the response's head came.
+    sent_at: Option<Instant>,
     /// Of a response that has one.
     received: Option<ReceivedBody>,
     upload: Option<UploadTask>,
@@ -72,8 +74,9 @@ struct AwaitedResponse {
 impl Http2Exchange {
     pub fn new(stream: StreamLease, endpoint: PickedEndpoint, spec: &UpstreamSpec, leased_at: Instant) -> Self {
         let (timeouts, passes_trailers) = (timeouts_of(spec), spec.request_trailers);
-        let (endpoint, received, upload, tunnel) = (Some(endpoint), None, None, None);
-        Self { stream, endpoint, timeouts, passes_trailers, leased_at, received, upload, tunnel }
+        let (endpoint, sent_at) = (Some(endpoint), None);
+        let (received, upload, tunnel) = (None, None, None);
+        Self { stream, endpoint, timeouts, passes_trailers, leased_at, sent_at, received, upload, tunnel }
     }
 
     /// Where it goes.
@@ -84,6 +87,11 @@ impl Http2Exchange {
     /// When this exchange began.
     pub fn leased_at(&self) -> Instant {
         self.leased_at
+    }
+
+    /// When the whole request was sent. `None`: it is not, or was not when the response's head came.
+    pub fn sent_at(&self) -> Option<Instant> {
+        self.sent_at
     }
 
     /// Sends the request and waits for the response's header section.
@@ -118,6 +126,8 @@ impl Http2Exchange {
         match received.and_then(|response| self.take_head(response, websocket, to_head)) {
             Ok(head) => {
                 self.stream.record_answered(streams_before(&awaited.response));
+                let is_sent = awaited.sender.is_none() && awaited.upload.is_complete();
+                self.sent_at = is_sent.then_some(awaited.since);
                 let AwaitedResponse { replay, sender, .. } = awaited;
                 // Nothing is sent again any more.
                 replay.iter().for_each(ReplayBody::forget);
