@@ -39,6 +39,13 @@ pub fn may_have(query: &[u8], wanted: &str) -> bool {
     fields(query).any(|field| decoded(field.name).is_none_or(|name| wanted.compare(&name) != NameLikeness::Other))
 }
 
+/// Whether a reader who takes JSON for a form finds a field called `wanted` in it.
+pub fn hides_in_json(content: &[u8], wanted: &str) -> bool {
+    let wanted = WantedName::new(wanted);
+    let mut behind_ampersands = fields(content).filter(|field| field.is_first).skip(1);
+    behind_ampersands.any(|field| decoded(field.name).is_some_and(|name| wanted.compare(&name) != NameLikeness::Other))
+}
+
 struct Field<'a> {
     name: &'a [u8],
     value: &'a [u8],

@@ -1,5 +1,5 @@
 //! Members of a request's body, as keys see them. `content_type` says which bodies can be read, `form` and `json` read
-//! them, `name` tells which names an upstream may take for one.
+//! them, `name` tells which names an upstream may take for one, and `value` has the one spelling of a value.
 //!
 //! Guarantees that a member has a value only where every upstream reads that value: a name that stands twice, another
 //! spelling of the name, or bytes that readers understand in different ways leave it without one.
@@ -8,6 +8,7 @@ mod content_type;
 mod form;
 mod json;
 mod name;
+mod value;
 
 #[cfg(test)]
 mod tests;
@@ -33,7 +34,7 @@ pub use content_type::BodyFormat;
 pub struct BodyMember {
     /// Of a form the name of a field. Of JSON the name of a member; dots lead into objects: `user.name`.
     pub name: Arc<str>,
-    /// Values that differ only in case are one.
+    /// Values that differ only in case or in accents are one.
     pub ignore_case: bool,
 }
 
@@ -60,18 +61,19 @@ impl BodyValues {
         let value = |member: &Arc<str>| {
             let value = match format {
                 BodyFormat::Form => form::value(content, member),
-                BodyFormat::Json => json::value(content, member),
+                BodyFormat::Json => json::value(content, member).filter(|_| !form::hides_in_json(content, member)),
             };
             let top = if format == BodyFormat::Json { json::top_level(member) } else { member };
             let value = value.filter(|_| uri.query().is_none_or(|query| !form::may_have(query.as_bytes(), top)))?;
-            Some((member.clone(), usual(value)?))
+            Some((member.clone(), value::usual(&value)?.into_owned()))
         };
         Self(members.iter().filter_map(value).collect())
     }
 
     /// Adds a value that was described and not read.
     pub fn describe(&mut self, name: &str, value: &str) {
-        self.0.push((name.into(), value.trim().to_owned()));
+        let value = value::usual(value).map(|value| (name.into(), value.into_owned()));
+        self.0.extend(value);
     }
 
     /// The value of a member. `None`: the body lacks it, or readers may differ about it.
@@ -84,16 +86,9 @@ impl BodyMember {
     /// Its value, in its one spelling.
     pub(super) fn of<'a>(&self, values: &'a BodyValues) -> Option<Cow<'a, [u8]>> {
         let value = values.get(&self.name)?;
-        Some(if self.ignore_case { value.to_lowercase().into_bytes().into() } else { value.as_bytes().into() })
+        Some(match self.ignore_case {
+            true => value::without_case(value).into_bytes().into(),
+            false => value.as_bytes().into(),
+        })
     }
-}
-
-/// The value without white space around it, which upstreams cut off or not. `None`: it has control characters, where some
-/// readers end a text.
-fn usual(value: String) -> Option<String> {
-    let bare = value.trim();
-    if bare.chars().any(char::is_control) {
-        return None;
-    }
-    Some(if bare.len() == value.len() { value } else { bare.to_owned() })
 }

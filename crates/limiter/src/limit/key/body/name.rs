@@ -4,8 +4,6 @@
 pub struct WantedName<'a> {
     exact: &'a str,
     folded: String,
-    /// It names a member of a list or of an object, such as `user[name]`.
-    has_brackets: bool,
 }
 
 /// How a name in a body compares with the one that is wanted.
@@ -19,32 +17,71 @@ pub enum NameLikeness {
 
 impl<'a> WantedName<'a> {
     pub fn new(exact: &'a str) -> Self {
-        let has_brackets = exact.contains('[');
-        Self { exact, folded: folded(exact, has_brackets).collect(), has_brackets }
+        let one = |c| if c == NESTING { SEPARATOR } else { c };
+        Self { exact, folded: folded(bare(exact).trim_end_matches(is_bracket)).map(one).collect() }
     }
 
     pub fn compare(&self, name: &str) -> NameLikeness {
         if name == self.exact {
             return NameLikeness::Exact;
         }
-        // Compared as they come: a body may have thousands of names.
-        let mut found = folded(name, self.has_brackets);
-        let begins_alike = self.folded.chars().all(|wanted| found.next() == Some(wanted));
-        match found.next() {
-            None if begins_alike => NameLikeness::Alike,
-            Some('[') if begins_alike && self.has_brackets => NameLikeness::Alike,
-            _ => NameLikeness::Other,
+        let name = bare(name);
+        // ASP.NET goes by the names behind that of a parameter, `model.name` or `model[name]`, as soon as one has it.
+        let behind_prefix = || name.find(is_nesting).map(|at| name[at..].trim_start_matches(is_nesting));
+        if self.begins(name) || behind_prefix().is_some_and(|rest| self.begins(rest)) {
+            return NameLikeness::Alike;
         }
+        NameLikeness::Other
+    }
+
+    /// Whether `name` is the wanted one, or leads into a list or an object of that name. Rack and PHP drop brackets, and all
+    /// that stands behind the last.
+    fn begins(&self, name: &str) -> bool {
+        // Compared as they come: a body may have thousands of names.
+        let mut found = folded(name);
+        let is_same = |(wanted, found): (char, Option<char>)| {
+            found == Some(wanted) || (wanted == SEPARATOR && found == Some(NESTING))
+        };
+        self.folded.chars().all(|wanted| is_same((wanted, found.next())))
+            && matches!(found.next(), None | Some(NESTING))
     }
 }
 
-/// The name as the most lenient readers have it. PHP cuts white space and all from a NUL or a bracket on, and takes dots
-/// and spaces for underscores; Go and .NET ignore the case.
-fn folded(name: &str, with_brackets: bool) -> impl Iterator<Item = char> {
-    let name = name.trim_matches(|c: char| c.is_whitespace() || c == '\u{feff}');
-    let ends = move |c: &char| *c == '\0' || (*c == '[' && !with_brackets);
-    let one = |c: char| if matches!(c, '.' | ' ') { '_' } else { c };
+/// Stands for separators inside a name.
+const SEPARATOR: char = '_';
+
+/// Stands for separators that lead into a list or an object, at least for some readers.
+const NESTING: char = '.';
+
+fn is_bracket(c: char) -> bool {
+    matches!(c, '[' | ']')
+}
+
+fn is_nesting(c: char) -> bool {
+    is_bracket(c) || c == NESTING
+}
+
+/// The name without what readers drop: white space around it, brackets at its beginning, and all from a NUL on.
+fn bare(name: &str) -> &str {
+    let is_space = |c: char| c.is_whitespace() || c == '\u{feff}';
+    let name = name.split_once('\0').map_or(name, |(name, _)| name);
+    name.trim_end_matches(is_space).trim_start_matches(|c| is_space(c) || is_bracket(c))
+}
+
+/// The name as the most lenient readers have it. PHP takes dots, spaces, and brackets that are not closed for underscores;
+/// Go and .NET ignore the case.
+fn folded(name: &str) -> impl Iterator<Item = char> {
+    let mut behind_separator = false;
+    let one = move |c: char| {
+        let separator = match c {
+            '_' | ' ' => Some(SEPARATOR),
+            c if is_nesting(c) => Some(NESTING),
+            _ => None,
+        };
+        let is_repeated = separator.is_some() && behind_separator;
+        behind_separator = separator.is_some();
+        (!is_repeated).then_some(separator.unwrap_or(c))
+    };
     // By upper case first: the long s and the sign of the Kelvin become letters of ASCII.
-    let used = name.chars().take_while(move |c| !ends(c));
-    used.map(one).flat_map(char::to_uppercase).flat_map(char::to_lowercase)
+    name.chars().filter_map(one).flat_map(char::to_uppercase).flat_map(char::to_lowercase)
 }

@@ -90,6 +90,76 @@ fn a_name_with_brackets_is_told_from_its_neighbours() {
 }
 
 #[test]
+fn a_name_that_some_framework_takes_for_the_member_leaves_it_without_a_value() {
+    let read = |member: &str, other: &str| {
+        let content = format!("{member}=rand&{other}=victim");
+        assert_eq!(read(BodyFormat::Form, "/", member, format!("{member}=rand").as_bytes()).as_deref(), Some("rand"));
+        read(BodyFormat::Form, "/", member, content.as_bytes())
+    };
+    for (member, others) in [
+        // Rack: brackets at the beginning, and closing ones behind. PHP drops all behind them.
+        (
+            "username",
+            &["[username]", "[username", "]username", "username]", "username]]", "[[username", "[]username"][..],
+        ),
+        (
+            "username",
+            &["[%5dusername", "username[", "username[x", "username[]x", "username.", "username.0", "%20[username]"],
+        ),
+        // PHP: an opening bracket that is never closed is an underscore.
+        ("user_name", &["user[name", "user.name", "user name", "]user_name", "user[name]"]),
+        // PHP drops all behind the last bracket, Rack drops brackets.
+        ("user[name]", &["user[name]x", "user[name]0", "user[name]*", "user[name]]", "user[[name]", "user][name]"]),
+        ("user[name]", &["[user][name]", "user[name", "user.name", "User[Name]", "user[name][]", "user_name"]),
+        // ASP.NET: the name of a parameter stands before.
+        ("Username", &["model.Username", "model.username", "login[Username]"]),
+        ("user.name", &["user[name]", "user_name", "model.user.name"]),
+    ] {
+        for other in others {
+            assert_eq!(read(member, other), None, "{member} beside {other}");
+        }
+    }
+    for (member, other) in [
+        ("username", "username_hint"),
+        ("username", "username2"),
+        ("username", "my_username"),
+        ("user", "user_name"),
+        ("id", "items[0][id]"),
+        ("user[name]", "user[name_hint]"),
+        ("user[name]", "user[password]"),
+    ] {
+        assert_eq!(read(member, other).as_deref(), Some("rand"), "{member} beside {other}");
+    }
+}
+
+#[test]
+fn spellings_of_unicode_for_one_text_are_one_value() {
+    for spelling in [
+        "%EF%BB%BFvictim",
+        "victim%EF%BB%BF%EF%BB%BF",
+        "%E2%80%8Bvic%C2%ADtim%E2%81%A0",
+        "victim%C2%A0",
+        "\u{ff56}ictim",
+        "\u{1d42f}ictim",
+    ] {
+        assert_eq!(form(&format!("username={spelling}")).as_deref(), Some("victim"), "{spelling}");
+    }
+    assert_eq!(json("{\"username\":\"victim\\ufeff\"}").as_deref(), Some("victim"));
+    assert_eq!(form("username=e\u{301}").as_deref(), Some("\u{e9}"));
+    assert_eq!(form("username=vic%C2%85tim"), None, "a control character");
+    let mut described = BodyValues::default();
+    described.describe("username", "\u{feff}victim ");
+    assert_eq!(described.get("username"), Some("victim"));
+}
+
+#[test]
+fn json_that_has_the_member_as_a_form_would_has_no_value() {
+    assert_eq!(json(r#"{"username":"rand","x":"&username=victim&"}"#), None);
+    assert_eq!(json(r#"{"username":"rand","x":"&User%6eame=victim&"}"#), None);
+    assert_eq!(json(r#"{"username":"rand&co","x":"a=b&user=victim 100%"}"#).as_deref(), Some("rand&co"));
+}
+
+#[test]
 fn a_member_of_json_has_one_spelling() {
     for spelling in [
         r#"{"username":"ada lé"}"#,
@@ -206,10 +276,17 @@ fn only_plain_forms_and_json_in_utf_8_are_read() {
 }
 
 #[test]
-fn case_is_ignored_where_that_is_asked_for() {
-    let mut values = BodyValues::default();
-    values.describe("username", "ÄdA");
-    let of = |ignore_case| BodyMember { name: "username".into(), ignore_case }.of(&values).unwrap().into_owned();
-    assert_eq!(of(false), "ÄdA".as_bytes());
-    assert_eq!(of(true), "äda".as_bytes());
+fn case_and_accents_are_ignored_where_that_is_asked_for() {
+    let of = |value: &str, ignore_case| {
+        let mut values = BodyValues::default();
+        values.describe("username", value);
+        let bytes = BodyMember { name: "username".into(), ignore_case }.of(&values).unwrap().into_owned();
+        String::from_utf8(bytes).unwrap()
+    };
+    assert_eq!(of("ÄdA", false), "ÄdA");
+    assert_eq!((of("ÄdA", true), of("STRASSE", true)), ("ada".to_owned(), of("straße", true)));
+    for spelling in ["VICTIM", "v\u{ed}ctim", "V\u{130}CTIM", "v\u{131}ctim", "vi\u{301}ctim", "\u{ff36}ictim"] {
+        assert_eq!(of(spelling, true), "victim", "{spelling}");
+    }
+    assert_eq!(of("\u{17f}am \u{212a}", true), "sam k");
 }
