@@ -56,7 +56,11 @@ pub enum Failure {
     /// Too many attempts to authenticate have failed: the seconds until the next is looked at.
     AttemptsLimited(u64),
     /// Nobody can say now who the client is.
-    AuthenticationUnavailable(&'static str),
+    AuthenticationUnavailable {
+        reason: &'static str,
+        /// It has cost something to find that out.
+        has_cost: bool,
+    },
     /// The answer of a service that was asked about the request.
     Relayed(Arc<RelayedAnswer>),
     /// More requests in flight than the gateway takes.
@@ -166,7 +170,7 @@ impl Failure {
                 "attempts-limited",
                 "too many attempts to authenticate have failed: see Retry-After",
             ),
-            Self::AuthenticationUnavailable(reason) => {
+            Self::AuthenticationUnavailable { reason, .. } => {
                 row(S::SERVICE_UNAVAILABLE, "authentication-unavailable", reason)
             }
             Self::Relayed(answer) => {
@@ -223,8 +227,13 @@ impl Failure {
                 StatusCode::BAD_REQUEST => GrpcStatus::InvalidArgument,
                 _ => GrpcStatus::Internal,
             },
-            Self::Relayed(answer) if answer.status == StatusCode::FORBIDDEN => GrpcStatus::PermissionDenied,
-            Self::Unauthenticated { .. } | Self::Relayed(_) => GrpcStatus::Unauthenticated,
+            Self::Relayed(answer) => match answer.status.as_u16() {
+                400 => GrpcStatus::Internal,
+                403 => GrpcStatus::PermissionDenied,
+                413 | 414 | 429 | 431 => GrpcStatus::ResourceExhausted,
+                _ => GrpcStatus::Unauthenticated,
+            },
+            Self::Unauthenticated { .. } => GrpcStatus::Unauthenticated,
             Self::NetworkRefused | Self::IdentityRefused { .. } => GrpcStatus::PermissionDenied,
             Self::NoRoute
             | Self::ServedByHttps { .. }
@@ -237,7 +246,7 @@ impl Failure {
                 GrpcStatus::ResourceExhausted
             }
             Self::Overloaded | Self::UpstreamOverloaded | Self::Exhausted | Self::NoEndpoint => GrpcStatus::Unavailable,
-            Self::AuthenticationUnavailable(_)
+            Self::AuthenticationUnavailable { .. }
             | Self::ConnectFailed
             | Self::ConnectTimeout
             | Self::TlsFailed
@@ -253,7 +262,7 @@ impl Failure {
         match self {
             Self::Denied(denial) => denial.retry_after_secs(),
             Self::AttemptsLimited(seconds) => Some(*seconds),
-            Self::AuthenticationUnavailable(_) => Some(RETRY_AFTER_SECS),
+            Self::AuthenticationUnavailable { .. } => Some(RETRY_AFTER_SECS),
             Self::Overloaded | Self::UpstreamOverloaded | Self::Exhausted | Self::NoEndpoint => Some(RETRY_AFTER_SECS),
             _ => None,
         }

@@ -50,9 +50,9 @@ impl AuthenticatorMetrics {
             Err(AuthenticationRefusal::Invalid(_)) => &self.rejected,
             Err(AuthenticationRefusal::Forbidden(_)) => &self.forbidden,
             Err(AuthenticationRefusal::Answered(answer)) if answer.status == 403 => &self.forbidden,
-            Err(AuthenticationRefusal::Answered(_)) => &self.rejected,
+            Err(AuthenticationRefusal::Answered(_) | AuthenticationRefusal::Faulty(_)) => &self.rejected,
             Err(AuthenticationRefusal::TooManyAttempts(_)) => &self.limited,
-            Err(AuthenticationRefusal::Unavailable(_)) => &self.unavailable,
+            Err(AuthenticationRefusal::Undecided(_) | AuthenticationRefusal::Unavailable(_)) => &self.unavailable,
         };
         counter.increment(1);
     }

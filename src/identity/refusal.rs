@@ -5,7 +5,7 @@ use std::sync::Arc;
 use http::HeaderMap;
 use tollgate_limiter::limit::key::CallerIdentity;
 
-use crate::error::RelayedAnswer;
+use crate::error::{Failure, RelayedAnswer};
 
 /// The client of a request, or why its credential is not accepted.
 pub type AuthenticationResult = Result<VerifiedClient, AuthenticationRefusal>;
@@ -34,6 +34,10 @@ pub enum AuthenticationRefusal {
     TooManyAttempts(u64),
     /// It is as the service says that was asked.
     Answered(Arc<RelayedAnswer>),
+    /// The request itself is at fault: nobody can be asked about it.
+    Faulty(Failure),
+    /// There is too much to check, or the answer about it is of no use: 503, and the client pays for the work.
+    Undecided(&'static str),
     /// It cannot be checked now: 503.
     Unavailable(&'static str),
 }

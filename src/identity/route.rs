@@ -161,7 +161,11 @@ impl RouteAuthenticators {
                 Failure::IdentityRefused { challenges: challenges([by], error.as_ref()), reason }
             }
             AuthenticationRefusal::TooManyAttempts(seconds) => Failure::AttemptsLimited(seconds),
-            AuthenticationRefusal::Unavailable(reason) => Failure::AuthenticationUnavailable(reason),
+            AuthenticationRefusal::Faulty(ref failure) => failure.clone(),
+            AuthenticationRefusal::Undecided(reason) => Failure::AuthenticationUnavailable { reason, has_cost: true },
+            AuthenticationRefusal::Unavailable(reason) => {
+                Failure::AuthenticationUnavailable { reason, has_cost: false }
+            }
         }
     }
 }

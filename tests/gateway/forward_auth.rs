@@ -16,13 +16,13 @@ access_log: json
 listeners: [{address: '127.0.0.1:0'}]
 admin: {address: '127.0.0.1:0'}
 upstreams:
-  auth: {endpoints: ['http://SERVICE']}
+  auth: {endpoints: ['http://SERVICE'], bounds: {header_size: 8KiB}}
   app: {endpoints: ['http://SERVICE']}
 authenticators:
   partners: {api_key: {header: x-api-key, keys: 'FOLDER/keys.yaml'}}
   sso: {forward: {upstream: auth, path: '/check?x=1', copy_headers: [x-role, x-forwarded-user], id_header: x-user,
     plan_header: x-plan, timeout: 500ms}}
-  few: {forward: {upstream: auth, path: /check, request_headers: [authorization, x-test]}}
+  few: {forward: {upstream: auth, path: /check, request_headers: [authorization, x-test, x-original-url]}}
   open: {forward: {upstream: auth, path: /check, copy_headers: [x-role], id_header: x-user, timeout: 500ms,
     on_failure: allow}}
 limits:
@@ -117,6 +117,10 @@ fn serve(mut stream: TcpStream, seen: &Mutex<Vec<String>>) {
                     stream.write_all(b"HTTP/1.1 401 Unauthorized\r\ncontent-length: 10\r\n\r\nabc").unwrap();
                     continue;
                 }
+                "break-in-body" => {
+                    stream.write_all(b"HTTP/1.1 401 Unauthorized\r\ncontent-length: 10\r\n\r\nabc").unwrap();
+                    return;
+                }
                 "garbage" => {
                     stream.write_all(b"SSH-2.0-x\r\n\r\n").unwrap();
                     return;
@@ -185,11 +189,13 @@ fn the_service_is_told_what_is_asked_for_and_by_whom_and_gets_no_body() {
     let (gateway, service, _folder) = start();
     let claims = ["-H", "x-forwarded-uri: /public", "-H", "x-forwarded-method: GET", "-H", "x-forwarded-for: 10.0.0.1"];
     let more = ["-H", "x_forwarded_uri: /public", "-H", "x-forwarded-host: evil", "-H", "forwarded: for=10.0.0.1"];
+    let original = ["-H", "x-original-url: /public", "-H", "x_original_uri: /public", "-H", "x-rewrite-url: /public"];
+    let redirect = ["-H", "x-auth-request-redirect: /public", "-H", "x-original-method: GET"];
     let conditions = ["-H", "if-none-match: *", "-H", "range: bytes=0-1", "-H", "expect: 100-continue"];
     let upgrade = ["-H", "connection: upgrade, x-forwarded-uri", "-H", "upgrade: websocket"];
     let request = ["-X", "PUT", "-d", "the-body", "-u", "ada:secret", "-H", "host: shop.example", "-b", "sid=1"];
     let url = gateway.url("/app/%61?b=1&c=%20");
-    let options = [&claims[..], &more, &conditions, &upgrade, &request, &[&url]].concat();
+    let options = [&claims[..], &more, &original, &redirect, &conditions, &upgrade, &request, &[&url]].concat();
     assert_eq!(curl(&options), "from the app");
     let head = service.last("/check");
     assert!(head.starts_with("get /check?x=1 http/1.1\r\n"), "{head}");
@@ -213,13 +219,24 @@ fn the_service_is_told_what_is_asked_for_and_by_whom_and_gets_no_body() {
         "if-none-match",
         "range",
         "x_forwarded_uri",
+        "x-original-method",
         "/public",
     ] {
         assert!(!head.contains(absent), "{absent}: {head}");
     }
     assert!(service.last("/app").contains("content-length: 8"), "the application gets the body");
     assert_eq!(
-        curl(&["-H", "authorization: Bearer t", "-H", "x-secret: 1", "-b", "sid=1", &gateway.url("/few")]),
+        curl(&[
+            "-H",
+            "authorization: Bearer t",
+            "-H",
+            "x-secret: 1",
+            "-H",
+            "x-original-url: /secret",
+            "-b",
+            "sid=1",
+            &gateway.url("/few")
+        ]),
         "from the app"
     );
     let head = service.last("/check");
@@ -259,7 +276,7 @@ fn a_client_that_the_service_refuses_or_sends_elsewhere_gets_its_answer() {
 fn a_service_that_fails_lets_nobody_pass_unless_its_owner_says_so() {
     let _turn = turns::beside_others();
     let (gateway, service, _folder) = start();
-    let failures = ["500", "404", "304", "reset", "stall", "stall-in-body", "garbage", "large", "twice", "odd"];
+    let failures = ["500", "404", "304", "reset", "stall", "garbage", "twice", "odd"];
     for test in failures {
         let answer = curl(&["-i", "-H", &format!("x-test: {test}"), &gateway.url("/app/a")]);
         assert!(answer.starts_with("HTTP/1.1 503 ") && answer.contains("retry-after: 1\r\n"), "{test}: {answer}");
@@ -273,7 +290,58 @@ fn a_service_that_fails_lets_nobody_pass_unless_its_owner_says_so() {
         assert_eq!(answer, "from the app", "{test}");
         assert!(!service.last("/open").contains("root"), "{}", service.last("/open"));
     }
-    assert_eq!(status(&["-H", "x-test: 401", &gateway.url("/open")]), 401, "a service that answers decides");
+}
+
+#[test]
+fn a_service_that_answers_has_not_failed_whatever_its_answer_is() {
+    let _turn = turns::beside_others();
+    let (gateway, service, _folder) = start();
+    for path in ["/app/a", "/open"] {
+        for (test, answer) in [
+            ("401", 401),
+            ("large", 403),
+            ("stall-in-body", 401),
+            ("break-in-body", 401),
+            ("400", 400),
+            ("413", 413),
+            ("414", 414),
+            ("429", 429),
+            ("431", 431),
+            ("404", 503),
+            ("304", 503),
+            ("garbage", 503),
+            ("twice", 503),
+            ("odd", 503),
+        ] {
+            assert_eq!(status(&["-H", &format!("x-test: {test}"), &gateway.url(path)]), answer, "{path} {test}");
+        }
+        let field = format!("x-pad: {}", "x".repeat(9_000));
+        assert_eq!(status(&["-H", &field, &gateway.url(path)]), 431, "a question that is too long to ask");
+    }
+    assert_eq!((service.count("/app"), service.count("/open")), (0, 0));
+}
+
+#[test]
+fn a_question_that_was_asked_is_charged_to_the_listener_and_one_that_nobody_heard_is_free() {
+    let _turn = turns::beside_others();
+    let service = Service::start();
+    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let gateway = Gateway::start(&format!(
+        "
+workers: 1
+listeners: [{{address: '127.0.0.1:0', limits: [per-client]}}]
+upstreams: {{auth: {{endpoints: ['http://{}']}}, away: {{endpoints: ['http://{nobody}']}}}}
+authenticators: {{sso: {{forward: {{upstream: auth, path: /check}}}}, gone: {{forward: {{upstream: away}}}}}}
+limits: {{per-client: {{key: client_ip, rate: 3/30d}}}}
+routes:
+  - {{name: a, match: {{path: /a}}, echo: true, authenticate: [sso]}}
+  - {{name: b, match: {{path: /b}}, echo: true, authenticate: [gone]}}
+",
+        service.address
+    ));
+    assert_eq!([0; 4].map(|_| status(&[&gateway.url("/b")])), [503; 4]);
+    let ask = |test: &str| status(&["-H", &format!("x-test: {test}"), &gateway.url("/a")]);
+    assert_eq!(["404", "500", "304", "404"].map(ask), [503, 503, 503, 429]);
 }
 
 #[test]

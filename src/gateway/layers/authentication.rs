@@ -147,13 +147,14 @@ where
     }
 }
 
-/// Refuses the request with `failure`, or as `limits` say, which count it. A request that cannot be judged now is free.
+/// Refuses the request with `failure`, or as `limits` say, which count it. A request that nobody
+/// could be asked about is free.
 fn refuse<'a, 'g, S, F>(
     exchange: &'a mut Exchange<'g>,
     failure: Failure,
     limits: Option<Arc<RuleSet>>,
 ) -> Authenticating<'a, 'g, S, F> {
-    let limits = limits.filter(|_| !matches!(failure, Failure::AuthenticationUnavailable(_)));
+    let limits = limits.filter(|_| !matches!(failure, Failure::AuthenticationUnavailable { has_cost: false, .. }));
     let Some(rules) = limits else { return Authenticating::Refused { failure: Some(failure) } };
     let mut limited = RateLimitLayer::of_rules(WorkerLimiter, rules).layer(Refusing(failure));
     Authenticating::Charged { answering: Box::pin(limited.call(exchange)) }

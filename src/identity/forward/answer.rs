@@ -5,15 +5,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::CONTENT_LENGTH;
+use bytes::Bytes;
+use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, Response, StatusCode};
 use http_body::Body as _;
 use http_body_util::{BodyExt as _, Limited};
-use tokio::time::timeout;
+use tokio::time::{timeout, timeout_at};
 use tollgate_limiter::limit::key::CallerIdentity;
 
 use super::spec::ForwardSpec;
 use crate::body::Body;
+use crate::clock::Instant;
 use crate::error::RelayedAnswer;
 use crate::identity::refusal::{AuthenticationRefusal, AuthenticationResult, VerifiedClient};
 
@@ -28,28 +30,48 @@ const MAX_ID: usize = 256;
 const MAX_PLAN: usize = 64;
 
 const ODD: AuthenticationRefusal =
-    AuthenticationRefusal::Unavailable("the service that knows clients gave an answer that cannot be used");
+    AuthenticationRefusal::Undecided("the service that knows clients gave an answer that cannot be used");
 
-/// The verdict that `response` is.
-pub async fn verdict(spec: &ForwardSpec, authenticator: &str, response: Response<Body>) -> AuthenticationResult {
+/// The verdict that `response` is, which is no error of the service. An answer that is relayed has been read by `deadline`.
+pub async fn verdict(
+    spec: &ForwardSpec,
+    authenticator: &str,
+    response: Response<Body>,
+    deadline: Instant,
+) -> AuthenticationResult {
     let status = response.status();
+    let (head, body) = response.into_parts();
     if status.is_success() {
-        let (head, body) = response.into_parts();
         drain(body);
         return accepted(spec, authenticator, &head.headers);
     }
-    if !is_relayed(status) {
-        return Err(AuthenticationRefusal::Unavailable("the service that knows clients answered with an error"));
+    if is_relayed(status) {
+        let answer = relayed(status, head.headers, body, deadline).await;
+        return Err(AuthenticationRefusal::Answered(Arc::new(answer)));
     }
-    let (mut head, body) = response.into_parts();
-    let body = Limited::new(body, MAX_BODY).collect().await.map_err(|_| ODD)?.to_bytes();
-    head.headers.remove(CONTENT_LENGTH);
-    Err(AuthenticationRefusal::Answered(Arc::new(RelayedAnswer { status, headers: head.headers, body })))
+    drain(body);
+    Err(ODD)
 }
 
-/// Whether the client gets this answer: it is to authenticate itself, here or elsewhere, or is not welcome.
+/// The answer for the client. Its status is the verdict, whatever becomes of its body.
+async fn relayed(status: StatusCode, mut headers: HeaderMap, body: Body, deadline: Instant) -> RelayedAnswer {
+    let read = timeout_at(deadline, Limited::new(body, MAX_BODY).collect()).await;
+    headers.remove(CONTENT_LENGTH);
+    let body = match read {
+        Ok(Ok(body)) => body.to_bytes(),
+        Ok(Err(_)) | Err(_) => {
+            headers.remove(CONTENT_TYPE);
+            headers.remove(CONTENT_ENCODING);
+            Bytes::new()
+        }
+    };
+    RelayedAnswer { status, headers, body }
+}
+
+/// Whether the client gets this answer: it is to authenticate itself, here or elsewhere, is not welcome, or has sent what the
+/// service does not take.
 fn is_relayed(status: StatusCode) -> bool {
-    matches!(status.as_u16(), 401 | 403 | 301 | 302 | 303 | 307 | 308)
+    matches!(status.as_u16(), 401 | 403 | 301 | 302 | 303 | 307 | 308 | 400 | 413 | 414 | 429 | 431)
 }
 
 fn accepted(spec: &ForwardSpec, authenticator: &str, fields: &HeaderMap) -> AuthenticationResult {
@@ -88,7 +110,8 @@ fn text<'a>(
     Ok(Some(value).filter(|value| !value.is_empty()))
 }
 
-fn drain(body: Body) {
+/// Reads the rest of an answer that is of no use, within bounds.
+pub fn drain(body: Body) {
     if !body.is_end_stream() {
         tokio::spawn(timeout(DRAIN, Limited::new(body, MAX_BODY).collect()));
     }

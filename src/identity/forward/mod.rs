@@ -22,6 +22,10 @@ use crate::route::{Forward, HostPolicy, Rewrite};
 use crate::upstream::Destination;
 
 const LATE: &str = "the service that knows clients did not answer in time";
+const ERROR: &str = "the service that knows clients answered with an error";
+const BUSY: &str = "the service that knows clients has as many requests as it takes";
+const UNASKABLE: AuthenticationRefusal =
+    AuthenticationRefusal::Faulty(Failure::BadRequest("the service that knows clients cannot be told of this request"));
 const AWAY: &str = "the service that knows clients cannot be reached";
 
 /// Asks about the request of `source`, for the authenticator of this name. Must run inside the worker's runtime.
@@ -30,14 +34,15 @@ pub fn ask(
     authenticator: &Arc<str>,
     source: CredentialSource<'_>,
 ) -> impl Future<Output = AuthenticationResult> + Send + use<> {
-    let asked = subrequest::subrequest(spec, &source).zip(source.exchange.upstreams.get(&spec.upstream).cloned());
+    let asked = subrequest::subrequest(spec, &source).ok_or(UNASKABLE).and_then(|request| {
+        let upstream = source.exchange.upstreams.get(&spec.upstream).cloned();
+        Ok((request, upstream.ok_or(AuthenticationRefusal::Unavailable(AWAY))?))
+    });
     let (proxy, origin) = (source.exchange.proxy.clone(), source.exchange.origin.clone());
     let (request_id, sockets) = (source.exchange.request_id.clone(), source.exchange.sockets.copied());
     let (spec, authenticator) = (spec.clone(), authenticator.clone());
     async move {
-        let Some((mut request, upstream)) = asked else {
-            return failed(&spec, AuthenticationRefusal::Unavailable(AWAY));
-        };
+        let (mut request, upstream) = asked?;
         let begun = clock::now();
         let deadline = begun + spec.timeout;
         // Its interim responses are not the client's.
@@ -54,20 +59,31 @@ pub fn ask(
             has_own_fields: true,
         };
         let destination = Destination { upstream: &upstream, spec: upstream.spec() };
-        let answer = async {
-            match proxy.forward(&mut request, &rule, destination, source).await {
-                Ok(response) => answer::verdict(&spec, &authenticator, response).await,
-                Err(Failure::ResponseTimeout | Failure::ConnectTimeout) => {
-                    Err(AuthenticationRefusal::Unavailable(LATE))
-                }
-                Err(_) => Err(AuthenticationRefusal::Unavailable(AWAY)),
+        let answer = timeout_at(deadline, proxy.forward(&mut request, &rule, destination, source)).await;
+        match answer.unwrap_or(Err(Failure::ResponseTimeout)) {
+            Ok(response) if response.status().is_server_error() => {
+                answer::drain(response.into_body());
+                failed(&spec, AuthenticationRefusal::Undecided(ERROR))
             }
-        };
-        let late = |_| Err(AuthenticationRefusal::Unavailable(LATE));
-        match timeout_at(deadline, answer).await.unwrap_or_else(late) {
-            Err(refusal @ AuthenticationRefusal::Unavailable(_)) => failed(&spec, refusal),
-            result => result,
+            Ok(response) => answer::verdict(&spec, &authenticator, response, deadline).await,
+            Err(failure) => unanswered(&spec, failure),
         }
+    }
+}
+
+/// The verdict on a request about which the service says nothing. It has failed only if the client could not be the cause.
+fn unanswered(spec: &ForwardSpec, failure: Failure) -> AuthenticationResult {
+    match failure {
+        Failure::ConnectTimeout => failed(spec, AuthenticationRefusal::Unavailable(LATE)),
+        Failure::ConnectFailed | Failure::TlsFailed | Failure::NoEndpoint | Failure::Exhausted => {
+            failed(spec, AuthenticationRefusal::Unavailable(AWAY))
+        }
+        Failure::ResponseTimeout => failed(spec, AuthenticationRefusal::Undecided(LATE)),
+        Failure::UpstreamClosed => failed(spec, AuthenticationRefusal::Undecided(AWAY)),
+        Failure::UpstreamOverloaded => Err(AuthenticationRefusal::Undecided(BUSY)),
+        Failure::HeadersTooLarge => Err(AuthenticationRefusal::Faulty(failure)),
+        // A head that is too long, say, since it repeats what the client has sent.
+        _ => Err(AuthenticationRefusal::Undecided(ERROR)),
     }
 }
 

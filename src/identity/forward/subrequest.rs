@@ -34,6 +34,13 @@ const LEFT_OUT: [HeaderName; 14] = [
     UPGRADE,
 ];
 
+/// Fields by which some services, Authelia and oauth2-proxy among them, are told of the request, before or beside those that
+/// are set here.
+fn is_original(name: &HeaderName) -> bool {
+    let name = name.as_str().replace('_', "-");
+    name.starts_with("x-original-") || matches!(&*name, "x-rewrite-url" | "x-auth-request-redirect")
+}
+
 /// The question about a request. `None`: its target or its host cannot be said in a field.
 pub fn subrequest(spec: &ForwardSpec, source: &CredentialSource<'_>) -> Option<Request<Body>> {
     let mut request = Request::new(Body::empty());
@@ -46,6 +53,10 @@ pub fn subrequest(spec: &ForwardSpec, source: &CredentialSource<'_>) -> Option<R
         Some(names) => selected(source.headers, names),
     };
     headers::strip_claims(fields, source.exchange.origin.peer_trusted);
+    let originals: Vec<HeaderName> = fields.keys().filter(|name| is_original(name)).cloned().collect();
+    for name in originals {
+        fields.remove(name);
+    }
     if let Some(authority) = source.uri.authority() {
         // It takes precedence (RFC 9112 §3.2.2).
         let text = authority.as_str();

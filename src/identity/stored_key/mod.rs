@@ -41,6 +41,7 @@ const LOG_INTERVAL: Duration = Duration::from_secs(1);
 
 const UNKNOWN: AuthenticationRefusal = AuthenticationRefusal::Invalid("the API key is not known");
 const AWAY: AuthenticationRefusal = AuthenticationRefusal::Unavailable("the store that has the keys is away");
+const BUSY: AuthenticationRefusal = AuthenticationRefusal::Undecided("too many keys are being looked up");
 const BROKEN: AuthenticationRefusal = AuthenticationRefusal::Unavailable("the entry of the key cannot be read");
 
 /// The keys of one authenticator.
@@ -104,7 +105,7 @@ impl StoredKeys {
         };
         match self.start(key, fallback.is_none().then_some(client_ip), limiter) {
             Ok(reading) => KeyLookup::Waits(Box::pin(async move { verdict(outcome(reading).await, fallback) })),
-            Err(AWAY) => KeyLookup::Decided(fallback.ok_or(AWAY)),
+            Err(refusal @ (AWAY | BUSY)) => KeyLookup::Decided(fallback.ok_or(refusal)),
             Err(refusal) => KeyLookup::Decided(Err(refusal)),
         }
     }
@@ -121,8 +122,11 @@ impl StoredKeys {
         if let Some(running) = reading.get(&key) {
             return Ok(running.clone());
         }
-        if reading.len() >= MAX_CALLS || clock::monotonic_micros() < self.paused_until_us.load(Ordering::Relaxed) {
+        if clock::monotonic_micros() < self.paused_until_us.load(Ordering::Relaxed) {
             return Err(AWAY);
+        }
+        if reading.len() >= MAX_CALLS {
+            return Err(BUSY);
         }
         let call = limiter.read_hash(self.spec.hash.clone(), field(&key)).ok_or(AWAY)?;
         let attempt = unknown_from.map(|ip| self.attempts.begin(ip, None)).transpose();
