@@ -1,11 +1,12 @@
 //! The checks of passwords under way: on threads of their own, a few at once, and each password once.
 //!
-//! Guarantees that no worker hashes, and that hashing takes a bounded share of the machine whatever clients send.
+//! Guarantees that no worker hashes, and that hashing takes a bounded share of the machine, whatever clients send and however
+//! many authenticators there are.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::num::NonZeroUsize;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::thread::available_parallelism;
 use std::time::Duration;
 
@@ -21,13 +22,20 @@ use super::user_table::{PasswordDigest, UserTable};
 use crate::identity::attempts::{Attempt, FailedAttempts};
 use crate::identity::refusal::AuthenticationRefusal;
 
+/// The threads of all authenticators, also of those that a reload has replaced. The other half of the cores is left to
+/// requests.
+static THREADS: LazyLock<Arc<Semaphore>> = LazyLock::new(|| {
+    let cores = available_parallelism().map_or(1, NonZeroUsize::get);
+    Arc::new(Semaphore::new((cores / 2).max(1)))
+});
+
 /// Passwords that wait for a thread. Further ones are refused: they would wait too long.
 const MAX_WAITING: usize = 64;
 
 /// The longest that a password waits for a thread.
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
 
-const BUSY: AuthenticationRefusal = AuthenticationRefusal::Unavailable("too many passwords are being checked");
+const BUSY: AuthenticationRefusal = AuthenticationRefusal::Undecided("too many passwords are being checked");
 const WRONG: AuthenticationRefusal = AuthenticationRefusal::Invalid("the user name or the password is wrong");
 
 /// The outcome of a check.
@@ -52,11 +60,9 @@ pub struct PasswordCheck {
 impl PasswordChecks {
     /// Those of the authenticator called `name`.
     pub fn new(name: &str) -> Self {
-        // The other half of the cores is left to requests.
-        let cores = available_parallelism().map_or(1, NonZeroUsize::get);
         let hashed = counter!("tollgate_password_hashes_total", "authenticator" => name.to_owned());
         hashed.increment(0);
-        Self { threads: Arc::new(Semaphore::new((cores / 2).max(1))), hashed, running: Mutex::default() }
+        Self { threads: THREADS.clone(), hashed, running: Mutex::default() }
     }
 
     /// Checks a password. Must run inside a runtime.
@@ -143,4 +149,15 @@ async fn outcome(mut result: watch::Receiver<Option<PasswordResult>>) -> Passwor
     let ended = result.wait_for(Option::is_some).await;
     let ended = ended.ok().and_then(|ended| ended.clone());
     ended.unwrap_or(Err(AuthenticationRefusal::Unavailable("the password could not be checked")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_authenticators_hash_on_the_same_few_threads() {
+        let (one, other) = (PasswordChecks::new("one"), PasswordChecks::new("other"));
+        assert!(Arc::ptr_eq(&one.threads, &other.threads));
+    }
 }
