@@ -283,7 +283,9 @@ impl<'g> Exchange<'g> {
             Variable::CertificateSubject => {
                 text.push_str(self.context.client_certificate().map_or("", |certificate| &certificate.subject));
             }
-            Variable::Identity(part) => text.push_str(self.identity.as_deref().map_or("", |who| part_of(who, part))),
+            Variable::Identity(part) => {
+                text.push_str(self.identity.as_deref().map_or("", |who| unpadded(part_of(who, part))));
+            }
             Variable::PathParam(name) => text.push_str(self.path_param(name).unwrap_or_default()),
             Variable::Header(name) => {
                 text.push_str(headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default());
@@ -294,6 +296,11 @@ impl<'g> Exchange<'g> {
     fn path_param(&self, name: &str) -> Option<&str> {
         self.route.as_ref().ok()?.route.matches.param(name, self.path())
     }
+}
+
+/// A text with white space around it is left out: a server would take it for the text without.
+fn unpadded(text: &str) -> &str {
+    if text.trim() == text { text } else { "" }
 }
 
 fn part_of<'a>(identity: &'a CallerIdentity, part: &IdentityVariable) -> &'a str {

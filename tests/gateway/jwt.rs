@@ -107,6 +107,7 @@ fn tokens_that_are_not_what_they_should_be_are_refused_with_the_reason() {
         (forged(key.jwk("a")["x"].as_str().unwrap().to_owned()), "algorithm that is not taken"),
         (header(&json!({"alg": "RS256", "kid": "r"})), "signature is wrong"),
         (header(&json!({"alg": "ES256", "kid": "a", "crit": ["b64"], "b64": false})), "extension"),
+        (header(&json!({"alg": "ES256", "kid": "a", "crit": null})), "extension"),
         (header(&json!({"alg": "ES256", "kid": 7})), "malformed"),
         (key.token_of("{\"alg\":\"ES256\",\"kid\":\"r\",\"kid\":\"a\"}", &text), "malformed"),
         (key.token_of("{\"alg\":\"none\",\"alg\":\"ES256\",\"kid\":\"a\"}", &text), "malformed"),
@@ -136,6 +137,8 @@ fn tokens_that_are_not_what_they_should_be_are_refused_with_the_reason() {
         (of(&json!({"sub": ["ada"]})), "malformed"),
         (of(&json!({"sub": ""})), "does not name its client"),
         (of(&json!({"sub": "a\nb"})), "does not name its client"),
+        (of(&json!({"sub": " root"})), "does not name its client"),
+        (of(&json!({"sub": "root\u{a0}"})), "does not name its client"),
         (of(&json!({"pad": "x".repeat(4000)})), "too large"),
     ] {
         let answer = answer(&gateway, &token);
@@ -195,6 +198,18 @@ fn a_claim_that_is_missing_or_of_another_type_is_a_missing_part_of_the_key() {
     assert_eq!(others.map(tenant), [400; 6]);
     let small = key.token("a", &claims(&json!({"tier": "small", "sub": "bob"})));
     assert_eq!([0; 2].map(|_| with_token(&gateway, "/closed", &small)), [200, 429], "the plan is a claim");
+}
+
+#[test]
+fn a_claim_with_white_space_around_it_reaches_no_upstream_as_another_one() {
+    let _turn = turns::beside_others();
+    let key = IssuerKey::p256();
+    let gateway = start(&Issuer::start(&[key.jwk("a")]), "");
+    let echoed = answer(&gateway, &key.token("a", &claims(&json!({"tenant": " acme", "tier": "small "}))));
+    assert!(echoed.starts_with("HTTP/1.1 200 ") && echoed.contains("x-user"), "{echoed}");
+    assert!(!echoed.contains("x-tenant") && !echoed.contains("x-tier"), "{echoed}");
+    let again = answer(&gateway, &key.token("a", &claims(&json!({"tier": "small "}))));
+    assert!(again.starts_with("HTTP/1.1 200 "), "no plan either: {again}");
 }
 
 #[test]
