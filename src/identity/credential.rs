@@ -46,7 +46,10 @@ impl CredentialPlace {
                 // A second field of another scheme could be the one that an upstream takes.
                 let credentials = values.filter_map(|value| of_scheme(value, scheme));
                 match only(credentials.map(Cow::Borrowed)) {
-                    FoundCredential::One(_) if headers.get_all(AUTHORIZATION).iter().count() > 1 => {
+                    FoundCredential::One(_)
+                        if headers.get_all(AUTHORIZATION).iter().count() > 1
+                            || is_named_by_connection(headers, &AUTHORIZATION) =>
+                    {
                         FoundCredential::Several
                     }
                     found => found,
@@ -57,7 +60,12 @@ impl CredentialPlace {
                     uri.query().unwrap_or_default().split('&').map(|pair| pair.split_once('=').unwrap_or((pair, "")));
                 only(pairs.filter(|(found, _)| is_named(found, name)).map(|(_, value)| form_decode(value)))
             }
-            Self::Cookie(name) => only(cookies(headers).filter_map(|pair| cookie_value(pair, name)).map(Cow::Borrowed)),
+            Self::Cookie(name) => {
+                match only(cookies(headers).filter_map(|pair| cookie_value(pair, name)).map(Cow::Borrowed)) {
+                    FoundCredential::One(_) if is_named_by_connection(headers, &COOKIE) => FoundCredential::Several,
+                    found => found,
+                }
+            }
             Self::Nowhere => FoundCredential::Absent,
         }
     }
@@ -92,9 +100,13 @@ impl CredentialPlace {
 /// Whether a server may find another credential in the field with this name, or none: in one that is written with `_`, or since
 /// `Connection` names it.
 fn is_ambiguous(headers: &HeaderMap, name: &HeaderName) -> bool {
+    disguised(headers, name).is_some() || (headers.contains_key(name) && is_named_by_connection(headers, name))
+}
+
+/// Whether the field is for this connection only, so that the next server does not get it.
+fn is_named_by_connection(headers: &HeaderMap, name: &HeaderName) -> bool {
     let names_it = |options: &HeaderValue| syntax::list_has(options.as_bytes(), name.as_str().as_bytes());
-    let is_named = || headers.get_all(CONNECTION).iter().any(names_it);
-    disguised(headers, name).is_some() || (headers.contains_key(name) && is_named())
+    headers.get_all(CONNECTION).iter().any(names_it)
 }
 
 /// The name of a field that is this one to some servers.
@@ -116,11 +128,19 @@ fn only<'a>(mut values: impl Iterator<Item = Cow<'a, [u8]>>) -> FoundCredential<
     }
 }
 
-/// The credential behind the scheme, whose name is in any case.
+/// The credential behind the scheme, whose name is in any case. Some servers end the scheme at more than a space, or pass
+/// over what stands before it: then it is a credential, too, and a wrong one.
 fn of_scheme<'a>(value: &'a HeaderValue, scheme: &str) -> Option<&'a [u8]> {
-    let value = value.as_bytes().trim_ascii_start();
-    let (found, rest) = value.split_at_checked(scheme.len())?;
-    (found.eq_ignore_ascii_case(scheme.as_bytes()) && rest.first() == Some(&b' ')).then(|| rest.trim_ascii())
+    let value = value.as_bytes().trim_ascii();
+    let begin = value.iter().position(|byte| syntax::is_token_byte(*byte))?;
+    let (found, rest) = value[begin..].split_at_checked(scheme.len())?;
+    let is_scheme =
+        found.eq_ignore_ascii_case(scheme.as_bytes()) && rest.first().is_none_or(|byte| !syntax::is_token_byte(*byte));
+    is_scheme.then(|| match rest.first() {
+        None if begin == 0 => rest,
+        Some(b' ' | b'\t') if begin == 0 => rest.trim_ascii(),
+        _ => value,
+    })
 }
 
 fn is_named(found: &str, name: &str) -> bool {
@@ -226,10 +246,35 @@ mod tests {
         two(key(), "/", &[("x-api-key", "a"), ("x_api_key", "b")]);
         two(key(), "/", &[("x-api_key", "a")]);
         two(key(), "/", &[("x-api-key", "a"), ("connection", "close, X-API-Key")]);
+        let hidden = |field, value, place| two(place, "/", &[(field, value), ("connection", field)]);
+        hidden("authorization", "Basic a", CredentialPlace::Scheme("Basic"));
+        hidden("cookie", "key=a", CredentialPlace::Cookie("key".into()));
         two(CredentialPlace::Query("key".into()), "/?key=a&k%65y=b", &[]);
         two(CredentialPlace::Query("key".into()), "/?key=a&key", &[]);
         two(CredentialPlace::Cookie("key".into()), "/", &[("cookie", "key=a; key=b")]);
         two(CredentialPlace::Scheme("Basic"), "/", &[("authorization", "Basic a"), ("authorization", "Bearer b")]);
+    }
+
+    #[test]
+    fn a_scheme_that_ends_in_another_way_is_a_wrong_credential_and_goes_with_it() {
+        for (value, found) in [
+            (&b"Basic\tYTpi"[..], &b"YTpi"[..]),
+            (b"Basic \t YTpi", b"YTpi"),
+            (b"Basic\xa0YTpi", b"Basic\xa0YTpi"),
+            (b"\xa0Basic YTpi", b"\xa0Basic YTpi"),
+            (b"basic:YTpi", b"basic:YTpi"),
+            (b"Basic,Bearer x", b"Basic,Bearer x"),
+        ] {
+            let mut request = request("/", &[]);
+            request.headers_mut().insert(AUTHORIZATION, HeaderValue::from_bytes(value).unwrap());
+            let place = CredentialPlace::Scheme("Basic");
+            assert_eq!(place.find(request.uri(), request.headers()), FoundCredential::One(found.into()), "{value:?}");
+            place.remove(&mut request);
+            assert!(request.headers().is_empty(), "{value:?}");
+        }
+        let mut request = request("/", &[("authorization", "Basic")]);
+        CredentialPlace::Scheme("Basic").remove(&mut request);
+        assert!(request.headers().is_empty());
     }
 
     #[test]
