@@ -3,6 +3,7 @@
 use http::Uri;
 use jsonwebtoken::Algorithm;
 
+use crate::config::check::identity::header_place::field;
 use crate::config::check::store::pem;
 use crate::config::file::identity::jwt::{KeySetPlace, RawJwt};
 use crate::config::file::scalar::text::PlainText;
@@ -47,7 +48,7 @@ fn place(raw: &RawJwt, report: &mut Report) -> Option<CredentialPlace> {
         report.mistake(&cookie.location, problem.hint("keep one of header and cookie"));
         return None;
     }
-    let header = raw.header.build(|name| Some(CredentialPlace::Header(name.value.clone())));
+    let header = raw.header.build(|name| field(name, report).map(CredentialPlace::Header));
     let cookie = raw.cookie.build(|name| Some(CredentialPlace::Cookie(name.value.0.clone())));
     Some(header?.or(cookie?).unwrap_or(CredentialPlace::Scheme("Bearer")))
 }

@@ -1,22 +1,23 @@
 //! Authenticators, and the routes that use them. `basic` checks what is written of passwords, `forward` of a service that is
-//! asked, `jwt` what tokens must say, `keys` a file of API keys, `users` a file of users.
+//! asked, `header_place` the fields that may have credentials, `jwt` what tokens must say, `keys` a file of API keys, `users` a
+//! file of users.
 
 mod basic;
 mod forward;
+mod header_place;
 mod jwt;
 pub mod keys;
 pub mod users;
 
 use std::sync::Arc;
 
-use http::HeaderName;
 use tollgate_limiter::limit::definition::Limit;
 use tollgate_limiter::limit::key::KeyPart;
 
+use self::header_place::field;
 use super::limit::usage::CheckedUse;
 use super::named::NamedSection;
 use crate::config::file::identity::{RawApiKeys, RawAuthenticator, RawStoredKeys};
-use crate::config::file::route::fields::refused_in_requests;
 use crate::config::file::scalar::text::{DefinedName, PlainText};
 use crate::config::report::{Report, ValueProblem, quote};
 use crate::config::yaml::collection::NonEmptyList;
@@ -96,16 +97,6 @@ fn stored(raw: &RawStoredKeys, context: AuthenticatorContext<'_>, report: &mut R
     let failed_attempts = basic::failed_attempts(&raw.failed_attempts, report);
     let (hash, remember, grace) = (raw.hash.value(), raw.remember.value(), raw.grace.value());
     Some(StoredKeySpec { hash: hash?.0, remember: remember?.0, grace: grace?.0, failed_attempts: failed_attempts? })
-}
-
-/// The header field of a key. `None`: a mistake was reported.
-fn field(at: &Located<HeaderName>, report: &mut Report) -> Option<HeaderName> {
-    if refused_in_requests(&at.value).is_none() {
-        return Some(at.value.clone());
-    }
-    let problem = ValueProblem::new(format!("{} has no key: it is of the message itself", quote(at.value.as_str())));
-    report.mistake(&at.location, problem.hint("choose another field, such as x-api-key"));
-    None
 }
 
 /// The query parameter of a key. `None`: a mistake was reported.
