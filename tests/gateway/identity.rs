@@ -30,7 +30,7 @@ routes:
     limits: [per-client, per-team]
     request_headers:
       set: {x-user: '{identity}', x-plan: '{identity.plan}', x-team: '{identity.label.team}',
-        x-by: '{identity.authenticator}'}
+        x-by: '{identity.authenticator}', x-target: '{uri}'}
   - name: pages
     match: {path: /pages}
     echo: true
@@ -152,6 +152,7 @@ fn a_key_in_a_field_a_query_or_a_cookie_says_who_the_client_is_and_goes_no_furth
     assert!(!by_field.contains("x-api-key"), "{by_field}");
     let by_query = curl(&[&format!("{closed}?a=1&api%5Fkey={}&b=2", SECRETS[1])]);
     assert!(by_query.contains("\"query\": \"a=1&b=2\"") && by_query.contains("\"links\""), "{by_query}");
+    assert!(by_query.contains("\"/closed?a=1&b=2\"") && !by_query.contains(SECRETS[1]), "{by_query}");
     let by_cookie = curl(&["-H", &format!("cookie: a=1; sid={}", SECRETS[2]), &closed]);
     assert!(
         by_cookie.contains("\"bob\"") && by_cookie.contains("sid=bob-secret"),

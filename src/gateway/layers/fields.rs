@@ -61,8 +61,9 @@ where
     #[inline]
     fn call(&mut self, exchange: &'a mut Exchange<'g>) -> S::Future {
         if let Some(changes) = &self.changes {
-            let fields = RenderedFields::new(&changes.fields, |template| exchange.render(template));
+            // First, or a variable such as {uri} would have them.
             remove_credentials(&changes.credentials, exchange.request);
+            let fields = RenderedFields::new(&changes.fields, |template| exchange.render(template));
             client_fields::remove_trailers(exchange.request, &changes.credential_fields);
             // First, or a field that the route sets would pass for a client's claim later.
             if !exchange.has_own_fields {
