@@ -210,6 +210,7 @@ fn reads_every_key() {
     assert_eq!(everyone.key.parts, [KeyPart::Constant(text("all"))]);
     let member = |name, ignore_case| KeyPart::Body(BodyMember { name: text(name), ignore_case });
     assert_eq!(three.key.parts, [member("user.name", false), member("mail", true)]);
+    assert_eq!((three.hidden, two.hidden), (true, false));
     let bounds = config.body_keys;
     assert_eq!((bounds.max_body.get(), bounds.max_memory.get(), bounds.timeout), (32 << 10, 16 << 20, seconds(4)));
     assert_eq!((everyone.on_outage, everyone.key.on_missing), (OnOutage::Allow, OnMissing::Skip));

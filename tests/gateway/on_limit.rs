@@ -5,6 +5,9 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD_NO_PAD;
+
 use crate::process::{Gateway, curl, eventually, status};
 use tollgate_test_support::turns;
 
@@ -74,6 +77,61 @@ fn waiting(gateway: &Gateway) -> f64 {
 
 fn until_waiting(gateway: &Gateway, count: f64) {
     eventually(&format!("{count} wait"), || (waiting(gateway) == count).then_some(()));
+}
+
+#[test]
+fn a_hidden_limit_denies_and_its_clients_see_the_others_alone() {
+    let _turn = turns::beside_others();
+    let gateway = Gateway::start(&routes(
+        "shown: {key: client_ip, rate: 9/h}, secret: {key: client_ip, rate: 2/h, hidden: true},
+        by-tenant: {key: {header: x-tenant}, rate: 5/h, on_missing: refuse, hidden: true},
+        other: {key: client_ip, rate: 1/h}, lesser: {key: client_ip, rate: 1/h, hidden: true, on_limit: {degrade: {respond: {body: less}}}}",
+        "headers: {legacy_ratelimit: true}
+routes:
+  - {name: all, match: {path: /all}, echo: true, limits: [shown, secret]}
+  - {name: alone, match: {path: /alone}, echo: true, limits: [secret]}
+  - {name: both, match: {path: /both}, echo: true, limits: [other, secret]}
+  - {name: tenants, match: {path: /tenants}, echo: true, limits: [by-tenant]}
+  - {name: lesser, match: {path: /lesser}, echo: true, limits: [lesser]}
+",
+    ));
+    for left in [8, 7] {
+        let passed = head(&[&gateway.url("/all")]);
+        assert!(passed.starts_with("http/1.1 200 ") && !passed.contains("secret"), "{passed}");
+        assert!(passed.contains("ratelimit-policy: \"shown\";q=9;w=3600\r\n"), "{passed}");
+        assert!(passed.contains(&format!("ratelimit: \"shown\";r={left};t=")), "{passed}");
+        assert!(passed.contains(&format!("x-ratelimit-limit: 9\r\nx-ratelimit-remaining: {left}\r\n")), "{passed}");
+    }
+    let denied = curl(&["-i", &gateway.url("/all")]).to_ascii_lowercase();
+    assert!(denied.starts_with("http/1.1 429 ") && denied.contains("\r\nretry-after: "), "{denied}");
+    assert!(denied.contains("problem-types#quota-exceeded") && denied.contains("\"shown\";r=7;"), "{denied}");
+    assert!(!denied.contains("secret") && !denied.contains("violated-policies"), "{denied}");
+
+    let alone = curl(&["-i", &gateway.url("/alone")]).to_ascii_lowercase();
+    assert!(alone.starts_with("http/1.1 429 ") && alone.contains("\r\nretry-after: "), "{alone}");
+    assert!(!alone.contains("ratelimit") && !alone.contains("secret"), "{alone}");
+    let call = ["--http2-prior-knowledge", "-i", "-X", "POST", "-H", "content-type: application/grpc"];
+    let call = curl(&[&call[..], &[&gateway.url("/alone")]].concat());
+    assert!(call.contains("grpc-status: 8\r\n") && call.contains("grpc-retry-pushback-ms: "), "{call}");
+    let details = call.lines().find_map(|line| line.strip_prefix("grpc-status-details-bin: ")).unwrap();
+    let details = String::from_utf8_lossy(&STANDARD_NO_PAD.decode(details).unwrap()).into_owned();
+    assert!(details.contains("RetryInfo") && !details.contains("QuotaFailure"), "{details}");
+
+    let refused = curl(&["-i", &gateway.url("/tenants")]);
+    assert!(refused.starts_with("HTTP/1.1 400 ") && refused.contains("x-tenant"), "{refused}");
+    assert!(!refused.contains("by-tenant"), "{refused}");
+    assert!(status(&[&gateway.url("/lesser")]) == 200);
+    let lesser = curl(&["-i", &gateway.url("/lesser")]);
+    assert!(lesser.ends_with("less") && !lesser.contains("degraded") && !lesser.contains("lesser"), "{lesser}");
+
+    let counted = |limit: &str, verdict: &str| {
+        gateway.metric(&format!(
+            "tollgate_ratelimit_decisions_total{{limit=\"{limit}\",verdict=\"{verdict}\",decided_by=\"local\"}}"
+        ))
+    };
+    assert_eq!((counted("secret", "allowed"), counted("secret", "denied")), (2.0, 3.0));
+    let listed = curl(&[&format!("http://{}/limits", gateway.admin)]);
+    assert!(listed.contains("\"secret\"") && listed.contains("\"hidden\": true"), "{listed}");
 }
 
 #[test]

@@ -82,6 +82,33 @@ async fn a_router_denies_once_the_burst_is_spent_with_all_fields() {
 }
 
 #[tokio::test]
+async fn a_hidden_limit_of_several_is_told_by_its_429_alone() {
+    let limits = [
+        Limit::per_hour("shown", 5).key(client_ip()),
+        Limit::per_hour("secret", 1).key(client_ip()).hidden(),
+        Limit::per_hour("spent", 1).key(client_ip()),
+    ];
+    let both = serve(RateLimitLayer::in_memory(limits[..2].iter().cloned()).unwrap()).await.0;
+    let passed = ask(both, "a").await;
+    assert!(
+        passed.starts_with("HTTP/1.1 200 ") && passed.contains("ratelimit-policy: \"shown\";q=5;w=3600\r\n"),
+        "{passed}"
+    );
+    let denied = ask(both, "a").await;
+    assert!(denied.starts_with("HTTP/1.1 429 ") && denied.contains("retry-after: 3600\r\n"), "{denied}");
+    assert!(denied.contains("ratelimit: \"shown\";r=4;"), "{denied}");
+    assert!(
+        !passed.contains("secret") && !denied.contains("secret") && !denied.contains("violated-policies"),
+        "{denied}"
+    );
+
+    let all = serve(RateLimitLayer::in_memory(limits).unwrap()).await.0;
+    ask(all, "a").await;
+    let denied = ask(all, "a").await;
+    assert!(denied.contains("\"violated-policies\":[\"spent\"]") && !denied.contains("secret"), "{denied}");
+}
+
+#[tokio::test]
 async fn the_unread_body_of_a_denied_request_is_never_the_next_request() {
     let (address, reached) = serve(layer(vec![client_ip()], 1)).await;
     assert!(ask(address, "a").await.starts_with("HTTP/1.1 200 "));

@@ -23,6 +23,8 @@ pub struct LimitSummary {
     #[serde(skip_serializing_if = "Option::is_none")]
     plans_by: Option<String>,
     consistency: &'static str,
+    /// Whether clients are not told of it.
+    hidden: bool,
     buckets: String,
 }
 
@@ -49,6 +51,7 @@ impl LimitSummary {
                 Consistency::Exact => "exact",
                 Consistency::Leased => "leased",
             },
+            hidden: limit.hidden,
             buckets: format!("/buckets/{}", limit.name),
         }
     }

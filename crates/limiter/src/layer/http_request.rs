@@ -47,7 +47,7 @@ where
     }
 
     fn refuse(self, denial: Denial, fields: RateLimitFields) -> Self::Immediate {
-        if let Denial::NoClientAddress { limit } = &denial {
+        if let Denial::NoClientAddress { limit, .. } = &denial {
             static TOLD: Once = Once::new();
             TOLD.call_once(|| tracing::error!(%limit, "{}", denial::NO_CLIENT_ADDRESS));
         }

@@ -2,14 +2,17 @@
 //!
 //! Nothing is checked before [`LimitBuilder::build`], which names the limit and what is wrong with it.
 
+mod error;
+
 use std::num::{NonZeroU64, NonZeroUsize};
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::{Extensions, HeaderName};
 
+pub use self::error::LimitError;
 use crate::algorithm::concurrency::Scope;
-use crate::limit::algorithm::{Algorithm, QuotaError, Rate, WindowLength, WindowRate};
+use crate::limit::algorithm::{Algorithm, Rate, WindowLength, WindowRate};
 use crate::limit::cost::Cost;
 use crate::limit::definition::{Consistency, Limit, LimitUse, OnOutage};
 use crate::limit::exemption::Exemption;
@@ -17,7 +20,7 @@ use crate::limit::key::{CustomKey, Facts, IdentityPart, KeyPart, KeySpec, OnMiss
 use crate::limit::on_limit::{OnLimit, Queueing};
 use crate::limit::plan::{PlanHash, PlanSource, Plans};
 use crate::limit::rollout::Rollout;
-use crate::limit::status_set::{NoStatus, StatusRange, StatusSet};
+use crate::limit::status_set::{StatusRange, StatusSet};
 
 /// A limit in the making. Made by [`Limit::per_second`] and its like.
 ///
@@ -47,6 +50,7 @@ pub struct LimitBuilder {
     rollout: Rollout,
     exemption: Exemption,
     plans: Option<Plans>,
+    hidden: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,42 +59,6 @@ enum CountingBy {
     FixedWindow,
     SlidingWindow,
     Concurrency,
-}
-
-/// Why a limit cannot be one. Names the limit.
-///
-/// ```
-/// use tollgate_limiter::{Limit, LimitError, everyone};
-///
-/// let refused: LimitError = Limit::per_second("all", 5).burst(0).key(everyone()).build().unwrap_err();
-/// assert_eq!(refused.to_string(), "the limit \"all\": the burst is 0, and must be at least 1");
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum LimitError {
-    #[error("{0:?} is no name of a limit: take 1 to 64 letters, digits, dots, dashes and underscores")]
-    Name(Arc<str>),
-    #[error("the limit {0:?} has no key: say whom it counts, for instance .key(client_ip()), or .key(everyone())")]
-    NoKey(Arc<str>),
-    #[error("the limit {limit:?}: {what} is 0, and must be at least 1")]
-    Zero { limit: Arc<str>, what: &'static str },
-    #[error("the limit {0:?}: a burst belongs to a token bucket; leave it out")]
-    Burst(Arc<str>),
-    #[error("the limit {limit:?}: a request that costs {cost} never passes a limit of {burst}")]
-    Cost { limit: Arc<str>, cost: u64, burst: u64 },
-    #[error("the limit {limit:?}: {error}")]
-    Quota { limit: Arc<str>, error: QuotaError },
-    #[error("the limit {limit:?}: {hash:?} is no name of a hash of plans: take what a limit's name may have")]
-    PlanHash { limit: Arc<str>, hash: Arc<str> },
-    #[error("the limit {0:?} has plans in Redis, and its layer reads none: make the layer of a SharedLimiter")]
-    PlansUnread(Arc<str>),
-    #[error("the limit {limit:?}: {error}")]
-    Statuses { limit: Arc<str>, error: NoStatus },
-    #[error("the limit {0:?}: requests in flight count whatever their status; leave out the status codes")]
-    StatusesInFlight(Arc<str>),
-    #[error("the limit {0:?}: tokens that are taken ahead are not given back by the status; leave out one of the two")]
-    StatusesLeased(Arc<str>),
-    #[error("two limits are called {0:?}: each needs a name of its own")]
-    Twice(Arc<str>),
 }
 
 impl Limit {
@@ -143,6 +111,7 @@ impl LimitBuilder {
             rollout: Rollout::default(),
             exemption: Exemption::default(),
             plans: None,
+            hidden: false,
         }
     }
 
@@ -219,6 +188,21 @@ impl LimitBuilder {
         Self { rollout: Rollout::NONE, ..self }
     }
 
+    /// Hides the limit from clients: answers have no fields of it, and a refusal does not name it. A denied request is
+    /// told when to come back all the same.
+    ///
+    /// ```
+    /// use tollgate_limiter::{Limit, client_ip};
+    ///
+    /// let told = Limit::per_second("per-client", 10).key(client_ip());
+    /// let scrapers = Limit::per_hour("scrapers", 5_000).key(client_ip()).hidden();
+    /// # assert!(!told.build()?.limit.hidden && scrapers.build()?.limit.hidden);
+    /// # Ok::<(), tollgate_limiter::LimitError>(())
+    /// ```
+    pub fn hidden(self) -> Self {
+        Self { hidden: true, ..self }
+    }
+
     /// Skips these requests.
     pub fn exempt(self, exemption: Exemption) -> Self {
         Self { exemption, ..self }
@@ -246,7 +230,8 @@ impl LimitBuilder {
         }
         let algorithm = self.algorithm()?;
         let count = self.counted()?;
-        let Self { name, key, on_missing, on_outage, on_limit, consistency, rollout, exemption, plans, .. } = self;
+        let Self { name, key, on_missing, on_outage, on_limit, consistency, rollout, exemption, plans, hidden, .. } =
+            self;
         let quota = |error| LimitError::Quota { limit: name.clone(), error };
         let burst = algorithm.compile().map_err(quota)?.burst();
         let cost = nonzero(&name, "the cost", self.cost)?;
@@ -255,8 +240,20 @@ impl LimitBuilder {
         }
         let key = KeySpec { on_missing, ..key.ok_or_else(|| LimitError::NoKey(name.clone()))? };
         let cost = Cost::Fixed(cost);
-        let limit =
-            Limit { name, key, algorithm, cost, count, on_outage, on_limit, rollout, exemption, plans, consistency };
+        let limit = Limit {
+            name,
+            key,
+            algorithm,
+            cost,
+            count,
+            on_outage,
+            on_limit,
+            rollout,
+            exemption,
+            plans,
+            consistency,
+            hidden,
+        };
         Ok(LimitUse { limit: Arc::new(limit), cost: None })
     }
 

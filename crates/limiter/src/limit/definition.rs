@@ -129,6 +129,9 @@ pub struct Limit {
     pub plans: Option<Plans>,
     /// How nodes share the limit.
     pub consistency: Consistency,
+    /// Clients are not told of the limit: neither by fields, nor by its name where it refuses them. A denied request is
+    /// told when to come back all the same.
+    pub hidden: bool,
 }
 
 /// A limit as one route or listener uses it.
@@ -187,6 +190,7 @@ impl Limit {
             rollout: Rollout::default(),
             exemption: Exemption::default(),
             plans: None,
+            hidden: false,
         }
     }
 }

@@ -31,7 +31,8 @@ use crate::request::shadow::Shadows;
 #[derive(Debug)]
 pub struct RuleSet {
     rules: Vec<Rule>,
-    /// `RateLimit-Policy` when all enforced limits apply and the client has no plan, which is nearly always.
+    /// `RateLimit-Policy` when all enforced limits apply and the client has no plan, which is nearly always. Like all
+    /// fields, it has the limits that clients are told of.
     policy: Option<HeaderValue>,
     /// The number of those limits.
     acting: usize,
@@ -93,7 +94,7 @@ impl RuleSet {
             rules.push(Rule::new(limit_use, costs, states)?);
         }
         let acting = || rules.iter().filter(|rule| rule.acts());
-        let policy = headers::policy_value(acting().map(Rule::policy));
+        let policy = headers::policy_value(acting().filter(|rule| !rule.limit().hidden).map(Rule::policy));
         let acting = acting().count();
         let lenient = rules.iter().any(Rule::is_lenient);
         Ok(Self { rules, policy, acting, lenient, legacy_headers })
@@ -122,14 +123,15 @@ impl RuleSet {
                 continue;
             }
             if facts.client_ip.is_none() && rule.refuses_without_client_ip() {
-                return Err(Denial::NoClientAddress { limit: rule.name().clone() });
+                return Err(Denial::NoClientAddress { limit: rule.name().clone(), hidden: rule.limit().hidden });
             }
             match rule.key(facts) {
                 ExtractedKey::Key(key) => pending.add(index, rule, key, facts),
                 ExtractedKey::Skip => {}
                 ExtractedKey::Refuse => {
                     let part = lacking(&rule.limit().key, facts).into_iter().next().unwrap_or_default();
-                    return Err(Denial::KeyMissing { limit: rule.name().clone(), part });
+                    let (limit, hidden) = (rule.name().clone(), rule.limit().hidden);
+                    return Err(Denial::KeyMissing { limit, part, hidden });
                 }
             }
         }
@@ -156,7 +158,8 @@ impl RuleSet {
     /// Explains the limits on a request, in order, and the policy field of its answer. Nothing is decided.
     pub fn explain(&self, facts: &Facts<'_>) -> LimitsExplanation {
         let limits: Vec<AppliedLimit> = self.rules.iter().map(|rule| AppliedLimit::of(&rule.compiled, facts)).collect();
-        let acting = self.rules.iter().zip(&limits).filter(|(_, limit)| limit.acts());
+        let told = |limit: &AppliedLimit| limit.acts() && !limit.limit.hidden;
+        let acting = self.rules.iter().zip(&limits).filter(|(_, limit)| told(limit));
         let policy = acting.map(|(rule, limit)| rule.policy_of(limit.counting, limit.scale));
         LimitsExplanation { policy: headers::policy_value(policy), limits }
     }
@@ -227,7 +230,9 @@ impl RuleSet {
         let first = pending.degraded.first().map(|degraded| &self.rules[degraded.owner.rule]);
         let degraded = first.filter(|_| decision.granted).and_then(|rule| Some((rule, rule.degrades()?)));
         let mut fields = self.fields(pending, decision);
-        if let Some((rule, _)) = degraded {
+        if let Some((rule, _)) = degraded
+            && !rule.limit().hidden
+        {
             fields.mark_degraded(rule.name());
         }
         let degraded = degraded.map(|(_, degrade)| degrade.clone());
@@ -266,7 +271,7 @@ impl RuleSet {
             .filter_map(|owner| Some((owner, pending.counting(owner.check)?, decision.level(owner.check)?)));
         let judged = judged.filter(|(.., level)| decision.knows(level));
         let degraded = pending.degraded.iter().map(|degraded| (&degraded.owner, degraded.counting, &degraded.level));
-        let shown = judged.chain(degraded);
+        let shown = judged.chain(degraded).filter(|(owner, ..)| !self.rules[owner.rule].limit().hidden);
         let policy = if pending.owners.len() == self.acting && !pending.owners.iter().any(|owner| owner.planned) {
             self.policy.clone()
         } else {
@@ -288,7 +293,7 @@ impl RuleSet {
         match denying().next().map(|(_, rule, _)| &rule.limit().on_limit) {
             Some(OnLimit::Answer(answer)) => Denial::FixedAnswer { answer: answer.clone(), retry_after_secs },
             _ => {
-                let violated = denying().map(|(_, rule, _)| rule.name().clone()).collect();
+                let violated = denying().map(|(_, rule, _)| (rule.name(), rule.limit().hidden)).collect();
                 Denial::QuotaExceeded { violated, retry_after_secs }
             }
         }

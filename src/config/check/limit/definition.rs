@@ -60,6 +60,7 @@ pub fn build(name: &DefinedName, raw: &RawLimit, context: &LimitContext<'_>, rep
         exemption: exempt?.unwrap_or_default(),
         plans: plans?,
         consistency: raw.consistency.value()?,
+        hidden: raw.hidden.value()?,
     })
 }
 

@@ -49,6 +49,8 @@ record! {
         optional plans: RawPlans,
         /// Requests that the limit does not count.
         optional exempt: RawExemption,
+        /// Clients are told neither the limit's fields nor its name. A denied request has Retry-After all the same.
+        default(false) hidden: Located<bool>,
     }
 }
 

@@ -26,7 +26,48 @@ const QUOTA_DETAIL: &str = "a rate limit is used up: come back after Retry-After
 static QUOTA_PROBLEM: LazyLock<Vec<u8>> = LazyLock::new(|| quota_problem(&[], None).kind());
 
 /// The names of the limits that denied a request: one, nearly always.
-pub type ViolatedLimits = SmallVec<[Arc<str>; 1]>;
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ViolatedLimits {
+    /// Those that clients are told of come first.
+    names: SmallVec<[Arc<str>; 1]>,
+    /// How many those are.
+    shown: usize,
+}
+
+impl ViolatedLimits {
+    /// Those that clients are told of.
+    pub fn shown(&self) -> &[Arc<str>] {
+        self.names.get(..self.shown).unwrap_or_default()
+    }
+
+    /// All of them, those that clients are told of first.
+    pub fn all(&self) -> &[Arc<str>] {
+        &self.names
+    }
+}
+
+/// Limits that clients are told of.
+impl<const N: usize> From<[Arc<str>; N]> for ViolatedLimits {
+    fn from(names: [Arc<str>; N]) -> Self {
+        Self { names: names.into_iter().collect(), shown: N }
+    }
+}
+
+/// Limits, each with whether it is hidden from clients.
+impl<'a> FromIterator<(&'a Arc<str>, bool)> for ViolatedLimits {
+    fn from_iter<I: IntoIterator<Item = (&'a Arc<str>, bool)>>(limits: I) -> Self {
+        let mut violated = Self::default();
+        for (name, hidden) in limits {
+            if hidden {
+                violated.names.push(name.clone());
+            } else {
+                violated.names.insert(violated.shown, name.clone());
+                violated.shown += 1;
+            }
+        }
+        violated
+    }
+}
 
 /// Why limits refuse a request.
 ///
@@ -47,9 +88,11 @@ pub enum Denial {
         limit: Arc<str>,
         /// The part of the key, as an operator calls it: `header.x-tenant`.
         part: String,
+        /// The client is not told which limit it is.
+        hidden: bool,
     },
     /// A limit counts by the client's address, and the server does not tell it: a mistake of whoever put the layer there.
-    NoClientAddress { limit: Arc<str> },
+    NoClientAddress { limit: Arc<str>, hidden: bool },
     /// A quota is used up, or a limit whose store is away denies meanwhile.
     QuotaExceeded { violated: ViolatedLimits, retry_after_secs: u64 },
     /// A quota is used up, and its limit has an answer of its own for that.
@@ -85,10 +128,10 @@ impl Denial {
         }
     }
 
-    /// The names of the limits that are used up, as far as they are told.
+    /// The names of the limits that are used up, as far as clients are told.
     pub fn violated(&self) -> &[Arc<str>] {
         match self {
-            Self::QuotaExceeded { violated, .. } => violated,
+            Self::QuotaExceeded { violated, .. } => violated.shown(),
             Self::KeyMissing { .. } | Self::NoClientAddress { .. } | Self::FixedAnswer { .. } => &[],
         }
     }
@@ -96,7 +139,7 @@ impl Denial {
     /// The reason, in words.
     pub fn detail(&self) -> Cow<'static, str> {
         match self {
-            Self::KeyMissing { limit, part } => missing(limit, part).into(),
+            Self::KeyMissing { limit, part, hidden } => missing((!hidden).then_some(limit), part).into(),
             Self::NoClientAddress { .. } => NO_CLIENT_ADDRESS.into(),
             Self::QuotaExceeded { .. } | Self::FixedAnswer { .. } => QUOTA_DETAIL.into(),
         }
@@ -114,11 +157,17 @@ impl Denial {
                 response.headers_mut().insert(RETRY_AFTER, headers::number(*retry_after_secs));
                 return response;
             }
-            Self::KeyMissing { limit, part } => {
-                problem(&self.detail(), &[("limit", &**limit), ("missing", part.as_str())])
+            Self::KeyMissing { limit, part, hidden } => {
+                let members = [("limit", &**limit), ("missing", part.as_str())];
+                problem(&self.detail(), if *hidden { &members[1..] } else { &members })
             }
-            Self::NoClientAddress { limit } => problem(&self.detail(), &[("limit", &**limit)]),
-            Self::QuotaExceeded { violated, .. } => quota_problem(violated, request_id).json_of_kind(&QUOTA_PROBLEM),
+            Self::NoClientAddress { limit, hidden } => {
+                let members = [("limit", &**limit)];
+                problem(&self.detail(), if *hidden { &[] } else { &members })
+            }
+            Self::QuotaExceeded { violated, .. } => {
+                quota_problem(violated.shown(), request_id).json_of_kind(&QUOTA_PROBLEM)
+            }
         };
         let mut response = Response::new(B::from(body));
         *response.status_mut() = self.status();
@@ -138,7 +187,7 @@ fn quota_problem<'a>(violated: &'a [Arc<str>], request_id: Option<&'a str>) -> P
 }
 
 /// The part that a request lacks, in words. Only its name: values may be secret.
-fn missing(limit: &str, part: &str) -> String {
+fn missing(limit: Option<&Arc<str>>, part: &str) -> String {
     let missing = match part.split_once('.') {
         Some(("header", name)) => format!("the header field {name}"),
         Some(("cookie", name)) => format!("the cookie {name}"),
@@ -146,15 +195,16 @@ fn missing(limit: &str, part: &str) -> String {
         Some(("path", name)) => format!("the path parameter {name}"),
         _ => part.to_owned(),
     };
-    format!("the request lacks {missing}, by which the rate limit {limit} counts")
+    match limit {
+        Some(limit) => format!("the request lacks {missing}, by which the rate limit {limit} counts"),
+        None => format!("the request lacks {missing}, by which a rate limit counts"),
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
-    use smallvec::smallvec;
-
     use super::*;
+    use serde_json::{Value, json};
 
     fn problem(denial: &Denial) -> (Response<Bytes>, Value) {
         let response: Response<Bytes> = denial.respond(HeaderMap::new(), Some("id"));
@@ -162,9 +212,13 @@ mod tests {
         (response, problem)
     }
 
+    fn key_missing(hidden: bool) -> Denial {
+        Denial::KeyMissing { limit: "per-tenant".into(), part: "header.x-tenant".into(), hidden }
+    }
+
     #[test]
     fn a_request_without_its_key_learns_which_part_it_lacks() {
-        let denial = Denial::KeyMissing { limit: "per-tenant".into(), part: "header.x-tenant".into() };
+        let denial = key_missing(false);
         let (response, problem) = problem(&denial);
         assert_eq!(response.status(), StatusCode::BAD_REQUEST);
         assert_eq!(
@@ -183,9 +237,26 @@ mod tests {
 
     #[test]
     fn a_used_up_quota_names_the_limits_and_when_to_come_back() {
-        let denial = Denial::QuotaExceeded { violated: smallvec!["a".into(), "b".into()], retry_after_secs: 3 };
+        let denial = Denial::QuotaExceeded { violated: ["a".into(), "b".into()].into(), retry_after_secs: 3 };
         let (response, problem) = problem(&denial);
         assert_eq!((response.status(), &response.headers()[RETRY_AFTER]), (StatusCode::TOO_MANY_REQUESTS, &3.into()));
         assert_eq!(problem["violated-policies"], json!(["a", "b"]));
+    }
+
+    #[test]
+    fn a_hidden_limit_is_named_in_no_problem() {
+        let limits: [(Arc<str>, bool); 3] = [("a".into(), true), ("b".into(), false), ("c".into(), true)];
+        let violated: ViolatedLimits = limits.iter().map(|(name, hidden)| (name, *hidden)).collect();
+        assert_eq!(violated.all(), ["b".into(), "a".into(), "c".into()]);
+        let of = |violated| problem(&Denial::QuotaExceeded { violated, retry_after_secs: 3 });
+        assert_eq!(of(violated).1["violated-policies"], json!(["b"]));
+        let (response, hidden) = of(limits[..1].iter().map(|(name, hidden)| (name, *hidden)).collect());
+        assert_eq!((response.status(), &response.headers()[RETRY_AFTER]), (StatusCode::TOO_MANY_REQUESTS, &3.into()));
+        assert_eq!(hidden.get("violated-policies"), None);
+        let (_, lacking) = problem(&key_missing(true));
+        assert_eq!((lacking.get("limit"), &lacking["missing"]), (None, &json!("header.x-tenant")));
+        assert!(!lacking.to_string().contains("per-tenant"), "{lacking}");
+        let (_, lacking) = problem(&Denial::NoClientAddress { limit: "per-tenant".into(), hidden: true });
+        assert!(!lacking.to_string().contains("per-tenant"), "{lacking}");
     }
 }

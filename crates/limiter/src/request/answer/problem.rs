@@ -22,7 +22,7 @@ pub struct ProblemBody<'a> {
     pub name: &'a str,
     pub detail: &'a str,
     pub request_id: Option<&'a str>,
-    /// The limits that denied the request: then the type is [`QUOTA_EXCEEDED`].
+    /// The limits that denied the request, as far as they are told: then the type is [`QUOTA_EXCEEDED`].
     pub violated: Option<&'a [Arc<str>]>,
     /// Further members, each a string.
     pub members: &'a [(&'static str, &'a str)],
@@ -73,7 +73,7 @@ impl ProblemBody<'_> {
             text.push(b':');
             push_json(&mut text, value);
         }
-        if let Some(violated) = self.violated {
+        if let Some(violated) = self.violated.filter(|violated| !violated.is_empty()) {
             text.extend_from_slice(b",\"violated-policies\":[");
             for (at, name) in violated.iter().enumerate() {
                 text.extend_from_slice(if at > 0 { b"," } else { b"" });

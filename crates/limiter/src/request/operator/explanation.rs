@@ -101,7 +101,8 @@ impl AppliedLimit {
 
     /// The refusal of a request that lacks a part of the key.
     pub fn key_missing(&self) -> Denial {
-        Denial::KeyMissing { limit: self.limit.name.clone(), part: self.lacking.first().cloned().unwrap_or_default() }
+        let (limit, part) = (self.limit.name.clone(), self.lacking.first().cloned().unwrap_or_default());
+        Denial::KeyMissing { limit, part, hidden: self.limit.hidden }
     }
 
     /// The bucket that the request would use, if any.

@@ -91,7 +91,7 @@ fn a_limit_that_degrades_drops_out_and_the_others_still_hold() {
     assert!(Guard::ratelimit(&judged).contains("\"each\";r=0;t=3600"), "and both are told: {:?}", judged.fields);
     let (judged, _) = guard.pass();
     let Some(Denial::QuotaExceeded { violated, .. }) = judged.denied else { panic!("{judged:?}") };
-    assert_eq!((violated.to_vec(), judged.degraded), (vec!["all".into(), "each".into()], None));
+    assert_eq!((violated.all().to_vec(), judged.degraded), (vec!["all".into(), "each".into()], None));
 }
 
 #[test]
@@ -106,7 +106,7 @@ fn a_limit_that_rejects_goes_before_those_that_do_not() {
     let guard = Guard::new(limits.clone());
     assert!(guard.pass().0.denied.is_none());
     let (judged, times) = guard.pass();
-    assert!(matches!(&judged.denied, Some(Denial::QuotaExceeded { violated, .. }) if violated.len() == 3));
+    assert!(matches!(&judged.denied, Some(Denial::QuotaExceeded { violated, .. }) if violated.all().len() == 3));
     assert_eq!(times, 1);
 
     let guard = Guard::new(limits[..2].to_vec());
@@ -356,4 +356,49 @@ fn a_request_that_finds_the_line_too_long_is_denied_by_that_limit_alone() {
     assert_eq!(Guard::ratelimit(&judged), "\"b\";r=0;t=3");
     let violated = ["b".into()].into();
     assert_eq!(judged.denied, Some(Denial::QuotaExceeded { violated, retry_after_secs: 3 }));
+}
+
+#[test]
+fn a_hidden_limit_counts_and_denies_and_no_answer_tells_of_it() {
+    let shown_in = |judged: &Judgement| {
+        let mut headers = HeaderMap::new();
+        judged.fields.clone().apply(&mut headers);
+        let text = headers.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap()));
+        (headers.len(), text.collect::<Vec<_>>().join("\n"))
+    };
+    let hidden = |limit| Limit { hidden: true, ..limit };
+    let guard = Guard::new([limit("a", 5), hidden(limit("secret", 1)), limit("b", 4)]);
+    let passed = guard.pass().0;
+    assert_eq!(
+        shown_in(&passed).1,
+        "ratelimit-policy: \"a\";q=5;w=3600, \"b\";q=4;w=3600\nratelimit: \"a\";r=4;t=720, \"b\";r=3;t=900"
+    );
+    let denied = guard.pass().0;
+    assert_eq!(shown_in(&denied), shown_in(&passed), "those that are shown took nothing");
+    let Some(Denial::QuotaExceeded { violated, retry_after_secs }) = denied.denied else { panic!("{denied:?}") };
+    assert_eq!((violated.shown(), violated.all(), retry_after_secs), (&[][..], &["secret".into()][..], 3_600));
+    assert_eq!(
+        guard.rules.explain(&Facts::of(&http::Request::new(()))).policy.unwrap(),
+        "\"a\";q=5;w=3600, \"b\";q=4;w=3600"
+    );
+
+    let alone = Guard::new([hidden(limit("secret", 1))]);
+    assert_eq!((shown_in(&alone.pass().0).0, shown_in(&alone.pass().0).0), (0, 0));
+    let degrade = OnLimit::Degrade(Degrade::Respond(answer(200)));
+    let lesser = Guard::new([hidden(Limit { on_limit: degrade, ..limit("secret", 1) })]);
+    lesser.pass();
+    let degraded = lesser.pass().0;
+    assert_eq!((degraded.degraded.is_some(), shown_in(&degraded).0), (true, 0));
+}
+
+#[test]
+fn the_older_fields_tell_of_the_tightest_limit_that_is_shown() {
+    let uses = [Limit { hidden: true, ..limit("secret", 2) }, limit("a", 5)];
+    let uses = uses.map(|limit| LimitUse { limit: Arc::new(limit), cost: None });
+    let rules = RuleSet::new(uses.iter(), &LargestCosts::over(uses.iter()), &LimitStates::default(), true).unwrap();
+    let guard = Guard { rules, limiter: Limiter::local(Arc::new(MemoryStore::new(100))) };
+    let mut headers = HeaderMap::new();
+    guard.pass().0.fields.apply(&mut headers);
+    let shown = ["x-ratelimit-limit", "x-ratelimit-remaining"].map(|name| headers[name].to_str().unwrap());
+    assert_eq!(shown, ["5", "4"]);
 }
