@@ -53,6 +53,10 @@ pub enum Failure {
         challenges: Arc<[HeaderValue]>,
         reason: &'static str,
     },
+    /// The route is under maintenance.
+    Maintenance {
+        retry_after_secs: u64,
+    },
     /// Too many attempts to authenticate have failed: the seconds until the next is looked at.
     AttemptsLimited(u64),
     /// Nobody can say now who the client is.
@@ -163,6 +167,9 @@ impl Failure {
                 row(S::MISDIRECTED_REQUEST, "misdirected", "this connection is not for this host: open another one")
             }
             Self::NetworkRefused => row(S::FORBIDDEN, "network-refused", "clients of this network are not served here"),
+            Self::Maintenance { .. } => {
+                row(S::SERVICE_UNAVAILABLE, "maintenance", "this is under maintenance: come back after Retry-After")
+            }
             Self::Unauthenticated { reason, .. } => row(S::UNAUTHORIZED, "unauthenticated", reason),
             Self::IdentityRefused { reason, .. } => row(S::FORBIDDEN, "identity-refused", reason),
             Self::AttemptsLimited(_) => row(
@@ -247,6 +254,7 @@ impl Failure {
             }
             Self::Overloaded | Self::UpstreamOverloaded | Self::Exhausted | Self::NoEndpoint => GrpcStatus::Unavailable,
             Self::AuthenticationUnavailable { .. }
+            | Self::Maintenance { .. }
             | Self::ConnectFailed
             | Self::ConnectTimeout
             | Self::TlsFailed
@@ -262,6 +270,7 @@ impl Failure {
         match self {
             Self::Denied(denial) => denial.retry_after_secs(),
             Self::AttemptsLimited(seconds) => Some(*seconds),
+            Self::Maintenance { retry_after_secs } => Some(*retry_after_secs),
             Self::AuthenticationUnavailable { .. } => Some(RETRY_AFTER_SECS),
             Self::Overloaded | Self::UpstreamOverloaded | Self::Exhausted | Self::NoEndpoint => Some(RETRY_AFTER_SECS),
             _ => None,

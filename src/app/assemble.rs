@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::Context;
+use http::HeaderName;
 use metrics::counter;
 use tollgate_limiter::limit::algorithm::QuotaError;
 use tollgate_limiter::limit::definition::LimitUse;
@@ -15,10 +16,11 @@ use tollgate_limiter::request::rule_set::RuleSet;
 use crate::config::{AccessLogFormat, Config, ListenerConfig};
 use crate::gateway::body_keys::BodyKeys;
 use crate::gateway::listener_rules::ListenerRules;
+use crate::gateway::maintenance::RouteMaintenance;
 use crate::gateway::route_metrics::RouteMetrics;
 use crate::gateway::stack::{
-    self, AnswerLayer, AuthenticationLayer, ChainSpec, Compression, CrossOriginLayer, NetworkLayer, RequestBound,
-    RequestChanges,
+    self, AnswerLayer, AuthenticationLayer, ChainSpec, ClientRule, ClientRuleLayer, Compression, CrossOriginLayer,
+    RequestBound, RequestChanges,
 };
 use crate::gateway::{Gateway, RouteGuard, RouteRuntime, RouteTarget, UNROUTED, Upstreams};
 use crate::identity::Authenticators;
@@ -27,8 +29,8 @@ use crate::identity::route::RouteAuthenticators;
 use crate::identity::spec::AuthenticatorSpec;
 use crate::observe::access_log::AccessLog;
 use crate::proxy::Mirror;
+use crate::route::error_pages::ErrorPages;
 use crate::route::fields::FieldChanges;
-use crate::route::networks::NetworkRules;
 use crate::route::table::RouteTable;
 use crate::route::{Action, Route};
 use crate::upstream::{Upstream, UpstreamSpec};
@@ -58,32 +60,41 @@ pub fn gateway(
         Ok::<_, QuotaError>((!rules.is_empty()).then(|| Arc::new(rules)))
     };
     let unidentified = config.listeners.iter().map(unidentified).collect::<Result<Vec<_>, QuotaError>>()?;
+    let of_listeners: Vec<_> =
+        config.listeners.iter().map(|listener| asked(&authenticators, &listener.authenticate)).collect();
     let guard = |name: Arc<str>, limits: &[LimitUse], route: Option<&Route>| {
-        let asked = route.and_then(|route| asked(&authenticators, route));
+        let own = route.and_then(|route| route.authenticate.as_deref()).map(|names| asked(&authenticators, names));
+        let asked_by = |of_listener: &Asked| own.as_ref().unwrap_or(of_listener).clone();
+        let asked: Vec<Asked> = of_listeners.iter().map(asked_by).collect();
+        let maintenance = route.and_then(|route| maintenance(config, route));
         let body_keys = BodyKeys::of(limits, &name, config.body_keys, &body_memory, max_requests).map(Arc::new);
-        let rules = config
-            .listeners
-            .iter()
-            .map(|listener| RuleSet::new(listener.limits.iter().chain(limits), &costs, &states, config.legacy_headers));
-        let rules = rules.map(|rules| rules.map(Arc::new)).collect::<Result<Vec<_>, QuotaError>>()?;
-        let chain = |((listener, rules), limits): ((&ListenerConfig, &Arc<RuleSet>), &Option<Arc<RuleSet>>)| {
-            let layer = |authenticators| AuthenticationLayer { authenticators, limits: limits.clone() };
+        // Clients whom nobody knows are not counted all together: the listener's limits by identity pass them over.
+        let rules = config.listeners.iter().zip(&asked).map(|(listener, asked)| {
+            let of_listener = listener.limits.iter().filter(|used| asked.is_some() || !needs_identity(used));
+            RuleSet::new(of_listener.chain(limits), &costs, &states, config.legacy_headers).map(Arc::new)
+        });
+        let rules = rules.collect::<Result<Vec<_>, QuotaError>>()?;
+        let chain = |(at, listener): (usize, &ListenerConfig)| {
+            let (asked, rules) = (&asked[at], &rules[at]);
+            let layer = |authenticators| AuthenticationLayer { authenticators, limits: unidentified[at].clone() };
+            let own_fields = || fields_of_others(asked.as_deref(), &of_listeners);
             stack::chain(ChainSpec {
                 cors: route.and_then(cross_origin),
                 answer: answer_layer(config, route),
-                networks: NetworkLayer::new(network_rules(listener, route)),
+                clients: ClientRuleLayer::new(client_rules(listener, route, maintenance.as_ref())),
                 authentication: asked.clone().map(layer),
                 body_keys: body_keys.clone(),
                 max_requests,
                 rules: Some(rules.clone()).filter(|rules| !rules.is_empty()),
                 max_body: route.and_then(|route| route.max_body),
-                request_fields: route.and_then(|route| request_changes(route, asked.as_deref())),
+                request_fields: route.and_then(|route| request_changes(route, asked.as_deref(), own_fields())),
                 answer_time: route.map(|route| route.answer_time).unwrap_or_default(),
             })
         };
-        let chains = config.listeners.iter().zip(&rules).zip(&unidentified).map(chain).collect();
-        let unauthenticated = asked.map(|asked| asked.missing().clone());
-        Ok::<_, QuotaError>(RouteGuard { chains, rules, metrics: Arc::new(RouteMetrics::new(name)), unauthenticated })
+        let chains = config.listeners.iter().enumerate().map(chain).collect();
+        let unauthenticated = asked.iter().map(|asked| Some(asked.as_ref()?.missing().clone())).collect();
+        let metrics = Arc::new(RouteMetrics::new(name));
+        Ok::<_, QuotaError>(RouteGuard { chains, rules, metrics, maintenance, unauthenticated })
     };
     let runtime = |route: &Arc<Route>| {
         let upstream = route.action.forward().and_then(|forward| upstreams.get(&forward.upstream).cloned());
@@ -135,10 +146,21 @@ fn cross_origin(route: &Route) -> Option<CrossOriginLayer> {
 
 /// The changes of the answers to requests of the route, or of none.
 fn answer_layer(config: &Config, route: Option<&Route>) -> Option<AnswerLayer> {
-    let pages = route.and_then(|route| route.error_pages.as_ref()).or(config.error_pages.as_ref());
+    let pages = error_pages(config, route);
     let compression = route.and_then(|route| Some(Compression::new(route.compression.as_ref()?, &route.name)));
     let fields = route.and_then(|route| used(&route.response_fields));
     AnswerLayer { fields, compression, error_pages: pages.cloned() }.used()
+}
+
+/// The pages in place of errors, for requests of the route, or of none.
+fn error_pages<'a>(config: &'a Config, route: Option<&'a Route>) -> Option<&'a Arc<ErrorPages>> {
+    route.and_then(|route| route.error_pages.as_ref()).or(config.error_pages.as_ref())
+}
+
+/// The maintenance of `route`, if there is one.
+fn maintenance(config: &Config, route: &Route) -> Option<Arc<RouteMaintenance>> {
+    let spec = route.maintenance.as_ref()?;
+    Some(Arc::new(RouteMaintenance::new(&route.name, spec, error_pages(config, Some(route)))))
 }
 
 /// Changes of fields, if there are any.
@@ -146,14 +168,25 @@ fn used(changes: &Arc<FieldChanges>) -> Option<Arc<FieldChanges>> {
     Some(changes.clone()).filter(|changes| !changes.is_empty())
 }
 
-/// The authenticators that `route` asks, if it asks any.
-fn asked(running: &Authenticators, route: &Route) -> Option<Arc<RouteAuthenticators>> {
-    if route.authenticate.is_empty() {
+/// The authenticators that are asked, if any are.
+type Asked = Option<Arc<RouteAuthenticators>>;
+
+/// The authenticators with these names.
+fn asked(running: &Authenticators, names: &[Arc<str>]) -> Asked {
+    if names.is_empty() {
         return None;
     }
     // Fewer than are listed would only refuse more: a route that lists any is never open.
-    let listed = route.authenticate.iter().filter_map(|name| running.get(name).cloned());
+    let listed = names.iter().filter_map(|name| running.get(name).cloned());
     Some(Arc::new(RouteAuthenticators::new(listed.collect())))
+}
+
+/// The fields that authenticators of listeners set for upstreams, where others are asked, or none. An upstream that believes
+/// them must not get a client's.
+fn fields_of_others(asked: Option<&RouteAuthenticators>, of_listeners: &[Asked]) -> Vec<HeaderName> {
+    let own = asked.map_or(&[][..], RouteAuthenticators::own_fields);
+    let all = of_listeners.iter().flatten().flat_map(|asked| asked.own_fields());
+    all.filter(|name| !own.contains(name)).cloned().collect()
 }
 
 /// The copies of the requests of `route`, if there are any.
@@ -165,17 +198,29 @@ fn mirror(route: &Route, upstreams: &Upstreams) -> Option<Arc<Mirror>> {
 }
 
 /// The changes of the requests of `route`, if there are any.
-fn request_changes(route: &Route, asked: Option<&RouteAuthenticators>) -> Option<Arc<RequestChanges>> {
+fn request_changes(
+    route: &Route,
+    asked: Option<&RouteAuthenticators>,
+    own_fields: Vec<HeaderName>,
+) -> Option<Arc<RequestChanges>> {
     let credentials = asked.map_or_else(|| [].into(), RouteAuthenticators::removed);
     let credential_fields = asked.map_or_else(Vec::new, RouteAuthenticators::credential_fields);
-    let is_empty = route.request_fields.is_empty() && credentials.is_empty() && credential_fields.is_empty();
-    let changes = RequestChanges { fields: route.request_fields.clone(), credentials, credential_fields };
+    let changes_nothing = credentials.is_empty() && credential_fields.is_empty() && own_fields.is_empty();
+    let is_empty = route.request_fields.is_empty() && changes_nothing;
+    let changes = RequestChanges { fields: route.request_fields.clone(), credentials, credential_fields, own_fields };
     (!is_empty).then(|| Arc::new(changes))
 }
 
-/// The clients that are taken: by the listener and by the route, if there is one.
-fn network_rules<'a>(listener: &'a ListenerConfig, route: Option<&'a Route>) -> impl Iterator<Item = &'a NetworkRules> {
-    std::iter::once(&listener.networks).chain(route.map(|route| &route.networks))
+/// The clients that are served: by the listener and by the route, if there is one. Those whom neither ever serves are told
+/// so during maintenance too.
+fn client_rules(
+    listener: &ListenerConfig,
+    route: Option<&Route>,
+    maintenance: Option<&Arc<RouteMaintenance>>,
+) -> impl Iterator<Item = ClientRule> {
+    let networks = std::iter::once(&listener.networks).chain(route.map(|route| &route.networks));
+    let networks: Vec<_> = networks.cloned().map(ClientRule::Networks).collect();
+    networks.into_iter().chain(maintenance.cloned().map(ClientRule::Maintenance))
 }
 
 /// The upstreams that the route's requests may go to, with the route's own time limits: its own first, then those that a

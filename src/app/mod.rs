@@ -30,6 +30,7 @@ use arc_swap::ArcSwap;
 use control::ControlPlane;
 use files::credentials::CredentialFiles;
 use files::endpoints::EndpointFiles;
+use files::maintenance::MaintenanceFiles;
 use files::tls::TlsFiles;
 use listeners::{BoundListener, BoundListeners, SocketSources};
 use reload::Reloader;
@@ -73,6 +74,7 @@ pub fn run(path: &Path, take_over: bool) -> anyhow::Result<ExitCode> {
     let gateway = assemble::gateway(&config, access_log.clone(), None).context("cannot build the gateway")?;
     let credentials = CredentialFiles::of(&gateway).read()?.install();
     let endpoints = EndpointFiles::prepare(&gateway)?.install();
+    let maintenance = MaintenanceFiles::of(&gateway).follow(&MaintenanceFiles::default());
     let gateway = Arc::new(ArcSwap::from_pointee(gateway));
 
     let tls = TlsFiles::load(&config)?;
@@ -102,8 +104,19 @@ pub fn run(path: &Path, take_over: bool) -> anyhow::Result<ExitCode> {
     let metrics = ReloadMetrics::new();
     let sources = SourceWatches::new(files);
     let path = path.to_owned();
-    let reloader =
-        Reloader { path, sources, certificates, config, gateway, access_log, metrics, tls, credentials, endpoints };
+    let reloader = Reloader {
+        path,
+        sources,
+        certificates,
+        config,
+        gateway,
+        access_log,
+        metrics,
+        tls,
+        credentials,
+        endpoints,
+        maintenance,
+    };
     let predecessor = handed_over.predecessor;
     let control = ControlPlane {
         reloader,
@@ -141,5 +154,8 @@ fn offer(
 /// # Errors
 /// When a limit's rate or burst is out of bounds, which those of a checked configuration are not.
 pub fn for_explaining(config: &Config) -> Result<Gateway, QuotaError> {
-    assemble::gateway(config, None, None)
+    let gateway = assemble::gateway(config, None, None)?;
+    // Each route is under maintenance as its file has it now.
+    drop(MaintenanceFiles::of(&gateway));
+    Ok(gateway)
 }

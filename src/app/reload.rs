@@ -11,6 +11,7 @@ use tokio::time::interval;
 use super::assemble;
 use super::files::credentials::CredentialFiles;
 use super::files::endpoints::EndpointFiles;
+use super::files::maintenance::MaintenanceFiles;
 use super::files::tls::TlsFiles;
 use super::files::tls_watch::TlsFileWatches;
 use super::restart::systemd::{self, ServiceState};
@@ -40,6 +41,7 @@ pub struct Reloader {
     pub tls: TlsFiles,
     pub credentials: CredentialFiles,
     pub endpoints: EndpointFiles,
+    pub maintenance: MaintenanceFiles,
 }
 
 impl Reloader {
@@ -58,6 +60,7 @@ impl Reloader {
                     self.tls.check(&self.config);
                     self.credentials.check();
                     self.endpoints.check();
+                    self.maintenance.check();
                 }
                 () = self.credentials.follow() => {}
             }
@@ -116,6 +119,7 @@ impl Reloader {
         discover::first_answers(gateway.discovering_upstreams()).await;
         self.credentials = credentials.install();
         gateway.authenticators.values().for_each(follow_issuer);
+        self.maintenance = MaintenanceFiles::of(&gateway).follow(&self.maintenance);
         self.gateway.store(Arc::new(gateway));
         self.tls.install(tls);
         self.access_log = access_log;

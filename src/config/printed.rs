@@ -38,8 +38,16 @@ fn pages(root: &mut YamlNode) -> Vec<&mut YamlNode> {
         match section.key.as_str() {
             "error_pages" => lists.push(&mut section.value),
             "routes" => {
-                let keys = items(&mut section.value).iter_mut().flat_map(members);
-                lists.extend(keys.filter(|entry| entry.key == "error_pages").map(|entry| &mut entry.value));
+                for entry in items(&mut section.value).iter_mut().flat_map(members) {
+                    match entry.key.as_str() {
+                        "error_pages" => lists.push(&mut entry.value),
+                        "maintenance" => {
+                            let keys = members(&mut entry.value).iter_mut();
+                            lists.extend(keys.filter(|entry| entry.key == "pages").map(|entry| &mut entry.value));
+                        }
+                        _ => {}
+                    }
+                }
             }
             _ => {}
         }

@@ -64,6 +64,8 @@ pub struct ListenerConfig {
     pub redirect_to_https: Option<u16>,
     /// The clients that it takes.
     pub networks: NetworkRules,
+    /// The authenticators that are asked who a client is, on routes that say nothing of it, and where there is no route.
+    pub authenticate: Vec<Arc<str>>,
     pub limits: Vec<LimitUse>,
 }
 

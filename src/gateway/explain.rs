@@ -85,7 +85,7 @@ pub enum Outcome {
     Refused(Failure),
     /// Answered by the gateway before anything else: its path cannot be read in one way only.
     Malformed(Failure),
-    /// Answered by the gateway before any limit: its client is not served, or does not say who it is.
+    /// Answered by the gateway before any limit: its client is not served, now or ever, or does not say who it is.
     Forbidden {
         route: Option<Arc<Route>>,
         failure: Failure,
@@ -123,7 +123,8 @@ pub fn explain(gateway: &Gateway, described: &DescribedRequest) -> Explanation {
         RouteLookup::MethodNotAllowed(_) | RouteLookup::Nothing => (&gateway.unrouted.rules, None),
     };
     let outside = is_forbidden(gateway, described.listener, route, origin.client_ip);
-    let forbidden = if outside { Some(Failure::NetworkRefused) } else { unauthenticated(gateway, &found, described) };
+    let forbidden = if outside { Some(Failure::NetworkRefused) } else { maintained(gateway, &found, origin.client_ip) };
+    let forbidden = forbidden.or_else(|| unauthenticated(gateway, &found, described));
     let asked = rules.get(described.listener).filter(|_| malformed.is_none() && forbidden.is_none());
     let limits = limits(
         asked,
@@ -160,11 +161,21 @@ pub fn explain(gateway: &Gateway, described: &DescribedRequest) -> Explanation {
     Explanation { host, path, client_ip: origin.client_ip, routes, limits, outcome }
 }
 
-/// The answer of the route that was found to a client that was not described, if it asks who that is.
-fn unauthenticated(gateway: &Gateway, found: &RouteLookup, described: &DescribedRequest) -> Option<Failure> {
+/// The answer of the route that was found to this client, if it is under maintenance.
+fn maintained(gateway: &Gateway, found: &RouteLookup, client: IpAddr) -> Option<Failure> {
     let RouteLookup::Route(index) = found else { return None };
+    gateway.routes[*index].guard.maintenance.as_ref()?.refusal(client)
+}
+
+/// The answer to a client that was not described, if the route that was found asks who that is, or the listener where there
+/// is none.
+fn unauthenticated(gateway: &Gateway, found: &RouteLookup, described: &DescribedRequest) -> Option<Failure> {
+    let guard = match found {
+        RouteLookup::Route(index) => &gateway.routes[*index].guard,
+        RouteLookup::MethodNotAllowed(_) | RouteLookup::Nothing => &gateway.unrouted,
+    };
     let is_described = !described.client_identity.qualified().is_empty();
-    gateway.routes[*index].guard.unauthenticated.clone().filter(|_| !is_described)
+    guard.unauthenticated.get(described.listener)?.clone().filter(|_| !is_described)
 }
 
 /// Whether the networks of the listener or of the route leave the client out.

@@ -13,6 +13,7 @@ mod exchange;
 pub mod explain;
 mod layers;
 pub mod listener_rules;
+pub mod maintenance;
 mod panic_guard;
 pub mod route_metrics;
 mod runtime;

@@ -12,6 +12,7 @@ use tollgate_limiter::request::rule_set::RuleSet;
 use super::body_keys::BodyMemory;
 use super::exchange::{RouteTarget, Upstreams, Worker};
 use super::listener_rules::ListenerRules;
+use super::maintenance::RouteMaintenance;
 use super::route_metrics::RouteMetrics;
 use super::stack::Chain;
 use crate::error::Failure;
@@ -71,8 +72,10 @@ pub struct RouteGuard {
     /// By listener: the listener's limits, then the route's. For explanations: requests meet them in the chain.
     pub rules: Vec<Arc<RuleSet>>,
     pub metrics: Arc<RouteMetrics>,
-    /// The answer to a client that does not say who it is, on a route that asks. For explanations.
-    pub unauthenticated: Option<Failure>,
+    /// When the route is under maintenance. `None`: never.
+    pub maintenance: Option<Arc<RouteMaintenance>>,
+    /// By listener: the answer to a client that does not say who it is, where somebody asks. For explanations.
+    pub unauthenticated: Vec<Option<Failure>>,
 }
 
 /// A route at work.

@@ -1,8 +1,8 @@
 //! The way of a request through the gateway, from the outside in:
 //!
 //! account ▸ panic guard ▸ route ▸
-//! [ CORS ▸ answer's changes ▸ networks ▸ authentication ▸ body's keys ▸ load shed ▸ rate limit ▸ body bound ▸ request's fields ▸ timeout ▸
-//! action ]
+//! [ CORS ▸ answer's changes ▸ clients ▸ authentication ▸ body's keys ▸ load shed ▸ rate limit ▸ body bound ▸
+//! request's fields ▸ timeout ▸ action ]
 //!
 //! [`serve`](super::serve::serve) takes the first three steps for every request. [`chain`] composes the rest for each route,
 //! when a configuration is loaded. Read it top to bottom: each layer says why it stands where it stands.
@@ -26,12 +26,12 @@ use super::layers::answer::ChangedAnswers;
 use super::layers::authentication::Authenticated;
 pub use super::layers::authentication::AuthenticationLayer;
 use super::layers::body_bound::{BodyBound, BodyBoundLayer};
+use super::layers::clients::ClientGuard;
+pub use super::layers::clients::{ClientRule, ClientRuleLayer};
 use super::layers::cors::CrossOrigin;
 pub use super::layers::cors::CrossOriginLayer;
 pub use super::layers::fields::RequestChanges;
 use super::layers::fields::{RequestFields, RequestFieldsLayer};
-use super::layers::networks::NetworkGuard;
-pub use super::layers::networks::NetworkLayer;
 use super::layers::rate_limit::WorkerLimiter;
 pub use super::layers::shed::RequestBound;
 use super::layers::shed::{Shed, ShedLayer};
@@ -44,8 +44,8 @@ use crate::route::timeouts::AnswerTimeLimits;
 pub type Chain = Either<OuterChain, ShedChain>;
 /// Few routes use any of these: the others pass them by together.
 type OuterChain = Either<CrossOrigin<AnsweredChain>, AnsweredChain>;
-type AnsweredChain = Either<ChangedAnswers<NetworkChain>, NetworkChain>;
-type NetworkChain = Either<NetworkGuard<IdentifiedChain>, IdentifiedChain>;
+type AnsweredChain = Either<ChangedAnswers<GuardedChain>, GuardedChain>;
+type GuardedChain = Either<ClientGuard<IdentifiedChain>, IdentifiedChain>;
 type IdentifiedChain = Either<Authenticated<ReadChain>, ReadChain>;
 /// The few that read bodies ahead have the rest behind a pointer: another layer in between would double its types.
 type ReadChain = Either<WithBodyKeys, ShedChain>;
@@ -60,7 +60,7 @@ type TimedChain = Either<Timeout<Act>, Act>;
 pub struct ChainSpec {
     pub cors: Option<CrossOriginLayer>,
     pub answer: Option<AnswerLayer>,
-    pub networks: Option<NetworkLayer>,
+    pub clients: Option<ClientRuleLayer>,
     pub authentication: Option<AuthenticationLayer>,
     pub body_keys: Option<Arc<BodyKeys>>,
     pub max_requests: Option<RequestBound>,
@@ -73,7 +73,7 @@ pub struct ChainSpec {
 /// Composes the chain of one route behind one listener.
 pub fn chain(spec: ChainSpec) -> Chain {
     let changes_answer = spec.cors.is_some() || spec.answer.is_some();
-    let asks_first = spec.networks.is_some() || spec.authentication.is_some() || spec.body_keys.is_some();
+    let asks_first = spec.clients.is_some() || spec.authentication.is_some() || spec.body_keys.is_some();
     let outer = ServiceBuilder::new()
         // A page may read every answer, also those of the layers below. Browsers ask beforehand without credentials, and are
         // answered here: that costs no limit anything.
@@ -81,7 +81,8 @@ pub fn chain(spec: ChainSpec) -> Chain {
         // The route changes every answer as well: its fields, its coding. What browsers are told of CORS is not its to change.
         .option_layer(spec.answer)
         // A client that is not served at all comes next: it takes no place and no tokens of those that are.
-        .option_layer(spec.networks)
+        // Nor is it asked who it is during maintenance: the service that knows may be away too.
+        .option_layer(spec.clients)
         // Limits count by who the client is, so that is found out before them. A client that does not say so is refused, and
         // charged to those of its listener alone: it takes no tokens of clients that do.
         .option_layer(spec.authentication);

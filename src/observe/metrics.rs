@@ -148,6 +148,8 @@ fn describe() {
         "tollgate_request_duration_seconds",
         "From a request's head to the end of its answer, by route."
     );
+    describe_gauge!("tollgate_route_maintenance", "Whether a route is under maintenance (1) or not (0).");
+    describe_counter!("tollgate_maintenance_answers_total", "Requests that a route under maintenance did not serve.");
     describe_counter!("tollgate_authentications_total", "Requests by authenticator and how they fared with it.");
     describe_counter!("tollgate_authenticator_reloads_total", "Readings of credentials, by authenticator and outcome.");
     describe_counter!("tollgate_password_hashes_total", "Passwords that were hashed to be checked, by authenticator.");

@@ -3,7 +3,7 @@
 //! expressions in paths, `networks` says which clients a listener or a route takes, `cors` which pages may read its answers, `distribution` how requests are
 //! split over upstreams and mirrored,
 //! `fields` which header fields it changes, `compression` which answers it compresses, `error_pages` what it shows in place
-//! of errors; `template` is a text with variables, and `location` where one of them sends clients; `timeouts` has time
+//! of errors, `maintenance` when it is not served; `template` is a text with variables, and `location` where one of them sends clients; `timeouts` has time
 //! limits, and `retry` says when requests are sent again.
 
 pub mod compression;
@@ -13,6 +13,7 @@ pub mod error_pages;
 pub mod expression;
 pub mod fields;
 pub mod location;
+pub mod maintenance;
 pub mod networks;
 pub mod path;
 pub mod retry;
@@ -30,6 +31,7 @@ use error_pages::ErrorPages;
 use expression::PathExpression;
 use fields::FieldChanges;
 use http::{HeaderName, HeaderValue, Method, StatusCode};
+use maintenance::MaintenanceSpec;
 use networks::NetworkRules;
 use retry::RetryPolicy;
 use template::Template;
@@ -45,8 +47,10 @@ pub struct Route {
     pub action: Action,
     /// The clients that it takes.
     pub networks: NetworkRules,
-    /// The authenticators that are asked who the client is, by name. Empty: nobody is.
-    pub authenticate: Vec<Arc<str>>,
+    /// When it is under maintenance. `None`: never.
+    pub maintenance: Option<Arc<MaintenanceSpec>>,
+    /// The authenticators that are asked who the client is, by name. Empty: none is. `None`: those of the listener.
+    pub authenticate: Option<Vec<Arc<str>>>,
     /// The pages of other origins that may read its answers. `None`: none but those that the upstream lets.
     pub cors: Option<Arc<CorsSpec>>,
     /// Changes of the fields of requests, after the limits have counted them.

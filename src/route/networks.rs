@@ -37,6 +37,11 @@ impl NetworkRules {
 }
 
 impl NetworkSet {
+    /// Whether the client is in one of them.
+    pub fn has(&self, client: IpAddr) -> bool {
+        self.contains(client.to_canonical())
+    }
+
     fn contains(&self, address: IpAddr) -> bool {
         let after = self.networks.partition_point(|network| network.network() <= address);
         after.checked_sub(1).is_some_and(|last| self.networks[last].contains(&address))

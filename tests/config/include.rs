@@ -311,13 +311,14 @@ fn a_printed_file_leads_to_the_pages_of_its_parts() {
         (
             "parts/more.yaml",
             &format!(
-                "defaults: {{routes: {{error_pages: {}}}}}\nroutes:\n  - {{name: a, echo: true}}\n  - {{name: b, match: {{path: /b}}, echo: true, error_pages: {}}}\n",
+                "defaults: {{routes: {{error_pages: {}}}}}\nroutes:\n  - {{name: a, echo: true}}\n  - {{name: b, match: {{path: /b}}, echo: true, error_pages: {}, maintenance: {{pages: [{{type: text/html, file: closed.html}}]}}}}\n",
                 page("${NAME_OF_PAGE:-page}.html"),
                 page("ABSOLUTE")
             ),
         ),
         ("own.html", "own"),
         ("parts/page.html", "default"),
+        ("parts/closed.html", "closed"),
         ("absolute.html", "absolute"),
     ]);
     let more = folder.path().join("parts/more.yaml");
@@ -326,6 +327,7 @@ fn a_printed_file_leads_to_the_pages_of_its_parts() {
     let main = folder.path().join("main.yaml");
     let printed = print(&main.display().to_string(), &fs::read_to_string(&main).unwrap()).unwrap();
     assert!(printed.contains("file: \"parts/${NAME_OF_PAGE:-page}.html\"") && printed.contains(&absolute), "{printed}");
+    assert!(printed.contains("parts/closed.html"), "{printed}");
     let beside = folder.path().join("printed.yaml");
     fs::write(&beside, &printed).unwrap();
     let config = load(&beside).unwrap_or_else(|mistakes| panic!("{mistakes}\n{printed}")).config;

@@ -12,6 +12,7 @@ use tollgate::identity::forward::spec::{ForwardSpec, OnServiceFailure};
 use tollgate::identity::password::spec::BasicSpec;
 use tollgate::identity::spec::{ApiKeySource, ApiKeySpec, AuthenticationMethod};
 use tollgate::identity::stored_key::spec::StoredKeySpec;
+use tollgate::route::error_pages::ErrorPage;
 use tollgate::route::retry::GrpcStatus;
 use tollgate::route::retry::back_off::BackOff;
 use tollgate::route::{Action, HostMatch, HostPolicy, PathMatch, PathPattern, Rewrite, Segment};
@@ -260,7 +261,11 @@ fn reads_every_key() {
     let url = jwt.url().unwrap();
     assert_eq!((&*url.host, url.port, &*url.target), ("id.example", 81, "/keys?a"));
     assert_eq!((url.refresh, url.stale, url.timeout), (seconds(3_600), seconds(172_800), seconds(1)));
-    assert_eq!(config.routes[0].authenticate, [text("partners"), text("machines"), text("users")]);
+    let authenticate = |at: usize| config.routes[at].authenticate.as_deref();
+    assert_eq!(authenticate(0).unwrap(), [text("partners"), text("machines"), text("users")]);
+    assert_eq!((authenticate(1), authenticate(2)), (None, Some(&[][..])));
+    let of_listeners: Vec<_> = config.listeners.iter().map(|listener| &listener.authenticate[..]).collect();
+    assert_eq!(of_listeners, [&[text("machines")][..], &[], &[]]);
     assert_eq!(one.algorithm, bucket(3, 90_000_000, 3));
     assert_eq!(two.key.parts, [KeyPart::ClientIp { ipv4_prefix: 24, ipv6_prefix: 56 }]);
     assert_eq!((two.key.on_missing, two.on_outage), (OnMissing::Refuse, OnOutage::Local));
@@ -304,6 +309,22 @@ fn reads_every_key() {
     assert_eq!(upstream.panic_threshold, Percentage::new(40));
     assert_eq!(upstream.tunnel_idle_timeout, seconds(300));
     assert_eq!((upstream.idle_timeout, upstream.keepalive_timeout), (seconds(3), Duration::from_millis(500)));
+}
+
+fn page_fits(page: &ErrorPage, status: u16) -> bool {
+    page.statuses.contains(StatusCode::from_u16(status).unwrap())
+}
+
+#[test]
+fn maintenance_that_is_only_switched_on_is_for_everybody_until_it_is_switched_off() {
+    let routes = ["true", "{}", "false"].map(|text| {
+        let config = good(&format!("{LISTENERS}routes: [{{name: a, echo: true, maintenance: {text}}}]\n"));
+        config.routes[0].maintenance.clone()
+    });
+    let plain = routes[0].as_deref().unwrap();
+    assert_eq!((plain.when_file.as_ref(), plain.until, plain.retry_after.as_secs()), (None, None, 60));
+    assert!(!plain.allow.has("127.0.0.1".parse().unwrap()) && plain.pages.is_none());
+    assert_eq!((&routes[0], &routes[2]), (&routes[1], &None));
 }
 
 #[test]
@@ -364,6 +385,16 @@ fn reads_every_kind_of_route() {
     assert_eq!(moved.retry, None);
     let networks = |client: &str| users.networks.take(client.parse().unwrap());
     assert_eq!(["192.168.1.1", "192.168.7.7", "10.0.0.1"].map(networks), [true, false, false]);
+    let maintenance = users.maintenance.as_deref().unwrap();
+    let end = std::time::UNIX_EPOCH + Duration::from_secs(4_102_441_200);
+    assert_eq!((maintenance.until, maintenance.retry_after), (Some(end), Duration::from_secs(600)));
+    assert_eq!(maintenance.when_file.as_deref(), Some(std::path::Path::new("/run/gate/down")));
+    assert_eq!(["10.1.2.3", "11.1.2.3"].map(|client| maintenance.allow.has(client.parse().unwrap())), [true, false]);
+    let pages = &maintenance.pages.as_ref().unwrap().0;
+    let shown = |page: &ErrorPage| (page.content_type.to_str().unwrap().to_owned(), page.fallback);
+    assert_eq!([shown(&pages[0]), shown(&pages[1])], [("text/html".into(), true), ("text/plain".into(), false)]);
+    let fits = [503, 502].map(|status| page_fits(&pages[0], status));
+    assert_eq!((pages.len(), fits, echo.maintenance.is_none()), (2, [true, false], true));
     assert!(users.cors.as_ref().is_some_and(|cors| cors.credentials && cors.allows(b"https://app.example.com")));
 
     let Action::Respond(respond) = &teapot.action else { panic!("{:?}", teapot.action) };

@@ -5,7 +5,9 @@ use std::num::NonZeroUsize;
 use std::thread;
 
 use super::identity::AuthenticatorContext;
+use super::identity::usage::AskingListeners;
 use super::limit::definition::{self, LimitContext};
+use super::listener::ListenerSections;
 use super::named::NamedSection;
 use super::route::NamedSections;
 use super::{identity, listener, route, store, upstream};
@@ -27,7 +29,8 @@ pub fn config(file: &RawConfig, report: &mut Report) -> Option<Config> {
         identity::build(name, raw, available, report)
     });
     let admin = listener::admin(&file.admin);
-    let listeners = listener::build(&file.listeners, &limits, report);
+    let sections = ListenerSections { limits: &limits, authenticators: &authenticators };
+    let listeners = listener::build(&file.listeners, sections, report);
     listener::check_admin(file, admin.flatten(), report);
     listener::check_handover(file, report);
     let workers = file.workers.build(|at| Some(at.value.count())).map(|count| count.unwrap_or_else(one_per_core));
@@ -35,7 +38,8 @@ pub fn config(file: &RawConfig, report: &mut Report) -> Option<Config> {
     let sections = NamedSections { limits: &limits, upstreams: &upstreams, authenticators: &authenticators };
     let routes = route::build(file, sections, report);
     upstream::balance::warn_of_shared_cookies(file, report);
-    upstream::balance::warn_of_unknown_clients(file, routes.as_deref().unwrap_or_default(), report);
+    let asking = AskingListeners::of(file);
+    upstream::balance::warn_of_unknown_clients(file, &asking, routes.as_deref().unwrap_or_default(), report);
     limits.warn_of_unused(report);
     upstreams.warn_of_unused(report);
     authenticators.warn_of_unused(report);

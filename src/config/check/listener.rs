@@ -9,7 +9,8 @@ use std::net::SocketAddr;
 use ipnet::IpNet;
 use tollgate_limiter::limit::definition::Limit;
 
-use super::identity;
+use super::identity::listed;
+use super::identity::usage::check_listener_limit;
 use super::limit::usage::{body_member, path_params, uses};
 use super::named::NamedSection;
 use super::networks::network_rules;
@@ -20,6 +21,7 @@ use crate::config::report::{Location, Report, ValueProblem, quote};
 use crate::config::settings::ListenerConfig;
 use crate::config::yaml::collection::NonEmptyList;
 use crate::config::yaml::decode::{Located, Setting};
+use crate::identity::spec::AuthenticatorSpec;
 use crate::server::ListenerSpec;
 use crate::transport::listening_socket::ListenAddress;
 use crate::transport::peer::TrustedPeers;
@@ -62,16 +64,23 @@ fn warn_of_everybody(location: &Location, network: IpNet, report: &mut Report) {
     }
 }
 
+/// The sections that listeners refer to.
+#[derive(Clone, Copy)]
+pub struct ListenerSections<'a> {
+    pub limits: &'a NamedSection<Limit>,
+    pub authenticators: &'a NamedSection<AuthenticatorSpec>,
+}
+
 /// All listeners. `None`: a mistake was reported.
 pub fn build(
     setting: &Setting<NonEmptyList<RawListener>>,
-    limits: &NamedSection<Limit>,
+    sections: ListenerSections<'_>,
     report: &mut Report,
 ) -> Option<Vec<ListenerConfig>> {
     let raws = &setting.valid()?.0;
     check_addresses(raws, report);
     // Not straight into an option: that would stop at the first listener with a mistake.
-    let built: Vec<_> = raws.iter().map(|raw| listener(raw, limits, report)).collect();
+    let built: Vec<_> = raws.iter().map(|raw| listener(raw, sections, report)).collect();
     built.into_iter().collect()
 }
 
@@ -95,14 +104,17 @@ fn check_addresses(raws: &[RawListener], report: &mut Report) {
     }
 }
 
-fn listener(raw: &RawListener, limits: &NamedSection<Limit>, report: &mut Report) -> Option<ListenerConfig> {
+fn listener(raw: &RawListener, sections: ListenerSections<'_>, report: &mut Report) -> Option<ListenerConfig> {
     if let (Setting::Valid(mode), Some(ListenAddress::Tcp(_))) = (&raw.socket_mode, raw.address.value()) {
         let problem = ValueProblem::new("only a Unix socket has a mode");
         report.mistake(&mode.location, problem.hint("leave it out, or listen on unix:/path"));
     }
-    let limits = uses(&raw.limits, limits, report).map(|used| {
+    let authenticate = raw.authenticate.build(|names| listed(&names.0, sections.authenticators, report));
+    let limits = uses(&raw.limits, sections.limits, report).map(|used| {
         for used in &used {
-            identity::check_limit(used, "a listener", report);
+            if !raw.authenticate.is_present() {
+                check_listener_limit(used, report);
+            }
             if let Some(member) = body_member(&used.limit_use.limit) {
                 let (limit, name) = (quote(&used.limit_use.limit.name), &member.name);
                 let problem = ValueProblem::new(format!(
@@ -132,6 +144,7 @@ fn listener(raw: &RawListener, limits: &NamedSection<Limit>, report: &mut Report
         hsts: hsts?,
         redirect_to_https: raw.redirect_to_https.build(|at| Some(at.value.0))?,
         networks: networks?,
+        authenticate: authenticate?.unwrap_or_default(),
         limits: limits?,
     })
 }

@@ -10,7 +10,8 @@ use tollgate_limiter::limit::definition::Limit;
 use super::action;
 use super::ambiguity::{MatchedRoute, report_ambiguities};
 use super::hidden::warn_of_hidden;
-use super::identity;
+use super::identity::listed;
+use super::identity::usage::{AskingListeners, check_route};
 use super::limit::usage::{CheckedUse, path_params, uses};
 use super::matches::matches;
 use super::named::NamedSection;
@@ -32,6 +33,7 @@ use crate::upstream::UpstreamSpec;
 struct RouteContext<'a> {
     /// The limits that count every request of a listener, each with the listener's path.
     listener_limits: HashMap<Arc<str>, String>,
+    asking: AskingListeners,
     sections: NamedSections<'a>,
 }
 
@@ -47,7 +49,7 @@ pub struct NamedSections<'a> {
 pub fn build(file: &RawConfig, sections: NamedSections<'_>, report: &mut Report) -> Option<Vec<Arc<Route>>> {
     let raws = &file.routes.valid()?.0;
     check_names(raws, report);
-    let context = RouteContext { listener_limits: listener_limits(file), sections };
+    let context = RouteContext { listener_limits: listener_limits(file), asking: AskingListeners::of(file), sections };
     let mut matched = Vec::new();
     let mut built = Vec::new();
     for raw in raws {
@@ -85,12 +87,10 @@ fn listener_limits(file: &RawConfig) -> HashMap<Arc<str>, String> {
 fn route(raw: &RawRoute, matches: Option<&Match>, context: &RouteContext<'_>, report: &mut Report) -> Option<Route> {
     let action = action::build(&raw.action, matches, context.sections.upstreams, report);
     let used = uses(&raw.limits, context.sections.limits, report);
-    let authenticate = identity::listed(&raw.authenticate, context.sections.authenticators, report);
-    let is_anonymous = !raw.authenticate.is_present();
+    let authenticate = raw.authenticate.build(|names| listed(names, context.sections.authenticators, report));
+    let identified = context.asking.identified(&raw.authenticate);
+    check_route(raw, used.as_deref().unwrap_or_default(), templates(raw), &identified, report);
     for used in used.iter().flatten() {
-        if is_anonymous {
-            identity::check_limit(used, "this route", report);
-        }
         check_params(used, matches, report);
         check_listeners(used, &context.listener_limits, report);
     }
@@ -101,20 +101,19 @@ fn route(raw: &RawRoute, matches: Option<&Match>, context: &RouteContext<'_>, re
     let response_fields = raw.response_headers.build(|raw| raw.of_answers(report));
     for at in templates(raw) {
         check_template(at, matches, report);
-        if is_anonymous {
-            identity::check_template(at, report);
-        }
     }
     let cors = raw.cors.build(|raw| raw.build(report).map(Arc::new));
     let compression = raw.compress.build(|raw| raw.build(report).map(Arc::new));
     let error_pages = raw.error_pages.build(|raw| error_pages(raw, report));
     let retry = raw.retry.build(|raw| raw.build(report).map(Arc::new));
     let networks = network_rules(&raw.allow, &raw.deny, report);
+    let maintenance = raw.maintenance.build(|raw| raw.build(report));
     Some(Route {
         name: raw.name.value()?.0,
         matches: matches?.clone(),
         action: action?,
         networks: networks?,
+        maintenance: maintenance?.flatten(),
         authenticate: authenticate?,
         cors: cors?,
         request_fields: request_fields?.unwrap_or_default().into(),

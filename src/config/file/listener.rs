@@ -35,6 +35,8 @@ record! {
         optional allow: NonEmptyList<Located<Cidr>>,
         /// Clients in these networks get 403, also those of allow.
         optional deny: NonEmptyList<Located<Cidr>>,
+        /// The authenticators that are asked who the client is, on routes that do not say which, and where no route takes the request.
+        optional authenticate: NonEmptyList<Located<DefinedName>>,
         /// Limits that count every request through this listener, before the route's own.
         optional limits: Vec<RawLimitUse>,
         /// From the first byte of a header section to its last; then 408.

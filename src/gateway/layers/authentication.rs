@@ -24,7 +24,8 @@ use crate::identity::route::{PendingAuthentication, RouteAuthenticators, RouteFi
 use crate::identity::source::{CredentialSource, ExchangeParts};
 use crate::proxy::message::headers;
 
-/// Lets requests pass whose client one of these authenticators knows.
+/// Lets requests pass whose client one of these authenticators knows, also those that no route takes: others do not learn
+/// which routes there are.
 #[derive(Clone)]
 pub struct AuthenticationLayer {
     pub authenticators: Arc<RouteAuthenticators>,
@@ -66,6 +67,13 @@ where
     }
 
     fn call(&mut self, exchange: &'a mut Exchange<'g>) -> Self::Future {
+        if let Err(failure) = &exchange.route
+            && !matches!(failure, Failure::NoRoute | Failure::MethodNotAllowed(_))
+        {
+            // It is not for here, or cannot be read: nobody is to send a credential for it.
+            let failure = failure.clone();
+            return refuse(exchange, failure, self.limits.clone());
+        }
         match self.authenticators.check(source(exchange)) {
             RouteFinding::Decided(Ok(client)) => {
                 admit(exchange, &self.authenticators, client);

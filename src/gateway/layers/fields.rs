@@ -29,6 +29,8 @@ pub struct RequestChanges {
     pub credentials: Arc<[CredentialPlace]>,
     /// The fields that no trailer may have, since servers may take it for a credential.
     pub credential_fields: Vec<HeaderName>,
+    /// The fields that authenticators of other routes set, which no client can.
+    pub own_fields: Vec<HeaderName>,
 }
 
 /// A service that gets requests with other fields.
@@ -63,6 +65,9 @@ where
         if let Some(changes) = &self.changes {
             // First, or a variable such as {uri} would have them.
             remove_credentials(&changes.credentials, exchange.request);
+            if !changes.own_fields.is_empty() {
+                client_fields::remove(exchange.request, &changes.own_fields);
+            }
             let fields = RenderedFields::new(&changes.fields, |template| exchange.render(template));
             client_fields::remove_trailers(exchange.request, &changes.credential_fields);
             // First, or a field that the route sets would pass for a client's claim later.

@@ -1,31 +1,26 @@
 //! Authenticators, and the routes that use them. `basic` checks what is written of passwords, `forward` of a service that is
 //! asked, `header_place` the fields that may have credentials, `jwt` what tokens must say, `keys` a file of API keys, `users` a
-//! file of users.
+//! file of users; `usage` what goes by an identity where nobody has one.
 
 mod basic;
 mod forward;
 mod header_place;
 mod jwt;
 pub mod keys;
+pub mod usage;
 pub mod users;
 
 use std::sync::Arc;
 
-use tollgate_limiter::limit::definition::Limit;
-use tollgate_limiter::limit::key::KeyPart;
-
 use self::header_place::field;
-use super::limit::usage::CheckedUse;
 use super::named::NamedSection;
 use crate::config::file::identity::{RawApiKeys, RawAuthenticator, RawStoredKeys};
 use crate::config::file::scalar::text::{DefinedName, PlainText};
 use crate::config::report::{Report, ValueProblem, quote};
-use crate::config::yaml::collection::NonEmptyList;
-use crate::config::yaml::decode::{Located, Setting, only_one};
+use crate::config::yaml::decode::{Located, only_one};
 use crate::identity::credential::CredentialPlace;
 use crate::identity::spec::{ApiKeySource, ApiKeySpec, AuthenticationMethod, AuthenticatorSpec};
 use crate::identity::stored_key::spec::StoredKeySpec;
-use crate::route::template::Template;
 use crate::upstream::UpstreamSpec;
 
 /// The parts of the file that an authenticator may use.
@@ -109,62 +104,34 @@ fn parameter(at: &Located<PlainText>, report: &mut Report) -> Option<Arc<str>> {
     None
 }
 
-/// The names of the authenticators that a route lists. `None`: a mistake was reported.
+/// The names of the authenticators in a list. `None`: a mistake was reported.
 pub fn listed(
-    setting: &Setting<NonEmptyList<Located<DefinedName>>>,
+    names: &[Located<DefinedName>],
     authenticators: &NamedSection<AuthenticatorSpec>,
     report: &mut Report,
 ) -> Option<Vec<Arc<str>>> {
-    let listed = setting.build(|names| {
-        let mut found: Vec<Arc<str>> = Vec::new();
-        let mut sound = true;
-        let mut decides: Option<Arc<str>> = None;
-        for name in &names.0 {
-            if found.contains(&name.value.0) {
-                let problem = ValueProblem::new(format!("{} is listed twice", quote(&name.value.0)));
-                report.mistake(&name.location, problem.hint("list each authenticator once"));
-            }
-            let named = authenticators.find(name, report);
-            sound &= named.is_some();
-            if let Some(before) = &decides {
-                let problem = ValueProblem::new(format!(
-                    "{} is never asked: {} before it decides about every request",
-                    quote(&name.value.0),
-                    quote(before)
-                ));
-                report.warning(&name.location, problem.hint("list an authenticator with \"forward\" last"));
-            }
-            if named.is_some_and(|spec| matches!(spec.method, AuthenticationMethod::Forward(_))) {
-                decides = decides.or(Some(name.value.0.clone()));
-            }
-            found.push(name.value.0.clone());
+    let mut found: Vec<Arc<str>> = Vec::new();
+    let mut sound = true;
+    let mut decides: Option<Arc<str>> = None;
+    for name in names {
+        if found.contains(&name.value.0) {
+            let problem = ValueProblem::new(format!("{} is listed twice", quote(&name.value.0)));
+            report.mistake(&name.location, problem.hint("list each authenticator once"));
         }
-        sound.then_some(found)
-    });
-    listed.map(Option::unwrap_or_default)
-}
-
-/// Reports a limit that counts by an identity, where nobody has one: all requests would share a bucket.
-pub fn check_limit(used: &CheckedUse, place: &str, report: &mut Report) {
-    let limit: &Limit = &used.limit_use.limit;
-    let parts = limit.key.parts.iter().chain(limit.plans.iter().map(|plans| &plans.by));
-    let part = parts.into_iter().find_map(|part| match part {
-        KeyPart::Identity(part) => Some(part.name()),
-        _ => None,
-    });
-    if let Some(part) = part {
-        let problem = ValueProblem::new(format!(
-            "limit {} counts by {part}, and {place} authenticates nobody",
-            quote(&limit.name)
-        ));
-        report.mistake(&used.location, problem.hint("add \"authenticate\" to the route, and list the limit there"));
+        let named = authenticators.find(name, report);
+        sound &= named.is_some();
+        if let Some(before) = &decides {
+            let problem = ValueProblem::new(format!(
+                "{} is never asked: {} before it decides about every request",
+                quote(&name.value.0),
+                quote(before)
+            ));
+            report.warning(&name.location, problem.hint("list an authenticator with \"forward\" last"));
+        }
+        if named.is_some_and(|spec| matches!(spec.method, AuthenticationMethod::Forward(_))) {
+            decides = decides.or(Some(name.value.0.clone()));
+        }
+        found.push(name.value.0.clone());
     }
-}
-
-/// Reports a text with a variable of an identity, where nobody has one.
-pub fn check_template(at: &Located<Template>, report: &mut Report) {
-    if let Some(variable) = at.value.variables().find(|variable| variable.is_of_identity()) {
-        let problem = ValueProblem::new(format!("{{{variable}}} is always empty: the route authenticates nobody"));
-        report.mistake(&at.location, problem.hint("add \"authenticate\" to the route"));
-    }
+    sound.then_some(found)
 }

@@ -3,8 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use tollgate_limiter::limit::key::KeyPart;
-
+use crate::config::check::identity::usage::{AskingListeners, IdentifiedRequests, part_of_identity};
 use crate::config::file::balance::RawBalance;
 use crate::config::file::config::RawConfig;
 use crate::config::report::{Location, Report, ValueProblem, quote};
@@ -32,19 +31,19 @@ pub fn warn_of_shared_cookies(file: &RawConfig, report: &mut Report) {
 }
 
 /// Warns of upstreams that go by who the client is, on routes where nobody says so.
-pub fn warn_of_unknown_clients(file: &RawConfig, routes: &[Arc<Route>], report: &mut Report) {
+pub fn warn_of_unknown_clients(
+    file: &RawConfig,
+    asking: &AskingListeners,
+    routes: &[Arc<Route>],
+    report: &mut Report,
+) {
     for (name, at, balance) in balanced(file) {
         let RawBalance::Hash(key) = balance else { continue };
         let parts = key.parts().unwrap_or_default();
-        let Some(part) = parts.iter().find_map(|part| match part {
-            KeyPart::Identity(part) => Some(part.name()),
-            _ => None,
-        }) else {
-            continue;
-        };
+        let Some(part) = part_of_identity(&parts) else { continue };
         let forwards = |route: &&Arc<Route>| {
             matches!(&route.action, Action::Forward(forward) if *forward.upstream == *name)
-                && route.authenticate.is_empty()
+                && asking.identified_on(route) == IdentifiedRequests::None
         };
         if let Some(route) = routes.iter().find(forwards) {
             let problem = ValueProblem::new(format!(

@@ -10,9 +10,9 @@ use tollgate_limiter::limit::units::show_size;
 
 use crate::config::file::scalar::address::IncludedPath;
 use crate::config::file::scalar::text::PlainText;
-use crate::config::report::{Report, ValueProblem, quote};
+use crate::config::report::{Location, Report, ValueProblem, quote};
 use crate::config::yaml::collection::NonEmptyList;
-use crate::config::yaml::decode::Located;
+use crate::config::yaml::decode::{Located, Setting};
 use crate::config::yaml::record::record;
 use crate::config::yaml::words::words;
 use crate::regular_file;
@@ -61,7 +61,7 @@ impl RawErrorPage {
     fn build(&self, report: &mut Report) -> Option<ErrorPage> {
         let statuses = self.status.valid().and_then(|ranges| statuses(ranges, report));
         let content_type = self.r#type.valid().and_then(|at| content_type(at, report));
-        let text = self.text(report);
+        let text = page_text(&self.location, (&self.file, &self.body), report);
         Some(ErrorPage {
             statuses: statuses?,
             content_type: content_type?,
@@ -70,18 +70,22 @@ impl RawErrorPage {
             text: text?,
         })
     }
+}
 
-    fn text(&self, report: &mut Report) -> Option<PageText> {
-        match (self.file.valid(), self.body.valid()) {
-            (None, None) if self.file.is_present() || self.body.is_present() => None,
-            (Some(file), None) => read(file, report),
-            (None, Some(body)) => Some(PageText::parse(&body.value.0)),
-            (both, _) => {
-                let which =
-                    if both.is_some() { "a page has a file or a body, not both" } else { "the page is missing" };
-                report.mistake(&self.location, ValueProblem::new(which).hint("write \"file\" or \"body\""));
-                None
-            }
+/// The page in a file or in a body. `None`: a mistake was reported.
+pub fn page_text(
+    location: &Location,
+    (file, body): (&Setting<Located<IncludedPath>>, &Setting<Located<PlainText>>),
+    report: &mut Report,
+) -> Option<PageText> {
+    match (file.valid(), body.valid()) {
+        (None, None) if file.is_present() || body.is_present() => None,
+        (Some(file), None) => read(file, report),
+        (None, Some(body)) => Some(PageText::parse(&body.value.0)),
+        (both, _) => {
+            let which = if both.is_some() { "a page has a file or a body, not both" } else { "the page is missing" };
+            report.mistake(location, ValueProblem::new(which).hint("write \"file\" or \"body\""));
+            None
         }
     }
 }
@@ -99,7 +103,8 @@ fn statuses(ranges: &NonEmptyList<Located<StatusRange>>, report: &mut Report) ->
     StatusSet::new(ranges.0.iter().map(|at| at.value.clone())).ok()
 }
 
-fn content_type(at: &Located<HeaderValue>, report: &mut Report) -> Option<HeaderValue> {
+/// The type of a page. `None`: a mistake was reported.
+pub fn content_type(at: &Located<HeaderValue>, report: &mut Report) -> Option<HeaderValue> {
     let text = at.value.to_str().unwrap_or_default();
     let essence = text.split(';').next().unwrap_or_default().trim();
     if MediaRange::parse(essence).is_some() && !essence.contains('*') {

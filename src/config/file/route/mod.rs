@@ -1,6 +1,6 @@
 //! `routes`: which requests a route takes, and its bounds. `action` has the keys of its action, `cors` the pages that may
 //! read its answers, `fields` the header fields that it changes, `compress` the answers that it compresses, `distribution` its
-//! upstreams, `error_pages` the pages in place of errors, `path` its paths, `retry` when requests are sent again.
+//! upstreams, `error_pages` the pages in place of errors, `maintenance` when it is not served, `path` its paths, `retry` when requests are sent again.
 
 pub mod action;
 pub mod compress;
@@ -8,6 +8,7 @@ pub mod cors;
 pub mod distribution;
 pub mod error_pages;
 pub mod fields;
+pub mod maintenance;
 pub mod path;
 pub mod retry;
 
@@ -19,6 +20,7 @@ use self::compress::RawCompress;
 use self::cors::RawCors;
 use self::error_pages::RawErrorPage;
 use self::fields::RawFieldChanges;
+use self::maintenance::RawMaintenance;
 use self::path::RawPathMatch;
 use self::retry::RawRetry;
 use crate::config::file::header::RawHeaderCondition;
@@ -45,8 +47,11 @@ record! {
         optional allow: NonEmptyList<Located<Cidr>>,
         /// Clients in these networks get 403, also those of allow.
         optional deny: NonEmptyList<Located<Cidr>>,
-        /// The authenticators that are asked who the client is, in this order; a client that none knows gets 401.
-        optional authenticate: NonEmptyList<Located<DefinedName>>,
+        /// Maintenance, during which all clients but some get 503: true, false, or how. Default: false.
+        optional maintenance: RawMaintenance,
+        /// The authenticators that are asked who the client is, in this order; a client that none knows gets 401. An empty list: none.
+        /// Default: those of the listener.
+        optional authenticate: Vec<Located<DefinedName>>,
         /// Which pages of other origins may read the answers. Default: those that the upstream lets.
         optional cors: RawCors,
         /// Changes of the header fields of requests, after the limits have counted them.

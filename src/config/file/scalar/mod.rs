@@ -1,4 +1,4 @@
-//! Single values that several sections of the file have: numbers, addresses, paths, names, and what HTTP constrains.
+//! Single values that several sections of the file have: numbers, addresses, paths, names, times, and what HTTP constrains.
 //!
 //! Each type says how it is written, its bounds and the message for anything else. A value that one section alone has
 //! stands in that section's file.
@@ -8,3 +8,4 @@ pub mod http;
 pub mod number;
 pub mod path;
 pub mod text;
+pub mod time;

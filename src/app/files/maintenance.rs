@@ -1,0 +1,89 @@
+//! The files that put routes under maintenance while they exist.
+//!
+//! Guarantees that a route is under maintenance, or not, before its first request. Where nobody can say whether a file
+//! exists, nothing changes.
+
+use std::fs;
+use std::io;
+use std::sync::Arc;
+
+use crate::gateway::Gateway;
+use crate::gateway::maintenance::RouteMaintenance;
+
+/// The routes of the running configuration that can be under maintenance.
+#[derive(Default)]
+pub struct MaintenanceFiles(Vec<WatchedRoute>);
+
+struct WatchedRoute {
+    maintenance: Arc<RouteMaintenance>,
+    /// The last look at its file has failed.
+    is_unknown: bool,
+}
+
+impl MaintenanceFiles {
+    /// The routes of `gateway`, each as its file has it now.
+    pub fn of(gateway: &Gateway) -> Self {
+        let routes = gateway.routes.iter().filter_map(|runtime| runtime.guard.maintenance.clone());
+        let mut files = Self(routes.map(|maintenance| WatchedRoute { maintenance, is_unknown: false }).collect());
+        for watched in &mut files.0 {
+            watched.look();
+        }
+        files
+    }
+
+    /// Shows by log and metrics which routes are under maintenance, in place of those of `before`.
+    pub fn follow(self, before: &Self) -> Self {
+        for gone in &before.0 {
+            gone.maintenance.show_gone();
+        }
+        for WatchedRoute { maintenance, .. } in &self.0 {
+            maintenance.show();
+            if maintenance.is_on() {
+                tracing::info!(route = &*maintenance.route, "the route is under maintenance");
+            }
+        }
+        self
+    }
+
+    /// Looks whether files have come or gone.
+    pub fn check(&mut self) {
+        for watched in &mut self.0 {
+            if !watched.look() {
+                continue;
+            }
+            let maintenance = &watched.maintenance;
+            maintenance.show();
+            let (route, file) = (&*maintenance.route, maintenance.file().unwrap_or("".as_ref()).display());
+            if maintenance.is_on() {
+                tracing::info!(route, %file, "maintenance begins: the file is there");
+            } else {
+                tracing::info!(route, %file, "maintenance has ended: the file is gone");
+            }
+        }
+    }
+}
+
+impl WatchedRoute {
+    /// Switches the route as its file has it. Returns whether that has changed.
+    fn look(&mut self) -> bool {
+        let Some(file) = self.maintenance.file() else { return false };
+        let found = exists(file);
+        if let Err(error) = &found
+            && !self.is_unknown
+        {
+            let route = &*self.maintenance.route;
+            tracing::warn!(route, file = %file.display(), %error, "cannot look for the file of a maintenance: nothing changes");
+        }
+        self.is_unknown = found.is_err();
+        found.is_ok_and(|on| self.maintenance.switch(on))
+    }
+}
+
+/// Whether there is such a file, or anything else of that name.
+fn exists(file: &std::path::Path) -> io::Result<bool> {
+    match fs::metadata(file) {
+        Ok(_) => Ok(true),
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(false),
+        Err(error) => Err(error),
+    }
+}

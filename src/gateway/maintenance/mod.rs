@@ -1,0 +1,92 @@
+//! The maintenance of a route, during which its clients are refused, save those that are let through.
+//!
+//! Guarantees that switching it takes effect on the next request, and costs requests one look at a flag.
+
+use std::net::IpAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use metrics::{Counter, Gauge, counter, gauge};
+
+use super::answer::error_page::AcceptedPages;
+use super::exchange::Exchange;
+use crate::clock;
+use crate::error::Failure;
+use crate::route::error_pages::ErrorPages;
+use crate::route::maintenance::MaintenanceSpec;
+
+/// The maintenance of one route, on or off.
+pub struct RouteMaintenance {
+    pub route: Arc<str>,
+    spec: Arc<MaintenanceSpec>,
+    /// Its pages, and then those of the route.
+    pages: Option<Arc<ErrorPages>>,
+    is_on: AtomicBool,
+    gauge: Gauge,
+    answers: Counter,
+}
+
+impl RouteMaintenance {
+    /// The maintenance of `route`, which has these `pages` for other errors. Off until somebody looks for its file, if it
+    /// goes by one.
+    pub fn new(route: &Arc<str>, spec: &Arc<MaintenanceSpec>, pages: Option<&Arc<ErrorPages>>) -> Self {
+        let own = spec.pages.as_ref().map(|own| {
+            let of_route = pages.into_iter().flat_map(|pages| &pages.0);
+            Arc::new(ErrorPages(own.0.iter().chain(of_route).cloned().collect()))
+        });
+        let answers = counter!("tollgate_maintenance_answers_total", "route" => route.to_string());
+        answers.increment(0);
+        Self {
+            route: route.clone(),
+            spec: spec.clone(),
+            pages: own,
+            is_on: AtomicBool::new(spec.when_file.is_none()),
+            gauge: gauge!("tollgate_route_maintenance", "route" => route.to_string()),
+            answers,
+        }
+    }
+
+    /// The file that switches it.
+    pub fn file(&self) -> Option<&Path> {
+        self.spec.when_file.as_deref()
+    }
+
+    #[inline]
+    pub fn is_on(&self) -> bool {
+        self.is_on.load(Ordering::Relaxed)
+    }
+
+    /// Switches it on or off. Returns whether it was not so before.
+    pub fn switch(&self, on: bool) -> bool {
+        self.is_on.swap(on, Ordering::Relaxed) != on
+    }
+
+    /// Shows by the metrics whether it is on.
+    pub fn show(&self) {
+        self.gauge.set(f64::from(u8::from(self.is_on())));
+    }
+
+    /// Shows by the metrics that there is none.
+    pub fn show_gone(&self) {
+        self.gauge.set(0.0);
+    }
+
+    /// Why the request is refused, if it is. Its answer is counted, and has the pages of the maintenance.
+    pub fn refuse(&self, exchange: &mut Exchange<'_>) -> Option<Failure> {
+        let failure = self.refusal(exchange.context.origin.client_ip)?;
+        self.answers.increment(1);
+        if let Some(pages) = &self.pages {
+            exchange.answer.pages = Some(Box::new(AcceptedPages::new(pages, exchange.request.headers())));
+        }
+        Some(failure)
+    }
+
+    /// Why this client is not served, if it is not.
+    pub fn refusal(&self, client: IpAddr) -> Option<Failure> {
+        if !self.is_on() || self.spec.allow.has(client) {
+            return None;
+        }
+        Some(Failure::Maintenance { retry_after_secs: self.spec.retry_after_secs(clock::wall()) })
+    }
+}
