@@ -18,9 +18,9 @@ WARM = 20
 COUNTED = 200
 
 REQUEST = (
-    "GET {path} HTTP/1.1\r\nHost: api.example.com\r\nUser-Agent: guard/1.0\r\nAccept: */*\r\n"
-    "Authorization: Bearer 0123456789abcdef\r\n{more}\r\n"
+    "GET {path} HTTP/1.1\r\nHost: api.example.com\r\nUser-Agent: guard/1.0\r\nAccept: */*\r\n{more}\r\n{body}"
 )
+CREDENTIAL = "Authorization: Bearer 0123456789abcdef\r\n"
 ANSWER = (
     b"HTTP/1.1 200 OK\r\nDate: Thu, 01 Jan 2026 00:00:00 GMT\r\nServer: guard\r\nContent-Type: text/plain\r\n"
     b"Content-Length: 200\r\n\r\n" + b"x" * 200
@@ -32,8 +32,12 @@ def upstream():
     listener = socket.create_server(("127.0.0.1", 0))
 
     def serve(connection):
-        while connection.recv(8192):
-            connection.sendall(ANSWER)
+        received = b""
+        while piece := connection.recv(8192):
+            received += piece
+            while (request := whole(received)) is not None:
+                received = received[request:]
+                connection.sendall(ANSWER)
 
     def accept():
         while True:
@@ -45,9 +49,21 @@ def upstream():
     return listener.getsockname()[1]
 
 
-def ask(connection, path, status, more=""):
-    """Sends a request, with the field lines `more`, and reads its answer."""
-    connection.sendall(REQUEST.format(path=path, more=more).encode())
+def whole(received):
+    """The bytes of the first request in `received`, if all of it is there."""
+    head, end, body = received.partition(b"\r\n\r\n")
+    length = re.search(rb"content-length: (\d+)", head, re.I)
+    length = int(length[1]) if length else 0
+    return len(head) + len(end) + length if end and len(body) >= length else None
+
+
+def ask(connection, path, status, more="", body=""):
+    """Sends a request, with the field lines `more` and with `body`, and reads its answer."""
+    if not more.startswith("Authorization:"):
+        more = CREDENTIAL + more
+    if body:
+        more += f"Content-Length: {len(body)}\r\n"
+    connection.sendall(REQUEST.format(path=path, more=more, body=body).encode())
     answer = b""
     while True:
         piece = connection.recv(65536)

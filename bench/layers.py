@@ -10,8 +10,11 @@ table.
 """
 
 import argparse
+import base64
 import datetime
 import hashlib
+import hmac
+import json
 import re
 import subprocess
 import sys
@@ -32,11 +35,42 @@ workers: 1
 listeners: [{{address: "LISTENER"}}]
 admin: "off"
 {top}
-upstreams: {{up: {{endpoints: [{endpoints}]{upstream}}}}}
-routes: [{{name: plain, upstream: up{route}}}]
+upstreams:
+  up: {{endpoints: [{endpoints}]{upstream}}}
+{others}
+routes: [{{name: plain, upstream: {to}{route}}}]
 """
 
+OTHER = '  other: {endpoints: ["http://UPSTREAM"]}'
+
 KEY = "0123456789abcdef0123456789abcdef"
+
+# The password "open sesame", as bcrypt has it at its least cost.
+USER = "ada:$2y$04$abcdefghijklmnopqrstuu/LVz6MZlItEy42I2juLihZ66HnQx/cy"
+
+
+def base64url(data):
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+def token():
+    """A token of the issuer "guard" that is good for a day."""
+    expires = int(datetime.datetime.now(datetime.UTC).timestamp()) + 86_400
+    parts = [{"alg": "HS256", "kid": "a"}, {"iss": "guard", "sub": "ada", "exp": expires}]
+    message = ".".join(base64url(json.dumps(part).encode()) for part in parts)
+    return f"{message}.{base64url(hmac.digest(KEY.encode(), message.encode(), 'sha256'))}"
+
+
+def jwt(text):
+    return f"authenticators: {{users: {{jwt: {{issuer: guard, jwks: SECRETS, algorithms: [HS256]{text}}}}}}}"
+
+
+def forward(text):
+    sso = f"forward: {{upstream: other, request_headers: [authorization]{text}}}"
+    return {"route": "authenticate: [sso]", "top": f"authenticators: {{sso: {{{sso}}}}}", "others": OTHER}
+
+
+HALVES = "[{to: up, weight: 50%}, {to: other, weight: 50%}]"
 
 
 class Layer(NamedTuple):
@@ -49,6 +83,11 @@ class Layer(NamedTuple):
     top: str = ""
     fields: str = ""
     endpoints: int = 1
+    # The route's upstream, and the upstreams besides `up`.
+    to: str = "up"
+    others: str = ""
+    # Of the request.
+    body: str = ""
 
 
 def limit(name, text):
@@ -63,6 +102,21 @@ LAYERS = [
         top="authenticators: {keys: {api_key: {header: x-api-key, keys: CREDENTIALS}}}",
         fields=f"X-Api-Key: {KEY}\r\n",
     ),
+    Layer(
+        "`authenticate`, by a password that comes again",
+        route="authenticate: [staff]",
+        top="authenticators: {staff: {basic: {users: USERS}}}",
+        fields=f"Authorization: Basic {base64.b64encode(b'ada:open sesame').decode()}\r\n",
+    ),
+    Layer(
+        "`authenticate`, by a token that comes again",
+        route="authenticate: [users]",
+        top=jwt(""),
+        fields=f"Authorization: Bearer {token()}\r\n",
+    ),
+    Layer("`authenticate`, by a service", **forward("")),
+    Layer("`authenticate`, by a service whose answer is kept", **forward(", cache: {max_age: 1h}")),
+    Layer("`maintenance` that is off", route="maintenance: {when_file: /nonexistent/down}"),
     Layer("`cors`, no page asks", route='cors: {origins: ["https://app.example.com"]}'),
     Layer(
         "`cors`, a page asks",
@@ -82,7 +136,19 @@ LAYERS = [
     Layer("`replace_prefix`", route="replace_prefix: {from: /, to: /b}"),
     limit("a limit, `exact`, in this process", "rate: 1000000/s, burst: 1000000"),
     limit("a limit, `leased`, in this process", "rate: 1000000/s, burst: 1000000, consistency: leased"),
+    Layer(
+        "a limit by a member of the body",
+        route="limits: [one]",
+        top="limits: {one: {key: {body: username}, rate: 1000000/s, burst: 1000000}}",
+        fields="Content-Type: application/x-www-form-urlencoded\r\n",
+        body="username=ada&password=secret",
+    ),
+    limit("a limit, `hidden`", "rate: 1000000/s, burst: 1000000, hidden: true"),
     limit("a limit on requests at the same time", "algorithm: concurrency, max_in_flight: 100"),
+    Layer("`retry`, the first attempt succeeds", route="retry: {on: [connect, reset, 503]}"),
+    Layer("`retry`, with bodies kept", route="retry: {on: [connect, reset, 503], keep_body: 64KiB}", body="x" * 100),
+    Layer("a split by chance", to=HALVES, others=OTHER),
+    Layer("a split by a key", to=HALVES, others=OTHER, route="split_by: {header: user-agent}"),
     Layer("`balance: round_robin` over three", endpoints=3),
     Layer("`balance: least_requests` over three", upstream="balance: least_requests", endpoints=3),
     Layer("`balance: {hash: …}` over three", upstream="balance: {hash: {header: user-agent}}", endpoints=3),
@@ -96,7 +162,14 @@ def file_of(layer):
     """The file of a gateway whose one route has this layer."""
     more = lambda keys: f", {keys}" if keys else ""
     endpoints = ", ".join(['"http://UPSTREAM"'] * layer.endpoints)
-    return FILE.format(top=layer.top, endpoints=endpoints, upstream=more(layer.upstream), route=more(layer.route))
+    return FILE.format(
+        top=layer.top,
+        endpoints=endpoints,
+        upstream=more(layer.upstream),
+        others=layer.others,
+        to=layer.to,
+        route=more(layer.route),
+    )
 
 
 class Counter:
@@ -104,33 +177,41 @@ class Counter:
 
     def __init__(self, binary, scratch):
         self.binary, self.port = binary, upstream()
-        self.credentials = Path(scratch) / "keys.yaml"
-        self.credentials.write_text(f"- {{id: ada, key_sha256: {hashlib.sha256(KEY.encode()).hexdigest()}}}\n")
+        secret = {"kty": "oct", "kid": "a", "k": base64url(KEY.encode())}
+        files = {
+            "CREDENTIALS": f"- {{id: ada, key_sha256: {hashlib.sha256(KEY.encode()).hexdigest()}}}\n",
+            "USERS": f"{USER}\n",
+            "SECRETS": json.dumps({"keys": [secret]}),
+        }
+        self.files = {name: Path(scratch) / name.lower() for name in files}
+        for name, text in files.items():
+            self.files[name].write_text(text)
 
     @cache
-    def count(self, file, fields):
-        """Instructions of one request with these `fields`."""
-        file = file.replace("CREDENTIALS", str(self.credentials))
+    def count(self, file, fields, body):
+        """Instructions of one request with these `fields` and this `body`."""
+        for name, path in self.files.items():
+            file = file.replace(name, str(path))
 
         def run(requests):
             def drive(connection):
                 for _ in range(requests):
-                    ask(connection, "/", 200, fields)
+                    ask(connection, "/", 200, fields, body)
 
             return threads(self.binary, file, self.port, drive)
 
         return each(run(WARM), run(WARM + COUNTED))
 
     def added(self, layer):
-        plain = Layer("", fields=layer.fields)
-        return self.count(file_of(layer), layer.fields) - self.count(file_of(plain), layer.fields)
+        plain = Layer("", fields=layer.fields, body=layer.body)
+        return self.count(file_of(layer), layer.fields, layer.body) - self.count(file_of(plain), layer.fields, layer.body)
 
 
 def table(binary, layers):
     """The lines of the table."""
     with tempfile.TemporaryDirectory(prefix="tollgate-layers-") as scratch, ThreadPoolExecutor(2) as pool:
         counter = Counter(binary, scratch)
-        plain = counter.count(file_of(Layer("")), "")
+        plain = counter.count(file_of(Layer("")), "", "")
         added = list(pool.map(counter.added, layers))
     yield f"A plain forwarded request takes {plain} instructions of the worker."
     yield ""

@@ -2,6 +2,7 @@
 //!
 //! Guarantees that it accepts nobody before it has what credentials are checked by.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
@@ -13,6 +14,7 @@ use super::api_key::ApiKeyTable;
 use super::attempts::FailedAttempts;
 use super::credential::{CredentialPlace, FoundCredential};
 use super::forward;
+use super::forward::cache::AnswerCache;
 use super::jwt::issuer::IssuerFetches;
 use super::jwt::key_set::KeySet;
 use super::jwt::spec::{JwtSpec, KeySetUrl};
@@ -36,6 +38,8 @@ pub struct Authenticator {
     passwords: Option<PasswordState>,
     /// Of API keys in the store.
     stored_keys: Option<Arc<StoredKeys>>,
+    /// Of a service that is asked, if its answers are kept.
+    answers: Option<Arc<AnswerCache>>,
     /// Of one that checks tokens.
     verifier: Option<TokenVerifier>,
     fetches: Arc<IssuerFetches>,
@@ -93,12 +97,17 @@ impl Authenticator {
             }
             _ => None,
         };
+        let answers = match &spec.method {
+            AuthenticationMethod::Forward(forward) => forward.cache.as_ref(),
+            _ => None,
+        };
+        let answers = answers.map(|cache| Arc::new(AnswerCache::new(cache, &spec.name)));
         let verifier = match &spec.method {
             AuthenticationMethod::Jwt(jwt) => Some(TokenVerifier::new(jwt)),
             _ => None,
         };
         let (material, fetches) = (ArcSwapOption::empty(), Arc::default());
-        let mut this = Self { spec, metrics, material, passwords, stored_keys, verifier, fetches };
+        let mut this = Self { spec, metrics, material, passwords, stored_keys, answers, verifier, fetches };
         let running = before.and_then(|before| Some((before, before.issuer()?)));
         if let Some((before, (url, fetches))) = running
             && this.issuer().is_some_and(|(own, _)| own == url)
@@ -135,7 +144,10 @@ impl Authenticator {
             AuthenticationMethod::ApiKey(spec) => self.check_key(spec, source),
             AuthenticationMethod::Basic(spec) => self.check_password(spec, source),
             AuthenticationMethod::Forward(spec) => {
-                Finding::Waits(Box::pin(forward::ask(spec, &self.spec.name, source).map(Awaited::Decided)))
+                match forward::ask(spec, &self.spec.name, self.answers.as_ref(), source) {
+                    ControlFlow::Break(client) => Finding::Decided(Ok(client)),
+                    ControlFlow::Continue(answer) => Finding::Waits(Box::pin(answer.map(Awaited::Decided))),
+                }
             }
             AuthenticationMethod::Jwt(spec) => self.check_token(spec, source, may_wait),
             AuthenticationMethod::ClientCertificate(part) => self.check_certificate(*part, source),

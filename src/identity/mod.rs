@@ -11,6 +11,7 @@ pub mod attempts;
 pub mod authenticator;
 pub mod credential;
 pub mod forward;
+mod generations;
 pub mod jwt;
 mod metrics;
 pub mod password;

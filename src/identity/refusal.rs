@@ -11,6 +11,7 @@ use crate::error::{Failure, RelayedAnswer};
 pub type AuthenticationResult = Result<VerifiedClient, AuthenticationRefusal>;
 
 /// A client as an authenticator knows it.
+#[derive(Clone)]
 pub struct VerifiedClient {
     pub identity: Arc<CallerIdentity>,
     /// Fields that its requests get.

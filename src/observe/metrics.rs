@@ -152,6 +152,10 @@ fn describe() {
     describe_counter!("tollgate_maintenance_answers_total", "Requests that a route under maintenance did not serve.");
     describe_counter!("tollgate_authentications_total", "Requests by authenticator and how they fared with it.");
     describe_counter!("tollgate_authenticator_reloads_total", "Readings of credentials, by authenticator and outcome.");
+    describe_counter!(
+        "tollgate_forward_auth_lookups_total",
+        "Looks for a kept answer of a service that knows clients, by authenticator and outcome."
+    );
     describe_counter!("tollgate_password_hashes_total", "Passwords that were hashed to be checked, by authenticator.");
     describe_counter!(
         "tollgate_api_key_lookups_total",

@@ -274,6 +274,34 @@ routes:
 }
 
 #[test]
+fn warns_of_a_limit_that_counts_all_clients_of_a_listener_together_and_of_fields_that_no_two_requests_share() {
+    let text = "listeners: [{address: \"127.0.0.1:8080\", authenticate: [known]}, {address: \"127.0.0.1:8081\"}]
+upstreams: {auth: {endpoints: [\"http://a\"]}}
+authenticators: {known: {forward: {upstream: auth, cache: {max_age: 1m}}}}
+limits:
+  each: {key: identity, rate: 1/s}
+  some: {key: identity, rate: 1/s, on_missing: skip}
+routes:
+  - {name: shared, echo: true, limits: [each, some]}
+  - {name: asked, match: {path: /a}, echo: true, authenticate: [known], limits: [each]}
+  - {name: planned, match: {path: /b}, echo: true, maintenance: {until: 2020-01-01T00:00:00Z}}
+";
+    let warnings: Vec<_> = check(text).unwrap().warnings.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        warnings,
+        [
+            "routes.yaml:3:59: authenticators.known.forward.cache: an answer is kept for requests with the same fields, whichever \
+             they are\n  hint: list those that the service goes by in \"request_headers\", such as [authorization, cookie]",
+            "routes.yaml:8:41: routes[0].limits[0]: limit \"each\" counts by identity.id, and listeners[1] authenticates nobody: \
+             all of its requests share a bucket\n  hint: add \"authenticate\" to the listener or to the route, or \"on_missing\": \
+             skip or refuse to the limit",
+            "routes.yaml:10:73: routes[2].maintenance.until: this time has passed\n  hint: clients are told retry_after: say \
+             when it will be over",
+        ]
+    );
+}
+
+#[test]
 fn a_mistake_in_a_variable_shows_its_name_and_not_its_value() {
     let secret = |name: &str| (name == "SECRET").then(|| "hunter2-hunter2".to_owned());
     for text in [

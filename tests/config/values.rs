@@ -8,7 +8,7 @@ use http::{HeaderName, HeaderValue, Method, StatusCode};
 use jsonwebtoken::Algorithm as JwtAlgorithm;
 use tollgate::config::AccessLogFormat;
 use tollgate::identity::credential::CredentialPlace;
-use tollgate::identity::forward::spec::{ForwardSpec, OnServiceFailure};
+use tollgate::identity::forward::spec::{AnswerCacheSpec, ForwardSpec, IgnoredPart, OnServiceFailure};
 use tollgate::identity::password::spec::BasicSpec;
 use tollgate::identity::spec::{ApiKeySource, ApiKeySpec, AuthenticationMethod};
 use tollgate::identity::stored_key::spec::StoredKeySpec;
@@ -241,6 +241,10 @@ fn reads_every_key() {
         plan_header: Some(name("x-plan")),
         timeout: seconds(2),
         on_failure: OnServiceFailure::Allow,
+        cache: Some(AnswerCacheSpec {
+            max_age: seconds(30),
+            ignore: vec![IgnoredPart::Uri, IgnoredPart::Method, IgnoredPart::ClientIp],
+        }),
     };
     assert_eq!(sso.method, AuthenticationMethod::Forward(forward.into()));
     let number = |number| NonZeroU64::new(number).unwrap();

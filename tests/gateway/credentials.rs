@@ -4,18 +4,17 @@ use std::fs;
 use std::io::Write as _;
 use std::net::TcpStream;
 
-use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 use tollgate_test_support::turns;
 
+use crate::authenticators::key_entry;
 use crate::fields::upstream_until;
 use crate::process::{Gateway, curl, status};
 
 /// A gateway with three authenticators, and the folder with their files. `rest` has the limits, the listeners and routes.
 fn start(rest: &str) -> (Gateway, TempDir) {
     let folder = tempfile::tempdir().unwrap();
-    let hash: String = Sha256::digest("right").iter().map(|byte| format!("{byte:02x}")).collect();
-    fs::write(folder.path().join("keys.yaml"), format!("- {{key_sha256: {hash}, id: ada}}\n")).unwrap();
+    fs::write(folder.path().join("keys.yaml"), key_entry("right", "id: ada")).unwrap();
     let password = bcrypt::hash("right", 4).unwrap().replacen("$2b$", "$2y$", 1);
     fs::write(folder.path().join("htpasswd"), format!("ada:{password}\n")).unwrap();
     let authenticators = "

@@ -9,6 +9,8 @@ use std::thread;
 use std::time::Duration;
 
 use tollgate_test_support::dns::{DnsMood, DnsServer, Service};
+use tollgate_test_support::nginx::NginxServer;
+use tollgate_test_support::topology::CertificateAuthority;
 use tollgate_test_support::turns;
 
 use crate::load::Load;
@@ -409,4 +411,37 @@ fn a_reload_keeps_what_was_found() {
         assert!([server.name(), other.name()].contains(&answer), "{answer}");
         (answer == other.name()).then_some(())
     });
+}
+
+#[test]
+fn endpoints_that_dns_names_are_spoken_to_over_tls_and_by_the_name_that_was_asked_for() {
+    let _turn = turns::beside_others();
+    let (authority, stranger) = (CertificateAuthority::create(), CertificateAuthority::create());
+    authority.issue("named", "DNS:orders.test");
+    authority.issue("other", "DNS:other.test");
+    let path = |file: &str| authority.path(file).display().to_string();
+    let server = |name: &str| {
+        let (cert, key) = (path(&format!("{name}.pem")), path(&format!("{name}.key")));
+        NginxServer::start(
+            "ssl",
+            &format!(
+                "ssl_certificate {cert}; ssl_certificate_key {key}; location / {{ return 200 $ssl_server_name; }}"
+            ),
+        )
+    };
+    let dns = DnsServer::start();
+    dns.set_addresses("orders.test", 1, &[Ipv4Addr::LOCALHOST.into()]);
+    let (named, other) = (server("named"), server("other"));
+    let start = |port: u16, ca: String, more: &str| {
+        let upstream = by_dns(&dns, port, ", scheme: https");
+        Gateway::start(&routes(&format!("{upstream}, tls: {{ca: '{ca}'{more}}}")))
+    };
+    let get = |gateway: &Gateway| curl(&[&gateway.url("/")]);
+    assert_eq!(get(&start(named.address.port(), path("ca.pem"), "")), "orders.test");
+    assert_eq!(get(&start(other.address.port(), path("ca.pem"), ", server_name: other.test")), "other.test");
+    let strange = stranger.path("ca.pem").display().to_string();
+    for (port, ca) in [(other.address.port(), path("ca.pem")), (named.address.port(), strange)] {
+        let gateway = start(port, ca, "");
+        assert_eq!(status(&[&gateway.url("/")]), 502, "a server that cannot prove its name gets no request");
+    }
 }

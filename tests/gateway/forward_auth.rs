@@ -5,9 +5,9 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use sha2::{Digest, Sha256};
 use tollgate_test_support::turns;
 
+use crate::authenticators::{key_entry, outcome};
 use crate::process::{Gateway, curl, eventually, status};
 
 const ROUTES: &str = "
@@ -23,6 +23,10 @@ authenticators:
   sso: {forward: {upstream: auth, path: '/check?x=1', copy_headers: [x-role, x-forwarded-user], id_header: x-user,
     plan_header: x-plan, timeout: 500ms}}
   few: {forward: {upstream: auth, path: /check, request_headers: [authorization, x-test, x-original-url]}}
+  kept: {forward: {upstream: auth, path: /check, request_headers: [authorization, x-test], copy_headers: [x-role],
+    id_header: x-user, plan_header: x-plan, timeout: 500ms, cache: {max_age: 1h}}}
+  shared: {forward: {upstream: auth, path: /check, request_headers: [authorization, x-test], id_header: x-user,
+    timeout: 500ms, on_failure: allow, cache: {max_age: 1h, ignore: [uri, method]}}}
   open: {forward: {upstream: auth, path: /check, copy_headers: [x-role], id_header: x-user, timeout: 500ms,
     on_failure: allow}}
 limits:
@@ -32,6 +36,8 @@ routes:
     request_headers: {set: {x-id: '{identity}'}}}
   - {name: plain, match: {path: /plain}, upstream: app, authenticate: [sso]}
   - {name: few, match: {path: /few}, upstream: app, authenticate: [few]}
+  - {name: kept, match: {path: /kept/*}, upstream: app, authenticate: [kept], request_headers: {set: {x-id: '{identity}'}}}
+  - {name: shared, match: {path: /shared/*}, upstream: app, authenticate: [shared], request_headers: {set: {x-id: '{identity}'}}}
   - {name: open, match: {path: /open}, upstream: app, authenticate: [open], request_headers: {set: {x-id: '{identity}'}}}
 ";
 
@@ -98,6 +104,8 @@ fn serve(mut stream: TcpStream, seen: &Mutex<Vec<String>>) {
                     "x-user: ada\r\nx-plan: gold\r\nx-role: admin\r\nx-forwarded-user: ada@example\r\nx-other: no\r\n",
                     "ignored",
                 ),
+                "no-store" => ("200 OK", "x-user: ada\r\ncache-control: no-store\r\n", ""),
+                "at-once" => ("200 OK", "x-user: ada\r\ncache-control: max-age=0\r\n", ""),
                 "nobody" => ("204 No Content", "", ""),
                 "twice" => ("200 OK", "x-user: ada\r\nx-user: eve\r\n", ""),
                 "odd" => ("200 OK", "x-user: a\tb\r\n", ""),
@@ -136,17 +144,15 @@ fn serve(mut stream: TcpStream, seen: &Mutex<Vec<String>>) {
 }
 
 fn start() -> (Gateway, Service, tempfile::TempDir) {
-    let (service, folder) = (Service::start(), tempfile::tempdir().unwrap());
-    let hash: String = Sha256::digest("bob-secret").iter().map(|byte| format!("{byte:02x}")).collect();
-    std::fs::write(folder.path().join("keys.yaml"), format!("- {{id: bob, key_sha256: {hash}}}\n")).unwrap();
-    let routes = ROUTES.replace("SERVICE", &service.address.to_string());
-    let gateway = Gateway::start(&routes.replace("FOLDER", &folder.path().display().to_string()));
-    (gateway, service, folder)
+    start_with(ROUTES)
 }
 
-fn outcome(gateway: &Gateway, authenticator: &str, outcome: &str) -> f64 {
-    let labels = format!("authenticator=\"{authenticator}\",outcome=\"{outcome}\"");
-    gateway.metric(&format!("tollgate_authentications_total{{{labels}}}"))
+fn start_with(routes: &str) -> (Gateway, Service, tempfile::TempDir) {
+    let (service, folder) = (Service::start(), tempfile::tempdir().unwrap());
+    std::fs::write(folder.path().join("keys.yaml"), key_entry("bob-secret", "id: bob")).unwrap();
+    let routes = routes.replace("SERVICE", &service.address.to_string());
+    let gateway = Gateway::start(&routes.replace("FOLDER", &folder.path().display().to_string()));
+    (gateway, service, folder)
 }
 
 #[test]
@@ -181,6 +187,36 @@ fn a_client_that_another_authenticator_knows_cannot_set_the_fields_of_the_servic
     let head = service.last("/app");
     assert!(values(&head, "x-id") == ["bob"] && !head.contains("root"), "{head}");
     assert_eq!(service.count("/check"), 0, "it is not asked about a client that is known");
+}
+
+#[test]
+fn fields_of_the_service_are_not_a_clients_to_set_on_a_listener_or_a_route_that_does_not_ask_it() {
+    let _turn = turns::beside_others();
+    let (gateway, service, _folder) = start_with(
+        "
+workers: 1
+listeners: [{address: '127.0.0.1:0', authenticate: [sso]}, {address: '127.0.0.1:0'}]
+admin: {address: '127.0.0.1:0'}
+upstreams:
+  auth: {endpoints: ['http://SERVICE']}
+  app: {endpoints: ['http://SERVICE']}
+authenticators:
+  partners: {api_key: {header: x-api-key, keys: 'FOLDER/keys.yaml'}}
+  sso: {forward: {upstream: auth, path: /check, copy_headers: [x-role], id_header: x-user}}
+routes:
+  - {name: shared, match: {path: /shared}, upstream: app}
+  - {name: open, match: {path: /open}, upstream: app, authenticate: []}
+  - {name: keys, match: {path: /keys}, upstream: app, authenticate: [partners]}
+",
+    );
+    let forged = ["-H", "x-role: root", "-H", "x_role: root", "-H", "x-user: root", "-H", "x-api-key: bob-secret"];
+    for (listener, path) in [(0, "/shared"), (0, "/open"), (0, "/keys"), (1, "/shared"), (1, "/open"), (1, "/keys")] {
+        let url = format!("http://{}{path}", gateway.listeners[listener]);
+        assert_eq!(curl(&[&forged[..], &[&url]].concat()), "from the app", "{listener} {path}");
+        let head = service.last(path);
+        assert!(!head.contains("root"), "{listener} {path}: {head}");
+        assert_eq!(values(&head, "x-role").len(), usize::from((listener, path) == (0, "/shared")), "{head}");
+    }
 }
 
 #[test]
@@ -351,6 +387,57 @@ fn the_identity_is_a_key_of_limits_and_picks_the_plan_and_one_without_an_id_is_n
     let ask = |test: &str| status(&["-H", &format!("x-test: {test}"), &gateway.url("/app/a")]);
     assert_eq!([0; 5].map(|_| ask("ok")), [200, 200, 200, 200, 429], "the plan of the service's answer");
     assert_eq!([0; 6].map(|_| ask("nobody")), [200; 6], "nobody shares a bucket with somebody else");
+}
+
+#[test]
+fn an_answer_is_kept_for_requests_of_which_the_service_would_be_told_the_same() {
+    let _turn = turns::beside_others();
+    let (gateway, service, _folder) = start();
+    let ask = |options: &[&str], path: &str| {
+        assert_eq!(curl(&[options, &[&gateway.url(path)]].concat()), "from the app", "{options:?} {path}");
+        service.count("/check")
+    };
+    let ada = ["-H", "authorization: Bearer ada"];
+    assert_eq!([ask(&ada, "/kept/a"), ask(&ada, "/kept/a"), ask(&ada, "/kept/a")], [1; 3]);
+    let forged = ["-H", "authorization: Bearer ada", "-H", "x-role: root", "-H", "x-user: root", "-H", "x-other: 1"];
+    assert_eq!(ask(&forged, "/kept/a"), 1, "the service does not get the others");
+    let head = service.last("/kept");
+    assert_eq!((values(&head, "x-role"), values(&head, "x-id")), (vec!["admin"], vec!["ada"]), "{head}");
+    assert!(!head.contains("root"), "{head}");
+    // Another request is another question.
+    assert_eq!(ask(&["-H", "authorization: Bearer eve"], "/kept/a"), 2);
+    assert_eq!(ask(&ada, "/kept/b"), 3);
+    assert_eq!(ask(&ada, "/kept/a?b"), 4);
+    assert_eq!(ask(&[&ada[..], &["-X", "POST"]].concat(), "/kept/a"), 5);
+    assert_eq!(ask(&[&ada[..], &["-H", "host: other"]].concat(), "/kept/a"), 6);
+    assert_eq!(ask(&[], "/kept/a"), 7);
+    let lookups = |outcome: &str| {
+        gateway.metric(&format!("tollgate_forward_auth_lookups_total{{authenticator=\"kept\",outcome=\"{outcome}\"}}"))
+    };
+    assert_eq!((lookups("found"), lookups("none"), outcome(&gateway, "kept", "accepted")), (3.0, 7.0, 10.0));
+    // Parts that the operator knows to make no difference.
+    let asked =
+        ["/shared/a", "/shared/b?c"].map(|path| (ask(&ada, path), ask(&[&ada[..], &["-X", "PUT"]].concat(), path)));
+    assert_eq!(asked, [(8, 8), (8, 8)]);
+    assert_eq!(ask(&["-H", "authorization: Bearer eve"], "/shared/a"), 9);
+}
+
+#[test]
+fn nothing_but_a_permission_that_may_be_kept_is_kept() {
+    let _turn = turns::beside_others();
+    let (gateway, service, _folder) = start();
+    for (at, test) in ["401", "403", "302", "500", "stall", "reset", "twice", "no-store", "at-once"].iter().enumerate()
+    {
+        let codes = [0; 2].map(|_| status(&["-H", &format!("x-test: {test}"), &gateway.url("/kept/a")]));
+        assert!(codes[0] == codes[1], "{test}: {codes:?}");
+        // A request that was reset may have been sent again.
+        assert!(service.count("/check") >= 2 * (at + 1), "{test} is asked about each time");
+    }
+    let before = service.count("/check");
+    for _ in 0..2 {
+        assert_eq!(status(&["-H", "x-test: 500", &gateway.url("/shared/a")]), 200, "its owner says so");
+    }
+    assert_eq!(service.count("/check"), before + 2, "a failure is no answer");
 }
 
 #[test]

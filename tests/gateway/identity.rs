@@ -3,10 +3,10 @@
 use std::fs;
 use std::process::Command;
 
-use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 use tollgate_test_support::turns;
 
+use crate::authenticators::{key_entry, outcome};
 use crate::process::{Gateway, curl, eventually, status};
 
 const ROUTES: &str = "
@@ -48,14 +48,9 @@ routes:
 /// Secrets that may stand nowhere but in requests.
 const SECRETS: [&str; 3] = ["ada-old-secret", "ada-new-secret", "bob-secret"];
 
-fn entry(key: &str, rest: &str) -> String {
-    let hash: String = Sha256::digest(key).iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("- {{key_sha256: {hash}, {rest}}}\n")
-}
-
 fn keys() -> String {
     let ada = "id: ada, plan: gold, labels: {team: web}";
-    [entry(SECRETS[0], ada), entry(SECRETS[1], ada), entry(SECRETS[2], "id: bob")].concat()
+    [key_entry(SECRETS[0], ada), key_entry(SECRETS[1], ada), key_entry(SECRETS[2], "id: bob")].concat()
 }
 
 /// The gateway, and the folder with its file of keys.
@@ -102,7 +97,7 @@ fn a_file_of_keys_that_becomes_a_pipe_changes_nothing_and_keeps_nobody_waiting()
 fn one_file_of_keys_is_read_once_for_all_of_its_authenticators() {
     let _turn = turns::beside_others();
     let (gateway, folder) = start();
-    fs::write(folder.path().join("keys.yaml"), format!("{}{}", keys(), entry("new-secret", "id: eve"))).unwrap();
+    fs::write(folder.path().join("keys.yaml"), format!("{}{}", keys(), key_entry("new-secret", "id: eve"))).unwrap();
     for authenticator in ["partners", "links", "browsers"] {
         let line = format!("\"authenticator\":\"{authenticator}\",\"entries\":4");
         eventually("it is taken over", || gateway.log().contains(&line).then_some(()));
@@ -116,11 +111,6 @@ fn one_file_of_keys_is_read_once_for_all_of_its_authenticators() {
 
 fn by_key(gateway: &Gateway, key: &str) -> u16 {
     status(&["-H", &format!("x-api-key: {key}"), &gateway.url("/closed")])
-}
-
-fn outcome(gateway: &Gateway, authenticator: &str, outcome: &str) -> f64 {
-    let labels = format!("authenticator=\"{authenticator}\",outcome=\"{outcome}\"");
-    gateway.metric(&format!("tollgate_authentications_total{{{labels}}}"))
 }
 
 #[test]
@@ -219,7 +209,7 @@ fn keys_change_under_load_and_a_bad_file_changes_nothing() {
         gateway.find_metric(&format!("tollgate_authenticator_reloads_total{{{labels}}}")).unwrap_or(0.0)
     };
     let bob = || assert_eq!(by_key(&gateway, SECRETS[2]), 200, "a client whose key stays loses no request");
-    replace(&(keys() + &entry("carol-secret", "id: carol")));
+    replace(&(keys() + &key_entry("carol-secret", "id: carol")));
     eventually("a new key", || {
         bob();
         (by_key(&gateway, "carol-secret") == 200).then_some(())
@@ -227,8 +217,11 @@ fn keys_change_under_load_and_a_bad_file_changes_nothing() {
     for (bad, why) in [
         ("", "the file is empty"),
         ("- {id: eve, key_sha256: bob-secret}", "this is not a SHA-256"),
-        (&*(entry("x", "id: eve") + &entry("x", "id: eve")), "this key is on line 1 already"),
-        (&*(entry("x", "id: eve, plan: gold") + &entry("y", "id: eve")), "has another plan or other labels on line 1"),
+        (&*(key_entry("x", "id: eve") + &key_entry("x", "id: eve")), "this key is on line 1 already"),
+        (
+            &*(key_entry("x", "id: eve, plan: gold") + &key_entry("y", "id: eve")),
+            "has another plan or other labels on line 1",
+        ),
     ] {
         let before = reloads("rejected");
         replace(bad);
@@ -241,7 +234,7 @@ fn keys_change_under_load_and_a_bad_file_changes_nothing() {
     fs::remove_file(&file).unwrap();
     eventually("it is missed", || gateway.log().contains("a file of credentials is gone").then_some(()));
     bob();
-    replace(&entry(SECRETS[2], "id: bob"));
+    replace(&key_entry(SECRETS[2], "id: bob"));
     eventually("a key is taken back", || {
         bob();
         (by_key(&gateway, SECRETS[0]) == 401).then_some(())

@@ -109,7 +109,14 @@ impl IssuerKey {
                 pair.sign(padding, &random, message, &mut signature).unwrap();
                 signature
             }
-            Self::Secret(secret) => hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, secret), message).as_ref().to_vec(),
+            Self::Secret(secret) => {
+                let hash = match algorithm {
+                    "HS384" => hmac::HMAC_SHA384,
+                    "HS512" => hmac::HMAC_SHA512,
+                    _ => hmac::HMAC_SHA256,
+                };
+                hmac::sign(&hmac::Key::new(hash, secret), message).as_ref().to_vec()
+            }
         }
     }
 

@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use serde_json::{Value as Json, json};
+use tollgate_test_support::nginx::NginxServer;
+use tollgate_test_support::topology::CertificateAuthority;
 use tollgate_test_support::turns;
 
 use crate::issuer::{Issuer, IssuerKey, base64, claims, now};
@@ -366,6 +368,61 @@ fn a_secret_in_a_file_verifies_what_is_asked_for_and_scopes_are_needed() {
     eventually("the file is taken over", || answer(&all).starts_with("HTTP/1.1 401 ").then_some(()));
     fs::write(&file, "{}").unwrap();
     eventually("the bad file is refused", || gateway.log().contains("it is no JSON Web Key Set").then_some(()));
+}
+
+#[test]
+fn a_secret_verifies_the_algorithms_that_are_named_and_no_others() {
+    let _turn = turns::beside_others();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("jwks.json");
+    let key = IssuerKey::Secret(vec![7; 64]);
+    fs::write(&file, json!({"keys": [key.jwk("a")]}).to_string()).unwrap();
+    let gateway = Gateway::start(&routes(&file.display().to_string(), ", algorithms: [HS384, HS512]"));
+    let of = |algorithm: &str| key.token_with(&json!({"alg": algorithm, "kid": "a"}), &claims(&json!({})));
+    for algorithm in ["HS384", "HS512"] {
+        let token = of(algorithm);
+        assert_eq!(with_token(&gateway, "/closed", &token), 200, "{algorithm}");
+        let wrong =
+            IssuerKey::Secret(vec![8; 64]).token_with(&json!({"alg": algorithm, "kid": "a"}), &claims(&json!({})));
+        assert!(answer(&gateway, &wrong).contains("signature is wrong"), "{algorithm}");
+    }
+    assert!(answer(&gateway, &of("HS256")).contains("algorithm that is not taken"));
+    // A signature of one algorithm in a token that names another.
+    let (short, long) = (of("HS384"), of("HS512"));
+    let (message, signature) = (long.rsplit_once('.').unwrap().0, short.rsplit_once('.').unwrap().1);
+    assert!(answer(&gateway, &format!("{message}.{signature}")).contains("signature is wrong"));
+}
+
+#[test]
+fn keys_behind_https_are_taken_from_an_issuer_that_the_named_authority_knows() {
+    let _turn = turns::beside_others();
+    let (authority, stranger) = (CertificateAuthority::create(), CertificateAuthority::create());
+    authority.issue("server", "DNS:localhost");
+    let path = |file: &str| authority.path(file).display().to_string();
+    let key = IssuerKey::p256();
+    let set = authority.path("jwks.json");
+    fs::write(&set, json!({"keys": [key.jwk("a")]}).to_string()).unwrap();
+    let server = NginxServer::start(
+        "ssl",
+        &format!(
+            "ssl_certificate {}; ssl_certificate_key {}; location = /jwks.json {{ alias {}; }}",
+            path("server.pem"),
+            path("server.key"),
+            set.display()
+        ),
+    );
+    let url = format!("https://localhost:{}/jwks.json", server.address.port());
+    let token = key.token("a", &claims(&json!({})));
+    let trusting = |ca: String| Gateway::start(&routes(&url, &format!(", ca: '{ca}', timeout: 1s")));
+    let gateway = trusting(path("ca.pem"));
+    assert_eq!(with_token(&gateway, "/closed", &token), 200);
+    for (ca, url) in
+        [(stranger.path("ca.pem"), &url), (authority.path("ca.pem"), &url.replace("localhost", "127.0.0.1"))]
+    {
+        let gateway = Gateway::start(&routes(url, &format!(", ca: '{}', timeout: 1s", ca.display())));
+        assert_eq!(with_token(&gateway, "/closed", &token), 503, "an issuer that nobody vouches for has no keys");
+        eventually("the log says why", || gateway.log().contains("certificate").then_some(()));
+    }
 }
 
 #[test]

@@ -2,10 +2,10 @@
 
 use std::fs;
 
-use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 use tollgate_test_support::turns;
 
+use crate::authenticators::key_entry;
 use crate::process::{Gateway, curl, eventually, status};
 
 /// The first listener asks who its clients are, the second does not, and the third sends them to HTTPS.
@@ -37,11 +37,7 @@ routes:
 ";
 
 fn keys() -> String {
-    let entry = |key: &str, id: &str| {
-        let hash: String = Sha256::digest(key).iter().map(|byte| format!("{byte:02x}")).collect();
-        format!("- {{key_sha256: {hash}, id: {id}}}\n")
-    };
-    entry("ada-secret", "ada") + &entry("bob-secret", "bob")
+    key_entry("ada-secret", "id: ada") + &key_entry("bob-secret", "id: bob")
 }
 
 fn start_with(routes: &str) -> (Gateway, TempDir) {
@@ -158,7 +154,8 @@ fn a_preflight_of_a_page_is_not_asked_who_it_is_from() {
 #[test]
 fn a_default_of_routes_goes_before_the_listener_and_a_route_opts_out_of_both() {
     let _turn = turns::beside_others();
-    let (gateway, _folder) = start_with(&ROUTES.replace("routes:\n", "defaults: {routes: {authenticate: [staff]}}\nroutes:\n"));
+    let (gateway, _folder) =
+        start_with(&ROUTES.replace("routes:\n", "defaults: {routes: {authenticate: [staff]}}\nroutes:\n"));
     let staff = |listener| status(&["-H", "x-staff-key: bob-secret", &url(&gateway, listener, "/shared")]);
     assert_eq!((staff(0), staff(1), code(&gateway, 0, "ada-secret", "/shared")), (200, 200, 401));
     assert_eq!((code(&gateway, 0, "", "/open"), code(&gateway, 1, "", "/open")), (200, 200));
@@ -198,9 +195,8 @@ fn a_call_of_grpc_without_a_route_is_unauthenticated() {
     let _turn = turns::beside_others();
     let (gateway, _folder) = start();
     let fields = ["-H", "content-type: application/grpc", "-H", "te: trailers", "-X", "POST"];
-    let call = |path: &str| {
-        curl(&[&["-i", "--http2-prior-knowledge"][..], &fields, &[&url(&gateway, 0, path)]].concat())
-    };
+    let call =
+        |path: &str| curl(&[&["-i", "--http2-prior-knowledge"][..], &fields, &[&url(&gateway, 0, path)]].concat());
     assert!(call("/a.B/C").contains("grpc-status: 16\r\n"), "{}", call("/a.B/C"));
     assert!(call("/shared").contains("grpc-status: 16\r\n"));
 }

@@ -5,6 +5,7 @@
 #![expect(clippy::disallowed_methods, reason = "these tests measure real time")]
 
 mod admin_port;
+mod authenticators;
 mod balancing;
 mod basic;
 mod body_keys;

@@ -2,10 +2,10 @@
 
 use std::process::Command;
 
-use sha2::{Digest, Sha256};
 use tollgate_test_support::redis::RedisServer;
 use tollgate_test_support::turns;
 
+use crate::authenticators::key_hash;
 use crate::process::{Gateway, curl, eventually, status};
 
 const ROUTES: &str = "
@@ -30,12 +30,8 @@ fn start(redis: &RedisServer) -> Gateway {
     Gateway::start(&ROUTES.replace("REDIS", &redis.url()))
 }
 
-fn digest(key: &str) -> String {
-    Sha256::digest(key).iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
 fn add(redis: &RedisServer, key: &str, client: &str) {
-    redis.command(&["HSET", "tollgate:keys", &digest(key), client]);
+    redis.command(&["HSET", "tollgate:keys", &key_hash(key), client]);
 }
 
 /// The status of a request with `key` from a client at `ip`.
@@ -59,12 +55,12 @@ fn a_key_in_redis_says_who_the_client_is_and_is_read_once_in_a_while() {
     for value in ["\"ada\"", "\"gold\"", "\"web\""] {
         assert!(answer.contains(value) && !answer.contains("ada-secret"), "{answer}");
     }
-    redis.command(&["HDEL", "tollgate:keys", &digest("ada-secret")]);
+    redis.command(&["HDEL", "tollgate:keys", &key_hash("ada-secret")]);
     eventually("the key is taken back", || (by(&gateway, "/closed", "ada-secret", "192.0.2.1") == 401).then_some(()));
     let (found, none) = (lookups(&gateway, "found"), lookups(&gateway, "none"));
     assert_eq!((by(&gateway, "/closed", "ada-secret", "192.0.2.1"), none), (401, 1.0));
     assert!(found >= 1.0 && lookups(&gateway, "none") == 1.0, "what is nobody's is remembered too");
-    assert!(!gateway.log().contains("ada-secret") && !gateway.log().contains(&digest("ada-secret")));
+    assert!(!gateway.log().contains("ada-secret") && !gateway.log().contains(&key_hash("ada-secret")));
 }
 
 #[test]
@@ -97,7 +93,7 @@ fn an_entry_that_cannot_be_read_lets_nobody_pass_and_is_logged_without_the_key()
     let log = eventually("the line", || {
         Some(gateway.log()).filter(|log| log.contains("an entry of API keys cannot be read"))
     });
-    assert!(!log.contains("-secret") && !log.contains(&digest("a-secret")), "{log}");
+    assert!(!log.contains("-secret") && !log.contains(&key_hash("a-secret")), "{log}");
 }
 
 #[test]

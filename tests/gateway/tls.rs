@@ -552,3 +552,40 @@ fn clients_in_the_clear_are_sent_to_https_and_told_to_stay_there() {
     let secured = curl(&gateway, &authority, "a.example", "/", &["--include"]);
     assert!(secured.out.contains("strict-transport-security: max-age=31536000; includeSubDomains"), "{}", secured.out);
 }
+
+#[test]
+fn the_certificate_of_a_client_is_its_identity() {
+    let authority = CertificateAuthority::create();
+    authority.issue("a", "DNS:a.example");
+    authority.issue_to("client", "/O=Example, Inc/CN=billing", "DNS:billing.example,URI:spiffe://x/billing", "2");
+    authority.issue_to("nameless", "/CN=nameless", "IP:192.0.2.1", "2");
+    let files = routes(&authority, "client_ca: FOLDER/ca.pem\n      client_auth: optional");
+    let files = files.replace("        - {cert: FOLDER/b.pem, key: FOLDER/b.key}\n", "");
+    let file = files.lines().filter(|line| !line.contains("/b.pem")).collect::<Vec<_>>().join("\n");
+    let head = file.split("limits:").next().unwrap();
+    let gateway = Gateway::start(&format!(
+        "{head}authenticators:
+  services: {{client_certificate: subject}}
+  names: {{client_certificate: san}}
+limits:
+  each: {{key: identity, rate: 1/h, burst: 2}}
+routes:
+  - {{name: subject, match: {{path: /subject}}, echo: true, authenticate: [services], limits: [each], request_headers: {{set: {{x-user: '{{identity}}'}}}}}}
+  - {{name: names, match: {{path: /names}}, echo: true, authenticate: [names], request_headers: {{set: {{x-user: '{{identity}}'}}}}}}
+"
+    ));
+    let ask = |path: &str, arguments: &[&str]| curl(&gateway, &authority, "a.example", path, arguments);
+    let nobody = ask("/subject", &["--header", "x-forwarded-client-cert: Subject=\"CN=billing\""]);
+    assert_eq!(nobody.ended(), "2 403", "there is no challenge for certificates: {}", nobody.out);
+    assert!(nobody.out.contains("a client certificate is needed"), "{}", nobody.out);
+    let known = ask("/subject", &IDENTITY);
+    assert!(known.ended() == "2 200" && known.out.contains("CN=billing"), "{}", known.out);
+    assert_eq!([ask("/subject", &IDENTITY).ended(), ask("/subject", &IDENTITY).ended()], ["2 200", "2 429"]);
+    let named = ask("/names", &IDENTITY);
+    assert!(named.out.contains("billing.example"), "{}", named.out);
+    let other = CertificateAuthority::create();
+    other.issue_to("client", "/O=Example, Inc/CN=billing", "DNS:billing.example", "2");
+    let [pem, key] = ["client.pem", "client.key"].map(|file| other.path(file).display().to_string());
+    let forged = ask("/subject", &["--cert", &pem, "--key", &key]);
+    assert_eq!(forged.ended(), "0 000", "an authority that nobody named: {} {}", forged.out, forged.errors);
+}

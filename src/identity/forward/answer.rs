@@ -32,18 +32,20 @@ const MAX_PLAN: usize = 64;
 const ODD: AuthenticationRefusal =
     AuthenticationRefusal::Undecided("the service that knows clients gave an answer that cannot be used");
 
-/// The verdict that `response` is, which is no error of the service. An answer that is relayed has been read by `deadline`.
+/// The verdict that `response` is, which is no error of the service. An answer that is relayed has been read by `deadline`;
+/// one that lets the request pass is shown to `keep`, with its fields.
 pub async fn verdict(
     spec: &ForwardSpec,
     authenticator: &str,
     response: Response<Body>,
     deadline: Instant,
+    keep: impl FnOnce(&VerifiedClient, &HeaderMap),
 ) -> AuthenticationResult {
     let status = response.status();
     let (head, body) = response.into_parts();
     if status.is_success() {
         drain(body);
-        return accepted(spec, authenticator, &head.headers);
+        return accepted(spec, authenticator, &head.headers).inspect(|client| keep(client, &head.headers));
     }
     if is_relayed(status) {
         let answer = relayed(status, head.headers, body, deadline).await;

@@ -1,16 +1,21 @@
-//! Asks a service of the operator's about each request: `subrequest` is the question, `answer` what becomes of the answer.
+//! Asks a service of the operator's about each request: `subrequest` is the question, `answer` what becomes of the answer,
+//! `cache` the answers that are kept.
 //!
 //! Guarantees that a request waits for it no longer than its time limit.
 
 mod answer;
+pub mod cache;
 pub mod spec;
 mod subrequest;
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use http::HeaderMap;
 use tokio::time::timeout_at;
 use tollgate_limiter::limit::key::CallerIdentity;
 
+use self::cache::AnswerCache;
 use self::spec::{ForwardSpec, OnServiceFailure};
 use super::refusal::{AuthenticationRefusal, AuthenticationResult, VerifiedClient};
 use super::source::CredentialSource;
@@ -28,20 +33,30 @@ const UNASKABLE: AuthenticationRefusal =
     AuthenticationRefusal::Faulty(Failure::BadRequest("the service that knows clients cannot be told of this request"));
 const AWAY: &str = "the service that knows clients cannot be reached";
 
-/// Asks about the request of `source`, for the authenticator of this name. Must run inside the worker's runtime.
+/// Asks about the request of `source`, for the authenticator of this name, unless an answer is kept. Must run inside the
+/// worker's runtime.
 pub fn ask(
     spec: &Arc<ForwardSpec>,
     authenticator: &Arc<str>,
+    cache: Option<&Arc<AnswerCache>>,
     source: CredentialSource<'_>,
-) -> impl Future<Output = AuthenticationResult> + Send + use<> {
-    let asked = subrequest::subrequest(spec, &source).ok_or(UNASKABLE).and_then(|request| {
+) -> ControlFlow<VerifiedClient, impl Future<Output = AuthenticationResult> + Send + use<>> {
+    let question = subrequest::subrequest(spec, &source);
+    let cache = cache.zip(question.as_ref()).map(|(cache, question)| {
+        let key = cache.key(question, source.exchange.origin);
+        (cache.clone(), key)
+    });
+    if let Some(client) = cache.as_ref().and_then(|(cache, key)| cache.find(key)) {
+        return ControlFlow::Break(client);
+    }
+    let asked = question.ok_or(UNASKABLE).and_then(|request| {
         let upstream = source.exchange.upstreams.get(&spec.upstream).cloned();
         Ok((request, upstream.ok_or(AuthenticationRefusal::Unavailable(AWAY))?))
     });
     let (proxy, origin) = (source.exchange.proxy.clone(), source.exchange.origin.clone());
     let (request_id, sockets) = (source.exchange.request_id.clone(), source.exchange.sockets.copied());
     let (spec, authenticator) = (spec.clone(), authenticator.clone());
-    async move {
+    ControlFlow::Continue(async move {
         let (mut request, upstream) = asked?;
         let begun = clock::now();
         let deadline = begun + spec.timeout;
@@ -59,16 +74,21 @@ pub fn ask(
             has_own_fields: true,
         };
         let destination = Destination { upstream: &upstream, spec: upstream.spec() };
+        let keep = |client: &VerifiedClient, fields: &HeaderMap| {
+            if let Some((cache, key)) = &cache {
+                cache.keep(*key, client, fields, begun);
+            }
+        };
         let answer = timeout_at(deadline, proxy.forward(&mut request, &rule, destination, source)).await;
         match answer.unwrap_or(Err(Failure::ResponseTimeout)) {
             Ok(response) if response.status().is_server_error() => {
                 answer::drain(response.into_body());
                 failed(&spec, AuthenticationRefusal::Undecided(ERROR))
             }
-            Ok(response) => answer::verdict(&spec, &authenticator, response, deadline).await,
+            Ok(response) => answer::verdict(&spec, &authenticator, response, deadline, keep).await,
             Err(failure) => unanswered(&spec, failure),
         }
-    }
+    })
 }
 
 /// The verdict on a request about which the service says nothing. It has failed only if the client could not be the cause.

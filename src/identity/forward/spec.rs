@@ -22,6 +22,25 @@ pub struct ForwardSpec {
     /// For its whole answer.
     pub timeout: Duration,
     pub on_failure: OnServiceFailure,
+    /// How answers are kept. `None`: they are not.
+    pub cache: Option<AnswerCacheSpec>,
+}
+
+/// How answers are kept that let a request pass.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AnswerCacheSpec {
+    /// An answer may say less.
+    pub max_age: Duration,
+    /// An answer does not depend on these.
+    pub ignore: Vec<IgnoredPart>,
+}
+
+/// A part of a request that an answer may not depend on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IgnoredPart {
+    Uri,
+    Method,
+    ClientIp,
 }
 
 /// The fate of requests while the service fails.

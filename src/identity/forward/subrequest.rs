@@ -13,8 +13,8 @@ use crate::body::Body;
 use crate::identity::source::CredentialSource;
 use crate::proxy::message::headers;
 
-const X_FORWARDED_METHOD: HeaderName = HeaderName::from_static("x-forwarded-method");
-const X_FORWARDED_URI: HeaderName = HeaderName::from_static("x-forwarded-uri");
+pub const X_FORWARDED_METHOD: HeaderName = HeaderName::from_static("x-forwarded-method");
+pub const X_FORWARDED_URI: HeaderName = HeaderName::from_static("x-forwarded-uri");
 
 /// Fields of a connection, of a body, and those that ask for a part of an answer or none: the service has an answer of its own.
 const LEFT_OUT: [HeaderName; 14] = [

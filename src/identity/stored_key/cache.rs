@@ -3,7 +3,6 @@
 //! Guarantees bounds on what it holds, however many keys clients make up, and that made-up keys displace no key that a client
 //! has. No operation looks at more than one entry.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,6 +11,7 @@ use tollgate_limiter::limit::key::CallerIdentity;
 
 use crate::clock::{self, Instant};
 use crate::identity::api_key::CredentialHash;
+use crate::identity::generations::Generations;
 
 /// Keys of clients that are kept for certain. There is room for twice as many.
 const KNOWN: usize = 65_536;
@@ -42,13 +42,6 @@ pub enum CachedKey {
     Unknown,
     /// It has to be read. Should that fail, it is still this client's.
     Stale(Option<Arc<CallerIdentity>>),
-}
-
-/// A table that forgets the older half of its entries at once when the newer half is full.
-struct Generations<V> {
-    newer: HashMap<CredentialHash, V>,
-    older: HashMap<CredentialHash, V>,
-    half: usize,
 }
 
 impl StoredKeyCache {
@@ -86,28 +79,6 @@ impl StoredKeyCache {
                 keys.unknown.insert(key, read_at);
             }
         }
-    }
-}
-
-impl<V> Generations<V> {
-    fn new(half: usize) -> Self {
-        Self { newer: HashMap::new(), older: HashMap::new(), half }
-    }
-
-    fn get(&self, key: &CredentialHash) -> Option<&V> {
-        self.newer.get(key).or_else(|| self.older.get(key))
-    }
-
-    fn insert(&mut self, key: CredentialHash, value: V) {
-        if self.newer.len() >= self.half {
-            self.older = std::mem::take(&mut self.newer);
-        }
-        self.newer.insert(key, value);
-    }
-
-    fn remove(&mut self, key: &CredentialHash) {
-        self.newer.remove(key);
-        self.older.remove(key);
     }
 }
 
@@ -165,8 +136,7 @@ mod tests {
         for number in 1..4 * UNKNOWN {
             cache.learn(key(number), None, clock::now());
         }
-        let keys = cache.keys.read();
-        assert!(keys.unknown.newer.len() <= UNKNOWN && keys.unknown.older.len() <= UNKNOWN);
+        assert!(cache.keys.read().unknown.len() <= 2 * UNKNOWN);
         assert!(matches!(cache.find(&key(0)), CachedKey::Known(_)));
     }
 }

@@ -8,7 +8,7 @@ use crate::config::file::route::fields::refused_in_requests;
 use crate::config::report::{Report, ValueProblem, quote};
 use crate::config::yaml::collection::NonEmptyList;
 use crate::config::yaml::decode::{Located, Setting};
-use crate::identity::forward::spec::ForwardSpec;
+use crate::identity::forward::spec::{AnswerCacheSpec, ForwardSpec};
 use crate::upstream::UpstreamSpec;
 
 /// A service that is asked. `None`: a mistake was reported.
@@ -32,6 +32,15 @@ pub fn forward(
     let (request_headers, copy_headers) = (names(&raw.request_headers), names(&raw.copy_headers));
     let (id_header, plan_header) = (name(&raw.id_header), name(&raw.plan_header));
     let (path, timeout, on_failure) = (raw.path.value(), raw.timeout.value(), raw.on_failure.value());
+    let cache = raw.cache.build(|raw_cache| {
+        if !raw.request_headers.is_present() {
+            let problem = ValueProblem::new("an answer is kept for requests with the same fields, whichever they are");
+            let hint = "list those that the service goes by in \"request_headers\", such as [authorization, cookie]";
+            report.warning(&raw_cache.location, problem.hint(hint));
+        }
+        let ignore = raw_cache.ignore.build(|parts| Some(parts.0.iter().map(|at| at.value).collect()));
+        Some(AnswerCacheSpec { max_age: raw_cache.max_age.value()?.0, ignore: ignore?.unwrap_or_default() })
+    });
     found.filter(|_| sound)?;
     Some(ForwardSpec {
         upstream: upstream?.value.0.clone(),
@@ -42,6 +51,7 @@ pub fn forward(
         plan_header: plan_header?,
         timeout: timeout?.0,
         on_failure: on_failure?,
+        cache: cache?,
     })
 }
 

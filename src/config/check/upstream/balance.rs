@@ -31,12 +31,7 @@ pub fn warn_of_shared_cookies(file: &RawConfig, report: &mut Report) {
 }
 
 /// Warns of upstreams that go by who the client is, on routes where nobody says so.
-pub fn warn_of_unknown_clients(
-    file: &RawConfig,
-    asking: &AskingListeners,
-    routes: &[Arc<Route>],
-    report: &mut Report,
-) {
+pub fn warn_of_unknown_clients(file: &RawConfig, asking: &AskingListeners, routes: &[Arc<Route>], report: &mut Report) {
     for (name, at, balance) in balanced(file) {
         let RawBalance::Hash(key) = balance else { continue };
         let parts = key.parts().unwrap_or_default();

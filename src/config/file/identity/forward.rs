@@ -9,7 +9,7 @@ use crate::config::yaml::collection::NonEmptyList;
 use crate::config::yaml::decode::Located;
 use crate::config::yaml::record::record;
 use crate::config::yaml::words::words;
-use crate::identity::forward::spec::OnServiceFailure;
+use crate::identity::forward::spec::{IgnoredPart, OnServiceFailure};
 
 record! {
     /// A service that is asked about each request.
@@ -30,7 +30,23 @@ record! {
         default("5s") timeout: Located<BoundedDuration<DAY>>,
         /// Requests while the service fails: refuse them (503), or allow them, without an identity.
         default("refuse") on_failure: Located<OnServiceFailure>,
+        /// Keeps answers that let a request pass. Default: the service is asked about every request.
+        optional cache: RawAnswerCache,
     }
+}
+
+record! {
+    /// How answers of a service are kept.
+    RawAnswerCache at location {
+        /// How long at most, such as 30s. The answer's Cache-Control may say less.
+        required max_age: Located<BoundedDuration<3_600_000, 100>>,
+        /// Parts of a request that the answer does not depend on: uri, method, client_ip. Default: it depends on all that the service gets.
+        optional ignore: NonEmptyList<Located<IgnoredPart>>,
+    }
+}
+
+words! {
+    IgnoredPart: "a part of a request" { "uri" => Uri, "method" => Method, "client_ip" => ClientIp }
 }
 
 words! {
