@@ -98,7 +98,7 @@ fn node(store: &Arc<SharedStore>, nodes: u32) -> Limiter {
     Limiter::of_node(state(nodes), store.clone())
 }
 
-/// What the workers of a node share, which is the first of `nodes`.
+/// The state that the workers of a node share, which is the first of `nodes`.
 fn state(nodes: u32) -> Arc<Node> {
     let share = Arc::new(FleetShare::expecting(1));
     share.set(Share::new(nodes, 0), Vec::new());

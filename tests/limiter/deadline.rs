@@ -64,7 +64,7 @@ async fn a_plan_permits_and_tokens_together_wait_one_time_limit() {
         let store = Arc::new(SilentStore { plans });
         let layer = layer_that_asks_four_times(Limiter::of_node(Arc::new(node), store.clone()).reading_plans(store));
         for round in 0..3 {
-            // The same tenant's requests share calls, and the breaker opens in one of the rounds.
+            // Requests of one tenant share calls, and the breaker opens in one of the rounds.
             let tenants = [format!("a{round}"), format!("a{round}"), format!("b{round}")];
             let waits = join_all(tenants.iter().map(|tenant| waiting_time(&layer, tenant))).await;
             let longest = waits.iter().max().unwrap();

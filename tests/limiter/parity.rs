@@ -455,7 +455,7 @@ fn a_clock_that_stepped_back_locks_nobody_out() {
     assert_eq!(script.take(&charges, 1, 5 * HOUR + 100_000).units, 1);
 }
 
-/// What passes of a fixed window when the clock comes to its end, passes it, steps back by `step_us`, and passes it
+/// The units of a fixed window that pass when the clock comes to its end, passes it, steps back by `step_us`, and passes it
 /// again; by the script, and in this process. Five are asked for each time.
 fn admitted_around_a_step(window: Window, end_us: u64, step_us: u64) -> [Vec<u32>; 2] {
     let charges = [charge("k", window, 1)];

@@ -106,8 +106,8 @@ fn of_key(key: &str) -> [BucketCharge; 1] {
     [charge(key, shape(FULL, 1_000 * HOUR, FULL), 1)]
 }
 
-/// So many clients for ten seconds, who want twice what the limit admits: what was admitted of it, the decisions
-/// without the store among a hundred, and calls per request.
+/// Lets `clients` ask for twice what the limit admits, for ten seconds. Returns the share of the limit that was admitted,
+/// the decisions without the store among a hundred, and the calls per request.
 async fn demand(fixture: &SlowFixture, clients: u32) -> (f64, f64, f64) {
     let rate = u64::from(clients) * 5;
     let request = [charge(&format!("hot {clients}"), shape(rate, SECOND, rate), 1)];

@@ -96,7 +96,7 @@ async fn a_contended_bucket_pays_back_all_that_was_admitted_in_stalls() {
     }
     let due = burst + rate * 20;
     let admitted = admitted.load(Ordering::Relaxed);
-    // What the last stall owes is still to be paid back.
+    // The debt of the last stall is still to be paid back.
     let last = rate * u64::try_from((STALL + TIMEOUT).as_millis()).unwrap() / 1_000;
     println!("{admitted} of {due}");
     assert!(admitted <= due + last && admitted * 100 >= due * 90, "{admitted} of {due}");

@@ -204,7 +204,7 @@ async fn a_hash_slot_that_is_moving_is_charged_once_in_the_end() {
     assert_eq!(source.command(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &target_id]), "+OK");
     let port = target.port().to_string();
     assert_eq!(source.command(&["MIGRATE", "127.0.0.1", &port, "t:{t}a", "0", "1000"]), "+OK");
-    // One key has moved; the other, and the marker, have not.
+    // The first key has moved; the second, and the marker, have not.
     let second = batch(2, &names);
     let results = store.adjust(&second).await;
     assert_eq!(results, [Err(StoreError::Moved), APPLIED]);
@@ -260,7 +260,7 @@ async fn a_dead_server_of_a_cluster_costs_the_keys_of_the_others_nothing() {
         for (granted, name) in granted.iter().zip(&healthy) {
             let Ok(grant) = direct.take(&asked(name), 0).await else { return false };
             let left = grant.levels[0].remaining;
-            // One token comes back in 3.6 s.
+            // A token comes back every 3.6 s.
             assert!(left >= 1_000 - granted, "{name} lacks {} of {granted} granted", 1_000 - left);
             if left > 1_000 - granted + 3 {
                 return false;

@@ -42,7 +42,7 @@ impl DelayedNode {
         Self { server, way, node }
     }
 
-    /// What is charged in Redis when all late answers and debts have had their time.
+    /// The tokens charged in Redis when all late answers and debts have had their time.
     async fn charged(&self) -> u64 {
         self.way.set(Duration::ZERO);
         self.node.recovers().await;

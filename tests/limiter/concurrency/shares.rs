@@ -14,7 +14,7 @@ struct NodeLoad {
     hold_ms: u64,
 }
 
-/// What was measured: milliseconds that permits were held, of each node, in each second.
+/// The milliseconds that permits were held, of each node, in each second.
 struct HeldTime {
     seconds: Vec<Vec<u64>>,
     most: u64,
@@ -80,7 +80,7 @@ async fn drive(most: u64, cost: u64, loads: &[NodeLoad], seconds: usize) -> Held
 #[tokio::test(start_paused = true)]
 async fn a_node_that_holds_all_permits_leaves_the_others_their_share_within_a_second() {
     for nodes in [2, 3] {
-        // As many clients as permits: the first node denies nothing, and has to ask what its share is.
+        // With a permit for each client, the first node denies nothing, and has to ask what its share is.
         for (most, clients) in [(10, 10), (10, 40), (64, 80)] {
             let load = |node| NodeLoad { clients, from_ms: if node == 0 { 0 } else { 1_000 }, hold_ms: 10 };
             let loads: Vec<NodeLoad> = (0..nodes).map(load).collect();
