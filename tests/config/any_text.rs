@@ -1,6 +1,7 @@
 //! Whatever the text: an answer, never a panic. And quantities that read back as they are shown.
 
 use std::num::NonZeroU64;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use proptest::prelude::*;
@@ -86,6 +87,22 @@ fn piece() -> impl Strategy<Value = String> {
     prop_oneof![4 => words.prop_map(str::to_owned), 1 => any::<char>().prop_map(String::from)]
 }
 
+/// The file with every key, whose upstreams are not verified. To read the system's authorities for each of them, again and
+/// again, would be most of the work.
+static UNVERIFIED: LazyLock<String> = LazyLock::new(|| {
+    let replaced = [
+        ("tls: {server_name: orders.internal}", "tls: {server_name: orders.internal, verify: false}"),
+        ("  found:\n", "  found:\n    tls: {verify: false}\n"),
+        ("tls: {}", "tls: {verify: false}"),
+    ];
+    let text = replaced.iter().fold(EVERY_KEY.to_owned(), |text, (from, to)| {
+        assert_eq!(text.matches(from).count(), 1, "{from}");
+        text.replace(from, to)
+    });
+    assert!(check(&text).is_ok());
+    text
+});
+
 /// `text` with `with` in place of `length` of its characters from `at` on.
 fn spliced(text: &str, at: usize, length: usize, with: &str) -> String {
     let (before, after) = (text.chars().take(at), text.chars().skip(at + length));
@@ -104,8 +121,8 @@ proptest! {
     }
 
     #[test]
-    fn no_change_to_a_good_file_makes_it_panic(at in 0..EVERY_KEY.len(), length in 0..12usize, with in piece()) {
-        if let Err(mistakes) = check(&spliced(EVERY_KEY, at, length, &with)) {
+    fn no_change_to_a_good_file_makes_it_panic(at in 0..UNVERIFIED.len(), length in 0..12usize, with in piece()) {
+        if let Err(mistakes) = check(&spliced(&UNVERIFIED, at, length, &with)) {
             let told = mistakes.to_string();
             prop_assert!(told.ends_with(" in routes.yaml") && !told.contains("failed to say why"), "{told}");
         }

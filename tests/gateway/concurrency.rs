@@ -191,7 +191,7 @@ fn a_gateway_that_holds_all_permits_leaves_another_its_share() {
                 }
             });
         };
-        // So many that a permit which comes back is wanted at once.
+        // Enough that a permit which comes back is wanted at once.
         (0..12).for_each(|_| client(0));
         eventually("the first node is busy", || (counts()[0] > 100).then_some(()));
         (0..12).for_each(|_| client(1));

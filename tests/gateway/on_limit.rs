@@ -160,7 +160,7 @@ fn a_refusal_is_worded_by_the_operator_and_still_tells_when_to_come_back() {
 
 #[test]
 fn queued_requests_are_served_in_order_as_tokens_come() {
-    let _turn = turns::among_few();
+    let _turn = turns::alone();
     let gateway = Gateway::start(&echo_behind(
         "{key: {constant: all}, rate: 5/s, burst: 1, on_limit: {queue: {max_wait: 10s, max_waiting: 10}}}",
     ));

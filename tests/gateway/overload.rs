@@ -9,6 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::process::{Gateway, curl, eventually, status};
+use tollgate_test_support::turns;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -45,6 +46,7 @@ routes: [{{name: all, upstream: up}}, {{name: short, match: {{path: /short}}, re
 
 #[test]
 fn idle_clients_beyond_the_descriptors_leave_a_working_upstream_reachable() {
+    let _turn = turns::beside_others();
     let gateway = Gateway::start_with_limit("-n 100", &routes(upstream(&Arc::default()), ""));
     let log = gateway.log();
     assert!(log.contains("bounds client connections before max_connections does"), "{log}");
@@ -60,6 +62,7 @@ fn idle_clients_beyond_the_descriptors_leave_a_working_upstream_reachable() {
 
 #[test]
 fn the_limit_on_descriptors_is_raised_to_the_hard_one_and_said() {
+    let _turn = turns::beside_others();
     let gateway = Gateway::start_with_limit("-Sn 90", &routes(upstream(&Arc::default()), ", max_connections: 20"));
     let limits = std::fs::read_to_string(format!("/proc/{}/limits", gateway.pid())).unwrap();
     let line = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
@@ -71,6 +74,7 @@ fn the_limit_on_descriptors_is_raised_to_the_hard_one_and_said() {
 
 #[test]
 fn listeners_that_can_be_full_one_by_one_are_not_warned_of() {
+    let _turn = turns::beside_others();
     // 70 clients: half of what two listeners and a worker leave of 200 descriptors.
     for (bound, warns) in [(60, false), (80, true)] {
         let routes = routes(upstream(&Arc::default()), "").replace(
@@ -89,6 +93,7 @@ fn listeners_that_can_be_full_one_by_one_are_not_warned_of() {
 
 #[test]
 fn running_out_of_descriptors_is_not_the_upstreams_fault() {
+    let _turn = turns::beside_others();
     let gate = Arc::new(RwLock::new(()));
     let closed = gate.write().unwrap();
     let gateway = Gateway::start_with_limit("-n 64", &routes(upstream(&gate), ""));
@@ -117,6 +122,7 @@ fn running_out_of_descriptors_is_not_the_upstreams_fault() {
 
 #[test]
 fn a_client_below_the_least_rate_gets_408_and_is_counted_and_logged() {
+    let _turn = turns::beside_others();
     // A client that stalls for so long before its first byte counts would be silent instead of slow.
     let bounds = ", body_timeout: 2s, min_body_rate: 1GiB/s";
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -139,6 +145,7 @@ fn a_client_below_the_least_rate_gets_408_and_is_counted_and_logged() {
 
 #[test]
 fn trusted_proxies_have_as_many_connections_as_they_like() {
+    let _turn = turns::beside_others();
     let bound = ", max_connections_per_client: 2";
     let routes = routes(upstream(&Arc::default()), bound);
     let gateway = Gateway::start(&routes);
@@ -197,12 +204,14 @@ fn another_among(request: &str, answers: &str) -> (u16, Duration) {
 
 #[test]
 fn clients_that_go_on_sending_after_their_last_answer_make_room() {
+    let _turn = turns::beside_others();
     let (status, took) = another_among("GET / HTTP/1.1\r\nBad Header\r\n\r\n", "HTTP/1.1 400 ");
     assert!(status == 200 && took < Duration::from_secs(10), "{status} after {took:?}");
 }
 
 #[test]
 fn clients_whose_unread_body_drips_in_after_the_answer_make_room() {
+    let _turn = turns::beside_others();
     let request = "POST /short HTTP/1.1\r\nHost: a\r\nContent-Length: 60000\r\n\r\n";
     let (status, took) = another_among(request, "HTTP/1.1 200 ");
     assert!(status == 200 && took < Duration::from_secs(10), "{status} after {took:?}");
@@ -210,6 +219,7 @@ fn clients_whose_unread_body_drips_in_after_the_answer_make_room() {
 
 #[test]
 fn a_client_that_goes_on_sending_holds_up_no_drain() {
+    let _turn = turns::beside_others();
     let mut gateway = Gateway::start(&routes(upstream(&Arc::default()), ""));
     let mut client = TcpStream::connect(gateway.listeners[0]).unwrap();
     client.set_read_timeout(Some(PATIENCE)).unwrap();

@@ -16,6 +16,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::{TcpSocket, UnixStream};
 use tokio::time::{Interval, interval, timeout};
 use tollgate_test_support::topology::CertificateAuthority;
+use tollgate_test_support::turns;
 
 use crate::process::Gateway;
 
@@ -138,6 +139,7 @@ async fn http2(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> 
 
 #[tokio::test]
 async fn clients_that_read_slowly_and_steadily_are_not_cut_off() {
+    let _turn = turns::beside_others();
     let authority = CertificateAuthority::create();
     authority.issue("a", "DNS:a.example");
     let folder = authority.path("ca.pem").with_file_name("").display().to_string();

@@ -8,6 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use tollgate_test_support::topology::CertificateAuthority;
+use tollgate_test_support::turns;
 
 use crate::process::{Gateway, eventually};
 
@@ -115,6 +116,7 @@ fn handshakes(gateway: &Gateway, outcome: &str) -> f64 {
 
 #[test]
 fn both_versions_of_http_and_of_tls_are_spoken() {
+    let _turn = turns::beside_others();
     let (gateway, authority) = secured("");
     let ask = |arguments: &[&str]| curl(&gateway, &authority, "a.example", "/", arguments);
     assert_eq!(ask(&["--http2"]).ended(), "2 200");
@@ -129,6 +131,7 @@ fn both_versions_of_http_and_of_tls_are_spoken() {
 
 #[test]
 fn the_oldest_version_of_tls_is_a_setting() {
+    let _turn = turns::beside_others();
     let (gateway, authority) = secured("min_version: \"1.3\"");
     let ask = |arguments: &[&str]| curl(&gateway, &authority, "a.example", "/", arguments);
     assert_eq!(ask(&["--tlsv1.2", "--tls-max", "1.2"]).ended(), "0 000");
@@ -137,6 +140,7 @@ fn the_oldest_version_of_tls_is_a_setting() {
 
 #[test]
 fn the_certificate_is_chosen_by_the_name_that_is_asked_for() {
+    let _turn = turns::beside_others();
     let (gateway, authority) = secured("");
     for host in ["a.example", "x.b.example", "c.example"] {
         let seen = curl(&gateway, &authority, host, "/", &[]);
@@ -156,6 +160,7 @@ fn the_certificate_is_chosen_by_the_name_that_is_asked_for() {
 
 #[test]
 fn a_session_is_resumed_whichever_worker_the_client_meets() {
+    let _turn = turns::beside_others();
     let (gateway, authority) = secured("");
     for version in ["-tls1_2", "-tls1_3"] {
         let first = s_client(&gateway, &authority, &[version, "-servername", "a.example", "-sess_out", "session"]);
@@ -170,6 +175,7 @@ fn a_session_is_resumed_whichever_worker_the_client_meets() {
 
 #[test]
 fn upstream_and_gateway_know_the_scheme_of_the_connection_whatever_a_target_says() {
+    let _turn = turns::beside_others();
     let (gateway, authority) = secured("");
     let seen = curl(&gateway, &authority, "a.example", "/", &["--http1.1", "--request-target", "http://a.example/x"]);
     assert!(seen.out.contains("\"scheme\": \"https\""), "{}", seen.out);
@@ -178,6 +184,7 @@ fn upstream_and_gateway_know_the_scheme_of_the_connection_whatever_a_target_says
 
 #[test]
 fn a_client_without_a_valid_certificate_is_refused_where_one_is_required() {
+    let _turn = turns::beside_others();
     let (gateway, authority) = secured("client_ca: FOLDER/ca.pem");
     authority.issue_to("expired", "/CN=late", "DNS:late.example", "-1");
     let stranger = CertificateAuthority::create();
@@ -200,6 +207,7 @@ fn a_client_without_a_valid_certificate_is_refused_where_one_is_required() {
 
 #[test]
 fn a_client_may_lack_a_certificate_where_it_is_optional_but_not_have_a_bad_one() {
+    let _turn = turns::beside_others();
     let (gateway, authority) = secured("client_ca: FOLDER/ca.pem\n      client_auth: optional");
     authority.issue_to("expired", "/CN=late", "DNS:late.example", "-1");
     let ask = |arguments: &[&str]| curl(&gateway, &authority, "a.example", "/", arguments);
@@ -210,6 +218,7 @@ fn a_client_may_lack_a_certificate_where_it_is_optional_but_not_have_a_bad_one()
 
 #[test]
 fn a_resumed_session_does_not_outlive_its_client_certificate() {
+    let _turn = turns::beside_others();
     let (gateway, authority) = secured("client_ca: FOLDER/ca.pem");
     let arguments = ["-servername", "a.example", "-cert", "client.pem", "-key", "client.key"];
     let first = s_client(&gateway, &authority, &[&arguments[..], &["-sess_out", "session"]].concat());
@@ -229,6 +238,7 @@ fn a_resumed_session_does_not_outlive_its_client_certificate() {
 
 #[test]
 fn limits_count_by_the_subject_of_a_client_certificate() {
+    let _turn = turns::beside_others();
     let (gateway, authority) = secured("client_ca: FOLDER/ca.pem");
     authority.issue_to("other", "/CN=other", "DNS:other.example", "2");
     let ask = |identity: &[&str]| curl(&gateway, &authority, "a.example", "/limited", identity).ended().to_owned();
@@ -245,6 +255,7 @@ fn limits_count_by_the_subject_of_a_client_certificate() {
 
 #[test]
 fn a_client_that_proved_itself_for_one_name_is_not_let_in_by_another() {
+    let _turn = turns::beside_others();
     let (gateway, authority) = secured("client_ca: FOLDER/ca.pem");
     let ask = |version: &str, host: &str| {
         let arguments = [&IDENTITY[..], &[version, "--header", host]].concat();
@@ -257,6 +268,7 @@ fn a_client_that_proved_itself_for_one_name_is_not_let_in_by_another() {
 
 #[test]
 fn a_shared_connection_is_not_for_hosts_that_another_certificate_is_for() {
+    let _turn = turns::beside_others();
     let (gateway, authority) = secured("");
     let ask = |version: &str, host: &str| {
         curl(&gateway, &authority, "a.example", "/", &[version, "--header", host]).ended().to_owned()
@@ -268,6 +280,7 @@ fn a_shared_connection_is_not_for_hosts_that_another_certificate_is_for() {
 
 #[test]
 fn http_in_the_clear_gets_an_answer_that_says_so() {
+    let _turn = turns::beside_others();
     let (gateway, _authority) = secured("");
     for request in [&b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"[..], b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"] {
         let answer = raw(&gateway, request);
@@ -284,6 +297,7 @@ fn http_in_the_clear_gets_an_answer_that_says_so() {
 
 #[test]
 fn what_is_no_handshake_ends_in_an_alert_and_a_close() {
+    let _turn = turns::beside_others();
     let (gateway, _authority) = secured("");
     let huge = [&[0x16, 3, 1, 0x40, 0][..], &[1, 0xff, 0xff, 0xff], &[0; 16_380]].concat();
     for garbage in [&b"\x00\x01\x02\x03\x04\x05"[..], b"\x16\x03\x01\xff\xff", b"\x80\x2e\x01\x00\x02", &huge] {
@@ -295,6 +309,7 @@ fn what_is_no_handshake_ends_in_an_alert_and_a_close() {
 
 #[test]
 fn a_handshake_that_stalls_is_cut_and_holds_nobody_up() {
+    let _turn = turns::beside_others();
     let authority = CertificateAuthority::create();
     authority.issue("a", "DNS:a.example");
     authority.issue("b", "DNS:b.example");
@@ -323,6 +338,7 @@ fn a_handshake_that_stalls_is_cut_and_holds_nobody_up() {
 
 #[test]
 fn connections_that_have_sent_nothing_make_room_before_and_after_their_handshake() {
+    let _turn = turns::beside_others();
     let authority = CertificateAuthority::create();
     authority.issue("a", "DNS:a.example");
     authority.issue("b", "DNS:b.example");
@@ -388,6 +404,7 @@ fn client_hello(authority: &CertificateAuthority) -> Vec<u8> {
 
 #[test]
 fn certificates_change_under_load_without_a_failed_request() {
+    let _turn = turns::beside_others();
     let (gateway, authority) = secured("");
     let (stop, answered) = (AtomicBool::new(false), AtomicUsize::new(0));
     thread::scope(|scope| {
@@ -424,6 +441,7 @@ fn certificates_change_under_load_without_a_failed_request() {
 
 #[test]
 fn changed_files_are_taken_over_and_bad_ones_change_nothing() {
+    let _turn = turns::beside_others();
     let (gateway, authority) = secured("");
     let serial = || {
         let shown = s_client(&gateway, &authority, &["-servername", "a.example"]);
@@ -448,6 +466,7 @@ fn changed_files_are_taken_over_and_bad_ones_change_nothing() {
 
 #[test]
 fn a_start_with_files_that_cannot_be_used_says_which_and_why() {
+    let _turn = turns::beside_others();
     let authority = CertificateAuthority::create();
     authority.issue("a", "DNS:a.example");
     authority.issue("b", "DNS:b.example");
@@ -479,6 +498,7 @@ fn a_start_with_files_that_cannot_be_used_says_which_and_why() {
 
 #[test]
 fn the_metrics_say_when_certificates_expire_and_the_log_warns_before() {
+    let _turn = turns::beside_others();
     let authority = CertificateAuthority::create();
     authority.issue_to("a", "/CN=a", "DNS:a.example", "-1");
     authority.issue("b", "DNS:b.example");
@@ -497,6 +517,7 @@ fn the_metrics_say_when_certificates_expire_and_the_log_warns_before() {
 
 #[test]
 fn a_certificate_that_is_no_file_is_not_waited_for() {
+    let _turn = turns::beside_others();
     let authority = CertificateAuthority::create();
     authority.issue("a", "DNS:a.example");
     authority.issue("b", "DNS:b.example");
@@ -510,6 +531,7 @@ fn a_certificate_that_is_no_file_is_not_waited_for() {
 
 #[test]
 fn limits_of_a_listener_count_what_it_sends_elsewhere() {
+    let _turn = turns::beside_others();
     let gateway = Gateway::start(
         "workers: 1
 listeners: [{address: '127.0.0.1:0', redirect_to_https: true, limits: [l]}]
@@ -524,6 +546,7 @@ routes: [{name: echo, echo: true}]
 
 #[test]
 fn clients_in_the_clear_are_sent_to_https_and_told_to_stay_there() {
+    let _turn = turns::beside_others();
     let authority = CertificateAuthority::create();
     authority.issue("a", "DNS:a.example");
     authority.issue("b", "DNS:b.example");

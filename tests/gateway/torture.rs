@@ -90,6 +90,7 @@ fn a_key_per_header_is_a_limit_per_key() {
 
 #[test]
 fn a_run_that_cannot_be_judged_exits_with_2() {
+    let _turn = turns::beside_others();
     for (arguments, said) in [
         (["--scenario", "flap"].as_slice(), "they need --redis"),
         (&["--cost", "300"], "must not cost more than the burst"),

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use serde_json::Value;
 
 use crate::process::{Gateway, eventually, status};
+use tollgate_test_support::turns;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -117,6 +118,7 @@ fn logged(gateway: &Gateway) -> Option<Value> {
 
 #[test]
 fn a_tunnel_counts_to_its_end_and_is_logged_then() {
+    let _turn = turns::beside_others();
     let limits = "limits: {one: {key: {constant: all}, algorithm: concurrency, max_in_flight: 1}}";
     let gateway = gateway(limits, "", ", limits: [one]");
     let mut stream = tunnel(&gateway);
@@ -139,6 +141,7 @@ fn a_tunnel_counts_to_its_end_and_is_logged_then() {
 
 #[test]
 fn a_tunnel_over_http_2_counts_and_is_logged_like_others() {
+    let _turn = turns::beside_others();
     let gateway = gateway_before(&format!("h2c://{}", upstream_of_http2()), "", "", "");
     let mut stream = TcpStream::connect(gateway.listeners[0]).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -167,6 +170,7 @@ fn a_tunnel_over_http_2_counts_and_is_logged_like_others() {
 
 #[test]
 fn tunnels_count_as_requests_in_flight_unless_they_are_not_to() {
+    let _turn = turns::beside_others();
     for (file, expected) in [("max_requests: 1", 503), ("max_requests: 1\ntunnels_count: false", 200)] {
         let gateway = gateway(file, "", "");
         let mut streams = [tunnel(&gateway)];
@@ -177,6 +181,7 @@ fn tunnels_count_as_requests_in_flight_unless_they_are_not_to() {
 
 #[test]
 fn a_tunnel_without_a_byte_either_way_ends_after_its_idle_time() {
+    let _turn = turns::beside_others();
     let gateway = gateway("", ", tunnel_idle_timeout: 300ms", "");
     let mut stream = tunnel(&gateway);
     echo(&mut stream, "a byte");
@@ -187,6 +192,7 @@ fn a_tunnel_without_a_byte_either_way_ends_after_its_idle_time() {
 
 #[test]
 fn a_route_has_an_idle_time_of_its_own_for_tunnels() {
+    let _turn = turns::beside_others();
     let gateway = gateway("", ", tunnel_idle_timeout: 1d", ", timeouts: {tunnel_idle: 300ms}");
     let mut stream = tunnel(&gateway);
     echo(&mut stream, "a byte");
@@ -197,6 +203,7 @@ fn a_route_has_an_idle_time_of_its_own_for_tunnels() {
 
 #[test]
 fn a_tunnel_goes_on_in_a_drain_and_ends_at_its_deadline() {
+    let _turn = turns::beside_others();
     let mut gateway = gateway("drain_timeout: 2s", "", "");
     let mut stream = tunnel(&gateway);
     gateway.signal("TERM");

@@ -8,6 +8,7 @@ use std::time::Duration;
 use tollgate_test_support::nginx::NginxServer;
 use tollgate_test_support::raw_http2::{END_STREAM, FrameClient, request};
 use tollgate_test_support::topology::CertificateAuthority;
+use tollgate_test_support::turns;
 
 use crate::process::{Gateway, curl};
 
@@ -66,6 +67,7 @@ fn ask(stream: &mut (impl Read + Write)) {
 
 #[test]
 fn each_request_has_a_connection_that_begins_with_its_client() {
+    let _turn = turns::beside_others();
     let upstream = TcpListener::bind("127.0.0.1:0").unwrap();
     let gateway = Gateway::start(&routes(upstream.local_addr().unwrap(), "127.0.0.1:0"));
     let answered = answer(upstream, 3);
@@ -83,6 +85,7 @@ fn each_request_has_a_connection_that_begins_with_its_client() {
 
 #[test]
 fn a_client_of_ipv4_is_named_so_on_a_socket_for_both() {
+    let _turn = turns::beside_others();
     let upstream = TcpListener::bind("127.0.0.1:0").unwrap();
     let gateway = Gateway::start(&routes(upstream.local_addr().unwrap(), "[::]:0"));
     let answered = answer(upstream, 1);
@@ -97,6 +100,7 @@ fn a_client_of_ipv4_is_named_so_on_a_socket_for_both() {
 
 #[test]
 fn the_client_that_a_header_named_is_named_on() {
+    let _turn = turns::beside_others();
     for (header, named) in [("PROXY TCP4 192.0.2.7 192.0.2.1 4321 80", true), ("PROXY UNKNOWN", false)] {
         let upstream = TcpListener::bind("127.0.0.1:0").unwrap();
         let routes = routes(upstream.local_addr().unwrap(), "127.0.0.1:0");
@@ -117,6 +121,7 @@ fn the_client_that_a_header_named_is_named_on() {
 
 #[tokio::test]
 async fn each_stream_of_a_client_of_http2_has_a_connection_of_its_own() {
+    let _turn = turns::beside_others();
     let upstream = TcpListener::bind("127.0.0.1:0").unwrap();
     let gateway = Gateway::start(&routes(upstream.local_addr().unwrap(), "127.0.0.1:0"));
     let answered = answer(upstream, 3);
@@ -132,6 +137,7 @@ async fn each_stream_of_a_client_of_http2_has_a_connection_of_its_own() {
 
 #[test]
 fn a_client_without_an_address_is_not_named() {
+    let _turn = turns::beside_others();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("http.sock");
     let upstream = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -146,6 +152,7 @@ fn a_client_without_an_address_is_not_named() {
 
 #[test]
 fn nginx_reads_the_header_before_tls() {
+    let _turn = turns::beside_others();
     let authority = CertificateAuthority::create();
     authority.issue("server", "DNS:localhost");
     let path = |file: &str| authority.path(file).display().to_string();

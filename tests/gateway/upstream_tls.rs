@@ -2,11 +2,13 @@
 
 use tollgate_test_support::nginx::NginxServer;
 use tollgate_test_support::topology::CertificateAuthority;
+use tollgate_test_support::turns;
 
 use crate::process::{Gateway, eventually, status};
 
 #[test]
 fn certificate_files_are_taken_over_when_they_change_and_a_bad_one_changes_nothing() {
+    let _turn = turns::beside_others();
     let (authority, other) = (CertificateAuthority::create(), CertificateAuthority::create());
     authority.issue("server", "DNS:localhost");
     let path = |file: &str| authority.path(file).display().to_string();

@@ -21,20 +21,21 @@ where
     }
 }
 
-/// Polls until the condition holds, for five seconds at most.
+/// Polls until the condition holds, for [`PATIENCE`] at most.
 pub async fn eventually<F, C>(what: &str, condition: C)
 where
     F: Future<Output = bool>,
     C: FnMut() -> F,
 {
-    eventually_within(Duration::from_secs(5), what, condition).await;
+    eventually_within(PATIENCE, what, condition).await;
 }
 
 /// Polls a condition that needs no waiting of its own, for [`PATIENCE`] at most. Other tasks run in between.
 pub async fn until(what: &str, mut condition: impl FnMut() -> bool) {
     let polling = async {
         while !condition() {
-            tokio::task::yield_now().await;
+            // Not at once: the core is for those who make it come true.
+            tokio::time::sleep(Duration::from_millis(1)).await;
         }
     };
     assert!(tokio::time::timeout(PATIENCE, polling).await.is_ok(), "never came true: {what}");

@@ -4,7 +4,7 @@
 use std::sync::{Condvar, Mutex, MutexGuard};
 
 /// The number of tests that may watch at once: each has a small load of its own, and two cores carry these.
-const FEW: usize = 3;
+const FEW: usize = 5;
 
 static RUNNING: Mutex<RunningTests> = Mutex::new(RunningTests { others: 0, few: 0, alone: 0 });
 static CHANGED: Condvar = Condvar::new();
