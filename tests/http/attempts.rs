@@ -14,6 +14,7 @@ use tollgate::route::retry::back_off::BackOff;
 use tollgate::route::retry::{GrpcStatus, RetryCondition, RetryPolicy};
 use tollgate_limiter::limit::status_set::StatusRange;
 use tollgate_test_support::front::ProxyServer;
+use tollgate_test_support::until;
 use tollgate_test_support::upstream::{OK, RawConnection, ScriptedUpstream};
 
 use crate::http2_upstream::Http2Server;
@@ -185,8 +186,11 @@ async fn the_time_in_which_a_client_sends_its_body_is_no_attempts() {
     let front = front(&[server.address], policy).await;
     let mut client = RawConnection::connect(front.address).await;
     client.send("PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\na").await;
+    until("the attempt has begun", || server.connections() == 1).await;
     // The client is slow: longer than an attempt may take, with most of another one left for the answer.
-    tokio::time::sleep(Duration::from_millis(1100)).await;
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_millis(1100)).await;
+    tokio::time::resume();
     client.send("bc").await;
     assert!(client.head().await.starts_with("HTTP/1.1 200"));
     assert_eq!(requests.load(Ordering::SeqCst), 1);
@@ -214,6 +218,16 @@ async fn nothing_is_sent_again_once_the_client_has_got_something() {
 }
 
 #[tokio::test]
+async fn a_request_for_another_protocol_is_not_sent_again_once_it_is_answered() {
+    let (server, requests) = flaky(9, BUSY).await;
+    let front = front(&[server.address], on_busy()).await;
+    let upgrade = "GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: chat\r\n\r\n";
+    assert_eq!(outcome(&front, upgrade).await, (503, 1));
+    assert_eq!(outcome(&front, GET).await, (503, 3));
+    assert_eq!(requests.load(Ordering::SeqCst), 4);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_retry_after_is_waited_for_within_its_bound() {
     let later = "HTTP/1.1 503 Busy\r\nretry-after: 1\r\ncontent-length: 0\r\n\r\n";
     let waiting = |retry_after| RetryPolicy { retry_after, ..on_busy() };
@@ -228,7 +242,8 @@ async fn a_retry_after_is_waited_for_within_its_bound() {
     assert_eq!(outcome(&front(&[server.address], waiting(None)).await, GET).await, (200, 2));
 }
 
-#[tokio::test]
+// On paused time: on a machine that stands still, the ten retries a second that any upstream gets would be more.
+#[tokio::test(start_paused = true)]
 async fn a_storm_adds_no_more_than_a_fifth_to_what_a_failing_upstream_gets() {
     const CLIENTS: usize = 10;
     const EACH: usize = 200;
