@@ -49,6 +49,9 @@ mod tests {
         fs::write(path("file"), "content").unwrap();
         assert_eq!(read(&path("file"), 7).unwrap(), b"content");
         assert!(read(&path("file"), 6).unwrap_err().to_string().contains("too large"));
+        // It says that it is larger than any memory, so a read without a bound fails.
+        File::create(path("sparse")).unwrap().set_len(1 << 42).unwrap();
+        assert!(read(&path("sparse"), 7).unwrap_err().to_string().contains("too large"));
         mknodat(CWD, path("pipe"), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
         for no_file in [path("pipe"), "/dev/zero".into(), "/dev/null".into()] {
             assert_eq!(read(&no_file, 7).unwrap_err().to_string(), "it is not a file", "{}", no_file.display());

@@ -136,6 +136,21 @@ fn refuses_a_file_over_one_mebibyte() {
     }
 }
 
+#[test]
+fn refuses_a_page_over_one_mebibyte_and_one_that_is_no_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let page = directory.path().join("page.html");
+    let told = |page: &Path| {
+        let pages = format!("error_pages: [{{status: [404], type: text/html, file: \"{}\"}}]\n", page.display());
+        check(&format!("{LISTENERS}{ROUTES}{pages}")).map_or_else(|mistakes| mistakes.to_string(), |_| String::new())
+    };
+    std::fs::write(&page, "x".repeat(1 << 20)).unwrap();
+    assert_eq!(told(&page), "");
+    std::fs::write(&page, "x".repeat((1 << 20) + 1)).unwrap();
+    assert!(told(&page).contains("the page is over 1MiB\n"), "{}", told(&page));
+    assert!(told(Path::new("/dev/zero")).contains("it is not a file\n"), "{}", told(Path::new("/dev/zero")));
+}
+
 const LISTENERS: &str = "listeners: [{address: \"127.0.0.1:0\"}]\n";
 const ROUTES: &str = "routes: [{name: all, echo: true}]\n";
 

@@ -217,7 +217,22 @@ fn a_value_that_readers_may_differ_about_is_missing() {
     assert_eq!(status(&[&shared.url("/login")]), 429, "all of them have one bucket");
     assert_eq!(form(&shared, "username=ada"), 200);
     assert_eq!(status(&["-d", "username=ada", &strict.url("/login?username=bob")]), 400);
+    // The part within the bound has a name, and the rest may have another.
+    let in_pieces = format!("c\r\nusername=ada\r\n400\r\n{}\r\n0\r\n\r\n", "x".repeat(1024));
+    let refused = raw(&strict, &format!("{FORM}\r\nTransfer-Encoding: chunked"), &in_pieces);
+    assert!(line(&refused).starts_with("HTTP/1.1 400 "));
     assert_eq!(login.requests.lock().unwrap().len(), cases.len() + 1);
+}
+
+#[test]
+fn a_request_that_is_not_served_is_refused_before_its_body_is_read() {
+    let _turn = turns::beside_others();
+    let login = Login::start();
+    let gateway = start(&login, BY_NAME, "max_requests: 1\nbody_keys: {timeout: 60s}");
+    let unfinished = || raw(&gateway, &format!("{FORM}\r\nContent-Length: 20"), "username=ada");
+    let _first = unfinished();
+    eventually("it is under way", || (status(&[&gateway.url("/plain")]) == 503).then_some(()));
+    assert!(line(&unfinished()).starts_with("HTTP/1.1 503 "));
 }
 
 #[test]

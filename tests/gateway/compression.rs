@@ -142,6 +142,7 @@ fn an_answer_that_should_stay_as_it_is_does() {
         ("/image", "Content-Type: image/png\r\n", &text),
         ("/untyped", "", &text),
         ("/kept", "Content-Type: text/plain\r\nCache-Control: public, No-Transform\r\n", &text),
+        ("/ranged", "Content-Type: text/plain\r\nContent-Range: bytes 0-9/90\r\n", &text),
         ("/plain/text", "Content-Type: text/plain\r\n", &text),
     ];
     let mut answers: Vec<_> = as_it_is
@@ -154,6 +155,8 @@ fn an_answer_that_should_stay_as_it_is_does() {
     );
     answers.push(("/bare-range", vec![range.replace("Content-Range: bytes 0-9999/90000\r\n", "")]));
     answers.push(("/range", vec![range]));
+    let empty = "HTTP/1.1 204 No Content\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n";
+    answers.push(("/empty", vec![empty.to_owned()]));
     let tagged = with_head(
         "Content-Type: text/html\r\nVary: Accept-Encoding, Origin\r\nETag: W/\"a\"\r\nContent-Digest: sha-256=:a:\r\n",
         &text,
@@ -166,9 +169,12 @@ fn an_answer_that_should_stay_as_it_is_does() {
         assert!(coding(&head).is_none_or(|coding| coding == "deflate"), "{path}: {head}");
         assert!(head.contains("content-length: ") && !head.contains("vary"), "{path}: {head}");
     }
+    let empty = head(&gateway.url("/empty"), "gzip", &[]);
+    assert!(empty.contains(" 204 ") && coding(&empty).is_none() && !empty.contains("vary"), "{empty}");
     let head = head(&gateway.url("/tagged"), "gzip", &[]);
     assert!(coding(&head) == Some("gzip") && head.contains("etag: w/\"a\"\r\n"), "{head}");
     assert!(head.matches("accept-encoding").count() == 1 && !head.contains("digest"), "{head}");
+    assert!(!head.contains("content-length"), "{head}");
     // A 304 is about the compressed answer that the client has.
     let same = |tag: &str| self::head(&gateway.url("/same"), "gzip", &["-H", &format!("if-none-match: {tag}")]);
     assert!(same("W/\"x\"").contains("etag: w/\"x\"\r\n") && same("\"x\"").contains("etag: \"x\"\r\n"));

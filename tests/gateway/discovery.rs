@@ -213,6 +213,46 @@ fn an_endpoint_that_leaves_ends_its_requests_and_its_probes_and_metrics_stop() {
 }
 
 #[test]
+fn an_answer_is_used_for_as_long_as_it_says() {
+    let _turn = turns::beside_others();
+    let (server, dns) = (Server::start(0), DnsServer::start());
+    dns.set_addresses("orders.test", 0, &[server.ip()]);
+    dns.set_addresses("lasting.test", 3600, &[server.ip()]);
+    let brief = by_dns(&dns, server.address.port(), "");
+    let lasting = brief.replace("orders.test", "lasting.test");
+    let gateway = Gateway::start(&routes(&format!("{brief}}}, lasting: {{{lasting}")));
+    (0..5).for_each(|_| after_one(&gateway, "answered"));
+    let lookups = "tollgate_discovery_lookups_total{upstream=\"lasting\",outcome=\"answered\"}";
+    assert_eq!(gateway.metric(lookups), 1.0);
+}
+
+#[test]
+fn an_endpoint_that_stays_keeps_the_count_of_its_requests() {
+    let _turn = turns::beside_others();
+    let stays = Server::start(0);
+    let new = Server::start(stays.address.port());
+    let dns = DnsServer::start();
+    dns.set_addresses("orders.test", 0, &[stays.ip()]);
+    let gateway = Gateway::start(&routes(&by_dns(&dns, stays.address.port(), "")));
+    stays.state.holds.store(true, Ordering::SeqCst);
+    let url = gateway.url("/");
+    let held = thread::spawn(move || curl(&[&url]));
+    let in_flight = || {
+        let page = page(&gateway);
+        let of =
+            page[0]["endpoints"].as_array().unwrap().iter().find(|of| of["url"] == format!("http://{}", stays.address));
+        of.unwrap()["in_flight"].as_u64().unwrap()
+    };
+    eventually("a request is under way", || (in_flight() == 1).then_some(()));
+    dns.set_addresses("orders.test", 0, &[stays.ip(), new.ip()]);
+    are(&gateway, &[&stays, &new]);
+    assert_eq!(in_flight(), 1);
+    stays.state.holds.store(false, Ordering::SeqCst);
+    assert_eq!(held.join().unwrap(), stays.name());
+    eventually("it has ended", || (in_flight() == 0).then_some(()));
+}
+
+#[test]
 fn the_last_list_holds_while_lookups_fail_and_goes_when_dns_says_that_there_is_none() {
     let _turn = turns::beside_others();
     let server = Server::start(0);

@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use tollgate_test_support::turns;
+use tollgate_test_support::{PATIENCE, turns};
 
 use crate::process::{Gateway, curl, eventually, status};
 
@@ -198,6 +198,75 @@ fn copies_that_hang_or_fail_cost_the_requests_nothing() {
     let share = start(&upstreams, "upstream: up, mirror: {to: shadow, share: 0%}");
     assert_eq!(spread(&share, 20, "a: b"), [("server".to_owned(), 20)].into());
     assert_eq!(shadow.received().len(), 3);
+}
+
+#[test]
+fn a_body_passes_while_it_is_copied_and_half_a_body_is_not_copied() {
+    let _turn = turns::beside_others();
+    let upstream = TcpListener::bind("127.0.0.1:0").unwrap();
+    upstream.set_nonblocking(true).unwrap();
+    let shadow = Server::start("shadow", true);
+    let upstreams = [("up", upstream.local_addr().unwrap()), ("shadow", shadow.address)];
+    let gateway = start(&upstreams, "upstream: up, mirror: {to: shadow}");
+    let half = || {
+        let mut client = TcpStream::connect(gateway.listeners[0]).unwrap();
+        client.write_all(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nfirst").unwrap();
+        let (stream, _) = eventually("the request", || upstream.accept().ok());
+        stream.set_nonblocking(false).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        read_until(&stream, "first");
+        (client, stream)
+    };
+    let (client, stream) = half();
+    drop(client);
+    eventually("it is counted", || (mirrored(&gateway, "incomplete") == 1.0).then_some(()));
+    drop(stream);
+    let (mut client, stream) = half();
+    client.write_all(b"other").unwrap();
+    read_until(&stream, "other");
+    eventually("the copy is answered", || (mirrored(&gateway, "answered") == 1.0).then_some(()));
+    assert!(matches!(&*shadow.received(), [copy] if copy.ends_with("\r\n\r\nfirstother")), "{:?}", shadow.received());
+}
+
+fn read_until(mut stream: &TcpStream, end: &str) {
+    let (mut text, mut buffer) = (Vec::new(), [0; 4096]);
+    while !text.ends_with(end.as_bytes()) {
+        let read = stream.read(&mut buffer).unwrap();
+        assert!(read > 0, "closed after {}", String::from_utf8_lossy(&text));
+        text.extend_from_slice(&buffer[..read]);
+    }
+}
+
+#[test]
+fn an_answer_without_end_to_a_copy_is_not_read() {
+    let _turn = turns::beside_others();
+    let server = Server::start("server", true);
+    let shadow = TcpListener::bind("127.0.0.1:0").unwrap();
+    let upstreams = [("up", server.address), ("shadow", shadow.local_addr().unwrap())];
+    let gateway = start(&upstreams, "upstream: up, mirror: {to: shadow}");
+    let talking = thread::spawn(move || {
+        let mut stream = shadow.accept().unwrap().0;
+        assert!(stream.read(&mut [0; 4096]).unwrap() > 0);
+        stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 1099511627776\r\n\r\n").unwrap();
+        while stream.write_all(&[b'x'; 65_536]).is_ok() {}
+    });
+    assert_eq!(curl(&[&gateway.url("/")]), "server");
+    eventually("the connection is closed", || talking.is_finished().then_some(()));
+    talking.join().unwrap();
+}
+
+#[test]
+fn a_request_for_another_protocol_is_not_copied() {
+    let _turn = turns::beside_others();
+    let (server, shadow) = (Server::start("server", true), Server::start("shadow", true));
+    let upstreams = [("up", server.address), ("shadow", shadow.address)];
+    let gateway = start(&upstreams, "upstream: up, mirror: {to: shadow}");
+    let url = gateway.url("/");
+    assert_eq!(curl(&["-H", "connection: upgrade", "-H", "upgrade: chat", &url]), "server");
+    assert!(server.received()[0].contains("upgrade: chat\r\n"));
+    assert_eq!(curl(&["-H", "x-plain: 1", &url]), "server");
+    eventually("the other is copied", || (mirrored(&gateway, "answered") == 1.0).then_some(()));
+    assert!(matches!(&*shadow.received(), [copy] if copy.contains("x-plain: 1")), "{:?}", shadow.received());
 }
 
 #[test]

@@ -41,7 +41,7 @@ routes:
     match: {{path: /all/*}}
     upstream: up
     strip_prefix: /all
-    error_pages: [{{status: [4xx, 500], type: text/html, body: ours, fallback: true, of: all}}]
+    error_pages: [{{status: [4xx, 500], type: text/html, body: '{{retry_after}}ours', fallback: true, of: all}}]
   - name: kept
     match: {{path: /kept/*}}
     upstream: up
@@ -54,6 +54,8 @@ routes:
 
 const UPSTREAM: &str = "location /secret { add_header WWW-Authenticate 'Basic realm=\"a\"' always; add_header ETag '\"x\"' always; add_header Content-Disposition attachment always; return 401 'theirs'; }
 location / { return 500 'theirs'; }
+location /soon { add_header Retry-After 7 always; return 500 'theirs'; }
+location /later { add_header Retry-After 'Wed, 21 Oct 2037 07:28:00 GMT' always; return 500 'theirs'; }
 location /fine { return 200 'fine'; }";
 
 fn asked(gateway: &Gateway, path: &str, accept: &str) -> String {
@@ -77,6 +79,10 @@ fn a_client_gets_the_page_of_the_type_that_it_asks_for() {
     let script = asked(&gateway, "/gone", "text/*;q=0.3, application/json");
     let body: Value = serde_json::from_str(script.split("\r\n\r\n").nth(1).unwrap()).unwrap();
     assert_eq!(body["code"], 502, "{script}");
+    assert!(
+        asked(&gateway, "/gone", "text/*").contains("<p>502 Bad Gateway"),
+        "a kind of content stands for its types"
+    );
     // No page is for clients that name no type, and none is an image.
     for accept in ["*/*", "image/png", "text/html;q=0"] {
         let bare = asked(&gateway, "/gone", accept);
@@ -126,7 +132,10 @@ fn errors_of_the_upstream_are_replaced_where_the_route_says_so() {
     assert!(replaced.starts_with("HTTP/1.1 401") && replaced.ends_with("ours"), "{replaced}");
     assert!(replaced.contains("Basic realm=") && !replaced.to_lowercase().contains("etag"), "{replaced}");
     assert!(!replaced.to_lowercase().contains("disposition"), "{replaced}");
-    assert!(asked(&gateway, "/all/other", "*/*").ends_with("ours"));
+    assert!(asked(&gateway, "/all/other", "*/*").ends_with("\r\n\r\nours"));
+    assert!(asked(&gateway, "/all/soon", "*/*").ends_with("\r\n\r\n7ours"));
+    let later = asked(&gateway, "/all/later", "*/*");
+    assert!(later.contains("2037") && later.ends_with("\r\n\r\nours"), "a date is no number of seconds: {later}");
     assert!(asked(&gateway, "/kept/other", "*/*").ends_with("theirs"));
     assert!(asked(&gateway, "/all/fine", "text/html").ends_with("fine"));
 }
