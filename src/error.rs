@@ -73,6 +73,8 @@ pub enum Failure {
     NoEndpoint,
     /// The upstream has as many requests or connections as its bounds let it have.
     UpstreamOverloaded,
+    /// As many requests wait for the upstream as it answers fast.
+    ConcurrencyLimited,
     /// The gateway has no descriptor, port or buffer left for a connection to the upstream.
     Exhausted,
     ConnectFailed,
@@ -197,6 +199,11 @@ impl Failure {
             Self::UpstreamOverloaded => {
                 row(S::SERVICE_UNAVAILABLE, "upstream-overloaded", "the upstream has as many requests as it takes")
             }
+            Self::ConcurrencyLimited => row(
+                S::SERVICE_UNAVAILABLE,
+                "concurrency-limited",
+                "as many requests wait for the upstream as it answers fast",
+            ),
             Self::ConnectFailed => row(S::BAD_GATEWAY, "connect-failed", "the upstream did not accept a connection"),
             Self::UpstreamClosed => {
                 row(S::BAD_GATEWAY, "upstream-closed", "the upstream closed the connection before it answered")
@@ -255,6 +262,7 @@ impl Failure {
             Self::Overloaded | Self::UpstreamOverloaded | Self::Exhausted | Self::NoEndpoint => GrpcStatus::Unavailable,
             Self::AuthenticationUnavailable { .. }
             | Self::Maintenance { .. }
+            | Self::ConcurrencyLimited
             | Self::ConnectFailed
             | Self::ConnectTimeout
             | Self::TlsFailed
@@ -271,7 +279,7 @@ impl Failure {
             Self::Denied(denial) => denial.retry_after_secs(),
             Self::AttemptsLimited(seconds) => Some(*seconds),
             Self::Maintenance { retry_after_secs } => Some(*retry_after_secs),
-            Self::AuthenticationUnavailable { .. } => Some(RETRY_AFTER_SECS),
+            Self::AuthenticationUnavailable { .. } | Self::ConcurrencyLimited => Some(RETRY_AFTER_SECS),
             Self::Overloaded | Self::UpstreamOverloaded | Self::Exhausted | Self::NoEndpoint => Some(RETRY_AFTER_SECS),
             _ => None,
         }
@@ -292,7 +300,7 @@ impl Failure {
         match self {
             Self::NoEndpoint | Self::UpstreamOverloaded | Self::Exhausted => Unanswered::NotForwarded,
             Self::ConnectFailed | Self::ConnectTimeout | Self::TlsFailed => Unanswered::NotForwarded,
-            Self::WebSocketUnsupported => Unanswered::NotForwarded,
+            Self::WebSocketUnsupported | Self::ConcurrencyLimited => Unanswered::NotForwarded,
             _ => Unanswered::Forwarded,
         }
     }
@@ -371,28 +379,4 @@ impl From<Denial> for Failure {
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::Value;
-
-    use super::*;
-
-    fn problem(failure: &Failure, request_id: &'static str) -> Value {
-        let text = failure.problem(&failure.row(), &HeaderValue::from_static(request_id));
-        serde_json::from_slice(&text).unwrap()
-    }
-
-    #[test]
-    fn a_problem_is_json_whatever_is_in_it() {
-        let problem = problem(&Failure::BadRequest("\"quoted\""), "a\"b\\c");
-        assert_eq!(
-            problem,
-            serde_json::json!({
-                "type": "urn:tollgate:problem:bad-request",
-                "title": "Bad Request",
-                "status": 400,
-                "detail": "\"quoted\"",
-                "request-id": "a\"b\\c",
-            })
-        );
-    }
-}
+mod tests;

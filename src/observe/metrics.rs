@@ -239,6 +239,14 @@ fn describe() {
         "tollgate_upstream_pending_requests",
         "Requests that wait for a connection at their upstream's bound."
     );
+    describe_gauge!(
+        "tollgate_upstream_concurrency_limit",
+        "Requests that may wait for an answer of an upstream with an adaptive bound."
+    );
+    describe_gauge!(
+        "tollgate_upstream_min_rtt_seconds",
+        "The latency of an upstream with an adaptive bound while no request waits for another, as last measured."
+    );
     describe_gauge!("tollgate_upstream_connections", "Open connections to an upstream.");
     describe_counter!("tollgate_upstream_connects_total", "Connections tried to an upstream, by outcome.");
     describe_counter!("tollgate_upstream_retries_total", "Times that a request was sent again.");

@@ -59,7 +59,8 @@ impl Proxy {
         let outcome = destination.upstream.metrics().request();
         let result = match UpstreamRequest::prepare(request, rule, source) {
             Ok(mut request) => match admit(destination.upstream) {
-                Ok(()) => self.attempt_all(&mut request, destination, source, retrying).await,
+                // It has one place, however often it is sent.
+                Ok(_place) => self.attempt_all(&mut request, destination, source, retrying).await,
                 Err(failure) => Err(failure),
             },
             Err(failure) => Err(failure),
@@ -162,7 +163,7 @@ impl Judge<'_> {
             None => self.policy.back_off.pause(self.attempts),
         };
         let in_time = self.ends.is_none_or(|end| clock::now() + pause < end);
-        if self.attempts >= self.policy.attempts || !in_time || !self.upstream.admits_request() {
+        if self.attempts >= self.policy.attempts || !in_time || !self.upstream.admits_retry() {
             return None;
         }
         self.over_budget = !self.upstream.budget().withdraw();

@@ -22,6 +22,7 @@ use crate::error::Failure;
 use crate::http::deadline::UpstreamWait;
 use crate::http::upgrade_rules;
 use crate::route::Forward;
+use crate::upstream::adaptive::AdaptivePlace;
 use crate::upstream::affinity::Affinity;
 use crate::upstream::balance::Tried;
 use crate::upstream::endpoints::{Endpoint, PickedEndpoint, UpstreamConnectError};
@@ -76,7 +77,8 @@ impl Proxy {
         async move {
             let result = match &mut prepared {
                 Ok(request) => match admit(destination.upstream) {
-                    Ok(()) => self.exchange(request, destination, &source, &mut NextEndpoint).await,
+                    // It has its place until it is answered.
+                    Ok(_place) => self.exchange(request, destination, &source, &mut NextEndpoint).await,
                     Err(failure) => Err(failure),
                 },
                 Err(failure) => Err(failure.clone()),
@@ -125,7 +127,7 @@ impl Proxy {
                     Ok(response) => {
                         let now = clock::now();
                         upstream.metrics().responded(now.saturating_duration_since(lease.begun_at()));
-                        if upstream.ejects()
+                        if upstream.observes()
                             && let Some(endpoint) = lease.endpoint()
                         {
                             upstream.record_response(endpoint, response.status(), || lease.latency(now));
@@ -215,13 +217,11 @@ impl EndpointChoice for NextEndpoint {
     }
 }
 
-/// Whether the upstream takes another request. It then pays for retries.
-pub(super) fn admit(upstream: &Upstream) -> Result<(), Failure> {
-    if !upstream.admits_request() {
-        return Err(Failure::UpstreamOverloaded);
-    }
+/// The place of another request at the upstream, if it takes one. It then pays for retries.
+pub(super) fn admit(upstream: &Upstream) -> Result<Option<AdaptivePlace<'_>>, Failure> {
+    let place = upstream.admit()?;
     upstream.budget().deposit();
-    Ok(())
+    Ok(place)
 }
 
 /// Records that an endpoint did not answer, when a request that was sent to it is dropped.
@@ -246,10 +246,10 @@ impl<'a> GaveUp<'a> {
         source: &RequestSource<'_>,
         request: &UpstreamRequest<'_>,
     ) -> Option<Self> {
-        if !upstream.ejects() || request.has_body() {
+        if !upstream.observes() || request.has_body() {
             return None;
         }
-        if source.deadline.is_none() && !upstream.judges_latency() {
+        if source.deadline.is_none() && !upstream.measures_latency() {
             return None;
         }
         let endpoint = Arc::clone(lease.endpoint()?);

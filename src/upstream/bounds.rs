@@ -12,6 +12,7 @@ use metrics::Gauge;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
+use super::adaptive::gradient::AdaptiveRule;
 pub use crate::http::h2::HeadBound;
 
 /// The most that an upstream takes. `None`: no bound.
@@ -23,6 +24,8 @@ pub struct UpstreamBounds {
     pub pending: Option<usize>,
     /// Requests in flight. Two workers that check at the same moment may each let one more pass.
     pub requests: Option<NonZeroUsize>,
+    /// Requests that wait for an answer, as many as it answers fast.
+    pub adaptive: Option<AdaptiveRule>,
     /// The largest head of a request.
     pub head: Option<HeadBound>,
 }

@@ -25,6 +25,17 @@ impl Upstream {
         self.spec.eject.is_some()
     }
 
+    /// Whether it looks at how its requests end.
+    #[inline]
+    pub fn observes(&self) -> bool {
+        self.observes
+    }
+
+    /// Whether it asks how long its requests take.
+    pub fn measures_latency(&self) -> bool {
+        self.adaptive.is_some() || self.judges_latency()
+    }
+
     /// Whether it judges endpoints by the latency of their requests, too.
     pub fn judges_latency(&self) -> bool {
         self.latency_rule().is_some()
@@ -44,12 +55,20 @@ impl Upstream {
         if ejection::is_failure(status) {
             return self.record_failure(endpoint, status.as_str());
         }
-        let condition = endpoint.condition();
-        condition.ejection().succeeded();
-        if self.judges_latency()
+        endpoint.condition().ejection().succeeded();
+        if self.measures_latency()
             && let Some(latency) = latency()
         {
-            condition.record_latency(latency);
+            self.record_latency(endpoint, latency);
+        }
+    }
+
+    fn record_latency(&self, endpoint: &Arc<Endpoint>, latency: Duration) {
+        if self.judges_latency() {
+            endpoint.condition().record_latency(latency);
+        }
+        if let Some(adaptive) = &self.adaptive {
+            adaptive.record(latency);
         }
     }
 
@@ -58,6 +77,9 @@ impl Upstream {
     pub fn record_unanswered(&self, endpoint: &Arc<Endpoint>, waited: Duration) {
         if self.latency_rule().is_some_and(|rule| waited > rule.above) {
             endpoint.condition().record_latency(waited);
+        }
+        if let Some(adaptive) = &self.adaptive {
+            adaptive.record_unanswered(waited);
         }
     }
 
@@ -156,8 +178,11 @@ impl Upstream {
     }
 
     /// Takes back the endpoints whose ejection is over, and those that another has judged: an upstream from before a reload.
-    /// Ejects those that are slow.
+    /// Ejects those that are slow, and sets the limit of an adaptive bound.
     pub fn tend(&self, now: u64) {
+        if let Some(adaptive) = &self.adaptive {
+            adaptive.tend(now);
+        }
         self.review(now);
         self.judge_latency(now);
         let Rotations::Changing(changing) = &self.rotations else { return };

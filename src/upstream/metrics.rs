@@ -32,6 +32,8 @@ enum ForwardOutcome {
     NoEndpoint,
     /// The upstream is at its bounds.
     Overloaded,
+    /// The upstream is at the bound that its latency sets.
+    Limited,
     /// The gateway had nothing left for a connection.
     Exhausted,
     ConnectFailed,
@@ -72,11 +74,12 @@ pub struct CountedConnection {
 }
 
 impl ForwardOutcome {
-    const COUNT: usize = 13;
+    const COUNT: usize = 14;
     const ALL: [(Self, &'static str); Self::COUNT] = [
         (Self::Response, "response"),
         (Self::NoEndpoint, "no_endpoint"),
         (Self::Overloaded, "overloaded"),
+        (Self::Limited, "limited"),
         (Self::Exhausted, "exhausted"),
         (Self::ConnectFailed, "connect_failed"),
         (Self::ConnectTimeout, "connect_timeout"),
@@ -101,6 +104,7 @@ impl From<&Failure> for ForwardOutcome {
         match failure {
             Failure::NoEndpoint => Self::NoEndpoint,
             Failure::UpstreamOverloaded => Self::Overloaded,
+            Failure::ConcurrencyLimited => Self::Limited,
             Failure::Exhausted => Self::Exhausted,
             Failure::ConnectFailed => Self::ConnectFailed,
             Failure::ConnectTimeout => Self::ConnectTimeout,

@@ -1,12 +1,13 @@
 //! The servers behind the gateway. An upstream is a named set of endpoints: `url` says where each is, `endpoints` opens
 //! connections to it, `lookup` has the addresses of names, and `tls` how they are secured. `discovery` finds endpoints while the
 //! gateway runs. `health` has what is known of the state of each, `latency` how fast they are, `judgement` draws conclusions from
-//! their requests and probes, `rotation` has those that are fit, and `balance` picks the next one, where asked for by the `affinity` of requests. `bounds`
-//! and `budget` bound connections, requests and retries. `metrics` counts and `failure_log` logs. `watch` is for the control
+//! their requests and probes, `rotation` has those that are fit, and `balance` picks the next one, where asked for by the `affinity` of requests. `bounds`,
+//! `adaptive` and `budget` bound connections, requests and retries. `metrics` counts and `failure_log` logs. `watch` is for the control
 //! plane: it probes endpoints, and shows them.
 //!
 //! Guarantees that picking an endpoint takes no lock, and that the state is shared by all workers.
 
+pub mod adaptive;
 pub mod affinity;
 pub mod balance;
 pub mod bounds;
@@ -28,6 +29,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use adaptive::{AdaptiveBound, AdaptivePlace};
 use affinity::Affinity;
 pub use balance::Balance;
 use balance::{Balancer, Tried};
@@ -45,6 +47,7 @@ use tls::UpstreamTls;
 use tollgate_limiter::limit::key::Facts;
 
 use crate::clock;
+use crate::error::Failure;
 use crate::route::timeouts::UpstreamTimeLimits;
 
 /// An upstream, as configured.
@@ -94,6 +97,11 @@ pub struct Upstream {
     balancer: Balancer,
     budget: RetryBudget,
     connection_bound: Option<Arc<ConnectionBound>>,
+    adaptive: Option<Arc<AdaptiveBound>>,
+    /// Its requests are bounded, one way or the other.
+    bounds_requests: bool,
+    /// It looks at how its requests end.
+    observes: bool,
     metrics: UpstreamMetrics,
     /// Tells its connections from those of others, where they must not be shared.
     own_connections: Option<u64>,
@@ -200,14 +208,21 @@ impl Upstream {
         let balancer = Balancer::new(spec.balance.clone());
         let metrics = UpstreamMetrics::new(&spec.name);
         let connection_bound = ConnectionBound::new(&spec.bounds, metrics.pending());
+        let adaptive = spec.bounds.adaptive.map(|rule| {
+            let running = before.and_then(|before| before.adaptive.as_ref()).filter(|of| *of.rule() == rule);
+            running.cloned().unwrap_or_else(|| Arc::new(AdaptiveBound::new(&spec.name, rule)))
+        });
         let followed = AtomicU64::new(discovered.map_or(0, |list| list.version));
         let budget = RetryBudget::default();
         Self {
+            bounds_requests: spec.bounds.requests.is_some() || adaptive.is_some(),
+            observes: spec.eject.is_some() || adaptive.is_some(),
             spec,
             rotations,
             balancer,
             budget,
             connection_bound,
+            adaptive,
             metrics,
             own_connections,
             discovery,
@@ -232,8 +247,13 @@ impl Upstream {
     }
 
     /// Whether its endpoints change while it runs.
-    pub fn is_watched(&self) -> bool {
+    pub fn has_changing_endpoints(&self) -> bool {
         matches!(self.rotations, Rotations::Changing(_))
+    }
+
+    /// Whether the control plane has to look after it.
+    pub fn is_watched(&self) -> bool {
+        self.has_changing_endpoints() || self.adaptive.is_some()
     }
 
     /// How its endpoints are found, if they are.
@@ -250,8 +270,35 @@ impl Upstream {
         self.connection_bound.as_ref()
     }
 
-    /// Whether it takes another request.
-    pub fn admits_request(&self) -> bool {
+    /// `None`: its requests are not bounded by its latency.
+    pub fn adaptive_bound(&self) -> Option<&AdaptiveBound> {
+        self.adaptive.as_deref()
+    }
+
+    /// Takes another request. It has its place until it is answered, where that is bounded.
+    ///
+    /// # Errors
+    /// When it takes none.
+    #[inline]
+    pub fn admit(&self) -> Result<Option<AdaptivePlace<'_>>, Failure> {
+        if self.bounds_requests { self.admit_within_bounds() } else { Ok(None) }
+    }
+
+    fn admit_within_bounds(&self) -> Result<Option<AdaptivePlace<'_>>, Failure> {
+        if !self.admits_request() {
+            return Err(Failure::UpstreamOverloaded);
+        }
+        let Some(adaptive) = &self.adaptive else { return Ok(None) };
+        adaptive.enter().map(Some).ok_or(Failure::ConcurrencyLimited)
+    }
+
+    /// Whether a request that it has taken may be sent again.
+    pub fn admits_retry(&self) -> bool {
+        self.admits_request() && self.adaptive.as_ref().is_none_or(|adaptive| adaptive.is_within_limit())
+    }
+
+    /// Whether `requests` lets another one in.
+    fn admits_request(&self) -> bool {
         let in_flight = || self.endpoints().iter().map(|endpoint| endpoint.in_flight()).sum::<usize>();
         self.spec.bounds.requests.is_none_or(|most| in_flight() < most.get())
     }

@@ -19,6 +19,7 @@ use tollgate::route::{Action, HostMatch, HostPolicy, PathMatch, PathPattern, Rew
 use tollgate::transport::peer::TrustedPeers;
 use tollgate::transport::tls::client::PeerName;
 use tollgate::transport::tls::server::spec::{CertificateFiles, ClientAuthRequirement, ClientAuthSpec, MinTlsVersion};
+use tollgate::upstream::adaptive::gradient::AdaptiveRule;
 use tollgate::upstream::bounds::{HeadBound, UpstreamBounds};
 use tollgate::upstream::health::Percentage;
 use tollgate::upstream::health::check::{HealthCheck, HealthSpec};
@@ -295,7 +296,10 @@ fn reads_every_key() {
     let most = |count| NonZeroUsize::new(count);
     let head = Some(HeadBound { size: Some(32_768), field: Some(8_192) });
     assert!(upstream.request_trailers);
-    assert_eq!(upstream.bounds, UpstreamBounds { connections: most(20), pending: Some(0), requests: most(100), head });
+    let (connections, pending, requests) = (most(20), Some(0), most(100));
+    let buffer = Percentage::new(50);
+    let adaptive = Some(AdaptiveRule { min: 5, max: 200, buffer, interval: seconds(30), requests: 40 });
+    assert_eq!(upstream.bounds, UpstreamBounds { connections, pending, requests, adaptive, head });
     let second = &upstream.endpoints[1];
     assert_eq!((upstream.endpoints[0].weight, second.weight, second.backup), (1, 7, true));
     assert_eq!((&upstream.balance, upstream.keepalive_connections), (&Balance::LeastRequests, 8));

@@ -207,3 +207,24 @@ fn a_client_that_leaves_gets_no_endpoint_ejected() {
     assert_eq!(silent.asked(), 3);
     assert_eq!(states(&gateway), ["in_service", "in_service"]);
 }
+
+#[test]
+fn an_adaptive_bound_is_shown_with_what_it_measured() {
+    let server = Server::well(Pace::After(Duration::from_millis(20)));
+    let gateway = Gateway::start(&routes(&[&server], "bounds: {adaptive: {min: 4, requests: 10}}", ""));
+    let gauge = |name: &str| gateway.metric(&format!("tollgate_upstream_{name}{{upstream=\"orders\"}}"));
+    assert_eq!((gauge("concurrency_limit"), gauge("min_rtt_seconds")), (4.0, 0.0));
+    for _ in 0..10 {
+        assert_eq!(status(&[&gateway.url("/")]), 200);
+    }
+    eventually("it is measured", || Some(gauge("min_rtt_seconds")).filter(|seconds| *seconds > 0.015));
+    let page: serde_json::Value =
+        serde_json::from_str(&curl(&[&format!("http://{}/upstreams", gateway.admin)])).unwrap();
+    let bound = &page[0]["concurrency"];
+    assert_eq!((&bound["limit"], &bound["in_flight"]), (&4.into(), &0.into()), "{bound}");
+    assert!(bound["min_rtt"].as_f64().unwrap() > 0.015, "{bound}");
+    // Nothing changes its endpoints.
+    assert_eq!(gateway.find_metric(&series("up", &server, "")), None);
+    let limited = "tollgate_upstream_requests_total{upstream=\"orders\",outcome=\"limited\"}";
+    assert_eq!(gateway.metric(limited), 0.0);
+}

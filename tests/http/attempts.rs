@@ -24,7 +24,7 @@ const POST: &str = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc";
 const BUSY: &str = "HTTP/1.1 503 Service Unavailable\r\ncontent-length: 4\r\n\r\nbusy";
 const CHUNKED: &str = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n";
 
-fn on(conditions: impl IntoIterator<Item = RetryCondition>) -> RetryPolicy {
+pub fn on(conditions: impl IntoIterator<Item = RetryCondition>) -> RetryPolicy {
     let brief = Duration::from_millis(1);
     RetryPolicy {
         on: conditions.into_iter().collect(),

@@ -3,6 +3,7 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test that lacks what it needs fails")]
 
+mod adaptive;
 mod attempts;
 mod bounds;
 mod drain;

@@ -56,7 +56,8 @@ record! {
 record! {
     /// When an endpoint is far slower than the others of its upstream.
     RawLatency {
-        /// Half of its answers take longer than this. An answer's time is from the whole request to the response's head.
+        /// Half of its answers take longer than this. An answer's time is from the whole request to the response's
+        /// head.
         default("500ms") above: Located<BoundedDuration<DAY>>,
         /// Half of its answers take longer than so many times the median of the others.
         default(3) factor: Located<WholeNumber<2, 1000>>,

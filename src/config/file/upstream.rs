@@ -83,10 +83,28 @@ record! {
         optional pending: Located<WholeNumber<0, 1_000_000>>,
         /// Requests in flight, all workers together.
         optional requests: Located<WholeNumber<1, 1_000_000_000>>,
+        /// Requests that wait for an answer, as many as the upstream answers fast. Default: no bound.
+        optional adaptive: RawAdaptive,
         /// All header fields of a request, 32 bytes more for each; beyond it 431.
         optional header_size: Located<ByteSize<1_024, 16_777_216>>,
         /// The target of a request, or the name and the value of a header field; beyond it 431.
         optional field_size: Located<ByteSize<256, 16_777_216>>,
+    }
+}
+
+record! {
+    /// A bound that follows the latency of its upstream.
+    RawAdaptive {
+        /// The lowest limit, at which the latency without a queue is measured.
+        default(3) min: Located<WholeNumber<1, 1_000_000>>,
+        /// The highest limit.
+        default(1000) max: Located<WholeNumber<1, 1_000_000>>,
+        /// The part by which the latency may exceed that without a queue before the limit falls.
+        default("25%") buffer: Located<Percent>,
+        /// From one measurement of the latency without a queue to the next.
+        default("60s") interval: Located<BoundedDuration<DAY, 1_000>>,
+        /// The answers that a measurement takes.
+        default(50) requests: Located<WholeNumber<1, 1_000_000>>,
     }
 }
 

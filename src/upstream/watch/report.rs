@@ -23,7 +23,20 @@ pub struct UpstreamReport {
     /// How its endpoints are found, if they are.
     #[serde(skip_serializing_if = "Option::is_none")]
     discovery: Option<DiscoveryReport>,
+    /// Of an adaptive bound.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    concurrency: Option<ConcurrencyReport>,
     endpoints: Vec<EndpointReport>,
+}
+
+/// How many requests may wait for an answer, and how many do.
+#[derive(Debug, Serialize)]
+pub struct ConcurrencyReport {
+    limit: usize,
+    in_flight: usize,
+    /// The latency of requests that wait for no other, in seconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    min_rtt: Option<f64>,
 }
 
 /// How endpoints are found, and whether the list is right.
@@ -125,6 +138,11 @@ impl UpstreamReport {
             upstream: upstream.spec().name.to_string(),
             panicking: upstream.is_panicking(),
             discovery: upstream.discovery().map(|discovery| DiscoveryReport::of(discovery)),
+            concurrency: upstream.adaptive_bound().map(|bound| ConcurrencyReport {
+                limit: bound.limit(),
+                in_flight: bound.in_flight(),
+                min_rtt: bound.shortest_latency().map(|latency| latency.as_secs_f64()),
+            }),
             endpoints: upstream.endpoints().iter().map(|endpoint| EndpointReport::of(upstream, endpoint)).collect(),
         }
     }
@@ -179,7 +197,7 @@ pub fn metrics(upstreams: &[Arc<Upstream>]) -> String {
     for metric in METRICS {
         let EndpointMetric { name, kind, help, samples } = metric;
         let mut lines = String::new();
-        for upstream in upstreams {
+        for upstream in upstreams.iter().filter(|upstream| upstream.has_changing_endpoints()) {
             let upstream_label = escape(&upstream.spec().name);
             for endpoint in upstream.endpoints().iter() {
                 let endpoint_label = escape(endpoint.url());

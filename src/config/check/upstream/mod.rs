@@ -12,8 +12,9 @@ use std::num::NonZeroUsize;
 use crate::config::file::balance::{RawBalance, RawEndpoint};
 use crate::config::file::config::RawConfig;
 use crate::config::file::scalar::text::DefinedName;
-use crate::config::file::upstream::{RawBounds, RawUpstream};
+use crate::config::file::upstream::{RawAdaptive, RawBounds, RawUpstream};
 use crate::config::report::{Report, ValueProblem};
+use crate::upstream::adaptive::gradient::AdaptiveRule;
 use crate::upstream::affinity::StickyCookie;
 use crate::upstream::bounds::{HeadBound, UpstreamBounds};
 use crate::upstream::endpoints::EndpointSpec;
@@ -124,6 +125,23 @@ fn bounds(raw: &RawBounds, report: &mut Report) -> Option<UpstreamBounds> {
         connections: raw.connections.build(|at| Some(at.value.count()))?,
         pending: raw.pending.build(|at| usize::try_from(at.value.0).ok())?,
         requests: raw.requests.build(|at| Some(at.value.count()))?,
+        adaptive: raw.adaptive.build(|raw| adaptive(raw, report))?,
         head: Some(head).filter(HeadBound::is_bound),
     })
+}
+
+fn adaptive(raw: &RawAdaptive, report: &mut Report) -> Option<AdaptiveRule> {
+    let rule = AdaptiveRule {
+        min: raw.min.value()?.count().get(),
+        max: raw.max.value()?.count().get(),
+        buffer: raw.buffer.value()?.0,
+        interval: raw.interval.value()?.0,
+        requests: raw.requests.value()?.0,
+    };
+    if let Some(at) = raw.min.valid().filter(|_| rule.min > rule.max) {
+        let problem = ValueProblem::new("\"min\" is more than \"max\"");
+        report.mistake(&at.location, problem.hint("give \"max\" too, or a smaller one"));
+        return None;
+    }
+    Some(rule)
 }

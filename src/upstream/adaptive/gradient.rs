@@ -1,0 +1,162 @@
+//! The arithmetic of an adaptive bound: how many requests an upstream takes at a time, by how fast it answers them.
+//! Follows the gradient controller of Envoy's adaptive concurrency filter.
+//!
+//! Guarantees that the limit stays within its rule, and that it changes only by what was measured.
+
+use std::time::Duration;
+
+use crate::upstream::health::{Percentage, micros};
+
+/// From one change of the limit to the next, as in Envoy.
+pub const UPDATE: Duration = Duration::from_millis(100);
+
+/// The fewest answers that say anything.
+const FEWEST: u64 = 10;
+
+/// The part of its interval by which the shortest latency is measured later, so that gateways do not do it all at once.
+const JITTER: f64 = 0.15;
+
+/// The part of its interval that measuring the shortest latency takes at most.
+const LONGEST_MEASURING: u64 = 10;
+
+/// So many changes in a row that leave the limit at its least say that the shortest latency is another by now.
+const STUCK: u32 = 5;
+
+/// The smallest and the largest factor that a limit changes by at once, before its headroom.
+const FACTORS: (f64, f64) = (0.5, 2.0);
+
+/// How a limit follows the latency.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AdaptiveRule {
+    /// The lowest limit, and the one at which the shortest latency is measured.
+    pub min: usize,
+    pub max: usize,
+    /// The part by which the latency may exceed the shortest one before the limit falls.
+    pub buffer: Percentage,
+    /// From one measurement of the shortest latency to the next.
+    pub interval: Duration,
+    /// The answers that a measurement takes.
+    pub requests: u64,
+}
+
+/// The limit, and how it came about.
+#[derive(Debug)]
+pub struct Gradient {
+    rule: AdaptiveRule,
+    limit: f64,
+    /// In microseconds. `None`: it was not measured yet.
+    shortest: Option<u64>,
+    phase: LimitPhase,
+    stuck: u32,
+}
+
+#[derive(Debug)]
+enum LimitPhase {
+    /// The limit is the lowest, and the shortest latency is measured until then.
+    Measuring { until: u64 },
+    /// The limit follows the latency until the shortest is measured again.
+    Following { update_at: u64, measure_at: u64 },
+}
+
+/// Answers that were counted.
+#[derive(Clone, Copy, Debug)]
+pub struct AnswerSample {
+    pub count: u64,
+    /// In microseconds.
+    pub median: u64,
+    /// The most requests in flight meanwhile.
+    pub peak: usize,
+}
+
+/// Times are in microseconds of the monotonic clock.
+impl Gradient {
+    pub fn new(rule: AdaptiveRule, now: u64) -> Self {
+        let limit = rule.min as f64;
+        let mut gradient = Self { rule, limit, shortest: None, phase: LimitPhase::Measuring { until: now }, stuck: 0 };
+        gradient.measure(now);
+        gradient
+    }
+
+    /// How many requests may be in flight.
+    pub fn limit(&self) -> usize {
+        if self.is_measuring() { self.rule.min } else { self.limit as usize }
+    }
+
+    /// The latency of requests that wait for no other.
+    pub fn shortest_latency(&self) -> Option<Duration> {
+        self.shortest.map(Duration::from_micros)
+    }
+
+    pub fn is_measuring(&self) -> bool {
+        matches!(self.phase, LimitPhase::Measuring { .. })
+    }
+
+    /// Whether it takes the answers that were counted by `now`.
+    pub fn is_due(&self, now: u64, count: u64) -> bool {
+        match self.phase {
+            LimitPhase::Measuring { .. } if count >= self.rule.requests => true,
+            // Without any measurement, there is nothing to follow.
+            LimitPhase::Measuring { until } => now >= until && (count >= FEWEST || self.shortest.is_some()),
+            LimitPhase::Following { update_at, .. } => now >= update_at && count >= FEWEST,
+        }
+    }
+
+    /// Takes the answers that were counted by `now`, if there are any. `random`: from 0 to 1.
+    pub fn advance(&mut self, now: u64, sample: Option<AnswerSample>, random: f64) {
+        match (&mut self.phase, sample) {
+            (LimitPhase::Measuring { .. }, sample) => {
+                if let Some(sample) = sample.filter(|sample| sample.count >= FEWEST.min(self.rule.requests)) {
+                    self.shortest = Some(sample.median.max(1));
+                }
+                self.follow(now, random);
+            }
+            (LimitPhase::Following { update_at, measure_at }, Some(sample)) => {
+                *update_at = now.saturating_add(micros(UPDATE));
+                let is_time = now >= *measure_at;
+                self.update(now, sample, (is_time, random));
+            }
+            (LimitPhase::Following { .. }, None) => {}
+        }
+    }
+
+    fn update(&mut self, now: u64, sample: AnswerSample, (is_time, random): (bool, f64)) {
+        let Some(shortest) = self.shortest else { return };
+        let expected = shortest.saturating_mul(100 + self.rule.buffer.of(100) as u64) / 100;
+        let is_calm = sample.median <= expected;
+        self.limit = self.next_limit(expected as f64 / sample.median.max(1) as f64, sample.peak);
+        let is_lowest = self.limit <= self.rule.min as f64;
+        self.stuck = if is_lowest && !is_calm { self.stuck + 1 } else { 0 };
+        if self.stuck >= STUCK || (is_time && !is_calm) {
+            self.measure(now);
+        } else if is_time {
+            // Nothing queues: requests go on, and this is the latency of those that wait for no other.
+            self.shortest = Some(shortest.min(sample.median.max(1)));
+            self.follow(now, random);
+        }
+    }
+
+    /// The limit by the ratio of the expected latency to the measured one. Its square root more lets a queue form that
+    /// shows whether the upstream takes more.
+    fn next_limit(&self, ratio: f64, peak: usize) -> f64 {
+        let scaled = self.limit * ratio.clamp(FACTORS.0, FACTORS.1);
+        let next = scaled + scaled.sqrt();
+        // An upstream that gets little says nothing of how much it takes.
+        let next = if 2.0 * (peak as f64) < self.limit { next.min(self.limit) } else { next };
+        next.clamp(self.rule.min as f64, self.rule.max as f64)
+    }
+
+    fn measure(&mut self, now: u64) {
+        self.stuck = 0;
+        self.phase =
+            LimitPhase::Measuring { until: now.saturating_add(micros(self.rule.interval) / LONGEST_MEASURING) };
+    }
+
+    fn follow(&mut self, now: u64, random: f64) {
+        let apart = self.rule.interval.mul_f64(1.0 + JITTER * random.clamp(0.0, 1.0));
+        let measure_at = now.saturating_add(micros(apart));
+        self.phase = LimitPhase::Following { update_at: now.saturating_add(micros(UPDATE)), measure_at };
+    }
+}
+
+#[cfg(test)]
+mod tests;
