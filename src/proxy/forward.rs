@@ -3,7 +3,6 @@
 //! Guarantees that bodies stream, and that the result is either a response or a typed failure.
 
 use std::future::{Future, ready};
-use std::sync::Arc;
 
 use futures_util::future::{BoxFuture, Either};
 use http::header::{SET_COOKIE, UPGRADE};
@@ -13,6 +12,7 @@ use super::connection::client::{Client, Lease, LeaseNeeds};
 use super::connection::exhaustion::MakeRoom;
 use super::connection::upgrade::UpgradeRequest;
 use super::connection::upstream_request::UpstreamRequest;
+use super::gave_up::GaveUp;
 use super::message::{additions, headers};
 use super::request_source::RequestSource;
 use super::retry::{MAX_ENDPOINTS, Retry};
@@ -25,7 +25,7 @@ use crate::route::Forward;
 use crate::upstream::adaptive::AdaptivePlace;
 use crate::upstream::affinity::Affinity;
 use crate::upstream::balance::Tried;
-use crate::upstream::endpoints::{Endpoint, PickedEndpoint, UpstreamConnectError};
+use crate::upstream::endpoints::{PickedEndpoint, UpstreamConnectError};
 use crate::upstream::{Destination, Upstream};
 
 /// A connection, or the wait for one.
@@ -108,12 +108,12 @@ impl Proxy {
                 let upgrade = request.upgrade.is_some();
                 let (fresh, refused_by) = (retry.is_spent(), retry.refused_by());
                 let spec = destination.spec;
-                let needs = LeaseNeeds { spec, now, fresh, refused_by, upgrade, client: source.sockets };
+                let needs = LeaseNeeds { spec, now, fresh, refused_by, upgrade, source };
                 let mut lease = match self.lease(upstream, needs, source.affinity, choice) {
                     Either::Left(idle) => idle,
                     Either::Right(connecting) => connecting.await?,
                 };
-                let mut watch = GaveUp::watch(upstream, &lease, source, request);
+                let mut watch = watch(upstream, &lease, source, request);
                 let sent = match &mut lease {
                     Lease::Http1(connection) => connection.send(request).await,
                     // Boxed: large, and most exchanges have no need of it.
@@ -121,7 +121,7 @@ impl Proxy {
                 };
                 // It has answered or failed by itself.
                 if let Some(watch) = &mut watch {
-                    watch.is_over = true;
+                    watch.end();
                 }
                 match sent {
                     Ok(response) => {
@@ -224,64 +224,19 @@ pub(super) fn admit(upstream: &Upstream) -> Result<Option<AdaptivePlace<'_>>, Fa
     Ok(place)
 }
 
-/// Records that an endpoint did not answer, when a request that was sent to it is dropped.
-struct GaveUp<'a> {
+/// Watches whether the endpoint answers. `None`: nobody asks, or the client may be what keeps the request, since its
+/// body comes from there.
+#[inline]
+fn watch<'a>(
     upstream: &'a Upstream,
-    endpoint: Arc<Endpoint>,
-    since: Instant,
-    /// The milliseconds after which it has failed. Small: each exchange has room for it.
-    blamed_after: u32,
-    is_over: bool,
-}
-
-/// Of an endpoint that cannot fail by not answering.
-const NEVER: u32 = u32::MAX;
-
-impl<'a> GaveUp<'a> {
-    /// `None`: nobody asks, or the client may be what keeps the request, since its body comes from there.
-    #[inline]
-    fn watch(
-        upstream: &'a Upstream,
-        lease: &Lease,
-        source: &RequestSource<'_>,
-        request: &UpstreamRequest<'_>,
-    ) -> Option<Self> {
-        if !upstream.observes() || request.has_body() {
-            return None;
-        }
-        if source.deadline.is_none() && !upstream.measures_latency() {
-            return None;
-        }
-        let endpoint = Arc::clone(lease.endpoint()?);
-        let since = lease.begun_at();
-        let blamed_after = source.deadline.map_or(NEVER, |deadline| {
-            let left = |since| deadline.saturating_duration_since(since);
-            // It has half of the time at least: else another one, or a wait, has used it up.
-            let has_time = 2 * left(since) >= left(source.begun);
-            if has_time { u32::try_from(left(since).as_millis()).unwrap_or(NEVER) } else { NEVER }
-        });
-        Some(Self { upstream, endpoint, since, blamed_after, is_over: false })
+    lease: &Lease,
+    source: &RequestSource<'_>,
+    request: &UpstreamRequest<'_>,
+) -> Option<GaveUp<'a>> {
+    if !upstream.observes() || request.has_body() {
+        return None;
     }
-
-    /// Records how long the endpoint has not answered by `now`.
-    #[cold]
-    fn record_wait(&self, now: Instant) {
-        self.upstream.record_unanswered(&self.endpoint, now.saturating_duration_since(self.since));
-    }
-}
-
-impl Drop for GaveUp<'_> {
-    fn drop(&mut self) {
-        if self.is_over {
-            return;
-        }
-        let now = clock::now();
-        let waited = now.saturating_duration_since(self.since).as_millis();
-        if self.blamed_after != NEVER && waited >= u128::from(self.blamed_after) {
-            self.upstream.record_failure(&self.endpoint, "it did not answer within the route's timeout");
-        }
-        self.record_wait(now);
-    }
+    GaveUp::of_response(upstream, lease.endpoint()?, lease.begun_at(), source)
 }
 
 /// The `Set-Cookie` for a client that does not come back to this endpoint by itself.

@@ -58,8 +58,8 @@ pub struct EndpointSpec {
     pub url: EndpointUrl,
     /// Its share of the requests, beside those of others.
     pub weight: u64,
-    /// It gets requests while no other is in service.
-    pub backup: bool,
+    /// It gets requests while none with a lower number is in service. 0: it is used first.
+    pub priority: u16,
     /// The host that its requests are for. `None`: the URL's.
     pub host: Option<HeaderValue>,
 }
@@ -68,7 +68,7 @@ pub struct EndpointSpec {
 #[derive(Clone, Debug)]
 pub struct EndpointRole {
     pub weight: u64,
-    pub backup: bool,
+    pub priority: u16,
     /// Tells it from others where keys are hashed.
     pub seed: u64,
     /// Where cookies name endpoints: what names this one, and the field that says so to a client.
@@ -298,7 +298,7 @@ impl FromStr for EndpointSpec {
 
     /// A URL, of an endpoint like any other.
     fn from_str(text: &str) -> Result<Self, InvalidEndpointUrl> {
-        Ok(Self { url: text.parse()?, weight: 1, backup: false, host: None })
+        Ok(Self { url: text.parse()?, weight: 1, priority: 0, host: None })
     }
 }
 
@@ -316,7 +316,7 @@ impl EndpointRole {
 
 impl Default for EndpointRole {
     fn default() -> Self {
-        Self { weight: 1, backup: false, seed: 0, sticky: None }
+        Self { weight: 1, priority: 0, seed: 0, sticky: None }
     }
 }
 

@@ -45,7 +45,8 @@ impl Upstream {
         self.spec.eject.as_ref()?.latency.as_ref()
     }
 
-    /// Records a response of `endpoint`. `latency`: from the whole request to the response's head, unless that came before.
+    /// Records a response of `endpoint`. `latency`: from the whole request to the response's head, unless that came
+    /// before.
     pub fn record_response(
         &self,
         endpoint: &Arc<Endpoint>,
@@ -72,8 +73,8 @@ impl Upstream {
         }
     }
 
-    /// Records that `endpoint` had a whole request for so long, and that nobody waits for the response any more. That says
-    /// something only if it was slow by then.
+    /// Records that `endpoint` had a whole request for so long, and that nobody waits for the response any more. That
+    /// says something only if it was slow by then.
     pub fn record_unanswered(&self, endpoint: &Arc<Endpoint>, waited: Duration) {
         if self.latency_rule().is_some_and(|rule| waited > rule.above) {
             endpoint.condition().record_latency(waited);
@@ -237,3 +238,6 @@ fn may_eject(endpoint: &Arc<Endpoint>, rotation: &Rotation, eject: &EjectSpec) -
     let out = rotation.all().iter().filter(|known| is_out(known)).count();
     is_ours && !is_out(endpoint) && out < eject.most_of(rotation.all().len())
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,9 +1,10 @@
 //! The servers behind the gateway. An upstream is a named set of endpoints: `url` says where each is, `endpoints` opens
-//! connections to it, `lookup` has the addresses of names, and `tls` how they are secured. `discovery` finds endpoints while the
-//! gateway runs. `health` has what is known of the state of each, `latency` how fast they are, `judgement` draws conclusions from
-//! their requests and probes, `rotation` has those that are fit, and `balance` picks the next one, where asked for by the `affinity` of requests. `bounds`,
-//! `adaptive` and `budget` bound connections, requests and retries. `metrics` counts and `failure_log` logs. `watch` is for the control
-//! plane: it probes endpoints, and shows them.
+//! connections to it, `lookup` has the addresses of names, and `tls` how they are secured. `discovery` finds endpoints
+//! while the gateway runs. `health` has what is known of the state of each, `latency` how fast they are, `judgement`
+//! draws conclusions from their requests and probes, `rotation` has those that are fit, and `balance` picks the next
+//! one, where asked for by the `affinity` of requests. `bounds`, `adaptive` and `budget` bound connections, requests
+//! and retries. `metrics` counts and `failure_log` logs. `watch` is for the control plane: it probes endpoints, and
+//! shows them.
 //!
 //! Guarantees that picking an endpoint takes no lock, and that the state is shared by all workers.
 
@@ -151,7 +152,7 @@ impl UpstreamSpec {
             }
             Balance::RoundRobin | Balance::LeastRequests | Balance::Hash(_) => None,
         };
-        EndpointRole { weight: of.weight, backup: of.backup, seed: affinity::seed(url), sticky }
+        EndpointRole { weight: of.weight, priority: of.priority, seed: affinity::seed(url), sticky }
     }
 
     /// An endpoint, with connections of its own upstream where that has a number.

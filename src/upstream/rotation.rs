@@ -67,18 +67,19 @@ pub enum CurrentRotation<'a> {
 pub struct CurrentEndpoints<'a>(pub(super) CurrentRotation<'a>);
 
 impl Rotation {
-    /// `all` at `now`, in microseconds of the monotonic clock. Members are those in service: backups where no other is, and all
-    /// of one kind where too few are.
+    /// `all` at `now`, in microseconds of the monotonic clock. Members are those in service with the lowest priority
+    /// that has any, and all of one kind where too few are.
     pub fn new(all: Box<[Arc<Endpoint>]>, rules: RotationRules, now: u64) -> Self {
         let in_service = all.iter().filter(|endpoint| is_in_service(endpoint)).count();
-        let primaries = || all.iter().filter(|endpoint| !endpoint.role().backup);
+        let primaries = || all.iter().filter(|endpoint| endpoint.role().priority == 0);
         let fit = primaries().filter(|endpoint| is_in_service(endpoint)).count();
-        let backups = all.iter().filter(|endpoint| endpoint.role().backup && is_in_service(endpoint));
+        let next = all.iter().filter(|endpoint| is_in_service(endpoint)).map(|endpoint| endpoint.role().priority).min();
+        let is_next = |endpoint: &&Arc<Endpoint>| Some(endpoint.role().priority) == next && is_in_service(endpoint);
         let too_few = fit < primaries().count() && rules.panic_threshold.exceeds(fit, primaries().count());
         let (members, panicking): (Box<[_]>, bool) = match (fit, too_few) {
             (1.., false) => (primaries().filter(|endpoint| is_in_service(endpoint)).cloned().collect(), false),
             (1.., true) => (primaries().cloned().collect(), true),
-            (0, _) if in_service > 0 => (backups.cloned().collect(), false),
+            (0, _) if in_service > 0 => (all.iter().filter(is_next).cloned().collect(), false),
             (0, _) => (all.clone(), !all.is_empty()),
         };
         let weights: Vec<_> = members.iter().map(|endpoint| weight(endpoint, rules.slow_start, now)).collect();
@@ -191,5 +192,39 @@ impl Deref for CurrentEndpoints<'_> {
 
     fn deref(&self) -> &[Arc<Endpoint>] {
         self.0.all()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::upstream::endpoints::EndpointRole;
+    use crate::upstream::health::condition::ProbeThresholds;
+    use crate::upstream::tls::Http2Policy;
+
+    /// The places of those that are picked from, of endpoints with these priorities. Those that are ill are marked.
+    fn members(endpoints: &[(u16, bool)]) -> Vec<usize> {
+        let thresholds = ProbeThresholds { unhealthy_after: 1, healthy_after: 1 };
+        let endpoint = |(n, (priority, is_ill)): (usize, &(u16, bool))| {
+            let url = format!("http://10.0.0.{n}").parse().unwrap();
+            let endpoint = Endpoint::new(&url, None, Http2Policy::Auto, None);
+            if *is_ill {
+                endpoint.condition().probes().record(Err("ill".into()), thresholds);
+            }
+            Arc::new(endpoint.with_role(EndpointRole { priority: *priority, ..EndpointRole::default() }))
+        };
+        let all: Box<[_]> = endpoints.iter().enumerate().map(endpoint).collect();
+        let rotation = Rotation::new(all, RotationRules::default(), 0);
+        let place = |member: &Arc<Endpoint>| rotation.all().iter().position(|known| Arc::ptr_eq(known, member));
+        rotation.members().endpoints.iter().filter_map(place).collect()
+    }
+
+    #[test]
+    fn priorities_are_used_in_their_order() {
+        assert_eq!(members(&[(1, false), (0, false), (2, false), (0, false)]), [1, 3]);
+        assert_eq!(members(&[(1, false), (0, true), (2, false), (0, false)]), [3]);
+        assert_eq!(members(&[(2, false), (0, true), (1, false), (1, true), (3, false)]), [2]);
+        assert_eq!(members(&[(2, false), (0, true), (1, true), (2, false), (3, false)]), [0, 3]);
+        assert_eq!(members(&[(2, true), (0, true), (1, true)]), [0, 1, 2], "all, where none is fit");
     }
 }

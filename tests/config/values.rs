@@ -301,7 +301,7 @@ fn reads_every_key() {
     let adaptive = Some(AdaptiveRule { min: 5, max: 200, buffer, interval: seconds(30), requests: 40 });
     assert_eq!(upstream.bounds, UpstreamBounds { connections, pending, requests, adaptive, head });
     let second = &upstream.endpoints[1];
-    assert_eq!((upstream.endpoints[0].weight, second.weight, second.backup), (1, 7, true));
+    assert_eq!((upstream.endpoints[0].weight, second.weight, second.priority), (1, 7, 1));
     assert_eq!((&upstream.balance, upstream.keepalive_connections), (&Balance::LeastRequests, 8));
     assert_eq!(upstream.slow_start, Some(seconds(30)));
     assert_eq!((upstream.connect_timeout, upstream.response_timeout), (seconds(1), seconds(2)));

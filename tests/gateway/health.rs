@@ -210,6 +210,7 @@ fn a_client_that_leaves_gets_no_endpoint_ejected() {
 
 #[test]
 fn an_adaptive_bound_is_shown_with_what_it_measured() {
+    let _turn = turns::beside_others();
     let server = Server::well(Pace::After(Duration::from_millis(20)));
     let gateway = Gateway::start(&routes(&[&server], "bounds: {adaptive: {min: 4, requests: 10}}", ""));
     let gauge = |name: &str| gateway.metric(&format!("tollgate_upstream_{name}{{upstream=\"orders\"}}"));

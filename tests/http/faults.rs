@@ -1,16 +1,23 @@
-//! Faults of endpoints: they are not blamed for requests whose clients do not end them, nor for heads that are too large, and
-//! once for a connection that ends with many requests.
+//! Faults of endpoints: they are not blamed for requests whose clients do not end them, for heads that are too large,
+//! nor for connections that close as a request comes; once for a connection that ends with many requests; and for
+//! connections that they do not take.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
+use tokio::net::{TcpSocket, TcpStream};
+use tokio::time::timeout;
+use tollgate::route::retry::RetryPolicy;
 use tollgate::upstream::bounds::HeadBound;
 use tollgate::upstream::health::Percentage;
 use tollgate::upstream::health::ejection::EjectSpec;
 use tollgate_test_support::front::{ForwarderConfig, ProxyServer};
 use tollgate_test_support::nginx::NginxServer;
 use tollgate_test_support::raw_http2::{DATA, END_STREAM, HEADERS, frame};
-use tollgate_test_support::upstream::{RawConnection, ScriptedUpstream};
+use tollgate_test_support::until;
+use tollgate_test_support::upstream::{OK, RawConnection, ScriptedUpstream};
 
+use super::attempts::on;
 use super::http2_upstream::endings::ok;
 use super::http2_upstream::{Http2Server, exchange};
 
@@ -160,4 +167,74 @@ async fn trailers_of_requests_break_no_connection_of_http2() {
     .await;
     let front = judging(&format!("h2c://{}", server.address), |_| {}).await;
     assert_eq!(exchange(&front, request).await.0, "200");
+}
+
+#[tokio::test]
+async fn a_connection_that_closes_as_a_request_comes_is_not_its_endpoints_fault() {
+    let server = ScriptedUpstream::start(|mut wire, _| async move {
+        wire.head().await;
+        wire.send(OK).await;
+        // Idle since then: it may have been closed before this came.
+        wire.try_head().await;
+    })
+    .await;
+    let front = judging(&http(&server), |_| {}).await;
+    assert_eq!(status(&front, GET).await, 200);
+    // It cannot be sent again.
+    assert_eq!((status(&front, POST).await, faults(&front), server.connections()), (502, 0, 1));
+    assert_eq!(status(&front, GET).await, 200);
+    assert_eq!((status(&front, GET).await, faults(&front), server.connections()), (200, 0, 3));
+}
+
+#[tokio::test]
+async fn a_websocket_that_an_endpoint_does_not_announce_is_not_its_fault() {
+    let server = Http2Server::raw(&[], |mut server, _| async move { while server.frame().await.is_some() {} }).await;
+    let front = judging(&format!("h2c://{}", server.address), |_| {}).await;
+    let request = "GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
+                   Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+    assert_eq!((status(&front, request).await, faults(&front)), (502, 0));
+}
+
+/// An address that takes no connection and refuses none: its queue is full. With what keeps it full.
+async fn silent_address() -> (SocketAddr, impl Sized) {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let listener = socket.listen(1).unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut queued = Vec::new();
+    while let Ok(stream) = timeout(Duration::from_millis(300), TcpStream::connect(address)).await {
+        queued.push(stream.unwrap());
+    }
+    (address, (listener, queued))
+}
+
+#[tokio::test]
+async fn an_endpoint_that_takes_no_connection_within_the_time_of_a_request_is_at_fault() {
+    let (address, _queue) = silent_address().await;
+    let settings_missing = ScriptedUpstream::start(|mut wire, _| async move { drop(wire.rest().await) }).await;
+    let urls = [format!("http://{address}"), format!("h2c://{address}"), format!("h2c://{}", settings_missing.address)];
+    for url in urls {
+        let front = judging(&url, |plan| {
+            plan.spec.connect_timeout = Duration::from_secs(60);
+            plan.retry = Some(RetryPolicy { attempts: 1, per_try: Some(Duration::from_millis(200)), ..on([]) });
+        })
+        .await;
+        assert_eq!((status(&front, GET).await, faults(&front)), (504, 1), "{url}");
+        assert_eq!((status(&front, GET).await, faults(&front)), (504, 2), "{url}");
+        // A client that leaves says nothing.
+        let mut client = RawConnection::connect(front.address).await;
+        client.send(GET).await;
+        until("it is under way", || in_flight(&front) == 1).await;
+        drop(client);
+        until("it has left", || in_flight(&front) == 0).await;
+        assert_eq!(faults(&front), 2, "{url}");
+    }
+}
+
+fn in_flight(front: &ProxyServer) -> usize {
+    front.gate.upstream.endpoints()[0].in_flight()
+}
+
+fn http(server: &ScriptedUpstream) -> String {
+    format!("http://{}", server.address)
 }

@@ -13,14 +13,15 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tollgate::transport::tls::client::{ClientTls, ClientTlsSpec};
-use tollgate::upstream::Upstream;
 use tollgate::upstream::balance::Tried;
 use tollgate::upstream::health::Percentage;
 use tollgate::upstream::health::check::{HealthCheck, HealthSpec};
 use tollgate::upstream::health::condition::ProbeThresholds;
 use tollgate::upstream::health::ejection::EjectSpec;
+use tollgate::upstream::latency::outliers::LatencyRule;
 use tollgate::upstream::tls::UpstreamTls;
 use tollgate::upstream::watch::monitor;
+use tollgate::upstream::{Upstream, UpstreamSpec};
 use tollgate_limiter::limit::status_set::{StatusRange, StatusSet};
 use tollgate_test_support::front::{ForwarderConfig, ProxyServer};
 use tollgate_test_support::nginx::NginxServer;
@@ -142,10 +143,22 @@ async fn an_endpoint_that_hangs_is_ejected_after_so_many() {
 
 #[tokio::test]
 async fn an_endpoint_whose_idle_connections_close_is_not_at_fault() {
-    let both = [ScriptedUpstream::answering_once(OK).await, ScriptedUpstream::answering_once(OK).await];
-    let front = ejecting(&both.each_ref().map(|server| server.address), |_| {}).await;
-    assert_eq!(failed_of(60, 200, &front).await, 0);
+    // Each connection carries one request, and closes just as the second one comes.
+    let closing = || {
+        ScriptedUpstream::start(|mut wire, _| async move {
+            wire.head().await;
+            wire.send(OK).await;
+            wire.try_head().await;
+        })
+    };
+    let both = [closing().await, closing().await];
+    let front = ejecting(&both.each_ref().map(|server| server.address), |plan| {
+        plan.spec.eject = Some(EjectSpec { after: 1, ..eject() });
+    })
+    .await;
+    assert_eq!(failed_of(10, 200, &front).await, 0);
     assert_eq!(in_service(&front), [true, true]);
+    assert_eq!(both.iter().map(ScriptedUpstream::connections).sum::<usize>(), 10, "none carried two");
 }
 
 #[tokio::test]
@@ -225,10 +238,17 @@ async fn an_endpoint_keeps_its_condition_when_its_upstream_is_built_anew() {
     let anew = Upstream::new(Arc::new(spec.clone()), Some(&front.gate.upstream));
     let fit: Vec<_> = anew.endpoints().iter().map(|endpoint| endpoint.condition().is_in_service()).collect();
     assert_eq!(fit, [true, false]);
-    // A rule that is gone holds nobody back.
-    spec.eject = None;
-    let free = Upstream::new(Arc::new(spec), Some(&anew));
-    assert!(free.endpoints().iter().all(|endpoint| endpoint.condition().is_in_service()));
+    // Rules that are others hold nobody back.
+    let latency = LatencyRule { above: HOUR, factor: 3, requests: 20, window: HOUR };
+    let others = [
+        UpstreamSpec { eject: None, ..spec.clone() },
+        UpstreamSpec { health: Some(probe(by_path())), ..spec.clone() },
+        UpstreamSpec { eject: Some(EjectSpec { latency: Some(latency), ..eject() }), ..spec },
+    ];
+    for spec in others {
+        let free = Upstream::new(Arc::new(spec), Some(&anew));
+        assert!(free.endpoints().iter().all(|endpoint| endpoint.condition().is_in_service()));
+    }
 }
 
 /// A server whose `/healthz?deep` says whether it is well, and how often it was asked.

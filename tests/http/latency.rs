@@ -1,4 +1,5 @@
-//! Endpoints that are far slower than the others of their upstream get no requests for a while; slow clients get none ejected.
+//! Endpoints that are far slower than the others of their upstream get no requests for a while; slow clients get none
+//! ejected.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -25,8 +26,8 @@ const WINDOW: Duration = Duration::from_secs(10);
 /// Of a slow endpoint, and of slow clients.
 const SLOW: Duration = Duration::from_millis(400);
 
-/// In front of endpoints that are judged by four answers or more. The windows are the test's: they begin here, and end when
-/// [`end_window`] says so.
+/// In front of endpoints that are judged by four answers or more. The windows are the test's: they begin here, and end
+/// when [`end_window`] says so.
 async fn judging(endpoints: &[String], change: impl FnOnce(&mut ForwarderConfig)) -> ProxyServer {
     let front = ProxyServer::with(&[], |plan| {
         plan.spec.endpoints = endpoints.iter().map(|url| url.parse().unwrap()).collect();

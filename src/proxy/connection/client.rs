@@ -20,6 +20,7 @@ use super::h2::group::{ConnectionGroup, ConnectionGroups, StreamClaim, StreamLea
 use super::pool::{self, Pool};
 use crate::clock::{self, Instant};
 use crate::http::deadline::{UpstreamWait, Wait as _};
+use crate::proxy::gave_up::GaveUp;
 use crate::transport::Stream;
 use crate::transport::tls::client::HttpOffer;
 use crate::upstream::bounds::{BoundedPlace, ConnectionBound, ConnectionSlot, Entry, PendingConnect, Vacancy};
@@ -101,7 +102,7 @@ impl Client {
                     connection.lease(needs.spec, endpoint, now);
                     return Ok(Lease::Http1(connection));
                 }
-                None => Box::pin(self.open(upstream, &endpoint, terms(deadline(needs.spec, now), needs), None)).await,
+                None => Box::pin(self.open(upstream, &endpoint, (needs, deadline(needs.spec, now)), None)).await,
             },
         };
         match opened {
@@ -143,7 +144,7 @@ impl Client {
                     Err(_) => return Err(UpstreamConnectError::Overloaded),
                 },
             };
-            return self.open(upstream, endpoint, terms(deadline, needs), Some(slot)).await;
+            return self.open(upstream, endpoint, (needs, deadline), Some(slot)).await;
         }
     }
 
@@ -227,7 +228,8 @@ impl Client {
             // Its notice goes to another that waits.
             freed.set(group.freed().notified());
             let terms = ConnectTerms { deadline, offer: HttpOffer::Any, client: None };
-            let stream = self.connect(upstream, &endpoint, terms).await?;
+            let connecting = self.connect(upstream, &endpoint, terms);
+            let stream = GaveUp::connecting(upstream, &endpoint, needs.source, connecting).await?;
             let is_http2 = endpoint.http2() == Http2Use::Always || stream.is_http2();
             endpoint.record_http2(is_http2);
             let counted = upstream.metrics().connected(slot);
@@ -239,7 +241,8 @@ impl Client {
             let timeouts = timeouts_of(upstream.spec());
             let freed = Arc::clone(group.freed());
             let bound = counted.bound().map(|bound| BoundedPlace::new(Arc::clone(bound), place));
-            let opened = MultiplexedConnection::open(stream, timeouts, (counted, bound), freed, deadline).await;
+            let opening_it = MultiplexedConnection::open(stream, timeouts, (counted, bound), freed, deadline);
+            let opened = GaveUp::connecting(upstream, &endpoint, needs.source, opening_it).await;
             let connection = opened.inspect_err(|error| not_opened(upstream, &endpoint, error))?;
             if let Some(stream) = opening.opened(&connection) {
                 return Ok(Self::http2(stream, needs.spec, endpoint));
@@ -261,10 +264,12 @@ impl Client {
         &self,
         upstream: &Upstream,
         endpoint: &PickedEndpoint,
-        terms: ConnectTerms<'_>,
+        (needs, deadline): (LeaseNeeds<'_>, Instant),
         slot: Option<ConnectionSlot>,
     ) -> Result<Box<UpstreamConnection>, UpstreamConnectError> {
-        let stream = self.connect(upstream, endpoint, terms).await?;
+        let terms = ConnectTerms { deadline, offer: HttpOffer::Http1, client: needs.source.sockets };
+        let connecting = self.connect(upstream, endpoint, terms);
+        let stream = GaveUp::connecting(upstream, endpoint, needs.source, connecting).await?;
         let open = upstream.metrics().connected(slot);
         Ok(Box::new(UpstreamConnection::new(stream, &self.pool, endpoint.key(), upstream.spec(), open)))
     }
@@ -310,11 +315,6 @@ impl Client {
 fn not_opened(upstream: &Upstream, endpoint: &PickedEndpoint, error: &UpstreamConnectError) {
     upstream.record_unconnected(endpoint, error);
     endpoint.log_failure(&upstream.spec().name, "it accepts connections and sends no SETTINGS of HTTP/2");
-}
-
-/// How a connection of HTTP/1 is opened.
-fn terms(deadline: Instant, needs: LeaseNeeds<'_>) -> ConnectTerms<'_> {
-    ConnectTerms { deadline, offer: HttpOffer::Http1, client: needs.client }
 }
 
 /// The time by which a request that asks for a connection at `since` must have it.

@@ -58,14 +58,15 @@ pub fn usable(records: impl IntoIterator<Item = ServiceRecord>) -> Vec<ServiceRe
     records
 }
 
-/// An endpoint for each address of each server. Those of the lowest priority come first, and all others are backups.
+/// An endpoint for each address of each server. Those of the lowest priority are used first.
 pub fn of_services(
     records: &[ServiceRecord],
     addresses: &BTreeMap<Arc<str>, BTreeSet<IpAddr>>,
     scheme: EndpointScheme,
 ) -> Vec<EndpointSpec> {
     let found = |of: &ServiceRecord| addresses.get(&of.target).filter(|addresses| !addresses.is_empty()).cloned();
-    let first = records.iter().find(|of| found(of).is_some()).map(|of| of.priority);
+    let ranks: BTreeSet<_> = records.iter().filter(|of| found(of).is_some()).map(|of| of.priority).collect();
+    let rank = |priority| u16::try_from(ranks.range(..priority).count()).unwrap_or(u16::MAX);
     let mut endpoints: Vec<EndpointSpec> = Vec::new();
     let mut seen = BTreeSet::new();
     for record in records {
@@ -75,11 +76,7 @@ pub fn of_services(
         let share = WEIGHT_UNIT * u64::from(record.weight) / (addresses.len() as u64).max(1);
         for ip in addresses.into_iter().filter(|ip| seen.insert((*ip, record.port))) {
             let of = endpoint(ip, record.port, scheme, host.clone());
-            endpoints.extend(of.map(|of| EndpointSpec {
-                weight: share.max(1),
-                backup: Some(record.priority) != first,
-                ..of
-            }));
+            endpoints.extend(of.map(|of| EndpointSpec { weight: share.max(1), priority: rank(record.priority), ..of }));
         }
     }
     endpoints.truncate(MOST_ENDPOINTS + 1);
@@ -93,7 +90,7 @@ fn endpoint(ip: IpAddr, port: u16, scheme: EndpointScheme, host: Option<HeaderVa
         return None;
     }
     let location = EndpointLocation::Host(authority(&SocketAddr::new(ip, port).to_string())?);
-    Some(EndpointSpec { url: EndpointUrl { scheme, location }, weight: 1, backup: false, host })
+    Some(EndpointSpec { url: EndpointUrl { scheme, location }, weight: 1, priority: 0, host })
 }
 
 /// The `Host` of requests to a server by this name.
@@ -115,9 +112,9 @@ mod tests {
         of.iter().map(|(name, ips)| ((*name).into(), ips.iter().map(|ip| ip.parse().unwrap()).collect())).collect()
     }
 
-    /// URL, weight and whether it is a backup.
-    fn shown(endpoints: &[EndpointSpec]) -> Vec<(String, u64, bool)> {
-        endpoints.iter().map(|of| (of.url.to_string(), of.weight, of.backup)).collect()
+    /// URL, weight and rank.
+    fn shown(endpoints: &[EndpointSpec]) -> Vec<(String, u64, u16)> {
+        endpoints.iter().map(|of| (of.url.to_string(), of.weight, of.priority)).collect()
     }
 
     #[test]
@@ -131,15 +128,26 @@ mod tests {
     }
 
     #[test]
-    fn servers_of_a_higher_number_are_backups_and_weights_are_shares() {
-        let records = usable([record(20, 7, "c"), record(10, 0, "b"), record(10, 4, "a"), record(5, 1, "gone")]);
-        let found =
-            addresses(&[("a", &["10.0.0.1", "10.0.0.2"]), ("b", &["10.0.0.3"]), ("c", &["10.0.0.4", "10.0.0.1"])]);
+    fn servers_are_ranked_by_their_numbers_and_weights_are_shares() {
+        let records = usable([
+            record(20, 7, "c"),
+            record(10, 0, "b"),
+            record(10, 4, "a"),
+            record(5, 1, "gone"),
+            record(70, 1, "d"),
+        ]);
+        let found = addresses(&[
+            ("a", &["10.0.0.1", "10.0.0.2"]),
+            ("b", &["10.0.0.3"]),
+            ("c", &["10.0.0.4", "10.0.0.1"]),
+            ("d", &["10.0.0.5"]),
+        ]);
         let expected = [
-            ("http://10.0.0.3:80".to_owned(), 1, false),
-            ("http://10.0.0.1:80".to_owned(), 200, false),
-            ("http://10.0.0.2:80".to_owned(), 200, false),
-            ("http://10.0.0.4:80".to_owned(), 350, true),
+            ("http://10.0.0.3:80".to_owned(), 1, 0),
+            ("http://10.0.0.1:80".to_owned(), 200, 0),
+            ("http://10.0.0.2:80".to_owned(), 200, 0),
+            ("http://10.0.0.4:80".to_owned(), 350, 1),
+            ("http://10.0.0.5:80".to_owned(), 100, 2),
         ];
         assert_eq!(shown(&of_services(&records, &found, EndpointScheme::Http)), expected);
     }

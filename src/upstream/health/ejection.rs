@@ -1,4 +1,5 @@
-//! Passive health: an endpoint that fails several requests in a row, or is far slower than the others, is ejected for a while.
+//! Passive health: an endpoint that fails several requests in a row, or is far slower than the others, is ejected for a
+//! while.
 //!
 //! Guarantees that a success costs a load, that no more endpoints are out than the rule lets, and that an endpoint which
 //! fails again soon after its return stays out for longer.

@@ -1,5 +1,5 @@
-//! The latency of an upstream's requests: from a request that was sent whole to the head of its response. `histogram` counts
-//! it for all workers, and `outliers` finds the endpoints that are far slower than the others.
+//! The latency of an upstream's requests: from a request that was sent whole to the head of its response. `histogram`
+//! counts it for all workers, and `outliers` finds the endpoints that are far slower than the others.
 
 pub mod histogram;
 pub mod outliers;

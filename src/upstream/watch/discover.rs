@@ -101,7 +101,7 @@ fn endpoints(
             return Arc::new(endpoint);
         };
         let known = known.remove(at);
-        let is_same = known.role().weight == of.weight && known.role().backup == of.backup;
+        let is_same = known.role().weight == of.weight && known.role().priority == of.priority;
         if is_same && known.host() == endpoint.host() {
             return Arc::clone(known);
         }

@@ -169,7 +169,7 @@ impl EndpointReport {
         Self {
             url: endpoint.url().to_owned(),
             weight: endpoint.role().weight,
-            backup: endpoint.role().backup,
+            backup: endpoint.role().priority > 0,
             state: match (until, probes.is_unhealthy(), endpoint.is_backing_off()) {
                 (Some(_), _, _) => "ejected",
                 (None, true, _) => "unhealthy",

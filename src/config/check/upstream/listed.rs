@@ -35,7 +35,7 @@ pub fn endpoints(
     let endpoint = |raw: &RawEndpoint| EndpointSpec {
         url: raw.url.value.clone(),
         weight: raw.weight,
-        backup: raw.backup,
+        priority: u16::from(raw.backup),
         host: None,
     };
     are_fine.then(|| raws.iter().map(endpoint).collect())

@@ -55,7 +55,8 @@ pub fn build(name: &DefinedName, raw: &RawUpstream, report: &mut Report) -> Opti
 }
 
 fn endpoint(raw: &RawEndpoint) -> EndpointSpec {
-    EndpointSpec { url: raw.url.value.clone(), weight: raw.weight, backup: raw.backup, host: None }
+    let priority = u16::from(raw.backup);
+    EndpointSpec { url: raw.url.value.clone(), weight: raw.weight, priority, host: None }
 }
 
 /// How the next endpoint is chosen. `None`: a mistake was reported.

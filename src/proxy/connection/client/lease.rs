@@ -7,7 +7,7 @@ use crate::clock::Instant;
 use crate::proxy::connection::exchange::UpstreamConnection;
 use crate::proxy::connection::h2::MultiplexedConnection;
 use crate::proxy::connection::h2::exchange::Http2Exchange;
-use crate::transport::peer::SocketPair;
+use crate::proxy::request_source::RequestSource;
 use crate::upstream::UpstreamSpec;
 use crate::upstream::endpoints::Endpoint;
 
@@ -30,8 +30,8 @@ pub struct LeaseNeeds<'a> {
     pub refused_by: &'a [u64],
     /// It asks to leave HTTP/1.1 for another protocol.
     pub upgrade: bool,
-    /// The client's connection, for upstreams that are told.
-    pub client: Option<&'a SocketPair>,
+    /// Where it comes from, and how long it waits.
+    pub source: &'a RequestSource<'a>,
 }
 
 impl Lease {
