@@ -96,6 +96,8 @@ pub enum Failure {
     VersionNotSupported,
     /// A bug: the request panicked.
     Panicked,
+    /// The last attempt of a request failed so, after an upstream had it in an earlier one and may have worked on it.
+    AfterSending(Box<Self>),
 }
 
 /// The answer of a service that does not let a request pass.
@@ -229,6 +231,7 @@ impl Failure {
             Self::Panicked => {
                 closing(S::INTERNAL_SERVER_ERROR, "internal-error", "the gateway failed at this request: see its log")
             }
+            Self::AfterSending(failure) => failure.row(),
         }
     }
 
@@ -270,6 +273,7 @@ impl Failure {
             Self::ResponseTimeout | Self::CallOverdue => GrpcStatus::DeadlineExceeded,
             Self::RequestTimeout | Self::BodyTooSlow => GrpcStatus::Cancelled,
             Self::BadRequest(_) | Self::UpstreamInvalid | Self::Panicked => GrpcStatus::Internal,
+            Self::AfterSending(failure) => failure.grpc_status(),
         }
     }
 
@@ -281,6 +285,7 @@ impl Failure {
             Self::Maintenance { retry_after_secs } => Some(*retry_after_secs),
             Self::AuthenticationUnavailable { .. } | Self::ConcurrencyLimited => Some(RETRY_AFTER_SECS),
             Self::Overloaded | Self::UpstreamOverloaded | Self::Exhausted | Self::NoEndpoint => Some(RETRY_AFTER_SECS),
+            Self::AfterSending(failure) => failure.retry_after_secs(),
             _ => None,
         }
     }
@@ -302,6 +307,23 @@ impl Failure {
             Self::ConnectFailed | Self::ConnectTimeout | Self::TlsFailed => Unanswered::NotForwarded,
             Self::WebSocketUnsupported | Self::ConcurrencyLimited => Unanswered::NotForwarded,
             _ => Unanswered::Forwarded,
+        }
+    }
+
+    /// This failure of an attempt, when an earlier one was sent.
+    #[must_use]
+    pub fn after_sending(self) -> Self {
+        match self.unanswered() {
+            Unanswered::NotForwarded => Self::AfterSending(Box::new(self)),
+            Unanswered::Forwarded => self,
+        }
+    }
+
+    /// The failure of the last attempt itself.
+    pub fn of_attempt(&self) -> &Self {
+        match self {
+            Self::AfterSending(failure) => failure,
+            failure => failure,
         }
     }
 

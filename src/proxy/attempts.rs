@@ -80,17 +80,23 @@ impl Proxy {
         let is_upgrade = request.upgrade.is_some();
         let kept = request.keep_body(policy.keep_body);
         let mut choice = AnotherEndpoint { before: Tried::by(source.affinity) };
+        let mut was_sent = false;
         let mut judge = Judge { policy, ends, upstream: destination.upstream, attempts: 0, over_budget: false };
         loop {
             judge.attempts += 1;
             *attempts = attempts.saturating_add(1);
             let answer =
                 self.attempt(request, (destination, source), policy.per_try, (&mut choice, kept.as_ref())).await;
+            // An upstream that got the request may have worked on it.
+            let answer = answer.map_err(|failure| if was_sent { failure.after_sending() } else { failure });
+            was_sent |= request.upload.is_none();
             let may = !(is_upgrade && answer.is_ok())
                 && judge.sends_again(request, &answer)
                 && !source.interim.is_used()
-                && request.renew(kept.as_ref());
-            let Some(pause) = may.then(|| judge.pause(&answer)).flatten() else {
+                && request.is_renewable(kept.as_ref());
+            // Renewed last: from then on, what may still be sent of this attempt fails.
+            let pause = may.then(|| judge.pause(&answer)).flatten().filter(|_| request.renew(kept.as_ref()));
+            let Some(pause) = pause else {
                 if let Some(kept) = kept {
                     kept.forget();
                 }
@@ -118,12 +124,17 @@ impl Proxy {
             return Box::pin(self.exchange(request, destination, &source, choice)).await;
         };
         let mut deadline = source.begun + per_try;
+        let mut pieces = kept.map_or(0, ReplayBody::pieces);
         source.deadline = Some(source.deadline.map_or(deadline, |end| end.min(deadline)));
         let mut exchange = Box::pin(self.exchange(request, destination, &source, choice));
         loop {
             match timeout_at(deadline, exchange.as_mut()).await {
                 Ok(answer) => return answer,
-                Err(_) if kept.is_some_and(|body| !body.has_arrived()) => deadline = clock::now() + per_try,
+                // An endpoint that takes nothing of a body that is there is as slow as one that does not answer.
+                Err(_) if kept.is_some_and(|body| body.awaits_client() || body.pieces() > pieces) => {
+                    pieces = kept.map_or(0, ReplayBody::pieces);
+                    deadline = clock::now() + per_try;
+                }
                 Err(_) => return Err(Failure::ResponseTimeout),
             }
         }

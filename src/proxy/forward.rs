@@ -111,7 +111,9 @@ impl Proxy {
                 let needs = LeaseNeeds { spec, now, fresh, refused_by, upgrade, source };
                 let mut lease = match self.lease(upstream, needs, source.affinity, choice) {
                     Either::Left(idle) => idle,
-                    Either::Right(connecting) => connecting.await?,
+                    Either::Right(connecting) => {
+                        connecting.await.map_err(|failure| retry.without_connection(failure))?
+                    }
                 };
                 let mut watch = watch(upstream, &lease, source, request);
                 let sent = match &mut lease {

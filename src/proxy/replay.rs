@@ -26,7 +26,7 @@ struct ReplayState {
     kept: Mutex<KeptBody>,
     /// Its length was known from the start: another reader frames it as the first did.
     sized: bool,
-    /// Pieces that were read so far: it grows as the body moves.
+    /// Pieces that its readers were given so far: it grows as the body moves.
     pieces: AtomicUsize,
 }
 
@@ -36,57 +36,106 @@ struct KeptBody {
     most: usize,
     bytes: Vec<u8>,
     trailers: Option<HeaderMap>,
-    /// All that was read is in `bytes` and `trailers`.
+    /// All that was read is in `bytes` and `trailers`, and more of it may be kept.
     whole: bool,
+    /// It broke off: nobody may take what was read for all of it.
+    failed: bool,
+    /// The last poll found nothing: its client is to send more.
+    awaits_client: bool,
+    reader: ReaderPosition,
+}
+
+/// How far the present reader has come.
+#[derive(Default)]
+struct ReaderPosition {
+    /// Which reader it is. Those before it get nothing any more, or the body would be missing what they take.
+    number: usize,
+    /// Bytes that it has read, as far as they are kept.
+    bytes: usize,
+    /// It has read the trailers.
+    trailers: bool,
 }
 
 /// Reads the body, from its beginning if that is kept.
 struct ReplayReader {
     state: Arc<ReplayState>,
-    /// Bytes that were read, as far as they are kept.
-    position: usize,
-    ended: bool,
+    number: usize,
+}
+
+/// Why a reader gets no more of the body.
+#[derive(Debug, thiserror::Error)]
+enum ReplayError {
+    #[error("the body is sent anew elsewhere")]
+    Superseded,
+    #[error("the body has broken off before")]
+    BrokenOff,
 }
 
 impl ReplayBody {
     /// Keeps `most` bytes of it at most.
     pub fn new(body: Body, most: usize) -> Self {
         let sized = body.size_hint().exact().is_some();
-        let kept = KeptBody { body, most, bytes: Vec::new(), trailers: None, whole: true };
+        let kept = KeptBody {
+            body,
+            most,
+            bytes: Vec::new(),
+            trailers: None,
+            whole: true,
+            failed: false,
+            awaits_client: false,
+            reader: ReaderPosition::default(),
+        };
         Self(Arc::new(ReplayState { kept: Mutex::new(kept), sized, pieces: AtomicUsize::new(0) }))
     }
 
-    /// The body, from its beginning. `None`: too much of it was read. One reader at a time.
+    /// Whether it is there from its beginning: not too much of it was read, and it did not break off.
+    pub fn is_whole(&self) -> bool {
+        self.0.kept.lock().is_whole()
+    }
+
+    /// The body, from its beginning, if it is there. Earlier readers fail from now on.
     pub fn read(&self) -> Option<Body> {
-        let reader = ReplayReader { state: Arc::clone(&self.0), position: 0, ended: false };
-        self.0.kept.lock().whole.then(|| Body::from_source(Box::new(reader)))
+        let mut kept = self.0.kept.lock();
+        if !kept.is_whole() {
+            return None;
+        }
+        let number = kept.reader.number + 1;
+        kept.reader = ReaderPosition { number, ..ReaderPosition::default() };
+        Some(Body::from_source(Box::new(ReplayReader { state: Arc::clone(&self.0), number })))
     }
 
     /// Ready when a part of it is there to be read.
     pub fn poll_arrived(&self, cx: &mut Context<'_>) -> Poll<()> {
-        self.0.kept.lock().body.poll_arrived(cx)
+        self.0.kept.lock().poll_arrived(cx)
     }
 
-    /// Whether its client has sent all of it, as far as that is known.
-    pub fn has_arrived(&self) -> bool {
-        self.0.kept.lock().body.is_end_stream()
+    /// Whether its reader waits for what its client has not sent yet.
+    pub fn awaits_client(&self) -> bool {
+        let kept = self.0.kept.lock();
+        kept.awaits_client && !kept.body.is_end_stream()
     }
 
-    /// How many pieces were read.
+    /// How many pieces its readers were given.
     pub fn pieces(&self) -> usize {
         self.0.pieces.load(Ordering::Relaxed)
     }
 
-    /// Keeps nothing any more.
+    /// Keeps nothing any more, save what its reader has not read yet.
     pub fn forget(&self) {
         self.0.kept.lock().forget();
     }
 }
 
 impl KeptBody {
+    fn is_whole(&self) -> bool {
+        self.whole && !self.failed
+    }
+
     fn forget(&mut self) {
         self.whole = false;
-        (self.bytes, self.trailers) = (Vec::new(), None);
+        if !self.has_unread() {
+            self.bytes = Vec::new();
+        }
     }
 
     fn keep(&mut self, frame: &Frame<Bytes>) {
@@ -99,59 +148,87 @@ impl KeptBody {
             self.bytes.extend_from_slice(piece);
         }
     }
-}
 
-impl ReplayReader {
     /// Whether something that was kept is still to be read.
-    fn has_unread(&self, kept: &KeptBody) -> bool {
-        kept.whole && (self.position < kept.bytes.len() || (kept.trailers.is_some() && !self.ended))
+    fn has_unread(&self) -> bool {
+        self.reader.bytes < self.bytes.len() || (self.trailers.is_some() && !self.reader.trailers)
+    }
+
+    /// The next piece of what was kept, if it was not read yet.
+    fn next_kept(&mut self) -> Option<Frame<Bytes>> {
+        let rest = self.bytes.get(self.reader.bytes..).unwrap_or_default();
+        if !rest.is_empty() {
+            let again = Bytes::copy_from_slice(&rest[..rest.len().min(AGAIN)]);
+            self.reader.bytes += again.len();
+            if !self.whole {
+                self.forget();
+            }
+            return Some(Frame::data(again));
+        }
+        let trailers = self.trailers.as_ref().filter(|_| !self.reader.trailers)?;
+        self.reader.trailers = true;
+        Some(Frame::trailers(trailers.clone()))
+    }
+
+    /// The next piece of what was not read before.
+    fn poll_rest(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let polled = Pin::new(&mut self.body).poll_frame(cx);
+        self.awaits_client = polled.is_pending();
+        match &polled {
+            Poll::Ready(Some(Ok(frame))) => {
+                self.reader.trailers |= frame.is_trailers();
+                if self.whole {
+                    self.reader.bytes += frame.data_ref().map_or(0, Bytes::len);
+                    self.keep(frame);
+                }
+            }
+            Poll::Ready(Some(Err(_))) => self.failed = true,
+            Poll::Ready(None) | Poll::Pending => {}
+        }
+        polled
+    }
+
+    fn poll_arrived(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let polled = self.body.poll_arrived(cx);
+        self.awaits_client = polled.is_pending();
+        polled
     }
 }
 
 impl BodySource for ReplayReader {
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let mut kept = self.state.kept.lock();
-        if kept.whole {
-            let rest = kept.bytes.get(self.position..).unwrap_or_default();
-            if !rest.is_empty() {
-                let again = Bytes::copy_from_slice(&rest[..rest.len().min(AGAIN)]);
-                self.position += again.len();
-                return Poll::Ready(Some(Ok(Frame::data(again))));
-            }
-            if let Some(trailers) = &kept.trailers {
-                let again = (!self.ended).then(|| Ok(Frame::trailers(trailers.clone())));
-                self.ended = true;
-                return Poll::Ready(again);
-            }
+        if kept.reader.number != self.number {
+            return Poll::Ready(Some(Err(ReplayError::Superseded.into())));
         }
-        let polled = Pin::new(&mut kept.body).poll_frame(cx);
-        if let Poll::Ready(Some(Ok(frame))) = &polled {
+        let polled = match kept.next_kept() {
+            Some(frame) => Poll::Ready(Some(Ok(frame))),
+            None if kept.failed => Poll::Ready(Some(Err(ReplayError::BrokenOff.into()))),
+            None => kept.poll_rest(cx),
+        };
+        if matches!(polled, Poll::Ready(Some(Ok(_)))) {
             self.state.pieces.fetch_add(1, Ordering::Relaxed);
-            self.position += frame.data_ref().map_or(0, Bytes::len);
-            self.ended |= frame.is_trailers();
-            if kept.whole {
-                kept.keep(frame);
-            }
         }
         polled
     }
 
     fn poll_arrived(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let mut kept = self.state.kept.lock();
-        if self.has_unread(&kept) { Poll::Ready(()) } else { kept.body.poll_arrived(cx) }
+        if kept.reader.number != self.number || kept.has_unread() { Poll::Ready(()) } else { kept.poll_arrived(cx) }
     }
 
+    /// A reader that another one has followed fails, so it is not over.
     fn is_over(&self) -> bool {
         let kept = self.state.kept.lock();
-        !self.has_unread(&kept) && kept.body.is_end_stream()
+        kept.reader.number == self.number && !kept.has_unread() && !kept.failed && kept.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        if !self.state.sized {
+        let kept = self.state.kept.lock();
+        if !self.state.sized || kept.failed || kept.reader.number != self.number {
             return SizeHint::new();
         }
-        let kept = self.state.kept.lock();
-        let again = if kept.whole { kept.bytes.len().saturating_sub(self.position) } else { 0 };
+        let again = kept.bytes.len().saturating_sub(kept.reader.bytes);
         kept.body.size_hint().exact().map_or_else(SizeHint::new, |rest| SizeHint::with_exact(rest + again as u64))
     }
 
@@ -219,6 +296,50 @@ mod tests {
         // The pieces' own references are gone with the iterator: what is kept holds nothing of the buffer.
         drop(std::mem::replace(&mut replay.0.kept.lock().body, Body::empty()));
         assert!(buffer.is_unique());
+    }
+
+    #[tokio::test]
+    async fn a_reader_gets_what_was_kept_before_it_was_forgotten() {
+        for read in 0..6 {
+            let replay = ReplayBody::new(body(4, AGAIN), MOST_KEPT);
+            let mut first = replay.read().unwrap();
+            for _ in 0..read {
+                first.frame().await;
+            }
+            let mut second = replay.read().unwrap();
+            let begin = second.frame().await.unwrap().unwrap().into_data().unwrap();
+            replay.forget();
+            assert!(replay.read().is_none());
+            let (rest, trailers) = whole(second).await;
+            assert_eq!((Bytes::from([begin, rest].concat()), trailers), whole(body(4, AGAIN)).await, "{read}");
+            assert_eq!(replay.0.kept.lock().bytes.capacity(), 0, "{read}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_reader_that_another_follows_takes_nothing_from_it() {
+        let replay = ReplayBody::new(body(4, 10), MOST_KEPT);
+        let mut first = replay.read().unwrap();
+        first.frame().await;
+        let second = replay.read().unwrap();
+        assert!(!first.is_end_stream());
+        assert!(first.frame().await.unwrap().is_err());
+        assert_eq!(whole(second).await, whole(body(4, 10)).await);
+    }
+
+    #[tokio::test]
+    async fn a_body_that_broke_off_is_not_read_again() {
+        let pieces = [Ok(Frame::data(Bytes::from_static(b"abc"))), Err("reset".into())];
+        let replay = ReplayBody::new(Body::boxed(StreamBody::new(futures_util::stream::iter(pieces))), MOST_KEPT);
+        let mut first = replay.read().unwrap();
+        first.frame().await;
+        // Taken before the break is known.
+        let mut second = replay.read().unwrap();
+        second.frame().await;
+        assert!(second.frame().await.unwrap().is_err());
+        assert!(replay.read().is_none());
+        let mut kept = replay.0.kept.lock();
+        assert!(kept.next_kept().is_none() && kept.failed);
     }
 
     #[tokio::test]

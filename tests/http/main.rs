@@ -20,6 +20,7 @@ mod messages;
 mod min_rate;
 mod proxy;
 mod refused_messages;
+mod replayed_bodies;
 mod retry;
 mod room;
 mod server;

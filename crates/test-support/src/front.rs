@@ -1,8 +1,8 @@
 //! The gateway's server around `Proxy::forward` and nothing else, for tests.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use http::{HeaderValue, Request, Response};
@@ -20,6 +20,7 @@ use tollgate::upstream::bounds::UpstreamBounds;
 use tollgate::upstream::health::Percentage;
 use tollgate::upstream::{Balance, Destination, Http2Policy, Upstream, UpstreamSpec};
 use tollgate_limiter::limit::client_address::TrustedProxies;
+use tollgate_limiter::request::permit::Unanswered;
 
 use crate::topology::CapturedLog;
 
@@ -39,6 +40,8 @@ pub struct Forwarder {
     pub trusted: TrustedProxies,
     /// How often the last request was sent.
     pub attempts: AtomicU16,
+    /// What the last failure says of that.
+    pub unanswered: Mutex<Option<Unanswered>>,
 }
 
 /// The part of the set-up that a test may change.
@@ -117,7 +120,15 @@ impl Forwarder {
         CapturedLog::prepare();
         let upstream = Arc::new(Upstream::new(Arc::new(plan.spec.clone()), None));
         let ForwarderConfig { rule, retry, trusted, .. } = plan;
-        Self { proxy: Proxy::default(), upstream, rule, retry, trusted, attempts: AtomicU16::new(0) }
+        Self {
+            proxy: Proxy::default(),
+            upstream,
+            rule,
+            retry,
+            trusted,
+            attempts: AtomicU16::new(0),
+            unanswered: Mutex::default(),
+        }
     }
 
     pub async fn answer(&self, mut request: Request<Body>, peer: SocketAddr) -> Response<Body> {
@@ -154,7 +165,10 @@ impl Forwarder {
                 answer
             }
         };
-        forwarded.unwrap_or_else(|failure| failure.respond(&id))
+        forwarded.unwrap_or_else(|failure| {
+            *self.unanswered.lock().unwrap() = Some(failure.unanswered());
+            failure.respond(&id)
+        })
     }
 }
 

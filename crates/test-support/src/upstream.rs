@@ -131,6 +131,16 @@ impl RawConnection {
         }
     }
 
+    /// Everything until what came ends with `end`. Takes no time to look for it, however much that is.
+    pub async fn ending(&mut self, end: &[u8]) -> Option<String> {
+        while !self.read.ends_with(end) {
+            if !self.more().await {
+                return None;
+            }
+        }
+        Some(self.take(self.read.len()))
+    }
+
     pub async fn exactly(&mut self, count: usize) -> String {
         while self.read.len() < count {
             assert!(self.more().await, "the peer closed after {:?}", String::from_utf8_lossy(&self.read));

@@ -95,6 +95,11 @@ impl<'a> UpstreamRequest<'a> {
         Some(kept)
     }
 
+    /// Whether it can be sent anew from its beginning, with the body that was kept.
+    pub fn is_renewable(&self, kept: Option<&ReplayBody>) -> bool {
+        self.upload.is_some() || kept.is_none_or(ReplayBody::is_whole)
+    }
+
     /// Has it sent anew from its beginning, with the body that was kept. Returns whether that can be.
     pub fn renew(&mut self, kept: Option<&ReplayBody>) -> bool {
         // Nothing was sent of it.
