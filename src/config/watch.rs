@@ -7,8 +7,9 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Tells one version of a file from another: device, inode, size, modification time in seconds and nanoseconds.
-type Fingerprint = (u64, u64, u64, i64, i64);
+/// Tells one version of a file from another: device, inode, size, and the times of modification and of change in seconds and
+/// nanoseconds. The latter moves when a file becomes readable: one that could not be read is then read again.
+type Fingerprint = (u64, u64, u64, [i64; 4]);
 
 /// A file or a folder, and the version of it that was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -105,11 +106,14 @@ impl FileVersion {
 /// Follows symbolic links. `None`: the file is not there, which is no new version.
 fn fingerprint(path: &Path) -> Option<Fingerprint> {
     let meta = fs::metadata(path).ok()?;
-    Some((meta.dev(), meta.ino(), meta.size(), meta.mtime(), meta.mtime_nsec()))
+    let times = [meta.mtime(), meta.mtime_nsec(), meta.ctime(), meta.ctime_nsec()];
+    Some((meta.dev(), meta.ino(), meta.size(), times))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::Sighting::{Back, Changed, Gone, Same};
     use super::*;
 
@@ -152,6 +156,21 @@ mod tests {
         assert_eq!((watch.look(), watch.look()), (Same, Gone));
         fs::write(&path, "ab").unwrap();
         assert_eq!([watch.look(), watch.look(), watch.look(), watch.look()], [Same, Back, Changed, Same]);
+    }
+
+    #[test]
+    fn a_file_that_becomes_readable_has_changed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("keys.yaml");
+        fs::write(&path, "a").unwrap();
+        let mut watch = FileWatch::new(path.clone());
+        // The clock of files is coarse: the first may be at the time of the writing.
+        let is_seen = (0..100_000).any(|_| {
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+            watch.look();
+            watch.look() == Changed
+        });
+        assert!(is_seen);
     }
 
     #[test]

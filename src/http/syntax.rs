@@ -132,9 +132,10 @@ pub fn list_has(list: &[u8], element: &[u8]) -> bool {
     list.split(|b| *b == b',').any(|found| trim(found).eq_ignore_ascii_case(element))
 }
 
-/// Whether two names of fields are one to servers that turn names into variables, and cannot tell `_` from `-` there.
+/// Whether two names of fields, in lower case, are one to servers that turn names into variables: all but letters and digits
+/// are alike there, as `_` and `-` are to most, and `.` and `~` to some.
 pub fn is_same_variable(one: &str, other: &str) -> bool {
-    let dash = |byte: u8| if byte == b'_' { b'-' } else { byte };
+    let dash = |byte: u8| if byte.is_ascii_alphanumeric() { byte } else { b'-' };
     one.len() == other.len() && one.bytes().map(dash).eq(other.bytes().map(dash))
 }
 

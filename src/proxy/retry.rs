@@ -7,7 +7,8 @@
 //! - An upstream of HTTP/2 says that it has not processed the request (RFC 9113 §8.7): over another connection where the
 //!   upstream's bounds allow it, until [`MOST_REFUSALS`] are spent or the time that connecting may take is over.
 //!   REFUSED_STREAM spends one. A GOAWAY does only if its connection carried no request at all: one that carried some
-//!   brought those further, so that the others' turn comes. A body is sent again if no more than 64 KiB of it were sent.
+//!   brought those further, so that the others' turn comes. The upstream's retry budget pays where the connection has
+//!   processed nothing at all. A body is sent again if no more than 64 KiB of it were sent.
 //! - A connection that had been used before broke before it answered: the server may have closed an idle connection
 //!   just as the request was sent. Once more over a new connection, if the request is idempotent (RFC 9110 §9.2.2) and
 //!   has no body, and if the upstream's retry budget pays for it.
@@ -21,11 +22,12 @@ use tokio::time::sleep;
 
 use super::connection::exchange::timeouts_of;
 use super::connection::failure::{FailedExchange, RetryPermission};
+use super::connection::stream_counts::StreamCounts;
 use super::connection::upload::Upload;
 use crate::clock::{self, Instant};
 use crate::error::Failure;
 use crate::http::deadline::{UpstreamWait, Wait as _};
-use crate::upstream::{Destination, UpstreamSpec};
+use crate::upstream::{Destination, Upstream, UpstreamSpec};
 
 /// Most endpoints that one request goes to: each may cost a whole connect timeout.
 pub const MAX_ENDPOINTS: usize = 3;
@@ -79,16 +81,17 @@ impl Retry {
     ) -> Result<Upload, Failure> {
         let Destination { upstream, spec } = destination;
         let again = match std::mem::replace(&mut failed.permission, RetryPermission::Never) {
-            RetryPermission::Refused { upload, by } => {
+            RetryPermission::Refused { upload, by, streams } => {
                 self.refused_by.push(by);
                 self.refusals += 1;
-                self.may_go_on(spec).await.then_some(upload)
+                let in_time = self.may_go_on(spec).await;
+                (in_time && is_paid(&streams, upstream)).then_some(upload)
             }
             RetryPermission::Unprocessed { upload, streams } => {
                 let in_time = self.may_go_on(spec).await;
                 // Asked after the pause: by then, all exchanges of the connection know what became of them.
                 self.refusals += usize::from(streams.are_in_vain());
-                (in_time && self.refusals <= MOST_REFUSALS).then_some(upload)
+                (in_time && self.refusals <= MOST_REFUSALS && is_paid(&streams, upstream)).then_some(upload)
             }
             RetryPermission::Unsent(upload) => (!std::mem::replace(&mut self.spent, true)).then_some(upload),
             // A part of the body may be gone.
@@ -114,6 +117,12 @@ impl Retry {
         let limit = UpstreamWait::Connect.limit(&timeouts_of(spec));
         self.refusals <= MOST_REFUSALS && self.pauses.wait(limit).await
     }
+}
+
+/// Whether a request may be sent again that a connection with these streams has not taken. The retry budget pays, unless the
+/// upstream works on others: a server that refuses everything is overloaded, and must not be asked four times for each request.
+fn is_paid(streams: &StreamCounts, upstream: &Upstream) -> bool {
+    !streams.are_in_vain() || upstream.budget().withdraw()
 }
 
 /// The waits of a request that is refused again and again.

@@ -30,10 +30,3 @@ impl UpstreamTimeLimits {
         *self == Self::default()
     }
 }
-
-impl AnswerTimeLimits {
-    /// Whether an answer may take any time.
-    pub fn is_empty(&self) -> bool {
-        *self == Self::default()
-    }
-}

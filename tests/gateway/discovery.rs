@@ -264,6 +264,10 @@ fn the_last_list_holds_while_lookups_fail_and_goes_when_dns_says_that_there_is_n
     after_one(&gateway, "failed");
     after_one(&gateway, "failed");
     assert_eq!(curl(&[&gateway.url("/")]), server.name());
+    dns.set_mood(DnsMood::Unclear);
+    after_one(&gateway, "failed");
+    after_one(&gateway, "failed");
+    assert_eq!(curl(&[&gateway.url("/")]), server.name());
     let discovery = page(&gateway)[0]["discovery"].clone();
     assert_eq!(discovery["state"], "failing");
     assert_eq!(discovery["source"], format!("dns orders.test:{}", server.address.port()));
@@ -484,4 +488,19 @@ fn endpoints_that_dns_names_are_spoken_to_over_tls_and_by_the_name_that_was_aske
         let gateway = start(port, ca, "");
         assert_eq!(status(&[&gateway.url("/")]), 502, "a server that cannot prove its name gets no request");
     }
+}
+
+#[test]
+fn answers_may_hold_for_less_than_a_second_by_their_longest_time_alone() {
+    let _turn = turns::beside_others();
+    let server = Server::start(0);
+    let dns = DnsServer::start();
+    dns.set_addresses("orders.test", 60, &[server.ip()]);
+    let (port, resolver) = (server.address.port(), dns.address);
+    let discover = format!("discover: {{dns: orders.test, port: {port}, resolvers: ['{resolver}'], max_ttl: 100ms}}");
+    let gateway = Gateway::start(&routes(&discover));
+    assert_eq!(curl(&[&gateway.url("/")]), server.name());
+    let other = Server::start(port);
+    dns.set_addresses("orders.test", 60, &[other.ip()]);
+    are(&gateway, &[&other]);
 }

@@ -165,3 +165,32 @@ fn a_tunnel_outlives_the_time_of_the_whole_request() {
     tunnel.read_exact(&mut echoed).unwrap();
     assert_eq!(&echoed, b"still");
 }
+
+#[test]
+fn the_whole_time_of_a_request_counts_its_waits_and_one_that_is_over_is_not_sent() {
+    let _turn = turns::beside_others();
+    let up = upstream(&Arc::new(AtomicBool::new(true)));
+    let gateway = Gateway::start(&format!(
+        "workers: 1
+listeners: [{{address: '127.0.0.1:0'}}]
+admin: {{address: '127.0.0.1:0'}}
+limits: {{one: {{key: host, max_in_flight: 1, on_limit: {{queue: {{max_wait: 60s}}}}}}}}
+upstreams: {{up: {{endpoints: ['http://{up}']}}}}
+routes:
+  - {{name: queued, match: {{path: /queued}}, upstream: up, limits: [one], timeouts: {{request: 200ms}}}}
+  - {{name: held, match: {{path: /tunnel}}, upstream: up, limits: [one]}}
+"
+    ));
+    // A tunnel has the only place.
+    let mut tunnel = TcpStream::connect(gateway.listeners[0]).unwrap();
+    tunnel.set_read_timeout(Some(PATIENCE)).unwrap();
+    tunnel.write_all(b"GET /tunnel HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n").unwrap();
+    assert!(tunnel.read(&mut [0; 4096]).unwrap() > 0);
+    assert_eq!(problem(&gateway, "a", "/queued"), "response-timeout");
+    assert_eq!(
+        gateway.find_metric("tollgate_upstream_requests_total{upstream=\"up\",outcome=\"cancelled\"}"),
+        Some(0.0)
+    );
+    drop(tunnel);
+    eventually("the place is free", || (status(&[&gateway.url("/queued")]) == 200).then_some(()));
+}

@@ -24,6 +24,8 @@ pub enum DnsMood {
     Silent,
     /// Over UDP, every answer is too long.
     Truncates,
+    /// It has no record of anything, and does not say so.
+    Unclear,
     /// Only of IPv6 addresses it cannot tell.
     FailsOnIpv6,
 }
@@ -144,7 +146,8 @@ impl DnsState {
         let records = self.records.lock().unwrap();
         let mood = *self.mood.lock().unwrap();
         let known = records.get(&name).filter(|_| mood != DnsMood::NxDomain);
-        let data = known.map_or_else(Vec::new, |records| data(records, of));
+        let has_records = |_: &&Records| mood != DnsMood::Unclear;
+        let data = known.filter(has_records).map_or_else(Vec::new, |records| data(records, of));
         let (code, truncated) = match mood {
             DnsMood::Silent => return None,
             DnsMood::ServFail => (2, false),
@@ -156,7 +159,9 @@ impl DnsState {
         let mut answer = question.get(..2)?.to_vec();
         // An answer, authoritative, recursion desired and available.
         answer.extend([0x85 | if truncated { 2 } else { 0 }, 0x80 | code]);
-        for count in [1, data.len(), 0, 0] {
+        // RFC 2308 §2: the SOA says that there is nothing.
+        let says_nothing = data.is_empty() && matches!(code, 0 | 3) && !truncated && mood != DnsMood::Unclear;
+        for count in [1, data.len(), usize::from(says_nothing), 0] {
             answer.extend(u16::try_from(count).unwrap().to_be_bytes());
         }
         answer.extend(question.get(12..question_end)?);
@@ -167,6 +172,10 @@ impl DnsState {
             answer.extend(known.map_or(0, |records| records.ttl).to_be_bytes());
             answer.extend(u16::try_from(data.len()).unwrap().to_be_bytes());
             answer.extend(data);
+        }
+        if says_nothing {
+            answer.extend([0xc0, 12, 0, 6, 0, 1, 0, 0, 0, 0, 0, 22]);
+            answer.extend([0; 22]);
         }
         Some(answer)
     }

@@ -1,7 +1,9 @@
-//! Bounds the time from a request to its answer's head, or to the answer's end.
+//! Bounds the time of a request: from when the limits let it pass to its answer's head, or from its own head to its answer's
+//! end.
 
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::Response;
@@ -11,46 +13,29 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use crate::body::{Body, BoxError};
-use crate::clock::Instant;
 use crate::error::Failure;
 use crate::gateway::exchange::Exchange;
 use crate::http::deadline::LONGEST_WAIT;
-use crate::route::timeouts::AnswerTimeLimits;
 
-/// The longest that an answer may take.
+/// The longest that an answer's head may take.
 #[derive(Clone, Copy)]
-pub struct TimeoutLayer(pub AnswerTimeLimits);
+pub struct TimeoutLayer(pub Duration);
 
-/// A service whose answers have to come in time.
+/// A service whose answers have to begin in time.
 #[derive(Clone)]
 pub struct Timeout<S> {
     inner: S,
-    limits: AnswerTimeLimits,
+    limit: Duration,
 }
 
 /// A wait for an answer, with a deadline. Boxed: few routes have a timeout, and the others would carry the room for it.
-pub struct TimedAnswer<F> {
-    answer: Pin<Box<TokioTimeout<F>>>,
-    /// When the answer's body is cut.
-    end: Option<Instant>,
-}
-
-/// A body of an answer that fails at a deadline.
-struct TimedBody {
-    body: Body,
-    deadline: Pin<Box<Sleep>>,
-}
-
-/// Why a body was cut.
-#[derive(Debug, thiserror::Error)]
-#[error("the request took longer than it may")]
-struct RequestOverdue;
+pub struct TimedAnswer<F>(Pin<Box<TokioTimeout<F>>>);
 
 impl<S> Layer<S> for TimeoutLayer {
     type Service = Timeout<S>;
 
     fn layer(&self, inner: S) -> Timeout<S> {
-        Timeout { inner, limits: self.0 }
+        Timeout { inner, limit: self.0.min(LONGEST_WAIT) }
     }
 }
 
@@ -67,14 +52,9 @@ where
     }
 
     fn call(&mut self, exchange: &'a mut Exchange<'g>) -> Self::Future {
-        let AnswerTimeLimits { head, whole } = self.limits;
-        let end = whole.map(|whole| exchange.context.started + whole.min(LONGEST_WAIT));
-        let head = head.map(|head| exchange.context.now() + head.min(LONGEST_WAIT));
-        // The whole begins before the limits, which may let a request wait: that is no endpoint's fault.
-        exchange.deadline = head;
-        // The layer is there for one of the two at least.
-        let deadline = head.into_iter().chain(end).min().unwrap_or_else(|| exchange.context.now() + LONGEST_WAIT);
-        TimedAnswer { answer: Box::pin(timeout_at(deadline, self.inner.call(exchange))), end }
+        let deadline = exchange.context.now() + self.limit;
+        exchange.deadline = Some(deadline);
+        TimedAnswer(Box::pin(timeout_at(deadline, self.inner.call(exchange))))
     }
 }
 
@@ -85,10 +65,79 @@ where
     type Output = F::Output;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let end = self.end;
-        self.answer.as_mut().poll(cx).map(|answer| match (answer.unwrap_or(Err(Failure::ResponseTimeout)), end) {
-            (Ok(response), Some(end)) if !response.body().is_end_stream() => {
-                Ok(response.map(|body| Body::boxed(TimedBody { body, deadline: Box::pin(sleep_until(end)) })))
+        self.0.as_mut().poll(cx).map(|answer| answer.unwrap_or(Err(Failure::ResponseTimeout)))
+    }
+}
+
+/// The longest that a request may take.
+#[derive(Clone, Copy)]
+pub struct RequestDeadlineLayer(pub Duration);
+
+/// A service whose requests have to end in time.
+#[derive(Clone)]
+pub struct RequestDeadline<S> {
+    inner: S,
+    limit: Duration,
+}
+
+/// An answer that has to come, and to end, before the deadline. Boxed: few routes have one.
+pub struct AnswerInTime<F> {
+    deadline: Option<Pin<Box<Sleep>>>,
+    answer: Pin<Box<F>>,
+}
+
+/// A body of an answer that fails at a deadline.
+struct TimedBody {
+    body: Body,
+    deadline: Pin<Box<Sleep>>,
+}
+
+/// Why a body was cut.
+#[derive(Debug, thiserror::Error)]
+#[error("the request took longer than it may")]
+struct RequestOverdue;
+
+impl<S> Layer<S> for RequestDeadlineLayer {
+    type Service = RequestDeadline<S>;
+
+    fn layer(&self, inner: S) -> RequestDeadline<S> {
+        RequestDeadline { inner, limit: self.0.min(LONGEST_WAIT) }
+    }
+}
+
+impl<'a, 'g, S> Service<&'a mut Exchange<'g>> for RequestDeadline<S>
+where
+    S: Service<&'a mut Exchange<'g>, Response = Response<Body>, Error = Failure>,
+{
+    type Response = Response<Body>;
+    type Error = Failure;
+    type Future = AnswerInTime<S::Future>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Failure>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, exchange: &'a mut Exchange<'g>) -> Self::Future {
+        let deadline = Box::pin(sleep_until(exchange.context.started + self.limit));
+        AnswerInTime { deadline: Some(deadline), answer: Box::pin(self.inner.call(exchange)) }
+    }
+}
+
+impl<F> Future for AnswerInTime<F>
+where
+    F: Future<Output = Result<Response<Body>, Failure>>,
+{
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        // Looked at first: a request that is over is not sent.
+        if self.deadline.as_mut().is_some_and(|deadline| deadline.as_mut().poll(cx).is_ready()) {
+            return Poll::Ready(Err(Failure::ResponseTimeout));
+        }
+        let answer = ready!(self.answer.as_mut().poll(cx));
+        Poll::Ready(match (answer, self.deadline.take()) {
+            (Ok(response), Some(deadline)) if !response.body().is_end_stream() => {
+                Ok(response.map(|body| Body::boxed(TimedBody { body, deadline })))
             }
             (answer, _) => answer,
         })

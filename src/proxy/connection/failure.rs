@@ -126,6 +126,7 @@ pub enum RetryPermission {
         upload: Upload,
         /// The number of the connection that did not take it.
         by: u64,
+        streams: Arc<StreamCounts>,
     },
     /// Yes: its stream is above the last one of a GOAWAY, or none could be opened any more. With the streams of its connection.
     Unprocessed {

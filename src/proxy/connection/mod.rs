@@ -11,7 +11,7 @@ pub mod failure;
 mod h2;
 mod pool;
 pub(crate) mod response;
-mod stream_counts;
+pub mod stream_counts;
 pub mod tunnel;
 pub mod upgrade;
 pub mod upload;

@@ -7,14 +7,16 @@ pub struct StreamCounts {
     begun: AtomicUsize,
     /// Those of them that the upstream has not processed, since it was about to close the connection.
     unprocessed: AtomicUsize,
-    /// Those before the first of them.
+    /// Those that it has refused one by one.
+    refused: AtomicUsize,
+    /// Those before the first of the unprocessed ones.
     processed: AtomicUsize,
 }
 
 impl Default for StreamCounts {
     fn default() -> Self {
         let processed = AtomicUsize::new(usize::MAX);
-        Self { begun: AtomicUsize::new(0), unprocessed: AtomicUsize::new(0), processed }
+        Self { begun: AtomicUsize::new(0), unprocessed: AtomicUsize::new(0), refused: AtomicUsize::new(0), processed }
     }
 }
 
@@ -34,8 +36,12 @@ impl StreamCounts {
         self.processed.fetch_min(before, Ordering::Relaxed).min(before)
     }
 
+    pub fn count_refused(&self) {
+        self.refused.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Whether the upstream has processed none of them.
     pub fn are_in_vain(&self) -> bool {
-        self.unprocessed.load(Ordering::Relaxed) >= self.begun()
+        self.unprocessed.load(Ordering::Relaxed) + self.refused.load(Ordering::Relaxed) >= self.begun()
     }
 }

@@ -4,13 +4,14 @@
 
 pub mod back_off;
 
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use back_off::BackOff;
 use http::header::RETRY_AFTER;
 use http::{HeaderMap, StatusCode};
 use tollgate_limiter::limit::status_set::{StatusRange, StatusSet};
 
+use crate::clock;
 use crate::error::Failure;
 use crate::grpc::GRPC_STATUS;
 pub use crate::grpc::GrpcStatus;
@@ -92,12 +93,16 @@ impl RetryConditions {
     }
 }
 
-/// The seconds that a response asks to wait. `None`: it says nothing, or a date.
+/// The time that a response asks to wait, in seconds or until a date (RFC 9110 §10.2.3). `None`: it says nothing of use.
 pub fn asked_wait(headers: &HeaderMap) -> Option<Duration> {
     let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    // More digits than a number has: longer than anybody waits.
-    digits.then(|| Duration::from_secs(text.parse().unwrap_or(u64::MAX)))
+    if digits {
+        // More digits than a number has: longer than anybody waits.
+        return Some(Duration::from_secs(text.parse().unwrap_or(u64::MAX)));
+    }
+    let at = httpdate::parse_http_date(text).ok()?.duration_since(UNIX_EPOCH).ok()?;
+    Some(at.saturating_sub(Duration::from_micros(clock::unix_micros())))
 }
 
 #[cfg(test)]
@@ -155,7 +160,13 @@ mod tests {
         let asked = |text| asked_wait(&HeaderMap::from_iter([(RETRY_AFTER, HeaderValue::from_static(text))]));
         assert_eq!([asked("0"), asked(" 12 ")], [0, 12].map(|seconds| Some(Duration::from_secs(seconds))));
         assert_eq!(asked("99999999999999999999999"), Some(Duration::from_secs(u64::MAX)));
-        for text in ["", "-1", "+1", "1.5", "Wed, 21 Oct 2026 07:28:00 GMT"] {
+        let date = httpdate::fmt_http_date(
+            UNIX_EPOCH + Duration::from_micros(clock::unix_micros()) + Duration::from_secs(3600),
+        );
+        let left = asked_wait(&HeaderMap::from_iter([(RETRY_AFTER, date.parse().unwrap())])).unwrap();
+        assert!((3500..=3600).contains(&left.as_secs()), "{left:?}");
+        assert_eq!(asked("Wed, 21 Oct 2015 07:28:00 GMT"), Some(Duration::ZERO));
+        for text in ["", "-1", "+1", "1.5", "Wed, 21 Oct"] {
             assert_eq!(asked(text), None, "{text}");
         }
     }

@@ -15,6 +15,7 @@ use hickory_resolver::TokioResolver;
 use hickory_resolver::config::{ConnectionConfig, NameServerConfig, ResolveHosts, ResolverConfig, ResolverOpts};
 use hickory_resolver::net::runtime::TokioRuntimeProvider;
 use hickory_resolver::net::{DnsError, NetError};
+use hickory_resolver::proto::op::ResponseCode;
 use hickory_resolver::proto::rr::{Name, RData, RecordType};
 use hickory_resolver::system_conf::read_system_conf;
 use tokio::time::timeout;
@@ -34,6 +35,8 @@ const MOST_SEARCHED: usize = 32;
 
 /// Names of servers that are looked up at a time.
 const AT_ONCE: usize = 16;
+
+const UNCLEAR: &str = "the answer has no records, and does not say that there are none";
 
 /// The outcome of a lookup.
 pub enum DnsOutcome {
@@ -60,12 +63,22 @@ struct NameSource {
     search: Vec<Name>,
     /// Names with fewer dots are searched for first.
     ndots: usize,
+    /// A name that cannot be looked up ends the search.
+    is_known: bool,
 }
 
 /// The records of one name, of one type.
 enum NameRecords {
-    Found { data: Vec<RData>, ttl: Duration },
-    Nothing { ttl: Option<Duration> },
+    Found {
+        data: Vec<RData>,
+        ttl: Duration,
+    },
+    Nothing {
+        ttl: Option<Duration>,
+    },
+    /// Neither records nor that there are none (RFC 2308 §2.2): the answer of a server that does not know the name, of a chain
+    /// of aliases that leads nowhere, or of a small server about the other kind of addresses.
+    Unclear,
     Failed(Arc<str>),
 }
 
@@ -76,10 +89,11 @@ enum NameAddresses {
     Failed(Arc<str>),
 }
 
-/// Looks up the endpoints of `spec`.
-pub async fn look_up(spec: &DnsSpec) -> DnsOutcome {
+/// Looks up the endpoints of `spec`. `is_known`: there is a list, which another name's addresses must not replace while the
+/// name's own cannot be looked up.
+pub async fn look_up(spec: &DnsSpec, is_known: bool) -> DnsOutcome {
     let source = match NameSource::of(spec) {
-        Ok(source) => source,
+        Ok(source) => NameSource { is_known, ..source },
         Err(error) => return DnsOutcome::Failed(error.to_string().into()),
     };
     let found = async {
@@ -104,7 +118,7 @@ impl NameSource {
         options.cache_size = 0;
         let (search, ndots) = (config.search().iter().take(MOST_SEARCHED).cloned().collect(), options.ndots);
         let builder = TokioResolver::builder_with_config(config, TokioRuntimeProvider::default());
-        Ok(Self { resolver: builder.with_options(options).build()?, search, ndots })
+        Ok(Self { resolver: builder.with_options(options).build()?, search, ndots, is_known: false })
     }
 
     async fn addresses_of(&self, name: &str, port: u16, spec: &DnsSpec) -> DnsOutcome {
@@ -117,6 +131,7 @@ impl NameSource {
                     return found(endpoints, ttl, unknown);
                 }
                 NameAddresses::Nothing { ttl } => nothing = ttl.or(nothing),
+                NameAddresses::Failed(error) if self.is_known => return DnsOutcome::Failed(error),
                 NameAddresses::Failed(error) => failed = Some(error),
             }
         }
@@ -132,6 +147,9 @@ impl NameSource {
                     return self.servers(records::usable(data.iter().filter_map(service)), ttl, spec).await;
                 }
                 NameRecords::Nothing { ttl } => nothing = ttl.or(nothing),
+                NameRecords::Unclear if self.is_known => return DnsOutcome::Failed(UNCLEAR.into()),
+                NameRecords::Unclear => failed = Some(UNCLEAR.into()),
+                NameRecords::Failed(error) if self.is_known => return DnsOutcome::Failed(error),
                 NameRecords::Failed(error) => failed = Some(error),
             }
         }
@@ -191,8 +209,10 @@ impl NameSource {
             (NameRecords::Found { data, ttl }, NameRecords::Found { data: other, ttl: of_other }) => {
                 of_families(data.iter().chain(&other), ttl.min(of_other), None)
             }
-            (NameRecords::Found { data, ttl }, NameRecords::Nothing { .. })
-            | (NameRecords::Nothing { .. }, NameRecords::Found { data, ttl }) => of_families(data.iter(), ttl, None),
+            (NameRecords::Found { data, ttl }, NameRecords::Nothing { .. } | NameRecords::Unclear)
+            | (NameRecords::Nothing { .. } | NameRecords::Unclear, NameRecords::Found { data, ttl }) => {
+                of_families(data.iter(), ttl, None)
+            }
             (NameRecords::Found { data, ttl }, NameRecords::Failed(error)) => {
                 of_families(data.iter(), ttl, Some((IpFamily::V6, error)))
             }
@@ -203,6 +223,7 @@ impl NameSource {
                 NameAddresses::Nothing { ttl: ttl.min(other) }
             }
             (NameRecords::Failed(error), _) | (_, NameRecords::Failed(error)) => NameAddresses::Failed(error),
+            (NameRecords::Unclear, _) | (_, NameRecords::Unclear) => NameAddresses::Failed(UNCLEAR.into()),
         }
     }
 
@@ -213,7 +234,12 @@ impl NameSource {
                 let ttl = Duration::from_secs(u64::from(seconds));
                 let of_type = answer.answers().iter().filter(|record| record.record_type() == of);
                 let data: Vec<_> = of_type.map(|record| record.data.clone()).collect();
-                if data.is_empty() { NameRecords::Nothing { ttl: Some(ttl) } } else { NameRecords::Found { data, ttl } }
+                if data.is_empty() { NameRecords::Unclear } else { NameRecords::Found { data, ttl } }
+            }
+            Err(NetError::Dns(DnsError::NoRecordsFound(none)))
+                if none.response_code != ResponseCode::NXDomain && none.soa.is_none() =>
+            {
+                NameRecords::Unclear
             }
             Err(NetError::Dns(DnsError::NoRecordsFound(none))) => {
                 NameRecords::Nothing { ttl: none.negative_ttl.map(|seconds| Duration::from_secs(u64::from(seconds))) }
@@ -274,7 +300,7 @@ mod tests {
         let search: Vec<_> = search.iter().map(|domain| Name::from_ascii(domain).unwrap()).collect();
         let config = ResolverConfig::from_name_servers(Vec::new());
         let builder = TokioResolver::builder_with_config(config, TokioRuntimeProvider::default());
-        let source = NameSource { resolver: builder.build().unwrap(), search, ndots };
+        let source = NameSource { resolver: builder.build().unwrap(), search, ndots, is_known: false };
         source.candidates(name).iter().map(Name::to_ascii).collect()
     }
 

@@ -59,7 +59,7 @@ fn look_up(upstream: &Arc<Upstream>) -> Option<JoinHandle<()>> {
     Some(tokio::spawn(async move {
         let Some(discovery) = upstream.discovery() else { return };
         let (Some(spec), Some(turn)) = (discovery.spec().dns(), discovery.turn()) else { return };
-        turn.record(spec, dns::look_up(spec).await);
+        turn.record(spec, dns::look_up(spec, !discovery.list().endpoints.is_empty()).await);
         follow(&upstream);
     }))
 }

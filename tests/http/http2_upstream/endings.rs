@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use h2::Reason;
 use tokio::sync::{Barrier, Notify};
+use tollgate::clock;
 use tollgate_test_support::front::ProxyServer;
 use tollgate_test_support::raw_http2::{
     DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, RST_STREAM, SETTINGS, block, frame,
@@ -139,6 +140,27 @@ async fn an_upstream_that_refuses_everything_is_not_asked_for_ever() {
     let (status, body) = exchange(&front, GET).await;
     assert!(status == "502" && body.contains("upstream-closed"), "{status} {body}");
     assert_eq!(requests.load(Ordering::SeqCst), 4);
+}
+
+#[tokio::test]
+async fn an_upstream_that_refuses_everything_gets_no_more_than_its_budget_pays_for() {
+    const REQUESTS: usize = 400;
+    let asked = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&asked);
+    let server = Http2Server::start(100, move |_, mut sender, _| {
+        count.fetch_add(1, Ordering::SeqCst);
+        async move { sender.send_reset(Reason::REFUSED_STREAM) }
+    })
+    .await;
+    let front = server.behind().await;
+    let begun = clock::now();
+    for _ in 0..REQUESTS {
+        assert_eq!(exchange(&front, GET).await.0, "502");
+    }
+    // A fifth more, or ten a second where that is more, and ten at once.
+    let floor = 10 + 10 * (clock::now() - begun).as_secs() as usize + 10;
+    let more = asked.load(Ordering::SeqCst) - REQUESTS;
+    assert!((1..=floor.max(REQUESTS / 5)).contains(&more), "{more}");
 }
 
 #[tokio::test]

@@ -91,11 +91,12 @@ fn source(raw: &RawDiscover, report: &mut Report) -> Option<Source> {
 
 /// All but the question.
 fn dns_settings(raw: &RawDiscover) -> Option<DnsSpec> {
+    let max_ttl = raw.max_ttl.build(|at| Some(at.value.0))?.unwrap_or(MAX_TTL);
     Some(DnsSpec {
         question: DnsQuestion::Services { name: "".into() },
         scheme: scheme_of(raw),
-        min_ttl: raw.min_ttl.build(|at| Some(at.value.0))?.unwrap_or(MIN_TTL),
-        max_ttl: raw.max_ttl.build(|at| Some(at.value.0))?.unwrap_or(MAX_TTL),
+        min_ttl: raw.min_ttl.build(|at| Some(at.value.0))?.unwrap_or(MIN_TTL.min(max_ttl)),
+        max_ttl,
         keep_on_empty: raw.keep_on_empty.build(|at| Some(at.value.0))?.unwrap_or_default(),
         keep_on_failure: raw.keep_on_failure.build(|at| Some(at.value.0))?,
         resolvers: raw.resolvers.build(|list| Some(list.0.iter().map(|at| at.value.0).collect()))?.unwrap_or_default(),

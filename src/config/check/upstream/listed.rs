@@ -21,7 +21,12 @@ pub fn endpoints(
         return None;
     }
     let mut are_fine = true;
-    for raw in raws {
+    for (index, raw) in raws.iter().enumerate() {
+        if raws[..index].iter().any(|before| before.url.value == raw.url.value) {
+            let problem = ValueProblem::new("the endpoint is listed twice");
+            report.mistake(&raw.url.location, problem.hint("give it a weight of 2 instead"));
+            are_fine = false;
+        }
         if let Some(problem) = problem(&raw.url.value, upstream) {
             report.mistake(&raw.url.location, problem);
             are_fine = false;

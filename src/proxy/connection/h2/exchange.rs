@@ -250,7 +250,9 @@ impl Http2Exchange {
         }
         let permission = match &error {
             ExchangeError::StreamBroken(error) if whole && is_refused(error) => {
-                RetryPermission::Refused { upload, by: connection.number() }
+                connection.counts().count_refused();
+                let streams = Arc::clone(connection.counts());
+                RetryPermission::Refused { upload, by: connection.number(), streams }
             }
             ExchangeError::StreamBroken(error) if whole && is_after_go_away(error) => {
                 RetryPermission::Unprocessed { upload, streams: Arc::clone(connection.counts()) }
