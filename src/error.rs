@@ -313,18 +313,13 @@ impl Failure {
     /// This failure of an attempt, when an earlier one was sent.
     #[must_use]
     pub fn after_sending(self) -> Self {
-        match self.unanswered() {
-            Unanswered::NotForwarded => Self::AfterSending(Box::new(self)),
-            Unanswered::Forwarded => self,
-        }
+        let is_unsent = self.unanswered() == Unanswered::NotForwarded;
+        if is_unsent { Self::AfterSending(Box::new(self)) } else { self }
     }
 
     /// The failure of the last attempt itself.
     pub fn of_attempt(&self) -> &Self {
-        match self {
-            Self::AfterSending(failure) => failure,
-            failure => failure,
-        }
+        if let Self::AfterSending(failure) = self { failure } else { self }
     }
 
     /// A short name for logs and metrics.
