@@ -1,5 +1,6 @@
 //! Tollgate: an HTTP gateway whose rate limit is a promise.
 
+mod address_shares;
 pub mod admin;
 pub mod app;
 pub mod body;

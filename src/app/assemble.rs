@@ -51,7 +51,7 @@ pub fn gateway(
     let costs = LargestCosts::over(uses);
     let states = before.map_or_else(Arc::default, |before| before.limit_states.clone());
     let body_memory = before.map_or_else(Arc::default, |before| before.body_memory.clone());
-    body_memory.bound(config.body_keys.max_memory);
+    body_memory.bound(config.body_keys.max_memory, config.body_keys.max_body);
     let with_tunnels = config.tunnels_count;
     let max_requests = config.max_requests.map(|max| RequestBound { max, with_tunnels });
     let unidentified = |listener: &ListenerConfig| {

@@ -270,6 +270,23 @@ fn bodies_that_are_read_ahead_share_a_bound_on_memory() {
 }
 
 #[test]
+fn one_client_leaves_memory_for_the_bodies_of_others() {
+    let _turn = turns::beside_others();
+    let login = Login::start();
+    let bounds = "trusted_proxies: [127.0.0.1]\nbody_keys: {max_memory: 512KiB, timeout: 60s}";
+    let gateway = start(&login, BY_NAME, bounds);
+    let head = format!("{FORM}\r\nX-Forwarded-For: 203.0.113.1\r\nContent-Length: 60000");
+    let body = format!("username=ada&x={}", "x".repeat(50_000));
+    let slow: Vec<_> = (0..10).map(|_| raw(&gateway, &head, &body)).collect();
+    let from = |client: &str| {
+        status(&["-H", &format!("x-forwarded-for: {client}"), "-d", "username=bob", &gateway.url("/login")])
+    };
+    eventually("the client has its part", || (from("203.0.113.1") == 503).then_some(()));
+    assert_eq!(from("203.0.113.2"), 200);
+    drop(slow);
+}
+
+#[test]
 fn a_route_whose_limits_ask_for_no_body_streams_it() {
     let _turn = turns::beside_others();
     let login = Login::start();

@@ -9,7 +9,7 @@ const CHAINS: [(&str, &[&str]); 2] = [
     (
         "tollgate",
         &[
-            "body header_map_pool observe regular_file spelling",
+            "address_shares body header_map_pool observe regular_file spelling",
             "grpc",
             "error",
             "http route transport",

@@ -1,6 +1,7 @@
 //! A body of which the beginning is read ahead, and which then goes on as it came.
 
 use std::future::poll_fn;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -56,9 +57,10 @@ struct HeldContent {
 }
 
 impl BodyAhead {
-    pub fn new(body: Body, memory: &Arc<BodyMemory>) -> Self {
+    /// A body that a client at `ip` sends.
+    pub fn new(body: Body, memory: &Arc<BodyMemory>, ip: IpAddr) -> Self {
         let length = body.size_hint().exact();
-        Self { body, content: Vec::new(), trailers: None, rest: Bytes::new(), held: memory.hold(), length }
+        Self { body, content: Vec::new(), trailers: None, rest: Bytes::new(), held: memory.hold(ip), length }
     }
 
     /// Reads the body if it is no longer than `most`. Returns whether that is all of it.
@@ -169,9 +171,11 @@ mod tests {
 
     use super::*;
 
+    const CLIENT: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+
     fn memory(bytes: usize) -> Arc<BodyMemory> {
         let memory = Arc::new(BodyMemory::default());
-        memory.bound(NonZeroUsize::new(bytes).unwrap());
+        memory.bound(NonZeroUsize::new(bytes).unwrap(), NonZeroUsize::new(bytes).unwrap());
         memory
     }
 
@@ -185,7 +189,7 @@ mod tests {
     #[tokio::test]
     async fn a_body_goes_on_as_it_came() {
         for most in 0..8 {
-            let mut ahead = BodyAhead::new(body(&["12", "3", "456"]), &memory(4096));
+            let mut ahead = BodyAhead::new(body(&["12", "3", "456"]), &memory(4096), CLIENT);
             assert_eq!(ahead.read(most).await.unwrap(), most >= 6, "{most}");
             let whole = ahead.into_body().collect().await.unwrap();
             assert_eq!(whole.trailers().unwrap()["x-sum"], "1");
@@ -195,7 +199,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_announced_length_counts_what_is_left() {
-        let mut ahead = BodyAhead::new(Bytes::from("whole").into(), &memory(4096));
+        let mut ahead = BodyAhead::new(Bytes::from("whole").into(), &memory(4096), CLIENT);
         assert!(ahead.read(5).await.unwrap());
         let mut body = ahead.into_body();
         assert_eq!((body.size_hint().exact(), body.is_end_stream()), (Some(5), false));
@@ -206,15 +210,15 @@ mod tests {
     #[tokio::test]
     async fn memory_is_held_until_the_content_is_gone() {
         let memory = memory(2048);
-        let mut first = BodyAhead::new(body(&["1"]), &memory);
+        let mut first = BodyAhead::new(body(&["1"]), &memory, CLIENT);
         assert!(first.read(4096).await.unwrap());
         let content = first.into_body().frame().await.unwrap().unwrap().into_data().unwrap();
-        let mut second = BodyAhead::new(body(&["1"]), &memory);
+        let mut second = BodyAhead::new(body(&["1"]), &memory, CLIENT);
         assert!(second.read(4096).await.unwrap());
-        let mut third = BodyAhead::new(body(&["1"]), &memory);
+        let mut third = BodyAhead::new(body(&["1"]), &memory, CLIENT);
         assert!(matches!(third.read(4096).await, Err(AheadError::NoMemory)));
         drop(content);
-        let mut fourth = BodyAhead::new(body(&["1"]), &memory);
+        let mut fourth = BodyAhead::new(body(&["1"]), &memory, CLIENT);
         assert!(fourth.read(4096).await.unwrap());
     }
 }

@@ -1,33 +1,44 @@
 //! The memory for bodies that are read ahead, of all routes together.
 
+use std::net::IpAddr;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
+
+use crate::address_shares::{AddressShare, AddressShares};
+
+/// The part of all memory that one client address may hold.
+const CLIENTS: usize = 8;
 
 /// Counts the bytes that are held. It outlives reloads, as the bodies do.
 #[derive(Debug, Default)]
 pub struct BodyMemory {
     held: AtomicUsize,
     most: AtomicUsize,
+    by_client: Arc<AddressShares>,
+    /// Of one client.
+    share: AtomicUsize,
 }
 
 /// Bytes that are held. Dropping them gives them back.
 #[derive(Debug)]
 pub struct HeldMemory {
     memory: Arc<BodyMemory>,
+    share: Option<AddressShare>,
     bytes: usize,
 }
 
 impl BodyMemory {
-    /// Holds no more than `most` bytes from now on.
-    pub fn bound(&self, most: NonZeroUsize) {
+    /// Holds no more than `most` bytes from now on, and for one client no more than an eighth, or one body of `body` bytes.
+    pub fn bound(&self, most: NonZeroUsize, body: NonZeroUsize) {
         self.most.store(most.get(), Relaxed);
+        self.share.store((most.get() / CLIENTS).max(body.get()), Relaxed);
     }
 
-    /// No bytes yet.
-    pub fn hold(self: &Arc<Self>) -> HeldMemory {
-        HeldMemory { memory: self.clone(), bytes: 0 }
+    /// No bytes yet, for the client at `ip`.
+    pub fn hold(self: &Arc<Self>, ip: IpAddr) -> HeldMemory {
+        HeldMemory { memory: self.clone(), share: self.by_client.take(ip, 0, usize::MAX), bytes: 0 }
     }
 }
 
@@ -35,7 +46,10 @@ impl HeldMemory {
     /// Holds `bytes` in all. Returns whether there was room for them.
     pub fn grow_to(&mut self, bytes: usize) -> bool {
         let more = bytes.saturating_sub(self.bytes);
-        let most = self.memory.most.load(Relaxed);
+        let (most, share) = (self.memory.most.load(Relaxed), self.memory.share.load(Relaxed));
+        if !self.share.as_mut().is_some_and(|held| held.grow_to(bytes, share)) {
+            return false;
+        }
         let with = |held: usize| held.checked_add(more).filter(|held| *held <= most);
         let fits = self.memory.held.fetch_update(Relaxed, Relaxed, with).is_ok();
         if fits {
@@ -58,13 +72,26 @@ mod tests {
     #[test]
     fn what_is_held_stays_within_the_bound_and_comes_back() {
         let memory = Arc::new(BodyMemory::default());
-        memory.bound(NonZeroUsize::new(10).unwrap());
-        let (mut first, mut second) = (memory.hold(), memory.hold());
+        let ten = NonZeroUsize::new(10).unwrap();
+        memory.bound(ten, ten);
+        let (mut first, mut second) = (memory.hold([192, 0, 2, 1].into()), memory.hold([192, 0, 2, 1].into()));
         assert!(first.grow_to(6) && first.grow_to(4) && second.grow_to(4));
         assert!(!second.grow_to(5));
         drop(first);
         assert!(second.grow_to(10));
         drop(second);
         assert_eq!(memory.held.load(Relaxed), 0);
+    }
+
+    #[test]
+    fn one_client_leaves_room_for_others() {
+        let memory = Arc::new(BodyMemory::default());
+        memory.bound(NonZeroUsize::new(80).unwrap(), NonZeroUsize::new(4).unwrap());
+        let hold = |last: u8| memory.hold([192, 0, 2, last].into());
+        let (mut first, mut second, mut other) = (hold(1), hold(1), hold(2));
+        assert!(first.grow_to(6) && second.grow_to(4) && !second.grow_to(5));
+        assert!(other.grow_to(10));
+        drop(first);
+        assert!(second.grow_to(10));
     }
 }

@@ -6,6 +6,7 @@
 mod ahead;
 mod memory;
 
+use std::net::IpAddr;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -106,19 +107,19 @@ impl BodyKeys {
     }
 
     /// Reads the members of the request's body, if that can be read at all.
-    async fn read(&self, request: &mut Request<Body>) -> Result<(), Failure> {
-        let values = self.read_values(request).await.inspect_err(|_| self.refused.increment(1))?;
+    async fn read(&self, request: &mut Request<Body>, ip: IpAddr) -> Result<(), Failure> {
+        let values = self.read_values(request, ip).await.inspect_err(|_| self.refused.increment(1))?;
         let is_whole = self.members.iter().all(|member| values.get(member).is_some());
         if is_whole { &self.found } else { &self.missing }.increment(1);
         request.extensions_mut().insert(values);
         Ok(())
     }
 
-    async fn read_values(&self, request: &mut Request<Body>) -> Result<BodyValues, Failure> {
+    async fn read_values(&self, request: &mut Request<Body>, ip: IpAddr) -> Result<BodyValues, Failure> {
         let most = self.bounds.max_body.get();
         let fits = !request.body().is_end_stream() && request.body().size_hint().lower() <= most as u64;
         let Some(format) = BodyFormat::of(request.headers()).filter(|_| fits) else { return Ok(BodyValues::default()) };
-        let mut body = BodyAhead::new(std::mem::replace(request.body_mut(), Body::empty()), &self.memory);
+        let mut body = BodyAhead::new(std::mem::replace(request.body_mut(), Body::empty()), &self.memory, ip);
         // A client that waited for it has its 100.
         request.headers_mut().remove(EXPECT);
         let deadline = clock::now() + self.bounds.timeout.min(LONGEST_WAIT);
@@ -155,7 +156,7 @@ impl<'a, 'g> Service<&'a mut Exchange<'g>> for WithBodyKeys {
             if keys.max_requests.is_some_and(|bound| bound.is_reached(exchange)) {
                 return Err(Failure::Overloaded);
             }
-            keys.read(exchange.request).await?;
+            keys.read(exchange.request, exchange.context.origin.client_ip).await?;
             inner.answer(exchange).await
         })
     }
