@@ -81,6 +81,8 @@ const NO_KEYS: &str = "the issuer's keys are not known yet";
 const OLD_KEYS: &str = "the issuer's keys could not be fetched for too long";
 const UNKNOWN_KEY: AuthenticationRefusal =
     AuthenticationRefusal::Invalid("the token is signed by a key that the issuer does not have");
+const TOO_MANY_WAIT: AuthenticationRefusal =
+    AuthenticationRefusal::Undecided("too many tokens with keys that are not known wait for the issuer");
 const SENT_TWICE: AuthenticationRefusal = AuthenticationRefusal::Invalid("the credential is sent more than once");
 
 impl Authenticator {
@@ -230,9 +232,12 @@ impl Authenticator {
             Err(TokenFault::Foreign) => Finding::Foreign,
             Err(TokenFault::Refused(refusal)) => Finding::Decided(Err(refusal)),
             Err(TokenFault::UnknownKey) => {
-                let issuer = self.issuer().filter(|_| may_wait);
-                let wait = issuer.and_then(|(url, fetches)| fetches.next(url.timeout));
-                wait.map_or(Finding::Decided(Err(UNKNOWN_KEY)), ask_again_after)
+                let Some((url, fetches)) = self.issuer().filter(|_| may_wait) else {
+                    return Finding::Decided(Err(UNKNOWN_KEY));
+                };
+                // Nobody has looked for its key: it may be a good one.
+                let wait = fetches.next(url.timeout, source.client_ip);
+                wait.map_or(Finding::Decided(Err(TOO_MANY_WAIT)), ask_again_after)
             }
         }
     }

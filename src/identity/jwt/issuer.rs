@@ -2,6 +2,7 @@
 //!
 //! Guarantees a bound on how often the issuer is asked and on how many requests wait for it, whatever clients send.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -11,6 +12,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio::time::{sleep, timeout};
 
+use crate::address_shares::AddressShares;
 use crate::clock::{self, Instant};
 
 /// The least time between two fetches that requests cause.
@@ -18,6 +20,9 @@ const COOLDOWN: Duration = Duration::from_secs(5);
 
 /// Requests that wait at a time, at most: tokens with unknown keys are what anyone can send.
 const MAX_WAITING: usize = 1_024;
+
+/// Of these, tokens with unknown keys from one client address.
+const MAX_WAITING_OF_CLIENT: usize = 128;
 
 /// The fetches of an issuer's keys. One runs at a time.
 pub struct IssuerFetches {
@@ -30,6 +35,8 @@ pub struct IssuerFetches {
     last_success: AtomicU64,
     followed: AtomicBool,
     waiting: AtomicUsize,
+    /// Those with unknown keys.
+    by_client: Arc<AddressShares>,
 }
 
 #[derive(Default)]
@@ -57,6 +64,7 @@ impl IssuerFetches {
             last_success: AtomicU64::new(last_success),
             followed: AtomicBool::new(false),
             waiting: AtomicUsize::new(0),
+            by_client: Arc::default(),
         }
     }
 
@@ -65,11 +73,16 @@ impl IssuerFetches {
         Self::after(self.last_success.load(Ordering::Relaxed))
     }
 
-    /// Waits for a fetch that begins later, `limit` long at most: a key that was published before is in it. `None`: too many
-    /// requests wait.
-    pub fn next(self: &Arc<Self>, limit: Duration) -> Option<BoxFuture<'static, ()>> {
+    /// A request of a client at `ip` waits for a fetch that begins later, `limit` long at most: a key that was published
+    /// before is in it. `None`: too many requests wait.
+    pub fn next(self: &Arc<Self>, limit: Duration, ip: IpAddr) -> Option<BoxFuture<'static, ()>> {
+        let share = self.by_client.take(ip, 1, MAX_WAITING_OF_CLIENT)?;
         let number = self.progress.lock().begun + 1;
-        self.wait_for(number, COOLDOWN + limit * 2)
+        let wait = self.wait_for(number, COOLDOWN + limit * 2)?;
+        Some(Box::pin(async move {
+            wait.await;
+            drop(share);
+        }))
     }
 
     /// Waits for the fetch under way, `limit` long at most. `None`: there is none, or too many requests wait.
@@ -165,11 +178,15 @@ mod tests {
 
     const LIMIT: Duration = Duration::from_secs(5);
 
+    fn ip(last: u8) -> IpAddr {
+        [192, 0, 2, last].into()
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_request_with_an_unknown_key_waits_for_a_fetch_that_begins_later() {
         let fetches = Arc::new(IssuerFetches::default());
         fetches.begin();
-        let mut next = fetches.next(LIMIT).expect("there is room");
+        let mut next = fetches.next(LIMIT, ip(1)).expect("there is room");
         fetches.end(true);
         assert!(
             future::poll_immediate(&mut next).await.is_none(),
@@ -201,12 +218,23 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_wait_has_an_end_and_only_so_many_wait() {
         let fetches = Arc::new(IssuerFetches::default());
-        let mut waiting: Vec<_> = (0..MAX_WAITING).filter_map(|_| fetches.next(LIMIT)).collect();
-        assert!(waiting.len() == MAX_WAITING && fetches.next(LIMIT).is_none());
+        let wait = |number: usize| fetches.next(LIMIT, ip((number / MAX_WAITING_OF_CLIENT) as u8));
+        let mut waiting: Vec<_> = (0..MAX_WAITING).filter_map(wait).collect();
+        assert!(waiting.len() == MAX_WAITING && fetches.next(LIMIT, ip(99)).is_none());
         let began = clock::now();
         waiting.pop().expect("they wait").await;
         assert!(clock::now() - began <= COOLDOWN + LIMIT * 2 + Duration::from_millis(1));
-        assert!(fetches.next(LIMIT).is_some(), "it has made room");
+        assert!(fetches.next(LIMIT, ip(99)).is_some(), "it has made room");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_client_leaves_room_for_others_to_wait() {
+        let fetches = Arc::new(IssuerFetches::default());
+        let waiting: Vec<_> = (0..MAX_WAITING).filter_map(|_| fetches.next(LIMIT, ip(1))).collect();
+        assert_eq!(waiting.len(), MAX_WAITING_OF_CLIENT);
+        assert!(fetches.next(LIMIT, ip(1)).is_none() && fetches.next(LIMIT, ip(2)).is_some());
+        drop(waiting);
+        assert!(fetches.next(LIMIT, ip(1)).is_some());
     }
 
     #[tokio::test(start_paused = true)]
