@@ -92,7 +92,7 @@ impl TokenVerifier {
         let (identity, expires) = accept(name, spec, &claims, now).map_err(TokenFault::Refused)?;
         let identity = Arc::new(identity);
         let token = VerifiedToken { identity: identity.clone(), expires, key_set: keys.version };
-        self.verified.insert(hash, token, now);
+        self.verified.insert(hash, token);
         Ok(identity)
     }
 

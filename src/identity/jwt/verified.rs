@@ -1,6 +1,7 @@
 //! Tokens that were verified, by their hash: a token that comes again costs no signature.
 //!
-//! Guarantees its bound, and that no entry outlives its token or the keys that verified it.
+//! Guarantees bounds on their number and on the room that their claims take, and that no token is good beyond its end or the
+//! keys that verified it. No operation looks at more than one entry.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,11 +14,23 @@ use crate::identity::api_key::CredentialHash;
 /// Locks that workers share.
 const SHARDS: usize = 16;
 
+/// Bytes of claims per token, on average. Tokens with longer ones displace others.
+const MEAN_CLAIMS: usize = 1024;
+
 /// Tokens that were verified.
 pub struct VerifiedTokens {
-    shards: [Mutex<HashMap<CredentialHash, VerifiedToken>>; SHARDS],
-    /// Entries of a shard at most.
+    shards: [Mutex<TokenGenerations>; SHARDS],
+    /// Entries of a generation at most.
     most: usize,
+}
+
+/// Tokens of a shard. When the newer ones are many, the older ones are forgotten at once.
+#[derive(Default)]
+struct TokenGenerations {
+    newer: HashMap<CredentialHash, VerifiedToken>,
+    older: HashMap<CredentialHash, VerifiedToken>,
+    /// Bytes of claims of the newer ones.
+    claims: usize,
 }
 
 /// A token that was verified.
@@ -33,33 +46,46 @@ pub struct VerifiedToken {
 impl VerifiedTokens {
     /// Room for `places` tokens, or a few more.
     pub fn new(places: usize) -> Self {
-        Self { shards: Default::default(), most: places.div_ceil(SHARDS) }
+        Self { shards: Default::default(), most: places.div_ceil(2 * SHARDS) }
     }
 
     /// The client whose token has this hash, if it is still good at `now`.
     pub fn find(&self, hash: &CredentialHash, key_set: &CredentialHash, now: f64) -> Option<Arc<CallerIdentity>> {
         let shard = self.shard(hash).lock();
-        let token = shard.get(hash).filter(|token| token.key_set == *key_set && now < token.expires)?;
-        Some(token.identity.clone())
+        let token = shard.newer.get(hash).or_else(|| shard.older.get(hash))?;
+        (token.key_set == *key_set && now < token.expires).then(|| token.identity.clone())
     }
 
-    /// Remembers a token. In a full table, those that are no good any more make room, or else any.
-    pub fn insert(&self, hash: CredentialHash, token: VerifiedToken, now: f64) {
-        let mut shard = self.shard(&hash).lock();
-        if shard.len() >= self.most && !shard.contains_key(&hash) {
-            let key_set = token.key_set;
-            shard.retain(|_, known| known.key_set == key_set && now < known.expires);
-            if shard.len() >= self.most
-                && let Some(any) = shard.keys().next().copied()
-            {
-                shard.remove(&any);
-            }
+    /// Remembers a token.
+    pub fn insert(&self, hash: CredentialHash, token: VerifiedToken) {
+        let size: usize = token.identity.claims.iter().map(|(name, text)| name.len() + text.len()).sum();
+        if size > self.most.saturating_mul(MEAN_CLAIMS) {
+            return;
         }
-        shard.insert(hash, token);
+        let mut shard = self.shard(&hash).lock();
+        if shard.newer.len() >= self.most || shard.claims + size > self.most * MEAN_CLAIMS {
+            // Dropped behind the lock: there may be many.
+            let forgotten = shard.rotate();
+            drop(shard);
+            drop(forgotten);
+            shard = self.shard(&hash).lock();
+        }
+        if shard.newer.insert(hash, token).is_none() {
+            shard.claims += size;
+        }
     }
 
-    fn shard(&self, hash: &CredentialHash) -> &Mutex<HashMap<CredentialHash, VerifiedToken>> {
+    fn shard(&self, hash: &CredentialHash) -> &Mutex<TokenGenerations> {
         &self.shards[usize::from(hash[0]) % SHARDS]
+    }
+}
+
+impl TokenGenerations {
+    /// Returns the tokens that are forgotten.
+    fn rotate(&mut self) -> HashMap<CredentialHash, VerifiedToken> {
+        self.claims = 0;
+        let newer = std::mem::take(&mut self.newer);
+        std::mem::replace(&mut self.older, newer)
     }
 }
 
@@ -81,19 +107,37 @@ mod tests {
     #[test]
     fn a_token_is_known_until_it_expires_or_its_keys_are_others() {
         let tokens = VerifiedTokens::new(100);
-        tokens.insert(hash(1, 1), token(10.0, 7), 0.0);
+        tokens.insert(hash(1, 1), token(10.0, 7));
         let found = |key_set, now| tokens.find(&hash(1, 1), &hash(key_set, 0), now).is_some();
         assert_eq!([found(7, 9.9), found(7, 10.0), found(8, 1.0)], [true, false, false]);
     }
 
     #[test]
-    fn the_table_keeps_its_bound_and_drops_the_expired_first() {
-        let tokens = VerifiedTokens::new(SHARDS * 2);
-        tokens.insert(hash(0, 0), token(1.0, 1), 0.0);
-        for last in 1..=100 {
-            tokens.insert(hash(0, last), token(9.0, 1), 2.0);
-            assert!(tokens.find(&hash(0, last), &hash(1, 0), 2.0).is_some());
+    fn the_table_keeps_its_bound_and_forgets_the_oldest() {
+        let tokens = VerifiedTokens::new(SHARDS * 8);
+        for last in 0..100 {
+            tokens.insert(hash(0, last), token(9.0, 1));
+            for kept in last.saturating_sub(3)..=last {
+                assert!(tokens.find(&hash(0, kept), &hash(1, 0), 2.0).is_some(), "{kept} of {last}");
+            }
         }
-        assert_eq!(tokens.shards[0].lock().len(), 2);
+        let shard = tokens.shards[0].lock();
+        assert!(shard.newer.len() + shard.older.len() <= 8);
+    }
+
+    #[test]
+    fn claims_take_a_bounded_room_however_long_they_are() {
+        let tokens = VerifiedTokens::new(SHARDS * 8);
+        let long = |length: usize| {
+            let mut identity = CallerIdentity::new("a", "b");
+            identity.claims.insert("x".into(), "x".repeat(length));
+            VerifiedToken { identity: Arc::new(identity), expires: 9.0, key_set: hash(1, 0) }
+        };
+        for last in 0..8 {
+            tokens.insert(hash(0, last), long(3_000));
+        }
+        tokens.insert(hash(0, 8), long(100_000));
+        let held = |number: &u8| tokens.find(&hash(0, *number), &hash(1, 0), 2.0).is_some();
+        assert!(held(&7) && (0..=8).filter(held).count() <= 2, "2 generations of 4 KiB");
     }
 }
