@@ -20,11 +20,13 @@ use tokio::time::timeout;
 
 use super::forward::Proxy;
 use super::message::forwarded::ClientOrigin;
+use super::message::headers;
 use super::request_source::RequestSource;
 use crate::body::{Body, BodySource, BoxError};
 use crate::clock;
 use crate::error::Failure;
 use crate::http::interim::InterimSlot;
+use crate::http::syntax;
 use crate::route::Forward;
 use crate::route::distribution::{MirrorSpec, WHOLE};
 use crate::transport::peer::SocketPair;
@@ -125,8 +127,15 @@ fn head_of(request: &Request<Body>) -> Request<Body> {
     *copy.uri_mut() = request.uri().clone();
     *copy.version_mut() = request.version();
     *copy.headers_mut() = request.headers().clone();
-    copy.headers_mut().remove(EXPECT);
-    copy.headers_mut().insert(X_MIRRORED, HeaderValue::from_static("1"));
+    let fields = copy.headers_mut();
+    // First, or a client could have the mark taken out again.
+    headers::settle_connection(fields);
+    let is_mark = |name: &&HeaderName| syntax::is_same_variable(name.as_str(), X_MIRRORED.as_str());
+    let marks: Vec<HeaderName> = fields.keys().filter(is_mark).cloned().collect();
+    for name in marks.iter().chain([&EXPECT]) {
+        fields.remove(name);
+    }
+    fields.insert(X_MIRRORED, HeaderValue::from_static("1"));
     copy
 }
 

@@ -173,12 +173,16 @@ fn a_copy_has_what_the_upstream_gets_and_its_answer_is_dropped() {
     assert!(copy.contains("x-mirrored: 1\r\n") && !copy.contains("x-hop") && !request.contains("x-mirrored"), "{copy}");
     assert_eq!(lines(&copy), lines(&request));
     eventually("it is counted", || (mirrored(&gateway, "answered") == 1.0).then_some(()));
+    // A client does not get the mark taken out, and says nothing beside it.
+    curl(&["-H", "connection: x-mirrored", "-H", "x-mirrored: 0", "-H", "x_mirrored: 0", "-d", "x", &url]);
+    let copy = eventually("the copy", || (shadow.received().len() == 2).then(|| shadow.received().pop().unwrap()));
+    assert!(copy.contains("x-mirrored: 1\r\n") && !copy.contains("mirrored: 0"), "{copy}");
     // A body of unknown length, and none at all.
     curl(&["-H", "transfer-encoding: chunked", "-d", "in pieces", &url]);
-    let copy = eventually("the copy", || (shadow.received().len() == 2).then(|| shadow.received().pop().unwrap()));
+    let copy = eventually("the copy", || (shadow.received().len() == 3).then(|| shadow.received().pop().unwrap()));
     assert!(copy.contains("content-length: 9\r\n") && copy.ends_with("\r\n\r\nin pieces"), "{copy}");
     curl(&[&url]);
-    let copy = eventually("the copy", || (shadow.received().len() == 3).then(|| shadow.received().pop().unwrap()));
+    let copy = eventually("the copy", || (shadow.received().len() == 4).then(|| shadow.received().pop().unwrap()));
     assert!(copy.starts_with("get /orders") && !copy.contains("content-length"), "{copy}");
 }
 
