@@ -132,11 +132,18 @@ pub fn list_has(list: &[u8], element: &[u8]) -> bool {
     list.split(|b| *b == b',').any(|found| trim(found).eq_ignore_ascii_case(element))
 }
 
-/// Whether two names of fields, in lower case, are one to servers that turn names into variables: all but letters and digits
-/// are alike there, as `_` and `-` are to most, and `.` and `~` to some.
+/// Whether two names of fields are one to servers that turn names into variables: they cannot tell `_` from `-` there,
+/// and some of them (PHP, lighttpd) neither from `.`, `~` or any other character than a letter or a digit.
 pub fn is_same_variable(one: &str, other: &str) -> bool {
     let dash = |byte: u8| if byte.is_ascii_alphanumeric() { byte } else { b'-' };
     one.len() == other.len() && one.bytes().map(dash).eq(other.bytes().map(dash))
+}
+
+/// The name that servers which turn names into variables may take this one for. `None`: it is written like that already.
+pub fn undisguised(name: &str) -> Option<String> {
+    let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'-';
+    let dash = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
+    (!name.as_bytes().iter().all(is_plain)).then(|| name.chars().map(dash).collect())
 }
 
 /// Parses a Content-Length: digits only, one number (RFC 9110 §8.6). A list is refused, even of identical numbers:

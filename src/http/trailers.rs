@@ -9,6 +9,8 @@ use std::collections::HashSet;
 use http::header::TRAILER;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
+use super::syntax;
+
 /// The trailer fields that a header section announces and that may pass.
 #[derive(Debug, Default)]
 pub struct AnnouncedTrailers(HashSet<HeaderName>);
@@ -41,11 +43,11 @@ pub fn strip(trailers: &mut HeaderMap) {
 }
 
 /// Fields for framing, routing, request modifiers, authentication, response control and content format (RFC 9110
-/// §6.5.1), and the fields in which gateways say where a request comes from. Written with `_` for `-`, some servers
-/// read them alike.
+/// §6.5.1), and the fields in which gateways say where a request comes from. Written with `_`, `.` and the like for `-`, some
+/// servers read them alike.
 fn belongs_before_content(name: &str) -> bool {
-    if memchr::memchr(b'_', name.as_bytes()).is_some() {
-        return belongs_before_content(&name.replace('_', "-"));
+    if let Some(name) = syntax::undisguised(name) {
+        return belongs_before_content(&name);
     }
     const PREFIXES: [&str; 8] =
         ["access-control-", "client-cert", "content-", "if-", "proxy-", "sec-", "x-forwarded-", "x-real-"];

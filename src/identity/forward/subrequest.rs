@@ -10,6 +10,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
 
 use super::spec::ForwardSpec;
 use crate::body::Body;
+use crate::http::syntax;
 use crate::identity::source::CredentialSource;
 use crate::proxy::message::headers;
 
@@ -37,8 +38,9 @@ const LEFT_OUT: [HeaderName; 14] = [
 /// Fields by which some services, Authelia and oauth2-proxy among them, are told of the request, before or beside those that
 /// are set here.
 fn is_original(name: &HeaderName) -> bool {
-    let name = name.as_str().replace('_', "-");
-    name.starts_with("x-original-") || matches!(&*name, "x-rewrite-url" | "x-auth-request-redirect")
+    let undisguised = syntax::undisguised(name.as_str());
+    let name = undisguised.as_deref().unwrap_or(name.as_str());
+    name.starts_with("x-original-") || matches!(name, "x-rewrite-url" | "x-auth-request-redirect")
 }
 
 /// The question about a request. `None`: its target or its host cannot be said in a field.
