@@ -70,6 +70,16 @@ impl CredentialPlace {
         }
     }
 
+    /// The field that has the credential, if it is in one.
+    pub fn field(&self) -> Option<&HeaderName> {
+        match self {
+            Self::Header(name) => Some(name),
+            Self::Scheme(_) => Some(&AUTHORIZATION),
+            Self::Cookie(_) => Some(&COOKIE),
+            Self::Query(_) | Self::Nowhere => None,
+        }
+    }
+
     /// Takes the credential out of the request, and leaves all else as it was.
     pub fn remove(&self, request: &mut Request<Body>) {
         match self {

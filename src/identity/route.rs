@@ -51,10 +51,12 @@ pub struct AuthenticationProgress {
 
 impl RouteAuthenticators {
     pub fn new(authenticators: Vec<Arc<Authenticator>>) -> Self {
+        let own_fields: Vec<HeaderName> = authenticators.iter().flat_map(|one| one.spec.own_fields()).collect();
         let removed = authenticators.iter().filter(|one| !one.spec.forward_credential).map(|one| one.spec.place());
-        let removed = removed.filter(|place| *place != CredentialPlace::Nowhere).collect();
+        // A field that only an authenticator sets has lost what the client sent: this would be what a service says.
+        let is_own = |place: &CredentialPlace| place.field().is_some_and(|field| own_fields.contains(field));
+        let removed = removed.filter(|place| *place != CredentialPlace::Nowhere && !is_own(place)).collect();
         let missing = missing(&authenticators);
-        let own_fields = authenticators.iter().flat_map(|one| one.spec.own_fields()).collect();
         Self { authenticators, missing, removed, own_fields }
     }
 

@@ -22,6 +22,7 @@ authenticators:
   partners: {api_key: {header: x-api-key, keys: 'FOLDER/keys.yaml'}}
   sso: {forward: {upstream: auth, path: '/check?x=1', copy_headers: [x-role, x-forwarded-user], id_header: x-user,
     plan_header: x-plan, timeout: 500ms}}
+  says: {forward: {upstream: auth, path: /check, copy_headers: [authorization, x-api-key]}}
   few: {forward: {upstream: auth, path: /check, request_headers: [authorization, x-test, x-original-url]}}
   kept: {forward: {upstream: auth, path: /check, request_headers: [authorization, x-test], copy_headers: [x-role],
     id_header: x-user, plan_header: x-plan, timeout: 500ms, cache: {max_age: 1h}}}
@@ -35,6 +36,7 @@ routes:
   - {name: app, match: {path: /app/*}, upstream: app, authenticate: [partners, sso], limits: [per-user],
     request_headers: {set: {x-id: '{identity}'}}}
   - {name: plain, match: {path: /plain}, upstream: app, authenticate: [sso]}
+  - {name: says, match: {path: /says}, upstream: app, authenticate: [partners, says]}
   - {name: few, match: {path: /few}, upstream: app, authenticate: [few]}
   - {name: kept, match: {path: /kept/*}, upstream: app, authenticate: [kept], request_headers: {set: {x-id: '{identity}'}}}
   - {name: shared, match: {path: /shared/*}, upstream: app, authenticate: [shared], request_headers: {set: {x-id: '{identity}'}}}
@@ -106,6 +108,7 @@ fn serve(mut stream: TcpStream, seen: &Mutex<Vec<String>>) {
                 ),
                 "no-store" => ("200 OK", "x-user: ada\r\ncache-control: no-store\r\n", ""),
                 "at-once" => ("200 OK", "x-user: ada\r\ncache-control: max-age=0\r\n", ""),
+                "says" => ("200 OK", "authorization: Bearer of-service\r\nx-api-key: of-service\r\n", ""),
                 "nobody" => ("204 No Content", "", ""),
                 "twice" => ("200 OK", "x-user: ada\r\nx-user: eve\r\n", ""),
                 "odd" => ("200 OK", "x-user: a\tb\r\n", ""),
@@ -176,6 +179,23 @@ fn a_request_that_the_service_lets_pass_carries_what_the_service_says_and_nothin
     let log = eventually("the lines", || Some(gateway.log()).filter(|log| log.contains("\"identity\":\"ada\"")));
     assert!(log.contains("\"authenticator\":\"sso\""), "{log}");
     assert_eq!(outcome(&gateway, "sso", "accepted"), 4.0);
+}
+
+#[test]
+fn fields_of_the_service_go_upstream_where_clients_have_their_credentials() {
+    let _turn = turns::beside_others();
+    let (gateway, service, _folder) = start();
+    let options = ["-H", "x-test: says", "-H", "authorization: Bearer mine", "-H", "x.api.key: mine"];
+    let url = gateway.url("/says");
+    assert_eq!(status(&[&options[..], &[&url]].concat()), 401, "a key in disguise");
+    assert_eq!(curl(&[&options[..4], &[&url]].concat()), "from the app");
+    let head = service.last("/says");
+    assert_eq!(
+        (values(&head, "authorization"), values(&head, "x-api-key")),
+        (vec!["bearer of-service"], vec!["of-service"])
+    );
+    assert_eq!(curl(&["-H", "x-api-key: bob-secret", &url]), "from the app");
+    assert!(!service.last("/says").contains("secret"));
 }
 
 #[test]
