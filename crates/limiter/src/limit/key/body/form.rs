@@ -11,8 +11,11 @@ const CHARSET: &str = "_charset_";
 
 /// The value of the only field called `wanted`. `None`: there is none, or readers may differ about it.
 pub fn value(content: &[u8], wanted: &str) -> Option<String> {
-    // Some upstreams tell the format by the first character, whatever the type says.
-    if matches!(content.trim_ascii_start().first(), None | Some(b'{' | b'[' | b'<')) {
+    // Some upstreams tell the format by the first character, whatever the type says, and the encoding by a mark of byte order
+    // or by the place of a NUL.
+    let first = content.trim_ascii_start().first();
+    let is_text = first.is_some_and(|first| first.is_ascii_graphic() && !matches!(first, b'{' | b'[' | b'<'));
+    if !is_text || content.contains(&0) {
         return None;
     }
     let (wanted, charset) = (WantedName::new(wanted), WantedName::new(CHARSET));

@@ -73,6 +73,10 @@ fn a_form_that_upstreams_may_read_otherwise_has_no_value() {
         "{\"username\":\"bob\",\"x\":\"&username=ada&\"}",
         " [1]&username=ada",
         "<x>&username=ada&</x>",
+        "\u{feff}{\"username\":\"bob\",\"x\":\"&username=ada&\"}",
+        "\u{b}{\"username\":\"bob\",\"x\":\"&username=ada&\"}",
+        "\0{\0\"\0u\0&username=ada&\0}",
+        "x=\0&username=ada",
     ] {
         assert_eq!(form(ambiguous), None, "{ambiguous:?}");
     }
