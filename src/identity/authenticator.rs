@@ -220,12 +220,17 @@ impl Authenticator {
             CredentialPlace::Header(_) => without_scheme(&found),
             _ => &found,
         };
-        let material = self.material.load();
-        let (Some(Material::KeySet(keys)), Some(verifier)) = (material.as_deref(), &self.verifier) else {
-            return self.await_keys(may_wait, NO_KEYS);
+        let Some(verifier) = &self.verifier else { return self.await_keys(may_wait, NO_KEYS) };
+        // An issuer that is away does not keep tokens of others waiting.
+        let without_keys = |reason| match verifier.check_without_keys(spec, token) {
+            Err(TokenFault::Foreign) => Finding::Foreign,
+            Err(TokenFault::Refused(refusal)) => Finding::Decided(Err(refusal)),
+            Ok(()) | Err(TokenFault::UnknownKey) => self.await_keys(may_wait, reason),
         };
+        let material = self.material.load();
+        let Some(Material::KeySet(keys)) = material.as_deref() else { return without_keys(NO_KEYS) };
         if spec.url().is_some_and(|url| !self.fetches.is_fresh(url.stale)) {
-            return self.await_keys(may_wait, OLD_KEYS);
+            return without_keys(OLD_KEYS);
         }
         match verifier.check(&self.spec.name, spec, keys, token) {
             Ok(identity) => Finding::Decided(Ok(identity.into())),

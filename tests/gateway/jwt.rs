@@ -445,3 +445,18 @@ fn a_token_of_another_issuer_is_left_to_the_authenticator_that_knows_it() {
     let answer = answer(&gateway, &two.token("a", &for_somebody));
     assert!(answer.contains("another audience"), "what is for somebody is not for all: {answer}");
 }
+
+#[test]
+fn an_issuer_that_is_away_keeps_no_token_of_another_one_waiting() {
+    let _turn = turns::beside_others();
+    let key = IssuerKey::p256();
+    let issuer = Issuer::start(&[key.jwk("a")]);
+    let away = "authenticators:\n  away: {jwt: {issuer: 'https://away.example', jwks: 'http://127.0.0.1:9/'}}\n";
+    let routes = routes(&format!("http://{}/", issuer.address), "");
+    let routes = routes.replace("authenticate: [users]", "authenticate: [away, users]");
+    let gateway = Gateway::start(&routes.replace("authenticators:\n", away));
+    assert_eq!(with_token(&gateway, "/closed", &key.token("a", &claims(&json!({})))), 200);
+    assert_eq!(with_token(&gateway, "/closed", "x"), 401, "it is no token at all");
+    let of_away = claims(&json!({"iss": "https://away.example"}));
+    assert_eq!(with_token(&gateway, "/closed", &key.token("a", &of_away)), 503);
+}

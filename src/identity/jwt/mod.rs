@@ -19,7 +19,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jsonwebtoken::dangerous::insecure_decode_claims;
 use jsonwebtoken::errors::{Error, ErrorKind};
-use jsonwebtoken::{Algorithm, Validation, decode, decode_header};
+use jsonwebtoken::{Algorithm, Header, Validation, decode, decode_header};
 use serde::de::IgnoredAny;
 use tollgate_limiter::limit::key::CallerIdentity;
 
@@ -65,6 +65,7 @@ const fn invalid(reason: &'static str) -> TokenFault {
 
 impl TokenVerifier {
     pub fn new(spec: &JwtSpec) -> Self {
+        algorithm::install_verifiers();
         let validations = spec.algorithms.iter().map(|algorithm| (*algorithm, signature_only(*algorithm))).collect();
         Self { verified: VerifiedTokens::new(spec.cached_tokens), validations }
     }
@@ -96,21 +97,38 @@ impl TokenVerifier {
         Ok(identity)
     }
 
+    /// Looks at a token that no keys are known for: it may be another issuer's, or none at all.
+    ///
+    /// # Errors
+    /// Why it is not accepted, whatever the keys may be.
+    pub fn check_without_keys(&self, spec: &JwtSpec, token: &[u8]) -> Result<(), TokenFault> {
+        if token.len() > spec.max_token {
+            return Err(TOO_LARGE);
+        }
+        header(spec, token).map(drop)
+    }
+
     /// The claims of a token that is signed by a key of the issuer.
     fn verify(&self, spec: &JwtSpec, keys: &KeySet, token: &[u8]) -> Result<TokenClaims, TokenFault> {
-        let header = decode_header(token).map_err(|_| HEADER)?;
-        // An unverified issuer only chooses the authenticator that checks the token: the signature decides.
-        let claimed: ClaimedIssuer = insecure_decode_claims(token).map_err(|_| MALFORMED)?;
-        if !claimed.is(&spec.issuer) {
-            return Err(TokenFault::Foreign);
-        }
-        if header.crit.is_some() || has_extension(token) {
-            return Err(EXTENSION);
-        }
+        let header = header(spec, token)?;
         let (_, validation) = self.validations.iter().find(|(taken, _)| *taken == header.alg).ok_or(ALGORITHM)?;
         let key = keys.find(header.kid.as_deref(), header.alg).ok_or(TokenFault::UnknownKey)?;
         decode(token, key, validation).map(|token| token.claims).map_err(|error| fault(&error))
     }
+}
+
+/// The header of a token that is this issuer's, by its own words.
+fn header(spec: &JwtSpec, token: &[u8]) -> Result<Header, TokenFault> {
+    let header = decode_header(token).map_err(|_| HEADER)?;
+    // An unverified issuer only chooses the authenticator that checks the token: the signature decides.
+    let claimed: ClaimedIssuer = insecure_decode_claims(token).map_err(|_| MALFORMED)?;
+    if !claimed.is(&spec.issuer) {
+        return Err(TokenFault::Foreign);
+    }
+    if header.crit.is_some() || has_extension(token) {
+        return Err(EXTENSION);
+    }
+    Ok(header)
 }
 
 /// Whether the header has a `crit`, be it `null`: the crate takes that for none.
