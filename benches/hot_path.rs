@@ -68,6 +68,7 @@ fn routes(count: usize) -> Vec<Arc<Route>> {
             error_pages: None,
             maintenance: None,
             limits: vec![],
+            is_logged: true,
             max_body: None,
             answer_time: Default::default(),
             retry: None,

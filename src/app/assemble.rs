@@ -13,7 +13,8 @@ use tollgate_limiter::request::catalog::Catalog;
 use tollgate_limiter::request::compiled_limit::LargestCosts;
 use tollgate_limiter::request::rule_set::RuleSet;
 
-use crate::config::{AccessLogFormat, Config, ListenerConfig};
+use crate::config::{Config, ListenerConfig};
+use crate::gateway::access_log::RouteLog;
 use crate::gateway::body_keys::BodyKeys;
 use crate::gateway::listener_rules::ListenerRules;
 use crate::gateway::maintenance::RouteMaintenance;
@@ -41,7 +42,7 @@ use crate::upstream::{Upstream, UpstreamSpec};
 /// When a limit's rate or burst is out of bounds, which those of a checked configuration are not.
 pub fn gateway(
     config: &Config,
-    access_log: Option<AccessLog>,
+    access_log: Option<&AccessLog>,
     before: Option<&Gateway>,
 ) -> Result<Gateway, QuotaError> {
     let upstreams = upstreams(config, before);
@@ -62,6 +63,11 @@ pub fn gateway(
     let unidentified = config.listeners.iter().map(unidentified).collect::<Result<Vec<_>, QuotaError>>()?;
     let of_listeners: Vec<_> =
         config.listeners.iter().map(|listener| asked(&authenticators, &listener.authenticate)).collect();
+    let catalog = Arc::new(Catalog::of(&config.limits, &costs, &states.plans)?);
+    let logged = |route: Option<&Route>| {
+        let log = access_log.filter(|_| route.is_none_or(|route| route.is_logged))?;
+        Some(RouteLog { log: log.clone(), limits: catalog.clone() })
+    };
     let guard = |name: Arc<str>, limits: &[LimitUse], route: Option<&Route>| {
         let own = route.and_then(|route| route.authenticate.as_deref()).map(|names| asked(&authenticators, names));
         let asked_by = |of_listener: &Asked| own.as_ref().unwrap_or(of_listener).clone();
@@ -93,7 +99,7 @@ pub fn gateway(
         };
         let chains = config.listeners.iter().enumerate().map(chain).collect();
         let unauthenticated = asked.iter().map(|asked| Some(asked.as_ref()?.missing().clone())).collect();
-        let metrics = Arc::new(RouteMetrics::new(name));
+        let metrics = Arc::new(RouteMetrics::new(name, logged(route)));
         Ok::<_, QuotaError>(RouteGuard { chains, rules, metrics, maintenance, unauthenticated })
     };
     let runtime = |route: &Arc<Route>| {
@@ -101,8 +107,9 @@ pub fn gateway(
         let mirror = mirror(route, &upstreams);
         let guard = guard(route.name.clone(), &route.limits, Some(route))?;
         let timed = timed_specs(config, route, &upstreams);
+        let follows_attempts = route.retry.is_some() || guard.metrics.log.is_some();
         Ok::<_, QuotaError>(RouteRuntime {
-            target: RouteTarget { route: route.clone(), upstream, mirror, timed },
+            target: RouteTarget { route: route.clone(), upstream, mirror, timed, follows_attempts },
             guard,
         })
     };
@@ -111,10 +118,10 @@ pub fn gateway(
         routes: config.routes.iter().map(runtime).collect::<Result<_, _>>()?,
         upstreams,
         authenticators: authenticators.clone(),
-        limits: Catalog::of(&config.limits, &costs, &states.plans)?,
+        limits: catalog.clone(),
         trusted_proxies: config.trusted_proxies.clone(),
         listeners: config.listeners.iter().map(listener_rules).collect(),
-        access_log,
+        access_log: access_log.cloned(),
         unrouted: guard(UNROUTED.into(), &[], None)?,
         limit_states: states.clone(),
         body_memory: body_memory.clone(),
@@ -122,16 +129,14 @@ pub fn gateway(
     })
 }
 
-/// The access log that `config` asks for. A `running` one goes on.
+/// The access log that `config` asks for. A `running` one goes on where that writes to the same destination.
 ///
 /// # Errors
-/// When its thread cannot be started.
-pub fn access_log(config: &Config, running: Option<AccessLog>) -> anyhow::Result<Option<AccessLog>> {
-    match (config.access_log, running) {
-        (AccessLogFormat::Off, _) => Ok(None),
-        (AccessLogFormat::Json, Some(running)) => Ok(Some(running)),
-        (AccessLogFormat::Json, None) => AccessLog::start().map(Some).context("cannot start the access log"),
-    }
+/// When its file cannot be opened, or its thread cannot be started.
+pub fn access_log(config: &Config, running: Option<&AccessLog>) -> anyhow::Result<Option<AccessLog>> {
+    let start =
+        |spec| AccessLog::start(spec, running).with_context(|| format!("cannot open the access log ({})", spec.to));
+    config.access_log.as_ref().map(start).transpose()
 }
 
 /// Whether a limit counts by who the client is.

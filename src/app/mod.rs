@@ -71,7 +71,7 @@ pub fn run(path: &Path, take_over: bool) -> anyhow::Result<ExitCode> {
     let config = loaded.config;
     let recorded = metrics::install().context("cannot start the metrics")?;
     let access_log = assemble::access_log(&config, None)?;
-    let gateway = assemble::gateway(&config, access_log.clone(), None).context("cannot build the gateway")?;
+    let gateway = assemble::gateway(&config, access_log.as_ref(), None).context("cannot build the gateway")?;
     let credentials = CredentialFiles::of(&gateway).read()?.install();
     let endpoints = EndpointFiles::prepare(&gateway)?.install();
     let maintenance = MaintenanceFiles::of(&gateway).follow(&MaintenanceFiles::default());

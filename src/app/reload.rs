@@ -53,7 +53,13 @@ impl Reloader {
             tokio::select! {
                 signal = signals.next() => match signal {
                     OperatorSignal::Stop => return,
-                    OperatorSignal::Reload => is_due = true,
+                    OperatorSignal::Reload => {
+                        is_due = true;
+                        // Its file may have been moved away, whatever becomes of the configuration.
+                        if let Some(log) = &self.access_log {
+                            log.reopen();
+                        }
+                    }
                 },
                 _ = check.tick() => {
                     is_due = self.has_changed();
@@ -109,10 +115,10 @@ impl Reloader {
         let stuck = self.config.needs_restart(&loaded.config);
         anyhow::ensure!(stuck.is_empty(), "{} can only be changed by a restart", stuck.join(", "));
         loaded.warn();
-        let access_log = assemble::access_log(&loaded.config, self.access_log.clone())?;
+        let access_log = assemble::access_log(&loaded.config, self.access_log.as_ref())?;
         let before = self.gateway.load_full();
         let tls = self.tls.prepare(&loaded.config)?;
-        let gateway = assemble::gateway(&loaded.config, access_log.clone(), Some(&before))?;
+        let gateway = assemble::gateway(&loaded.config, access_log.as_ref(), Some(&before))?;
         let (credentials, endpoints) = (CredentialFiles::of(&gateway), EndpointFiles::prepare(&gateway)?);
         let credentials = spawn_blocking(move || credentials.read()).await??;
         self.endpoints = endpoints.install();

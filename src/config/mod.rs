@@ -29,7 +29,7 @@ pub use load_endpoints::load_endpoints;
 pub use load_keys::{load_api_keys, load_key_set, load_users};
 pub use printed::print;
 pub use report::{Mistake, Mistakes};
-pub use settings::{AccessLogFormat, Config, ListenerConfig};
+pub use settings::{Config, ListenerConfig};
 pub use source::{STDIN, of_file, of_stdin};
 
 /// The JSON Schema of the file, for editors.

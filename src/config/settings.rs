@@ -12,6 +12,7 @@ use tollgate_limiter::store::redis::spec::RedisSpec;
 
 use crate::gateway::body_keys::BodyKeyBounds;
 use crate::identity::spec::AuthenticatorSpec;
+use crate::observe::access_log::spec::AccessLogSpec;
 use crate::route::Route;
 use crate::route::error_pages::ErrorPages;
 use crate::route::networks::NetworkRules;
@@ -31,7 +32,8 @@ pub struct Config {
     pub store: Option<RedisSpec>,
     /// Buckets kept in this process at most.
     pub max_local_buckets: NonZeroUsize,
-    pub access_log: AccessLogFormat,
+    /// `None`: off.
+    pub access_log: Option<AccessLogSpec>,
     /// How long in-flight requests may take after SIGTERM.
     pub drain_timeout: Duration,
     /// The Unix socket at which another process takes over from this one.
@@ -67,14 +69,6 @@ pub struct ListenerConfig {
     /// The authenticators that are asked who a client is, on routes that say nothing of it, and where there is no route.
     pub authenticate: Vec<Arc<str>>,
     pub limits: Vec<LimitUse>,
-}
-
-/// How the access log is written, if at all.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum AccessLogFormat {
-    #[default]
-    Off,
-    Json,
 }
 
 impl Config {

@@ -9,7 +9,7 @@ use http::{HeaderMap, Method, StatusCode};
 use tollgate_limiter::limit::key::CallerIdentity;
 use tollgate_limiter::request::permit::Permit;
 
-use super::access_log_line::{LoggedAnswer, LoggedRequest};
+use super::access_log::{LoggedAnswer, LoggedRequest};
 use super::route_metrics::RouteMetrics;
 use crate::body::BodyObserver;
 use crate::clock::{self, Instant};
@@ -30,7 +30,8 @@ pub struct Account {
     started: Instant,
     in_flight: Arc<InFlight>,
     method: Method,
-    log: Option<Box<LoggedRequest>>,
+    /// The request's line, where it is logged.
+    pub log: Option<Box<LoggedRequest>>,
     pub metrics: Arc<RouteMetrics>,
     pub status: StatusCode,
     /// The name of the failure that the gateway answered with.
@@ -39,8 +40,6 @@ pub struct Account {
     pub permit: Permit,
     /// Of a call of gRPC. `None` for other requests.
     pub grpc: Option<CallOutcome>,
-    /// How often the request was sent to its upstream, on a route with `retry`. 0 on others.
-    pub attempts: u16,
     bytes: u64,
     complete: bool,
     /// When the answer ended. `None`: now.
@@ -77,13 +76,7 @@ impl InFlight {
 impl Account {
     /// Opens the account of a request that started at `started` and is counted in `in_flight` already; dropping the account
     /// counts it out. `method` is a label: see [`method_label`](super::route_metrics::method_label).
-    pub fn open(
-        started: Instant,
-        in_flight: Arc<InFlight>,
-        method: Method,
-        metrics: Arc<RouteMetrics>,
-        log: Option<Box<LoggedRequest>>,
-    ) -> Box<Self> {
+    pub fn open(started: Instant, in_flight: Arc<InFlight>, method: Method, metrics: Arc<RouteMetrics>) -> Box<Self> {
         let status = error::client_closed();
         let (permit, bytes, complete) = (Permit::default(), 0, false);
         let (problem, grpc, ended, received) = (None, None, None, None);
@@ -91,13 +84,12 @@ impl Account {
             started,
             in_flight,
             method,
-            log,
+            log: None,
             metrics,
             status,
             problem,
             permit,
             grpc,
-            attempts: 0,
             bytes,
             complete,
             ended,
@@ -168,18 +160,19 @@ impl Drop for Account {
         if let Some(status) = grpc_status {
             self.metrics.count_call(status);
         }
-        if let Some(request) = &self.log {
-            request.record(&LoggedAnswer {
-                method: self.method.as_str(),
+        if let (Some(request), Some(log)) = (&self.log, &self.metrics.log) {
+            let answer = LoggedAnswer {
                 route: &self.metrics.route,
                 status: self.status.as_u16(),
                 bytes: self.bytes,
                 received: self.received,
                 complete: self.complete,
-                seconds,
+                started: self.started,
+                ended,
                 problem: self.problem,
                 grpc_status: grpc_status.map(GrpcStatus::code),
-            });
+            };
+            log.record(request, &answer);
         }
     }
 }

@@ -7,12 +7,12 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
 use http::header::STRICT_TRANSPORT_SECURITY;
-use http::{HeaderMap, HeaderValue, Request, Response};
+use http::{HeaderMap, HeaderValue, Request, Response, Uri};
 use tollgate_limiter::decide::limiter::Limiter;
 use tollgate_limiter::limit::key::{CallerIdentity, ClientCertificate, host};
 use tollgate_limiter::limit::on_limit::Degrade;
 
-use super::access_log_line::LoggedRequest;
+use super::access_log::LoggedRequest;
 use super::account::{Account, CallOutcome, InFlight};
 use super::answer::AnswerChanges;
 use super::answer::rendered::RenderedFields;
@@ -23,7 +23,6 @@ use crate::error::Failure;
 use crate::grpc::{self, CallDeadline};
 use crate::http::interim::InterimSlot;
 use crate::http::scheme::RequestScheme;
-use crate::observe::access_log::AccessLog;
 use crate::observe::request_id::{self, REQUEST_ID};
 use crate::proxy::Mirror;
 use crate::proxy::Proxy;
@@ -50,6 +49,8 @@ pub struct RouteTarget {
     pub mirror: Option<Arc<Mirror>>,
     /// The upstreams with the route's own time limits. Empty: it has none.
     pub timed: Vec<Arc<UpstreamSpec>>,
+    /// Its requests are sent again, or their endpoints stand in the access log.
+    pub follows_attempts: bool,
 }
 
 /// The parts of one worker that its requests use.
@@ -164,17 +165,17 @@ impl RequestContext {
         &self,
         worker: &Worker,
         metrics: &Arc<RouteMetrics>,
-        log: Option<&AccessLog>,
         request: Option<&Request<Body>>,
     ) -> Box<Account> {
-        let log = log.map(|log| {
-            let client = self.origin.client_ip.to_string();
-            Box::new(LoggedRequest::new(log.clone(), client, self.request_id.clone(), request))
-        });
         let method = request.map_or_else(other_method, |request| method_label(request.method()));
-        let mut account = Account::open(self.started, worker.in_flight.clone(), method, metrics.clone(), log);
+        let mut account = Account::open(self.started, worker.in_flight.clone(), method, metrics.clone());
         account.grpc = self.is_call.then(CallOutcome::default);
         account
+    }
+
+    /// Begins the line of `request` in the access log. It was sent with the target `uri`.
+    pub fn logged(&self, uri: Uri, request: &mut Request<Body>) -> Box<LoggedRequest> {
+        Box::new(LoggedRequest::new(self.origin.client_ip, &self.request_id, uri, request))
     }
 
     /// The deadline that a call of gRPC has set itself.

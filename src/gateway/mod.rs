@@ -4,7 +4,7 @@
 //! [`Gateway`] is the configuration that it goes by. One serves all workers of the node, and a reload replaces it as a
 //! whole; [`WorkerListener`] is what belongs to one worker.
 
-mod access_log_line;
+pub mod access_log;
 pub mod account;
 mod answer;
 pub mod body_keys;

@@ -1,4 +1,5 @@
-//! The metrics of a route: how many requests it answered, by method and status, and how long they took.
+//! The metrics of a route: how many requests it answered, by method and status, and how long they took. Besides, its access
+//! log.
 //!
 //! Handles are resolved once per route, or when a method and status are first seen. Counting a request takes no lock and no
 //! allocation.
@@ -10,6 +11,7 @@ use http::{Method, StatusCode};
 use metrics::{Counter, Histogram, counter, histogram};
 use parking_lot::Mutex;
 
+use super::access_log::RouteLog;
 use crate::grpc::GrpcStatus;
 
 /// Pairs of method and status whose counters are found without a lock. Routes answer with few.
@@ -18,6 +20,8 @@ const SLOTS: usize = 24;
 /// The metrics of one route.
 pub struct RouteMetrics {
     pub route: Arc<str>,
+    /// `None`: its requests have no lines in an access log.
+    pub log: Option<RouteLog>,
     pub duration: Histogram,
     pub requests: RequestCounters,
     /// Resolved by the route's first call of gRPC: most routes have none.
@@ -42,9 +46,9 @@ struct RequestCounter {
 
 impl RouteMetrics {
     /// Resolves the metrics of the route called `route`.
-    pub fn new(route: Arc<str>) -> Self {
+    pub fn new(route: Arc<str>, log: Option<RouteLog>) -> Self {
         let duration = histogram!("tollgate_request_duration_seconds", "route" => route.to_string());
-        Self { route, duration, requests: RequestCounters::new(), calls: OnceLock::new() }
+        Self { route, log, duration, requests: RequestCounters::new(), calls: OnceLock::new() }
     }
 
     /// Counts an ended call of gRPC.

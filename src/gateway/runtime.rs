@@ -31,7 +31,7 @@ pub struct Gateway {
     pub upstreams: Upstreams,
     pub authenticators: Authenticators,
     /// For operators: requests meet their limits in [`RouteGuard::chains`].
-    pub limits: Catalog,
+    pub limits: Arc<Catalog>,
     /// The state of limits that a reload keeps.
     pub limit_states: Arc<LimitStates>,
     /// The memory for bodies that are read ahead. A reload keeps it.

@@ -12,6 +12,7 @@ use tollgate_limiter::limit::key::host;
 use tollgate_limiter::request::permit::Permit;
 use tower_service::Service as _;
 
+use super::access_log::LoggedRequest;
 use super::answer::AnswerChanges;
 use super::answer::cors::preflight_method;
 use super::exchange::{Exchange, RequestContext};
@@ -41,9 +42,8 @@ pub async fn serve(
     // The account is outermost: whatever the answer, it is counted, timed and logged, to the end of its body.
     let hsts = gateway.listeners[listener.index].hsts.as_ref();
     let context = RequestContext::open(&gateway.trusted_proxies, hsts, worker, connection, request);
-    let (metrics, log) = (&gateway.unrouted.metrics, gateway.access_log.as_ref());
     let mut exchange = Exchange {
-        account: context.account(worker, metrics, log, Some(request)),
+        account: context.account(worker, &gateway.unrouted.metrics, Some(request)),
         upstreams: &gateway.upstreams,
         interim,
         sockets: connection.sockets.as_ref(),
@@ -105,7 +105,10 @@ pub fn refuse(
     let unread = Request::new(Body::empty());
     let mut context = RequestContext::open(&gateway.trusted_proxies, hsts, worker, connection, &unread);
     context.is_call = is_call;
-    let account = context.account(worker, &gateway.unrouted.metrics, gateway.access_log.as_ref(), None);
+    let mut account = context.account(worker, &gateway.unrouted.metrics, None);
+    if account.metrics.log.is_some() {
+        account.log = Some(Box::new(LoggedRequest::unread(context.origin.client_ip, &context.request_id)));
+    }
     context.close(Err(failure), AnswerChanges::default(), account)
 }
 
@@ -116,6 +119,29 @@ async fn answer<'g>(
     connection: &ConnectionInfo,
     exchange: &mut Exchange<'g>,
 ) -> AnswerResult {
+    let guard = settle(gateway, listener, connection, exchange);
+
+    // Every layer of a chain is always ready. A clone is a reference to the route's limits and a few numbers.
+    let context = exchange.context;
+    let answering = {
+        let mut chain = guard.chains[listener].clone();
+        chain.call(exchange)
+    };
+    // An action that is not reached by now is reached after a wait.
+    context.set_may_have_waited();
+    answering.await
+}
+
+/// Finds the request's route, and opens its line in the access log.
+fn settle<'g>(
+    gateway: &'g Gateway,
+    listener: usize,
+    connection: &ConnectionInfo,
+    exchange: &mut Exchange<'g>,
+) -> &'g RouteGuard {
+    // Dot segments may be gone below.
+    let sent = gateway.access_log.as_ref().map(|_| exchange.request.uri().clone());
+
     // The listener first: what belongs elsewhere is no route's.
     let here = gateway.listeners[listener].check(connection, &exchange.context.origin, exchange.request);
 
@@ -132,16 +158,12 @@ async fn answer<'g>(
         }
     };
     exchange.account.metrics = guard.metrics.clone();
-
-    // Every layer of a chain is always ready. A clone is a reference to the route's limits and a few numbers.
-    let context = exchange.context;
-    let answering = {
-        let mut chain = guard.chains[listener].clone();
-        chain.call(exchange)
-    };
-    // An action that is not reached by now is reached after a wait.
-    context.set_may_have_waited();
-    answering.await
+    if let Some(uri) = sent
+        && guard.metrics.log.is_some()
+    {
+        exchange.account.log = Some(exchange.context.logged(uri, exchange.request));
+    }
+    guard
 }
 
 fn find_route<'g>(gateway: &'g Gateway, exchange: &mut Exchange<'g>) -> &'g RouteGuard {

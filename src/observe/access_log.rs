@@ -1,114 +1,194 @@
-//! The access log, on standard output.
+//! The access log: lines of requests, on their way to a stream, a file or a socket. `spec` says what is written and where,
+//! `queue` holds lines and `output` writes them: to a file as a `line_stream`, by `connection` over TCP or by datagrams to a
+//! `syslog`. `timestamp` has the forms of the time.
 //!
 //! Guarantees that no request waits for it: lines go through a bounded queue to a thread of its own. A line that does not fit
-//! is dropped and counted.
+//! or cannot be written is dropped and counted.
 
-use std::io::{self, BufWriter, Write};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+mod connection;
+mod line_stream;
+mod output;
+mod queue;
+pub mod spec;
+mod syslog;
+pub mod timestamp;
+
+use std::cell::RefCell;
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
 use std::thread;
 use std::time::Duration;
 
-use metrics::{Counter, counter};
-use serde::Serialize;
-
-/// The most lines that wait for the writer.
-const QUEUE: usize = 8192;
+use self::line_stream::WriteOutcome;
+use self::output::LogOutput;
+use self::queue::{LineQueue, WriterDemands};
+use self::spec::AccessLogSpec;
 
 /// The longest that the end of the process waits for the log's reader.
 const FLUSH: Duration = Duration::from_secs(1);
 
+/// A line's room is given back if it has grown beyond this.
+const USUAL_LINE: usize = 4096;
+
 /// A handle of the access log.
 #[derive(Clone)]
-pub struct AccessLog {
-    lines: SyncSender<AccessLogEntry>,
-    dropped: Counter,
+pub struct AccessLog(Arc<RunningLog>);
+
+struct RunningLog {
+    spec: AccessLogSpec,
+    writer: Arc<LogWriter>,
 }
 
-/// A message to the writer.
-enum AccessLogEntry {
-    Line(Vec<u8>),
-    /// To be answered once all lines before it are written.
-    Flush(SyncSender<()>),
+/// The thread that writes. It ends once nobody has it any more and all lines are written.
+struct LogWriter(Arc<LineQueue>);
+
+thread_local! {
+    /// The line that this thread is writing.
+    static LINE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
 impl AccessLog {
-    /// Starts the thread that writes lines to standard output.
-    pub fn start() -> io::Result<Self> {
-        let (lines, queue) = sync_channel(QUEUE);
-        thread::Builder::new().name("access-log".to_owned()).spawn(move || write_lines(&queue, io::stdout().lock()))?;
-        Ok(Self { lines, dropped: counter!("tollgate_access_log_dropped_total") })
+    /// The log that `spec` describes. A `running` one that writes to the same destination goes on.
+    ///
+    /// # Errors
+    /// When its file cannot be opened, or its thread cannot be started.
+    pub fn start(spec: &AccessLogSpec, running: Option<&Self>) -> io::Result<Self> {
+        let same = running.filter(|running| running.0.spec.to == spec.to).map(|running| running.0.writer.clone());
+        let writer = match same {
+            Some(writer) => writer,
+            None => Arc::new(LogWriter::start(spec)?),
+        };
+        Ok(Self(Arc::new(RunningLog { spec: spec.clone(), writer })))
     }
 
-    /// Hands one record over, or counts it as dropped.
-    pub fn record(&self, record: &impl Serialize) {
-        let sent = serde_json::to_vec(record).is_ok_and(|line| self.lines.try_send(AccessLogEntry::Line(line)).is_ok());
-        if !sent {
-            self.dropped.increment(1);
+    pub fn spec(&self) -> &AccessLogSpec {
+        &self.0.spec
+    }
+
+    /// Hands the line over that `write` writes, without its end.
+    pub fn record(&self, write: impl FnOnce(&mut Vec<u8>)) {
+        let queue = &self.0.writer.0;
+        let written = LINE.try_with(|line| {
+            let mut line = line.borrow_mut();
+            line.clear();
+            write(&mut line);
+            line.push(b'\n');
+            queue.push(&line);
+            if line.capacity() > USUAL_LINE {
+                *line = Vec::new();
+            }
+        });
+        // A request of a thread that ends.
+        if written.is_err() {
+            queue.lost(1);
         }
+    }
+
+    /// Opens the file anew, which somebody has moved away.
+    pub fn reopen(&self) {
+        self.0.writer.0.reopen();
     }
 
     /// Waits until every recorded line is written, for a second at most.
     pub fn flush(&self) {
         let (written, done) = sync_channel(1);
+        self.0.writer.0.flush(written);
         // A reader of our output that is gone or stuck must not keep the process from ending.
-        if self.lines.try_send(AccessLogEntry::Flush(written)).is_ok() {
-            let _ = done.recv_timeout(FLUSH);
-        }
+        let _ = done.recv_timeout(FLUSH);
     }
 }
 
-/// Writes until every sender is gone; flushes whenever the queue runs dry.
-fn write_lines(queue: &Receiver<AccessLogEntry>, out: impl Write) {
-    let mut out = BufWriter::with_capacity(64 * 1024, out);
-    while let Ok(first) = queue.recv() {
-        let mut written = write_entry(&mut out, first);
-        while let Ok(entry) = queue.try_recv() {
-            written = written.and_then(|()| write_entry(&mut out, entry));
-        }
-        if written.and_then(|()| out.flush()).is_err() {
-            return;
-        }
+impl LogWriter {
+    fn start(spec: &AccessLogSpec) -> io::Result<Self> {
+        let (queue, output) = (Arc::new(LineQueue::new()), LogOutput::open(&spec.to)?);
+        let (lines, to) = (queue.clone(), spec.to.to_string());
+        thread::Builder::new().name("access-log".to_owned()).spawn(move || write_lines(&lines, output, &to))?;
+        Ok(Self(queue))
     }
 }
 
-fn write_entry(out: &mut impl Write, entry: AccessLogEntry) -> io::Result<()> {
-    match entry {
-        AccessLogEntry::Line(mut line) => {
-            line.push(b'\n');
-            out.write_all(&line)
+impl Drop for LogWriter {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
+/// Writes until the queue is closed and empty.
+fn write_lines(queue: &LineQueue, mut output: LogOutput, to: &str) {
+    let (mut lines, mut is_failing) = (Vec::new(), false);
+    loop {
+        let WriterDemands { reopen, flushed, is_last } = queue.wait(&mut lines);
+        if reopen {
+            output.reopen();
         }
-        AccessLogEntry::Flush(written) => {
-            out.flush()?;
+        if !lines.is_empty() {
+            let WriteOutcome { lost, error } = output.write(&lines);
+            queue.lost(lost);
+            match &error {
+                Some(error) if !is_failing => {
+                    tracing::error!(to, %error, "the access log cannot be written: lines are lost");
+                }
+                None if is_failing => tracing::info!(to, "the access log is written again"),
+                _ => {}
+            }
+            is_failing = error.is_some();
+        }
+        for written in flushed {
             let _ = written.try_send(());
-            Ok(())
+        }
+        if is_last {
+            return;
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use tollgate_limiter::limit::rollout::Rollout;
+
+    use super::spec::{AccessLogFormat, LogDestination};
     use super::*;
 
-    #[test]
-    fn writes_one_line_a_record() {
-        let (lines, queue) = sync_channel(2);
-        lines.send(AccessLogEntry::Line(b"{}".to_vec())).unwrap();
-        lines.send(AccessLogEntry::Line(b"[]".to_vec())).unwrap();
-        drop(lines);
-        let mut out = Vec::new();
-        write_lines(&queue, &mut out);
-        assert_eq!(out, b"{}\n[]\n");
+    fn spec(to: LogDestination) -> AccessLogSpec {
+        AccessLogSpec { format: AccessLogFormat::Json, to, sample: Rollout::ALL }
+    }
+
+    fn record(log: &AccessLog, text: &str) {
+        log.record(|line| line.extend_from_slice(text.as_bytes()));
     }
 
     #[test]
-    fn a_flush_is_answered_once_the_lines_before_it_are_written() {
-        let (lines, queue) = sync_channel(2);
-        let (written, done) = sync_channel(1);
-        lines.send(AccessLogEntry::Line(b"{}".to_vec())).unwrap();
-        lines.send(AccessLogEntry::Flush(written)).unwrap();
-        drop(lines);
-        let mut out = Vec::new();
-        write_lines(&queue, &mut out);
-        assert_eq!((out.as_slice(), done.try_recv()), (b"{}\n".as_slice(), Ok(())));
+    fn a_file_gets_every_line_and_is_opened_anew_on_demand() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, moved) = (folder.path().join("access.log"), folder.path().join("access.log.1"));
+        let log = AccessLog::start(&spec(LogDestination::File(path.clone())), None).unwrap();
+        record(&log, "one");
+        log.flush();
+        std::fs::rename(&path, &moved).unwrap();
+        record(&log, "two");
+        log.flush();
+        log.reopen();
+        record(&log, "three");
+        log.flush();
+        let text = |path| std::fs::read_to_string(path).unwrap();
+        assert_eq!((text(moved), text(path)), ("one\ntwo\n".to_owned(), "three\n".to_owned()));
+    }
+
+    #[test]
+    fn a_log_to_another_destination_writes_what_it_has_and_ends() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name| folder.path().join(name);
+        let first = AccessLog::start(&spec(LogDestination::File(path("a"))), None).unwrap();
+        record(&first, "one");
+        let second = AccessLog::start(&spec(LogDestination::File(path("b"))), Some(&first)).unwrap();
+        let same = AccessLog::start(&spec(LogDestination::File(path("b"))), Some(&second)).unwrap();
+        assert!(Arc::ptr_eq(&second.0.writer, &same.0.writer));
+        let queue = Arc::downgrade(&first.0.writer.0);
+        drop(first);
+        while queue.upgrade().is_some() {
+            thread::yield_now();
+        }
+        assert_eq!(std::fs::read(path("a")).unwrap(), b"one\n");
     }
 }

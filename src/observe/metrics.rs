@@ -286,6 +286,9 @@ fn describe() {
         "Answers sent as they are, since the process had no place for another compressor."
     );
     describe_counter!("tollgate_panics_total", "Requests that ended in a panic: each is a bug.");
-    describe_counter!("tollgate_access_log_dropped_total", "Access log lines dropped because the log was too slow.");
+    describe_counter!(
+        "tollgate_access_log_dropped_total",
+        "Access log lines dropped because their reader was too slow, or they could not be written."
+    );
     describe_gauge!("tollgate_build_info", "1, with the version as a label.");
 }

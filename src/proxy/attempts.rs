@@ -15,6 +15,7 @@ use tokio::time::{sleep, timeout_at};
 use super::connection::upstream_request::UpstreamRequest;
 use super::forward::{EndpointChoice, Proxy, admit};
 use super::replay::ReplayBody;
+use super::report::ForwardReport;
 use super::request_source::RequestSource;
 use super::retry::is_idempotent;
 use crate::body::Body;
@@ -36,13 +37,14 @@ pub struct Retrying<'a> {
     pub policy: &'a RetryPolicy,
     /// When the request is over in any case.
     pub ends: Option<Instant>,
-    /// Counts how often it is sent.
-    pub attempts: &'a mut u16,
+    /// Takes note of the endpoints that it goes to, if somebody asks.
+    pub report: Option<&'a mut ForwardReport>,
 }
 
 /// The endpoints that a request has failed at. Others go first.
-struct AnotherEndpoint {
+struct AnotherEndpoint<'a> {
     before: Tried,
+    report: Option<&'a mut ForwardReport>,
 }
 
 type Answer = Result<Response<Body>, Failure>;
@@ -76,15 +78,14 @@ impl Proxy {
         source: RequestSource<'_>,
         retrying: Retrying<'_>,
     ) -> Answer {
-        let Retrying { policy, ends, attempts } = retrying;
+        let Retrying { policy, ends, report } = retrying;
         let is_upgrade = request.upgrade.is_some();
         let kept = request.keep_body(policy.keep_body);
-        let mut choice = AnotherEndpoint { before: Tried::by(source.affinity) };
+        let mut choice = AnotherEndpoint { before: Tried::by(source.affinity), report };
         let mut was_sent = false;
         let mut judge = Judge { policy, ends, upstream: destination.upstream, attempts: 0, over_budget: false };
         loop {
             judge.attempts += 1;
-            *attempts = attempts.saturating_add(1);
             let answer =
                 self.attempt(request, (destination, source), policy.per_try, (&mut choice, kept.as_ref())).await;
             // An upstream that got the request may have worked on it.
@@ -117,7 +118,7 @@ impl Proxy {
         request: &mut UpstreamRequest<'_>,
         (destination, mut source): (Destination<'_>, RequestSource<'_>),
         per_try: Option<Duration>,
-        (choice, kept): (&mut AnotherEndpoint, Option<&ReplayBody>),
+        (choice, kept): (&mut AnotherEndpoint<'_>, Option<&ReplayBody>),
     ) -> Answer {
         source.begun = clock::now();
         let Some(per_try) = per_try.map(|time| time.min(LONGEST_WAIT)) else {
@@ -197,14 +198,26 @@ impl Judge<'_> {
     }
 }
 
-impl EndpointChoice for AnotherEndpoint {
+impl EndpointChoice for AnotherEndpoint<'_> {
     fn pick(&mut self, upstream: &Upstream, tried: &mut Tried) -> Option<PickedEndpoint> {
-        if tried.count() > 0 {
-            return upstream.pick(tried);
+        let picked = match tried.count() {
+            0 => {
+                let picked = upstream.pick_another(&mut self.before)?;
+                tried.add(&picked);
+                picked
+            }
+            _ => upstream.pick(tried)?,
+        };
+        if let Some(report) = &mut self.report {
+            report.begin(&picked);
         }
-        let picked = upstream.pick_another(&mut self.before)?;
-        tried.add(&picked);
         Some(picked)
+    }
+
+    fn answered(&mut self, now: Instant) {
+        if let Some(report) = &mut self.report {
+            report.answered(now);
+        }
     }
 }
 

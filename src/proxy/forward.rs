@@ -14,6 +14,7 @@ use super::connection::upgrade::UpgradeRequest;
 use super::connection::upstream_request::UpstreamRequest;
 use super::gave_up::GaveUp;
 use super::message::{additions, headers};
+use super::report::ForwardReport;
 use super::request_source::RequestSource;
 use super::retry::{MAX_ENDPOINTS, Retry};
 use crate::body::Body;
@@ -71,6 +72,32 @@ impl Proxy {
         destination: Destination<'a>,
         source: RequestSource<'a>,
     ) -> impl Future<Output = Result<Response<Body>, Failure>> + Send + 'a {
+        self.forward_by(request, rule, destination, source, NextEndpoint)
+    }
+
+    /// Like [`forward`](Self::forward), with a note of the endpoints that the request goes to.
+    ///
+    /// # Errors
+    /// Those of [`forward`](Self::forward).
+    pub fn forward_reported<'a>(
+        &'a self,
+        request: &'a mut Request<Body>,
+        rule: &Forward,
+        destination: Destination<'a>,
+        (source, report): (RequestSource<'a>, &'a mut ForwardReport),
+    ) -> impl Future<Output = Result<Response<Body>, Failure>> + Send + 'a {
+        self.forward_by(request, rule, destination, source, ReportedEndpoint(report))
+    }
+
+    #[inline]
+    fn forward_by<'a>(
+        &'a self,
+        request: &'a mut Request<Body>,
+        rule: &Forward,
+        destination: Destination<'a>,
+        source: RequestSource<'a>,
+        mut choice: impl EndpointChoice + 'a,
+    ) -> impl Future<Output = Result<Response<Body>, Failure>> + Send + 'a {
         let outcome = destination.upstream.metrics().request();
         // Prepared outside the future, which has no use for the rule.
         let mut prepared = UpstreamRequest::prepare(request, rule, source);
@@ -78,7 +105,7 @@ impl Proxy {
             let result = match &mut prepared {
                 Ok(request) => match admit(destination.upstream) {
                     // It has its place until it is answered.
-                    Ok(_place) => self.exchange(request, destination, &source, &mut NextEndpoint).await,
+                    Ok(_place) => self.exchange(request, destination, &source, &mut choice).await,
                     Err(failure) => Err(failure),
                 },
                 Err(failure) => Err(failure.clone()),
@@ -128,6 +155,7 @@ impl Proxy {
                 match sent {
                     Ok(response) => {
                         let now = clock::now();
+                        choice.answered(now);
                         upstream.metrics().responded(now.saturating_duration_since(lease.begun_at()));
                         if upstream.observes()
                             && let Some(endpoint) = lease.endpoint()
@@ -207,6 +235,10 @@ impl Proxy {
 pub(super) trait EndpointChoice: Send {
     /// The next endpoint of a request that could not connect to those in `tried`, to which it is added.
     fn pick(&mut self, upstream: &Upstream, tried: &mut Tried) -> Option<PickedEndpoint>;
+
+    /// The latest endpoint has answered.
+    #[inline]
+    fn answered(&mut self, _: Instant) {}
 }
 
 /// The one whose turn it is.
@@ -216,6 +248,21 @@ impl EndpointChoice for NextEndpoint {
     #[inline]
     fn pick(&mut self, upstream: &Upstream, tried: &mut Tried) -> Option<PickedEndpoint> {
         upstream.pick(tried)
+    }
+}
+
+/// Like [`NextEndpoint`], with a note of each.
+struct ReportedEndpoint<'a>(&'a mut ForwardReport);
+
+impl EndpointChoice for ReportedEndpoint<'_> {
+    fn pick(&mut self, upstream: &Upstream, tried: &mut Tried) -> Option<PickedEndpoint> {
+        let picked = upstream.pick(tried)?;
+        self.0.begin(&picked);
+        Some(picked)
+    }
+
+    fn answered(&mut self, now: Instant) {
+        self.0.answered(now);
     }
 }
 

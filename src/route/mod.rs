@@ -63,6 +63,8 @@ pub struct Route {
     pub error_pages: Option<Arc<ErrorPages>>,
     /// The route's own limits; the listener's come before them.
     pub limits: Vec<LimitUse>,
+    /// Its requests have lines in the access log, if there is one.
+    pub is_logged: bool,
     /// A request body longer than this is refused with 413. `None`: no bound.
     pub max_body: Option<u64>,
     pub answer_time: AnswerTimeLimits,

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use http::{HeaderName, HeaderValue, Method, StatusCode};
 use jsonwebtoken::Algorithm as JwtAlgorithm;
-use tollgate::config::AccessLogFormat;
 use tollgate::identity::credential::CredentialPlace;
 use tollgate::identity::forward::spec::{AnswerCacheSpec, ForwardSpec, IgnoredPart, OnServiceFailure};
 use tollgate::identity::password::spec::BasicSpec;
 use tollgate::identity::spec::{ApiKeySource, ApiKeySpec, AuthenticationMethod};
 use tollgate::identity::stored_key::spec::StoredKeySpec;
+use tollgate::observe::access_log::spec::{AccessLogFormat, AccessLogSpec, LogDestination};
 use tollgate::route::error_pages::ErrorPage;
 use tollgate::route::retry::GrpcStatus;
 use tollgate::route::retry::back_off::BackOff;
@@ -40,6 +40,24 @@ use tollgate_limiter::limit::rollout::Rollout;
 use tollgate_limiter::limit::status_set::{StatusRange, StatusSet};
 
 use super::{EVERY_KEY, LISTENERS, ROUTES, check, good};
+
+#[test]
+fn the_access_log_has_a_format_and_a_destination() {
+    let log = |access_log: &str| good(&format!("access_log: {access_log}\n{LISTENERS}{ROUTES}")).access_log;
+    let json = AccessLogSpec { format: AccessLogFormat::Json, to: LogDestination::Stdout, sample: Rollout::ALL };
+    assert_eq!((log("off"), log("json"), log("{}")), (None, Some(json.clone()), Some(json.clone())));
+    assert_eq!(log("combined").unwrap().format, AccessLogFormat::Combined);
+    for (written, to) in [
+        ("stderr", LogDestination::Stderr),
+        ("/a/b", LogDestination::File("/a/b".into())),
+        ("unix:/dev/log", LogDestination::SyslogUnix("/dev/log".into())),
+        ("udp://127.0.0.1:514", LogDestination::SyslogUdp("127.0.0.1:514".parse().unwrap())),
+        ("tcp://[::1]:514", LogDestination::Tcp("[::1]:514".parse().unwrap())),
+    ] {
+        assert_eq!(to.to_string(), written);
+        assert_eq!(log(&format!("{{to: '{written}'}}")), Some(AccessLogSpec { to, ..json.clone() }));
+    }
+}
 
 fn bucket(tokens: u64, period_us: u64, burst: u64) -> Algorithm {
     let nonzero = |number| NonZeroU64::new(number).unwrap();
@@ -173,7 +191,13 @@ fn reads_a_file_on_few_lines() {
 fn reads_every_key() {
     let config = good(EVERY_KEY);
     let seconds = Duration::from_secs;
-    assert_eq!((config.workers.get(), config.drain_timeout, config.access_log), (3, seconds(5), AccessLogFormat::Json));
+    assert_eq!((config.workers.get(), config.drain_timeout), (3, seconds(5)));
+    let access_log = AccessLogSpec {
+        format: AccessLogFormat::Combined,
+        to: LogDestination::File("/var/log/tollgate/access.log".into()),
+        sample: Rollout::of_hundredths(1_000).unwrap(),
+    };
+    assert_eq!(config.access_log, Some(access_log));
     let proxies = vec!["10.0.0.0/8".parse().unwrap(), "fd00::1/128".parse().unwrap()];
     assert_eq!(config.trusted_proxies, TrustedPeers { proxies: proxies.into(), unix: true });
     assert_eq!((config.max_requests, config.max_local_buckets.get()), (NonZeroUsize::new(1_000), 5_000));
@@ -266,6 +290,7 @@ fn reads_every_key() {
     let url = jwt.url().unwrap();
     assert_eq!((&*url.host, url.port, &*url.target), ("id.example", 81, "/keys?a"));
     assert_eq!((url.refresh, url.stale, url.timeout), (seconds(3_600), seconds(172_800), seconds(1)));
+    assert!(!config.routes[0].is_logged && config.routes[1].is_logged);
     let authenticate = |at: usize| config.routes[at].authenticate.as_deref();
     assert_eq!(authenticate(0).unwrap(), [text("partners"), text("machines"), text("users")]);
     assert_eq!((authenticate(1), authenticate(2)), (None, Some(&[][..])));
@@ -416,7 +441,7 @@ fn reads_every_kind_of_route() {
 fn a_key_without_a_value_counts_as_absent() {
     let config =
         good(&format!("access_log: off\nstore:\nlimits:\nupstreams: ~\nmax_requests: ${{EMPTY}}\n{LISTENERS}{ROUTES}"));
-    assert_eq!((config.access_log, config.store, config.max_requests), (AccessLogFormat::Off, None, None));
+    assert_eq!((config.access_log, config.store, config.max_requests), (None, None, None));
     assert_eq!(config.admin, Some("127.0.0.1:9901".parse().unwrap()));
 }
 

@@ -16,9 +16,12 @@ fn a_request_allocates_no_more_than_it_did() {
     let _turn = TURN.blocking_lock();
     let address = gateway();
     let mut client = BlockingClient::connect(address);
-    for (what, path, status, bound) in
-        [("forwarded", "/", 200, 3.0), ("limited", "/limited", 200, 4.0), ("denied", "/denied", 429, 6.0)]
-    {
+    for (what, path, status, bound) in [
+        ("forwarded", "/", 200, 3.0),
+        ("limited", "/limited", 200, 4.0),
+        ("denied", "/denied", 429, 6.0),
+        ("logged", "/logged", 200, 4.0),
+    ] {
         let used = allocations(&mut client, &client::request(path), status);
         println!("{what}: {used:.2} allocations");
         assert!(used <= bound + ELSEWHERE, "a {what} request allocates {used:.2} times, and may {bound} times");

@@ -4,6 +4,7 @@
 #![expect(clippy::print_stdout, reason = "figures that are worth reading with --nocapture")]
 #![expect(clippy::disallowed_methods, reason = "these tests measure real time")]
 
+mod access_log;
 mod admin_port;
 mod authenticators;
 mod balancing;

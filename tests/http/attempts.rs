@@ -46,7 +46,7 @@ async fn front(endpoints: &[SocketAddr], policy: RetryPolicy) -> ProxyServer {
 }
 
 /// The status of the answer to `text`, and how often it was sent.
-async fn outcome(front: &ProxyServer, text: &str) -> (u16, u16) {
+async fn outcome(front: &ProxyServer, text: &str) -> (u16, u32) {
     let mut client = RawConnection::connect(front.address).await;
     client.send(text).await;
     let head = client.head().await;

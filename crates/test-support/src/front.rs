@@ -1,7 +1,7 @@
 //! The gateway's server around `Proxy::forward` and nothing else, for tests.
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -12,6 +12,7 @@ use tollgate::body::Body;
 use tollgate::clock;
 use tollgate::error::Failure;
 use tollgate::proxy::message::forwarded::ClientOrigin;
+use tollgate::proxy::report::ForwardReport;
 use tollgate::proxy::{Proxy, RequestSource, Retrying};
 use tollgate::route::retry::RetryPolicy;
 use tollgate::route::{Forward, HostPolicy, Rewrite};
@@ -39,7 +40,7 @@ pub struct Forwarder {
     pub retry: Option<RetryPolicy>,
     pub trusted: TrustedProxies,
     /// How often the last request was sent.
-    pub attempts: AtomicU16,
+    pub attempts: AtomicU32,
     /// What the last failure says of that.
     pub unanswered: Mutex<Option<Unanswered>>,
 }
@@ -126,7 +127,7 @@ impl Forwarder {
             rule,
             retry,
             trusted,
-            attempts: AtomicU16::new(0),
+            attempts: AtomicU32::new(0),
             unanswered: Mutex::default(),
         }
     }
@@ -158,10 +159,10 @@ impl Forwarder {
         let forwarded = match &self.retry {
             None => self.proxy.forward(request, &self.rule, destination, source).await,
             Some(policy) => {
-                let mut attempts = 0;
-                let retrying = Retrying { policy, ends: None, attempts: &mut attempts };
+                let mut report = ForwardReport::default();
+                let retrying = Retrying { policy, ends: None, report: Some(&mut report) };
                 let answer = self.proxy.forward_again(request, &self.rule, destination, (source, retrying)).await;
-                self.attempts.store(attempts, Ordering::SeqCst);
+                self.attempts.store(report.attempts, Ordering::SeqCst);
                 answer
             }
         };

@@ -39,6 +39,7 @@ pub async fn peek(
     Ok(PrettyJson(BucketView {
         limit: applied.limit.name.to_string(),
         key: show(bucket.key()),
+        logged_as: bucket.key().redacted(&applied.limit.name),
         policy: PolicyView::of(&applied),
         level: reading.level.into(),
         source: reading.source,

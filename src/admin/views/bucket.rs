@@ -1,9 +1,6 @@
 //! A bucket as JSON, looked at or changed. Keys are shown as buckets have them, with secrets hashed.
 
-use std::fmt::Write as _;
-
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 use tollgate_limiter::limit::definition::Limit;
 use tollgate_limiter::limit::key::Key;
 use tollgate_limiter::store::inspect::TokenGrant;
@@ -16,6 +13,9 @@ use crate::admin::bucket_service::{BucketChange, LevelSource};
 pub struct BucketView {
     pub limit: String,
     pub key: String,
+    /// The name of the bucket in logs, without the key.
+    #[serde(default)]
+    pub logged_as: String,
     pub policy: PolicyView,
     #[serde(flatten)]
     pub level: LevelView,
@@ -54,7 +54,7 @@ impl ChangeView {
             dry_run,
             limit: limit.name.to_string(),
             key: show(key),
-            logged_as: redacted(&limit.name, key),
+            logged_as: key.redacted(&limit.name),
             before: change.before.into(),
             after: change.after.into(),
             source: change.source,
@@ -66,14 +66,4 @@ impl ChangeView {
 /// A key as text; its bytes are ASCII, whatever a client sent.
 pub fn show(key: &Key) -> String {
     String::from_utf8_lossy(key.as_bytes()).into_owned()
-}
-
-/// Tells buckets apart without saying whose they are.
-fn redacted(limit: &str, key: &Key) -> String {
-    let mut text = format!("{limit}:#");
-    for byte in &Sha256::digest(key.as_bytes())[..8] {
-        // Writing to memory cannot fail.
-        let _ = write!(text, "{byte:02x}");
-    }
-    text
 }

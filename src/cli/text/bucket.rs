@@ -15,7 +15,7 @@ pub fn show_bucket(bucket: &BucketView) -> String {
     let counted = |counted: &String| format!(" for responses with {counted}");
     let counted = policy.counted.as_ref().map_or_else(String::new, counted);
     format!(
-        "{}\n  level    {}\n  next     {}\n  full     {}\n  policy   {}, cost {}{settled}{counted}, on outage: {}\n  source   {}\n{notes}",
+        "{}\n  level    {}\n  next     {}\n  full     {}\n  policy   {}, cost {}{settled}{counted}, on outage: {}\n  source   {}\n  in logs  {}\n{notes}",
         bucket.key,
         show_level(level, policy.burst),
         show_wait(level, policy.cost),
@@ -24,6 +24,7 @@ pub fn show_bucket(bucket: &BucketView) -> String {
         policy.cost,
         policy.on_outage,
         show_source(bucket.source),
+        bucket.logged_as,
     )
 }
 

@@ -52,7 +52,7 @@ pub fn config(file: &RawConfig, report: &mut Report) -> Option<Config> {
         trusted_proxies: trusted_proxies?.unwrap_or_default(),
         store: file.store.build(|raw| store::build(raw, report))?,
         max_local_buckets: file.max_local_buckets.value()?.count(),
-        access_log: file.access_log.value()?,
+        access_log: file.access_log.valid()?.spec(),
         drain_timeout: file.drain_timeout.value()?.0,
         handover: file.handover.build(|at| Some(at.value.0.clone()))?,
         legacy_headers: file.headers.build(|headers| headers.legacy_ratelimit.value())?.unwrap_or(false),

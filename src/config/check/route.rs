@@ -121,6 +121,7 @@ fn route(raw: &RawRoute, matches: Option<&Match>, context: &RouteContext<'_>, re
         compression: compression?,
         error_pages: error_pages?,
         limits: used?.into_iter().map(|used| used.limit_use).collect(),
+        is_logged: raw.access_log.value()?,
         max_body: max_body?,
         answer_time: AnswerTimeLimits { head: head?, whole: times?.and_then(|(_, whole)| whole) },
         upstream_time: times?.map(|(of_upstream, _)| of_upstream).unwrap_or_default(),

@@ -1,5 +1,6 @@
 //! The whole file: its sections, and the keys outside of any section.
 
+use super::access_log::RawAccessLog;
 use super::defaults::RawDefaults;
 use super::identity::RawAuthenticator;
 use super::limit::RawLimit;
@@ -12,11 +13,9 @@ use super::scalar::text::DefinedName;
 use super::store::RawStore;
 use super::upstream::RawUpstream;
 use crate::config::report::Report;
-use crate::config::settings::AccessLogFormat;
 use crate::config::yaml::collection::{Mapping, NonEmptyList, OneOrMore};
 use crate::config::yaml::decode::{Decode, Located, SchemaDefinitions};
 use crate::config::yaml::record::{Record, RecordReader, RecordSchema, record};
-use crate::config::yaml::words::words;
 
 record! {
     /// The configuration of a Tollgate gateway.
@@ -29,8 +28,8 @@ record! {
         default("30s") drain_timeout: Located<BoundedDuration<DAY>>,
         /// A Unix socket at which `tollgate run --take-over` takes over from this process without losing a connection.
         optional handover: Located<SocketPath>,
-        /// A line of JSON per request on standard output, or `off`.
-        default("off") access_log: Located<AccessLogFormat>,
+        /// A line for each request: off, json or combined, or its format, destination and sample.
+        default("off") access_log: RawAccessLog,
         /// Proxies in front, whose claims about their clients are believed: addresses, networks, and unix for Unix sockets.
         optional trusted_proxies: Vec<Located<TrustedProxy>>,
         /// Requests in flight per worker; further ones are answered with 503. Default: no bound.
@@ -104,7 +103,3 @@ impl Record for TreeKeys {
 
 /// Paths of files and folders.
 pub type RawInclude = OneOrMore<Located<IncludedPath>>;
-
-words! {
-    AccessLogFormat: "off or json" { "off" => Off, "json" => Json }
-}

@@ -4,6 +4,7 @@
 //! and whatever can be judged by one section alone. A name that must be defined elsewhere is still a plain name here:
 //! `check` looks it up. `scalar` has the single values that several sections share.
 
+pub mod access_log;
 pub mod balance;
 pub mod config;
 pub mod defaults;

@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 
 use futures_util::future::BoxFuture;
 use http::header::{ALLOW, CONTENT_TYPE, LOCATION};
-use http::{HeaderValue, Method, Request, Response};
+use http::{HeaderValue, Method, Response};
 use serde::Serialize;
 use tollgate_limiter::layer::LimitedRequest as _;
 use tollgate_limiter::limit::key::{Facts, host};
@@ -18,7 +18,7 @@ use tower_service::Service;
 use crate::body::Body;
 use crate::clock::Instant;
 use crate::error::Failure;
-use crate::gateway::exchange::{Exchange, RequestContext};
+use crate::gateway::exchange::{Exchange, RequestContext, RouteTarget};
 use crate::http::deadline::LONGEST_WAIT;
 use crate::proxy::message::max_forwards;
 use crate::proxy::{Mirror, Proxy, RequestSource, Retrying};
@@ -86,30 +86,35 @@ fn act<'a>(exchange: &'a mut Exchange<'_>) -> BoxFuture<'a, ActionResult> {
     let begun = context.now();
     let source = RequestSource { origin, request_id, interim, sockets, affinity, begun, deadline, has_own_fields };
     let destination = target.destination(upstream);
-    if let Some(policy) = &target.route.retry {
-        let ends = ends(exchange, &target.route);
-        let attempts = &mut exchange.account.attempts;
-        return forward_again(
-            proxy,
-            exchange.request,
-            rule,
-            destination,
-            (source, Retrying { policy, ends, attempts }),
-        );
+    if target.follows_attempts {
+        return follow_attempts(exchange, target, rule, destination, source);
     }
     Box::pin(proxy.forward(exchange.request, &rule, destination, source))
 }
 
-/// Forwards a request of a route that sends it again.
-#[cold]
-fn forward_again<'a>(
-    proxy: &'a Proxy,
-    request: &'a mut Request<Body>,
+/// Forwards a request that is sent again, or whose endpoints stand in the access log.
+fn follow_attempts<'a>(
+    exchange: &'a mut Exchange<'_>,
+    target: &'a RouteTarget,
     rule: Cow<'a, Forward>,
     destination: Destination<'a>,
-    attempts: (RequestSource<'a>, Retrying<'a>),
+    source: RequestSource<'a>,
 ) -> BoxFuture<'a, ActionResult> {
-    Box::pin(async move { proxy.forward_again(request, &rule, destination, attempts).await })
+    let proxy: &Proxy = &exchange.worker.proxy;
+    let ends = target.route.retry.as_ref().and_then(|_| ends(exchange, &target.route));
+    let Exchange { request, account, .. } = exchange;
+    let mut report = account.log.as_mut().map(|log| &mut log.report);
+    if let Some(report) = &mut report {
+        report.upstream = Some(destination.upstream.spec().name.clone());
+    }
+    match (&target.route.retry, report) {
+        (Some(policy), report) => {
+            let retrying = Retrying { policy, ends, report };
+            Box::pin(async move { proxy.forward_again(request, &rule, destination, (source, retrying)).await })
+        }
+        (None, Some(report)) => Box::pin(proxy.forward_reported(request, &rule, destination, (source, report))),
+        (None, None) => Box::pin(proxy.forward(request, &rule, destination, source)),
+    }
 }
 
 /// When the request is over in any case: at the first of its time limits.

@@ -64,6 +64,9 @@ impl LimitedRequest<Response<Body>, Failure> for &mut Exchange<'_> {
     #[inline]
     fn refuse(self, denial: Denial, fields: RateLimitFields) -> Failure {
         self.answer.limits = fields;
+        if self.account.log.is_some() {
+            log_denial(self, &denial);
+        }
         denial.into()
     }
 
@@ -76,4 +79,17 @@ impl LimitedRequest<Response<Body>, Failure> for &mut Exchange<'_> {
     fn finish((): (), answer: Response<Body>) -> Response<Body> {
         answer
     }
+}
+
+/// Has the limit and the bucket stand in the request's line of the access log.
+#[cold]
+fn log_denial(exchange: &mut Exchange<'_>, denial: &Denial) {
+    let Some(limit) = denial.limit() else { return };
+    // Taken out meanwhile: the facts are those of the whole exchange.
+    let Some(mut request) = exchange.account.log.take() else { return };
+    let metrics = exchange.account.metrics.clone();
+    if let Some(log) = &metrics.log {
+        exchange.with_facts(None, |facts| request.deny(&log.limits, limit, facts));
+    }
+    exchange.account.log = Some(request);
 }

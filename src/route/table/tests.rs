@@ -37,6 +37,7 @@ fn route(host: HostMatch, path: &str, methods: &[Method], headers: &[(&'static s
         },
         action: Action::Respond(FixedResponse { status: StatusCode::OK, headers: vec![], body: Bytes::new() }),
         limits: vec![],
+        is_logged: true,
         networks: NetworkRules::default(),
         authenticate: None,
         cors: None,

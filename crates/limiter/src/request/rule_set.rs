@@ -290,8 +290,10 @@ impl RuleSet {
         let denying = || self.levels(pending, decision).filter(|(.., level)| level.retry_after_us > 0);
         let retry_after_us = denying().map(|(.., level)| level.retry_after_us).max().unwrap_or_default();
         let retry_after_secs = seconds_up(retry_after_us).max(1);
-        match denying().next().map(|(_, rule, _)| &rule.limit().on_limit) {
-            Some(OnLimit::Answer(answer)) => Denial::FixedAnswer { answer: answer.clone(), retry_after_secs },
+        match denying().next().map(|(_, rule, _)| (rule.name(), &rule.limit().on_limit)) {
+            Some((name, OnLimit::Answer(answer))) => {
+                Denial::FixedAnswer { limit: name.clone(), answer: answer.clone(), retry_after_secs }
+            }
             _ => {
                 let violated = denying().map(|(_, rule, _)| (rule.name(), rule.limit().hidden)).collect();
                 Denial::QuotaExceeded { violated, retry_after_secs }

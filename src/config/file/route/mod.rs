@@ -64,6 +64,8 @@ record! {
         optional error_pages: NonEmptyList<RawErrorPage>,
         /// Limits that count the route's requests: names, or {limit, cost}.
         optional limits: Vec<RawLimitUse>,
+        /// Whether its requests have lines in the access log, if there is one.
+        default(true) access_log: Located<bool>,
         /// A request body longer than this is refused with 413. Default: no bound.
         optional max_body: Located<ByteSize<1, { u64::MAX }>>,
         /// From when the limits let the request pass to the response's header section; then 504. Default: the upstream's timeouts only.

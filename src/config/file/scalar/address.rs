@@ -82,7 +82,7 @@ impl Scalar for SocketPath {
 }
 
 /// Reads the path of a Unix socket. `example`: a value that is right.
-fn socket_path<'t>(text: &'t str, example: &str) -> Result<&'t Path, ValueProblem> {
+pub fn socket_path<'t>(text: &'t str, example: &str) -> Result<&'t Path, ValueProblem> {
     if !text.starts_with('/') || text.ends_with('/') {
         let problem = ValueProblem::new(format!("{} is not an absolute path", quote(text)));
         return Err(problem.hint(format!("write all of it, such as {example}")));

@@ -38,6 +38,15 @@ impl Key {
         key
     }
 
+    /// The bucket's name in logs: its limit, and a hash of the key that tells buckets apart without saying whose they are.
+    pub fn redacted(&self, limit: &str) -> String {
+        let mut text = format!("{limit}:#");
+        for byte in &Sha256::digest(&self.0)[..8] {
+            text.extend([byte >> 4, byte & 15].map(|nibble| char::from(hex(nibble))));
+        }
+        text
+    }
+
     fn push_escaped(&mut self, value: &[u8]) {
         let mut rest = value;
         while let Some(at) = rest.iter().position(|byte| is_escaped(*byte)) {

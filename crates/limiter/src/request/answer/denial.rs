@@ -96,7 +96,7 @@ pub enum Denial {
     /// A quota is used up, or a limit whose store is away denies meanwhile.
     QuotaExceeded { violated: ViolatedLimits, retry_after_secs: u64 },
     /// A quota is used up, and its limit has an answer of its own for that.
-    FixedAnswer { answer: Arc<FixedResponse>, retry_after_secs: u64 },
+    FixedAnswer { limit: Arc<str>, answer: Arc<FixedResponse>, retry_after_secs: u64 },
 }
 
 impl Denial {
@@ -136,6 +136,16 @@ impl Denial {
         }
     }
 
+    /// The limit that refuses, for logs: also one that clients are not told of. The first, if there are several.
+    pub fn limit(&self) -> Option<&Arc<str>> {
+        match self {
+            Self::KeyMissing { limit, .. } | Self::NoClientAddress { limit, .. } | Self::FixedAnswer { limit, .. } => {
+                Some(limit)
+            }
+            Self::QuotaExceeded { violated, .. } => violated.all().first(),
+        }
+    }
+
     /// The reason, in words.
     pub fn detail(&self) -> Cow<'static, str> {
         match self {
@@ -152,7 +162,7 @@ impl Denial {
                 .to_json()
         };
         let body = match self {
-            Self::FixedAnswer { answer, retry_after_secs } => {
+            Self::FixedAnswer { answer, retry_after_secs, .. } => {
                 let mut response: Response<B> = answer.response();
                 response.headers_mut().insert(RETRY_AFTER, headers::number(*retry_after_secs));
                 return response;

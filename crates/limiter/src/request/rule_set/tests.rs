@@ -127,7 +127,7 @@ fn the_answer_is_that_of_the_first_limit_that_denies() {
     let guard = Guard::new([Limit { on_limit: OnLimit::Answer(answer(503)), ..limit("own", 1) }, limit("plain", 1)]);
     guard.pass();
     let denied = guard.pass().0.denied.unwrap();
-    assert_eq!(denied, Denial::FixedAnswer { answer: answer(503), retry_after_secs: 3_600 });
+    assert_eq!(denied, Denial::FixedAnswer { limit: "own".into(), answer: answer(503), retry_after_secs: 3_600 });
 }
 
 #[test]

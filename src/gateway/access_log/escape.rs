@@ -1,0 +1,137 @@
+//! Texts of clients in a line: bounded, and escaped so that they end neither their field nor the line, nor speak to the
+//! terminal of whoever reads it. Everything that is written is printable ASCII.
+
+/// The most bytes of a path.
+pub const LONGEST_PATH: usize = 4096;
+
+/// The most bytes of any other text.
+pub const LONGEST_TEXT: usize = 1024;
+
+/// Stands for the rest of a text that was cut.
+const CUT: &[u8] = b"...";
+
+const HEX: &[u8; 16] = b"0123456789abcdef";
+
+/// Writes what of `value` fits between the quotes of a JSON string. Bytes that are no UTF-8 stand for the characters that
+/// ISO 8859-1 gives them.
+pub fn push_json(text: &mut Vec<u8>, value: &[u8], longest: usize) {
+    let (value, is_cut) = cut(value, longest);
+    match str::from_utf8(value) {
+        Ok(value) => value.chars().for_each(|character| push_json_character(text, character)),
+        Err(_) => value.iter().for_each(|byte| push_json_character(text, char::from(*byte))),
+    }
+    if is_cut {
+        text.extend_from_slice(CUT);
+    }
+}
+
+/// Writes what of `value` fits, as `ap_escape_logitem` of Apache does: `\"`, `\\`, `\n` and the like, `\xhh` for other bytes
+/// that are not printable ASCII.
+pub fn push_combined(text: &mut Vec<u8>, value: &[u8], longest: usize) {
+    let (value, is_cut) = cut(value, longest);
+    value.iter().for_each(|byte| push_combined_byte(text, *byte));
+    if is_cut {
+        text.extend_from_slice(CUT);
+    }
+}
+
+/// Like [`push_combined`], for a text that stands without quotes: no space may end it.
+pub fn push_combined_word(text: &mut Vec<u8>, value: &[u8]) {
+    let (value, is_cut) = cut(value, LONGEST_TEXT);
+    for byte in value {
+        match byte {
+            b' ' => text.extend_from_slice(b"\\x20"),
+            _ => push_combined_byte(text, *byte),
+        }
+    }
+    if is_cut {
+        text.extend_from_slice(CUT);
+    }
+}
+
+fn push_combined_byte(text: &mut Vec<u8>, byte: u8) {
+    match byte {
+        b'"' | b'\\' => text.extend_from_slice(&[b'\\', byte]),
+        b'\n' => text.extend_from_slice(b"\\n"),
+        b'\r' => text.extend_from_slice(b"\\r"),
+        b'\t' => text.extend_from_slice(b"\\t"),
+        0x08 => text.extend_from_slice(b"\\b"),
+        0x0b => text.extend_from_slice(b"\\v"),
+        0x0c => text.extend_from_slice(b"\\f"),
+        b' '..=b'~' => text.push(byte),
+        _ => text.extend_from_slice(&[b'\\', b'x', hex(byte >> 4), hex(byte & 15)]),
+    }
+}
+
+/// The beginning of `value`, to the end of a character, and whether that is not all.
+fn cut(value: &[u8], longest: usize) -> (&[u8], bool) {
+    if value.len() <= longest {
+        return (value, false);
+    }
+    let is_continued = |at: &usize| value[*at] & 0b1100_0000 == 0b1000_0000;
+    // A character of UTF-8 has four bytes at most.
+    let end = (longest - 3..=longest).rev().find(|at| !is_continued(at)).unwrap_or(longest);
+    (&value[..end], true)
+}
+
+fn push_json_character(text: &mut Vec<u8>, character: char) {
+    match character {
+        '"' | '\\' => text.extend_from_slice(&[b'\\', character as u8]),
+        ' '..='~' => text.push(character as u8),
+        _ => {
+            for unit in character.encode_utf16(&mut [0; 2]) {
+                let [high, low] = unit.to_be_bytes();
+                text.extend_from_slice(b"\\u");
+                text.extend_from_slice(&[hex(high >> 4), hex(high & 15), hex(low >> 4), hex(low & 15)]);
+            }
+        }
+    }
+}
+
+fn hex(nibble: u8) -> u8 {
+    HEX[usize::from(nibble & 15)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOSTILE: &[u8] = b"a\"b\\c\nd\re\tf\x08\x0b\x0c\x00\x1b[31m\x7f\x9b\xe9 z";
+
+    fn pushed(push: fn(&mut Vec<u8>, &[u8], usize), value: &[u8]) -> String {
+        let mut text = Vec::new();
+        push(&mut text, value, 64);
+        assert!(text.iter().all(|byte| (b' '..=b'~').contains(byte)), "{text:?}");
+        String::from_utf8(text).unwrap()
+    }
+
+    fn parsed(value: &[u8]) -> String {
+        serde_json::from_str(&format!("\"{}\"", pushed(push_json, value))).unwrap()
+    }
+
+    #[test]
+    fn nothing_ends_a_field_or_a_line_of_the_combined_format() {
+        assert_eq!(pushed(push_combined, HOSTILE), r#"a\"b\\c\nd\re\tf\b\v\f\x00\x1b[31m\x7f\x9b\xe9 z"#);
+        let word = |text: &mut Vec<u8>, value: &[u8], _| push_combined_word(text, value);
+        assert_eq!(pushed(word, b"Ada \"L\""), r#"Ada\x20\"L\""#);
+    }
+
+    #[test]
+    fn a_json_string_has_what_was_sent() {
+        let latin: String = HOSTILE.iter().map(|byte| char::from(*byte)).collect();
+        assert_eq!(parsed(HOSTILE), latin);
+        for text in ["", "Zoë 😀 \u{2028}\u{202e}", "plain"] {
+            assert_eq!(parsed(text.as_bytes()), text);
+        }
+    }
+
+    #[test]
+    fn a_long_text_is_cut_between_two_characters() {
+        assert_eq!(pushed(push_combined, &[b'a'; 65]), "a".repeat(64) + "...");
+        assert_eq!(pushed(push_combined, &[b'a'; 64]), "a".repeat(64));
+        assert_eq!(parsed("a€".repeat(40).as_bytes()), "a€".repeat(16) + "...");
+        assert_eq!(parsed(("a".to_owned() + &"€".repeat(40)).as_bytes()), "a".to_owned() + &"€".repeat(21) + "...");
+        // Bytes of no character at all.
+        assert_eq!(parsed(&[0x80; 80]), "\u{80}".repeat(64) + "...");
+    }
+}

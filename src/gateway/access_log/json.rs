@@ -1,0 +1,146 @@
+//! A line as a JSON object. Fields without a value are left out.
+
+use std::time::Duration;
+
+use http::Version;
+use tollgate_limiter::limit::key::CallerIdentity;
+
+use super::escape::{LONGEST_PATH, LONGEST_TEXT, push_json};
+use super::line::LoggedLine;
+use crate::observe::access_log::timestamp::CalendarTime;
+
+/// Writes an object, member after member.
+struct ObjectWriter<'a> {
+    text: &'a mut Vec<u8>,
+}
+
+/// Writes `line`.
+pub fn write(line: &LoggedLine<'_>, text: &mut Vec<u8>) {
+    let mut object = ObjectWriter::begin(text);
+    object.name("time");
+    object.text.push(b'"');
+    CalendarTime::of(line.time).write_iso(object.text);
+    object.text.push(b'"');
+    write_request(&mut object, line);
+    write_answer(&mut object, line);
+    write_way(&mut object, line);
+    object.string("request_id", line.request.request_id.as_bytes());
+    object.optional_string("referer", line.request.referer());
+    object.optional_string("user_agent", line.request.user_agent());
+    object.end();
+}
+
+fn write_request(object: &mut ObjectWriter<'_>, LoggedLine { request, .. }: &LoggedLine<'_>) {
+    object.name("client");
+    // Writing to memory cannot fail.
+    let _ = std::io::Write::write_fmt(object.text, format_args!("\"{}\"", request.client));
+    let identity = request.identity.as_deref();
+    object.optional_string("identity", identity.map(|identity| identity.id().as_bytes()));
+    object.optional_string("authenticator", identity.map(CallerIdentity::authenticator).map(str::as_bytes));
+    object.string("method", request.head.as_ref().map_or("OTHER", |head| head.method.as_str()).as_bytes());
+    object.string("host", request.host().as_bytes());
+    object.name("path");
+    object.text.push(b'"');
+    push_json(object.text, request.path().as_bytes(), LONGEST_PATH);
+    object.text.push(b'"');
+    object.string("protocol", request.version().map_or("", protocol).as_bytes());
+}
+
+fn write_answer(object: &mut ObjectWriter<'_>, line: &LoggedLine<'_>) {
+    let (answer, denied) = (line.answer, line.request.denied.as_ref());
+    object.string("route", answer.route.as_bytes());
+    object.number("status", answer.status.into());
+    object.number("bytes", answer.bytes);
+    object.number("received_bytes", line.received());
+    object.name("complete");
+    object.text.extend_from_slice(if answer.complete { b"true" } else { b"false" });
+    object.millis("duration_ms", answer.ended.saturating_duration_since(answer.started));
+    object.optional_string("problem", answer.problem.map(str::as_bytes));
+    object.optional_string("limit", denied.map(|denied| denied.limit.as_bytes()));
+    object.optional_string("bucket", denied.and_then(|denied| Some(denied.bucket.as_ref()?.as_bytes())));
+    if let Some(status) = answer.grpc_status {
+        object.number("grpc_status", status.into());
+    }
+}
+
+fn write_way(object: &mut ObjectWriter<'_>, LoggedLine { request, answer, .. }: &LoggedLine<'_>) {
+    let report = &request.report;
+    object.optional_string("upstream", report.upstream.as_deref().map(str::as_bytes));
+    object.optional_string("endpoint", report.endpoint.as_ref().map(|endpoint| endpoint.url().as_bytes()));
+    let Some(begun) = report.begun else { return };
+    object.number("attempts", report.attempts.into());
+    if let Some(head) = report.head {
+        object.millis("endpoint_head_ms", head.saturating_duration_since(begun));
+    }
+    object.millis("endpoint_ms", answer.ended.saturating_duration_since(begun));
+}
+
+impl<'a> ObjectWriter<'a> {
+    fn begin(text: &'a mut Vec<u8>) -> Self {
+        text.push(b'{');
+        Self { text }
+    }
+
+    fn name(&mut self, name: &str) {
+        if self.text.last() != Some(&b'{') {
+            self.text.push(b',');
+        }
+        self.text.push(b'"');
+        self.text.extend_from_slice(name.as_bytes());
+        self.text.extend_from_slice(b"\":");
+    }
+
+    fn string(&mut self, name: &str, value: &[u8]) {
+        self.name(name);
+        self.text.push(b'"');
+        push_json(self.text, value, LONGEST_TEXT);
+        self.text.push(b'"');
+    }
+
+    fn optional_string(&mut self, name: &str, value: Option<&[u8]>) {
+        if let Some(value) = value {
+            self.string(name, value);
+        }
+    }
+
+    fn number(&mut self, name: &str, value: u64) {
+        self.name(name);
+        self.text.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
+    }
+
+    /// Milliseconds, to the microsecond.
+    fn millis(&mut self, name: &str, value: Duration) {
+        let micros = u64::try_from(value.as_micros()).unwrap_or(u64::MAX);
+        self.number(name, micros / 1000);
+        let [hundreds, tens, ones] = [100, 10, 1].map(|unit| b'0' + (micros / unit % 10) as u8);
+        self.text.extend_from_slice(&[b'.', hundreds, tens, ones]);
+    }
+
+    fn end(self) {
+        self.text.push(b'}');
+    }
+}
+
+fn protocol(version: Version) -> &'static str {
+    match version {
+        Version::HTTP_2 => "HTTP/2",
+        Version::HTTP_10 => "HTTP/1.0",
+        _ => "HTTP/1.1",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_have_milliseconds_and_three_digits_more() {
+        for (micros, written) in [(0, "0.000"), (7, "0.007"), (1_050, "1.050"), (86_400_000_123, "86400000.123")] {
+            let mut text = Vec::new();
+            let mut object = ObjectWriter::begin(&mut text);
+            object.millis("d", Duration::from_micros(micros));
+            object.end();
+            assert_eq!(String::from_utf8(text).unwrap(), format!("{{\"d\":{written}}}"));
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! Writes bare lines over a TCP connection, as collectors of logs take them.
+//!
+//! Guarantees that a reader that is away keeps the log's thread for a bounded time, and is looked for again.
+
+use std::io::{self, Read as _};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use super::line_stream::{LineStream, WriteOutcome};
+use crate::clock::{self, Instant};
+
+/// How long the reader may take to accept a connection, or any bytes.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// The time from one attempt to connect to the next.
+const BACK_OFF: Duration = Duration::from_secs(1);
+
+/// A connection that is opened when there are lines.
+pub struct LineConnection {
+    address: SocketAddr,
+    stream: Option<LineStream<TcpStream>>,
+    not_before: Option<Instant>,
+}
+
+impl LineConnection {
+    pub fn new(address: SocketAddr) -> Self {
+        Self { address, stream: None, not_before: None }
+    }
+
+    /// Writes whole lines, as far as the reader takes them.
+    pub fn write(&mut self, lines: &[u8]) -> WriteOutcome {
+        let mut stream = match self.open() {
+            Ok(stream) => stream,
+            Err(error) => return WriteOutcome::lost(lines, error),
+        };
+        let outcome = stream.write(lines);
+        // A line that was cut is the last one of its connection.
+        if outcome.error.is_none() {
+            self.stream = Some(stream);
+        }
+        outcome
+    }
+
+    /// The connection there is, unless its reader has closed it, or another one.
+    fn open(&mut self) -> io::Result<LineStream<TcpStream>> {
+        if let Some(stream) = self.stream.take()
+            && is_open(stream.get_ref()).unwrap_or(false)
+        {
+            return Ok(stream);
+        }
+        let now = clock::now();
+        if self.not_before.is_some_and(|not_before| now < not_before) {
+            return Err(io::ErrorKind::NotConnected.into());
+        }
+        self.not_before = Some(now + BACK_OFF);
+        let stream = TcpStream::connect_timeout(&self.address, PATIENCE)?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        self.not_before = None;
+        Ok(LineStream::new(stream))
+    }
+}
+
+/// Whether the reader is still there, as far as is known. It has nothing to say: what it says is dropped.
+fn is_open(mut stream: &TcpStream) -> io::Result<bool> {
+    stream.set_nonblocking(true)?;
+    let read = stream.read(&mut [0; 512]);
+    stream.set_nonblocking(false)?;
+    match read {
+        Ok(0) => Ok(false),
+        Ok(_) => Ok(true),
+        Err(error) => Ok(error.kind() == io::ErrorKind::WouldBlock),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead as _, BufReader};
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn lines_go_to_a_reader_and_to_the_next_one_once_it_has_closed() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut connection = LineConnection::new(listener.local_addr().unwrap());
+        for _ in 0..2 {
+            assert_eq!(connection.write(b"one\ntwo\n").lost, 0);
+            let mut lines = BufReader::new(listener.accept().unwrap().0).lines();
+            assert_eq!((lines.next().unwrap().unwrap(), lines.next().unwrap().unwrap()), ("one".into(), "two".into()));
+        }
+    }
+
+    #[test]
+    fn lines_without_a_reader_are_lost_and_it_is_looked_for_now_and_then() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut connection = LineConnection::new(listener.local_addr().unwrap());
+        drop(listener);
+        let outcome = connection.write(b"one\ntwo\n");
+        assert_eq!((outcome.lost, outcome.error.unwrap().kind()), (2, io::ErrorKind::ConnectionRefused));
+        let outcome = connection.write(b"three\n");
+        assert_eq!((outcome.lost, outcome.error.unwrap().kind()), (1, io::ErrorKind::NotConnected));
+    }
+
+    #[test]
+    fn a_reader_that_takes_nothing_costs_the_lines_that_do_not_fit() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut connection = LineConnection::new(listener.local_addr().unwrap());
+        let lines = b"0123456789abcde\n".repeat(1 << 20);
+        let outcome = connection.write(&lines);
+        assert!(outcome.lost > 0 && outcome.lost < 1 << 20, "{outcome:?}");
+        assert!(connection.stream.is_none());
+    }
+}

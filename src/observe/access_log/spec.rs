@@ -1,0 +1,51 @@
+//! The format, the sample and the destination of the access log, as an operator writes them.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use tollgate_limiter::limit::rollout::Rollout;
+
+/// How the access log is written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AccessLogSpec {
+    pub format: AccessLogFormat,
+    pub to: LogDestination,
+    /// The share of successful requests that is logged. All others always are.
+    pub sample: Rollout,
+}
+
+/// The form of a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AccessLogFormat {
+    Json,
+    /// Apache's `combined`.
+    Combined,
+}
+
+/// Where lines go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LogDestination {
+    Stdout,
+    Stderr,
+    File(PathBuf),
+    /// The socket of the machine's syslog, which takes datagrams.
+    SyslogUnix(PathBuf),
+    /// Syslog over UDP (RFC 5424, RFC 5426).
+    SyslogUdp(SocketAddr),
+    /// The bare lines.
+    Tcp(SocketAddr),
+}
+
+impl fmt::Display for LogDestination {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Stdout => f.write_str("stdout"),
+            Self::Stderr => f.write_str("stderr"),
+            Self::File(path) => path.display().fmt(f),
+            Self::SyslogUnix(path) => write!(f, "unix:{}", path.display()),
+            Self::SyslogUdp(address) => write!(f, "udp://{address}"),
+            Self::Tcp(address) => write!(f, "tcp://{address}"),
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! Sends lines to a syslog, each as a datagram.
+//!
+//! Guarantees that a syslog that is away, or takes nothing, keeps the log's thread for a bounded time per batch.
+
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::io::Errno;
+
+use super::line_stream::WriteOutcome;
+use super::timestamp::CalendarTime;
+use crate::clock;
+
+/// How long a local syslog may take to make room for a datagram.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Severity 6 (informational) of facility 16 (local0), as HAProxy's examples and RFC 5424 §6.2.1 have it.
+const PRIORITY: &str = "<134>";
+
+/// The longest name of a host (RFC 5424 §6).
+const LONGEST_HOST: usize = 255;
+
+/// Sends each line as a datagram of syslog.
+pub struct SyslogSender {
+    socket: SyslogSocket,
+    /// Host, program and process, as they stand in each datagram.
+    names: String,
+    datagram: Vec<u8>,
+}
+
+/// Opened by the first line, and anew after an error.
+enum SyslogSocket {
+    Udp { address: SocketAddr, socket: Option<UdpSocket> },
+    Unix { path: PathBuf, socket: Option<UnixDatagram> },
+}
+
+impl SyslogSender {
+    pub fn udp(address: SocketAddr) -> Self {
+        let host = host_name();
+        let host = if host.is_empty() { "-" } else { &host };
+        let names = format!(" {host} tollgate {} access - ", std::process::id());
+        Self { socket: SyslogSocket::Udp { address, socket: None }, names, datagram: Vec::new() }
+    }
+
+    /// The syslog of this machine knows the host.
+    pub fn unix(path: &Path) -> Self {
+        let names = format!(" tollgate[{}]: ", std::process::id());
+        Self { socket: SyslogSocket::Unix { path: path.to_owned(), socket: None }, names, datagram: Vec::new() }
+    }
+
+    /// Sends whole lines. Once the syslog does not answer, the rest of them is lost: each would wait as long.
+    pub fn send(&mut self, lines: &[u8]) -> WriteOutcome {
+        let time = CalendarTime::of(clock::wall());
+        let (mut outcome, mut left, mut was_refused) = (WriteOutcome::default(), lines, false);
+        while let Some(end) = left.iter().position(|byte| *byte == b'\n') {
+            self.compose(time, &left[..end]);
+            if let Err(error) = self.socket.send(&self.datagram) {
+                let reports_late = self.socket.reports_late(&error);
+                if !reports_late && error.raw_os_error() != Some(Errno::MSGSIZE.raw_os_error()) {
+                    self.socket.close();
+                    let rest = WriteOutcome::lost(left, error);
+                    return WriteOutcome { lost: outcome.lost + rest.lost, ..rest };
+                }
+                outcome = WriteOutcome { lost: outcome.lost + 1, error: Some(error) };
+                // This line was not sent yet. If it is refused again, it is lost.
+                was_refused = reports_late && !was_refused;
+                if was_refused {
+                    continue;
+                }
+            }
+            was_refused = false;
+            left = &left[end + 1..];
+        }
+        outcome
+    }
+
+    /// The header of the machine's syslog is that of syslog(3), over the network that of RFC 5424.
+    fn compose(&mut self, time: CalendarTime, line: &[u8]) {
+        let datagram = &mut self.datagram;
+        datagram.clear();
+        datagram.extend_from_slice(PRIORITY.as_bytes());
+        match self.socket {
+            SyslogSocket::Udp { .. } => {
+                datagram.extend_from_slice(b"1 ");
+                time.write_iso(datagram);
+            }
+            SyslogSocket::Unix { .. } => time.write_syslog(datagram),
+        }
+        datagram.extend_from_slice(self.names.as_bytes());
+        datagram.extend_from_slice(line);
+    }
+}
+
+impl SyslogSocket {
+    fn send(&mut self, datagram: &[u8]) -> io::Result<()> {
+        match self {
+            Self::Udp { address, socket } => {
+                let open = match socket.take() {
+                    Some(open) => open,
+                    None => connected(*address)?,
+                };
+                socket.insert(open).send(datagram)?;
+            }
+            Self::Unix { path, socket } => {
+                let open = match socket.take() {
+                    Some(open) => open,
+                    None => unbound()?,
+                };
+                // By its path each time: a syslog that was restarted has another socket there.
+                socket.insert(open).send_to(datagram, path)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether `error` says that an earlier datagram found nobody. It is said once, instead of sending the next.
+    fn reports_late(&self, error: &io::Error) -> bool {
+        matches!(self, Self::Udp { .. }) && error.kind() == io::ErrorKind::ConnectionRefused
+    }
+
+    fn close(&mut self) {
+        match self {
+            Self::Udp { socket, .. } => *socket = None,
+            Self::Unix { socket, .. } => *socket = None,
+        }
+    }
+}
+
+fn connected(address: SocketAddr) -> io::Result<UdpSocket> {
+    let any = match address {
+        SocketAddr::V4(_) => SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
+        SocketAddr::V6(_) => SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)),
+    };
+    let socket = UdpSocket::bind(any)?;
+    socket.connect(address)?;
+    socket.set_write_timeout(Some(PATIENCE))?;
+    Ok(socket)
+}
+
+fn unbound() -> io::Result<UnixDatagram> {
+    let socket = UnixDatagram::unbound()?;
+    socket.set_write_timeout(Some(PATIENCE))?;
+    Ok(socket)
+}
+
+/// The name of this machine, of the characters that RFC 5424 lets.
+fn host_name() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    name.chars().filter(char::is_ascii_graphic).take(LONGEST_HOST).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(received: io::Result<usize>, buffer: &[u8]) -> String {
+        String::from_utf8(buffer[..received.unwrap()].to_vec()).unwrap()
+    }
+
+    #[test]
+    fn each_line_is_a_datagram_with_the_header_of_rfc_5424() {
+        let receiver = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let mut sender = SyslogSender::udp(receiver.local_addr().unwrap());
+        assert_eq!(sender.send(b"one\ntwo\n").lost, 0);
+        let mut buffer = [0; 512];
+        for line in ["one", "two"] {
+            let datagram = text(receiver.recv(&mut buffer), &buffer);
+            let words: Vec<&str> = datagram.split(' ').collect();
+            let [priority, time, host, program, process, kind, data, message] = words[..] else { panic!("{datagram}") };
+            assert_eq!((priority, program, kind, data, message), ("<134>1", "tollgate", "access", "-", line));
+            assert!(time.ends_with('Z') && !host.is_empty(), "{datagram}");
+            assert_eq!(process.parse(), Ok(std::process::id()));
+        }
+    }
+
+    #[test]
+    fn lines_that_nobody_takes_over_udp_are_counted_once_that_is_known() {
+        let gone = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let mut sender = SyslogSender::udp(gone);
+        // The kernel tells with the next datagram, so that the last line is never known.
+        assert_eq!(sender.send(b"one\ntwo\nthree\n").lost, 2);
+    }
+
+    #[test]
+    fn the_local_syslog_may_come_and_go_and_gets_the_header_of_syslog_3() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        let mut sender = SyslogSender::unix(&path);
+        let outcome = sender.send(b"one\ntwo\n");
+        assert_eq!((outcome.lost, outcome.error.unwrap().kind()), (2, io::ErrorKind::NotFound));
+        let mut buffer = [0; 512];
+        for _ in 0..2 {
+            let receiver = UnixDatagram::bind(&path).unwrap();
+            assert_eq!(sender.send(b"three\n").lost, 0);
+            let datagram = text(receiver.recv(&mut buffer), &buffer);
+            assert!(datagram.starts_with("<134>"), "{datagram}");
+            assert!(datagram.ends_with(&format!(" tollgate[{}]: three", std::process::id())), "{datagram}");
+            drop(receiver);
+            assert_eq!(sender.send(b"four\n").lost, 1);
+            std::fs::remove_file(&path).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_local_syslog_that_takes_nothing_keeps_the_thread_for_one_datagram_only() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        let receiver = UnixDatagram::bind(&path).unwrap();
+        let mut sender = SyslogSender::unix(&path);
+        let lines = b"line\n".repeat(10_000);
+        let outcome = sender.send(&lines);
+        assert!(outcome.lost > 5_000 && outcome.lost < 10_000, "{outcome:?}");
+        let mut buffer = [0; 512];
+        assert!(text(receiver.recv(&mut buffer), &buffer).ends_with("line"));
+    }
+
+    #[test]
+    fn a_line_that_is_too_long_for_a_datagram_costs_no_other() {
+        let receiver = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let mut sender = SyslogSender::udp(receiver.local_addr().unwrap());
+        let lines = [b"one\n".to_vec(), vec![b'x'; 70_000], b"\ntwo\n".to_vec()].concat();
+        assert_eq!(sender.send(&lines).lost, 1);
+        let mut buffer = [0; 512];
+        for line in ["one", "two"] {
+            assert!(text(receiver.recv(&mut buffer), &buffer).ends_with(line));
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! The time of a line, in the forms that logs have. Always in UTC.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+
+/// A moment by the calendar.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CalendarTime {
+    year: u64,
+    /// From 0 on.
+    month: usize,
+    day: u64,
+    second_of_day: u64,
+    microsecond: u32,
+}
+
+impl CalendarTime {
+    /// Times before 1970 are its first moment.
+    pub fn of(time: SystemTime) -> Self {
+        let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+        let (days, second_of_day) = (since.as_secs() / 86_400, since.as_secs() % 86_400);
+        // Years that begin in March end with the leap day (Howard Hinnant, "chrono-compatible low-level date algorithms").
+        let shifted = days + 719_468;
+        let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
+        let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+        let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+        let from_march = (5 * day_of_year + 2) / 153;
+        let month = usize::try_from((from_march + 2) % 12).unwrap_or(0);
+        Self {
+            year: era * 400 + year_of_era + u64::from(month < 2),
+            month,
+            day: day_of_year - (153 * from_march + 2) / 5 + 1,
+            second_of_day,
+            microsecond: since.subsec_micros(),
+        }
+    }
+
+    /// `2026-11-22T16:27:14.123456Z` (ISO 8601, RFC 3339).
+    pub fn write_iso(self, text: &mut Vec<u8>) {
+        push_padded(text, self.year, 4);
+        text.push(b'-');
+        push_padded(text, self.month as u64 + 1, 2);
+        text.push(b'-');
+        push_padded(text, self.day, 2);
+        text.push(b'T');
+        self.write_time_of_day(text);
+        text.push(b'.');
+        push_padded(text, self.microsecond.into(), 6);
+        text.push(b'Z');
+    }
+
+    /// `22/Nov/2026:16:27:14 +0000`, as in Apache's logs.
+    pub fn write_apache(self, text: &mut Vec<u8>) {
+        push_padded(text, self.day, 2);
+        text.push(b'/');
+        text.extend_from_slice(self.month_name());
+        text.push(b'/');
+        push_padded(text, self.year, 4);
+        text.push(b':');
+        self.write_time_of_day(text);
+        text.extend_from_slice(b" +0000");
+    }
+
+    /// `Nov 22 16:27:14`, as syslog(3) has it: a day of one digit has a space before it.
+    pub fn write_syslog(self, text: &mut Vec<u8>) {
+        text.extend_from_slice(self.month_name());
+        text.push(b' ');
+        if self.day < 10 {
+            text.push(b' ');
+        }
+        push_padded(text, self.day, 1);
+        text.push(b' ');
+        self.write_time_of_day(text);
+    }
+
+    fn month_name(self) -> &'static [u8] {
+        MONTHS.get(self.month).copied().unwrap_or_default().as_bytes()
+    }
+
+    fn write_time_of_day(self, text: &mut Vec<u8>) {
+        push_padded(text, self.second_of_day / 3600, 2);
+        text.push(b':');
+        push_padded(text, self.second_of_day / 60 % 60, 2);
+        text.push(b':');
+        push_padded(text, self.second_of_day % 60, 2);
+    }
+}
+
+/// Decimal digits, with zeros before them up to `width`.
+fn push_padded(text: &mut Vec<u8>, value: u64, width: usize) {
+    let mut buffer = itoa::Buffer::new();
+    let digits = buffer.format(value).as_bytes();
+    text.extend(std::iter::repeat_n(b'0', width.saturating_sub(digits.len())));
+    text.extend_from_slice(digits);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn forms(micros: u64) -> [String; 3] {
+        let time = CalendarTime::of(UNIX_EPOCH + Duration::from_micros(micros));
+        [CalendarTime::write_iso, CalendarTime::write_apache, CalendarTime::write_syslog].map(|write| {
+            let mut text = Vec::new();
+            write(time, &mut text);
+            String::from_utf8(text).unwrap()
+        })
+    }
+
+    #[test]
+    fn a_moment_has_the_date_of_the_calendar() {
+        for (micros, iso, apache, syslog) in [
+            (0, "1970-01-01T00:00:00.000000Z", "01/Jan/1970:00:00:00 +0000", "Jan  1 00:00:00"),
+            (951_782_399_999_999, "2000-02-28T23:59:59.999999Z", "28/Feb/2000:23:59:59 +0000", "Feb 28 23:59:59"),
+            (951_782_400_000_000, "2000-02-29T00:00:00.000000Z", "29/Feb/2000:00:00:00 +0000", "Feb 29 00:00:00"),
+            (1_709_251_199_042_007, "2024-02-29T23:59:59.042007Z", "29/Feb/2024:23:59:59 +0000", "Feb 29 23:59:59"),
+            (1_709_251_200_000_000, "2024-03-01T00:00:00.000000Z", "01/Mar/2024:00:00:00 +0000", "Mar  1 00:00:00"),
+            (1_735_689_599_000_000, "2024-12-31T23:59:59.000000Z", "31/Dec/2024:23:59:59 +0000", "Dec 31 23:59:59"),
+            (4_107_542_400_000_000, "2100-03-01T00:00:00.000000Z", "01/Mar/2100:00:00:00 +0000", "Mar  1 00:00:00"),
+        ] {
+            assert_eq!(forms(micros), [iso, apache, syslog]);
+        }
+    }
+
+    #[test]
+    fn every_day_of_a_century_is_that_of_the_http_date() {
+        for day in 0..36_525 {
+            let time = UNIX_EPOCH + Duration::from_secs(day * 86_400);
+            let mut text = Vec::new();
+            CalendarTime::of(time).write_apache(&mut text);
+            let http = httpdate::fmt_http_date(time);
+            assert_eq!(String::from_utf8(text).unwrap()[..11].replace('/', " "), http[5..16], "{http}");
+        }
+    }
+}
