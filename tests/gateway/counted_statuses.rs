@@ -143,7 +143,7 @@ fn guesses_at_once_are_no_more_than_the_limit() {
                 .collect();
             // No response has begun before all others are denied.
             (0..15).for_each(|_| denials.recv_timeout(tollgate_test_support::PATIENCE).unwrap());
-            assert_eq!(login.requests(), 5);
+            eventually("the others have arrived", || (login.requests() == 5).then_some(()));
             (0..5).for_each(|_| login.release.send(()).unwrap());
             guesses.into_iter().map(|guess| guess.join().unwrap()).collect()
         });
