@@ -94,13 +94,14 @@ pub fn gateway(
                 rules: Some(rules.clone()).filter(|rules| !rules.is_empty()),
                 max_body: route.and_then(|route| route.max_body),
                 request_fields: route.and_then(|route| request_changes(route, asked.as_deref(), own_fields())),
-                answer_time: route.map(|route| route.answer_time).unwrap_or_default(),
+                head_time: route.and_then(|route| route.answer_time.head),
             })
         };
         let chains = config.listeners.iter().enumerate().map(chain).collect();
         let unauthenticated = asked.iter().map(|asked| Some(asked.as_ref()?.missing().clone())).collect();
         let metrics = Arc::new(RouteMetrics::new(name, logged(route)));
-        Ok::<_, QuotaError>(RouteGuard { chains, rules, metrics, maintenance, unauthenticated })
+        let whole_time = route.and_then(|route| route.answer_time.whole);
+        Ok::<_, QuotaError>(RouteGuard { chains, rules, metrics, maintenance, unauthenticated, whole_time })
     };
     let runtime = |route: &Arc<Route>| {
         let upstream = route.action.forward().and_then(|forward| upstreams.get(&forward.upstream).cloned());

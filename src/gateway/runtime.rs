@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use metrics::Counter;
@@ -76,6 +77,8 @@ pub struct RouteGuard {
     pub maintenance: Option<Arc<RouteMaintenance>>,
     /// By listener: the answer to a client that does not say who it is, where somebody asks. For explanations.
     pub unauthenticated: Vec<Option<Failure>>,
+    /// From a request's head to its answer's end, with all that it waits for.
+    pub whole_time: Option<Duration>,
 }
 
 /// A route at work.

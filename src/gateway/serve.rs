@@ -16,12 +16,14 @@ use super::access_log::LoggedRequest;
 use super::answer::AnswerChanges;
 use super::answer::cors::preflight_method;
 use super::exchange::{Exchange, RequestContext};
+use super::layers::timeout::AnswerInTime;
 use super::panic_guard;
 use super::runtime::{Gateway, RouteGuard, WorkerListener};
 use crate::body::Body;
 use crate::error::Failure;
 use crate::grpc::{self, CallDeadline};
 use crate::header_map_pool;
+use crate::http::deadline::LONGEST_WAIT;
 use crate::http::h2::websocket_proof::WebSocketProof;
 use crate::http::interim::InterimSlot;
 use crate::route::path;
@@ -129,7 +131,11 @@ async fn answer<'g>(
     };
     // An action that is not reached by now is reached after a wait.
     context.set_may_have_waited();
-    answering.await
+    match guard.whole_time {
+        None => answering.await,
+        // Not a layer: another one around all others would double the types of the chain.
+        Some(limit) => AnswerInTime::new(answering, context.started + limit.min(LONGEST_WAIT)).await,
+    }
 }
 
 /// Finds the request's route, and opens its line in the access log.

@@ -1,13 +1,14 @@
 //! The way of a request through the gateway, from the outside in:
 //!
-//! account ▸ panic guard ▸ route ▸
-//! [ CORS ▸ answer's changes ▸ deadline ▸ clients ▸ authentication ▸ body's keys ▸ load shed ▸ rate limit ▸ body bound ▸
+//! account ▸ panic guard ▸ route ▸ whole time ▸
+//! [ CORS ▸ answer's changes ▸ clients ▸ authentication ▸ body's keys ▸ load shed ▸ rate limit ▸ body bound ▸
 //! request's fields ▸ timeout ▸ action ]
 //!
-//! [`serve`](super::serve::serve) takes the first three steps for every request. [`chain`] composes the rest for each route,
+//! [`serve`](super::serve::serve) takes the first four steps for every request. [`chain`] composes the rest for each route,
 //! when a configuration is loaded. Read it top to bottom: each layer says why it stands where it stands.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use http::Response;
@@ -35,17 +36,15 @@ use super::layers::fields::{RequestFields, RequestFieldsLayer};
 use super::layers::rate_limit::WorkerLimiter;
 pub use super::layers::shed::RequestBound;
 use super::layers::shed::{Shed, ShedLayer};
-use super::layers::timeout::{RequestDeadline, RequestDeadlineLayer, Timeout, TimeoutLayer};
+use super::layers::timeout::{Timeout, TimeoutLayer};
 use crate::body::Body;
 use crate::error::Failure;
-use crate::route::timeouts::AnswerTimeLimits;
 
 /// The layers between a route and its action. A layer that the route does not use is passed by.
 pub type Chain = Either<OuterChain, ShedChain>;
 /// Few routes use any of these: the others pass them by together.
 type OuterChain = Either<CrossOrigin<AnsweredChain>, AnsweredChain>;
-type AnsweredChain = Either<ChangedAnswers<DeadlineChain>, DeadlineChain>;
-type DeadlineChain = Either<RequestDeadline<GuardedChain>, GuardedChain>;
+type AnsweredChain = Either<ChangedAnswers<GuardedChain>, GuardedChain>;
 type GuardedChain = Either<ClientGuard<IdentifiedChain>, IdentifiedChain>;
 type IdentifiedChain = Either<Authenticated<ReadChain>, ReadChain>;
 /// The few that read bodies ahead have the rest behind a pointer: another layer in between would double its types.
@@ -68,13 +67,12 @@ pub struct ChainSpec {
     pub rules: Option<Arc<RuleSet>>,
     pub max_body: Option<u64>,
     pub request_fields: Option<Arc<RequestChanges>>,
-    pub answer_time: AnswerTimeLimits,
+    pub head_time: Option<Duration>,
 }
 
 /// Composes the chain of one route behind one listener.
 pub fn chain(spec: ChainSpec) -> Chain {
     let changes_answer = spec.cors.is_some() || spec.answer.is_some();
-    let whole = spec.answer_time.whole;
     let asks_first = spec.clients.is_some() || spec.authentication.is_some() || spec.body_keys.is_some();
     let outer = ServiceBuilder::new()
         // A page may read every answer, also those of the layers below. Browsers ask beforehand without credentials, and are
@@ -82,8 +80,6 @@ pub fn chain(spec: ChainSpec) -> Chain {
         .option_layer(spec.cors)
         // The route changes every answer as well: its fields, its coding. What browsers are told of CORS is not its to change.
         .option_layer(spec.answer)
-        // Everything that a request may wait for lies within its time, where the route bounds the whole.
-        .option_layer(whole.map(RequestDeadlineLayer))
         // A client that is not served at all comes next: it takes no place and no tokens of those that are.
         // Nor is it asked who it is during maintenance: the service that knows may be away too.
         .option_layer(spec.clients)
@@ -102,10 +98,10 @@ pub fn chain(spec: ChainSpec) -> Chain {
         // Limits count what the client sent, so fields change after them, and credentials go.
         .layer(RequestFieldsLayer(spec.request_fields))
         // The timeout is innermost, around the part that can take long. It ends at the answer's head, so bodies may stream.
-        .option_layer(spec.answer_time.head.map(TimeoutLayer))
+        .option_layer(spec.head_time.map(TimeoutLayer))
         // The action of the route, or the lesser one that a limit allows.
         .service(Act);
-    if !changes_answer && !asks_first && whole.is_none() {
+    if !changes_answer && !asks_first {
         return Either::Right(inner);
     }
     // Limits may count by a member of the body, which is then read before them: not for those who were refused already.

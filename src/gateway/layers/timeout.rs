@@ -13,6 +13,7 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use crate::body::{Body, BoxError};
+use crate::clock::Instant;
 use crate::error::Failure;
 use crate::gateway::exchange::Exchange;
 use crate::http::deadline::LONGEST_WAIT;
@@ -69,17 +70,6 @@ where
     }
 }
 
-/// The longest that a request may take.
-#[derive(Clone, Copy)]
-pub struct RequestDeadlineLayer(pub Duration);
-
-/// A service whose requests have to end in time.
-#[derive(Clone)]
-pub struct RequestDeadline<S> {
-    inner: S,
-    limit: Duration,
-}
-
 /// An answer that has to come, and to end, before the deadline. Boxed: few routes have one.
 pub struct AnswerInTime<F> {
     deadline: Option<Pin<Box<Sleep>>>,
@@ -97,29 +87,9 @@ struct TimedBody {
 #[error("the request took longer than it may")]
 struct RequestOverdue;
 
-impl<S> Layer<S> for RequestDeadlineLayer {
-    type Service = RequestDeadline<S>;
-
-    fn layer(&self, inner: S) -> RequestDeadline<S> {
-        RequestDeadline { inner, limit: self.0.min(LONGEST_WAIT) }
-    }
-}
-
-impl<'a, 'g, S> Service<&'a mut Exchange<'g>> for RequestDeadline<S>
-where
-    S: Service<&'a mut Exchange<'g>, Response = Response<Body>, Error = Failure>,
-{
-    type Response = Response<Body>;
-    type Error = Failure;
-    type Future = AnswerInTime<S::Future>;
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Failure>> {
-        self.inner.poll_ready(cx)
-    }
-
-    fn call(&mut self, exchange: &'a mut Exchange<'g>) -> Self::Future {
-        let deadline = Box::pin(sleep_until(exchange.context.started + self.limit));
-        AnswerInTime { deadline: Some(deadline), answer: Box::pin(self.inner.call(exchange)) }
+impl<F> AnswerInTime<F> {
+    pub fn new(answer: F, deadline: Instant) -> Self {
+        Self { deadline: Some(Box::pin(sleep_until(deadline))), answer: Box::pin(answer) }
     }
 }
 
