@@ -174,7 +174,7 @@ fn the_whole_time_of_a_request_counts_its_waits_and_one_that_is_over_is_not_sent
         "workers: 1
 listeners: [{{address: '127.0.0.1:0'}}]
 admin: {{address: '127.0.0.1:0'}}
-limits: {{one: {{key: host, max_in_flight: 1, on_limit: {{queue: {{max_wait: 60s}}}}}}}}
+limits: {{one: {{key: host, algorithm: concurrency, max_in_flight: 1, on_limit: {{queue: {{max_wait: 60s}}}}}}}}
 upstreams: {{up: {{endpoints: ['http://{up}']}}}}
 routes:
   - {{name: queued, match: {{path: /queued}}, upstream: up, limits: [one], timeouts: {{request: 200ms}}}}
