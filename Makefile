@@ -23,7 +23,7 @@ endef
 export TRY
 
 .DEFAULT_GOAL := help
-.PHONY: help run test fuzz fuzz-h11 lint format-check clippy deny audit doc bench faults bench-install micro guard guard-tested guard-accept guard-layers build-tested build-guarded
+.PHONY: help run test fuzz fuzz-h11 lint format-check clippy deny audit doc bench browser faults restarts bench-install micro guard guard-tested guard-accept guard-layers build-tested build-guarded
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -90,8 +90,16 @@ bench: ## what a request costs here and in nginx, HAProxy, Traefik and Envoy, si
 	cargo build --release --locked
 	python3 bench $(BENCH)
 
+browser: build-tested ## what chromium makes of HTTP/2, early hints, WebSockets and denials; half a minute
+	scripts/require chromium chromedriver openssl
+	python3 tests/browser/speaks_http.py $(TARGET)/debug/tollgate
+
 faults: build-tested ## what fails here, in nginx and in HAProxy while one endpoint of three is broken; three minutes
 	python3 bench/faults.py $(TARGET)/debug/tollgate
+
+restarts: build-tested ## ten hand-overs, ten restarts over inherited sockets and a minute of reloads under load; two minutes
+	scripts/require curl nginx openssl redis-server wrk
+	python3 bench/restarts.py $(TARGET)/debug/tollgate
 
 bench-install: ## the other gateways that `bench` compares with, on Debian 12
 	bench/install

@@ -18,7 +18,7 @@ class Failed(Exception):
 class Service:
     """A program in the foreground, in a session of its own."""
 
-    def __init__(self, command, cpus, log, environment=None):
+    def __init__(self, command, cpus, log, environment=None, descriptors=()):
         self.log = log
         with open(log, "wb") as output:
             self.process = subprocess.Popen(
@@ -27,6 +27,7 @@ class Service:
                 stdout=output,
                 stderr=output,
                 start_new_session=True,
+                pass_fds=[kept.fileno() for kept in descriptors],
                 env={**os.environ, **(environment or {})},
                 preexec_fn=lambda: os.sched_setaffinity(0, cpus),
             )
