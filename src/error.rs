@@ -2,13 +2,14 @@
 //!
 //! Guarantees that no other file writes a status code of the gateway's own. Bodies are `application/problem+json` (RFC 9457).
 
+mod sending;
+
 use std::sync::Arc;
 
 use bytes::Bytes;
 use http::header::{ALLOW, CONNECTION, CONTENT_TYPE, LOCATION, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use tollgate_limiter::request::denial::Denial;
-use tollgate_limiter::request::permit::Unanswered;
 use tollgate_limiter::request::problem::ProblemBody;
 
 use crate::body::BodyFailure;
@@ -88,8 +89,12 @@ pub enum Failure {
     /// The upstream cannot be trusted, or does not trust the gateway.
     TlsFailed,
     ResponseTimeout,
+    /// The request's time was over before any upstream had it.
+    ForwardTimeout,
     /// The deadline that a call of gRPC set itself has passed.
     CallOverdue,
+    /// It has passed before any upstream had the call.
+    UnsentCallOverdue,
     /// A feature of HTTP that this gateway does not have.
     NotImplemented(&'static str),
     /// Neither HTTP/1.0, HTTP/1.1 nor HTTP/2.
@@ -221,7 +226,14 @@ impl Failure {
             }
             Self::TlsFailed => row(S::BAD_GATEWAY, "tls-failed", "no TLS connection to the upstream could be made"),
             Self::ResponseTimeout => row(S::GATEWAY_TIMEOUT, "response-timeout", "the upstream did not answer in time"),
-            Self::CallOverdue => row(S::GATEWAY_TIMEOUT, "call-overdue", "the call's deadline has passed"),
+            Self::ForwardTimeout => row(
+                S::GATEWAY_TIMEOUT,
+                "not-forwarded-in-time",
+                "the time of the request was over before an upstream had it",
+            ),
+            Self::CallOverdue | Self::UnsentCallOverdue => {
+                row(S::GATEWAY_TIMEOUT, "call-overdue", "the call's deadline has passed")
+            }
             Self::NotImplemented(what) => closing(S::NOT_IMPLEMENTED, "not-implemented", what),
             Self::VersionNotSupported => closing(
                 S::HTTP_VERSION_NOT_SUPPORTED,
@@ -270,7 +282,9 @@ impl Failure {
             | Self::ConnectTimeout
             | Self::TlsFailed
             | Self::UpstreamClosed => GrpcStatus::Unavailable,
-            Self::ResponseTimeout | Self::CallOverdue => GrpcStatus::DeadlineExceeded,
+            Self::ResponseTimeout | Self::ForwardTimeout | Self::CallOverdue | Self::UnsentCallOverdue => {
+                GrpcStatus::DeadlineExceeded
+            }
             Self::RequestTimeout | Self::BodyTooSlow => GrpcStatus::Cancelled,
             Self::BadRequest(_) | Self::UpstreamInvalid | Self::Panicked => GrpcStatus::Internal,
             Self::AfterSending(failure) => failure.grpc_status(),
@@ -298,28 +312,6 @@ impl Failure {
     /// Whether its answer is a service's of the operator.
     pub fn is_relayed(&self) -> bool {
         matches!(self, Self::Relayed(_))
-    }
-
-    /// The outcome that settles the request's limits instead of a response.
-    pub fn unanswered(&self) -> Unanswered {
-        match self {
-            Self::NoEndpoint | Self::UpstreamOverloaded | Self::Exhausted => Unanswered::NotForwarded,
-            Self::ConnectFailed | Self::ConnectTimeout | Self::TlsFailed => Unanswered::NotForwarded,
-            Self::WebSocketUnsupported | Self::ConcurrencyLimited => Unanswered::NotForwarded,
-            _ => Unanswered::Forwarded,
-        }
-    }
-
-    /// This failure of an attempt, when an earlier one was sent.
-    #[must_use]
-    pub fn after_sending(self) -> Self {
-        let is_unsent = self.unanswered() == Unanswered::NotForwarded;
-        if is_unsent { Self::AfterSending(Box::new(self)) } else { self }
-    }
-
-    /// The failure of the last attempt itself.
-    pub fn of_attempt(&self) -> &Self {
-        if let Self::AfterSending(failure) = self { failure } else { self }
     }
 
     /// A short name for logs and metrics.

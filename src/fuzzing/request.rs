@@ -128,6 +128,7 @@ fn forward(read: &ReadRequest, framing: BodyFraming) -> Option<Vec<u8>> {
         begun: clock::now(),
         deadline: None,
         has_own_fields: false,
+        sent: None,
     };
     let mut prepared = UpstreamRequest::prepare(&mut request, &rule, source).ok()?;
     let mut output = WriteBuffer::default();

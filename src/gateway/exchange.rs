@@ -66,6 +66,8 @@ pub struct RequestContext {
     pub started: Instant,
     /// Its layers may have waited for something since then.
     may_have_waited: AtomicBool,
+    /// An endpoint may have some of it.
+    pub was_sent: AtomicBool,
     pub request_id: HeaderValue,
     pub origin: ClientOrigin,
     /// Requests that were in flight on this worker when it arrived.
@@ -136,6 +138,7 @@ impl RequestContext {
         Self {
             started: clock::now(),
             may_have_waited: AtomicBool::new(false),
+            was_sent: AtomicBool::new(false),
             request_id: sent.and_then(request_id::accept).unwrap_or_else(request_id::generate),
             origin,
             in_flight_before: worker.in_flight.enter(),
@@ -205,6 +208,7 @@ impl RequestContext {
                 response
             }
             Err(failure) => {
+                let failure = if self.was_sent.load(Relaxed) { failure } else { failure.before_sending() };
                 account.permit.failed(failure.status(), failure.unanswered());
                 account.problem = Some(failure.name());
                 if self.is_call { failure.respond_to_call(&self.request_id) } else { failure.respond(&self.request_id) }

@@ -3,6 +3,7 @@
 //! Guarantees that bodies stream, and that the result is either a response or a typed failure.
 
 use std::future::{Future, ready};
+use std::sync::atomic::Ordering::Relaxed;
 
 use futures_util::future::{BoxFuture, Either};
 use http::header::{SET_COOKIE, UPGRADE};
@@ -143,6 +144,9 @@ impl Proxy {
                     }
                 };
                 let mut watch = watch(upstream, &lease, source, request);
+                if let Some(sent) = source.sent {
+                    sent.store(true, Relaxed);
+                }
                 let sent = match &mut lease {
                     Lease::Http1(connection) => connection.send(request).await,
                     // Boxed: large, and most exchanges have no need of it.

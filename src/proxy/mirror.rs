@@ -165,6 +165,7 @@ impl RequestCopy {
             begun: clock::now(),
             deadline: None,
             has_own_fields: *has_own_fields,
+            sent: None,
         };
         let destination = Destination { upstream: &mirror.upstream, spec: mirror.upstream.spec() };
         drain(proxy.forward(request, &mirror.rule, destination, source).await?).await;

@@ -1,5 +1,7 @@
 //! The client of a request, as far as its upstream learns of it, and the way of the upstream's interim responses to it.
 
+use std::sync::atomic::AtomicBool;
+
 use http::header::CONTENT_LENGTH;
 use http::{HeaderMap, HeaderValue, StatusCode, Version};
 
@@ -26,6 +28,8 @@ pub struct RequestSource<'a> {
     pub deadline: Option<Instant>,
     /// The gateway has set fields already, and removed the client's claims before.
     pub has_own_fields: bool,
+    /// To be set once an endpoint may have some of the request.
+    pub sent: Option<&'a AtomicBool>,
 }
 
 /// Where the upstream's interim responses go, if the client takes any.

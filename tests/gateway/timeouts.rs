@@ -186,11 +186,52 @@ routes:
     tunnel.set_read_timeout(Some(PATIENCE)).unwrap();
     tunnel.write_all(b"GET /tunnel HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n").unwrap();
     assert!(tunnel.read(&mut [0; 4096]).unwrap() > 0);
-    assert_eq!(problem(&gateway, "a", "/queued"), "response-timeout");
+    assert_eq!(problem(&gateway, "a", "/queued"), "not-forwarded-in-time");
     assert_eq!(
         gateway.find_metric("tollgate_upstream_requests_total{upstream=\"up\",outcome=\"cancelled\"}"),
         Some(0.0)
     );
     drop(tunnel);
     eventually("the place is free", || (status(&[&gateway.url("/queued")]) == 200).then_some(()));
+}
+
+#[test]
+fn a_request_that_waits_for_a_connection_until_its_time_is_over_gets_its_tokens_back() {
+    let _turn = turns::beside_others();
+    let release = Arc::new(AtomicBool::new(false));
+    let up = upstream(&release);
+    let gateway = Gateway::start(&format!(
+        "workers: 1
+access_log: json
+listeners: [{{address: '127.0.0.1:0'}}]
+admin: {{address: '127.0.0.1:0'}}
+limits: {{few: {{key: host, rate: 1/d, burst: 2, cost: {{response_header: x-cost, reserve: 1, max: 1}}}}}}
+upstreams: {{up: {{endpoints: ['http://{up}'], connect_timeout: 1d, response_timeout: 1d, bounds: {{connections: 1}}}}}}
+routes:
+  - {{name: whole, match: {{host: whole}}, upstream: up, limits: [few], timeouts: {{request: 200ms}}}}
+  - {{name: head, match: {{host: head}}, upstream: up, limits: [few], timeout: 200ms}}
+  - {{name: plain, upstream: up}}
+"
+    ));
+    // The only connection is taken.
+    let mut held = TcpStream::connect(gateway.listeners[0]).unwrap();
+    held.write_all(b"GET /silent HTTP/1.1\r\nHost: plain\r\n\r\n").unwrap();
+    let open = || gateway.metric("tollgate_upstream_connections{upstream=\"up\"}");
+    eventually("it is held", || (open() == 1.0).then_some(()));
+    for host in ["whole", "head"] {
+        for _ in 0..5 {
+            assert_eq!(problem(&gateway, host, "/silent"), "not-forwarded-in-time");
+        }
+    }
+    let told = gateway.log().matches("\"problem\":\"not-forwarded-in-time\"").count();
+    assert!(told >= 9, "{}", gateway.log());
+    // A request that an upstream has had pays.
+    drop(held);
+    for host in ["whole", "head"] {
+        eventually("the connection is free", || {
+            (problem(&gateway, host, "/silent") == "response-timeout").then_some(())
+        });
+        assert_eq!(problem(&gateway, host, "/silent"), "response-timeout");
+        assert_eq!(problem(&gateway, host, "/silent"), "quota-exceeded");
+    }
 }

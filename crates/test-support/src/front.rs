@@ -154,6 +154,7 @@ impl Forwarder {
             begun: clock::now(),
             deadline: None,
             has_own_fields: false,
+            sent: None,
         };
         let destination = Destination { upstream: &self.upstream, spec: self.upstream.spec() };
         let forwarded = match &self.retry {

@@ -84,7 +84,9 @@ fn act<'a>(exchange: &'a mut Exchange<'_>) -> BoxFuture<'a, ActionResult> {
     let affinity =
         if upstream.asks_for_affinity() { exchange.with_facts(None, |facts| upstream.affinity(facts)) } else { None };
     let begun = context.now();
-    let source = RequestSource { origin, request_id, interim, sockets, affinity, begun, deadline, has_own_fields };
+    let sent = Some(&context.was_sent);
+    let source =
+        RequestSource { origin, request_id, interim, sockets, affinity, begun, deadline, has_own_fields, sent };
     let destination = target.destination(upstream);
     if target.follows_attempts {
         return follow_attempts(exchange, target, rule, destination, source);
@@ -143,7 +145,8 @@ fn mirror_request(exchange: &mut Exchange<'_>, mirror: &Arc<Mirror>) {
         if upstream.asks_for_affinity() { exchange.with_facts(None, |facts| upstream.affinity(facts)) } else { None };
     let RequestContext { origin, request_id, .. } = context;
     let (begun, deadline, has_own_fields) = (context.now(), None, exchange.has_own_fields);
-    let source = RequestSource { origin, request_id, interim, sockets, affinity, begun, deadline, has_own_fields };
+    let source =
+        RequestSource { origin, request_id, interim, sockets, affinity, begun, deadline, has_own_fields, sent: None };
     mirror.copy(exchange.request, &exchange.worker.proxy, source);
 }
 

@@ -72,6 +72,7 @@ pub fn ask(
             begun,
             deadline: Some(deadline),
             has_own_fields: true,
+            sent: None,
         };
         let destination = Destination { upstream: &upstream, spec: upstream.spec() };
         let keep = |client: &VerifiedClient, fields: &HeaderMap| {
