@@ -1,6 +1,6 @@
 //! The access log: lines of requests, on their way to a stream, a file or a socket. `spec` says what is written and where,
 //! `queue` holds lines and `output` writes them: to a file as a `line_stream`, by `connection` over TCP or by datagrams to a
-//! `syslog`. `timestamp` has the forms of the time.
+//! `syslog`. `receiver` finds the addresses of those by their names. `timestamp` has the forms of the time.
 //!
 //! Guarantees that no request waits for it: lines go through a bounded queue to a thread of its own. A line that does not fit
 //! or cannot be written is dropped and counted.
@@ -9,6 +9,7 @@ mod connection;
 mod line_stream;
 mod output;
 mod queue;
+mod receiver;
 pub mod spec;
 mod syslog;
 pub mod timestamp;

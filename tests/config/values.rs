@@ -11,7 +11,7 @@ use tollgate::identity::forward::spec::{AnswerCacheSpec, ForwardSpec, IgnoredPar
 use tollgate::identity::password::spec::BasicSpec;
 use tollgate::identity::spec::{ApiKeySource, ApiKeySpec, AuthenticationMethod};
 use tollgate::identity::stored_key::spec::StoredKeySpec;
-use tollgate::observe::access_log::spec::{AccessLogFormat, AccessLogSpec, LogDestination};
+use tollgate::observe::access_log::spec::{AccessLogFormat, AccessLogSpec, LineReceiver, LogDestination};
 use tollgate::route::error_pages::ErrorPage;
 use tollgate::route::retry::GrpcStatus;
 use tollgate::route::retry::back_off::BackOff;
@@ -47,12 +47,16 @@ fn the_access_log_has_a_format_and_a_destination() {
     let json = AccessLogSpec { format: AccessLogFormat::Json, to: LogDestination::Stdout, sample: Rollout::ALL };
     assert_eq!((log("off"), log("json"), log("{}")), (None, Some(json.clone()), Some(json.clone())));
     assert_eq!(log("combined").unwrap().format, AccessLogFormat::Combined);
+    assert_eq!(log("extended").unwrap().format, AccessLogFormat::Extended);
+    assert_eq!(log("{format: extended}").unwrap().format, AccessLogFormat::Extended);
     for (written, to) in [
         ("stderr", LogDestination::Stderr),
         ("/a/b", LogDestination::File("/a/b".into())),
         ("unix:/dev/log", LogDestination::SyslogUnix("/dev/log".into())),
-        ("udp://127.0.0.1:514", LogDestination::SyslogUdp("127.0.0.1:514".parse().unwrap())),
-        ("tcp://[::1]:514", LogDestination::Tcp("[::1]:514".parse().unwrap())),
+        ("udp://127.0.0.1:514", LogDestination::SyslogUdp(LineReceiver::Address("127.0.0.1:514".parse().unwrap()))),
+        ("tcp://[::1]:514", LogDestination::Tcp(LineReceiver::Address("[::1]:514".parse().unwrap()))),
+        ("udp://syslog:514", LogDestination::SyslogUdp(LineReceiver::Name { host: "syslog".into(), port: 514 })),
+        ("tcp://a.b:9", LogDestination::Tcp(LineReceiver::Name { host: "a.b".into(), port: 9 })),
     ] {
         assert_eq!(to.to_string(), written);
         assert_eq!(log(&format!("{{to: '{written}'}}")), Some(AccessLogSpec { to, ..json.clone() }));

@@ -208,6 +208,36 @@ fn a_denied_request_names_its_limit_and_the_hash_that_shows_its_bucket() {
 }
 
 #[test]
+fn an_extended_line_has_the_way_and_the_limit_behind_a_combined_one() {
+    let _turn = turns::beside_others();
+    let (folder, gateway) = start_with_file("extended", "");
+    let path = folder.path().join("access.log");
+    let id = ["-H", "x-api-key: a\"b"];
+    assert_eq!([1, 2].map(|_| status(&[id[0], id[1], &gateway.url("/few")])), [200, 429]);
+    assert_eq!([status(&[&gateway.url("/orders")]), status(&[&gateway.url("/away")])], [200, 502]);
+    assert!(say(&gateway, b"GET /\x1b HTTP/1.1").starts_with("HTTP/1.1 400 "));
+    let form = COMBINED.trim_end_matches('$').to_owned()
+        + r#" route="([^"]*)" duration_ms=([0-9]+\.[0-9]{3}) upstream="([^"]*)" endpoint="([^"]*)" attempts=([0-9]+) endpoint_ms=(-|[0-9]+\.[0-9]{3}) problem="([^"]*)" limit="([^"]*)" bucket="([^"]*)" request_id="([^" -][^"]*)"$"#;
+    let (form, lines) = (Regex::new(&form).unwrap(), lines(&path, 5));
+    let lines: Vec<_> = lines.iter().map(|line| form.captures(line).unwrap_or_else(|| panic!("{line}"))).collect();
+    let fields = |line: usize, fields: &[usize]| fields.iter().map(|field| lines[line][*field].to_owned()).collect();
+    // Route, upstream, endpoint, attempts, problem, limit, bucket.
+    let named = |line| -> Vec<String> { fields(line, &[9, 11, 12, 13, 15, 16, 17]) };
+    assert_eq!(named(0), ["few", "-", "-", "0", "-", "-", "-"]);
+    assert_eq!(&lines[0][14], "-");
+    let bucket = &lines[1][17];
+    assert!(Regex::new("^few:#[0-9a-f]{16}$").unwrap().is_match(bucket), "{bucket}");
+    assert_eq!(named(1)[..6], ["few", "-", "-", "0", "quota-exceeded", "few"]);
+    assert!(lines[2][12].starts_with("http://127.0.0.1:"));
+    let orders = named(2);
+    assert_eq!([&orders[..2], &orders[3..]].concat(), ["orders", "orders", "1", "-", "-", "-"]);
+    let millis = |field: usize| lines[2][field].parse::<f64>().unwrap();
+    assert!(millis(14) > 0.0 && millis(14) <= millis(10));
+    assert_eq!((&lines[3][12], &lines[3][15]), ("http://127.0.0.1:9", "connect-failed"));
+    assert_eq!((&lines[4][9], &lines[4][4]), ("none", "-"));
+}
+
+#[test]
 fn nothing_that_a_client_sends_breaks_a_line() {
     let _turn = turns::beside_others();
     let hostile: &[u8] = b"a\"b\\c \xe9\x9b\xff\t\\x22\\\"}, 'evil': [1 - - [";
@@ -343,7 +373,7 @@ fn lines_go_over_udp_and_over_tcp() {
     assert!(Regex::new(COMBINED).unwrap().is_match(line), "{text}");
 
     let collector = TcpListener::bind("127.0.0.1:0").unwrap();
-    let gateway = start(&format!("{{to: 'tcp://{}'}}", collector.local_addr().unwrap()));
+    let gateway = start(&format!("{{to: 'tcp://localhost:{}'}}", collector.local_addr().unwrap().port()));
     status(&[&gateway.url("/free/tcp")]);
     let mut reader = std::io::BufReader::new(collector.accept().unwrap().0);
     let mut line = String::new();

@@ -110,7 +110,7 @@ impl Scalar for ResolverAddress {
 }
 
 /// RFC 1035 §2.3.4, with the underscores of services, and perhaps with the dot of the root.
-fn is_dns_name(name: &str) -> bool {
+pub fn is_dns_name(name: &str) -> bool {
     let name = name.strip_suffix('.').unwrap_or(name);
     let fine = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
     let label = |label: &str| (1..=63).contains(&label.len()) && label.bytes().all(fine);

@@ -1,13 +1,15 @@
-//! A line in Apache's `combined` format: `%h %l %u %t "%r" %>s %b "%{Referer}i" "%{User-agent}i"`.
+//! A line in Apache's `combined` format: `%h %l %u %t "%r" %>s %b "%{Referer}i" "%{User-agent}i"`; and that with what it
+//! lacks behind it, by the names that it has in JSON.
 
 use std::io::Write as _;
+use std::time::Duration;
 
 use http::Version;
 use tollgate_limiter::limit::key::CallerIdentity;
 
 use super::escape::{LONGEST_PATH, LONGEST_TEXT, push_combined, push_combined_word};
 use super::line::LoggedLine;
-use crate::observe::access_log::timestamp::CalendarTime;
+use crate::observe::access_log::timestamp::{CalendarTime, push_milliseconds};
 
 /// Writes `line`.
 pub fn write(line: &LoggedLine<'_>, text: &mut Vec<u8>) {
@@ -40,9 +42,45 @@ pub fn write(line: &LoggedLine<'_>, text: &mut Vec<u8>) {
     push_field(text, request.user_agent());
 }
 
+/// Writes `line` with its route, its way, and why it was refused. Each field is there, and `-` if it has no value.
+pub fn write_extended(line: &LoggedLine<'_>, text: &mut Vec<u8>) {
+    write(line, text);
+    let (request, answer) = (line.request, line.answer);
+    let (report, denied) = (&request.report, request.denied.as_ref());
+    push_named(text, "route", Some(answer.route.as_bytes()));
+    push_millis(text, "duration_ms", Some(answer.ended.saturating_duration_since(answer.started)));
+    push_named(text, "upstream", report.upstream.as_deref().map(str::as_bytes));
+    push_named(text, "endpoint", report.endpoint.as_ref().map(|endpoint| endpoint.url().as_bytes()));
+    let _ = write!(text, " attempts={}", report.attempts);
+    push_millis(text, "endpoint_ms", report.begun.map(|begun| answer.ended.saturating_duration_since(begun)));
+    push_named(text, "problem", answer.problem.map(str::as_bytes));
+    push_named(text, "limit", denied.map(|denied| denied.limit.as_bytes()));
+    push_named(text, "bucket", denied.and_then(|denied| Some(denied.bucket.as_ref()?.as_bytes())));
+    push_named(text, "request_id", Some(request.request_id.as_bytes()));
+}
+
+/// A name, and its value in quotes or `"-"`.
+fn push_named(text: &mut Vec<u8>, name: &str, value: Option<&[u8]>) {
+    let _ = write!(text, " {name}=");
+    push_quoted(text, value);
+}
+
+fn push_millis(text: &mut Vec<u8>, name: &str, value: Option<Duration>) {
+    let _ = write!(text, " {name}=");
+    match value {
+        Some(value) => push_milliseconds(text, value),
+        None => text.push(b'-'),
+    }
+}
+
 /// A field in quotes, or `"-"`.
 fn push_field(text: &mut Vec<u8>, value: Option<&[u8]>) {
-    text.extend_from_slice(b" \"");
+    text.push(b' ');
+    push_quoted(text, value);
+}
+
+fn push_quoted(text: &mut Vec<u8>, value: Option<&[u8]>) {
+    text.push(b'"');
     match value {
         Some(value) => push_combined(text, value, LONGEST_TEXT),
         None => text.push(b'-'),

@@ -7,7 +7,7 @@ use tollgate_limiter::limit::key::CallerIdentity;
 
 use super::escape::{LONGEST_PATH, LONGEST_TEXT, push_json};
 use super::line::LoggedLine;
-use crate::observe::access_log::timestamp::CalendarTime;
+use crate::observe::access_log::timestamp::{CalendarTime, push_milliseconds};
 
 /// Writes an object, member after member.
 struct ObjectWriter<'a> {
@@ -108,12 +108,9 @@ impl<'a> ObjectWriter<'a> {
         self.text.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
     }
 
-    /// Milliseconds, to the microsecond.
     fn millis(&mut self, name: &str, value: Duration) {
-        let micros = u64::try_from(value.as_micros()).unwrap_or(u64::MAX);
-        self.number(name, micros / 1000);
-        let [hundreds, tens, ones] = [100, 10, 1].map(|unit| b'0' + (micros / unit % 10) as u8);
-        self.text.extend_from_slice(&[b'.', hundreds, tens, ones]);
+        self.name(name);
+        push_milliseconds(self.text, value);
     }
 
     fn end(self) {
@@ -126,21 +123,5 @@ fn protocol(version: Version) -> &'static str {
         Version::HTTP_2 => "HTTP/2",
         Version::HTTP_10 => "HTTP/1.0",
         _ => "HTTP/1.1",
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn durations_have_milliseconds_and_three_digits_more() {
-        for (micros, written) in [(0, "0.000"), (7, "0.007"), (1_050, "1.050"), (86_400_000_123, "86400000.123")] {
-            let mut text = Vec::new();
-            let mut object = ObjectWriter::begin(&mut text);
-            object.millis("d", Duration::from_micros(micros));
-            object.end();
-            assert_eq!(String::from_utf8(text).unwrap(), format!("{{\"d\":{written}}}"));
-        }
     }
 }

@@ -36,6 +36,7 @@ impl RouteLog {
         self.log.record(|text| match spec.format {
             AccessLogFormat::Json => json::write(&line, text),
             AccessLogFormat::Combined => combined::write(&line, text),
+            AccessLogFormat::Extended => combined::write_extended(&line, text),
         });
     }
 }

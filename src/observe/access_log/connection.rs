@@ -3,28 +3,32 @@
 //! Guarantees that a reader that is away keeps the log's thread for a bounded time, and is looked for again.
 
 use std::io::{self, Read as _};
-use std::net::{SocketAddr, TcpStream};
+use std::net::TcpStream;
 use std::time::Duration;
 
 use super::line_stream::{LineStream, WriteOutcome};
+use super::receiver::ReceiverLookup;
 use crate::clock::{self, Instant};
 
-/// How long the reader may take to accept a connection, or any bytes.
+/// How long the resolver may take to find the reader, and the reader to accept a connection, or any bytes.
 const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Addresses of a name that are tried, within the one time.
+const MOST_ADDRESSES: usize = 4;
 
 /// The time from one attempt to connect to the next.
 const BACK_OFF: Duration = Duration::from_secs(1);
 
 /// A connection that is opened when there are lines.
 pub struct LineConnection {
-    address: SocketAddr,
+    lookup: ReceiverLookup,
     stream: Option<LineStream<TcpStream>>,
     not_before: Option<Instant>,
 }
 
 impl LineConnection {
-    pub fn new(address: SocketAddr) -> Self {
-        Self { address, stream: None, not_before: None }
+    pub fn new(lookup: ReceiverLookup) -> Self {
+        Self { lookup, stream: None, not_before: None }
     }
 
     /// Writes whole lines, as far as the reader takes them.
@@ -53,10 +57,24 @@ impl LineConnection {
             return Err(io::ErrorKind::NotConnected.into());
         }
         self.not_before = Some(now + BACK_OFF);
-        let stream = TcpStream::connect_timeout(&self.address, PATIENCE)?;
+        let stream = self.connect()?;
         stream.set_write_timeout(Some(PATIENCE))?;
         self.not_before = None;
         Ok(LineStream::new(stream))
+    }
+
+    /// Connects to the first address that accepts.
+    fn connect(&mut self) -> io::Result<TcpStream> {
+        let addresses = self.lookup.find(PATIENCE)?;
+        let tried = &addresses[..addresses.len().min(MOST_ADDRESSES)];
+        let (mut failure, patience) = (io::ErrorKind::NotFound.into(), PATIENCE / tried.len().max(1) as u32);
+        for address in tried {
+            match TcpStream::connect_timeout(address, patience) {
+                Ok(stream) => return Ok(stream),
+                Err(error) => failure = error,
+            }
+        }
+        Err(failure)
     }
 }
 
@@ -76,13 +94,21 @@ fn is_open(mut stream: &TcpStream) -> io::Result<bool> {
 mod tests {
     use std::io::{BufRead as _, BufReader};
     use std::net::TcpListener;
+    use std::sync::Arc;
+
+    use parking_lot::Mutex;
 
     use super::*;
+    use crate::observe::access_log::spec::LineReceiver;
+
+    fn connection_to(listener: &TcpListener) -> LineConnection {
+        LineConnection::new(ReceiverLookup::new(LineReceiver::Address(listener.local_addr().unwrap())))
+    }
 
     #[test]
     fn lines_go_to_a_reader_and_to_the_next_one_once_it_has_closed() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let mut connection = LineConnection::new(listener.local_addr().unwrap());
+        let mut connection = connection_to(&listener);
         for _ in 0..2 {
             assert_eq!(connection.write(b"one\ntwo\n").lost, 0);
             let mut lines = BufReader::new(listener.accept().unwrap().0).lines();
@@ -91,9 +117,26 @@ mod tests {
     }
 
     #[test]
+    fn a_name_is_looked_up_for_each_connection_and_the_first_address_that_accepts_is_taken() {
+        let listeners = [0; 2].map(|_| TcpListener::bind("127.0.0.1:0").unwrap());
+        let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let mut addresses: Vec<_> = listeners.iter().map(|listener| listener.local_addr().unwrap()).collect();
+        addresses.reverse();
+        let addresses = Mutex::new(addresses);
+        let receiver = LineReceiver::Name { host: "logs.test".into(), port: 5170 };
+        let look_up = Arc::new(move |_: &str, _| Ok(vec![closed, addresses.lock().pop().unwrap()]));
+        let mut connection = LineConnection::new(ReceiverLookup::by(receiver, look_up));
+        for listener in listeners {
+            assert_eq!(connection.write(b"one\n").lost, 0);
+            let line = BufReader::new(listener.accept().unwrap().0).lines().next().unwrap().unwrap();
+            assert_eq!(line, "one");
+        }
+    }
+
+    #[test]
     fn lines_without_a_reader_are_lost_and_it_is_looked_for_now_and_then() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let mut connection = LineConnection::new(listener.local_addr().unwrap());
+        let mut connection = connection_to(&listener);
         drop(listener);
         let outcome = connection.write(b"one\ntwo\n");
         assert_eq!((outcome.lost, outcome.error.unwrap().kind()), (2, io::ErrorKind::ConnectionRefused));
@@ -104,7 +147,7 @@ mod tests {
     #[test]
     fn a_reader_that_takes_nothing_costs_the_lines_that_do_not_fit() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let mut connection = LineConnection::new(listener.local_addr().unwrap());
+        let mut connection = connection_to(&listener);
         let lines = b"0123456789abcde\n".repeat(1 << 20);
         let outcome = connection.write(&lines);
         assert!(outcome.lost > 0 && outcome.lost < 1 << 20, "{outcome:?}");

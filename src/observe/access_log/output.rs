@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use super::connection::LineConnection;
 use super::line_stream::{LineStream, WriteOutcome};
+use super::receiver::ReceiverLookup;
 use super::spec::LogDestination;
 use super::syslog::SyslogSender;
 
@@ -33,8 +34,10 @@ impl LogOutput {
             LogDestination::Stderr => Self::Stream(LineStream::new(same_descriptor(io::stderr())?)),
             LogDestination::File(path) => Self::File { path: path.clone(), stream: LineStream::new(open_file(path)?) },
             LogDestination::SyslogUnix(path) => Self::Syslog(SyslogSender::unix(path)),
-            LogDestination::SyslogUdp(address) => Self::Syslog(SyslogSender::udp(*address)),
-            LogDestination::Tcp(address) => Self::Tcp(LineConnection::new(*address)),
+            LogDestination::SyslogUdp(receiver) => {
+                Self::Syslog(SyslogSender::udp(ReceiverLookup::new(receiver.clone())))
+            }
+            LogDestination::Tcp(receiver) => Self::Tcp(LineConnection::new(ReceiverLookup::new(receiver.clone()))),
         })
     }
 

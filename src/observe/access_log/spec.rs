@@ -3,6 +3,7 @@
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use tollgate_limiter::limit::rollout::Rollout;
 
@@ -21,6 +22,8 @@ pub enum AccessLogFormat {
     Json,
     /// Apache's `combined`.
     Combined,
+    /// `combined`, and then the fields of JSON that it lacks.
+    Extended,
 }
 
 /// Where lines go.
@@ -32,9 +35,20 @@ pub enum LogDestination {
     /// The socket of the machine's syslog, which takes datagrams.
     SyslogUnix(PathBuf),
     /// Syslog over UDP (RFC 5424, RFC 5426).
-    SyslogUdp(SocketAddr),
+    SyslogUdp(LineReceiver),
     /// The bare lines.
-    Tcp(SocketAddr),
+    Tcp(LineReceiver),
+}
+
+/// A receiver of lines on the network.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LineReceiver {
+    Address(SocketAddr),
+    /// Looked up when a connection is made.
+    Name {
+        host: Arc<str>,
+        port: u16,
+    },
 }
 
 impl fmt::Display for LogDestination {
@@ -44,8 +58,17 @@ impl fmt::Display for LogDestination {
             Self::Stderr => f.write_str("stderr"),
             Self::File(path) => path.display().fmt(f),
             Self::SyslogUnix(path) => write!(f, "unix:{}", path.display()),
-            Self::SyslogUdp(address) => write!(f, "udp://{address}"),
-            Self::Tcp(address) => write!(f, "tcp://{address}"),
+            Self::SyslogUdp(receiver) => write!(f, "udp://{receiver}"),
+            Self::Tcp(receiver) => write!(f, "tcp://{receiver}"),
+        }
+    }
+}
+
+impl fmt::Display for LineReceiver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Address(address) => address.fmt(f),
+            Self::Name { host, port } => write!(f, "{host}:{port}"),
         }
     }
 }

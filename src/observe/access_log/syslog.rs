@@ -11,11 +11,15 @@ use std::time::Duration;
 use rustix::io::Errno;
 
 use super::line_stream::WriteOutcome;
+use super::receiver::ReceiverLookup;
 use super::timestamp::CalendarTime;
-use crate::clock;
+use crate::clock::{self, Instant};
 
-/// How long a local syslog may take to make room for a datagram.
+/// How long a local syslog may take to make room for a datagram, and a resolver to find a distant one.
 const PATIENCE: Duration = Duration::from_secs(1);
+
+/// How long a socket sends to the addresses that a name had. Nothing tells that the name has others by now.
+const FRESH: Duration = Duration::from_secs(30);
 
 /// Severity 6 (informational) of facility 16 (local0), as HAProxy's examples and RFC 5424 §6.2.1 have it.
 const PRIORITY: &str = "<134>";
@@ -33,16 +37,26 @@ pub struct SyslogSender {
 
 /// Opened by the first line, and anew after an error.
 enum SyslogSocket {
-    Udp { address: SocketAddr, socket: Option<UdpSocket> },
+    Udp(UdpTarget),
     Unix { path: PathBuf, socket: Option<UnixDatagram> },
 }
 
+/// A syslog over the network.
+struct UdpTarget {
+    lookup: ReceiverLookup,
+    socket: Option<UdpSocket>,
+    /// When a name is looked up again.
+    stale_at: Instant,
+    fresh: Duration,
+}
+
 impl SyslogSender {
-    pub fn udp(address: SocketAddr) -> Self {
+    pub fn udp(lookup: ReceiverLookup) -> Self {
         let host = host_name();
         let host = if host.is_empty() { "-" } else { &host };
         let names = format!(" {host} tollgate {} access - ", std::process::id());
-        Self { socket: SyslogSocket::Udp { address, socket: None }, names, datagram: Vec::new() }
+        let target = UdpTarget { lookup, socket: None, stale_at: clock::now(), fresh: FRESH };
+        Self { socket: SyslogSocket::Udp(target), names, datagram: Vec::new() }
     }
 
     /// The syslog of this machine knows the host.
@@ -83,7 +97,7 @@ impl SyslogSender {
         datagram.clear();
         datagram.extend_from_slice(PRIORITY.as_bytes());
         match self.socket {
-            SyslogSocket::Udp { .. } => {
+            SyslogSocket::Udp(_) => {
                 datagram.extend_from_slice(b"1 ");
                 time.write_iso(datagram);
             }
@@ -97,12 +111,8 @@ impl SyslogSender {
 impl SyslogSocket {
     fn send(&mut self, datagram: &[u8]) -> io::Result<()> {
         match self {
-            Self::Udp { address, socket } => {
-                let open = match socket.take() {
-                    Some(open) => open,
-                    None => connected(*address)?,
-                };
-                socket.insert(open).send(datagram)?;
+            Self::Udp(target) => {
+                target.open()?.send(datagram)?;
             }
             Self::Unix { path, socket } => {
                 let open = match socket.take() {
@@ -118,14 +128,41 @@ impl SyslogSocket {
 
     /// Whether `error` says that an earlier datagram found nobody. It is said once, instead of sending the next.
     fn reports_late(&self, error: &io::Error) -> bool {
-        matches!(self, Self::Udp { .. }) && error.kind() == io::ErrorKind::ConnectionRefused
+        matches!(self, Self::Udp(_)) && error.kind() == io::ErrorKind::ConnectionRefused
     }
 
     fn close(&mut self) {
         match self {
-            Self::Udp { socket, .. } => *socket = None,
+            Self::Udp(target) => target.socket = None,
             Self::Unix { socket, .. } => *socket = None,
         }
+    }
+}
+
+impl UdpTarget {
+    /// The socket. One that is there is kept while the resolver does not answer, and never waits for it.
+    fn open(&mut self) -> io::Result<&UdpSocket> {
+        let open = match self.socket.take() {
+            Some(open) if !self.lookup.is_by_name() || clock::now() < self.stale_at => open,
+            Some(former) => self.connect(Duration::ZERO).unwrap_or(former),
+            None => self.connect(PATIENCE)?,
+        };
+        Ok(self.socket.insert(open))
+    }
+
+    /// A socket to the first address that there is a way to.
+    fn connect(&mut self, patience: Duration) -> io::Result<UdpSocket> {
+        let mut failure = io::ErrorKind::NotFound.into();
+        for address in self.lookup.find(patience)? {
+            match connected(address) {
+                Ok(socket) => {
+                    self.stale_at = clock::now() + self.fresh;
+                    return Ok(socket);
+                }
+                Err(error) => failure = error,
+            }
+        }
+        Err(failure)
     }
 }
 
@@ -154,7 +191,16 @@ fn host_name() -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use parking_lot::Mutex;
+
     use super::*;
+    use crate::observe::access_log::spec::LineReceiver;
+
+    fn sender_to(address: SocketAddr) -> SyslogSender {
+        SyslogSender::udp(ReceiverLookup::new(LineReceiver::Address(address)))
+    }
 
     fn text(received: io::Result<usize>, buffer: &[u8]) -> String {
         String::from_utf8(buffer[..received.unwrap()].to_vec()).unwrap()
@@ -163,7 +209,7 @@ mod tests {
     #[test]
     fn each_line_is_a_datagram_with_the_header_of_rfc_5424() {
         let receiver = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let mut sender = SyslogSender::udp(receiver.local_addr().unwrap());
+        let mut sender = sender_to(receiver.local_addr().unwrap());
         assert_eq!(sender.send(b"one\ntwo\n").lost, 0);
         let mut buffer = [0; 512];
         for line in ["one", "two"] {
@@ -177,9 +223,36 @@ mod tests {
     }
 
     #[test]
+    fn a_name_is_looked_up_again_and_its_former_address_is_kept_while_that_fails() {
+        let receivers = [0; 2].map(|_| UdpSocket::bind("127.0.0.1:0").unwrap());
+        let addresses = receivers.each_ref().map(|receiver| receiver.local_addr().unwrap());
+        let answer = Arc::new(Mutex::new(Some(addresses[0])));
+        let receiver = LineReceiver::Name { host: "logs.test".into(), port: 514 };
+        let look_up = {
+            let answer = answer.clone();
+            Arc::new(move |_: &str, _| Ok(answer.lock().iter().copied().collect()))
+        };
+        let mut sender = SyslogSender::udp(ReceiverLookup::by(receiver, look_up));
+        let SyslogSocket::Udp(target) = &mut sender.socket else { panic!() };
+        target.fresh = Duration::ZERO;
+        let mut buffer = [0; 512];
+        for (known, receiver) in [(Some(addresses[0]), 0), (None, 0), (Some(addresses[1]), 1)] {
+            *answer.lock() = known;
+            // It does not wait for the resolver: the lines until then go where they went.
+            receivers[receiver].set_nonblocking(true).unwrap();
+            let mut received = Err(io::ErrorKind::WouldBlock.into());
+            while received.is_err() {
+                assert_eq!(sender.send(b"one\n").lost, 0);
+                received = receivers[receiver].recv(&mut buffer);
+            }
+            assert!(text(received, &buffer).ends_with(" - one"));
+        }
+    }
+
+    #[test]
     fn lines_that_nobody_takes_over_udp_are_counted_once_that_is_known() {
         let gone = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let mut sender = SyslogSender::udp(gone);
+        let mut sender = sender_to(gone);
         // The kernel tells with the next datagram, so that the last line is never known.
         assert_eq!(sender.send(b"one\ntwo\nthree\n").lost, 2);
     }
@@ -220,7 +293,7 @@ mod tests {
     #[test]
     fn a_line_that_is_too_long_for_a_datagram_costs_no_other() {
         let receiver = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let mut sender = SyslogSender::udp(receiver.local_addr().unwrap());
+        let mut sender = sender_to(receiver.local_addr().unwrap());
         let lines = [b"one\n".to_vec(), vec![b'x'; 70_000], b"\ntwo\n".to_vec()].concat();
         assert_eq!(sender.send(&lines).lost, 1);
         let mut buffer = [0; 512];

@@ -1,6 +1,6 @@
-//! The time of a line, in the forms that logs have. Always in UTC.
+//! The time of a line, in the forms that logs have, always in UTC; and durations.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
 
@@ -87,6 +87,14 @@ impl CalendarTime {
     }
 }
 
+/// Milliseconds, to the microsecond.
+pub fn push_milliseconds(text: &mut Vec<u8>, value: Duration) {
+    let micros = u64::try_from(value.as_micros()).unwrap_or(u64::MAX);
+    push_padded(text, micros / 1000, 1);
+    text.push(b'.');
+    push_padded(text, micros % 1000, 3);
+}
+
 /// Decimal digits, with zeros before them up to `width`.
 fn push_padded(text: &mut Vec<u8>, value: u64, width: usize) {
     let mut buffer = itoa::Buffer::new();
@@ -97,8 +105,6 @@ fn push_padded(text: &mut Vec<u8>, value: u64, width: usize) {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     fn forms(micros: u64) -> [String; 3] {
@@ -122,6 +128,15 @@ mod tests {
             (4_107_542_400_000_000, "2100-03-01T00:00:00.000000Z", "01/Mar/2100:00:00:00 +0000", "Mar  1 00:00:00"),
         ] {
             assert_eq!(forms(micros), [iso, apache, syslog]);
+        }
+    }
+
+    #[test]
+    fn durations_have_milliseconds_and_three_digits_more() {
+        for (micros, written) in [(0, "0.000"), (7, "0.007"), (1_050, "1.050"), (86_400_000_123, "86400000.123")] {
+            let mut text = Vec::new();
+            push_milliseconds(&mut text, Duration::from_micros(micros));
+            assert_eq!(String::from_utf8(text).unwrap(), written);
         }
     }
 

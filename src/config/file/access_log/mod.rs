@@ -21,18 +21,18 @@ pub enum RawAccessLog {
 record! {
     /// How and where lines are written.
     RawAccessLogOptions {
-        /// The form of a line: json or combined.
+        /// The form of a line: json, combined or extended.
         default("json") format: Located<AccessLogFormat>,
-        /// Where lines go: stdout, stderr, a file, a syslog at unix:/dev/log or udp://IP:PORT, or bare lines over tcp://IP:PORT.
+        /// Where lines go: stdout, stderr, a file, a syslog at unix:/dev/log or udp://HOST:PORT, or bare lines over tcp://HOST:PORT.
         default("stdout") to: Located<LogDestination>,
         /// The share of successful requests that has lines. All others always have.
         default("100%") sample: Located<Rollout>,
     }
 }
 
-const WORDS: [&str; 3] = ["off", "json", "combined"];
+const WORDS: [&str; 4] = ["off", "json", "combined", "extended"];
 
-const FORMS: &str = "write off, json, combined or {format: …, to: …, sample: …}";
+const FORMS: &str = "write off, json, combined, extended or {format: …, to: …, sample: …}";
 
 impl Decode for RawAccessLog {
     fn decode(node: &YamlNode, report: &mut Report) -> Option<Self> {
@@ -41,6 +41,7 @@ impl Decode for RawAccessLog {
                 "off" => Some(Self::Off),
                 "json" => Some(Self::to_stdout(AccessLogFormat::Json)),
                 "combined" => Some(Self::to_stdout(AccessLogFormat::Combined)),
+                "extended" => Some(Self::to_stdout(AccessLogFormat::Extended)),
                 _ => {
                     report.mistake(&node.location, unknown(text, &WORDS));
                     None
@@ -78,5 +79,5 @@ impl RawAccessLog {
 }
 
 words! {
-    AccessLogFormat: "json or combined" { "json" => Json, "combined" => Combined }
+    AccessLogFormat: "json, combined or extended" { "json" => Json, "combined" => Combined, "extended" => Extended }
 }
