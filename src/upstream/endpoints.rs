@@ -238,7 +238,7 @@ impl Endpoint {
 
     /// Requests in flight at this endpoint, from all workers.
     pub fn in_flight(&self) -> usize {
-        self.condition.in_flight.load(Ordering::Relaxed)
+        self.condition.in_flight()
     }
 
     /// Whether it lately refused a connection.

@@ -218,7 +218,7 @@ impl Upstream {
 
     /// Picks from those of `all` that are fit now. To be called with the changes locked.
     pub(super) fn turn(&self, changing: &ChangingRotation, before: &Rotation, all: Box<[Arc<Endpoint>]>) {
-        let rotation = Rotation::new(all, self.spec.rotation_rules(), clock::monotonic_micros());
+        let rotation = Rotation::new(all, self.spec.rotation_rules(), clock::monotonic_micros()).following(before);
         if rotation.is_panicking() != before.is_panicking() {
             let upstream = &*self.spec.name;
             if rotation.is_panicking() {
@@ -240,4 +240,4 @@ fn may_eject(endpoint: &Arc<Endpoint>, rotation: &Rotation, eject: &EjectSpec) -
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -41,6 +41,8 @@ use endpoints::{Endpoint, EndpointRole, EndpointSpec, PickedEndpoint};
 use health::Percentage;
 use health::check::HealthSpec;
 use health::ejection::EjectSpec;
+#[cfg(test)]
+pub use judgement::tests::spec as test_spec;
 use metrics::UpstreamMetrics;
 use rotation::{ChangingRotation, CurrentEndpoints, Rotation, RotationRules, Rotations};
 pub use tls::Http2Policy;
@@ -201,6 +203,10 @@ impl Upstream {
         let listed = discovered.as_ref().map_or(&*spec.endpoints, |list| &list.endpoints);
         let endpoints: Box<[_]> = listed.iter().map(|of| Arc::new(endpoint(of))).collect();
         let rotation = Rotation::new(endpoints, spec.rotation_rules(), clock::monotonic_micros());
+        let rotation = match before {
+            Some(before) => rotation.following(&before.rotations.current()),
+            None => rotation,
+        };
         let rotations = if spec.eject.is_some() || spec.health.is_some() || discovery.is_some() {
             Rotations::Changing(ChangingRotation::new(rotation))
         } else {
@@ -300,8 +306,7 @@ impl Upstream {
 
     /// Whether `requests` lets another one in.
     fn admits_request(&self) -> bool {
-        let in_flight = || self.endpoints().iter().map(|endpoint| endpoint.in_flight()).sum::<usize>();
-        self.spec.bounds.requests.is_none_or(|most| in_flight() < most.get())
+        self.spec.bounds.requests.is_none_or(|most| self.rotations.current().in_flight() < most.get())
     }
 
     pub fn metrics(&self) -> &UpstreamMetrics {

@@ -2,6 +2,7 @@
 //!
 //! Guarantees that picking takes no lock, and that the endpoints of an upstream which judges none never change.
 
+use std::collections::HashSet;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,6 +13,7 @@ use parking_lot::{Mutex, MutexGuard};
 use super::balance::PickList;
 use super::balance::order::{EACH_IN_TURN, TurnOrder};
 use super::endpoints::Endpoint;
+use super::health::condition::EndpointCondition;
 use super::health::{Percentage, micros};
 
 /// The percentage of its weight with which an endpoint begins that comes into service after others, as in Envoy.
@@ -41,6 +43,8 @@ pub struct Rotation {
     returns_at: u64,
     /// When it is to be made anew, in microseconds of the monotonic clock. 0: not before something happens.
     review_at: u64,
+    /// Of endpoints that have left, and whose requests may go on.
+    left: Box<[Arc<EndpointCondition>]>,
 }
 
 /// The endpoints of an upstream.
@@ -88,7 +92,24 @@ impl Rotation {
         let starting = members.iter().any(|endpoint| percent(endpoint, rules.slow_start, now) < 100);
         let step = rules.slow_start.filter(|_| starting).map(|time| now.saturating_add(micros(time) / STEPS).max(1));
         let review_at = [Some(returns_at).filter(|at| *at != 0), step].into_iter().flatten().min().unwrap_or(0);
-        Self { all, members, order, in_service, panicking, returns_at, review_at }
+        Self { all, members, order, in_service, panicking, returns_at, review_at, left: Box::default() }
+    }
+
+    /// Remembers the endpoints of `before` that are gone now, as long as they have requests.
+    #[must_use]
+    pub fn following(mut self, before: &Self) -> Self {
+        let stays: HashSet<_> = self.all.iter().map(|endpoint| Arc::as_ptr(endpoint.condition())).collect();
+        // A request may be on its way to an endpoint that has left just now.
+        let now = before.all.iter().map(|endpoint| endpoint.condition());
+        let earlier = before.left.iter().filter(|condition| condition.in_flight() > 0);
+        self.left = now.chain(earlier).filter(|condition| !stays.contains(&Arc::as_ptr(condition))).cloned().collect();
+        self
+    }
+
+    /// Requests in flight, those of endpoints that have left among them.
+    pub fn in_flight(&self) -> usize {
+        let left: usize = self.left.iter().map(|condition| condition.in_flight()).sum();
+        self.all.iter().map(|endpoint| endpoint.in_flight()).sum::<usize>() + left
     }
 
     /// Whether endpoints have changed since it was made, by an upstream that was reloaded meanwhile.
@@ -198,7 +219,7 @@ impl Deref for CurrentEndpoints<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::upstream::endpoints::EndpointRole;
+    use crate::upstream::endpoints::{EndpointRole, PickedEndpoint};
     use crate::upstream::health::condition::ProbeThresholds;
     use crate::upstream::tls::Http2Policy;
 
@@ -217,6 +238,31 @@ mod tests {
         let rotation = Rotation::new(all, RotationRules::default(), 0);
         let place = |member: &Arc<Endpoint>| rotation.all().iter().position(|known| Arc::ptr_eq(known, member));
         rotation.members().endpoints.iter().filter_map(place).collect()
+    }
+
+    #[test]
+    fn requests_of_endpoints_that_have_left_count_until_they_end() {
+        let endpoint = |n: u8| {
+            let url = format!("http://10.0.0.{n}").parse().unwrap();
+            Arc::new(Endpoint::new(&url, None, Http2Policy::Auto, None))
+        };
+        let [stays, leaves, comes] = [1, 2, 3].map(endpoint);
+        let rotation = |all: &[&Arc<Endpoint>]| {
+            Rotation::new(all.iter().map(|endpoint| Arc::clone(endpoint)).collect(), RotationRules::default(), 0)
+        };
+        let first = rotation(&[&stays, &leaves]);
+        let requests = [&stays, &leaves, &leaves].map(|endpoint| PickedEndpoint::new(endpoint));
+        let second = rotation(&[&stays, &comes]).following(&first);
+        assert_eq!((first.in_flight(), second.in_flight()), (3, 3));
+        // Not those that stay twice, and the others for longer than one change.
+        let third = rotation(&[&stays]).following(&second);
+        assert_eq!((third.in_flight(), third.left.len()), (3, 2));
+        let [of_stays, one_of_leaves, other_of_leaves] = requests;
+        drop((one_of_leaves, other_of_leaves));
+        assert_eq!(third.in_flight(), 1);
+        drop(of_stays);
+        let fourth = rotation(&[&stays]).following(&third);
+        assert_eq!((fourth.in_flight(), fourth.left.len()), (0, 0), "nothing is remembered for ever");
     }
 
     #[test]

@@ -56,6 +56,11 @@ pub struct ProbeThresholds {
 }
 
 impl EndpointCondition {
+    /// Its requests.
+    pub fn in_flight(&self) -> usize {
+        self.in_flight.load(Ordering::Relaxed)
+    }
+
     /// Whether it lately refused a connection.
     pub fn is_backing_off(&self) -> bool {
         let until = self.backing_off_until.load(Ordering::Relaxed);

@@ -10,10 +10,15 @@ const HOUR: Duration = Duration::from_secs(3600);
 
 /// An upstream with so many endpoints that ejects at the first failure.
 fn upstream(endpoints: usize) -> Upstream {
+    Upstream::new(Arc::new(spec((0..endpoints).map(|n| format!("http://10.0.0.{n}")))), None)
+}
+
+/// An upstream with these endpoints that ejects at the first failure.
+pub fn spec(endpoints: impl Iterator<Item = String>) -> UpstreamSpec {
     let at_most = Percentage::new(50);
-    let spec = UpstreamSpec {
+    UpstreamSpec {
         name: "orders".into(),
-        endpoints: (0..endpoints).map(|n| format!("http://10.0.0.{n}").parse().unwrap()).collect(),
+        endpoints: endpoints.map(|url| url.parse().unwrap()).collect(),
         discovery: None,
         balance: Balance::RoundRobin,
         health: None,
@@ -31,8 +36,7 @@ fn upstream(endpoints: usize) -> Upstream {
         request_trailers: false,
         http2: Http2Policy::Auto,
         tls: None,
-    };
-    Upstream::new(Arc::new(spec), None)
+    }
 }
 
 #[test]
