@@ -9,6 +9,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 use rustix::fs::OFlags;
+use rustix::io::Errno;
 
 /// Opens the file at `path`.
 ///
@@ -34,6 +35,14 @@ pub fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     if read as u64 > most { Err(io::Error::other("it is too large for such a file")) } else { Ok(content) }
 }
 
+/// Whether a file that could not be read for this reason may be readable in a moment: the process, or the machine, was out of
+/// something.
+pub fn passes(error: &io::Error) -> bool {
+    const PASSING: [Errno; 7] =
+        [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::IO, Errno::AGAIN, Errno::STALE, Errno::TIMEDOUT];
+    PASSING.iter().any(|passing| error.raw_os_error() == Some(passing.raw_os_error()))
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs;
@@ -41,6 +50,16 @@ mod tests {
     use rustix::fs::{CWD, FileType, Mode, mknodat};
 
     use super::*;
+
+    #[test]
+    fn a_lack_of_descriptors_passes_and_a_file_that_is_not_there_does_not() {
+        for (errno, expected) in
+            [(Errno::MFILE, true), (Errno::NFILE, true), (Errno::NOENT, false), (Errno::ACCESS, false)]
+        {
+            assert_eq!(passes(&errno.into()), expected, "{errno}");
+        }
+        assert!(!passes(&io::Error::other("it is not a file")));
+    }
 
     #[test]
     fn nothing_but_a_file_of_bounded_size_is_read() {

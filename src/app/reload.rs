@@ -100,7 +100,12 @@ impl Reloader {
             Err(error) => {
                 self.metrics.rejected();
                 match error.downcast_ref::<Mistakes>() {
-                    Some(mistakes) => mistakes.log(),
+                    Some(mistakes) => {
+                        mistakes.log();
+                        if mistakes.may_pass() {
+                            self.sources.find_again();
+                        }
+                    }
                     None => tracing::error!("{error:#}"),
                 }
                 tracing::error!(file = %self.path.display(), "not reloaded: nothing has changed");

@@ -60,7 +60,7 @@ pub fn check_size(text: &str, start: &Location, report: &mut Report) -> Option<(
 fn text<R: Read>(name: &str, max: usize, open: impl FnOnce() -> io::Result<R>) -> Result<String, Mistakes> {
     let unreadable = |error: io::Error| {
         let hint = (error.kind() == io::ErrorKind::NotFound).then(|| "is the path right?".to_owned());
-        Mistakes::unreadable(name, format!("cannot read: {error}"), hint)
+        Mistakes::unreadable(name, format!("cannot read: {error}"), hint).passing(regular_file::passes(&error))
     };
     let mut bytes = Vec::new();
     // Reads a byte more than allowed: enough to tell, and no more of an endless file.

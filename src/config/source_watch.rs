@@ -6,19 +6,21 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use super::watch::{FileVersion, FileWatch, Sighting};
+use super::watch::{FileVersion, FileWatch, MOST_MOVES, Sighting};
 
 /// The files and folders under watch.
 pub struct SourceWatches {
     watches: Vec<FileWatch>,
     /// A file has changed since they were read.
     stale: bool,
+    /// Looks since then that waited for others to stand still.
+    waits: u32,
 }
 
 impl SourceWatches {
     /// Watches what was read.
     pub fn new(read: Vec<FileVersion>) -> Self {
-        Self { watches: read.into_iter().map(FileWatch::since).collect(), stale: false }
+        Self { watches: read.into_iter().map(FileWatch::since).collect(), stale: false, waits: 0 }
     }
 
     /// Looks whether the configuration is to be read again, and logs files that are gone or back.
@@ -38,11 +40,17 @@ impl SourceWatches {
             gone.into_iter().for_each(warn_of_gone);
             return false;
         }
-        if self.watches.iter().any(FileWatch::is_moving) {
+        if self.watches.iter().any(FileWatch::is_moving) && self.waits < MOST_MOVES {
+            self.waits += 1;
             return false;
         }
-        self.stale = false;
+        (self.stale, self.waits) = (false, 0);
         true
+    }
+
+    /// The files could not be read, for a reason that passes: the next look finds them again.
+    pub fn find_again(&mut self) {
+        self.stale = true;
     }
 
     /// The configuration was read from these versions. What a refused one does not name is watched on: it may be why.
@@ -77,6 +85,30 @@ mod tests {
         assert!(!watches.have_changed());
         fs::write(folder.path().join("a.yaml"), "a").unwrap();
         assert!(!watches.have_changed(), "it may still be written");
+        assert_eq!((watches.have_changed(), watches.have_changed()), (true, false));
+    }
+
+    #[test]
+    fn files_that_never_stand_still_at_once_are_read_in_the_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let files = ["a", "b"].map(|name| folder.path().join(name));
+        let mut watches = SourceWatches::new(files.each_ref().map(|file| FileVersion::of(file)).into());
+        let writes = |look: usize| {
+            // They take turns: one of them always moves.
+            fs::write(&files[look / 3 % 2], "a".repeat(look)).unwrap();
+        };
+        let changes = (1..60).filter(|look| {
+            writes(*look);
+            watches.have_changed()
+        });
+        assert!(changes.count() >= 2);
+    }
+
+    #[test]
+    fn what_could_not_be_read_is_read_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut watches = SourceWatches::new(vec![FileVersion::of(folder.path())]);
+        watches.find_again();
         assert_eq!((watches.have_changed(), watches.have_changed()), (true, false));
     }
 

@@ -7,6 +7,10 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+/// Looks in a row that find another version each: then the present one is taken. A file that is touched each second never stands
+/// still.
+pub const MOST_MOVES: u32 = 10;
+
 /// Tells one version of a file from another: device, inode, size, and the times of modification and of change in seconds and
 /// nanoseconds. The latter moves when a file becomes readable: one that could not be read is then read again.
 type Fingerprint = (u64, u64, u64, [i64; 4]);
@@ -42,27 +46,33 @@ pub struct FileWatch {
     seen: Option<Fingerprint>,
     /// It was found gone, and not back since.
     gone: bool,
+    /// Looks in a row that found another version than the one before.
+    moves: u32,
 }
 
 impl FileWatch {
     /// Watches `path` from its present version on.
     pub fn new(path: PathBuf) -> Self {
         let fingerprint = fingerprint(&path);
-        Self { path, known: fingerprint, seen: fingerprint, gone: false }
+        Self { path, known: fingerprint, seen: fingerprint, gone: false, moves: 0 }
     }
 
     /// Watches a file from the version on that was read.
     pub fn since(FileVersion { path, fingerprint }: FileVersion) -> Self {
-        Self { path, known: fingerprint, seen: fingerprint, gone: fingerprint.is_none() }
+        Self { path, known: fingerprint, seen: fingerprint, gone: fingerprint.is_none(), moves: 0 }
     }
 
     /// Looks at the file. A change counts once it has stood still since the last call: an editor may be half-way
-    /// through.
+    /// through. One that never stands still is not waited for without end.
     pub fn look(&mut self) -> Sighting {
         let now = fingerprint(&self.path);
         if std::mem::replace(&mut self.seen, now) != now {
-            return Sighting::Same;
+            self.moves += 1;
+            if self.moves < MOST_MOVES {
+                return Sighting::Same;
+            }
         }
+        self.moves = 0;
         match (now, self.gone) {
             (None, false) => {
                 self.gone = true;
@@ -87,6 +97,11 @@ impl FileWatch {
 
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// The version that was last acted on could not be read, for a reason that passes: the next look finds it again.
+    pub fn find_again(&mut self) {
+        self.known = None;
     }
 
     /// This version of it was read: it need not be found.
@@ -126,6 +141,33 @@ mod tests {
         assert_eq!(watch.look(), Same);
         fs::write(&path, "ab").unwrap();
         assert_eq!(watch.look(), Same, "it may still be written");
+        assert_eq!((watch.look(), watch.look()), (Changed, Same));
+    }
+
+    #[test]
+    fn a_file_that_never_stands_still_is_taken_in_the_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("routes.yaml");
+        fs::write(&path, "").unwrap();
+        let mut watch = FileWatch::new(path.clone());
+        let mut found = Vec::new();
+        for length in 1..=2 * MOST_MOVES as usize {
+            fs::write(&path, "a".repeat(length)).unwrap();
+            if watch.look() == Changed {
+                found.push(length);
+            }
+        }
+        assert_eq!(found, [10, 20]);
+        assert_eq!(watch.look(), Same, "the last one is known");
+    }
+
+    #[test]
+    fn a_version_that_could_not_be_read_is_found_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("routes.yaml");
+        fs::write(&path, "a").unwrap();
+        let mut watch = FileWatch::new(path);
+        watch.find_again();
         assert_eq!((watch.look(), watch.look()), (Changed, Same));
     }
 

@@ -102,7 +102,13 @@ impl CredentialFiles {
             None => pending().await,
             Some(Ok(ReadFile { file, result })) => {
                 let read = self.files.iter_mut().filter(|watched| Arc::ptr_eq(&watched.file, &file));
-                read.for_each(|watched| watched.is_read = false);
+                let may_pass = result.as_ref().is_err_and(Mistakes::may_pass);
+                read.for_each(|watched| {
+                    watched.is_read = false;
+                    if may_pass {
+                        watched.watch.find_again();
+                    }
+                });
                 file.take_over(result);
             }
             Some(Err(error)) => {

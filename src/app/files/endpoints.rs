@@ -63,6 +63,9 @@ impl EndpointFiles {
                             discovery.rejected();
                         }
                         mistakes.log();
+                        if mistakes.may_pass() {
+                            watch.find_again();
+                        }
                         tracing::error!(file, upstream = name, "endpoints not reloaded: nothing has changed");
                     }
                 },

@@ -90,6 +90,9 @@ impl TlsFiles {
             }
             Err(error) => {
                 self.metrics.rejected();
+                if error.may_pass() {
+                    self.watches.find_again();
+                }
                 tracing::error!(%error, "certificates not reloaded: nothing has changed");
             }
         }

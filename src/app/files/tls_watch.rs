@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use crate::config::watch::{FileWatch, Sighting};
+use crate::config::watch::{FileWatch, MOST_MOVES, Sighting};
 
 /// Files under watch.
 #[derive(Default)]
@@ -13,12 +13,14 @@ pub struct TlsFileWatches {
     watches: Vec<FileWatch>,
     /// A file has changed since they were read.
     stale: bool,
+    /// Looks since then that waited for others to stand still.
+    waits: u32,
 }
 
 impl TlsFileWatches {
     /// Watches the files from their present versions on. To be called before they are read: a change meanwhile is found.
     pub fn new(files: BTreeSet<PathBuf>) -> Self {
-        Self { watches: files.into_iter().map(FileWatch::new).collect(), stale: false }
+        Self { watches: files.into_iter().map(FileWatch::new).collect(), stale: false, waits: 0 }
     }
 
     pub fn is_empty(&self) -> bool {
@@ -37,11 +39,20 @@ impl TlsFileWatches {
                 Sighting::Back => tracing::info!(file = %watch.path().display(), "a file of TLS is back"),
             }
         }
-        if !self.stale || self.watches.iter().any(FileWatch::is_moving) {
+        if !self.stale {
             return false;
         }
-        self.stale = false;
+        if self.watches.iter().any(FileWatch::is_moving) && self.waits < MOST_MOVES {
+            self.waits += 1;
+            return false;
+        }
+        (self.stale, self.waits) = (false, 0);
         true
+    }
+
+    /// The files could not be read, for a reason that passes: the next look finds them again.
+    pub fn find_again(&mut self) {
+        self.stale = true;
     }
 }
 

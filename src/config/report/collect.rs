@@ -105,5 +105,12 @@ impl Report {
 }
 
 fn located(location: &Location, ValueProblem { message, hint }: ValueProblem) -> Mistake {
-    Mistake { file: location.file.clone(), at: Some(location.position()), path: location.path(), message, hint }
+    Mistake {
+        file: location.file.clone(),
+        at: Some(location.position()),
+        path: location.path(),
+        message,
+        hint,
+        passes: false,
+    }
 }

@@ -18,6 +18,8 @@ pub struct Mistake {
     pub path: String,
     pub message: String,
     pub hint: Option<String>,
+    /// Not of what is written: the file could not be read, and perhaps can be in a moment.
+    pub passes: bool,
 }
 
 /// Everything wrong with a file and those that it includes, by file and line. Never empty.
@@ -27,7 +29,7 @@ pub struct Mistakes(pub(super) Vec<Mistake>);
 /// `file`, `path` and `message`; `line`, `column` and `hint` where there are any.
 impl Serialize for Mistake {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self { file, at, path, message, hint } = self;
+        let Self { file, at, path, message, hint, passes: _ } = self;
         let fields = 3 + 2 * usize::from(at.is_some()) + usize::from(hint.is_some());
         let mut object = serializer.serialize_struct("Mistake", fields)?;
         object.serialize_field("file", &**file)?;
@@ -59,7 +61,19 @@ impl Mistakes {
 
     /// A file that could not even be read.
     pub(crate) fn unreadable(file: &str, why: String, hint: Option<String>) -> Self {
-        Self(vec![Mistake { file: file.into(), at: None, path: String::new(), message: why, hint }])
+        Self(vec![Mistake { file: file.into(), at: None, path: String::new(), message: why, hint, passes: false }])
+    }
+
+    /// The file could not be read, for a reason that may pass.
+    #[must_use]
+    pub(crate) fn passing(mut self, passes: bool) -> Self {
+        self.0.iter_mut().for_each(|mistake| mistake.passes = passes);
+        self
+    }
+
+    /// Whether a file could not be read for a reason that may pass.
+    pub fn may_pass(&self) -> bool {
+        self.0.iter().any(|mistake| mistake.passes)
     }
 }
 

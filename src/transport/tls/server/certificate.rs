@@ -29,6 +29,8 @@ const MOST_BYTES: u64 = 1 << 20;
 pub struct TlsFileError {
     path: PathBuf,
     problem: String,
+    /// It could not be read, and perhaps can be in a moment.
+    passes: bool,
 }
 
 /// A certificate with its key.
@@ -48,11 +50,19 @@ pub struct ServerCertificates(pub Vec<ServerCertificate>);
 
 impl TlsFileError {
     pub fn new(path: &Path, problem: impl Into<String>) -> Self {
-        Self { path: path.to_owned(), problem: problem.into() }
+        Self { path: path.to_owned(), problem: problem.into(), passes: false }
     }
 
     fn unreadable(path: &Path) -> impl Fn(io::Error) -> Self {
-        move |error| Self::new(path, format!("cannot read: {error}"))
+        move |error| {
+            let passes = regular_file::passes(&error);
+            Self { passes, ..Self::new(path, format!("cannot read: {error}")) }
+        }
+    }
+
+    /// Whether it could not be read for a reason that may pass.
+    pub fn may_pass(&self) -> bool {
+        self.passes
     }
 }
 
