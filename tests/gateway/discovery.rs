@@ -288,6 +288,28 @@ fn the_last_list_holds_while_lookups_fail_and_goes_when_dns_says_that_there_is_n
 }
 
 #[test]
+fn a_name_that_flaps_has_few_lines_in_the_log() {
+    let _turn = turns::beside_others();
+    let one = Server::start(0);
+    let two = Server::start(one.address.port());
+    let dns = DnsServer::start();
+    dns.set_addresses("orders.test", 0, &[one.ip()]);
+    let gateway = Gateway::start(&routes(&by_dns(&dns, one.address.port(), "")));
+    for _ in 0..4 {
+        are(&gateway, &[&one]);
+        dns.set_mood(DnsMood::ServFail);
+        after_one(&gateway, "failed");
+        dns.set_mood(DnsMood::Answers);
+        dns.set_addresses("orders.test", 0, &[two.ip()]);
+        are(&gateway, &[&two]);
+        dns.set_addresses("orders.test", 0, &[one.ip()]);
+    }
+    let lines = |text: &str| gateway.log().matches(text).count();
+    assert_eq!(lines("endpoints cannot be looked up") + lines("endpoints are found again"), 4, "{}", gateway.log());
+    assert_eq!(lines("endpoints have changed"), 4, "{}", gateway.log());
+}
+
+#[test]
 fn a_list_is_kept_as_long_as_the_operator_says() {
     let _turn = turns::beside_others();
     let server = Server::start(0);
@@ -388,6 +410,25 @@ fn servers_of_a_service_have_weights_and_backups() {
     dns.set_mood(DnsMood::Answers);
     dns.set_services("_http._tcp.orders.test", 0, &[Service { target: ".".to_owned(), ..services[0].clone() }]);
     are(&gateway, &[]);
+}
+
+#[test]
+fn a_file_of_endpoints_that_cannot_be_read_is_read_again() {
+    let _turn = turns::beside_others();
+    let server = Server::start(0);
+    let folder = tempfile::tempdir().unwrap();
+    let (file, good) = (folder.path().join("orders.yaml"), folder.path().join("good.yaml"));
+    std::fs::write(&good, format!("['http://{}']", server.address)).unwrap();
+    std::os::unix::fs::symlink(&good, &file).unwrap();
+    let gateway = Gateway::start(&routes(&format!("discover: {{file: '{}'}}", file.display())));
+    are(&gateway, &[&server]);
+    // Reading fails with an error of input: that of a disk, or of a mount, may pass.
+    let broken = folder.path().join("broken");
+    std::os::unix::fs::symlink("/proc/self/mem", &broken).unwrap();
+    std::fs::rename(&broken, &file).unwrap();
+    let refused = || gateway.log().matches("endpoints not reloaded: nothing has changed").count();
+    eventually("it is read again and again", || (refused() >= 3).then_some(()));
+    are(&gateway, &[&server]);
 }
 
 #[test]

@@ -1,9 +1,10 @@
 //! Endpoints that are found while the gateway runs: by DNS, or in a file under watch. `spec` says how, `dns` asks,
-//! `records` makes endpoints of the answers, `metrics` counts.
+//! `records` makes endpoints of the answers, `metrics` counts, `change_log` keeps a name that flaps from flooding the log.
 //!
 //! Guarantees that a list is only replaced by a better one: a lookup that fails, or says that there is nothing, leaves it for
 //! as long as the operator says. A list has at most [`MOST_ENDPOINTS`].
 
+mod change_log;
 pub mod dns;
 mod metrics;
 mod records;
@@ -16,6 +17,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 
+use self::change_log::ChangeLog;
 use self::dns::{DnsOutcome, FoundEndpoints};
 use self::metrics::DiscoveryMetrics;
 pub use self::spec::{DiscoverySpec, DnsQuestion, DnsSpec, MOST_ENDPOINTS};
@@ -36,6 +38,8 @@ pub struct Discovery {
     due: AtomicU64,
     under_way: AtomicBool,
     metrics: DiscoveryMetrics,
+    /// Of the list.
+    changes: Mutex<ListChanges>,
 }
 
 /// The endpoints that were found.
@@ -44,6 +48,21 @@ pub struct EndpointList {
     /// Differs between any two lists. 0: nothing was found yet.
     pub version: u64,
     pub endpoints: Box<[EndpointSpec]>,
+}
+
+/// Changes of the list that the log has not told yet.
+#[derive(Default)]
+struct ListChanges {
+    log: ChangeLog,
+    added: usize,
+    removed: usize,
+}
+
+/// Changes of a list, in one line of the log.
+pub struct LoggedChanges {
+    pub changes: u32,
+    pub added: usize,
+    pub removed: usize,
 }
 
 /// Whether the last list is right, as far as is known.
@@ -59,6 +78,7 @@ struct DiscoveryState {
     empty_since: Option<u64>,
     /// Failures in a row.
     failures: u32,
+    log: ChangeLog,
 }
 
 /// The outcome of the last lookup.
@@ -105,6 +125,7 @@ impl Discovery {
             due: AtomicU64::new(0),
             under_way: AtomicBool::new(false),
             metrics: DiscoveryMetrics::new(upstream),
+            changes: Mutex::default(),
         }
     }
 
@@ -149,16 +170,23 @@ impl Discovery {
         state.failures = 0;
         (state.failing_since, state.empty_since, state.error) = (None, None, None);
         state.confirmed_at = Some(clock::unix_micros());
-        let before = self.turn_to(&mut state, LookupStanding::Confirmed);
-        if before.is_some_and(|before| before != LookupStanding::Unknown) {
-            tracing::info!(upstream = %self.upstream, source = %self.spec, "endpoints are found again");
+        if let Some(changes) = state.turn_to(LookupStanding::Confirmed) {
+            tracing::info!(upstream = %self.upstream, source = %self.spec, changes, "endpoints are found again");
         }
     }
 
-    /// Records a turn of events. Returns the one before, if that was another.
-    fn turn_to(&self, state: &mut DiscoveryState, standing: LookupStanding) -> Option<LookupStanding> {
-        let before = std::mem::replace(&mut state.standing, standing);
-        (before != standing).then_some(before)
+    /// Counts a change of the endpoints that are in place.
+    pub fn count_change(&self, added: usize, removed: usize) {
+        let mut of = self.changes.lock();
+        of.log.count();
+        (of.added, of.removed) = (of.added + added, of.removed + removed);
+    }
+
+    /// The changes that the log is to tell at `now`, if any.
+    pub fn untold_changes(&self, now: u64) -> Option<LoggedChanges> {
+        let mut of = self.changes.lock();
+        let changes = of.log.line(now)?;
+        Some(LoggedChanges { changes, added: std::mem::take(&mut of.added), removed: std::mem::take(&mut of.removed) })
     }
 
     /// Puts another list in place, unless it is the same one.
@@ -175,6 +203,19 @@ impl Discovery {
         }
         self.metrics.changed(endpoints.len());
         self.list.store(Arc::new(EndpointList { version: before.version + 1, endpoints: endpoints.into() }));
+    }
+}
+
+impl DiscoveryState {
+    /// Records how the last lookup went. Returns how often that has changed since the last line of the log, if one is to be
+    /// written.
+    fn turn_to(&mut self, standing: LookupStanding) -> Option<u32> {
+        let before = std::mem::replace(&mut self.standing, standing);
+        let is_first = before == LookupStanding::Unknown && standing == LookupStanding::Confirmed;
+        if before != standing && !is_first {
+            self.log.count();
+        }
+        self.log.line(clock::monotonic_micros())
     }
 }
 
@@ -224,8 +265,8 @@ impl LookupTurn<'_> {
         let mut state = discovery.state.lock();
         (state.failures, state.error) = (0, None);
         let since = *state.empty_since.get_or_insert(now);
-        if discovery.turn_to(&mut state, LookupStanding::Empty).is_some() {
-            tracing::warn!(upstream = %discovery.upstream, source = %discovery.spec, "DNS says that there is no endpoint");
+        if let Some(changes) = state.turn_to(LookupStanding::Empty) {
+            tracing::warn!(upstream = %discovery.upstream, source = %discovery.spec, changes, "DNS says that there is no endpoint");
         }
         drop(state);
         let left = spec.keep_on_empty.saturating_sub(Duration::from_micros(now.saturating_sub(since)));
@@ -244,8 +285,8 @@ impl LookupTurn<'_> {
         let mut state = discovery.state.lock();
         let kept = discovery.list.load().endpoints.len();
         let since = *state.failing_since.get_or_insert(now);
-        if discovery.turn_to(&mut state, LookupStanding::Failing).is_some() {
-            tracing::warn!(upstream = %discovery.upstream, source = %discovery.spec, %error, kept, "endpoints cannot be looked up");
+        if let Some(changes) = state.turn_to(LookupStanding::Failing) {
+            tracing::warn!(upstream = %discovery.upstream, source = %discovery.spec, %error, kept, changes, "endpoints cannot be looked up");
         }
         state.error = Some(error);
         let later = LONGEST_RETRY.max(spec.min_ttl);

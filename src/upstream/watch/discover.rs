@@ -14,7 +14,7 @@ use tokio::time::{sleep, timeout};
 use crate::clock;
 use crate::upstream::Upstream;
 use crate::upstream::discovery::dns;
-use crate::upstream::discovery::{EndpointList, LookupStanding};
+use crate::upstream::discovery::{EndpointList, LoggedChanges, LookupStanding};
 use crate::upstream::endpoints::Endpoint;
 use crate::upstream::rotation::Rotations;
 
@@ -69,7 +69,7 @@ pub fn follow(upstream: &Upstream) {
     let (Some(discovery), Rotations::Changing(changing)) = (upstream.discovery(), &upstream.rotations) else { return };
     let list = discovery.list();
     if upstream.followed.load(Ordering::Relaxed) == list.version {
-        return;
+        return tell_changes(upstream);
     }
     let _changing = changing.lock();
     let before = changing.load();
@@ -77,9 +77,18 @@ pub fn follow(upstream: &Upstream) {
     let is_first = upstream.followed.swap(list.version, Ordering::Relaxed) == 0;
     let (endpoints, added) = endpoints(upstream, &list, before.all(), (!is_first).then_some(now));
     let removed = before.all().len() + added - endpoints.len();
-    let (upstream_name, source, count) = (&*upstream.spec().name, discovery.spec(), endpoints.len());
-    tracing::info!(upstream = upstream_name, %source, added, removed, endpoints = count, "endpoints have changed");
     upstream.turn(changing, &before, endpoints);
+    discovery.count_change(added, removed);
+    tell_changes(upstream);
+}
+
+/// Logs how the endpoints have changed: at once, or after a while if they change all the time.
+fn tell_changes(upstream: &Upstream) {
+    let Some(discovery) = upstream.discovery() else { return };
+    if let Some(LoggedChanges { changes, added, removed }) = discovery.untold_changes(clock::monotonic_micros()) {
+        let (upstream_name, source, endpoints) = (&*upstream.spec().name, discovery.spec(), upstream.endpoints().len());
+        tracing::info!(upstream = upstream_name, %source, added, removed, endpoints, changes, "endpoints have changed");
+    }
 }
 
 /// The endpoints of `list`, and how many are new: those come into service at `now`, if it is given.
