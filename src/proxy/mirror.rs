@@ -1,7 +1,8 @@
 //! Sends copies of requests to another upstream, and drops the answers.
 //!
 //! Guarantees that the request itself waits for nothing: the body is copied as it passes, up to a bound, and the copy is sent
-//! once all of it has passed. There are only so many copies at a time, each within [`LONGEST`].
+//! once all of it has passed, if that takes no longer than [`LONGEST_UPLOAD`]. There are only so many copies at a time, each within
+//! [`LONGEST`].
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use http_body::{Body as _, Frame, SizeHint};
 use http_body_util::BodyExt as _;
 use metrics::{Counter, counter};
 use tokio::runtime::Handle;
-use tokio::time::timeout;
+use tokio::time::{Sleep, sleep, timeout};
 
 use super::forward::Proxy;
 use super::message::forwarded::ClientOrigin;
@@ -35,6 +36,10 @@ use crate::upstream::{Destination, Upstream};
 
 /// The longest that a copy is under way, its answer included.
 const LONGEST: Duration = Duration::from_secs(60);
+
+/// The longest that a request may take to send its body, or it is not copied: uploads that stall must not take the places of
+/// all copies.
+const LONGEST_UPLOAD: Duration = Duration::from_secs(10);
 
 /// A longer answer is not read to its end: its connection is closed.
 const MOST_DRAINED: usize = 1 << 20;
@@ -76,8 +81,9 @@ struct RequestCopy {
 struct CopiedBody {
     body: Body,
     copied: BytesMut,
-    /// `None`: it became too long, or has been sent.
+    /// `None`: it became too long, took too long or has been sent.
     copy: Option<Box<RequestCopy>>,
+    deadline: Pin<Box<Sleep>>,
 }
 
 impl Mirror {
@@ -115,7 +121,8 @@ impl Mirror {
             return copy.send(Bytes::new());
         }
         let body = std::mem::replace(request.body_mut(), Body::empty());
-        let copied = CopiedBody { body, copied: BytesMut::new(), copy: Some(copy) };
+        let deadline = Box::pin(sleep(LONGEST_UPLOAD));
+        let copied = CopiedBody { body, copied: BytesMut::new(), copy: Some(copy), deadline };
         *request.body_mut() = Body::from_source(Box::new(copied));
     }
 }
@@ -191,6 +198,12 @@ async fn drain(response: Response<Body>) {
 
 impl BodySource for CopiedBody {
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        if let Some(copy) = &self.copy
+            && self.deadline.as_mut().poll(cx).is_ready()
+        {
+            copy.mirror.metrics.incomplete.increment(1);
+            (self.copy, self.copied) = (None, BytesMut::new());
+        }
         let polled = ready!(Pin::new(&mut self.body).poll_frame(cx));
         if let (Some(copy), Some(Ok(frame))) = (&self.copy, &polled)
             && let Some(data) = frame.data_ref()
@@ -243,5 +256,64 @@ impl MirrorMetrics {
             too_large: count("too_large"),
             incomplete: count("incomplete"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+
+    use futures_util::StreamExt as _;
+    use http_body_util::StreamBody;
+    use tokio::time::advance;
+
+    use super::*;
+    use crate::http::scheme::RequestScheme;
+    use crate::route::distribution::TrafficShare;
+    use crate::route::{HostPolicy, Rewrite};
+    use crate::upstream::test_spec;
+
+    /// A body that stalls after its first piece.
+    fn stalled() -> Body {
+        let first = futures_util::stream::iter([Ok(Frame::data(Bytes::from_static(b"first")))]);
+        Body::boxed(StreamBody::new(first.chain(futures_util::stream::pending())))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_upload_that_stalls_gives_the_place_of_its_copy_back() {
+        let endpoints = ["http://10.0.0.1".to_owned()].into_iter();
+        let upstream = Arc::new(Upstream::new(Arc::new(test_spec(endpoints)), None));
+        let forward = Forward { upstream: "copies".into(), rewrite: Rewrite::Keep, host: HostPolicy::Preserve };
+        let share = TrafficShare::of_hundredths(WHOLE).unwrap();
+        let spec = MirrorSpec { upstream: "copies".into(), share, max_body: 1024, max_in_flight: 1 };
+        let mirror = Arc::new(Mirror::new("r", spec, upstream, forward));
+        let (proxy, peer) = (Arc::new(Proxy::default()), [192, 0, 2, 1].into());
+        let scheme = RequestScheme::Http;
+        let origin = ClientOrigin { client_ip: peer, peer, peer_trusted: false, scheme, client: None };
+        let (id, interim) = (HeaderValue::from_static("id"), InterimSlot::default());
+        let source = RequestSource {
+            origin: &origin,
+            request_id: &id,
+            interim: &interim,
+            sockets: None,
+            affinity: None,
+            begun: clock::now(),
+            deadline: None,
+            has_own_fields: false,
+            sent: None,
+        };
+        let places = || mirror.in_flight.load(Ordering::Relaxed);
+        let mut request = Request::new(stalled());
+        mirror.copy(&mut request, &proxy, source);
+        let poll = |body: &mut Body, cx: &mut Context<'_>| Poll::Ready(Pin::new(body).poll_frame(cx).is_ready());
+        assert!(poll_fn(|cx| poll(request.body_mut(), cx)).await);
+        advance(LONGEST_UPLOAD - Duration::from_millis(2)).await;
+        assert!(!poll_fn(|cx| poll(request.body_mut(), cx)).await);
+        assert_eq!(places(), 1);
+        // It wakes who waits for the body: nothing else would look at it.
+        let reading = tokio::spawn(async move { drop(request.body_mut().frame().await) });
+        sleep(Duration::from_millis(5)).await;
+        assert_eq!((places(), reading.is_finished()), (0, false));
+        reading.abort();
     }
 }
