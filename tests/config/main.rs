@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test that lacks what it needs fails")]
 
 mod any_text;
+mod coming_from;
 mod docs;
 mod include;
 mod values;
@@ -270,10 +271,12 @@ fn warns_of_endpoints_that_are_surely_not_chosen_as_they_are_meant_to_be() {
   one: {{endpoints: [\"http://a\"], balance: {{cookie: {{name: stay, secret: 0123456789abcdef}}}}}}
   two: {{endpoints: [\"http://b\"], balance: {{cookie: {{name: stay, secret: 0123456789abcdef}}}}}}
   three: {{endpoints: [\"http://c\"], balance: {{hash: [identity, client_ip]}}}}
+  four: {{endpoints: [\"http://d\"], balance: {{hash: identity}}}}
 routes:
   - {{name: a, match: {{path: /a/*}}, upstream: one}}
   - {{name: b, match: {{path: /b/*}}, upstream: two}}
   - {{name: c, match: {{path: /c/*}}, upstream: three}}
+  - {{name: d, match: {{path: /d/*}}, upstream: [{{to: one, weight: 90%}}, {{to: four, weight: 10%}}]}}
 "
     );
     let warnings: Vec<_> = check(&text).unwrap().warnings.iter().map(ToString::to_string).collect();
@@ -283,6 +286,8 @@ routes:
             "routes.yaml:4:59: upstreams.two.balance.cookie.name: upstream \"one\" has a cookie called \"stay\" too, on line 3: \
              clients of both stay with neither\n  hint: give the cookie of each upstream a name of its own",
             "routes.yaml:5:3: upstreams.three: the endpoint goes by identity.id, and route \"c\" authenticates nobody: its \
+             requests go to any\n  hint: add \"authenticate\" to the route, or balance by another part",
+            "routes.yaml:6:3: upstreams.four: the endpoint goes by identity.id, and route \"d\" authenticates nobody: its \
              requests go to any\n  hint: add \"authenticate\" to the route, or balance by another part",
         ]
     );

@@ -7,7 +7,7 @@ use crate::config::check::identity::usage::{AskingListeners, IdentifiedRequests,
 use crate::config::file::balance::RawBalance;
 use crate::config::file::config::RawConfig;
 use crate::config::report::{Location, Report, ValueProblem, quote};
-use crate::route::{Action, Route};
+use crate::route::Route;
 
 /// Warns of upstreams that share a cookie: an answer from one takes its client away from the endpoint of the other.
 pub fn warn_of_shared_cookies(file: &RawConfig, report: &mut Report) {
@@ -37,7 +37,7 @@ pub fn warn_of_unknown_clients(file: &RawConfig, asking: &AskingListeners, route
         let parts = key.parts().unwrap_or_default();
         let Some(part) = part_of_identity(&parts) else { continue };
         let forwards = |route: &&Arc<Route>| {
-            matches!(&route.action, Action::Forward(forward) if *forward.upstream == *name)
+            route.action.upstreams().iter().any(|upstream| ***upstream == *name)
                 && asking.identified_on(route) == IdentifiedRequests::None
         };
         if let Some(route) = routes.iter().find(forwards) {
