@@ -251,7 +251,7 @@ mod tests {
             Rotation::new(all.iter().map(|endpoint| Arc::clone(endpoint)).collect(), RotationRules::default(), 0)
         };
         let first = rotation(&[&stays, &leaves]);
-        let requests = [&stays, &leaves, &leaves].map(|endpoint| PickedEndpoint::new(endpoint));
+        let requests = [&stays, &leaves, &leaves].map(PickedEndpoint::new);
         let second = rotation(&[&stays, &comes]).following(&first);
         assert_eq!((first.in_flight(), second.in_flight()), (3, 3));
         // Not those that stay twice, and the others for longer than one change.
