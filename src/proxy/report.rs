@@ -32,3 +32,23 @@ impl ForwardReport {
         self.head = Some(now);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::upstream::balance::Tried;
+    use crate::upstream::{Upstream, test_spec};
+
+    #[test]
+    fn an_attempt_without_an_answer_has_not_the_head_of_the_one_before() {
+        let endpoints = ["http://10.0.0.1".to_owned()].into_iter();
+        let upstream = Upstream::new(Arc::new(test_spec(endpoints)), None);
+        let picked = upstream.pick(&mut Tried::default()).unwrap();
+        let mut report = ForwardReport::default();
+        report.begin(&picked);
+        report.answered(clock::now());
+        assert_eq!((report.attempts, report.head.is_some()), (1, true));
+        report.begin(&picked);
+        assert_eq!((report.attempts, report.head), (2, None));
+    }
+}

@@ -26,6 +26,8 @@ upstreams:
   silent: {endpoints: ['http://SERVER']}
   two: {endpoints: ['http://BUSY', 'http://SERVER']}
   nobody: {endpoints: ['http://127.0.0.1:9']}
+  busy: {endpoints: ['http://BUSY']}
+  cut: {endpoints: ['http://CUT']}
 routes:
   - {name: free, match: {path: '/free/*'}, respond: {status: 200, body: text}}
   - {name: quiet, match: {path: /quiet}, respond: {status: 200}, access_log: false}
@@ -33,6 +35,8 @@ routes:
   - {name: polite, match: {path: /polite}, respond: {status: 200}, limits: [polite]}
   - {name: orders, match: {path: /orders}, upstream: orders}
   - {name: again, match: {path: /again}, upstream: two, retry: {on: [503], attempts: 3, non_idempotent: true}}
+  - {name: busy, match: {path: /busy}, upstream: busy}
+  - {name: cut, match: {path: /cut}, upstream: cut}
   - {name: away, match: {path: /away}, upstream: nobody}
   - name: split
     match: {path: /split}
@@ -68,6 +72,21 @@ fn server(status: &'static str, body: usize) -> SocketAddr {
     address
 }
 
+/// A server that breaks each answer off.
+fn cutting_server() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            if stream.read(&mut [0; 4096]).unwrap_or(0) > 0 {
+                stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhello").unwrap();
+            }
+        }
+    });
+    address
+}
+
 /// A gateway with the log that `access_log` describes.
 fn start(access_log: &str) -> Gateway {
     Gateway::start(&routes(access_log))
@@ -75,6 +94,7 @@ fn start(access_log: &str) -> Gateway {
 
 fn routes(access_log: &str) -> String {
     let routes = ROUTES.replace("SERVER", &server("200 OK", 1000).to_string());
+    let routes = routes.replace("CUT", &cutting_server().to_string());
     format!("access_log: {access_log}\n{}", routes.replace("BUSY", &server("503 Busy", 1000).to_string()))
 }
 
@@ -132,6 +152,20 @@ fn a_line_has_the_endpoint_its_times_and_the_bytes_both_ways() {
     assert!(millis("endpoint_head_ms") > 0.0, "{line}");
     assert_eq!((&line["path"], &line["referer"]), (&"/orders".into(), &"https://a/b".into()));
     assert!(line["user_agent"].as_str().unwrap().starts_with("curl/"), "{line}");
+}
+
+#[test]
+fn a_line_has_the_client_the_host_and_the_version_of_the_request() {
+    let _turn = turns::beside_others();
+    let (folder, gateway) = start_with_file("json", "");
+    let answer = curl(&["-0", "-i", "-H", "Host: Shop.Example:8080", &gateway.url("/free/x")]);
+    let line = line(&folder);
+    let fields = [&line["client"], &line["host"], &line["protocol"], &line["method"], &line["route"]];
+    assert_eq!(fields, ["127.0.0.1", "shop.example", "HTTP/1.0", "GET", "free"]);
+    let id = line["request_id"].as_str().unwrap();
+    assert!(!id.is_empty() && answer.contains(id), "{line} {answer}");
+    curl(&["--http2-prior-knowledge", &gateway.url("/free/x")]);
+    assert_eq!(self::line(&folder)["protocol"], "HTTP/2");
 }
 
 #[test]
@@ -241,7 +275,7 @@ fn an_extended_line_has_the_way_and_the_limit_behind_a_combined_one() {
 fn nothing_that_a_client_sends_breaks_a_line() {
     let _turn = turns::beside_others();
     let hostile: &[u8] = b"a\"b\\c \xe9\x9b\xff\t\\x22\\\"}, 'evil': [1 - - [";
-    let fields = [b"User-Agent: ".as_slice(), hostile, b"\r\nReferer: ", hostile].concat();
+    let fields = [b"User-Agent: ".as_slice(), hostile, b"\r\nReferer: r", hostile].concat();
     let target = b"GET /free/a'b%22%0a%1b[31m;%5C HTTP/1.1\r\n".as_slice();
     let (folder, gateway) = start_with_file("json", "");
     assert!(say(&gateway, &[target, &fields].concat()).starts_with("HTTP/1.1 200 "));
@@ -250,7 +284,7 @@ fn nothing_that_a_client_sends_breaks_a_line() {
     let json = line(&folder);
     // Bytes that are no UTF-8 are those of ISO 8859-1.
     let latin: String = hostile.iter().map(|byte| char::from(*byte)).collect();
-    assert_eq!((&json["user_agent"], &json["referer"]), (&latin.clone().into(), &latin.into()));
+    assert_eq!((&json["user_agent"], &json["referer"]), (&latin.clone().into(), &format!("r{latin}").into()));
     assert_eq!(json["path"], "/free/a'b%22%0a%1b[31m;%5C");
 
     let (folder, gateway) = start_with_file("combined", "");
@@ -261,7 +295,8 @@ fn nothing_that_a_client_sends_breaks_a_line() {
     let lines = lines(&folder.path().join("access.log"), 3);
     let fields: Vec<_> = lines.iter().map(|line| combined.captures(line).unwrap_or_else(|| panic!("{line}"))).collect();
     let escaped = r#"a\"b\\c \xe9\x9b\xff\t\\x22\\\"}, 'evil': [1 - - ["#;
-    assert_eq!((&fields[0][7], &fields[0][8]), (escaped, escaped));
+    assert_eq!((&fields[0][7], &fields[0][8]), (&*format!("r{escaped}"), escaped));
+    assert!(fields[0][3].contains("/20"), "{}", &fields[0][3]);
     assert_eq!((&fields[0][1], &fields[0][2], &fields[0][5], &fields[0][6]), ("127.0.0.1", "-", "200", "4"));
     assert_eq!(&fields[0][4], "GET /free/a'b%22%0a%1b[31m;%5C HTTP/1.1");
     assert_eq!((&fields[1][4], &fields[1][5], &fields[1][8]), ("-", "400", "-"));
@@ -412,6 +447,13 @@ fn a_sample_leaves_out_successes_alone() {
     assert_eq!(line(&folder)["limit"], "polite");
     status(&[&gateway.url("/away")]);
     assert_eq!(line(&folder)["status"], 502);
+    // The upstream's own failure, and an answer that it broke off.
+    status(&[&gateway.url("/busy")]);
+    let busy = line(&folder);
+    assert_eq!((&busy["status"], busy.get("problem"), &busy["complete"]), (&503.into(), None, &true.into()));
+    assert!(say(&gateway, b"GET /cut HTTP/1.1").ends_with("hello"));
+    let cut = line(&folder);
+    assert_eq!((&cut["status"], &cut["bytes"], &cut["complete"]), (&200.into(), &5.into(), &false.into()));
     drop((folder, gateway));
 
     let (folder, gateway) = start_with_file("json", ", sample: 50%");

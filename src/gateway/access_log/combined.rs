@@ -95,3 +95,38 @@ fn protocol(version: Version) -> &'static str {
         _ => "HTTP/1.1",
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::UNIX_EPOCH;
+
+    use http::HeaderValue;
+
+    use super::*;
+    use crate::clock;
+    use crate::gateway::access_log::{LoggedAnswer, LoggedRequest};
+
+    #[test]
+    fn a_line_has_the_time_and_who_the_client_is() {
+        let mut request = LoggedRequest::unread([192, 0, 2, 1].into(), &HeaderValue::from_static("id"));
+        request.identity = Some(Arc::new(CallerIdentity::new("staff", "Ada L")));
+        let now = clock::now();
+        let answer = LoggedAnswer {
+            route: "none",
+            status: 400,
+            bytes: 0,
+            received: None,
+            complete: true,
+            started: now,
+            ended: now,
+            problem: None,
+            grpc_status: None,
+        };
+        let time = UNIX_EPOCH + Duration::from_secs(1_709_251_199);
+        let mut text = Vec::new();
+        write(&LoggedLine { time, request: &request, answer: &answer }, &mut text);
+        let expected = r#"192.0.2.1 - Ada\x20L [29/Feb/2024:23:59:59 +0000] "-" 400 - "-" "-""#;
+        assert_eq!(String::from_utf8(text).unwrap(), expected);
+    }
+}

@@ -131,6 +131,7 @@ mod tests {
         assert_eq!(pushed(push_combined, &[b'a'; 64]), "a".repeat(64));
         assert_eq!(parsed("a€".repeat(40).as_bytes()), "a€".repeat(16) + "...");
         assert_eq!(parsed(("a".to_owned() + &"€".repeat(40)).as_bytes()), "a".to_owned() + &"€".repeat(21) + "...");
+        assert_eq!(parsed("€".repeat(40).as_bytes()), "€".repeat(21) + "...");
         // Bytes of no character at all.
         assert_eq!(parsed(&[0x80; 80]), "\u{80}".repeat(64) + "...");
     }
