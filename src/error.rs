@@ -101,8 +101,6 @@ pub enum Failure {
     VersionNotSupported,
     /// A bug: the request panicked.
     Panicked,
-    /// The last attempt of a request failed so, after an upstream had it in an earlier one and may have worked on it.
-    AfterSending(Box<Self>),
 }
 
 /// The answer of a service that does not let a request pass.
@@ -243,7 +241,6 @@ impl Failure {
             Self::Panicked => {
                 closing(S::INTERNAL_SERVER_ERROR, "internal-error", "the gateway failed at this request: see its log")
             }
-            Self::AfterSending(failure) => failure.row(),
         }
     }
 
@@ -287,7 +284,6 @@ impl Failure {
             }
             Self::RequestTimeout | Self::BodyTooSlow => GrpcStatus::Cancelled,
             Self::BadRequest(_) | Self::UpstreamInvalid | Self::Panicked => GrpcStatus::Internal,
-            Self::AfterSending(failure) => failure.grpc_status(),
         }
     }
 
@@ -299,7 +295,6 @@ impl Failure {
             Self::Maintenance { retry_after_secs } => Some(*retry_after_secs),
             Self::AuthenticationUnavailable { .. } | Self::ConcurrencyLimited => Some(RETRY_AFTER_SECS),
             Self::Overloaded | Self::UpstreamOverloaded | Self::Exhausted | Self::NoEndpoint => Some(RETRY_AFTER_SECS),
-            Self::AfterSending(failure) => failure.retry_after_secs(),
             _ => None,
         }
     }

@@ -20,6 +20,7 @@ use crate::http::scheme::RequestScheme;
 use crate::proxy::RequestSource;
 use crate::proxy::connection::upstream_request::UpstreamRequest;
 use crate::proxy::message::forwarded::ClientOrigin;
+use crate::proxy::report::SentMark;
 use crate::route::{Forward, HostPolicy, Rewrite};
 use crate::server::h1::request_head::RequestHead;
 
@@ -128,7 +129,7 @@ fn forward(read: &ReadRequest, framing: BodyFraming) -> Option<Vec<u8>> {
         begun: clock::now(),
         deadline: None,
         has_own_fields: false,
-        sent: None,
+        sent: &SentMark::default(),
     };
     let mut prepared = UpstreamRequest::prepare(&mut request, &rule, source).ok()?;
     let mut output = WriteBuffer::default();

@@ -28,6 +28,7 @@ use crate::proxy::Mirror;
 use crate::proxy::Proxy;
 use crate::proxy::TunnelEnd;
 use crate::proxy::message::forwarded::ClientOrigin;
+use crate::proxy::report::SentMark;
 use crate::route::Route;
 use crate::route::template::{IdentityVariable, Template, Variable};
 use crate::server::ConnectionInfo;
@@ -66,8 +67,8 @@ pub struct RequestContext {
     pub started: Instant,
     /// Its layers may have waited for something since then.
     may_have_waited: AtomicBool,
-    /// An endpoint may have some of it.
-    pub was_sent: AtomicBool,
+    /// Whether an upstream got it.
+    pub sent: SentMark,
     pub request_id: HeaderValue,
     pub origin: ClientOrigin,
     /// Requests that were in flight on this worker when it arrived.
@@ -138,7 +139,7 @@ impl RequestContext {
         Self {
             started: clock::now(),
             may_have_waited: AtomicBool::new(false),
-            was_sent: AtomicBool::new(false),
+            sent: SentMark::default(),
             request_id: sent.and_then(request_id::accept).unwrap_or_else(request_id::generate),
             origin,
             in_flight_before: worker.in_flight.enter(),
@@ -208,8 +209,8 @@ impl RequestContext {
                 response
             }
             Err(failure) => {
-                let failure = if self.was_sent.load(Relaxed) { failure } else { failure.before_sending() };
-                account.permit.failed(failure.status(), failure.unanswered());
+                let (failure, unanswered) = failure.settle(self.sent.is_set());
+                account.permit.failed(failure.status(), unanswered);
                 account.problem = Some(failure.name());
                 if self.is_call { failure.respond_to_call(&self.request_id) } else { failure.respond(&self.request_id) }
             }

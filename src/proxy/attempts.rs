@@ -82,15 +82,11 @@ impl Proxy {
         let is_upgrade = request.upgrade.is_some();
         let kept = request.keep_body(policy.keep_body);
         let mut choice = AnotherEndpoint { before: Tried::by(source.affinity), report };
-        let mut was_sent = false;
         let mut judge = Judge { policy, ends, upstream: destination.upstream, attempts: 0, over_budget: false };
         loop {
             judge.attempts += 1;
             let answer =
                 self.attempt(request, (destination, source), policy.per_try, (&mut choice, kept.as_ref())).await;
-            // An upstream that got the request may have worked on it.
-            let answer = answer.map_err(|failure| if was_sent { failure.after_sending() } else { failure });
-            was_sent |= request.upload.is_none();
             let may = !(is_upgrade && answer.is_ok())
                 && judge.sends_again(request, &answer)
                 && !source.interim.is_used()

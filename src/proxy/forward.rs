@@ -3,7 +3,6 @@
 //! Guarantees that bodies stream, and that the result is either a response or a typed failure.
 
 use std::future::{Future, ready};
-use std::sync::atomic::Ordering::Relaxed;
 
 use futures_util::future::{BoxFuture, Either};
 use http::header::{SET_COOKIE, UPGRADE};
@@ -139,14 +138,11 @@ impl Proxy {
                 let needs = LeaseNeeds { spec, now, fresh, refused_by, upgrade, source };
                 let mut lease = match self.lease(upstream, needs, source.affinity, choice) {
                     Either::Left(idle) => idle,
-                    Either::Right(connecting) => {
-                        connecting.await.map_err(|failure| retry.without_connection(failure))?
-                    }
+                    Either::Right(connecting) => connecting.await?,
                 };
                 let mut watch = watch(upstream, &lease, source, request);
-                if let Some(sent) = source.sent {
-                    sent.store(true, Relaxed);
-                }
+                // Before anything goes: what waits here may be dropped at any time.
+                let was_sent = source.sent.set();
                 let sent = match &mut lease {
                     Lease::Http1(connection) => connection.send(request).await,
                     // Boxed: large, and most exchanges have no need of it.
@@ -174,6 +170,9 @@ impl Proxy {
                         return Ok(relayed);
                     }
                     Err(failed) => {
+                        if !failed.was_sent {
+                            source.sent.restore(was_sent);
+                        }
                         if let (Failure::ResponseTimeout, Some(watch)) = (&failed.failure, &watch) {
                             watch.record_wait(clock::now());
                         }

@@ -22,6 +22,7 @@ use tokio::time::{Sleep, sleep, timeout};
 use super::forward::Proxy;
 use super::message::forwarded::ClientOrigin;
 use super::message::headers;
+use super::report::SentMark;
 use super::request_source::RequestSource;
 use crate::body::{Body, BodySource, BoxError};
 use crate::clock;
@@ -172,7 +173,7 @@ impl RequestCopy {
             begun: clock::now(),
             deadline: None,
             has_own_fields: *has_own_fields,
-            sent: None,
+            sent: &SentMark::default(),
         };
         let destination = Destination { upstream: &mirror.upstream, spec: mirror.upstream.spec() };
         drain(proxy.forward(request, &mirror.rule, destination, source).await?).await;
@@ -300,7 +301,7 @@ mod tests {
             begun: clock::now(),
             deadline: None,
             has_own_fields: false,
-            sent: None,
+            sent: &SentMark::default(),
         };
         let places = || mirror.in_flight.load(Ordering::Relaxed);
         let mut request = Request::new(stalled());

@@ -1,9 +1,16 @@
-//! The way of a request through its upstream's endpoints, for those who ask for it. Nothing is noted for others.
+//! What the proxy alone knows of a request: whether anything of it was sent, and, for those who ask, its way through its
+//! upstream's endpoints.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 
 use crate::clock::{self, Instant};
 use crate::upstream::endpoints::{Endpoint, PickedEndpoint};
+
+/// Whether an upstream may have worked on a request. It outlives the future that forwards, which a timeout may drop.
+#[derive(Debug, Default)]
+pub struct SentMark(AtomicBool);
 
 /// What became of a request at its upstream.
 #[derive(Default)]
@@ -17,6 +24,26 @@ pub struct ForwardReport {
     pub begun: Option<Instant>,
     /// When the head of that endpoint's response came.
     pub head: Option<Instant>,
+}
+
+impl SentMark {
+    /// Whether anything was sent, other than to an upstream that says it has not processed it.
+    pub fn is_set(&self) -> bool {
+        self.0.load(Relaxed)
+    }
+
+    /// Marks a request that is about to be sent. Returns whether it was before.
+    #[inline]
+    pub(super) fn set(&self) -> bool {
+        let before = self.is_set();
+        self.0.store(true, Relaxed);
+        before
+    }
+
+    /// The latest attempt did not reach its upstream: the mark is what it was before.
+    pub(super) fn restore(&self, before: bool) {
+        self.0.store(before, Relaxed);
+    }
 }
 
 impl ForwardReport {

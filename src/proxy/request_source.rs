@@ -1,12 +1,11 @@
 //! The client of a request, as far as its upstream learns of it, and the way of the upstream's interim responses to it.
 
-use std::sync::atomic::AtomicBool;
-
 use http::header::CONTENT_LENGTH;
 use http::{HeaderMap, HeaderValue, StatusCode, Version};
 
 use super::message::forwarded::ClientOrigin;
 use super::message::headers;
+use super::report::SentMark;
 use crate::clock::Instant;
 use crate::http::interim::InterimSlot;
 use crate::transport::peer::SocketPair;
@@ -28,8 +27,8 @@ pub struct RequestSource<'a> {
     pub deadline: Option<Instant>,
     /// The gateway has set fields already, and removed the client's claims before.
     pub has_own_fields: bool,
-    /// To be set once an endpoint may have some of the request.
-    pub sent: Option<&'a AtomicBool>,
+    /// Whether it was sent.
+    pub sent: &'a SentMark,
 }
 
 /// Where the upstream's interim responses go, if the client takes any.

@@ -43,8 +43,6 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(160);
 #[derive(Default)]
 pub struct Retry {
     spent: bool,
-    /// The upstream may have worked on the request.
-    was_sent: bool,
     pauses: Pauses,
     /// Refusals by connections that carried nothing, or that may carry others.
     refusals: usize,
@@ -56,11 +54,6 @@ impl Retry {
     /// Whether the request goes out for the second time, which takes a new connection.
     pub fn is_spent(&self) -> bool {
         self.spent
-    }
-
-    /// The failure of a request that finds no connection to go out over again.
-    pub fn without_connection(&self, failure: Failure) -> Failure {
-        if self.was_sent { failure.after_sending() } else { failure }
     }
 
     /// The connections of HTTP/2 that did not take the request, by their numbers.
@@ -98,7 +91,6 @@ impl Retry {
             RetryPermission::Stale(upload) if upload.has_body() => None,
             RetryPermission::Stale(upload) => {
                 let first = !std::mem::replace(&mut self.spent, true);
-                self.was_sent = true;
                 (first && is_idempotent(method) && upstream.budget().withdraw()).then_some(upload)
             }
             RetryPermission::Never => None,

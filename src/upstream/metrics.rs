@@ -101,7 +101,7 @@ impl RetriedOutcome {
 
 impl From<&Failure> for ForwardOutcome {
     fn from(failure: &Failure) -> Self {
-        match failure.of_attempt() {
+        match failure {
             Failure::NoEndpoint => Self::NoEndpoint,
             Failure::UpstreamOverloaded => Self::Overloaded,
             Failure::ConcurrencyLimited => Self::Limited,

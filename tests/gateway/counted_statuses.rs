@@ -36,13 +36,14 @@ impl Login {
                         head.push(byte[0]);
                     }
                     let number = count.fetch_add(1, Ordering::SeqCst);
-                    let (held, silent) = (head.starts_with(b"GET /held"), head.starts_with(b"GET /silent"));
+                    let is_for = |path: &[u8]| head.windows(path.len()).any(|part| part == path);
+                    let (held, silent) = (is_for(b" /held"), is_for(b" /silent"));
                     if held {
                         let _ = released.lock().unwrap().recv();
                     }
                     let status = if held || number % 2 == 1 { "401 Unauthorized" } else { "200 OK" };
                     if silent {
-                        let _ = stream.read(&mut byte);
+                        while stream.read(&mut byte).unwrap_or(0) > 0 {}
                     }
                     let _ = write!(stream, "HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
                 });
@@ -61,7 +62,7 @@ fn routes(store: Option<u16>, limits: &str, upstream: SocketAddr) -> String {
         .map_or_else(String::new, |port| format!("store: {{redis: 'redis://127.0.0.1:{port}', timeout: 500ms}}\n"));
     format!(
         "workers: 2
-listeners: [{{address: '127.0.0.1:0', limits: [l]}}]
+listeners: [{{address: '127.0.0.1:0', limits: [l], body_timeout: 3s}}]
 admin: {{address: '127.0.0.1:0'}}
 {store}limits: {{{limits}}}
 upstreams:
@@ -71,6 +72,9 @@ upstreams:
 routes:
   - {{name: gone, match: {{path: /gone}}, upstream: gone}}
   - {{name: slow, match: {{path: /silent/slow}}, upstream: slow}}
+  - {{name: silent-small, match: {{path: /silent/small}}, upstream: login, max_body: 1}}
+  - {{name: timed, match: {{path: /silent/timed}}, upstream: login, timeout: 1s}}
+  - {{name: whole, match: {{path: /silent/whole}}, upstream: login, timeouts: {{request: 1s}}}}
   - {{name: small, match: {{path: /small}}, upstream: login, max_body: 1}}
   - {{name: once, match: {{path: /once}}, respond: {{status: 401}}, limits: [{{limit: other, cost: 2}}]}}
   - {{name: login, match: {{path: '/*'}}, upstream: login}}
@@ -155,11 +159,11 @@ fn guesses_at_once_are_no_more_than_the_limit() {
 }
 
 #[test]
-fn answers_of_the_gateway_count_by_their_status_and_a_denial_counts_for_nothing() {
+fn unsent_requests_count_by_the_status_of_their_answer_and_a_denial_counts_for_nothing() {
     let _turn = turns::beside_others();
     let login = Login::start();
     let limit = |count| format!("l: {{key: {{constant: all}}, rate: 9/30d, count: {{status: {count}}}}}, {OTHER}");
-    for (counted, remaining) in [("[413, 5xx]", [8, 7, 6]), ("[403]", [9, 9, 9])] {
+    for (counted, remaining) in [("[413, 5xx]", [8, 7, 6]), ("[403]", [9, 8, 8])] {
         let gateway = Gateway::start(&routes(None, &limit(counted), login.address));
         assert_eq!(status(&[&gateway.url("/gone")]), 502);
         until_left(&gateway, remaining[0]);
@@ -186,4 +190,50 @@ fn a_client_that_leaves_before_its_response_is_charged() {
     drop(stream);
     eventually("it is settled", || (settlements(&gateway, "cut") == 1.0).then_some(()));
     assert_eq!(left(&gateway), 8);
+}
+
+/// Whatever the client does to get another answer than the upstream's: the upstream may have judged its guess.
+#[test]
+fn a_client_that_makes_the_gateway_fail_is_charged_for_what_was_sent() {
+    const CASES: [(&str, &str, Option<&str>); 7] = [
+        ("", "", Some("zz\r\n")),
+        ("/small", "", Some("1\r\ny\r\n")),
+        ("", "Content-Type: application/grpc\r\ngrpc-timeout: 1S\r\n", Some("0\r\n\r\n")),
+        ("/timed", "", Some("")),
+        ("/whole", "", Some("")),
+        // Silent until the listener's time for a body is over.
+        ("", "", Some("")),
+        // Leaves within its body.
+        ("", "", None),
+    ];
+    let _turn = turns::beside_others();
+    let login = Login::start();
+    for (cost, price) in [("1", 1), ("{response_header: x-used, reserve: 2}", 2)] {
+        let limit = format!(
+            "l: {{key: {{constant: all}}, rate: 90/30d, cost: {cost}, count: {{status: [401, 403]}}}}, {OTHER}"
+        );
+        let gateway = Gateway::start(&routes(None, &limit, login.address));
+        let before = login.requests();
+        let mut clients: Vec<TcpStream> = CASES
+            .iter()
+            .map(|(path, fields, _)| {
+                let mut stream = TcpStream::connect(gateway.listeners[0]).unwrap();
+                let head = format!("POST /silent{path} HTTP/1.1\r\nHost: a\r\n{fields}");
+                write!(stream, "{head}Transfer-Encoding: chunked\r\n\r\n1\r\nx\r\n").unwrap();
+                stream
+            })
+            .collect();
+        eventually("the upstream has them", || (login.requests() == before + CASES.len()).then_some(()));
+        for ((_, _, rest), stream) in CASES.iter().zip(&mut clients) {
+            match rest {
+                Some(rest) => stream.write_all(rest.as_bytes()).unwrap(),
+                None => stream.shutdown(std::net::Shutdown::Both).unwrap(),
+            }
+        }
+        let outcomes =
+            || ["even", "absent", "cut", "uncounted", "unreached"].map(|outcome| settlements(&gateway, outcome));
+        eventually("all are settled", || (outcomes().iter().sum::<f64>() == CASES.len() as f64).then_some(()));
+        assert_eq!(outcomes()[3..], [0.0, 0.0], "{cost}: {:?}", outcomes());
+        assert_eq!(left(&gateway), 90 - price * CASES.len() as u64);
+    }
 }

@@ -12,7 +12,7 @@ use tollgate::body::Body;
 use tollgate::clock;
 use tollgate::error::Failure;
 use tollgate::proxy::message::forwarded::ClientOrigin;
-use tollgate::proxy::report::ForwardReport;
+use tollgate::proxy::report::{ForwardReport, SentMark};
 use tollgate::proxy::{Proxy, RequestSource, Retrying};
 use tollgate::route::retry::RetryPolicy;
 use tollgate::route::{Forward, HostPolicy, Rewrite};
@@ -145,6 +145,7 @@ impl Forwarder {
     ) -> Response<Body> {
         let origin = ClientOrigin::resolve(request.headers(), peer.ip(), &self.trusted);
         let id = HeaderValue::from_static("id-1");
+        let sent = SentMark::default();
         let source = RequestSource {
             origin: &origin,
             request_id: &id,
@@ -154,7 +155,7 @@ impl Forwarder {
             begun: clock::now(),
             deadline: None,
             has_own_fields: false,
-            sent: None,
+            sent: &sent,
         };
         let destination = Destination { upstream: &self.upstream, spec: self.upstream.spec() };
         let forwarded = match &self.retry {
@@ -168,7 +169,8 @@ impl Forwarder {
             }
         };
         forwarded.unwrap_or_else(|failure| {
-            *self.unanswered.lock().unwrap() = Some(failure.unanswered());
+            let (failure, unanswered) = failure.settle(sent.is_set());
+            *self.unanswered.lock().unwrap() = Some(unanswered);
             failure.respond(&id)
         })
     }

@@ -79,12 +79,11 @@ fn act<'a>(exchange: &'a mut Exchange<'_>) -> BoxFuture<'a, ActionResult> {
         return answered(last_hop(exchange));
     }
     let proxy = &exchange.worker.proxy;
-    let RequestContext { origin, request_id, .. } = context;
+    let RequestContext { origin, request_id, sent, .. } = context;
     let (sockets, deadline, has_own_fields) = (exchange.sockets, exchange.deadline, exchange.has_own_fields);
     let affinity =
         if upstream.asks_for_affinity() { exchange.with_facts(None, |facts| upstream.affinity(facts)) } else { None };
     let begun = context.now();
-    let sent = Some(&context.was_sent);
     let source =
         RequestSource { origin, request_id, interim, sockets, affinity, begun, deadline, has_own_fields, sent };
     let destination = target.destination(upstream);
@@ -143,10 +142,10 @@ fn mirror_request(exchange: &mut Exchange<'_>, mirror: &Arc<Mirror>) {
     let upstream = &mirror.upstream;
     let affinity =
         if upstream.asks_for_affinity() { exchange.with_facts(None, |facts| upstream.affinity(facts)) } else { None };
-    let RequestContext { origin, request_id, .. } = context;
+    let RequestContext { origin, request_id, sent, .. } = context;
     let (begun, deadline, has_own_fields) = (context.now(), None, exchange.has_own_fields);
     let source =
-        RequestSource { origin, request_id, interim, sockets, affinity, begun, deadline, has_own_fields, sent: None };
+        RequestSource { origin, request_id, interim, sockets, affinity, begun, deadline, has_own_fields, sent };
     mirror.copy(exchange.request, &exchange.worker.proxy, source);
 }
 

@@ -23,6 +23,7 @@ use crate::clock;
 use crate::error::Failure;
 use crate::http::interim::InterimSlot;
 use crate::proxy::RequestSource;
+use crate::proxy::report::SentMark;
 use crate::route::{Forward, HostPolicy, Rewrite};
 use crate::upstream::Destination;
 
@@ -72,7 +73,7 @@ pub fn ask(
             begun,
             deadline: Some(deadline),
             has_own_fields: true,
-            sent: None,
+            sent: &SentMark::default(),
         };
         let destination = Destination { upstream: &upstream, spec: upstream.spec() };
         let keep = |client: &VerifiedClient, fields: &HeaderMap| {
@@ -101,7 +102,7 @@ fn unanswered(spec: &ForwardSpec, failure: Failure) -> AuthenticationResult {
         }
         Failure::ResponseTimeout => failed(spec, AuthenticationRefusal::Undecided(LATE)),
         Failure::UpstreamClosed => failed(spec, AuthenticationRefusal::Undecided(AWAY)),
-        Failure::UpstreamOverloaded => Err(AuthenticationRefusal::Undecided(BUSY)),
+        Failure::UpstreamOverloaded | Failure::ConcurrencyLimited => Err(AuthenticationRefusal::Undecided(BUSY)),
         Failure::HeadersTooLarge => Err(AuthenticationRefusal::Faulty(failure)),
         // A head that is too long, say, since it repeats what the client has sent.
         _ => Err(AuthenticationRefusal::Undecided(ERROR)),

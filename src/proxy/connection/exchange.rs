@@ -295,7 +295,10 @@ impl UpstreamConnection {
             Some(upload) if closed && self.used && self.input.is_empty() => RetryPermission::Stale(upload),
             _ => RetryPermission::Never,
         };
-        error.failed(self.exchange.endpoint.take(), permission)
+        let was_sent = *begun;
+        let mut failed = error.failed(self.exchange.endpoint.take(), permission);
+        failed.was_sent &= was_sent;
+        failed
     }
 
     /// Whether the whole request was sent.

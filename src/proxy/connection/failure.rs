@@ -43,6 +43,8 @@ pub enum ExchangeError {
 pub struct FailedExchange {
     pub failure: Failure,
     pub permission: RetryPermission,
+    /// Something was sent, and the upstream does not say that it has not processed it.
+    pub was_sent: bool,
     /// `None`: the client was at fault, or may have been.
     pub fault: Option<UpstreamFault>,
 }
@@ -75,7 +77,14 @@ impl ExchangeError {
     pub fn failed(self, endpoint: Option<PickedEndpoint>, permission: RetryPermission) -> Box<FailedExchange> {
         let endpoint = endpoint.filter(|_| !self.is_of_client());
         let fault = endpoint.map(|endpoint| UpstreamFault { endpoint, reason: self.to_string() });
-        Box::new(FailedExchange { failure: self.into_failure(), permission, fault })
+        let was_sent = !self.is_before_sending() && !permission.is_of_unprocessed();
+        Box::new(FailedExchange { failure: self.into_failure(), permission, was_sent, fault })
+    }
+
+    /// Whether an exchange fails so before anything is sent.
+    fn is_before_sending(&self) -> bool {
+        let is_head = matches!(self, Self::Request(_) | Self::HeadTooLarge);
+        is_head || matches!(self, Self::StreamUnsent(_) | Self::NoWebSocket | Self::NoWebSocketKey)
     }
 
     fn into_failure(self) -> Failure {
@@ -136,4 +145,11 @@ pub enum RetryPermission {
     /// If the request is idempotent and has no body: the connection may have been closed before the request came.
     Stale(Upload),
     Never,
+}
+
+impl RetryPermission {
+    /// Whether the upstream has not processed the request, for sure.
+    fn is_of_unprocessed(&self) -> bool {
+        matches!(self, Self::Unsent(_) | Self::Refused { .. } | Self::Unprocessed { .. })
+    }
 }

@@ -76,7 +76,7 @@ impl FromIterator<RetryCondition> for RetryConditions {
 impl RetryConditions {
     /// Whether an attempt that failed so is followed by another.
     pub fn hold_for_failure(&self, failure: &Failure) -> bool {
-        match failure.of_attempt() {
+        match failure {
             Failure::ConnectFailed | Failure::ConnectTimeout | Failure::TlsFailed => self.connect,
             Failure::UpstreamClosed | Failure::UpstreamInvalid => self.reset,
             Failure::ResponseTimeout => self.timeout,

@@ -23,11 +23,13 @@ use crate::request::response::usage::reader::{Untold, Usage, UsageReader};
 #[must_use = "a permit that is dropped at once is given up before there is a response"]
 pub struct Permit(Option<Box<HeldUntilEnd>>);
 
-/// The reason for which there is no response to read a cost from.
+/// The reason for which there is no response to read a cost or a status from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unanswered {
     /// No upstream had the request, through no fault of the client's.
     NotForwarded,
+    /// No upstream had the request, and the client was at fault, or may have been.
+    Refused,
     /// An upstream may have worked on it.
     Forwarded,
 }
@@ -145,8 +147,9 @@ impl Permit {
         }
     }
 
-    /// Ends the permit without a response: the failure is answered with `status`. Where no upstream had the request, a
-    /// reservation of a cost that only a response could have told is refunded.
+    /// Ends the permit without a response of an upstream: the failure is answered with `status`. Where no upstream had the
+    /// request, that status counts, and a reservation of a cost that only a response could have told is refunded. Where one
+    /// had it, nothing is refunded, whatever the status.
     pub fn failed(&mut self, status: StatusCode, unanswered: Unanswered) {
         let Some(held) = self.0.take() else { return };
         held.reserved_costs.into_iter().for_each(|reserved_cost| reserved_cost.fail(status, unanswered));
@@ -198,11 +201,14 @@ impl ReservedCost {
     }
 
     fn fail(self, status: StatusCode, unanswered: Unanswered) {
-        let usage = match (&self.reading, unanswered) {
+        let usage = match (unanswered, &self.reading) {
+            // The client may have brought the failure about, once it had learned from the upstream's silence what it wanted.
+            (Unanswered::Forwarded, None) => Usage::Whole,
+            (Unanswered::Forwarded, Some(_)) => Usage::AtLeast(0, Untold::Absent),
             _ if !self.counts(status) => Usage::Uncounted,
-            (None, _) => Usage::Whole,
-            (Some(_), Unanswered::NotForwarded) => Usage::Unreached,
-            (Some(_), Unanswered::Forwarded) => Usage::AtLeast(0, Untold::Absent),
+            (_, None) => Usage::Whole,
+            (Unanswered::NotForwarded, Some(_)) => Usage::Unreached,
+            (Unanswered::Refused, Some(_)) => Usage::AtLeast(0, Untold::Absent),
         };
         self.settled_by.settle(usage);
     }

@@ -288,12 +288,14 @@ fn each_limit_settles_what_it_reserved_and_a_denied_request_has_nothing_to_settl
 fn what_becomes_of_a_reservation_without_a_response() {
     let guard = Guard::new([settled("a", 10)]);
     let hold = || guard.pass().0.reserved.hold(&guard.limiter);
-    for (failure, remaining) in [(Unanswered::NotForwarded, 100), (Unanswered::Forwarded, 90)] {
+    for (failure, remaining) in
+        [(Unanswered::NotForwarded, 100), (Unanswered::Refused, 90), (Unanswered::Forwarded, 80)]
+    {
         hold().failed(StatusCode::BAD_GATEWAY, failure);
         assert_eq!(left(&guard), [remaining], "{failure:?}");
     }
     drop(hold());
-    assert_eq!(left(&guard), [80], "whoever leaves leaves what was reserved");
+    assert_eq!(left(&guard), [70], "whoever leaves leaves what was reserved");
 }
 
 /// Counts only responses with 401 and 5xx.
@@ -315,14 +317,16 @@ fn a_response_that_does_not_count_gives_its_cost_back() {
     assert_eq!(answered(StatusCode::UNAUTHORIZED, "20"), [99, 80, 98]);
     assert_eq!(answered(StatusCode::FORBIDDEN, "20"), [99, 80, 97]);
     let hold = || guard.pass().0.reserved.hold(&guard.limiter);
-    hold().failed(StatusCode::PAYLOAD_TOO_LARGE, Unanswered::Forwarded);
+    hold().failed(StatusCode::PAYLOAD_TOO_LARGE, Unanswered::Refused);
     assert_eq!(left(&guard), [99, 80, 96]);
     hold().failed(StatusCode::BAD_GATEWAY, Unanswered::NotForwarded);
     assert_eq!(left(&guard), [98, 80, 95], "a cost that only a response could have told is none");
     hold().failed(StatusCode::GATEWAY_TIMEOUT, Unanswered::Forwarded);
     assert_eq!(left(&guard), [97, 70, 94]);
+    hold().failed(StatusCode::PAYLOAD_TOO_LARGE, Unanswered::Forwarded);
+    assert_eq!(left(&guard), [96, 60, 93], "an upstream had it, whatever the gateway answers");
     drop(hold());
-    assert_eq!(left(&guard), [96, 60, 93], "nobody knows what it would have been answered");
+    assert_eq!(left(&guard), [95, 50, 92], "nobody knows what it would have been answered");
 }
 
 #[test]
