@@ -75,11 +75,12 @@ impl http_body::Body for DeadlineBody {
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let this = self.get_mut();
         let Some(body) = &mut this.body else { return Poll::Ready(None) };
-        if let Poll::Ready(frame) = Pin::new(body).poll_frame(cx) {
-            return Poll::Ready(frame);
-        }
-        if this.deadline.as_mut().poll(cx).is_pending() {
-            return Poll::Pending;
+        // Looked at first: a stream that never pauses ends as well. One that has come to its own end keeps its status.
+        let is_over = this.deadline.as_mut().poll(cx).is_ready();
+        match Pin::new(body).poll_frame(cx) {
+            Poll::Ready(Some(Ok(frame))) if is_over && frame.is_data() => {}
+            Poll::Pending if is_over => {}
+            polled => return polled,
         }
         this.body = None;
         let mut trailers = HeaderMap::new();
@@ -137,5 +138,23 @@ mod tests {
         assert!(body.frame().await.is_none());
         // The upstream's body was dropped, which ends its exchange.
         assert!(sender.is_closed());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_response_that_never_pauses_ends_at_its_deadline_and_a_status_of_its_own_stays() {
+        let data = || Ok::<_, BoxError>(Frame::data(Bytes::from_static(b"message")));
+        let own = HeaderMap::from_iter([(http::HeaderName::from_static("grpc-status"), http::HeaderValue::from(0))]);
+        for (rest, status) in [(None, "4"), (Some(Ok(Frame::trailers(own))), "0")] {
+            let endless = std::iter::from_fn(move || Some(data())).take(if rest.is_some() { 1 } else { usize::MAX });
+            let frames = futures_util::stream::iter(endless.chain(rest));
+            let deadline = CallDeadline(clock::now() + Duration::from_secs(3));
+            let body = Body::boxed(http_body_util::StreamBody::new(frames));
+            let mut body = cut_body(Response::new(body), deadline).into_body();
+            assert!(body.frame().await.unwrap().unwrap().is_data());
+            tokio::time::advance(Duration::from_secs(3)).await;
+            let trailers = body.frame().await.unwrap().unwrap().into_trailers().unwrap();
+            assert_eq!(trailers["grpc-status"], status);
+            assert!(body.frame().await.is_none());
+        }
     }
 }
