@@ -1,6 +1,7 @@
 //! Writes bare lines over a TCP connection, as collectors of logs take them.
 //!
-//! Guarantees that a reader that is away keeps the log's thread for a bounded time, and is looked for again.
+//! Guarantees that a reader that is away keeps the log's thread for a bounded time, and is looked for once a second: one that
+//! accepts and closes is no better than one that is away.
 
 use std::io::{self, Read as _};
 use std::net::TcpStream;
@@ -23,6 +24,7 @@ const BACK_OFF: Duration = Duration::from_secs(1);
 pub struct LineConnection {
     lookup: ReceiverLookup,
     stream: Option<LineStream<TcpStream>>,
+    /// When the next connection may be opened, whatever became of the last one.
     not_before: Option<Instant>,
 }
 
@@ -59,7 +61,6 @@ impl LineConnection {
         self.not_before = Some(now + BACK_OFF);
         let stream = self.connect()?;
         stream.set_write_timeout(Some(PATIENCE))?;
-        self.not_before = None;
         Ok(LineStream::new(stream))
     }
 
@@ -105,19 +106,25 @@ mod tests {
         LineConnection::new(ReceiverLookup::new(LineReceiver::Address(listener.local_addr().unwrap())))
     }
 
-    #[test]
-    fn lines_go_to_a_reader_and_to_the_next_one_once_it_has_closed() {
+    #[tokio::test(start_paused = true)]
+    async fn lines_go_to_a_reader_and_a_second_later_to_the_next_one_once_it_has_closed() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut connection = connection_to(&listener);
         for _ in 0..2 {
             assert_eq!(connection.write(b"one\ntwo\n").lost, 0);
             let mut lines = BufReader::new(listener.accept().unwrap().0).lines();
             assert_eq!((lines.next().unwrap().unwrap(), lines.next().unwrap().unwrap()), ("one".into(), "two".into()));
+            drop(lines);
+            let outcome = connection.write(b"three\nfour\n");
+            assert_eq!((outcome.lost, outcome.error.unwrap().kind()), (2, io::ErrorKind::NotConnected));
+            tokio::time::advance(BACK_OFF).await;
         }
+        listener.set_nonblocking(true).unwrap();
+        assert!(listener.accept().is_err(), "no other connection was opened");
     }
 
-    #[test]
-    fn a_name_is_looked_up_for_each_connection_and_the_first_address_that_accepts_is_taken() {
+    #[tokio::test(start_paused = true)]
+    async fn a_name_is_looked_up_for_each_connection_and_the_first_address_that_accepts_is_taken() {
         let listeners = [0; 2].map(|_| TcpListener::bind("127.0.0.1:0").unwrap());
         let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let mut addresses: Vec<_> = listeners.iter().map(|listener| listener.local_addr().unwrap()).collect();
@@ -130,6 +137,7 @@ mod tests {
             assert_eq!(connection.write(b"one\n").lost, 0);
             let line = BufReader::new(listener.accept().unwrap().0).lines().next().unwrap().unwrap();
             assert_eq!(line, "one");
+            tokio::time::advance(BACK_OFF).await;
         }
     }
 
