@@ -2,6 +2,7 @@
 //!
 //! Guarantees that it accepts nobody before it has what credentials are checked by.
 
+use std::net::IpAddr;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -220,12 +221,12 @@ impl Authenticator {
             CredentialPlace::Header(_) => without_scheme(&found),
             _ => &found,
         };
-        let Some(verifier) = &self.verifier else { return self.await_keys(may_wait, NO_KEYS) };
+        let Some(verifier) = &self.verifier else { return self.await_keys(may_wait, source.client_ip, NO_KEYS) };
         // An issuer that is away does not keep tokens of others waiting.
         let without_keys = |reason| match verifier.check_without_keys(spec, token) {
             Err(TokenFault::Foreign) => Finding::Foreign,
             Err(TokenFault::Refused(refusal)) => Finding::Decided(Err(refusal)),
-            Ok(()) | Err(TokenFault::UnknownKey) => self.await_keys(may_wait, reason),
+            Ok(()) | Err(TokenFault::UnknownKey) => self.await_keys(may_wait, source.client_ip, reason),
         };
         let material = self.material.load();
         let Some(Material::KeySet(keys)) = material.as_deref() else { return without_keys(NO_KEYS) };
@@ -248,9 +249,9 @@ impl Authenticator {
     }
 
     /// Waits for the keys, if they are on their way.
-    fn await_keys(&self, may_wait: bool, reason: &'static str) -> Finding {
+    fn await_keys(&self, may_wait: bool, ip: IpAddr, reason: &'static str) -> Finding {
         let issuer = self.issuer().filter(|_| may_wait);
-        let wait = issuer.and_then(|(url, fetches)| fetches.current(url.timeout));
+        let wait = issuer.and_then(|(url, fetches)| fetches.current(url.timeout, ip));
         wait.map_or(Finding::Decided(Err(AuthenticationRefusal::Unavailable(reason))), ask_again_after)
     }
 

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio::time::{sleep, timeout};
 
-use crate::address_shares::AddressShares;
+use crate::address_shares::{AddressShare, AddressShares};
 use crate::clock::{self, Instant};
 
 /// The least time between two fetches that requests cause.
@@ -21,7 +21,7 @@ const COOLDOWN: Duration = Duration::from_secs(5);
 /// Requests that wait at a time, at most: tokens with unknown keys are what anyone can send.
 const MAX_WAITING: usize = 1_024;
 
-/// Of these, tokens with unknown keys from one client address.
+/// Of these, the requests of one client address.
 const MAX_WAITING_OF_CLIENT: usize = 128;
 
 /// The fetches of an issuer's keys. One runs at a time.
@@ -35,7 +35,7 @@ pub struct IssuerFetches {
     last_success: AtomicU64,
     followed: AtomicBool,
     waiting: AtomicUsize,
-    /// Those with unknown keys.
+    /// Of these, those of each client.
     by_client: Arc<AddressShares>,
 }
 
@@ -46,8 +46,11 @@ struct FetchProgress {
     last_end: Option<Instant>,
 }
 
-/// A place among the requests that wait.
-struct WaitingPlace(Arc<IssuerFetches>);
+/// A place among the requests that wait, and among those of its client.
+struct WaitingPlace {
+    fetches: Arc<IssuerFetches>,
+    _share: AddressShare,
+}
 
 impl Default for IssuerFetches {
     fn default() -> Self {
@@ -76,30 +79,26 @@ impl IssuerFetches {
     /// A request of a client at `ip` waits for a fetch that begins later, `limit` long at most: a key that was published
     /// before is in it. `None`: too many requests wait.
     pub fn next(self: &Arc<Self>, limit: Duration, ip: IpAddr) -> Option<BoxFuture<'static, ()>> {
-        let share = self.by_client.take(ip, 1, MAX_WAITING_OF_CLIENT)?;
         let number = self.progress.lock().begun + 1;
-        let wait = self.wait_for(number, COOLDOWN + limit * 2)?;
-        Some(Box::pin(async move {
-            wait.await;
-            drop(share);
-        }))
+        self.wait_for(number, COOLDOWN + limit * 2, ip)
     }
 
-    /// Waits for the fetch under way, `limit` long at most. `None`: there is none, or too many requests wait.
-    pub fn current(self: &Arc<Self>, limit: Duration) -> Option<BoxFuture<'static, ()>> {
+    /// A request of a client at `ip` waits for the fetch under way, `limit` long at most. `None`: there is none, or too many
+    /// requests wait.
+    pub fn current(self: &Arc<Self>, limit: Duration, ip: IpAddr) -> Option<BoxFuture<'static, ()>> {
         let (is_first, is_running, begun) = {
             let progress = self.progress.lock();
             (progress.begun == 0, progress.running, progress.begun)
         };
         if is_running || is_first {
-            return self.wait_for(begun.max(1), limit);
+            return self.wait_for(begun.max(1), limit, ip);
         }
         self.wanted.notify_one();
         None
     }
 
-    fn wait_for(self: &Arc<Self>, number: u64, limit: Duration) -> Option<BoxFuture<'static, ()>> {
-        let place = WaitingPlace::take(self)?;
+    fn wait_for(self: &Arc<Self>, number: u64, limit: Duration, ip: IpAddr) -> Option<BoxFuture<'static, ()>> {
+        let place = WaitingPlace::take(self, ip)?;
         let mut ended = self.ended.subscribe();
         if self.progress.lock().begun < number {
             self.wanted.notify_one();
@@ -153,9 +152,10 @@ impl IssuerFetches {
 }
 
 impl WaitingPlace {
-    fn take(fetches: &Arc<IssuerFetches>) -> Option<Self> {
+    fn take(fetches: &Arc<IssuerFetches>, ip: IpAddr) -> Option<Self> {
+        let share = fetches.by_client.take(ip, 1, MAX_WAITING_OF_CLIENT)?;
         if fetches.waiting.fetch_add(1, Ordering::Relaxed) < MAX_WAITING {
-            return Some(Self(fetches.clone()));
+            return Some(Self { fetches: fetches.clone(), _share: share });
         }
         fetches.waiting.fetch_sub(1, Ordering::Relaxed);
         None
@@ -164,7 +164,7 @@ impl WaitingPlace {
 
 impl Drop for WaitingPlace {
     fn drop(&mut self) {
-        self.0.waiting.fetch_sub(1, Ordering::Relaxed);
+        self.fetches.waiting.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -204,15 +204,15 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_request_without_any_keys_waits_for_the_fetch_under_way_alone() {
         let fetches = Arc::new(IssuerFetches::default());
-        let mut first = fetches.current(LIMIT).expect("it has not begun");
+        let mut first = fetches.current(LIMIT, ip(1)).expect("it has not begun");
         fetches.begin();
-        let mut second = fetches.current(LIMIT).expect("it is under way");
+        let mut second = fetches.current(LIMIT, ip(1)).expect("it is under way");
         assert!(future::poll_immediate(&mut first).await.is_none());
         fetches.end(false);
         assert!(
             future::poll_immediate(&mut first).await.is_some() && future::poll_immediate(&mut second).await.is_some()
         );
-        assert!(fetches.current(LIMIT).is_none(), "the issuer was away a moment ago");
+        assert!(fetches.current(LIMIT, ip(1)).is_none(), "the issuer was away a moment ago");
     }
 
     #[tokio::test(start_paused = true)]
@@ -230,11 +230,14 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn one_client_leaves_room_for_others_to_wait() {
         let fetches = Arc::new(IssuerFetches::default());
-        let waiting: Vec<_> = (0..MAX_WAITING).filter_map(|_| fetches.next(LIMIT, ip(1))).collect();
-        assert_eq!(waiting.len(), MAX_WAITING_OF_CLIENT);
-        assert!(fetches.next(LIMIT, ip(1)).is_none() && fetches.next(LIMIT, ip(2)).is_some());
-        drop(waiting);
-        assert!(fetches.next(LIMIT, ip(1)).is_some());
+        for wait in [IssuerFetches::next, IssuerFetches::current] {
+            let waiting: Vec<_> = (0..MAX_WAITING).filter_map(|_| wait(&fetches, LIMIT, ip(1))).collect();
+            assert_eq!(waiting.len(), MAX_WAITING_OF_CLIENT);
+            assert!(fetches.next(LIMIT, ip(1)).is_none() && fetches.next(LIMIT, ip(2)).is_some());
+            assert!(fetches.current(LIMIT, ip(1)).is_none() && fetches.current(LIMIT, ip(2)).is_some());
+            drop(waiting);
+            assert!(fetches.next(LIMIT, ip(1)).is_some());
+        }
     }
 
     #[tokio::test(start_paused = true)]
