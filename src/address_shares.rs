@@ -60,7 +60,7 @@ impl Drop for AddressShare {
 }
 
 /// A client of IPv6 has all addresses of its network to choose from.
-fn network(ip: IpAddr) -> IpAddr {
+pub fn network(ip: IpAddr) -> IpAddr {
     match ip.to_canonical() {
         IpAddr::V6(ip) => Ipv6Addr::from_bits(ip.to_bits() >> 64 << 64).into(),
         ip => ip,

@@ -23,11 +23,21 @@ impl<V> Generations<V> {
         self.newer.get(key).or_else(|| self.older.get(key))
     }
 
-    pub fn insert(&mut self, key: CredentialHash, value: V) {
-        if self.newer.len() >= self.half {
-            self.older = std::mem::take(&mut self.newer);
-        }
+    /// Returns the half that is forgotten for it, if one is: to be dropped once no lock is held any more, since there may be
+    /// thousands.
+    #[must_use = "it is to be dropped behind the lock"]
+    pub fn insert(&mut self, key: CredentialHash, value: V) -> Option<HashMap<CredentialHash, V>> {
+        let forgotten = (self.newer.len() >= self.half).then(|| {
+            let newer = std::mem::take(&mut self.newer);
+            std::mem::replace(&mut self.older, newer)
+        });
         self.newer.insert(key, value);
+        forgotten
+    }
+
+    /// Whether the key is in the newer half.
+    pub fn is_newer(&self, key: &CredentialHash) -> bool {
+        self.newer.contains_key(key)
     }
 
     pub fn remove(&mut self, key: &CredentialHash) {

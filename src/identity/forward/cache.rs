@@ -3,28 +3,26 @@
 //! Guarantees that an answer serves only requests about which the service would have been told the same, save the parts that
 //! the operator names, that nothing but a permission is kept, and bounds on what is held. Credentials are held as hashes.
 
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::{AGE, CACHE_CONTROL, VARY};
-use http::{HeaderMap, HeaderName, Request};
+use http::{HeaderMap, HeaderName, HeaderValue, Request};
 use metrics::{Counter, counter};
 use parking_lot::RwLock;
 use sha2::{Digest as _, Sha256};
 use tollgate_limiter::limit::client_address::X_FORWARDED_FOR;
 
+use super::answer_table::AnswerTable;
 use super::spec::{AnswerCacheSpec, IgnoredPart};
 use super::subrequest::{X_FORWARDED_METHOD, X_FORWARDED_URI};
 use crate::body::Body;
 use crate::clock::{self, Instant};
 use crate::identity::api_key::CredentialHash;
-use crate::identity::generations::Generations;
 use crate::identity::refusal::VerifiedClient;
 use crate::observe::request_id::REQUEST_ID;
 use crate::proxy::message::forwarded::ClientOrigin;
-
-/// Answers that are kept for certain. There is room for twice as many.
-const KEPT: usize = 8_192;
 
 /// Bytes of the fields of an answer that is kept.
 const MAX_FIELDS: usize = 4_096;
@@ -32,7 +30,7 @@ const MAX_FIELDS: usize = 4_096;
 /// The answers that are kept.
 pub struct AnswerCache {
     spec: AnswerCacheSpec,
-    answers: RwLock<Generations<Arc<KeptAnswer>>>,
+    answers: RwLock<AnswerTable<Arc<KeptAnswer>>>,
     found: Counter,
     missed: Counter,
 }
@@ -53,12 +51,12 @@ impl AnswerCache {
             counter
         };
         let (found, missed) = (lookups("found"), lookups("none"));
-        Self { spec: spec.clone(), answers: RwLock::new(Generations::new(KEPT)), found, missed }
+        Self { spec: spec.clone(), answers: RwLock::default(), found, missed }
     }
 
     /// The hash of all that the service is told by `question` about a request from `origin`, less what is ignored. The id of
-    /// the request is in none.
-    pub fn key(&self, question: &Request<Body>, origin: &ClientOrigin) -> CredentialHash {
+    /// the request is in none. `server` is the address that the client went to, where the service is told that.
+    pub fn key(&self, question: &Request<Body>, origin: &ClientOrigin, server: Option<SocketAddr>) -> CredentialHash {
         let ignores = |part| self.spec.ignore.contains(&part);
         let left_out: [(HeaderName, bool); 4] = [
             (REQUEST_ID, true),
@@ -81,6 +79,7 @@ impl AnswerCache {
             add(origin.peer.to_string().as_bytes());
         }
         add(origin.client.as_ref().map_or(&b""[..], |client| client.forwarded.as_bytes()));
+        add(server.map_or_else(String::new, |server| server.to_string()).as_bytes());
         for (name, value) in fields {
             if !left_out.iter().any(|(other, is_left_out)| *is_left_out && name == other) {
                 add(name.as_str().as_bytes());
@@ -102,16 +101,36 @@ impl AnswerCache {
         kept.map(|kept| kept.client.clone())
     }
 
-    /// Keeps an answer with these fields to a question that was asked at `asked_at`, for as long as it may be.
-    pub fn keep(&self, key: CredentialHash, client: &VerifiedClient, fields: &HeaderMap, asked_at: Instant) {
+    /// Keeps an answer with these fields to a question about the client at `ip` that was asked at `asked_at`, for as long as
+    /// it may be.
+    pub fn keep(
+        &self,
+        key: CredentialHash,
+        ip: IpAddr,
+        client: &VerifiedClient,
+        (fields, asked_at): (&HeaderMap, Instant),
+    ) {
         let size =
             |fields: &HeaderMap| fields.iter().map(|(name, value)| name.as_str().len() + value.len()).sum::<usize>();
         let is_small = client.fields.as_ref().is_none_or(|fields| size(fields) <= MAX_FIELDS);
-        if let Some(lifetime) = lifetime(self.spec.max_age, fields).filter(|_| is_small) {
-            let kept = KeptAnswer { client: client.clone(), until: asked_at + lifetime };
-            self.answers.write().insert(key, Arc::new(kept));
-        }
+        let Some(lifetime) = lifetime(self.spec.max_age, fields).filter(|_| is_small) else { return };
+        let fields = client.fields.as_deref().map(|fields| Box::new(detached(fields)));
+        let client = VerifiedClient { identity: client.identity.clone(), fields };
+        let forgotten =
+            self.answers.write().insert(key, ip, Arc::new(KeptAnswer { client, until: asked_at + lifetime }));
+        // Behind the lock, for which all workers may wait.
+        drop(forgotten);
     }
+}
+
+/// Copies of fields: as they came, they would hold all of the buffer that their response was read into.
+fn detached(fields: &HeaderMap) -> HeaderMap {
+    let copy = |value: &HeaderValue| {
+        let mut copy = HeaderValue::from_bytes(value.as_bytes()).unwrap_or_else(|_| value.clone());
+        copy.set_sensitive(value.is_sensitive());
+        copy
+    };
+    fields.iter().map(|(name, value)| (name.clone(), copy(value))).collect()
 }
 
 /// How long an answer with these fields may be kept, `most` at most (RFC 9111 §4.2, §5.2.2). `None`: not at all.
@@ -139,13 +158,16 @@ fn lifetime(most: Duration, fields: &HeaderMap) -> Option<Duration> {
 
 #[cfg(test)]
 mod tests {
-    use http::HeaderValue;
+    use std::net::Ipv4Addr;
+
+    use bytes::Bytes;
     use http::header::{AUTHORIZATION, COOKIE};
     use tollgate_limiter::limit::key::CallerIdentity;
 
     use super::*;
     use crate::transport::peer::TrustedPeers;
 
+    const CLIENT: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
     const MINUTE: Duration = Duration::from_secs(60);
 
     fn cache(ignore: &[IgnoredPart]) -> AnswerCache {
@@ -191,7 +213,7 @@ mod tests {
         let key = |change: &dyn Fn(&mut HeaderMap)| {
             let mut question = question();
             change(question.headers_mut());
-            everything.key(&question, &origin("192.0.2.1"))
+            everything.key(&question, &origin("192.0.2.1"), None)
         };
         let same = key(&|_| {});
         assert_eq!(key(&|fields| drop(fields.insert(REQUEST_ID, HeaderValue::from_static("two")))), same);
@@ -210,8 +232,10 @@ mod tests {
             set("x-new", ""),
             key(&|fields| drop(fields.remove(AUTHORIZATION))),
             key(&|fields| drop(fields.remove(COOKIE))),
-            everything.key(&question(), &origin("192.0.2.2")),
-            everything.key(&question(), &ClientOrigin { peer_trusted: true, ..origin("192.0.2.1") }),
+            everything.key(&question(), &origin("192.0.2.2"), None),
+            everything.key(&question(), &origin("192.0.2.1"), Some(([10, 0, 0, 1], 8443).into())),
+            everything.key(&question(), &origin("192.0.2.1"), Some(([10, 0, 0, 1], 8080).into())),
+            everything.key(&question(), &ClientOrigin { peer_trusted: true, ..origin("192.0.2.1") }, None),
         ];
         for (at, other) in others.iter().enumerate() {
             assert!(*other != same && !others[..at].contains(other), "{at}");
@@ -231,14 +255,15 @@ mod tests {
             let told = changes.map(|(name, value)| {
                 let mut other = question();
                 other.headers_mut().insert(HeaderName::from_static(name), HeaderValue::from_static(value));
-                cache.key(&other, &origin("192.0.2.1")) == cache.key(&question(), &origin("192.0.2.1"))
+                cache.key(&other, &origin("192.0.2.1"), None) == cache.key(&question(), &origin("192.0.2.1"), None)
             });
             assert_eq!(told, same, "{ignored:?}");
         }
         let cache = cache(&[ClientIp]);
         let mut other = question();
         other.headers_mut().insert(X_FORWARDED_FOR, HeaderValue::from_static("10.0.0.8"));
-        assert_eq!(cache.key(&other, &origin("192.0.2.1")), cache.key(&question(), &origin("192.0.2.2")));
+        let one = cache.key(&other, &origin("192.0.2.1"), None);
+        assert_eq!(one, cache.key(&question(), &origin("192.0.2.2"), None));
     }
 
     #[test]
@@ -270,25 +295,32 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_answer_is_found_until_it_is_too_old_and_a_large_one_is_not_kept() {
         let cache = cache(&[]);
-        let (key, asked_at) = (cache.key(&question(), &origin("192.0.2.1")), clock::now());
+        let (key, asked_at) = (cache.key(&question(), &origin("192.0.2.1"), None), clock::now());
         tokio::time::advance(Duration::from_secs(10)).await;
-        cache.keep(key, &ada(), &HeaderMap::new(), asked_at);
+        cache.keep(key, CLIENT, &ada(), (&HeaderMap::new(), asked_at));
         tokio::time::advance(Duration::from_secs(49)).await;
         assert_eq!(cache.find(&key).unwrap().identity.id(), "ada");
         tokio::time::advance(Duration::from_secs(1)).await;
         assert!(cache.find(&key).is_none(), "its time began when the service was asked");
         let value = "x".repeat(MAX_FIELDS);
         let large = VerifiedClient { fields: Some(Box::new(fields(&[("x-role", &value)]))), ..ada() };
-        cache.keep(key, &large, &HeaderMap::new(), clock::now());
+        cache.keep(key, CLIENT, &large, (&HeaderMap::new(), clock::now()));
         assert!(cache.find(&key).is_none());
     }
 
     #[test]
-    fn answers_fill_no_memory() {
+    fn an_answer_that_is_kept_holds_nothing_of_its_response() {
         let cache = cache(&[]);
-        for number in 0..4 * KEPT {
-            cache.keep(crate::identity::api_key::hash(&number.to_be_bytes()), &ada(), &HeaderMap::new(), clock::now());
-        }
-        assert!(cache.answers.read().len() <= 2 * KEPT);
+        let response = Bytes::from(vec![b'a'; 1 << 20]);
+        let mut value = HeaderValue::from_maybe_shared(response.slice(..5)).unwrap();
+        value.set_sensitive(true);
+        let fields = HeaderMap::from_iter([(HeaderName::from_static("x-role"), value)]);
+        let client = VerifiedClient { fields: Some(Box::new(fields)), ..ada() };
+        let key = cache.key(&question(), &origin("192.0.2.1"), None);
+        cache.keep(key, CLIENT, &client, (&HeaderMap::new(), clock::now()));
+        drop(client);
+        assert!(response.is_unique());
+        let kept = cache.find(&key).unwrap().fields.unwrap();
+        assert!(kept["x-role"] == "aaaaa" && kept["x-role"].is_sensitive());
     }
 }

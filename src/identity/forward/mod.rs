@@ -1,13 +1,15 @@
 //! Asks a service of the operator's about each request: `subrequest` is the question, `answer` what becomes of the answer,
-//! `cache` the answers that are kept.
+//! `cache` the answers that are kept, in an `answer_table`.
 //!
 //! Guarantees that a request waits for it no longer than its time limit.
 
 mod answer;
+mod answer_table;
 pub mod cache;
 pub mod spec;
 mod subrequest;
 
+use std::net::SocketAddr;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -44,7 +46,7 @@ pub fn ask(
 ) -> ControlFlow<VerifiedClient, impl Future<Output = AuthenticationResult> + Send + use<>> {
     let question = subrequest::subrequest(spec, &source);
     let cache = cache.zip(question.as_ref()).map(|(cache, question)| {
-        let key = cache.key(question, source.exchange.origin);
+        let key = cache.key(question, source.exchange.origin, shown_server(spec, &source));
         (cache.clone(), key)
     });
     if let Some(client) = cache.as_ref().and_then(|(cache, key)| cache.find(key)) {
@@ -78,7 +80,7 @@ pub fn ask(
         let destination = Destination { upstream: &upstream, spec: upstream.spec() };
         let keep = |client: &VerifiedClient, fields: &HeaderMap| {
             if let Some((cache, key)) = &cache {
-                cache.keep(*key, client, fields, begun);
+                cache.keep(*key, origin.client_ip, client, (fields, begun));
             }
         };
         let answer = timeout_at(deadline, proxy.forward(&mut request, &rule, destination, source)).await;
@@ -91,6 +93,12 @@ pub fn ask(
             Err(failure) => unanswered(&spec, failure),
         }
     })
+}
+
+/// The address that the client went to, if the service is told it: by the header of the PROXY protocol.
+fn shown_server(spec: &ForwardSpec, source: &CredentialSource<'_>) -> Option<SocketAddr> {
+    let upstream = source.exchange.upstreams.get(&spec.upstream)?;
+    upstream.spec().proxy_protocol.then_some(source.exchange.sockets?.server)
 }
 
 /// The verdict on a request about which the service says nothing. It has failed only if the client could not be the cause.

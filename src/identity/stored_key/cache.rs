@@ -69,16 +69,19 @@ impl StoredKeyCache {
     /// Takes note of what was read for `key`, by a call that began at `read_at`.
     pub fn learn(&self, key: CredentialHash, identity: Option<Arc<CallerIdentity>>, read_at: Instant) {
         let mut keys = self.keys.write();
-        match identity {
+        let forgotten = match identity {
             Some(identity) => {
                 keys.unknown.remove(&key);
-                keys.known.insert(key, (identity, read_at));
+                (keys.known.insert(key, (identity, read_at)), None)
             }
             None => {
                 keys.known.remove(&key);
-                keys.unknown.insert(key, read_at);
+                (None, keys.unknown.insert(key, read_at))
             }
-        }
+        };
+        // First the lock, for which all workers may wait.
+        drop(keys);
+        drop(forgotten);
     }
 }
 
