@@ -29,6 +29,7 @@ use super::workers::Workers;
 use crate::admin::bucket_service::{BucketService, FleetBuckets};
 use crate::admin::state::{AdminState, LifecyclePhase, Readiness};
 use crate::identity::upkeep::follow_issuer;
+use crate::observe::logging::background::LostLogLines;
 use crate::observe::recorder::MetricsHandle;
 use crate::server::{Drain, DrainSignal, drain};
 use crate::transport::listening_socket::SocketFile;
@@ -218,7 +219,9 @@ async fn follow_operators(inspector: Option<&RedisInspector>, shared: &SharedSta
 }
 
 async fn upkeep(shared: &SharedState) {
+    let lost_log_lines = LostLogLines::of_process();
     loop {
+        lost_log_lines.record();
         sleep(UPKEEP).await;
         shared.memory.sweep(clock::monotonic_micros());
         shared.memory.follow_clock();

@@ -48,6 +48,7 @@ use workers::Workers;
 use crate::config::source_watch::SourceWatches;
 use crate::config::{Config, Reading};
 use crate::gateway::Gateway;
+use crate::observe::logging::background;
 use crate::observe::metrics;
 use crate::observe::metrics::ReloadMetrics;
 use crate::server::{ProcessLimit, drain};
@@ -60,6 +61,7 @@ use crate::server::{ProcessLimit, drain};
 pub fn run(path: &Path, take_over: bool) -> anyhow::Result<ExitCode> {
     // Before there is another thread: this changes the environment.
     let systemd = systemd::inherited_sockets();
+    background::start_writer().context("cannot start the log")?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let signals = {
         let _inside = runtime.enter();

@@ -37,7 +37,8 @@ pub struct RunArgs {
 /// # Errors
 /// When it cannot start or go on. With `--log-format json` the failure goes to the log instead, where machines read it.
 pub fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
-    logging::install(args.log_format, args.log.as_deref())?;
+    // Dropped before the caller writes to standard error itself.
+    let _end = logging::install(args.log_format, args.log.as_deref())?;
     app::run(&args.config, args.take_over).or_else(|error| {
         match (args.log_format, error.downcast_ref::<Mistakes>()) {
             (LogFormat::Text, _) => return Err(error),

@@ -7,8 +7,8 @@
 
 mod connection;
 mod line_stream;
-mod output;
-mod queue;
+pub(super) mod output;
+pub(super) mod queue;
 mod receiver;
 pub mod spec;
 mod syslog;

@@ -1,4 +1,6 @@
-//! The program's own log, on standard error. Panics are logged like everything else.
+//! The program's own log, on standard error, written in the `background`. Panics are logged like everything else.
+
+pub mod background;
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::io::{self, IsTerminal};
@@ -7,6 +9,8 @@ use std::panic::{self, PanicHookInfo};
 use anyhow::Context;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::ParseError;
+
+use self::background::{BackgroundLog, LogEnd};
 
 /// How the program's own log is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, clap::ValueEnum)]
@@ -27,12 +31,17 @@ const DEFAULT_FILTER: &str = "info";
 const QUIET: &str = "fred=off,h2=error,rustls=error,hickory_net=error,hickory_proto=error,hickory_resolver=error";
 
 /// Starts the program's own log. `filter` is a level or a list such as `info,tollgate::proxy=debug`; without it the
-/// environment variable `RUST_LOG` counts, then `info`.
-pub fn install(format: LogFormat, filter: Option<&str>) -> anyhow::Result<()> {
+/// environment variable `RUST_LOG` counts, then `info`. Nothing is written before its
+/// [writer is started](background::start_writer); what is left is written when the result is dropped.
+///
+/// # Errors
+/// When `filter` does not say what to log, or there is a log already.
+pub fn install(format: LogFormat, filter: Option<&str>) -> anyhow::Result<LogEnd> {
     let rust_log = std::env::var("RUST_LOG").ok();
     let (filter, ignored) = choose_filter(filter, rust_log.as_deref())?;
+    let log = BackgroundLog::of_process().clone();
     let builder =
-        tracing_subscriber::fmt().with_env_filter(filter).with_ansi(io::stderr().is_terminal()).with_writer(io::stderr);
+        tracing_subscriber::fmt().with_env_filter(filter).with_ansi(io::stderr().is_terminal()).with_writer(log);
     let installed = match format {
         LogFormat::Text => builder.with_target(false).try_init(),
         LogFormat::Json => builder.json().flatten_event(true).try_init(),
@@ -42,7 +51,7 @@ pub fn install(format: LogFormat, filter: Option<&str>) -> anyhow::Result<()> {
     if let Some(rust_log) = ignored {
         tracing::warn!("RUST_LOG is ignored: {rust_log:?} does not say what to log");
     }
-    Ok(())
+    Ok(LogEnd::of_process())
 }
 
 /// The filter to use, and a `RUST_LOG` that was ignored because it is invalid. `RUST_LOG` is for any program, so a mistake in it

@@ -290,5 +290,9 @@ fn describe() {
         "tollgate_access_log_dropped_total",
         "Access log lines dropped because their reader was too slow, or they could not be written."
     );
+    describe_counter!(
+        "tollgate_log_dropped_total",
+        "Lines of the gateway's own log dropped because their reader was too slow, or they could not be written."
+    );
     describe_gauge!("tollgate_build_info", "1, with the version as a label.");
 }

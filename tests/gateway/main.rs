@@ -41,6 +41,7 @@ mod on_limit;
 mod operator;
 mod outage;
 mod overload;
+mod own_log;
 mod plans;
 mod process;
 mod proxy_protocol;

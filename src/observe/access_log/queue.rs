@@ -1,6 +1,6 @@
-//! The lines that wait for the writer.
+//! The lines of a log that wait for its writer.
 //!
-//! Guarantees that a request that adds a line waits for nobody, and seldom makes a system call: the writer is woken by the
+//! Guarantees that whoever adds a line waits for nobody, and seldom makes a system call: the writer is woken by the
 //! first line after a pause, and gathers the next ones by itself.
 
 use std::sync::mpsc::SyncSender;
@@ -49,6 +49,11 @@ impl LineQueue {
     pub fn new() -> Self {
         let dropped = counter!("tollgate_access_log_dropped_total");
         dropped.increment(0);
+        Self::counting(dropped)
+    }
+
+    /// Counts lines that are lost in `dropped`.
+    pub fn counting(dropped: Counter) -> Self {
         Self { waiting: Mutex::default(), changed: Condvar::new(), dropped }
     }
 
