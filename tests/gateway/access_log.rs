@@ -306,6 +306,23 @@ fn nothing_that_a_client_sends_breaks_a_line() {
     );
 }
 
+/// rsyslog cuts after 8 KiB, and half an object is none: a client would choose whether its request is seen.
+#[test]
+fn a_line_of_the_longest_texts_says_where_they_were_cut_and_stays_readable() {
+    let _turn = turns::beside_others();
+    let (folder, gateway) = start_with_file("json", "");
+    let long = [0xff_u8; 4000];
+    let head = [b"GET /free/".as_slice(), &[b'x'; 5000], b" HTTP/1.1\r\nUser-Agent: ", &long, b"\r\nReferer: ", &long];
+    assert!(say(&gateway, &head.concat()).starts_with("HTTP/1.1 200 "));
+    let path = folder.path().join("access.log");
+    assert!(lines(&path, 1)[0].len() < 8000);
+    let json = line(&folder);
+    for (name, begin) in [("path", "/free/xxx"), ("user_agent", "ÿÿÿ"), ("referer", "ÿÿÿ")] {
+        let text = json[name].as_str().unwrap();
+        assert!(text.starts_with(begin) && text.ends_with("..."), "{text}");
+    }
+}
+
 #[test]
 fn a_sighup_opens_the_file_anew_whatever_becomes_of_the_configuration() {
     let _turn = turns::beside_others();
