@@ -26,6 +26,7 @@ use crate::gateway::stack::{
 use crate::gateway::{Gateway, RouteGuard, RouteRuntime, RouteTarget, UNROUTED, Upstreams};
 use crate::identity::Authenticators;
 use crate::identity::authenticator::Authenticator;
+use crate::identity::credential::CredentialPlace;
 use crate::identity::route::RouteAuthenticators;
 use crate::identity::spec::AuthenticatorSpec;
 use crate::observe::access_log::AccessLog;
@@ -72,7 +73,7 @@ pub fn gateway(
         let own = route.and_then(|route| route.authenticate.as_deref()).map(|names| asked(&authenticators, names));
         let asked_by = |of_listener: &Asked| own.as_ref().unwrap_or(of_listener).clone();
         let asked: Vec<Asked> = of_listeners.iter().map(asked_by).collect();
-        let maintenance = route.and_then(|route| maintenance(config, route));
+        let maintenance = route.and_then(|route| maintenance(config, route, before));
         let body_keys = BodyKeys::of(limits, &name, config.body_keys, &body_memory, max_requests).map(Arc::new);
         // Clients whom nobody knows are not counted all together: the listener's limits by identity pass them over.
         let rules = config.listeners.iter().zip(&asked).map(|(listener, asked)| {
@@ -84,6 +85,7 @@ pub fn gateway(
             let (asked, rules) = (&asked[at], &rules[at]);
             let layer = |authenticators| AuthenticationLayer { authenticators, limits: unidentified[at].clone() };
             let own_fields = || fields_of_others(asked.as_deref(), &of_listeners);
+            let credentials = RouteAuthenticators::removed_behind(asked.as_deref(), of_listeners[at].as_deref());
             stack::chain(ChainSpec {
                 cors: route.and_then(cross_origin),
                 answer: answer_layer(config, route),
@@ -93,7 +95,8 @@ pub fn gateway(
                 max_requests,
                 rules: Some(rules.clone()).filter(|rules| !rules.is_empty()),
                 max_body: route.and_then(|route| route.max_body),
-                request_fields: route.and_then(|route| request_changes(route, asked.as_deref(), own_fields())),
+                request_fields: route
+                    .and_then(|route| request_changes(route, asked.as_deref(), (credentials, own_fields()))),
                 head_time: route.and_then(|route| route.answer_time.head),
             })
         };
@@ -163,10 +166,13 @@ fn error_pages<'a>(config: &'a Config, route: Option<&'a Route>) -> Option<&'a A
     route.and_then(|route| route.error_pages.as_ref()).or(config.error_pages.as_ref())
 }
 
-/// The maintenance of `route`, if there is one.
-fn maintenance(config: &Config, route: &Route) -> Option<Arc<RouteMaintenance>> {
+/// The maintenance of `route`, if there is one. It goes on from that of the route `before`.
+fn maintenance(config: &Config, route: &Route, before: Option<&Gateway>) -> Option<Arc<RouteMaintenance>> {
     let spec = route.maintenance.as_ref()?;
-    Some(Arc::new(RouteMaintenance::new(&route.name, spec, error_pages(config, Some(route)))))
+    let mut running =
+        before.iter().flat_map(|before| &before.routes).filter(|running| running.target.route.name == route.name);
+    let running = running.next().and_then(|running| running.guard.maintenance.as_deref());
+    Some(Arc::new(RouteMaintenance::new(&route.name, spec, error_pages(config, Some(route)), running)))
 }
 
 /// Changes of fields, if there are any.
@@ -207,9 +213,8 @@ fn mirror(route: &Route, upstreams: &Upstreams) -> Option<Arc<Mirror>> {
 fn request_changes(
     route: &Route,
     asked: Option<&RouteAuthenticators>,
-    own_fields: Vec<HeaderName>,
+    (credentials, own_fields): (Arc<[CredentialPlace]>, Vec<HeaderName>),
 ) -> Option<Arc<RequestChanges>> {
-    let credentials = asked.map_or_else(|| [].into(), RouteAuthenticators::removed);
     let credential_fields = asked.map_or_else(Vec::new, RouteAuthenticators::credential_fields);
     let changes_nothing = credentials.is_empty() && credential_fields.is_empty() && own_fields.is_empty();
     let is_empty = route.request_fields.is_empty() && changes_nothing;

@@ -70,6 +70,12 @@ impl CredentialPlace {
         }
     }
 
+    /// Whether this place is the other, or one of the two is a whole field that has both.
+    pub fn is_in_place_of(&self, other: &Self) -> bool {
+        let is_whole = matches!(self, Self::Header(_)) || matches!(other, Self::Header(_));
+        self == other || is_whole && self.field().is_some() && self.field() == other.field()
+    }
+
     /// The field that has the credential, if it is in one.
     pub fn field(&self) -> Option<&HeaderName> {
         match self {

@@ -65,6 +65,18 @@ impl RouteAuthenticators {
         self.removed.clone()
     }
 
+    /// The credentials that upstreams of a route do not get which asks `own`, or nobody, behind a listener which asks
+    /// `of_listener` elsewhere: its clients send those to every path.
+    pub fn removed_behind(own: Option<&Self>, of_listener: Option<&Self>) -> Arc<[CredentialPlace]> {
+        let removed = own.map_or_else(|| [].into(), Self::removed);
+        let is_read = |place: &CredentialPlace| {
+            own.is_some_and(|own| own.all().any(|one| one.spec.place().is_in_place_of(place)))
+        };
+        let others = of_listener.map_or(&[][..], |of_listener| &of_listener.removed);
+        let others: Vec<_> = others.iter().filter(|place| !is_read(place)).cloned().collect();
+        if others.is_empty() { removed } else { removed.iter().cloned().chain(others).collect() }
+    }
+
     /// The fields that have credentials, whether or not they go on.
     pub fn credential_fields(&self) -> Vec<HeaderName> {
         let field = |place| if let CredentialPlace::Header(name) = place { Some(name) } else { None };

@@ -99,6 +99,12 @@ fn a_route_replaces_the_authenticators_of_its_listener_or_asks_none() {
     let open = ask(&gateway, 0, "", "/open");
     assert!(open.starts_with("HTTP/1.1 200 ") && open.contains("\"everyone\";r="), "{open}");
     assert!(!open.contains("\"each\""), "a limit by identity counts nobody where nobody is asked: {open}");
+    let open = ask(&gateway, 0, "ada-secret", "/open");
+    assert!(open.starts_with("HTTP/1.1 200 ") && !open.contains("ada-secret"), "clients send it to every path: {open}");
+    let unread = ask(&gateway, 1, "ada-secret", "/open");
+    assert!(unread.contains("ada-secret"), "this listener asks nobody: {unread}");
+    let staff = curl(&["-H", "x-api-key: ada-secret", "-H", "x-staff-key: bob-secret", &url(&gateway, 0, "/staff")]);
+    assert!(staff.contains("\"/staff\"") && !staff.contains("secret"), "{staff}");
     let codes: Vec<_> = (0..6).map(|_| code(&gateway, 0, "", "/open")).collect();
     assert_eq!(codes, [200; 6], "or all of them would share a bucket");
 }

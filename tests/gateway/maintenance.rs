@@ -217,4 +217,22 @@ fn a_file_that_nobody_can_look_for_changes_nothing() {
     fs::remove_file(&first).unwrap();
     fs::write(&first, "").unwrap();
     until(&gateway, "/shop", 503);
+    // A link to itself takes the place of the file: nobody can say any more whether it is there.
+    std::os::unix::fs::symlink(&first, folder.path().join("next")).unwrap();
+    fs::rename(folder.path().join("next"), &first).unwrap();
+    let stays = "the route stays under maintenance";
+    eventually("the log says so", || gateway.log().contains(stays).then_some(()));
+    assert_eq!(status(&[&gateway.url("/shop")]), 503);
+    gateway.rewrite(&routes(&folder, "true"));
+    until(&gateway, "/planned", 503);
+    assert_eq!(status(&[&gateway.url("/shop")]), 503, "a reload opens nothing");
+    let restarted = start(&folder);
+    assert_eq!(status(&[&restarted.url("/shop")]), 503, "nor does a restart");
+    assert!(restarted.log().contains(stays));
+    fs::remove_file(&first).unwrap();
+    for open in [gateway, restarted] {
+        // Its limit may have no token left.
+        let is_served = || (from(&open, "192.0.2.1", "/shop") != 503).then_some(());
+        eventually("it is served again once the file is gone", is_served);
+    }
 }

@@ -1,7 +1,8 @@
 //! The files that put routes under maintenance while they exist.
 //!
 //! Guarantees that a route is under maintenance, or not, before its first request. Where nobody can say whether a file
-//! exists, nothing changes.
+//! exists, nothing changes: over a reload neither, and a route that is new stays under maintenance. Its operator wants it shut,
+//! should the file be there.
 
 use std::fs;
 use std::io;
@@ -72,7 +73,12 @@ impl WatchedRoute {
             && !self.is_unknown
         {
             let route = &*self.maintenance.route;
-            tracing::warn!(route, file = %file.display(), %error, "cannot look for the file of a maintenance: nothing changes");
+            let file = file.display();
+            if self.maintenance.is_on() {
+                tracing::warn!(route, %file, %error, "cannot look for the file of a maintenance: the route stays under maintenance");
+            } else {
+                tracing::warn!(route, %file, %error, "cannot look for the file of a maintenance: the route stays in service");
+            }
         }
         self.is_unknown = found.is_err();
         found.is_ok_and(|on| self.maintenance.switch(on))

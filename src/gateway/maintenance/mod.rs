@@ -28,9 +28,15 @@ pub struct RouteMaintenance {
 }
 
 impl RouteMaintenance {
-    /// The maintenance of `route`, which has these `pages` for other errors. Off until somebody looks for its file, if it
-    /// goes by one.
-    pub fn new(route: &Arc<str>, spec: &Arc<MaintenanceSpec>, pages: Option<&Arc<ErrorPages>>) -> Self {
+    /// The maintenance of `route`, which has these `pages` for other errors. If it goes by a file, it is on until somebody has
+    /// looked for that, or as it was `before` by the same file: nobody may ever be able to look.
+    pub fn new(
+        route: &Arc<str>,
+        spec: &Arc<MaintenanceSpec>,
+        pages: Option<&Arc<ErrorPages>>,
+        before: Option<&Self>,
+    ) -> Self {
+        let before = before.filter(|before| spec.when_file.is_some() && before.spec.when_file == spec.when_file);
         let own = spec.pages.as_ref().map(|own| {
             let of_route = pages.into_iter().flat_map(|pages| &pages.0);
             Arc::new(ErrorPages(own.0.iter().chain(of_route).cloned().collect()))
@@ -41,7 +47,7 @@ impl RouteMaintenance {
             route: route.clone(),
             spec: spec.clone(),
             pages: own,
-            is_on: AtomicBool::new(spec.when_file.is_none()),
+            is_on: AtomicBool::new(before.is_none_or(Self::is_on)),
             gauge: gauge!("tollgate_route_maintenance", "route" => route.to_string()),
             answers,
         }
