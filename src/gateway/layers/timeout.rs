@@ -134,3 +134,29 @@ impl http_body::Body for TimedBody {
         self.body.size_hint()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::future::poll_fn;
+
+    use super::*;
+    use crate::clock;
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_whose_time_is_over_is_not_even_begun() {
+        for (late, begins) in [(Duration::ZERO, true), (Duration::from_secs(1), false)] {
+            let has_begun = Cell::new(false);
+            let answer = poll_fn(|_| {
+                has_begun.set(true);
+                Poll::Ready(Ok(Response::new(Body::empty())))
+            });
+            // Whoever waits before the action, for a place say, gets on only now.
+            let answer = AnswerInTime::new(answer, clock::now() + Duration::from_millis(500));
+            tokio::time::advance(late).await;
+            let answer = answer.await;
+            let is_over = matches!(answer, Err(Failure::ResponseTimeout));
+            assert_eq!((has_begun.get(), is_over), (begins, !begins));
+        }
+    }
+}
