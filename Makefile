@@ -33,8 +33,8 @@ run: ## build for release and serve routes.yaml on :8080, admin on 127.0.0.1:990
 	@printf '\nTry, from another terminal:\n\n%s\n\n' "$$TRY"
 	@exec $(TARGET)/release/tollgate run --config routes.yaml
 
-test: ## every test of every crate; installs redis-server, redis-cli, openssl, faketime, curl, promtool and strace where they are missing
-	scripts/require redis-server redis-cli openssl faketime curl promtool strace
+test: ## every test of every crate; installs redis-server, redis-cli, openssl, faketime, curl, promtool, strace, PostgreSQL and MariaDB where they are missing
+	scripts/require redis-server redis-cli openssl faketime curl promtool strace postgres mariadbd
 	cargo test --locked --workspace --all-features
 
 # What is found that is new goes beside what is committed: copy what is worth keeping into fuzz/corpus.

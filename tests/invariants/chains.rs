@@ -4,8 +4,9 @@ use crate::imports::{Import, Workspace};
 
 /// The rooms of a crate, level by level: a room may import what stands on earlier levels, and of its own level what
 /// [`BESIDE`] lists. A room is a module right below the crate's root; `lib` and `main` are the root files.
-const CHAINS: [(&str, &[&str]); 2] = [
+const CHAINS: [(&str, &[&str]); 3] = [
     ("tollgate_limiter", &["clock", "algorithm", "limit", "store", "node", "decide", "request", "layer shared", "lib"]),
+    ("tollgate_policies", &["time", "model", "database", "people", "lib"]),
     (
         "tollgate",
         &[

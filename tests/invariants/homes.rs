@@ -5,7 +5,7 @@ use crate::paths::paths;
 use crate::source::Source;
 
 /// Crates that one place names, or one place of each crate, so that they can be replaced there.
-const HOMES: [(&str, &[&str], &str); 9] = [
+const HOMES: [(&str, &[&str], &str); 10] = [
     ("x509_parser", &["src/transport/tls"], "ask for a `ClientIdentity`"),
     ("hickory_resolver", &["src/upstream/discovery/dns"], "take a `DnsOutcome`"),
     ("jiff", &["crates/limiter/src/algorithm/calendar"], "ask for a `Period`"),
@@ -15,6 +15,7 @@ const HOMES: [(&str, &[&str], &str); 9] = [
     ("tokio_rustls", &["src/transport/tls"], "take a `Stream`"),
     ("httparse", &["src/proxy/connection/response"], "take a `Head`"),
     ("saphyr_parser", &["src/config"], "take what `config` has built"),
+    ("sqlx", &["crates/policies/src/database/sql"], "ask a `Connection`"),
 ];
 
 /// Places that name hyper's client, so that it can be replaced there, and why each needs one.

@@ -1,0 +1,177 @@
+//! A draft becomes a revision: laid over the newest state, checked, and written if that still is the newest. Nothing is
+//! locked while the check runs; whoever comes second begins again with what the first has made.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::error::DatabaseError;
+use super::handle::PolicyDatabase;
+use super::read::{head, position};
+use super::sql::{Connection, PooledConnection, SqlValue};
+use super::write::{RevisionWrite, write};
+use crate::model::{
+    Conflict, Draft, DraftError, DraftProblem, LastChange, NextRevision, ObjectEdit, PolicyState, Position, Revision,
+    check_edits, check_note, list,
+};
+use crate::time::UnixTime;
+
+/// Every lost race is a revision that somebody else has made, so only a storm of writers comes this far.
+const MOST_TRIES: u32 = 64;
+
+/// Why there is no new revision. The database is as it was.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum CommitError<E> {
+    #[error(transparent)]
+    Draft(DraftProblem),
+    #[error("{}", list(.0))]
+    Conflict(Vec<Conflict>),
+    #[error("{0}")]
+    Refused(E),
+    #[error(transparent)]
+    Database(DatabaseError),
+}
+
+/// Who makes a revision, and why.
+#[derive(Clone, Copy, Debug)]
+pub struct RevisionNote<'a> {
+    pub author: &'a str,
+    pub reason: &'a str,
+}
+
+/// What a revision is made of, given the newest state.
+pub trait EditSource: Sync {
+    fn edits<E: Send>(
+        &self,
+        connection: &mut Connection,
+        base: &PolicyState,
+    ) -> impl Future<Output = Result<Cow<'_, [ObjectEdit]>, CommitError<E>>> + Send;
+}
+
+impl EditSource for &[ObjectEdit] {
+    async fn edits<E: Send>(
+        &self,
+        _: &mut Connection,
+        _: &PolicyState,
+    ) -> Result<Cow<'_, [ObjectEdit]>, CommitError<E>> {
+        Ok(Cow::Borrowed(self))
+    }
+}
+
+impl PolicyDatabase {
+    /// Makes a revision of the draft, if the check agrees with the whole state that would stand. It may be asked several
+    /// times, each time about what it would be by then.
+    pub async fn commit<E: Send>(
+        &self,
+        draft: &Draft,
+        check: impl Fn(&PolicyState) -> Result<(), E> + Send + Sync,
+    ) -> Result<Revision, CommitError<E>> {
+        draft.check().map_err(CommitError::Draft)?;
+        let note = RevisionNote { author: &draft.author, reason: &draft.reason };
+        self.commit_edits(&draft.edits.as_slice(), note, check).await
+    }
+
+    pub(super) async fn commit_edits<E: Send>(
+        &self,
+        source: &impl EditSource,
+        note: RevisionNote<'_>,
+        check: impl Fn(&PolicyState) -> Result<(), E> + Send + Sync,
+    ) -> Result<Revision, CommitError<E>> {
+        check_note(note.author, note.reason).map_err(CommitError::Draft)?;
+        for attempt in 0..MOST_TRIES {
+            if attempt > 0 {
+                let longest = 1 << attempt.min(6);
+                tokio::time::sleep(Duration::from_millis(fastrand::u64(0..longest))).await;
+            }
+            let mut lease = self.pool.take().await.map_err(CommitError::Database)?;
+            let made = self.attempt(&mut lease, source, note, &check).await;
+            if !matches!(made, Err(CommitError::Database(_))) {
+                lease.give_back();
+            }
+            if let Some(revision) = made? {
+                return Ok(revision);
+            }
+        }
+        let place = Arc::clone(self.pool.address().place());
+        let cause = format!("{MOST_TRIES} times somebody else made a revision first");
+        Err(CommitError::Database(DatabaseError::Busy { place, cause }))
+    }
+
+    /// `None`: somebody else was first.
+    async fn attempt<E: Send>(
+        &self,
+        lease: &mut PooledConnection<'_>,
+        source: &impl EditSource,
+        note: RevisionNote<'_>,
+        check: &(impl Fn(&PolicyState) -> Result<(), E> + Send + Sync),
+    ) -> Result<Option<Revision>, CommitError<E>> {
+        let (base, now) = head(lease).await?;
+        let state = self.newest(lease, base).await?;
+        let edits = source.edits(lease, &state).await?;
+        check_edits(&edits).map_err(CommitError::Draft)?;
+        let position = Position { revision: base.revision + 1, token: fastrand::u64(1..) };
+        let next = NextRevision { position, author: note.author, at: now };
+        let preview = match state.applied(&edits, &next) {
+            Ok(preview) => preview,
+            Err(DraftError::Problem(problem)) => return Err(CommitError::Draft(problem)),
+            Err(DraftError::Conflict(mut conflicts)) => {
+                find_last(lease, &mut conflicts).await?;
+                return Err(CommitError::Conflict(conflicts));
+            }
+        };
+        check(&preview.state).map_err(CommitError::Refused)?;
+        let changes = &preview.changes;
+        if !write(lease, &RevisionWrite { base, next: &next, reason: note.reason, changes }).await? {
+            return Ok(None);
+        }
+        if let Err(error) = lease.commit().await {
+            self.stands(position, error).await?;
+        }
+        self.remember(&preview.state);
+        let (author, reason) = (note.author.to_owned(), note.reason.to_owned());
+        Ok(Some(Revision { number: position.revision, author, at: now, reason, edits: changes.len() as u64 }))
+    }
+
+    /// Whether a revision stands whose commit was not answered.
+    async fn stands(&self, made: Position, error: DatabaseError) -> Result<(), DatabaseError> {
+        let asked = async {
+            let mut lease = self.pool.take().await?;
+            let (head, _) = head(&mut lease).await?;
+            let found = position(&mut lease, made.revision, head).await;
+            lease.give_back();
+            found
+        };
+        match asked.await {
+            Ok(found) if found == made => Ok(()),
+            Ok(_) | Err(DatabaseError::UnknownRevision { .. }) => Err(error),
+            Err(_) => {
+                let place = Arc::clone(self.pool.address().place());
+                let cause = format!("whether revision {} was made is not known: look at the history", made.revision);
+                Err(DatabaseError::Away { place, cause: format!("{error}; {cause}") })
+            }
+        }
+    }
+}
+
+impl<E> From<DatabaseError> for CommitError<E> {
+    fn from(error: DatabaseError) -> Self {
+        Self::Database(error)
+    }
+}
+
+/// Who took the objects away that are not there.
+pub async fn find_last(connection: &mut Connection, conflicts: &mut [Conflict]) -> Result<(), DatabaseError> {
+    let sql = "SELECT r.number, r.author, r.made_at \
+               FROM tollgate_objects o JOIN tollgate_revisions r ON r.number = o.until \
+               WHERE o.kind = ? AND o.application = ? AND o.name = ? ORDER BY o.until DESC LIMIT 1";
+    for conflict in conflicts.iter_mut().filter(|conflict| conflict.last.is_none()) {
+        let id = &conflict.id;
+        let values = [id.kind().word(), id.application(), id.name()].map(SqlValue::Text);
+        let read = |row: &super::sql::SqlRow<'_>| {
+            let at = UnixTime::from_millis(row.int(2)?);
+            Ok(LastChange { revision: row.number(0)?, by: row.text(1)?.into(), at })
+        };
+        conflict.last = connection.row(sql, &values, read).await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,190 @@
+//! Where a database is, read from its URL. What is shown of it has neither user nor password nor parameters.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sqlx::ConnectOptions as _;
+use sqlx::mysql::MySqlConnectOptions;
+use sqlx::postgres::PgConnectOptions;
+use sqlx::sqlite::SqliteConnectOptions;
+
+use super::connection::{Connection, Driver};
+use super::failure::{SqlFailure, told};
+use crate::database::error::DatabaseError;
+
+/// Why a URL names no database. Shows nothing of it, since it may hold a password.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum UrlProblem {
+    #[error("the database's URL begins with none of sqlite:, postgres:// and mysql://")]
+    Scheme,
+    #[error("the database's URL is invalid: {0}")]
+    Invalid(String),
+    #[error("the database's URL names no database: postgres://user@host/DATABASE")]
+    NoDatabase,
+    #[error("the database's URL names no file: sqlite:///var/lib/tollgate/policies.db")]
+    NoFile,
+    #[error("a database in memory is lost at the end and seen by nobody else: name a file")]
+    Memory,
+    #[error("the URL of a SQLite database takes no parameters")]
+    Parameters,
+}
+
+#[derive(Clone)]
+enum DriverOptions {
+    Sqlite(PathBuf),
+    Postgres(Box<PgConnectOptions>),
+    MySql(Box<MySqlConnectOptions>),
+}
+
+/// A database's address and how long to wait for it.
+pub struct DatabaseAddress {
+    options: DriverOptions,
+    place: Arc<str>,
+    limit: Duration,
+}
+
+impl DatabaseAddress {
+    pub fn parse(url: &str, limit: Duration) -> Result<Self, UrlProblem> {
+        let (options, place) = match url.split_once(':').ok_or(UrlProblem::Scheme)? {
+            ("sqlite", path) => sqlite(path)?,
+            ("postgres" | "postgresql", _) => {
+                let read = || PgConnectOptions::from_str(url).map_err(|error| error.to_string());
+                let place = place("postgres", url)?;
+                let options = read().map_err(UrlProblem::Invalid)?.application_name("tollgate");
+                (DriverOptions::Postgres(Box::new(options.disable_statement_logging())), place)
+            }
+            ("mysql" | "mariadb", _) => {
+                let read = || MySqlConnectOptions::from_str(url).map_err(|error| error.to_string());
+                let place = place("mysql", url)?;
+                let options = read().map_err(UrlProblem::Invalid)?;
+                (DriverOptions::MySql(Box::new(options.disable_statement_logging())), place)
+            }
+            _ => return Err(UrlProblem::Scheme),
+        };
+        Ok(Self { options, place: place.into(), limit })
+    }
+
+    pub fn place(&self) -> &Arc<str> {
+        &self.place
+    }
+
+    pub fn limit(&self) -> Duration {
+        self.limit
+    }
+
+    /// The file of a SQLite database.
+    pub fn file(&self) -> Option<&Path> {
+        match &self.options {
+            DriverOptions::Sqlite(path) => Some(path),
+            DriverOptions::Postgres(_) | DriverOptions::MySql(_) => None,
+        }
+    }
+
+    /// Waits for locks half as long as for anything, so that a lock is told as a lock.
+    pub async fn connect(&self) -> Result<Connection, DatabaseError> {
+        let (lock, limit) = (self.limit / 2, self.limit);
+        let connecting = async {
+            let driver = match &self.options {
+                DriverOptions::Sqlite(path) => {
+                    let options = SqliteConnectOptions::new().filename(path).foreign_keys(true).busy_timeout(lock);
+                    Driver::Sqlite(Box::new(options.disable_statement_logging().connect().await?))
+                }
+                DriverOptions::Postgres(options) => Driver::Postgres(Box::new(options.connect().await?)),
+                DriverOptions::MySql(options) => Driver::MySql(Box::new(options.connect().await?)),
+            };
+            Ok(driver)
+        };
+        let connected = tokio::time::timeout(limit, connecting).await.unwrap_or(Err(SqlFailure::Late(limit)));
+        let driver = connected.map_err(|failure| told(failure, &self.place))?;
+        let mut connection = Connection::new(driver, Arc::clone(&self.place), limit);
+        match &self.options {
+            DriverOptions::Sqlite(_) => {}
+            DriverOptions::Postgres(_) => {
+                let (lock, all) = (lock.as_millis().max(1), limit.as_millis().max(1));
+                connection.run(&format!("SET lock_timeout = {lock}; SET statement_timeout = {all}")).await?;
+            }
+            DriverOptions::MySql(_) => {
+                let seconds = lock.as_secs().max(1);
+                let limits = format!("innodb_lock_wait_timeout = {seconds}, SESSION lock_wait_timeout = {seconds}");
+                connection.run(&format!("SET SESSION {limits}")).await?;
+            }
+        }
+        Ok(connection)
+    }
+}
+
+fn sqlite(rest: &str) -> Result<(DriverOptions, String), UrlProblem> {
+    let path = rest.strip_prefix("//").unwrap_or(rest);
+    match path {
+        "" | "/" => Err(UrlProblem::NoFile),
+        ":memory:" => Err(UrlProblem::Memory),
+        _ if path.contains('?') => Err(UrlProblem::Parameters),
+        _ => Ok((DriverOptions::Sqlite(PathBuf::from(path)), format!("sqlite://{path}"))),
+    }
+}
+
+fn place(scheme: &str, url: &str) -> Result<String, UrlProblem> {
+    let url = url::Url::parse(url).map_err(|error| UrlProblem::Invalid(error.to_string()))?;
+    if url.path().trim_matches('/').is_empty() {
+        return Err(UrlProblem::NoDatabase);
+    }
+    let host = url.host_str().unwrap_or_default();
+    let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();
+    Ok(format!("{scheme}://{host}{port}{}", url.path()))
+}
+
+impl fmt::Debug for DatabaseAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DatabaseAddress").field("place", &self.place).field("limit", &self.limit).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(url: &str) -> Result<DatabaseAddress, UrlProblem> {
+        DatabaseAddress::parse(url, Duration::from_secs(1))
+    }
+
+    #[test]
+    fn what_is_shown_of_an_address_has_no_secret() {
+        for (url, place) in [
+            (
+                "postgres://ada:hunter2@db.example.com:5433/policies?sslmode=require",
+                "postgres://db.example.com:5433/policies",
+            ),
+            ("postgresql://ada@[::1]/policies", "postgres://[::1]/policies"),
+            ("mysql://ada:hunter2@10.0.0.1/policies?password=hunter2", "mysql://10.0.0.1/policies"),
+            ("mariadb://h/p", "mysql://h/p"),
+            ("sqlite:///var/lib/policies.db", "sqlite:///var/lib/policies.db"),
+            ("sqlite://policies.db", "sqlite://policies.db"),
+            ("sqlite:policies.db", "sqlite://policies.db"),
+        ] {
+            let address = parse(url).unwrap();
+            assert_eq!(address.place().as_ref(), place);
+            assert!(!format!("{address:?}").contains("hunter2"), "{address:?}");
+        }
+    }
+
+    #[test]
+    fn a_url_that_names_no_database_is_refused_without_showing_it() {
+        for (url, problem) in [
+            ("", "none of sqlite:, postgres:// and mysql://"),
+            ("oracle://ada:hunter2@h/p", "none of sqlite:, postgres:// and mysql://"),
+            ("postgres://ada:hunter2@h", "names no database"),
+            ("postgres://ada:hunter2@h:port/p", "invalid port"),
+            ("postgres://ada:hunter2/w@h/p", "invalid port"),
+            ("mysql://ada:hunter2@h/p?ssl-mode=hunter", "is invalid"),
+            ("sqlite:", "names no file"),
+            ("sqlite::memory:", "in memory"),
+            ("sqlite:///p.db?mode=ro", "takes no parameters"),
+        ] {
+            let refused = parse(url).map(|_| ()).unwrap_err().to_string();
+            assert!(refused.contains(problem) && !refused.contains("hunter2"), "{url}: {refused}");
+        }
+    }
+}

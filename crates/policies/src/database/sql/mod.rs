@@ -1,0 +1,16 @@
+//! One way to talk to three databases: statements with `?`, integers and texts, a time limit for each, and failures told
+//! apart by what helps against them.
+
+mod address;
+mod connection;
+mod dialect;
+mod failure;
+mod pool;
+mod row;
+
+pub(crate) use address::DatabaseAddress;
+pub use address::UrlProblem;
+pub(crate) use connection::Connection;
+pub(crate) use dialect::{Dialect, SqlValue};
+pub(crate) use pool::{ConnectionPool, PooledConnection, schema_of};
+pub(crate) use row::{BadData, SqlRow};

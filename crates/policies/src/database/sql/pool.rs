@@ -1,0 +1,113 @@
+//! Connections that are kept for the next call, a few at most. Each was looked at before it is lent: it answers, and the
+//! schema is the one that this version knows.
+
+use std::ops::{Deref, DerefMut};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+use super::address::DatabaseAddress;
+use super::connection::Connection;
+use crate::database::error::{DatabaseError, SCHEMA};
+
+/// Editors are few, and nodes ask one thing at a time.
+const MOST_CONNECTIONS: usize = 8;
+
+#[derive(Debug)]
+pub struct ConnectionPool {
+    address: DatabaseAddress,
+    idle: Mutex<Vec<Connection>>,
+    permits: Semaphore,
+}
+
+/// A connection, lent for one call. It is closed unless it is given back.
+pub struct PooledConnection<'a> {
+    connection: Connection,
+    pool: &'a ConnectionPool,
+    _permit: SemaphorePermit<'a>,
+}
+
+impl ConnectionPool {
+    pub fn new(address: DatabaseAddress) -> Self {
+        Self { address, idle: Mutex::default(), permits: Semaphore::new(MOST_CONNECTIONS) }
+    }
+
+    pub fn address(&self) -> &DatabaseAddress {
+        &self.address
+    }
+
+    /// A connection to a database of our schema.
+    pub async fn take(&self) -> Result<PooledConnection<'_>, DatabaseError> {
+        let permit = self.permit().await?;
+        let idle = || self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        while let Some(mut connection) = idle() {
+            match look(&mut connection).await {
+                Ok(()) => return Ok(PooledConnection { connection, pool: self, _permit: permit }),
+                // A server that was restarted has closed all of them. One that is silent is not asked again.
+                Err(DatabaseError::Away { cause, .. }) if !cause.starts_with("no answer") => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let mut connection = self.address.connect().await?;
+        look(&mut connection).await?;
+        Ok(PooledConnection { connection, pool: self, _permit: permit })
+    }
+
+    /// A connection to a database of whatever schema.
+    pub async fn connect(&self) -> Result<Connection, DatabaseError> {
+        self.address.connect().await
+    }
+
+    async fn permit(&self) -> Result<SemaphorePermit<'_>, DatabaseError> {
+        let limit = self.address.limit();
+        let busy = |cause| DatabaseError::Busy { place: Arc::clone(self.address.place()), cause };
+        match tokio::time::timeout(limit, self.permits.acquire()).await {
+            Ok(Ok(permit)) => Ok(permit),
+            _ => Err(busy(format!("all {MOST_CONNECTIONS} connections to it were in use for {limit:?}"))),
+        }
+    }
+}
+
+/// The schema of the database. A database without tables has none: that is an error like any older one.
+pub async fn schema_of(connection: &mut Connection) -> Result<u32, DatabaseError> {
+    let found = connection.row("SELECT MAX(version) FROM tollgate_schema", &[], |row| row.maybe_int(0)).await?;
+    let found = found.flatten().unwrap_or_default();
+    u32::try_from(found).map_err(|_| connection.broken(format!("its schema is {found}")))
+}
+
+async fn look(connection: &mut Connection) -> Result<(), DatabaseError> {
+    let found = schema_of(connection).await?;
+    let place = Arc::clone(connection.place());
+    match found {
+        SCHEMA => Ok(()),
+        newer if newer > SCHEMA => Err(DatabaseError::SchemaNewer { place, found, known: SCHEMA }),
+        _ => Err(DatabaseError::SchemaOlder { place, found, known: SCHEMA }),
+    }
+}
+
+impl PooledConnection<'_> {
+    /// For the next call. Only after everything went well, and outside of a transaction.
+    pub fn give_back(self) {
+        self.pool.idle.lock().unwrap_or_else(PoisonError::into_inner).push(self.connection);
+    }
+}
+
+impl Deref for PooledConnection<'_> {
+    type Target = Connection;
+
+    fn deref(&self) -> &Connection {
+        &self.connection
+    }
+}
+
+impl DerefMut for PooledConnection<'_> {
+    fn deref_mut(&mut self) -> &mut Connection {
+        &mut self.connection
+    }
+}
+
+impl std::fmt::Debug for Connection {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Connection").field("place", self.place()).finish()
+    }
+}

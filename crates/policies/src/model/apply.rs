@@ -1,0 +1,246 @@
+//! A draft laid over a state: what comes of it, or why it cannot be.
+
+use std::fmt::{self, Display};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::draft::{Draft, DraftProblem, Expected, ObjectEdit};
+use super::id::ObjectId;
+use super::object::{Object, ObjectChange};
+use super::revision::Position;
+use super::shared::SharedParts;
+use super::state::PolicyState;
+use crate::time::UnixTime;
+
+/// What a draft makes of a state.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Preview {
+    /// All of what would stand. Changed objects have the next revision's number.
+    pub state: PolicyState,
+    /// The objects that differ. Edits that change nothing are left out.
+    pub changes: Vec<ObjectChange>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum DraftError {
+    #[error(transparent)]
+    Problem(#[from] DraftProblem),
+    #[error("{}", list(.0))]
+    Conflict(Vec<Conflict>),
+}
+
+/// An object is not what the editor saw.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Conflict {
+    pub id: ObjectId,
+    pub expected: Expected,
+    /// Its `since`. `None`: it is not there.
+    pub found: Option<u64>,
+    /// Unknown for an object that never was.
+    pub last: Option<LastChange>,
+}
+
+/// Who changed an object last, or took it away.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct LastChange {
+    pub revision: u64,
+    pub by: Arc<str>,
+    pub at: UnixTime,
+}
+
+/// When a revision is made, by whom, and its random mark.
+pub struct NextRevision<'a> {
+    pub position: Position,
+    pub author: &'a str,
+    pub at: UnixTime,
+}
+
+impl PolicyState {
+    /// What committing the draft would make of this state, for a look before. Times of changed objects are not known yet.
+    pub fn preview(&self, draft: &Draft) -> Result<Preview, DraftError> {
+        draft.check()?;
+        let position = Position { revision: self.revision() + 1, token: 0 };
+        self.applied(&draft.edits, &NextRevision { position, author: &draft.author, at: UnixTime::default() })
+    }
+
+    /// Like [`preview`](Self::preview), for edits whose draft was checked.
+    pub fn applied(&self, edits: &[ObjectEdit], next: &NextRevision<'_>) -> Result<Preview, DraftError> {
+        let conflicts: Vec<_> = edits.iter().filter_map(|edit| self.conflict(edit)).collect();
+        if !conflicts.is_empty() {
+            return Err(DraftError::Conflict(conflicts));
+        }
+        let mut shared = SharedParts::default();
+        let mut changes = Vec::new();
+        for edit in edits {
+            let change = self.change(edit, next, &mut shared)?;
+            if !change.is_alike() {
+                changes.push(change);
+            }
+        }
+        if changes.is_empty() {
+            return Err(DraftProblem::NoChange.into());
+        }
+        Ok(Preview { state: self.advanced(&changes, next.position), changes })
+    }
+
+    fn conflict(&self, edit: &ObjectEdit) -> Option<Conflict> {
+        let found = self.get(&edit.id);
+        let is_as_seen = match edit.expected {
+            Expected::Any => true,
+            Expected::Absent => found.is_none(),
+            Expected::Revision(since) => found.is_some_and(|object| object.since == since),
+        };
+        let last = found.map(|object| LastChange {
+            revision: object.since,
+            by: Arc::clone(&object.changed_by),
+            at: object.changed_at,
+        });
+        let found = found.map(|object| object.since);
+        (!is_as_seen).then(|| Conflict { id: edit.id.clone(), expected: edit.expected, found, last })
+    }
+
+    fn change(
+        &self,
+        edit: &ObjectEdit,
+        next: &NextRevision<'_>,
+        shared: &mut SharedParts,
+    ) -> Result<ObjectChange, DraftProblem> {
+        let before = self.get(&edit.id).cloned();
+        let after = match &edit.body {
+            None => None,
+            Some(body) => {
+                // Read again from its text, for it to be what will be read from the database.
+                let body = shared.body(&body.to_string()).map_err(|_| DraftProblem::NoObject(edit.id.clone()))?;
+                let author = shared.text(next.author);
+                Some(Arc::new(Object {
+                    id: edit.id.clone(),
+                    body,
+                    created: before.as_ref().map_or(next.position.revision, |old| old.created),
+                    created_by: before.as_ref().map_or_else(|| Arc::clone(&author), |old| Arc::clone(&old.created_by)),
+                    created_at: before.as_ref().map_or(next.at, |old| old.created_at),
+                    changed_by: author,
+                    changed_at: next.at,
+                    since: next.position.revision,
+                }))
+            }
+        };
+        Ok(ObjectChange { id: edit.id.clone(), before, after })
+    }
+}
+
+impl Display for Conflict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { id, expected, found, last } = self;
+        match (found, last) {
+            (_, None) => return write!(f, "{id} is not there, and never was"),
+            (Some(_), Some(last)) if *expected == Expected::Absent => {
+                write!(f, "{id} is there already: {last} made it")?
+            }
+            (Some(_), Some(last)) => write!(f, "{id} was changed by {last}")?,
+            (None, Some(last)) => write!(f, "{id} was taken away by {last}")?,
+        }
+        match expected {
+            Expected::Revision(seen) => write!(f, ", and the draft was made on its version of revision {seen}"),
+            Expected::Absent | Expected::Any => Ok(()),
+        }
+    }
+}
+
+impl Display for LastChange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} in revision {} at {}", self.by, self.revision, self.at)
+    }
+}
+
+/// The conflicts in one message; of many, the first.
+pub fn list(conflicts: &[Conflict]) -> String {
+    const SHOWN: usize = 5;
+    let mut lines: Vec<_> = conflicts.iter().take(SHOWN).map(ToString::to_string).collect();
+    if conflicts.len() > SHOWN {
+        lines.push(format!("and {} more", conflicts.len() - SHOWN));
+    }
+    lines.join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value as Json, json};
+
+    use super::*;
+    use crate::model::ObjectKind;
+
+    fn edit(name: &str, expected: Expected, body: Option<Json>) -> ObjectEdit {
+        ObjectEdit { id: ObjectId::new(ObjectKind::Plan, "shop", name).unwrap(), expected, body }
+    }
+
+    fn draft(edits: Vec<ObjectEdit>) -> Draft {
+        Draft { edits, author: "ada".into(), reason: "a test".into() }
+    }
+
+    fn conflicts(state: &PolicyState, edits: Vec<ObjectEdit>) -> String {
+        match state.preview(&draft(edits)) {
+            Err(DraftError::Conflict(conflicts)) => list(&conflicts),
+            other => panic!("no conflict: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn edits_change_a_copy_of_the_state() {
+        let empty = PolicyState::empty();
+        let gold = edit("gold", Expected::Absent, Some(json!({ "a": 1 })));
+        let first = empty.preview(&draft(vec![gold, edit("red", Expected::Any, Some(json!({})))])).unwrap();
+        assert_eq!((empty.len(), first.state.len(), first.state.revision()), (0, 2, 1));
+        let change = edit("gold", Expected::Revision(1), Some(json!({ "a": 2 })));
+        let second = first.state.preview(&draft(vec![change, edit("red", Expected::Any, Some(json!({})))])).unwrap();
+        assert_eq!(second.changes.len(), 1, "what is as it was is no change: {second:?}");
+        let gold = second.state.get(&second.changes[0].id).unwrap();
+        assert_eq!((gold.since, gold.body.as_ref()), (2, &json!({ "a": 2 })));
+        let third = second.state.preview(&draft(vec![edit("gold", Expected::Revision(2), None)])).unwrap();
+        assert_eq!(third.state.len(), 1);
+        assert_eq!(first.state.differences(&third.state).len(), 1);
+        assert!(second.state.differences(&second.state).is_empty());
+    }
+
+    #[test]
+    fn a_draft_that_changes_nothing_is_refused() {
+        let state =
+            PolicyState::empty().preview(&draft(vec![edit("gold", Expected::Any, Some(json!({})))])).unwrap().state;
+        for nothing in [edit("gold", Expected::Revision(1), Some(json!({}))), edit("red", Expected::Absent, None)] {
+            assert_eq!(state.preview(&draft(vec![nothing])), Err(DraftError::Problem(DraftProblem::NoChange)));
+        }
+    }
+
+    #[test]
+    fn an_object_that_is_not_as_it_was_seen_is_a_conflict() {
+        let made =
+            PolicyState::empty().preview(&draft(vec![edit("gold", Expected::Any, Some(json!({})))])).unwrap().state;
+        let body = || Some(json!({ "a": 1 }));
+        let state = made.preview(&draft(vec![edit("gold", Expected::Any, body())])).unwrap().state;
+        let seen = conflicts(&state, vec![edit("gold", Expected::Revision(1), body())]);
+        assert_eq!(
+            seen,
+            "plan shop/gold was changed by ada in revision 2 at 1970-01-01T00:00:00.000Z, \
+             and the draft was made on its version of revision 1"
+        );
+        let again = conflicts(&state, vec![edit("gold", Expected::Absent, body())]);
+        assert!(again.starts_with("plan shop/gold is there already: ada in revision 2"), "{again}");
+        let never = conflicts(&state, vec![edit("red", Expected::Revision(2), body())]);
+        assert_eq!(never, "plan shop/red is not there, and never was");
+        let many = (0..7).map(|n| edit(&format!("p{n}"), Expected::Revision(1), body())).collect();
+        assert!(conflicts(&state, many).ends_with("; and 2 more"));
+    }
+
+    #[test]
+    fn a_state_is_written_whole_and_read_again() {
+        let edits = ["gold", "red"].map(|name| edit(name, Expected::Any, Some(json!({ "a": { "b": [1, 2.5, "ä"] } }))));
+        let state = PolicyState::empty().preview(&draft(edits.to_vec())).unwrap().state;
+        let text = serde_json::to_string(&state).unwrap();
+        let read: PolicyState = serde_json::from_str(&text).unwrap();
+        assert_eq!(read, state);
+        let bodies: Vec<_> = read.iter().map(|object| &object.body).collect();
+        assert!(Arc::ptr_eq(bodies[0], bodies[1]), "bodies that are alike are shared");
+        assert!(serde_json::from_str::<PolicyState>(&text.replace("\"red\"", "\"gold\"")).is_err(), "one stands twice");
+        assert!(serde_json::from_str::<PolicyState>(&text.replace("{\"a\":{\"b\":[1,2.5,\"ä\"]}}", "[]")).is_err());
+    }
+}

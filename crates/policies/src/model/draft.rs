@@ -1,0 +1,261 @@
+//! What an editor hands in: edits of objects, with the version of each that was seen, an author and a reason.
+
+use std::collections::BTreeSet;
+use std::fmt::{self, Display};
+use std::io::{self, Write};
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::Value as Json;
+
+use super::id::ObjectId;
+
+pub const MOST_BODY_BYTES: usize = 64 * 1024;
+/// Enough to import a whole application with its clients.
+pub const MOST_EDITS: usize = 250_000;
+pub const MOST_DRAFT_BYTES: usize = 64 * 1024 * 1024;
+const MOST_AUTHOR_BYTES: usize = 256;
+const MOST_REASON_BYTES: usize = 2048;
+/// Half of what the JSON reader follows, so that whatever is stored can be read again, in a document too.
+const MOST_DEPTH: usize = 64;
+
+/// The version of an object that the editor saw. Any other is a conflict.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Expected {
+    /// There was none.
+    Absent,
+    /// `Object::since`.
+    Revision(u64),
+    /// Whatever there is.
+    Any,
+}
+
+/// One object, as it is to be.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct ObjectEdit {
+    pub id: ObjectId,
+    pub expected: Expected,
+    /// `None` takes the object away.
+    pub body: Option<Json>,
+}
+
+/// Edits that become one revision, or nothing at all.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Draft {
+    pub edits: Vec<ObjectEdit>,
+    pub author: String,
+    pub reason: String,
+}
+
+/// Why a draft can become no revision, whatever the state is; and that it would change nothing.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum DraftProblem {
+    #[error("the reason is empty: say why this is changed, for those who read the history")]
+    NoReason,
+    #[error("the reason has {0} bytes, and {MOST_REASON_BYTES} is the bound: keep it short")]
+    LongReason(usize),
+    #[error("the author has no name")]
+    NoAuthor,
+    #[error("the author's name has {0} bytes, and {MOST_AUTHOR_BYTES} is the bound")]
+    LongAuthor(usize),
+    #[error("the {0} has control characters: only line breaks and tabs of a reason are allowed")]
+    ControlCharacters(&'static str),
+    #[error("the draft has no edits")]
+    NoEdits,
+    #[error("the draft changes nothing: every object already is as it says")]
+    NoChange,
+    #[error("the draft has two edits of {0}: one is enough")]
+    Twice(ObjectId),
+    #[error("the body of {0} is no JSON object")]
+    NoObject(ObjectId),
+    #[error("the body of {0} has more than {MOST_BODY_BYTES} bytes")]
+    LargeBody(ObjectId),
+    #[error("the body of {0} is nested more than {MOST_DEPTH} deep")]
+    DeepBody(ObjectId),
+    #[error("the draft has {0} edits, and {MOST_EDITS} is the bound: commit it in parts")]
+    ManyEdits(usize),
+    #[error("the draft has more than {MOST_DRAFT_BYTES} bytes: commit it in parts")]
+    LargeDraft,
+}
+
+impl Draft {
+    /// Finds what is wrong with the draft itself.
+    pub fn check(&self) -> Result<(), DraftProblem> {
+        check_note(&self.author, &self.reason)?;
+        if self.edits.is_empty() { Err(DraftProblem::NoEdits) } else { check_edits(&self.edits) }
+    }
+}
+
+pub fn check_edits(edits: &[ObjectEdit]) -> Result<(), DraftProblem> {
+    if edits.len() > MOST_EDITS {
+        return Err(DraftProblem::ManyEdits(edits.len()));
+    }
+    let (mut seen, mut bytes) = (BTreeSet::new(), 0);
+    for edit in edits {
+        if !seen.insert(&edit.id) {
+            return Err(DraftProblem::Twice(edit.id.clone()));
+        }
+        bytes += edit.id.size() + edit.body.as_ref().map_or(Ok(0), |body| check_body(&edit.id, body))?;
+        if bytes > MOST_DRAFT_BYTES {
+            return Err(DraftProblem::LargeDraft);
+        }
+    }
+    Ok(())
+}
+
+pub fn check_note(author: &str, reason: &str) -> Result<(), DraftProblem> {
+    match (author.len(), reason.len()) {
+        (_, long) if long > MOST_REASON_BYTES => Err(DraftProblem::LongReason(long)),
+        (long, _) if long > MOST_AUTHOR_BYTES => Err(DraftProblem::LongAuthor(long)),
+        _ if author.trim().is_empty() => Err(DraftProblem::NoAuthor),
+        _ if reason.trim().is_empty() => Err(DraftProblem::NoReason),
+        _ if author.chars().any(char::is_control) => Err(DraftProblem::ControlCharacters("author's name")),
+        _ if reason.chars().any(|c| c.is_control() && !"\r\n\t".contains(c)) => {
+            Err(DraftProblem::ControlCharacters("reason"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The bytes that the body takes.
+fn check_body(id: &ObjectId, body: &Json) -> Result<usize, DraftProblem> {
+    if !body.is_object() {
+        return Err(DraftProblem::NoObject(id.clone()));
+    }
+    // Before it is written, which recurses as deep.
+    if is_deeper(body, MOST_DEPTH) {
+        return Err(DraftProblem::DeepBody(id.clone()));
+    }
+    let mut counted = CountedBytes(0);
+    serde_json::to_writer(&mut counted, body).map_err(|_| DraftProblem::LargeBody(id.clone()))?;
+    Ok(counted.0)
+}
+
+fn is_deeper(json: &Json, depth: usize) -> bool {
+    let deeper = |inner: &Json| depth == 0 || is_deeper(inner, depth - 1);
+    match json {
+        Json::Array(items) => items.iter().any(deeper),
+        Json::Object(members) => members.values().any(deeper),
+        _ => false,
+    }
+}
+
+/// Counts what is written, and refuses more than a body may have.
+struct CountedBytes(usize);
+
+impl Write for CountedBytes {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0 += bytes.len();
+        if self.0 <= MOST_BODY_BYTES { Ok(bytes.len()) } else { Err(io::ErrorKind::FileTooLarge.into()) }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Display for Expected {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Absent => f.write_str("absent"),
+            Self::Revision(number) => write!(f, "revision {number}"),
+            Self::Any => f.write_str("any"),
+        }
+    }
+}
+
+impl Serialize for Expected {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Absent => serializer.serialize_str("absent"),
+            Self::Revision(number) => serializer.serialize_u64(*number),
+            Self::Any => serializer.serialize_str("any"),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Expected {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let written = Json::deserialize(deserializer)?;
+        match (written.as_u64(), written.as_str()) {
+            (Some(number), _) => Ok(Self::Revision(number)),
+            (_, Some("absent")) => Ok(Self::Absent),
+            (_, Some("any")) => Ok(Self::Any),
+            _ => Err(serde::de::Error::custom("expected is the number of a revision, \"absent\" or \"any\"")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::model::ObjectKind;
+
+    fn id(name: &str) -> ObjectId {
+        ObjectId::new(ObjectKind::Strategy, "shop", name).unwrap()
+    }
+
+    fn draft(bodies: &[Json]) -> Draft {
+        let edits = bodies.iter().enumerate().map(|(at, body)| ObjectEdit {
+            id: id(&format!("s{at}")),
+            expected: Expected::Any,
+            body: Some(body.clone()),
+        });
+        Draft { edits: edits.collect(), author: "ada".into(), reason: "a test".into() }
+    }
+
+    #[test]
+    fn a_reason_and_an_author_are_asked_for() {
+        let noted = |author: &str, reason: &str| {
+            let note = Draft { author: author.into(), reason: reason.into(), ..draft(&[json!({})]) };
+            note.check()
+        };
+        assert_eq!(noted("ada", "more\n\tfor gold"), Ok(()));
+        assert_eq!(noted("ada", " \n"), Err(DraftProblem::NoReason));
+        assert_eq!(noted(" ", "why"), Err(DraftProblem::NoAuthor));
+        assert_eq!(noted("ada\n", "why"), Err(DraftProblem::ControlCharacters("author's name")));
+        assert_eq!(noted("ada", "wh\0y"), Err(DraftProblem::ControlCharacters("reason")));
+        assert_eq!(noted("ada", &"y".repeat(2049)), Err(DraftProblem::LongReason(2049)));
+        assert_eq!(noted("ada", &"y".repeat(2048)), Ok(()));
+        assert_eq!(noted(&"a".repeat(257), "y"), Err(DraftProblem::LongAuthor(257)));
+    }
+
+    #[test]
+    fn bodies_are_json_objects_of_a_bounded_size() {
+        let sized = |bytes: usize| json!({ "k": "x".repeat(bytes - r#"{"k":""}"#.len()) });
+        assert_eq!(draft(&[sized(MOST_BODY_BYTES)]).check(), Ok(()));
+        assert_eq!(draft(&[json!({}), sized(MOST_BODY_BYTES + 1)]).check(), Err(DraftProblem::LargeBody(id("s1"))));
+        for body in [json!([]), json!("a"), json!(null), json!(1)] {
+            assert_eq!(draft(&[body]).check(), Err(DraftProblem::NoObject(id("s0"))));
+        }
+        let nested = |depth: usize| (1..depth).fold(json!({}), |inner, _| json!({ "a": inner }));
+        assert_eq!(draft(&[nested(MOST_DEPTH)]).check(), Ok(()));
+        assert_eq!(draft(&[nested(MOST_DEPTH + 2)]).check(), Err(DraftProblem::DeepBody(id("s0"))));
+        let large = draft(&vec![sized(MOST_BODY_BYTES); MOST_DRAFT_BYTES / MOST_BODY_BYTES]);
+        assert_eq!(large.check(), Err(DraftProblem::LargeDraft));
+    }
+
+    #[test]
+    fn a_draft_has_edits_and_one_of_each_object() {
+        assert_eq!(draft(&[]).check(), Err(DraftProblem::NoEdits));
+        let mut twice = draft(&[json!({}), json!({})]);
+        twice.edits[1].id = id("s0");
+        assert_eq!(twice.check(), Err(DraftProblem::Twice(id("s0"))));
+        let many = Draft { edits: vec![twice.edits[0].clone(); MOST_EDITS + 1], ..draft(&[]) };
+        assert_eq!(many.check(), Err(DraftProblem::ManyEdits(MOST_EDITS + 1)));
+    }
+
+    #[test]
+    fn what_was_seen_is_written_in_a_word_or_a_number() {
+        for (expected, text) in
+            [(Expected::Absent, "\"absent\""), (Expected::Any, "\"any\""), (Expected::Revision(7), "7")]
+        {
+            assert_eq!(serde_json::to_string(&expected).unwrap(), text);
+            assert_eq!(serde_json::from_str::<Expected>(text).unwrap(), expected);
+        }
+        for text in ["\"seven\"", "-1", "null", "1.5"] {
+            assert!(serde_json::from_str::<Expected>(text).is_err(), "{text}");
+        }
+    }
+}

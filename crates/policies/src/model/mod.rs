@@ -1,0 +1,21 @@
+//! What people edit, as data: objects, the state that they form at a revision, and drafts of the next.
+
+mod apply;
+mod document;
+mod draft;
+mod id;
+mod object;
+mod revision;
+mod shared;
+mod state;
+
+pub use apply::{Conflict, DraftError, LastChange, Preview};
+pub(crate) use apply::{NextRevision, list};
+pub use document::{DocumentProblem, ImportMode, PolicyDocument};
+pub use draft::{Draft, DraftProblem, Expected, MOST_BODY_BYTES, MOST_DRAFT_BYTES, MOST_EDITS, ObjectEdit};
+pub(crate) use draft::{check_edits, check_note};
+pub use id::{NameProblem, ObjectId, ObjectKind};
+pub use object::{Object, ObjectChange};
+pub use revision::{Position, Revision};
+pub(crate) use shared::SharedParts;
+pub use state::PolicyState;

@@ -1,0 +1,136 @@
+//! An account, and what can be wrong with one before a database is asked.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::error::PeopleError;
+use super::rights::Rights;
+use crate::model::ObjectId;
+use crate::time::UnixTime;
+
+const MOST_NAME_BYTES: usize = 64;
+const MOST_DISPLAY_BYTES: usize = 256;
+const MOST_ISSUER_BYTES: usize = 512;
+const MOST_SUBJECT_BYTES: usize = 255;
+const MOST_APPLICATIONS: usize = 1000;
+
+/// Somebody who may look at policies, or more.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct UserAccount {
+    pub name: String,
+    pub display_name: String,
+    pub subject: Option<OidcSubject>,
+    pub has_password: bool,
+    /// May not come in, but stands in histories.
+    pub disabled: bool,
+    pub rights: Rights,
+    pub created_at: UnixTime,
+    pub changed_at: UnixTime,
+}
+
+/// Who somebody is at an OpenID Connect provider (OpenID Connect Core §2: `iss` and `sub`).
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OidcSubject {
+    pub issuer: String,
+    pub subject: String,
+}
+
+#[derive(Clone, Default)]
+pub struct NewAccount {
+    pub name: String,
+    pub display_name: String,
+    /// Without one, only OpenID Connect and tokens lead in.
+    pub password: Option<String>,
+    pub subject: Option<OidcSubject>,
+    pub rights: Rights,
+}
+
+/// What is `None` stays as it is.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct AccountChange {
+    pub display_name: Option<String>,
+    pub subject: Option<Option<OidcSubject>>,
+    pub disabled: Option<bool>,
+    pub rights: Option<Rights>,
+}
+
+impl fmt::Debug for NewAccount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, display_name, password, subject, rights } = self;
+        f.debug_struct("NewAccount")
+            .field("name", name)
+            .field("display_name", display_name)
+            .field("has_password", &password.is_some())
+            .field("subject", subject)
+            .field("rights", rights)
+            .finish()
+    }
+}
+
+/// Names go into paths, and into the history as authors.
+pub fn check_name(name: &str) -> Result<(), PeopleError> {
+    let fine = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-@+".contains(&byte);
+    let is_name = (1..=MOST_NAME_BYTES).contains(&name.len()) && name.bytes().all(fine) && name != "." && name != "..";
+    let message = "the name of an account has 1 to 64 letters, digits, dots, dashes, underscores, @ and +";
+    if is_name { Ok(()) } else { Err(PeopleError::Invalid(message.into())) }
+}
+
+pub fn check_display_name(name: &str) -> Result<(), PeopleError> {
+    check_text("display name", name, MOST_DISPLAY_BYTES)
+}
+
+pub fn check_subject(subject: Option<&OidcSubject>) -> Result<(), PeopleError> {
+    let Some(OidcSubject { issuer, subject }) = subject else {
+        return Ok(());
+    };
+    check_text("issuer", issuer, MOST_ISSUER_BYTES)?;
+    check_text("subject", subject, MOST_SUBJECT_BYTES)
+}
+
+pub fn check_rights(rights: &Rights) -> Result<(), PeopleError> {
+    if rights.applications.len() > MOST_APPLICATIONS {
+        let message = format!("an account has a role in {MOST_APPLICATIONS} applications at most");
+        return Err(PeopleError::Invalid(message));
+    }
+    for application in rights.applications.keys() {
+        ObjectId::of_application(application).map_err(|problem| PeopleError::Invalid(problem.to_string()))?;
+    }
+    Ok(())
+}
+
+pub fn check_text(what: &str, text: &str, most: usize) -> Result<(), PeopleError> {
+    if (1..=most).contains(&text.len()) && !text.chars().any(char::is_control) {
+        return Ok(());
+    }
+    Err(PeopleError::Invalid(format!("the {what} has 1 to {most} bytes without control characters")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::people::ApplicationRole;
+
+    #[test]
+    fn what_an_account_says_is_bounded() {
+        for name in ["ada", "ada.lovelace@example.com", "a+b", "x"] {
+            assert_eq!(check_name(name), Ok(()));
+        }
+        for name in ["", ".", "..", "a b", "a/b", "ä", &"a".repeat(65)] {
+            assert!(check_name(name).is_err(), "{name}");
+        }
+        assert!(check_display_name("Ada Lovelace, née Byron").is_ok());
+        assert!(check_display_name("").is_err() && check_display_name("a\n").is_err());
+        assert!(check_rights(&Rights::of("shop", ApplicationRole::Owner)).is_ok());
+        assert!(check_rights(&Rights::of("a/b", ApplicationRole::Owner)).is_err());
+        let subject = OidcSubject { issuer: "https://id.example.com".into(), subject: "x".repeat(256) };
+        assert!(check_subject(Some(&subject)).is_err() && check_subject(None).is_ok());
+    }
+
+    #[test]
+    fn a_password_is_not_shown() {
+        let new = NewAccount { password: Some("hunter2 hunter2".into()), ..NewAccount::default() };
+        assert!(!format!("{new:?}").contains("hunter2"));
+    }
+}

@@ -1,0 +1,272 @@
+//! Accounts in the database. Every change of them waits for the one before, so that two people who take each other's rights
+//! at once do not leave nobody with any.
+
+use super::account::{
+    AccountChange, NewAccount, OidcSubject, UserAccount, check_display_name, check_name, check_rights, check_subject,
+};
+use super::error::PeopleError;
+use super::handle::{People, begin, now};
+use super::password::{hash, verify};
+use super::rights::Rights;
+use crate::database::DatabaseError;
+use crate::database::sql::{BadData, Connection, SqlRow, SqlValue};
+use crate::time::UnixTime;
+
+/// What [`read_account`] reads, of accounts named `a`.
+pub const ACCOUNT_COLUMNS: &str =
+    "a.name, a.display_name, a.password, a.issuer, a.subject, a.disabled, a.rights, a.created_at, a.changed_at";
+
+impl People {
+    pub async fn create(&self, new: &NewAccount) -> Result<UserAccount, PeopleError> {
+        check_name(&new.name)?;
+        check_display_name(&new.display_name)?;
+        check_subject(new.subject.as_ref())?;
+        check_rights(&new.rights)?;
+        let password = match &new.password {
+            Some(password) => Some(hash(password).await?),
+            None => None,
+        };
+        let mut lease = self.pool.take().await?;
+        begin(&mut lease, "people").await?;
+        let now = now(&mut lease).await?;
+        let account = UserAccount {
+            name: new.name.clone(),
+            display_name: new.display_name.clone(),
+            subject: new.subject.clone(),
+            has_password: password.is_some(),
+            disabled: false,
+            rights: new.rights.clone(),
+            created_at: now,
+            changed_at: now,
+        };
+        let made = insert(&mut lease, &account, password.as_deref()).await;
+        end(&mut lease, &made).await?;
+        lease.give_back();
+        made.map(|()| account)
+    }
+
+    pub async fn account(&self, name: &str) -> Result<Option<UserAccount>, DatabaseError> {
+        let mut lease = self.pool.take().await?;
+        let found = by_name(&mut lease, name).await?;
+        lease.give_back();
+        Ok(found.map(|(account, _)| account))
+    }
+
+    /// The account of somebody whom an OpenID Connect provider vouches for.
+    pub async fn account_of(&self, subject: &OidcSubject) -> Result<Option<UserAccount>, DatabaseError> {
+        let mut lease = self.pool.take().await?;
+        let found = by_subject(&mut lease, subject).await?;
+        lease.give_back();
+        Ok(found)
+    }
+
+    /// All of them, by name.
+    pub async fn accounts(&self) -> Result<Vec<UserAccount>, DatabaseError> {
+        let sql = format!("SELECT {ACCOUNT_COLUMNS} FROM tollgate_accounts a ORDER BY a.name");
+        let mut lease = self.pool.take().await?;
+        let found = lease.rows(&sql, &[], |row| Ok(read_account(row)?.0)).await?;
+        lease.give_back();
+        Ok(found)
+    }
+
+    /// Whoever is disabled is also logged out.
+    pub async fn change(&self, name: &str, change: &AccountChange) -> Result<UserAccount, PeopleError> {
+        change.display_name.as_deref().map_or(Ok(()), check_display_name)?;
+        check_subject(change.subject.as_ref().and_then(Option::as_ref))?;
+        change.rights.as_ref().map_or(Ok(()), check_rights)?;
+        let mut lease = self.pool.take().await?;
+        begin(&mut lease, "people").await?;
+        let changed = update(&mut lease, name, change).await;
+        end(&mut lease, &changed).await?;
+        lease.give_back();
+        changed
+    }
+
+    /// Takes an account away, with its sessions and tokens. Its name stays in the history and in the audit log.
+    pub async fn remove(&self, name: &str) -> Result<(), PeopleError> {
+        let mut lease = self.pool.take().await?;
+        begin(&mut lease, "people").await?;
+        let removed = delete(&mut lease, name).await;
+        end(&mut lease, &removed).await?;
+        lease.give_back();
+        removed
+    }
+
+    /// Ends the account's sessions too.
+    pub async fn set_password(&self, name: &str, password: &str) -> Result<(), PeopleError> {
+        let hash = hash(password).await?;
+        let mut lease = self.pool.take().await?;
+        begin(&mut lease, "people").await?;
+        let now = now(&mut lease).await?;
+        let values = [SqlValue::Text(&hash), SqlValue::Int(now.millis()), SqlValue::Text(name)];
+        let sql = "UPDATE tollgate_accounts SET password = ?, changed_at = ? WHERE name = ?";
+        let known = lease.execute(sql, &values).await? == 1;
+        end_sessions(&mut lease, name).await?;
+        lease.commit().await?;
+        lease.give_back();
+        if known { Ok(()) } else { Err(PeopleError::Unknown(name.to_owned())) }
+    }
+
+    /// `None`: there is no such account, it is disabled, or the password is another. Each takes as long.
+    pub async fn log_in(&self, name: &str, password: &str) -> Result<Option<UserAccount>, DatabaseError> {
+        let mut lease = self.pool.take().await?;
+        let found = by_name(&mut lease, name).await?.filter(|(account, _)| !account.disabled);
+        lease.give_back();
+        let hash = found.as_ref().and_then(|(_, hash)| hash.as_deref());
+        let fits = verify(password, hash).await;
+        Ok(found.filter(|_| fits).map(|(account, _)| account))
+    }
+}
+
+/// Keeps what was done, or takes it back. After a failure of the database there is nothing to take back.
+async fn end<T>(connection: &mut Connection, done: &Result<T, PeopleError>) -> Result<(), PeopleError> {
+    match done {
+        Ok(_) => connection.commit().await?,
+        Err(PeopleError::Database(error)) => return Err(error.clone().into()),
+        Err(_) => connection.roll_back().await?,
+    }
+    Ok(())
+}
+
+async fn insert(connection: &mut Connection, account: &UserAccount, password: Option<&str>) -> Result<(), PeopleError> {
+    if by_name(connection, &account.name).await?.is_some() {
+        return Err(PeopleError::Exists(account.name.clone()));
+    }
+    alone(connection, account.subject.as_ref(), &account.name).await?;
+    let (issuer, subject) = parts(account.subject.as_ref());
+    let rights = written(&account.rights);
+    let values = [
+        SqlValue::Text(&account.name),
+        SqlValue::Text(&account.display_name),
+        SqlValue::MaybeText(password),
+        SqlValue::MaybeText(issuer),
+        SqlValue::MaybeText(subject),
+        SqlValue::Int(0),
+        SqlValue::Int(account.rights.is_admin().into()),
+        SqlValue::Text(&rights),
+        SqlValue::Int(account.created_at.millis()),
+        SqlValue::Int(account.changed_at.millis()),
+    ];
+    let sql = "INSERT INTO tollgate_accounts \
+               (name, display_name, password, issuer, subject, disabled, admin, rights, created_at, changed_at) \
+               VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
+    connection.execute(sql, &values).await?;
+    Ok(())
+}
+
+async fn update(connection: &mut Connection, name: &str, change: &AccountChange) -> Result<UserAccount, PeopleError> {
+    let found = by_name(connection, name).await?;
+    let (mut account, _) = found.ok_or_else(|| PeopleError::Unknown(name.to_owned()))?;
+    let was_admin = is_active_admin(&account);
+    if let Some(display_name) = &change.display_name {
+        account.display_name.clone_from(display_name);
+    }
+    if let Some(subject) = &change.subject {
+        alone(connection, subject.as_ref(), name).await?;
+        account.subject.clone_from(subject);
+    }
+    if let Some(rights) = &change.rights {
+        account.rights.clone_from(rights);
+    }
+    account.disabled = change.disabled.unwrap_or(account.disabled);
+    account.changed_at = now(connection).await?;
+    let (issuer, subject) = parts(account.subject.as_ref());
+    let rights = written(&account.rights);
+    let values = [
+        SqlValue::Text(&account.display_name),
+        SqlValue::MaybeText(issuer),
+        SqlValue::MaybeText(subject),
+        SqlValue::Int(account.disabled.into()),
+        SqlValue::Int(account.rights.is_admin().into()),
+        SqlValue::Text(&rights),
+        SqlValue::Int(account.changed_at.millis()),
+        SqlValue::Text(name),
+    ];
+    let sql = "UPDATE tollgate_accounts SET display_name = ?, issuer = ?, subject = ?, disabled = ?, admin = ?, \
+               rights = ?, changed_at = ? WHERE name = ?";
+    connection.execute(sql, &values).await?;
+    if account.disabled {
+        end_sessions(connection, name).await?;
+    }
+    keep_an_admin(connection, was_admin).await?;
+    Ok(account)
+}
+
+async fn delete(connection: &mut Connection, name: &str) -> Result<(), PeopleError> {
+    let found = by_name(connection, name).await?;
+    let (account, _) = found.ok_or_else(|| PeopleError::Unknown(name.to_owned()))?;
+    connection.execute("DELETE FROM tollgate_accounts WHERE name = ?", &[SqlValue::Text(name)]).await?;
+    keep_an_admin(connection, is_active_admin(&account)).await
+}
+
+fn is_active_admin(account: &UserAccount) -> bool {
+    account.rights.is_admin() && !account.disabled
+}
+
+/// Somebody is an admin still, if somebody was.
+async fn keep_an_admin(connection: &mut Connection, was_admin: bool) -> Result<(), PeopleError> {
+    let sql = "SELECT COUNT(*) FROM tollgate_accounts WHERE admin = 1 AND disabled = 0";
+    let left = connection.row(sql, &[], |row| row.int(0)).await?;
+    if was_admin && left == Some(0) { Err(PeopleError::LastAdmin) } else { Ok(()) }
+}
+
+/// One subject leads to one account.
+async fn alone(connection: &mut Connection, subject: Option<&OidcSubject>, name: &str) -> Result<(), PeopleError> {
+    let Some(subject) = subject else {
+        return Ok(());
+    };
+    match by_subject(connection, subject).await? {
+        Some(other) if other.name != name => {
+            Err(PeopleError::Invalid(format!("{} at {} is {} already", subject.subject, subject.issuer, other.name)))
+        }
+        _ => Ok(()),
+    }
+}
+
+pub async fn by_name(
+    connection: &mut Connection,
+    name: &str,
+) -> Result<Option<(UserAccount, Option<String>)>, DatabaseError> {
+    let sql = format!("SELECT {ACCOUNT_COLUMNS} FROM tollgate_accounts a WHERE a.name = ?");
+    connection.row(&sql, &[SqlValue::Text(name)], read_account).await
+}
+
+async fn by_subject(connection: &mut Connection, subject: &OidcSubject) -> Result<Option<UserAccount>, DatabaseError> {
+    let sql = format!("SELECT {ACCOUNT_COLUMNS} FROM tollgate_accounts a WHERE a.issuer = ? AND a.subject = ?");
+    let values = [SqlValue::Text(&subject.issuer), SqlValue::Text(&subject.subject)];
+    connection.row(&sql, &values, |row| Ok(read_account(row)?.0)).await
+}
+
+pub async fn end_sessions(connection: &mut Connection, name: &str) -> Result<u64, DatabaseError> {
+    connection.execute("DELETE FROM tollgate_sessions WHERE account = ?", &[SqlValue::Text(name)]).await
+}
+
+/// The account and the hash of its password.
+pub fn read_account(row: &SqlRow<'_>) -> Result<(UserAccount, Option<String>), BadData> {
+    let password = row.maybe_text(2)?.map(ToOwned::to_owned);
+    let subject = row.maybe_text(3)?.zip(row.maybe_text(4)?);
+    let name = row.text(0)?.to_owned();
+    let account = UserAccount {
+        display_name: row.text(1)?.to_owned(),
+        subject: subject.map(|(issuer, subject)| OidcSubject { issuer: issuer.into(), subject: subject.into() }),
+        has_password: password.is_some(),
+        disabled: row.int(5)? != 0,
+        rights: read_rights(row.text(6)?, &name)?,
+        created_at: UnixTime::from_millis(row.int(7)?),
+        changed_at: UnixTime::from_millis(row.int(8)?),
+        name,
+    };
+    Ok((account, password))
+}
+
+pub fn read_rights(text: &str, name: &str) -> Result<Rights, BadData> {
+    serde_json::from_str(text).map_err(|error| BadData(format!("the rights of {name}: {error}")))
+}
+
+pub fn written(rights: &Rights) -> String {
+    serde_json::json!(rights).to_string()
+}
+
+fn parts(subject: Option<&OidcSubject>) -> (Option<&str>, Option<&str>) {
+    (subject.map(|subject| subject.issuer.as_str()), subject.map(|subject| subject.subject.as_str()))
+}

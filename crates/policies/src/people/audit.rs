@@ -1,0 +1,214 @@
+//! The audit log: it is only appended to, and each entry carries the hash of the one before. The database refuses to change
+//! it; whoever gets around that is found by `verify_audit`.
+
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::handle::{People, begin};
+use super::secret::sha256;
+use crate::database::sql::{BadData, Connection, SqlRow, SqlValue};
+use crate::database::{DatabaseError, Page};
+use crate::time::UnixTime;
+
+/// Of each text. What is longer is cut.
+const MOST_BYTES: usize = 4096;
+/// What stands before the first entry.
+const NOTHING: &str = "0";
+/// Entries that are verified at a time.
+const PART: i64 = 1000;
+
+/// Who did what. Texts are cut to 4 KiB, and control characters in them are replaced.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct AuditRecord {
+    /// Empty for somebody unknown.
+    pub account: String,
+    /// Such as `log_in` or `commit`.
+    pub action: String,
+    pub object: String,
+    /// Where the request came from.
+    pub address: String,
+    pub outcome: AuditOutcome,
+    pub detail: String,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AuditOutcome {
+    Done,
+    /// The rights were not enough, or the password was wrong.
+    Refused,
+    Failed,
+}
+
+/// A record in the log.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct AuditEntry {
+    /// 1, 2, 3 … without gaps.
+    pub number: u64,
+    pub at: UnixTime,
+    #[serde(flatten)]
+    pub record: AuditRecord,
+    /// The hash of the entry before.
+    pub previous: String,
+    /// SHA-256 of all of this, in hex.
+    pub hash: String,
+}
+
+/// What became of the log.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub enum AuditVerdict {
+    /// The hash of the last entry. Whoever keeps it elsewhere can tell later that nothing was cut off at the end.
+    Intact { entries: u64, hash: String },
+    /// The first entry that is not as it was written.
+    Damaged { number: u64, what: String },
+}
+
+const AUDIT_COLUMNS: &str = "number, made_at, account, action, object, address, outcome, detail, previous, hash";
+
+impl People {
+    pub async fn record(&self, record: &AuditRecord) -> Result<AuditEntry, DatabaseError> {
+        let mut lease = self.pool.take().await?;
+        begin(&mut lease, "audit").await?;
+        let now = lease.dialect().now();
+        let sql = format!("SELECT number, mark, {now} FROM tollgate_heads WHERE name = 'audit'");
+        let read = |row: &SqlRow<'_>| Ok((row.number(0)?, row.text(1)?.to_owned(), UnixTime::from_millis(row.int(2)?)));
+        let found = lease.row(&sql, &[], read).await?;
+        let (number, previous, at) = found.ok_or_else(|| lease.broken("the audit log has no head"))?;
+        let mut entry = AuditEntry { number, at, record: record.cleaned(), previous, hash: String::new() };
+        entry.hash = entry.computed();
+        append(&mut lease, &entry).await?;
+        lease.commit().await?;
+        lease.give_back();
+        Ok(entry)
+    }
+
+    /// Newest first.
+    pub async fn audit(&self, page: Page) -> Result<Vec<AuditEntry>, DatabaseError> {
+        let (before, limit) = page.bounds();
+        let sql =
+            format!("SELECT {AUDIT_COLUMNS} FROM tollgate_audit WHERE number < ? ORDER BY number DESC LIMIT {limit}");
+        let mut lease = self.pool.take().await?;
+        let found = lease.rows(&sql, &[SqlValue::Int(before)], read_entry).await?;
+        lease.give_back();
+        Ok(found)
+    }
+
+    /// Reads all of the log, and finds the first entry that was changed, removed, added or moved.
+    pub async fn verify_audit(&self) -> Result<AuditVerdict, DatabaseError> {
+        let mut lease = self.pool.take().await?;
+        let read = |row: &SqlRow<'_>| Ok((row.number(0)?, row.text(1)?.to_owned()));
+        let head = lease.row("SELECT number, mark FROM tollgate_heads WHERE name = 'audit'", &[], read).await?;
+        let (entries, hash) = head.ok_or_else(|| lease.broken("the audit log has no head"))?;
+        let (mut seen, mut previous) = (0, NOTHING.to_owned());
+        while seen < entries {
+            let part = part(&mut lease, seen).await?;
+            let last = seen;
+            for entry in part.iter().take_while(|entry| entry.number <= entries) {
+                if let Some(what) = entry.fault(seen + 1, &previous) {
+                    lease.give_back();
+                    return Ok(AuditVerdict::Damaged { number: seen + 1, what });
+                }
+                seen = entry.number;
+                previous.clone_from(&entry.hash);
+            }
+            if seen == last {
+                break;
+            }
+        }
+        lease.give_back();
+        Ok(match seen {
+            _ if seen < entries => AuditVerdict::Damaged { number: seen + 1, what: "it is missing".into() },
+            _ if previous != hash => {
+                AuditVerdict::Damaged { number: seen, what: "the log has noted another hash for it".into() }
+            }
+            _ => AuditVerdict::Intact { entries, hash },
+        })
+    }
+}
+
+async fn append(connection: &mut Connection, entry: &AuditEntry) -> Result<(), DatabaseError> {
+    let AuditEntry { number, at, record, previous, hash } = entry;
+    let number = i64::try_from(*number).unwrap_or(i64::MAX);
+    let texts = [&record.account, &record.action, &record.object, &record.address].map(|text| SqlValue::Text(text));
+    let mut values = vec![SqlValue::Int(number), SqlValue::Int(at.millis())];
+    values.extend(texts);
+    let rest = [record.outcome.word(), &record.detail, previous, hash];
+    values.extend(rest.map(SqlValue::Text));
+    let sql = format!("INSERT INTO tollgate_audit ({AUDIT_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)");
+    connection.execute(&sql, &values).await?;
+    let swap = "UPDATE tollgate_heads SET mark = ? WHERE name = 'audit'";
+    connection.execute(swap, &[SqlValue::Text(hash)]).await.map(|_| ())
+}
+
+async fn part(connection: &mut Connection, after: u64) -> Result<Vec<AuditEntry>, DatabaseError> {
+    let after = i64::try_from(after).unwrap_or(i64::MAX);
+    let sql = format!("SELECT {AUDIT_COLUMNS} FROM tollgate_audit WHERE number > ? ORDER BY number LIMIT {PART}");
+    connection.rows(&sql, &[SqlValue::Int(after)], read_entry).await
+}
+
+fn read_entry(row: &SqlRow<'_>) -> Result<AuditEntry, BadData> {
+    let text = |column| row.text(column).map(ToOwned::to_owned);
+    let record = AuditRecord {
+        account: text(2)?,
+        action: text(3)?,
+        object: text(4)?,
+        address: text(5)?,
+        outcome: AuditOutcome::read(row.text(6)?)?,
+        detail: text(7)?,
+    };
+    let at = UnixTime::from_millis(row.int(1)?);
+    Ok(AuditEntry { number: row.number(0)?, at, record, previous: text(8)?, hash: text(9)? })
+}
+
+impl AuditEntry {
+    /// What is wrong with an entry that is to be the one of this number, after the one of that hash.
+    fn fault(&self, number: u64, previous: &str) -> Option<String> {
+        match self {
+            _ if self.number != number => Some("it is missing".into()),
+            _ if self.previous != previous => Some("it does not follow the entry before".into()),
+            _ if self.hash != self.computed() => Some("it is not what was written".into()),
+            _ => None,
+        }
+    }
+
+    fn computed(&self) -> String {
+        let Self { number, at, record, previous, .. } = self;
+        let AuditRecord { account, action, object, address, outcome, detail } = record;
+        let all = json!([number, at.millis(), account, action, object, address, outcome.word(), detail, previous]);
+        sha256(all.to_string().as_bytes())
+    }
+}
+
+impl AuditRecord {
+    fn cleaned(&self) -> Self {
+        Self {
+            account: cleaned(&self.account),
+            action: cleaned(&self.action),
+            object: cleaned(&self.object),
+            address: cleaned(&self.address),
+            outcome: self.outcome,
+            detail: cleaned(&self.detail),
+        }
+    }
+}
+
+/// What any database stores as it is.
+fn cleaned(text: &str) -> String {
+    let fits = text.char_indices().take_while(|(at, c)| at + c.len_utf8() <= MOST_BYTES);
+    fits.map(|(_, c)| if c.is_control() { '\u{fffd}' } else { c }).collect()
+}
+
+impl AuditOutcome {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Done => "done",
+            Self::Refused => "refused",
+            Self::Failed => "failed",
+        }
+    }
+
+    fn read(text: &str) -> Result<Self, BadData> {
+        let found = [Self::Done, Self::Refused, Self::Failed].into_iter().find(|outcome| outcome.word() == text);
+        found.ok_or_else(|| BadData(format!("{text:?} is no outcome")))
+    }
+}

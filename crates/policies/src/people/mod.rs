@@ -1,0 +1,21 @@
+//! The people who edit policies: accounts, what each may do, sessions and tokens, and a log of what was done.
+
+mod account;
+mod accounts;
+mod audit;
+mod error;
+mod handle;
+mod password;
+mod rights;
+mod secret;
+mod session;
+mod token;
+
+pub use account::{AccountChange, NewAccount, OidcSubject, UserAccount};
+pub use audit::{AuditEntry, AuditOutcome, AuditRecord, AuditVerdict};
+pub use error::PeopleError;
+pub use handle::People;
+pub use rights::{ApplicationRole, FleetRole, Operation, Rights, may};
+pub use secret::Secret;
+pub use session::{Session, SessionTerms};
+pub use token::{ApiToken, NewToken};

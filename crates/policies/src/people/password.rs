@@ -1,0 +1,88 @@
+//! Passwords, as argon2id hashes. Hashing takes 19 MiB and a core for a while, so few are under way at once, and none on
+//! the runtime's own threads.
+
+use std::sync::LazyLock;
+
+use argon2::password_hash::{PasswordHash as PhcHash, SaltString};
+use argon2::{Argon2, PasswordHasher as _, PasswordVerifier as _};
+use tokio::sync::Semaphore;
+
+use super::error::PeopleError;
+use super::secret::random;
+
+const FEWEST_CHARACTERS: usize = 12;
+const MOST_BYTES: usize = 1024;
+
+/// Whoever floods the door with passwords takes two cores and 38 MiB, and no more.
+static HASHING: Semaphore = Semaphore::const_new(2);
+
+/// The hash of no password, to be compared with where there is no account.
+static NOBODY: LazyLock<Option<String>> = LazyLock::new(|| hashed("nobody's").ok());
+
+/// Its hash in the PHC's format.
+pub async fn hash(password: &str) -> Result<String, PeopleError> {
+    if password.chars().count() < FEWEST_CHARACTERS || password.len() > MOST_BYTES {
+        let bounds =
+            format!("a password has {FEWEST_CHARACTERS} characters or more, and no more than {MOST_BYTES} bytes");
+        return Err(PeopleError::Invalid(bounds));
+    }
+    let password = password.to_owned();
+    on_a_thread(move || hashed(&password)).await.unwrap_or(Err(PeopleError::NoRandomness))
+}
+
+/// Whether it is the password with this hash. Without a hash it takes as long to say no.
+pub async fn verify(password: &str, hash: Option<&str>) -> bool {
+    if password.len() > MOST_BYTES {
+        return false;
+    }
+    let (password, hash) = (password.to_owned(), hash.map(ToOwned::to_owned));
+    let verifying = on_a_thread(move || {
+        let known = hash.is_some();
+        let hash = hash.as_ref().or(NOBODY.as_ref());
+        let hash = hash.and_then(|hash| PhcHash::new(hash).ok());
+        let fits = hash.is_some_and(|hash| Argon2::default().verify_password(password.as_bytes(), &hash).is_ok());
+        fits && known
+    });
+    verifying.await.unwrap_or(false)
+}
+
+/// Argon2id with 19 MiB and two passes, as OWASP advises
+/// (<https://cheatsheetseries.owasp.org/cheatsheets/Password_Storage_Cheat_Sheet.html>).
+fn hashed(password: &str) -> Result<String, PeopleError> {
+    let salt: [u8; 16] = random()?;
+    let salt = SaltString::encode_b64(&salt).map_err(|_| PeopleError::NoRandomness)?;
+    let hash = Argon2::default().hash_password(password.as_bytes(), &salt);
+    hash.map(|hash| hash.to_string())
+        .map_err(|error| PeopleError::Invalid(format!("the password has no hash: {error}")))
+}
+
+/// `None`: the runtime ends.
+async fn on_a_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    let permit = HASHING.acquire().await.ok()?;
+    let done = tokio::task::spawn_blocking(work).await.ok();
+    drop(permit);
+    done
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_password_is_known_by_its_hash_alone() {
+        let hash = hash("correct horse").await.unwrap();
+        assert!(hash.starts_with("$argon2id$v=19$m=19456,t=2,p=1$"), "{hash}");
+        assert!(verify("correct horse", Some(&hash)).await);
+        assert!(!verify("correct house", Some(&hash)).await);
+        assert!(!verify("nobody's", None).await, "nobody has no password");
+        assert!(!verify("correct horse", Some("no hash")).await);
+    }
+
+    #[tokio::test]
+    async fn short_and_endless_passwords_are_refused() {
+        for password in ["", "elevenchars", &"x".repeat(1025)] {
+            assert!(matches!(hash(password).await, Err(PeopleError::Invalid(_))), "{password}");
+        }
+        assert!(!verify(&"x".repeat(1025), None).await);
+    }
+}

@@ -1,0 +1,65 @@
+//! Secrets of sessions and tokens: 256 random bits, of which only the SHA-256 is stored.
+
+use std::fmt::{self, Write as _};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use ring::rand::{SecureRandom as _, SystemRandom};
+use sha2::{Digest as _, Sha256};
+
+use super::error::PeopleError;
+
+/// Shown once, to whom it is for.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    /// The kind of secret is told by its beginning, for those who find one in the wrong place.
+    pub(super) fn new(beginning: &str) -> Result<Self, PeopleError> {
+        let bits: [u8; 32] = random()?;
+        Ok(Self(format!("{beginning}{}", URL_SAFE_NO_PAD.encode(bits))))
+    }
+
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+
+    pub(super) fn hash(&self) -> String {
+        sha256(self.0.as_bytes())
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(…)")
+    }
+}
+
+/// In hex. All that is stored: bits that were drawn at random need no slow hash.
+pub fn sha256(bytes: &[u8]) -> String {
+    let mut hex = String::with_capacity(64);
+    for byte in Sha256::digest(bytes) {
+        let _ = write!(hex, "{byte:02x}");
+    }
+    hex
+}
+
+pub fn random<const N: usize>() -> Result<[u8; N], PeopleError> {
+    let mut bytes = [0; N];
+    SystemRandom::new().fill(&mut bytes).map_err(|_| PeopleError::NoRandomness)?;
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_differ_and_are_not_shown() {
+        let (one, other) = (Secret::new("tgt_").unwrap(), Secret::new("tgt_").unwrap());
+        assert_ne!(one.expose(), other.expose());
+        assert_eq!(one.expose().len(), 4 + 43);
+        assert_eq!(format!("{one:?}"), "Secret(…)");
+        assert_eq!(sha256(b"abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+    }
+}

@@ -1,0 +1,137 @@
+//! Tokens for programs: each acts for an account, within a scope, until it expires or is revoked.
+
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde::Serialize;
+
+use super::account::{UserAccount, check_rights, check_text};
+use super::accounts::{ACCOUNT_COLUMNS, by_name, read_account, read_rights, written};
+use super::error::PeopleError;
+use super::handle::{People, now};
+use super::rights::Rights;
+use super::secret::{Secret, random, sha256};
+use crate::database::DatabaseError;
+use crate::database::sql::{BadData, SqlRow, SqlValue};
+use crate::time::UnixTime;
+
+const MOST_LABEL_BYTES: usize = 128;
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NewToken {
+    /// What it is for.
+    pub label: String,
+    /// Within the rights of the account.
+    pub scope: Rights,
+    /// `None`: never.
+    pub expires_in: Option<Duration>,
+}
+
+/// What is known of a token. Its secret is not.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct ApiToken {
+    pub id: String,
+    pub label: String,
+    pub scope: Rights,
+    pub created_at: UnixTime,
+    pub expires_at: Option<UnixTime>,
+    pub revoked: bool,
+}
+
+const TOKEN_COLUMNS: &str = "t.id, t.label, t.scope, t.created_at, t.expires_at, t.revoked";
+
+impl People {
+    /// The secret is known to nobody after this.
+    pub async fn create_token(&self, name: &str, new: &NewToken) -> Result<(Secret, ApiToken), PeopleError> {
+        check_text("label", &new.label, MOST_LABEL_BYTES)?;
+        check_rights(&new.scope)?;
+        let (secret, id) = (Secret::new("tgt_")?, random::<9>()?);
+        let mut lease = self.pool.take().await?;
+        let now = now(&mut lease).await?;
+        match by_name(&mut lease, name).await? {
+            None => return Err(PeopleError::Unknown(name.to_owned())),
+            Some((account, _)) if account.disabled => return Err(PeopleError::Disabled(name.to_owned())),
+            Some((account, _)) if !new.scope.is_within(&account.rights) => return Err(PeopleError::BeyondRights),
+            Some(_) => {}
+        }
+        let token = ApiToken {
+            id: URL_SAFE_NO_PAD.encode(id),
+            label: new.label.clone(),
+            scope: new.scope.clone(),
+            created_at: now,
+            expires_at: new.expires_in.map(|within| now.after(within)),
+            revoked: false,
+        };
+        let (hash, scope) = (secret.hash(), written(&token.scope));
+        let values = [
+            SqlValue::Text(&token.id),
+            SqlValue::Text(&hash),
+            SqlValue::Text(name),
+            SqlValue::Text(&token.label),
+            SqlValue::Text(&scope),
+            SqlValue::Int(now.millis()),
+            SqlValue::MaybeInt(token.expires_at.map(UnixTime::millis)),
+            SqlValue::Int(0),
+        ];
+        let sql = "INSERT INTO tollgate_tokens (id, hash, account, label, scope, created_at, expires_at, revoked) \
+                   VALUES (?, ?, ?, ?, ?, ?, ?, ?)";
+        lease.execute(sql, &values).await?;
+        lease.give_back();
+        Ok((secret, token))
+    }
+
+    /// Who acts by this secret: the account, with the rights that it and the token have in common at this moment.
+    pub async fn token(&self, secret: &str) -> Result<Option<(UserAccount, ApiToken)>, DatabaseError> {
+        let hash = sha256(secret.as_bytes());
+        let mut lease = self.pool.take().await?;
+        let sql = format!(
+            "SELECT {ACCOUNT_COLUMNS}, {TOKEN_COLUMNS}, {} \
+             FROM tollgate_tokens t JOIN tollgate_accounts a ON a.name = t.account WHERE t.hash = ?",
+            lease.dialect().now()
+        );
+        let read =
+            |row: &SqlRow<'_>| Ok((read_account(row)?.0, read_token(row, 9)?, UnixTime::from_millis(row.int(15)?)));
+        let found = lease.row(&sql, &[SqlValue::Text(&hash)], read).await?;
+        lease.give_back();
+        let valid = found.filter(|(account, token, now)| {
+            !account.disabled && !token.revoked && token.expires_at.is_none_or(|end| *now < end)
+        });
+        Ok(valid.map(|(account, token, _)| {
+            let rights = account.rights.common(&token.scope);
+            (UserAccount { rights, ..account }, token)
+        }))
+    }
+
+    /// Those of an account, oldest first, revoked ones too.
+    pub async fn tokens(&self, name: &str) -> Result<Vec<ApiToken>, DatabaseError> {
+        let mut lease = self.pool.take().await?;
+        let sql =
+            format!("SELECT {TOKEN_COLUMNS} FROM tollgate_tokens t WHERE t.account = ? ORDER BY t.created_at, t.id");
+        let found = lease.rows(&sql, &[SqlValue::Text(name)], |row| read_token(row, 0)).await?;
+        lease.give_back();
+        Ok(found)
+    }
+
+    /// False: the account has no such token.
+    pub async fn revoke_token(&self, name: &str, id: &str) -> Result<bool, DatabaseError> {
+        let mut lease = self.pool.take().await?;
+        let values = [SqlValue::Text(name), SqlValue::Text(id)];
+        let sql = "UPDATE tollgate_tokens SET revoked = 1 WHERE account = ? AND id = ?";
+        let revoked = lease.execute(sql, &values).await?;
+        lease.give_back();
+        Ok(revoked == 1)
+    }
+}
+
+fn read_token(row: &SqlRow<'_>, first: usize) -> Result<ApiToken, BadData> {
+    let id = row.text(first)?.to_owned();
+    Ok(ApiToken {
+        label: row.text(first + 1)?.to_owned(),
+        scope: read_rights(row.text(first + 2)?, &id)?,
+        created_at: UnixTime::from_millis(row.int(first + 3)?),
+        expires_at: row.maybe_int(first + 4)?.map(UnixTime::from_millis),
+        revoked: row.int(first + 5)? != 0,
+        id,
+    })
+}

@@ -1,0 +1,222 @@
+//! Accounts, sessions and tokens.
+
+use std::time::Duration;
+
+use tollgate_policies::people::{
+    AccountChange, ApplicationRole, FleetRole, NewAccount, NewToken, OidcSubject, People, PeopleError, Rights,
+    SessionTerms,
+};
+
+use crate::servers::TestDatabase;
+
+over_all! {
+    an_account_is_made_changed_and_taken_away,
+    only_the_right_password_lets_in,
+    the_last_admin_stays,
+    two_admins_cannot_take_each_others_rights_at_once,
+    a_session_ends_in_every_way_it_can,
+    a_token_does_no_more_than_its_account,
+}
+
+const TERMS: SessionTerms = SessionTerms { idle: Duration::from_secs(900), absolute: Duration::from_secs(3600) };
+
+fn new(name: &str, rights: Rights) -> NewAccount {
+    NewAccount { name: name.into(), display_name: format!("The {name}"), rights, ..NewAccount::default() }
+}
+
+async fn people(test: &TestDatabase) -> People {
+    test.migrated().await.people()
+}
+
+fn disabled() -> AccountChange {
+    AccountChange { disabled: Some(true), ..AccountChange::default() }
+}
+
+async fn an_account_is_made_changed_and_taken_away(test: TestDatabase) {
+    let people = people(&test).await;
+    let subject = |subject: &str| OidcSubject { issuer: "https://id.example.com".into(), subject: subject.into() };
+    let ada = NewAccount { subject: Some(subject("ä|1")), ..new("ada", Rights::admin()) };
+    let made = people.create(&ada).await.unwrap();
+    assert_eq!((made.has_password, made.disabled, &made.rights), (false, false, &Rights::admin()));
+    assert_eq!(people.account("ada").await.unwrap().unwrap(), made);
+    assert_eq!(people.account_of(&subject("ä|1")).await.unwrap().unwrap(), made);
+    assert_eq!(people.create(&ada).await, Err(PeopleError::Exists("ada".into())));
+    assert_eq!(people.account("Ada").await.unwrap(), None, "names are compared byte by byte");
+    let bob =
+        people.create(&NewAccount { subject: Some(subject("2")), ..new("bob", Rights::default()) }).await.unwrap();
+    let taken = AccountChange { subject: Some(Some(subject("ä|1"))), ..AccountChange::default() };
+    let refused = people.change("bob", &taken).await.unwrap_err();
+    assert_eq!(refused.to_string(), "ä|1 at https://id.example.com is ada already");
+    let change = AccountChange {
+        display_name: Some("Robert".into()),
+        subject: Some(None),
+        rights: Some(Rights::of("shop", ApplicationRole::Editor)),
+        disabled: None,
+    };
+    let changed = people.change("bob", &change).await.unwrap();
+    assert_eq!((changed.display_name.as_str(), &changed.subject), ("Robert", &None));
+    assert_eq!((changed.created_at, changed.changed_at >= bob.changed_at), (bob.created_at, true));
+    assert_eq!(people.account_of(&subject("2")).await.unwrap(), None);
+    assert_eq!(people.accounts().await.unwrap(), [made, changed]);
+    assert!(matches!(people.create(&new("a b", Rights::default())).await, Err(PeopleError::Invalid(_))));
+    people.create(&new("eve", Rights::default())).await.unwrap();
+    people.remove("eve").await.unwrap();
+    assert_eq!(people.account("eve").await.unwrap(), None);
+    assert_eq!(people.remove("eve").await, Err(PeopleError::Unknown("eve".into())));
+    assert_eq!(people.change("eve", &change).await, Err(PeopleError::Unknown("eve".into())));
+}
+
+async fn only_the_right_password_lets_in(test: TestDatabase) {
+    let people = people(&test).await;
+    let ada = NewAccount { password: Some("correct horse".into()), ..new("ada", Rights::admin()) };
+    people.create(&ada).await.unwrap();
+    people.create(&new("bob", Rights::default())).await.unwrap();
+    assert_eq!(people.log_in("ada", "correct horse").await.unwrap().unwrap().name, "ada");
+    for (name, password) in [("ada", "correct house"), ("bob", "nobody's"), ("eve", "nobody's")] {
+        assert_eq!(people.log_in(name, password).await.unwrap(), None, "{name}");
+    }
+    let (session, _) = people.begin_session("ada", TERMS).await.unwrap();
+    assert!(matches!(people.set_password("ada", "short").await, Err(PeopleError::Invalid(_))));
+    assert!(people.session(session.expose()).await.unwrap().is_some());
+    people.set_password("ada", "another horse").await.unwrap();
+    assert_eq!(people.session(session.expose()).await.unwrap(), None, "a new password ends sessions");
+    assert_eq!(people.log_in("ada", "correct horse").await.unwrap(), None);
+    assert!(people.log_in("ada", "another horse").await.unwrap().is_some());
+    assert!(matches!(people.set_password("eve", "another horse").await, Err(PeopleError::Unknown(_))));
+    people.create(&new("root", Rights::admin())).await.unwrap();
+    people.change("ada", &disabled()).await.unwrap();
+    assert_eq!(people.log_in("ada", "another horse").await.unwrap(), None, "a disabled account stays out");
+}
+
+async fn the_last_admin_stays(test: TestDatabase) {
+    let people = people(&test).await;
+    people.create(&new("bob", Rights::of("shop", ApplicationRole::Owner))).await.unwrap();
+    people.change("bob", &disabled()).await.unwrap();
+    people.create(&new("ada", Rights::admin())).await.unwrap();
+    let demoted = AccountChange { rights: Some(Rights::default()), ..AccountChange::default() };
+    assert_eq!(people.change("ada", &disabled()).await, Err(PeopleError::LastAdmin));
+    assert_eq!(people.change("ada", &demoted).await, Err(PeopleError::LastAdmin));
+    assert_eq!(people.remove("ada").await, Err(PeopleError::LastAdmin));
+    let ada = people.account("ada").await.unwrap().unwrap();
+    assert!(!ada.disabled && ada.rights == Rights::admin(), "nothing of it was kept: {ada:?}");
+    people.create(&new("eve", Rights::admin())).await.unwrap();
+    people.change("eve", &disabled()).await.unwrap();
+    assert_eq!(people.remove("ada").await, Err(PeopleError::LastAdmin), "a disabled admin is none");
+    people.remove("eve").await.unwrap();
+    people.create(&new("zoe", Rights::admin())).await.unwrap();
+    people.remove("ada").await.unwrap();
+}
+
+async fn two_admins_cannot_take_each_others_rights_at_once(test: TestDatabase) {
+    let people = people(&test).await;
+    for round in 0..4 {
+        let names = [format!("a{round}"), format!("b{round}")];
+        for name in &names {
+            people.create(&new(name, Rights::admin())).await.unwrap();
+        }
+        for old in people.accounts().await.unwrap().iter().filter(|account| !names.contains(&account.name)) {
+            people.remove(&old.name).await.unwrap();
+        }
+        let both = names.map(|name| {
+            let people = test.handle().people();
+            tokio::spawn(async move { people.change(&name, &disabled()).await })
+        });
+        let mut done = Vec::new();
+        for one in both {
+            done.push(one.await.unwrap().map(|_| ()));
+        }
+        done.sort_by_key(Result::is_err);
+        assert_eq!(done, [Ok(()), Err(PeopleError::LastAdmin)]);
+        let left = people.accounts().await.unwrap().into_iter().find(|account| account.disabled).unwrap();
+        people.remove(&left.name).await.unwrap();
+    }
+}
+
+async fn a_session_ends_in_every_way_it_can(test: TestDatabase) {
+    let people = people(&test).await;
+    people.create(&new("ada", Rights::of("shop", ApplicationRole::Viewer))).await.unwrap();
+    let begin = || async { people.begin_session("ada", TERMS).await.unwrap() };
+    let is_in = |secret: &str| {
+        let (people, secret) = (people.clone(), secret.to_owned());
+        async move { people.session(&secret).await.unwrap().is_some() }
+    };
+    let (secret, session) = begin().await;
+    let (account, found) = people.session(secret.expose()).await.unwrap().unwrap();
+    assert_eq!((account.name.as_str(), &found), ("ada", &session));
+    assert_eq!(session.ends_at.millis() - session.begun_at.millis(), 3_600_000);
+    assert!(!is_in("tgs_nothing").await && !is_in("").await);
+
+    // What time does, done by hand.
+    test.run("UPDATE tollgate_sessions SET idle_until = idle_until - 600000").await;
+    let (_, moved) = people.session(secret.expose()).await.unwrap().unwrap();
+    assert!(moved.idle_until >= session.idle_until, "use moves the idle end on: {moved:?} {session:?}");
+    test.run("UPDATE tollgate_sessions SET idle_until = idle_until - 900000").await;
+    assert!(!is_in(secret.expose()).await, "idle for too long");
+    let (secret, session) = begin().await;
+    test.run("UPDATE tollgate_sessions SET ends_at = ends_at - 2800000").await;
+    test.run("UPDATE tollgate_sessions SET idle_until = idle_until - 600000").await;
+    let (_, moved) = people.session(secret.expose()).await.unwrap().unwrap();
+    assert_eq!(moved.idle_until.millis(), session.ends_at.millis() - 2_800_000, "use moves it no further than the end");
+    test.run("UPDATE tollgate_sessions SET ends_at = begun_at").await;
+    assert!(!is_in(secret.expose()).await, "too old");
+
+    let (first, _) = begin().await;
+    let (second, _) = begin().await;
+    people.end_session(first.expose()).await.unwrap();
+    assert!(!is_in(first.expose()).await && is_in(second.expose()).await, "one logged out");
+    assert_eq!(people.end_sessions("ada").await.unwrap(), 1, "the others had ended and were forgotten");
+    let (secret, _) = begin().await;
+    people.change("ada", &disabled()).await.unwrap();
+    assert!(!is_in(secret.expose()).await);
+    assert_eq!(people.begin_session("ada", TERMS).await.unwrap_err(), PeopleError::Disabled("ada".into()));
+    people.change("ada", &AccountChange { disabled: Some(false), ..AccountChange::default() }).await.unwrap();
+    assert!(!is_in(secret.expose()).await, "it is gone, and not asleep");
+    let (secret, _) = begin().await;
+    people.remove("ada").await.unwrap();
+    assert!(!is_in(secret.expose()).await);
+    assert_eq!(people.begin_session("ada", TERMS).await.unwrap_err(), PeopleError::Unknown("ada".into()));
+}
+
+async fn a_token_does_no_more_than_its_account(test: TestDatabase) {
+    let people = people(&test).await;
+    let editor = Rights::of("shop", ApplicationRole::Editor);
+    people.create(&new("ada", editor.clone())).await.unwrap();
+    let token = |scope: &Rights| NewToken { label: "ci".into(), scope: scope.clone(), expires_in: None };
+    for beyond in
+        [Rights::of("shop", ApplicationRole::Owner), Rights::of("bank", ApplicationRole::Viewer), Rights::admin()]
+    {
+        assert_eq!(people.create_token("ada", &token(&beyond)).await.unwrap_err(), PeopleError::BeyondRights);
+    }
+    let viewer = Rights::of("shop", ApplicationRole::Viewer);
+    let (narrow, _) = people.create_token("ada", &token(&viewer)).await.unwrap();
+    let (wide, made) = people.create_token("ada", &token(&editor)).await.unwrap();
+    let rights = |secret: &str| {
+        let (people, secret) = (people.clone(), secret.to_owned());
+        async move { people.token(&secret).await.unwrap().map(|(account, _)| account.rights) }
+    };
+    assert_eq!(rights(narrow.expose()).await, Some(viewer.clone()));
+    assert_eq!(rights(wide.expose()).await, Some(editor.clone()));
+    assert_eq!(rights("tgt_nothing").await, None);
+    people.change("ada", &AccountChange { rights: Some(viewer.clone()), ..AccountChange::default() }).await.unwrap();
+    assert_eq!(rights(wide.expose()).await, Some(viewer.clone()), "it shrinks with its account");
+    let operator = Rights { fleet: Some(FleetRole::Operator), ..Rights::default() };
+    people.change("ada", &AccountChange { rights: Some(operator), ..AccountChange::default() }).await.unwrap();
+    assert_eq!(rights(wide.expose()).await, Some(viewer), "and does not grow beyond its scope");
+
+    let limited = NewToken { expires_in: Some(Duration::from_secs(60)), ..token(&Rights::default()) };
+    let (brief, _) = people.create_token("ada", &limited).await.unwrap();
+    assert!(rights(brief.expose()).await.is_some());
+    test.run("UPDATE tollgate_tokens SET expires_at = expires_at - 60000").await;
+    assert_eq!(rights(brief.expose()).await, None, "expired");
+    people.create(&new("bob", Rights::default())).await.unwrap();
+    assert!(!people.revoke_token("bob", &made.id).await.unwrap(), "another's token");
+    assert!(people.revoke_token("ada", &made.id).await.unwrap());
+    assert_eq!(rights(wide.expose()).await, None, "revoked");
+    let all = people.tokens("ada").await.unwrap();
+    assert_eq!((all.len(), all.iter().filter(|token| token.revoked).count()), (3, 1));
+    people.change("ada", &disabled()).await.unwrap();
+    assert_eq!(rights(narrow.expose()).await, None, "disabled");
+    assert_eq!(people.create_token("ada", &limited).await.unwrap_err(), PeopleError::Disabled("ada".into()));
+    people.remove("ada").await.unwrap();
+    assert!(people.tokens("ada").await.unwrap().is_empty());
+}
