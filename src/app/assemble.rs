@@ -11,6 +11,7 @@ use tollgate_limiter::limit::key::KeyPart;
 use tollgate_limiter::limit::on_limit::{Degrade, OnLimit};
 use tollgate_limiter::request::catalog::Catalog;
 use tollgate_limiter::request::compiled_limit::LargestCosts;
+use tollgate_limiter::request::rule::LimitStates;
 use tollgate_limiter::request::rule_set::RuleSet;
 
 use crate::config::{Config, ListenerConfig};
@@ -51,7 +52,8 @@ pub fn gateway(
     let uses = config.listeners.iter().flat_map(|listener| &listener.limits);
     let uses = uses.chain(config.routes.iter().flat_map(|route| &route.limits));
     let costs = LargestCosts::over(uses);
-    let states = before.map_or_else(Arc::default, |before| before.limit_states.clone());
+    let new_states = || Arc::new(LimitStates::watching_denials());
+    let states = before.map_or_else(new_states, |before| before.limit_states.clone());
     let body_memory = before.map_or_else(Arc::default, |before| before.body_memory.clone());
     body_memory.bound(config.body_keys.max_memory, config.body_keys.max_body);
     let with_tunnels = config.tunnels_count;

@@ -17,6 +17,9 @@ use crate::server::{Drain, ProcessLimit};
 /// How often idle connections are closed and full buckets dropped.
 pub const UPKEEP: Duration = Duration::from_secs(2);
 
+/// How long a window is in which denied keys are counted. Five of them are shown.
+pub const DENIAL_WINDOW: Duration = Duration::from_secs(60);
+
 /// The state of the process that all threads share.
 #[derive(Clone)]
 pub struct SharedState {

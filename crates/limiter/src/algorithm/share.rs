@@ -52,6 +52,11 @@ impl Share {
         self.nodes
     }
 
+    /// The place of this node among them, from 0. `None`: it is not known yet.
+    pub fn rank(self) -> Option<u32> {
+        (self.rank < self.nodes).then_some(self.rank)
+    }
+
     /// The quota that this node enforces for `key`; `None` when another node has the whole of it. `largest_cost` is the
     /// most tokens that any request takes of the limit: the answer must not depend on the single request, or a node
     /// would grant dear requests from the whole while others grant cheap ones from their shares.

@@ -127,7 +127,7 @@ impl PendingRequest {
             self.plan_lookups.push(PlanLookup { query, awaited_by });
         }
         if !acts {
-            self.shadows.add(check.alone(), rule.metrics.clone(), later);
+            self.shadows.add(check.alone(), rule, later);
             return;
         }
         let place = match check {

@@ -8,12 +8,13 @@ use crate::limit::algorithm::{CompiledAlgorithm, QuotaError};
 use crate::limit::cost::ResponseCost;
 use crate::limit::cost::quota_unit::QuotaScale;
 use crate::limit::definition::{Limit, LimitUse};
-use crate::limit::key::{ExtractedKey, Facts, OnMissing};
+use crate::limit::key::{ExtractedKey, Facts, Key, OnMissing};
 use crate::limit::on_limit::{Degrade, OnLimit};
 use crate::limit::plan::{Plan, Plans};
 use crate::limit::rollout::Rollout;
 use crate::request::answer::headers::{PolicyItem, Standing};
 use crate::request::compiled_limit::{CompiledLimit, LargestCosts};
+use crate::request::denied_keys::{DenialWatch, DeniedKeys};
 use crate::request::metrics::{CountedAs, LimitMetrics, SettlementMetrics};
 use crate::request::queue::{Queue, Queues};
 use crate::request::response::permit::LaterCost;
@@ -27,13 +28,24 @@ pub(crate) struct Rule {
     settlements: Option<Arc<SettlementMetrics>>,
     /// Only of a limit whose requests may wait.
     pub queue: Option<Arc<Queue>>,
+    /// Where it is watched whom the limit denies.
+    pub denied_keys: Option<Arc<DeniedKeys>>,
 }
 
-/// The state of limits that outlives a change of the configuration: plans that were read, and requests that wait.
+/// The state of limits that outlives a change of the configuration: plans that were read, requests that wait, and whom limits deny.
 #[derive(Debug, Default)]
 pub struct LimitStates {
     pub plans: PlanCaches,
+    /// Whom limits deny. `None`: nobody asks.
+    pub denials: Option<DenialWatch>,
     queues: Queues,
+}
+
+impl LimitStates {
+    /// States that watch whom limits deny. Somebody has to end its windows: see [`DenialWatch::turn`].
+    pub fn watching_denials() -> Self {
+        Self { denials: Some(DenialWatch::default()), ..Self::default() }
+    }
 }
 
 impl Rule {
@@ -44,6 +56,7 @@ impl Rule {
             metrics: Arc::new(LimitMetrics::of(&limit.name, |counted| may_count(limit, counted))),
             settlements: may_settle(limit_use).then(|| Arc::new(SettlementMetrics::of(&limit.name))),
             compiled: CompiledLimit::of_use(limit_use, costs, &states.plans)?,
+            denied_keys: states.denials.as_ref().map(|denials| denials.of(&limit.name)),
             queue,
         })
     }
@@ -85,6 +98,14 @@ impl Rule {
             CompiledAlgorithm::Permits(_) => None,
         };
         PolicyItem { name: self.name(), quota: scale.quota(counting.burst()), unit: scale.unit, window_secs }
+    }
+
+    /// Takes note of a request over the limit.
+    #[inline]
+    pub fn watch_denial(&self, key: Option<&Key>) {
+        if let (Some(denied_keys), Some(key)) = (&self.denied_keys, key) {
+            denied_keys.count(key);
+        }
     }
 
     /// Whether the limit is enforced on any request.

@@ -188,7 +188,9 @@ impl RuleSet {
         let levels: Vec<Level> = pending.owners.iter().map(|owner| level(decision, owner)).collect();
         for (at, level) in levels.into_iter().enumerate().rev() {
             if level.retry_after_us > 0 && self.rules[pending.owners[at].rule].degrades().is_some() {
-                let decided_by = decision.decider(pending.owners[at].check);
+                let check = pending.owners[at].check;
+                let decided_by = decision.decider(check);
+                self.rules[pending.owners[at].rule].watch_denial(pending.key(check));
                 let (owner, counting) = pending.remove(at);
                 if let Some(counting) = counting {
                     pending.degraded.insert(0, DegradedCheck { owner, counting, level, decided_by });
@@ -254,7 +256,10 @@ impl RuleSet {
             let counted = match (decision.granted, level.retry_after_us) {
                 (true, _) => CountedAs::Allowed,
                 (false, 0) => continue,
-                (false, _) => CountedAs::Denied,
+                (false, _) => {
+                    rule.watch_denial(pending.key(pending.owners[at].check));
+                    CountedAs::Denied
+                }
             };
             rule.metrics.count(counted, decision.decider(pending.owners[at].check));
         }

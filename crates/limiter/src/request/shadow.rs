@@ -13,9 +13,11 @@ use crate::decide::check::Checks;
 use crate::decide::decision::Decision;
 use crate::decide::limiter::{Deciding, Limiter};
 use crate::decide::settlement::Reservation;
+use crate::request::denied_keys::DeniedKeys;
 use crate::request::metrics::{CountedAs, LimitMetrics};
 use crate::request::response::permit::{LaterCost, Permit};
 use crate::request::response::usage::reader::Usage;
+use crate::request::rule::Rule;
 
 /// The shadow limits of one request.
 #[derive(Debug, Default)]
@@ -27,6 +29,7 @@ struct Shadow {
     /// A single check.
     checks: Checks,
     metrics: Arc<LimitMetrics>,
+    denied_keys: Option<Arc<DeniedKeys>>,
     later: Option<LaterCost>,
 }
 
@@ -36,8 +39,9 @@ impl Shadows {
         self.0.is_empty()
     }
 
-    pub(crate) fn add(&mut self, checks: Checks, metrics: Arc<LimitMetrics>, later: Option<LaterCost>) {
-        self.0.push(Box::new(Shadow { checks, metrics, later }));
+    pub(crate) fn add(&mut self, checks: Checks, rule: &Rule, later: Option<LaterCost>) {
+        let (metrics, denied_keys) = (rule.metrics.clone(), rule.denied_keys.clone());
+        self.0.push(Box::new(Shadow { checks, metrics, denied_keys, later }));
     }
 
     /// Decides and counts, beside the request when a store has to be asked. Only for a request that its other limits
@@ -91,6 +95,11 @@ impl Shadow {
 
     fn count(&self, decision: &Decision) {
         let counted = if decision.granted { CountedAs::ShadowAllowed } else { CountedAs::ShadowDenied };
+        if let (false, Some(denied_keys)) = (decision.granted, &self.denied_keys) {
+            let of_tokens = self.checks.tokens.charges().first().map(|charge| &charge.key);
+            let key = of_tokens.or_else(|| self.checks.permits.first().map(|check| &check.need.key));
+            key.into_iter().for_each(|key| denied_keys.count(key));
+        }
         let is_permit = self.checks.tokens.is_empty();
         let by = if is_permit { decision.permit_decided_by(0) } else { decision.source(0).decided_by };
         self.metrics.count(counted, by);

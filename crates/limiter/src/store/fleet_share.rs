@@ -74,6 +74,11 @@ impl FleetShare {
         self.silent.store(count.into(), Ordering::Relaxed);
     }
 
+    /// The ranks of the nodes that are silent.
+    pub fn silent_ranks(&self) -> Vec<u32> {
+        self.silent_ranks.lock().clone()
+    }
+
     /// Notes whether this node decides alone on all keys, although it may be heard of.
     pub(crate) fn note_alone(&self, is_alone: bool) {
         let since_us = if is_alone { clock::monotonic_micros() } else { NEVER };
