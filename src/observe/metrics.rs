@@ -12,7 +12,7 @@ use super::recorder::{MetricsHandle, MetricsRecorder};
 use crate::clock;
 
 /// Upper bounds in seconds, from a cache's answer to a patient upstream's.
-const REQUEST_BUCKETS: &[f64] =
+pub const REQUEST_BUCKETS: &[f64] =
     &[0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0];
 /// Upper bounds in seconds around the store's default timeout of 20 ms.
 const STORE_BUCKETS: &[f64] =

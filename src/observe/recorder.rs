@@ -1,9 +1,9 @@
-//! The recorder of the process's metrics: that of the Prometheus exporter, with histograms of our own.
+//! The recorder of the process's metrics: that of the Prometheus exporter, with histograms and counters of our own.
 //!
-//! Those of the exporter keep each value, with its time, until somebody drains them. Ours keep a count for each bucket and
-//! the sum. Guarantees that recording a value takes two additions and no lock, and that histograms do not grow.
+//! Histograms of the exporter keep each value, with its time, until somebody drains them. Ours keep a count for each bucket
+//! and the sum. Its counters can only be read as text; ours by the console, too. Guarantees that recording a value takes two
+//! additions and no lock, and that histograms do not grow.
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -11,39 +11,34 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use metrics::{Counter, Gauge, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder, SharedString, Unit};
 use metrics_exporter_prometheus::{PrometheusHandle, PrometheusRecorder};
-use parking_lot::Mutex;
+
+use super::series::{MetricValue, SeriesTable, braced};
 
 /// Upper bounds of the buckets of the histogram with this name, the least first.
 pub type BucketBounds = fn(&str) -> &'static [f64];
 
 /// The recorder.
 pub struct MetricsRecorder {
+    bounds: BucketBounds,
     prometheus: PrometheusRecorder,
-    histograms: Arc<HistogramTable>,
+    tables: Arc<MetricTables>,
 }
 
-/// Renders the metrics of a recorder.
+/// Renders the metrics of a recorder, and reads some of them.
 #[derive(Clone)]
 pub struct MetricsHandle {
     prometheus: PrometheusHandle,
-    histograms: Arc<HistogramTable>,
+    tables: Arc<MetricTables>,
 }
 
-struct HistogramTable {
-    bounds: BucketBounds,
-    by_name: Mutex<BTreeMap<String, HistogramFamily>>,
-}
-
-/// The histograms with one name.
 #[derive(Default)]
-struct HistogramFamily {
-    help: String,
-    /// By their labels, as they are rendered.
-    series: BTreeMap<String, Arc<BucketCounts>>,
+struct MetricTables {
+    counters: SeriesTable<AtomicU64>,
+    histograms: SeriesTable<BucketCounts>,
 }
 
 /// The values of one histogram.
-struct BucketCounts {
+pub struct BucketCounts {
     bounds: &'static [f64],
     /// A count for each bound, and a last one for values over all of them.
     counts: Box<[AtomicU64]>,
@@ -53,12 +48,11 @@ struct BucketCounts {
 
 impl MetricsRecorder {
     pub fn new(prometheus: PrometheusRecorder, bounds: BucketBounds) -> Self {
-        let histograms = HistogramTable { bounds, by_name: Mutex::default() };
-        Self { prometheus, histograms: Arc::new(histograms) }
+        Self { bounds, prometheus, tables: Arc::default() }
     }
 
     pub fn handle(&self) -> MetricsHandle {
-        MetricsHandle { prometheus: self.prometheus.handle(), histograms: Arc::clone(&self.histograms) }
+        MetricsHandle { prometheus: self.prometheus.handle(), tables: Arc::clone(&self.tables) }
     }
 }
 
@@ -66,14 +60,25 @@ impl MetricsHandle {
     /// All metrics in Prometheus's text format.
     pub fn render(&self) -> String {
         let mut text = self.prometheus.render();
-        self.histograms.render(&mut text);
+        self.tables.counters.render(&mut text);
+        self.tables.histograms.render(&mut text);
         text
+    }
+
+    /// Lends the value of each counter with this name.
+    pub fn visit_counters(&self, name: &str, mut see: impl FnMut(&Key, u64)) {
+        self.tables.counters.visit(name, |key, count| see(key, count.load(Relaxed)));
+    }
+
+    /// Lends each histogram with this name.
+    pub fn visit_histograms(&self, name: &str, see: impl FnMut(&Key, &BucketCounts)) {
+        self.tables.histograms.visit(name, see);
     }
 }
 
 impl Recorder for MetricsRecorder {
-    fn describe_counter(&self, name: KeyName, unit: Option<Unit>, help: SharedString) {
-        self.prometheus.describe_counter(name, unit, help);
+    fn describe_counter(&self, name: KeyName, _: Option<Unit>, help: SharedString) {
+        self.tables.counters.describe(name.as_str(), help.into_owned());
     }
 
     fn describe_gauge(&self, name: KeyName, unit: Option<Unit>, help: SharedString) {
@@ -81,12 +86,11 @@ impl Recorder for MetricsRecorder {
     }
 
     fn describe_histogram(&self, name: KeyName, _: Option<Unit>, help: SharedString) {
-        let mut by_name = self.histograms.by_name.lock();
-        by_name.entry(name.as_str().to_owned()).or_default().help = help.into_owned();
+        self.tables.histograms.describe(name.as_str(), help.into_owned());
     }
 
-    fn register_counter(&self, key: &Key, metadata: &Metadata<'_>) -> Counter {
-        self.prometheus.register_counter(key, metadata)
+    fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
+        Counter::from_arc(self.tables.counters.register(key, || AtomicU64::new(0)))
     }
 
     fn register_gauge(&self, key: &Key, metadata: &Metadata<'_>) -> Gauge {
@@ -94,28 +98,8 @@ impl Recorder for MetricsRecorder {
     }
 
     fn register_histogram(&self, key: &Key, _: &Metadata<'_>) -> Histogram {
-        let mut by_name = self.histograms.by_name.lock();
-        let family = by_name.entry(key.name().to_owned()).or_default();
-        let bounds = self.histograms.bounds;
-        let counts =
-            family.series.entry(labels_of(key)).or_insert_with(|| Arc::new(BucketCounts::new(bounds(key.name()))));
-        Histogram::from_arc(Arc::clone(counts))
-    }
-}
-
-impl HistogramTable {
-    // Writing to a String cannot fail.
-    fn render(&self, text: &mut String) {
-        for (name, family) in self.by_name.lock().iter().filter(|(_, family)| !family.series.is_empty()) {
-            if !family.help.is_empty() {
-                let _ = writeln!(text, "# HELP {name} {}", family.help);
-            }
-            let _ = writeln!(text, "# TYPE {name} histogram");
-            for (labels, values) in &family.series {
-                values.render(text, name, labels);
-            }
-            text.push('\n');
-        }
+        let bounds = (self.bounds)(key.name());
+        Histogram::from_arc(self.tables.histograms.register(key, || BucketCounts::new(bounds)))
     }
 }
 
@@ -124,6 +108,21 @@ impl BucketCounts {
         Self { bounds, counts: (0..=bounds.len()).map(|_| AtomicU64::new(0)).collect(), sum: AtomicU64::new(0) }
     }
 
+    /// Upper bounds of the buckets, in seconds: the least first, and none for the last bucket.
+    pub fn bounds(&self) -> &'static [f64] {
+        self.bounds
+    }
+
+    /// How many values each bucket has.
+    pub fn counts(&self) -> impl Iterator<Item = u64> {
+        self.counts.iter().map(|count| count.load(Relaxed))
+    }
+}
+
+impl MetricValue for BucketCounts {
+    const TYPE: &'static str = "histogram";
+
+    // Writing to a String cannot fail.
     fn render(&self, text: &mut String, name: &str, labels: &str) {
         let comma = if labels.is_empty() { "" } else { "," };
         let mut count = 0;
@@ -132,7 +131,7 @@ impl BucketCounts {
             count += within.load(Relaxed);
             let _ = writeln!(text, "{name}_bucket{{{labels}{comma}le=\"{bound}\"}} {count}");
         }
-        let labels = if labels.is_empty() { String::new() } else { format!("{{{labels}}}") };
+        let labels = braced(labels);
         let _ = writeln!(text, "{name}_sum{labels} {}", f64::from_bits(self.sum.load(Relaxed)));
         let _ = writeln!(text, "{name}_count{labels} {count}");
     }
@@ -155,19 +154,13 @@ impl HistogramFn for BucketCounts {
     }
 }
 
-/// The labels of a series, in Prometheus's text format: without the braces.
-fn labels_of(key: &Key) -> String {
-    let escape = |value: &str| value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
-    let labels = key.labels().map(|label| format!("{}=\"{}\"", label.key(), escape(label.value())));
-    labels.collect::<Vec<_>>().join(",")
-}
-
 #[cfg(test)]
 mod tests {
-    use metrics::{counter, describe_histogram, histogram};
+    use metrics::{counter, describe_counter, describe_histogram, histogram};
     use metrics_exporter_prometheus::PrometheusBuilder;
 
     use super::*;
+    use crate::observe::series::label;
 
     fn rendered(record: impl FnOnce()) -> String {
         let recorder = MetricsRecorder::new(PrometheusBuilder::new().build_recorder(), |name| {
@@ -196,6 +189,25 @@ mod tests {
         );
         assert!(text.ends_with(&expected), "{text}");
         assert!(text.contains("\ntollgate_panics_total 1\n"), "{text}");
+    }
+
+    #[test]
+    fn a_counter_that_is_registered_again_goes_on_and_can_be_read() {
+        let recorder = MetricsRecorder::new(PrometheusBuilder::new().build_recorder(), |_| &[]);
+        metrics::with_local_recorder(&recorder, || {
+            describe_counter!("tollgate_requests_total", "How many.");
+            counter!("tollgate_requests_total", "route" => "a\"\n", "status" => "200").increment(2);
+            counter!("tollgate_requests_total", "route" => "a\"\n", "status" => "200").increment(3);
+            counter!("tollgate_panics_total").increment(0);
+        });
+        let mut read = Vec::new();
+        let route = |key: &Key| label(key, "route").to_owned() + label(key, "method");
+        recorder.handle().visit_counters("tollgate_requests_total", |key, count| read.push((route(key), count)));
+        assert_eq!(read, [("a\"\n".to_owned(), 5)]);
+        let expected = "# TYPE tollgate_panics_total counter\ntollgate_panics_total 0\n\n\
+             # HELP tollgate_requests_total How many.\n# TYPE tollgate_requests_total counter\n\
+             tollgate_requests_total{route=\"a\\\"\\n\",status=\"200\"} 5\n\n";
+        assert_eq!(recorder.handle().render(), expected);
     }
 
     #[test]

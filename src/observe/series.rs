@@ -1,0 +1,106 @@
+//! Metrics by name and labels: rendered in Prometheus's text format, and read by the console.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+use metrics::Key;
+use parking_lot::Mutex;
+
+/// The series of one kind, such as all counters.
+pub struct SeriesTable<T>(Mutex<BTreeMap<String, SeriesFamily<T>>>);
+
+/// The series with one name.
+struct SeriesFamily<T> {
+    help: String,
+    /// By their labels, as they are rendered.
+    series: BTreeMap<String, LabelledValue<T>>,
+}
+
+struct LabelledValue<T> {
+    key: Key,
+    value: Arc<T>,
+}
+
+/// A value in Prometheus's text format.
+pub trait MetricValue {
+    const TYPE: &'static str;
+
+    /// Writes the lines of the series with this name and these labels, which have no braces.
+    fn render(&self, text: &mut String, name: &str, labels: &str);
+}
+
+impl<T: MetricValue> SeriesTable<T> {
+    pub fn describe(&self, name: &str, help: String) {
+        self.0.lock().entry(name.to_owned()).or_default().help = help;
+    }
+
+    /// The value of `key`: the one that it has, or `new`.
+    pub fn register(&self, key: &Key, new: impl FnOnce() -> T) -> Arc<T> {
+        let mut families = self.0.lock();
+        let family = families.entry(key.name().to_owned()).or_default();
+        let added = || LabelledValue { key: key.clone(), value: Arc::new(new()) };
+        family.series.entry(labels_of(key)).or_insert_with(added).value.clone()
+    }
+
+    /// Lends each series with this name.
+    pub fn visit(&self, name: &str, mut see: impl FnMut(&Key, &T)) {
+        if let Some(family) = self.0.lock().get(name) {
+            family.series.values().for_each(|series| see(&series.key, &series.value));
+        }
+    }
+
+    // Writing to a String cannot fail.
+    pub fn render(&self, text: &mut String) {
+        for (name, family) in self.0.lock().iter().filter(|(_, family)| !family.series.is_empty()) {
+            if !family.help.is_empty() {
+                let _ = writeln!(text, "# HELP {name} {}", family.help);
+            }
+            let _ = writeln!(text, "# TYPE {name} {}", T::TYPE);
+            for (labels, series) in &family.series {
+                series.value.render(text, name, labels);
+            }
+            text.push('\n');
+        }
+    }
+}
+
+impl<T> Default for SeriesTable<T> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<T> Default for SeriesFamily<T> {
+    fn default() -> Self {
+        Self { help: String::new(), series: BTreeMap::new() }
+    }
+}
+
+/// A counter.
+impl MetricValue for AtomicU64 {
+    const TYPE: &'static str = "counter";
+
+    fn render(&self, text: &mut String, name: &str, labels: &str) {
+        let _ = writeln!(text, "{name}{} {}", braced(labels), self.load(Relaxed));
+    }
+}
+
+/// The labels in braces. Nothing without labels.
+pub fn braced(labels: &str) -> String {
+    if labels.is_empty() { String::new() } else { format!("{{{labels}}}") }
+}
+
+/// The value of a label. Empty without it.
+pub fn label<'a>(key: &'a Key, name: &str) -> &'a str {
+    key.labels().find(|label| label.key() == name).map_or("", |label| label.value())
+}
+
+/// The labels of a series, in Prometheus's text format: without the braces.
+fn labels_of(key: &Key) -> String {
+    let escape = |value: &str| value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+    let labels = key.labels().map(|label| format!("{}=\"{}\"", label.key(), escape(label.value())));
+    labels.collect::<Vec<_>>().join(",")
+}
