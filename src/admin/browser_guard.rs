@@ -40,11 +40,29 @@ fn check(headers: &HeaderMap) -> Result<(), ProblemDetails> {
         return Err(ProblemDetails::cross_site("a change must say who asks for it")
             .hint("send the header X-Tollgate-Operator: your-name, or Content-Type: application/json"));
     }
-    let host = text(HOST.as_str()).unwrap_or_default();
-    if !is_numeric_or_local(host) {
-        return Err(ProblemDetails::cross_site("a change is asked for by an IP address or localhost, not by a name")
-            .hint("use the address of the admin port, such as http://127.0.0.1:9901"));
+    check_host(headers)?;
+    check_site(headers)
+}
+
+/// A request by an address, not by a name that somebody's name server answers for.
+///
+/// # Errors
+/// When it is addressed to a name.
+pub fn check_host(headers: &HeaderMap) -> Result<(), ProblemDetails> {
+    if is_numeric_or_local(host_of(headers)) {
+        return Ok(());
     }
+    Err(ProblemDetails::cross_site("the admin port is asked by an IP address or localhost, not by a name")
+        .hint("use the address of the admin port, such as http://127.0.0.1:9901"))
+}
+
+/// A request that no page of another origin has made, as far as its browser says.
+///
+/// # Errors
+/// When one has.
+pub fn check_site(headers: &HeaderMap) -> Result<(), ProblemDetails> {
+    let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or_default());
+    let host = host_of(headers);
     if text("sec-fetch-site").is_some_and(|site| !["same-origin", "none"].contains(&site)) {
         return Err(ProblemDetails::cross_site("a page of another site asked for this change"));
     }
@@ -53,6 +71,10 @@ fn check(headers: &HeaderMap) -> Result<(), ProblemDetails> {
         return Err(ProblemDetails::cross_site("a page of another origin asked for this change"));
     }
     Ok(())
+}
+
+fn host_of(headers: &HeaderMap) -> &str {
+    headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default()
 }
 
 /// A name that no name server answers for.

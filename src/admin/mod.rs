@@ -4,11 +4,11 @@
 //! explain` read as well has its shape in `views`. A page gets its query from `query` and all that it shows from
 //! `state`; buckets are read and changed by `bucket_service`. `browser_guard` stands before every page and keeps web
 //! pages from changing anything; `problem_details` is the shape of a refusal. `server` serves connections like a
-//! listener, with bounds of its own. There is no login.
+//! listener, with bounds of its own: these pages, and those of the console. There is no login.
 
 pub mod browser_guard;
 pub mod bucket_service;
-mod pages;
+pub mod pages;
 pub mod problem_details;
 pub mod query;
 mod router;
@@ -16,4 +16,5 @@ mod server;
 pub mod state;
 pub mod views;
 
+pub use router::router;
 pub use server::serve;

@@ -76,10 +76,15 @@ impl ProblemDetails {
     }
 }
 
+impl ProblemDetails {
+    pub fn status_code(&self) -> StatusCode {
+        StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
+    }
+}
+
 impl IntoResponse for ProblemDetails {
     fn into_response(self) -> Response {
-        let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        (status, [(CONTENT_TYPE, "application/problem+json")], text(&self)).into_response()
+        (self.status_code(), [(CONTENT_TYPE, "application/problem+json")], text(&self)).into_response()
     }
 }
 

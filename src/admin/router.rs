@@ -20,6 +20,7 @@ tollgate admin
   DELETE /buckets/{limit}         makes it full, in the whole fleet
   POST   /buckets/{limit}/grant   gives tokens=N back, at most until it is full
   GET    /upstreams               the endpoints of each upstream, and whether they are in service
+  GET    /console                 all of this as pages for people, and live charts
   GET    /explain                 what becomes of a request, and why: url, method, client_ip, header.NAME, identity.id, body.NAME, listener
 
 A bucket is named by key=KEY, as /explain shows it, or by what its limit counts by: client_ip, method, host, route,

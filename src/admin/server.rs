@@ -14,8 +14,6 @@ use http_body_util::BodyExt;
 use tokio::net::TcpListener;
 use tower_service::Service;
 
-use super::router::router;
-use super::state::AdminState;
 use crate::body::Body;
 use crate::error::Failure;
 use crate::http::interim::InterimSlot;
@@ -31,7 +29,7 @@ const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Scrapers come back every 15 s to 60 s; those that come later connect again.
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// For an answer that is not read. Nothing here takes a body.
+/// For an answer that is not read, and for a form that is not sent.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A target may take half of it: room for the longest key, escaped.
@@ -43,11 +41,11 @@ const MAX_HEADERS: usize = 100;
 #[derive(Clone)]
 struct Pages(Router);
 
-/// Serves the admin port until dropped, or until `drain` begins: that is when another process serves it.
+/// Serves `pages` on the admin port until dropped, or until `drain` begins: that is when another process serves it.
 ///
 /// # Errors
 /// When the socket has no address.
-pub async fn serve(listener: TcpListener, state: AdminState, drain: Drain) -> std::io::Result<()> {
+pub async fn serve(listener: TcpListener, pages: Router, drain: Drain) -> std::io::Result<()> {
     let spec = ListenerSpec {
         address: listener.local_addr()?.into(),
         socket_mode: 0,
@@ -63,7 +61,7 @@ pub async fn serve(listener: TcpListener, state: AdminState, drain: Drain) -> st
         max_connections_per_client: None,
     };
     let limit = ConnectionLimit::uncounted(spec.max_connections);
-    server::serve(vec![listener], Arc::new(spec), Pages(router(state)), limit, drain).await;
+    server::serve(vec![listener], Arc::new(spec), Pages(pages), limit, drain).await;
     Ok(())
 }
 

@@ -26,17 +26,25 @@ pub async fn peek(
     Path(limit): Path<String>,
     Query(pairs): Query<Pairs>,
 ) -> Result<PrettyJson<BucketView>, ProblemDetails> {
-    let query = BucketQuery::read(&pairs)?;
+    look(&state, &limit, &pairs).await.map(PrettyJson)
+}
+
+/// The bucket of `limit` that `pairs` describe.
+///
+/// # Errors
+/// When there is no such limit, or no such bucket.
+pub async fn look(state: &AdminState, limit: &str, pairs: &Pairs) -> Result<BucketView, ProblemDetails> {
+    let query = BucketQuery::read(pairs)?;
     if query.tokens.is_some() || query.dry_run {
         return Err(ProblemDetails::bad_request("looking at a bucket takes neither tokens nor dry_run"));
     }
-    let listed = find(&state.gateway.load(), &limit)?;
-    let (bucket, applied) = resolve(&state, &query, &listed).await?;
+    let listed = find(&state.gateway.load(), limit)?;
+    let (bucket, applied) = resolve(state, &query, &listed).await?;
     let reading = match query.local {
         true => state.buckets.peek_local(&bucket),
         false => state.buckets.peek(&bucket, applied.limit.on_outage).await,
     };
-    Ok(PrettyJson(BucketView {
+    Ok(BucketView {
         limit: applied.limit.name.to_string(),
         key: show(bucket.key()),
         logged_as: bucket.key().redacted(&applied.limit.name),
@@ -45,7 +53,7 @@ pub async fn peek(
         source: reading.source,
         store: reading.away,
         note: query.lacks_plan(&listed).map(|by| format!("as without a plan: plans go by {by}")),
-    }))
+    })
 }
 
 /// `DELETE /buckets/{limit}`
@@ -61,7 +69,8 @@ pub async fn reset(
         return Err(ProblemDetails::bad_request("a reset gives all tokens back")
             .hint(format!("to give some back: POST /buckets/{limit}/grant?tokens=…")));
     }
-    change(&state, &limit, &query, TokenGrant::All, &ChangeAuthor::of(peer, &headers)?).await
+    let author = ChangeAuthor::of(peer, &headers)?;
+    change(&state, &limit, &query, TokenGrant::All, &author).await.map(PrettyJson)
 }
 
 /// `POST /buckets/{limit}/grant`
@@ -77,16 +86,21 @@ pub async fn grant(
     if tokens == 0 {
         return Err(ProblemDetails::bad_request("tokens is a whole number of at least 1").hint("add tokens=5"));
     }
-    change(&state, &limit, &query, TokenGrant::Tokens(tokens), &ChangeAuthor::of(peer, &headers)?).await
+    let author = ChangeAuthor::of(peer, &headers)?;
+    change(&state, &limit, &query, TokenGrant::Tokens(tokens), &author).await.map(PrettyJson)
 }
 
-async fn change(
+/// Gives `gift` to the bucket that `query` describes, or says what that would do.
+///
+/// # Errors
+/// When there is no such bucket, or the store is away: then nothing has changed.
+pub async fn change(
     state: &AdminState,
     limit: &str,
     query: &BucketQuery,
     gift: TokenGrant,
     author: &ChangeAuthor,
-) -> Result<PrettyJson<ChangeView>, ProblemDetails> {
+) -> Result<ChangeView, ProblemDetails> {
     if query.local {
         return Err(ProblemDetails::bad_request("a change is made in the whole fleet: leave local out"));
     }
@@ -109,7 +123,7 @@ async fn change(
     if !query.dry_run {
         author.log(&view, gift);
     }
-    Ok(PrettyJson(view))
+    Ok(view)
 }
 
 /// The bucket that is meant, with the client's plan: it is read if this node does not have it.
@@ -122,7 +136,11 @@ async fn resolve(
     if state.buckets.read_plans(resolved.1.lookup.as_slice()).await { query.resolve(listed) } else { Ok(resolved) }
 }
 
-fn find(gateway: &Gateway, limit: &str) -> Result<CatalogEntry, ProblemDetails> {
+/// The limit called so.
+///
+/// # Errors
+/// When there is none.
+pub fn find(gateway: &Gateway, limit: &str) -> Result<CatalogEntry, ProblemDetails> {
     gateway.limits.find(limit).cloned().ok_or_else(|| {
         let problem = ProblemDetails::unknown_limit(format!("no limit is called \"{}\"", limit.escape_debug()));
         let names = gateway.limits.iter().map(|listed| &*listed.limit().name);
@@ -134,21 +152,36 @@ fn find(gateway: &Gateway, limit: &str) -> Result<CatalogEntry, ProblemDetails> 
 }
 
 /// The operator who asks for a change, for the log.
-struct ChangeAuthor {
+pub struct ChangeAuthor {
     peer: SocketAddr,
     operator: String,
     reason: String,
 }
 
+/// The longest name of an operator, and the longest reason.
+const LONGEST: usize = 200;
+
 impl ChangeAuthor {
     fn of(peer: SocketAddr, headers: &HeaderMap) -> Result<Self, ProblemDetails> {
-        const LONGEST: usize = 200;
         let text = |name: &str| {
             let text = headers.get(name).map_or(Ok(""), |value| value.to_str()).ok();
             let text = text.filter(|text| text.len() <= LONGEST).map(|text| text.trim().to_owned());
             text.ok_or_else(|| ProblemDetails::bad_request(format!("{name} is up to {LONGEST} characters of ASCII")))
         };
         Ok(Self { peer, operator: text(OPERATOR)?, reason: text(REASON)? })
+    }
+
+    /// An operator who has filled in a form: both texts are needed.
+    ///
+    /// # Errors
+    /// When one is missing, or no line of text.
+    pub fn named(peer: SocketAddr, operator: &str, reason: &str) -> Result<Self, ProblemDetails> {
+        let text = |name: &str, text: &str| {
+            let fits = (1..=LONGEST).contains(&text.trim().len()) && !text.contains(char::is_control);
+            let wrong = || ProblemDetails::bad_request(format!("{name} is a line of up to {LONGEST} bytes"));
+            fits.then(|| text.trim().to_owned()).ok_or_else(wrong)
+        };
+        Ok(Self { peer, operator: text("your name", operator)?, reason: text("the reason", reason)? })
     }
 
     fn log(&self, view: &ChangeView, gift: TokenGrant) {

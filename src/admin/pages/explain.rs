@@ -13,7 +13,15 @@ pub async fn show(
     State(state): State<AdminState>,
     Query(pairs): Query<Pairs>,
 ) -> Result<PrettyJson<ExplainView>, ProblemDetails> {
-    let described = query::request(&pairs)?;
+    find_out(&state, &pairs).await.map(PrettyJson)
+}
+
+/// The explanation of the request that `pairs` describe.
+///
+/// # Errors
+/// When they describe none.
+pub async fn find_out(state: &AdminState, pairs: &Pairs) -> Result<ExplainView, ProblemDetails> {
+    let described = query::request(pairs)?;
     let gateway = state.gateway.load_full();
     check_listener(gateway.listeners(), &described)?;
     let mut explanation = explain(&gateway, &described);
@@ -27,5 +35,5 @@ pub async fn show(
             limit.set_level(state.buckets.peek(&ask, applied.limit.on_outage).await);
         }
     }
-    Ok(PrettyJson(view))
+    Ok(view)
 }

@@ -250,7 +250,8 @@ fn enforced(limit: &Limit, bucket: &CountedBy) -> Option<&'static str> {
     }
 }
 
-fn over(on_limit: &OnLimit) -> String {
+/// The treatment of a request over the limit, in words.
+pub fn over(on_limit: &OnLimit) -> String {
     match on_limit {
         OnLimit::Reject => "refused with 429".to_owned(),
         OnLimit::Answer(answer) => format!("refused with {}", answer.status.as_u16()),
@@ -301,8 +302,8 @@ impl RouteView {
     }
 }
 
-/// `api.example.com/users/{id}, GET or POST, with x-canary`.
-fn conditions(matches: &Match) -> String {
+/// The conditions of a route: `api.example.com/users/{id}, GET or POST, with x-canary`.
+pub fn conditions(matches: &Match) -> String {
     let place = |host: &HostMatch, path: &PathMatch| match host {
         HostMatch::Any => path.to_string(),
         HostMatch::Exact(host) => format!("{host}{path}"),

@@ -3,3 +3,4 @@
 pub mod bucket;
 pub mod explain;
 pub mod policy;
+pub mod words;

@@ -1,8 +1,8 @@
 //! Buckets, levels and limits as text for people.
 
-use crate::admin::bucket_service::LevelSource;
 use crate::admin::views::bucket::{BucketView, ChangeView};
-use crate::admin::views::policy::{LevelView, PolicyView, SettledView};
+use crate::admin::views::policy::SettledView;
+use crate::admin::views::words::{show_level, show_policy, show_seconds, show_settled, show_source, show_wait};
 
 /// A bucket, its level and its limit.
 pub fn show_bucket(bucket: &BucketView) -> String {
@@ -28,43 +28,6 @@ pub fn show_bucket(bucket: &BucketView) -> String {
     )
 }
 
-/// `response_header x-used, 8000 at most`.
-pub fn show_settled(SettledView { by, max, absent }: &SettledView) -> String {
-    let absent = absent.map_or_else(String::new, |absent| format!(", {absent} if it does not say"));
-    format!("{by}, {max} at most{absent}")
-}
-
-/// `10/s by plan gold, burst 20`, or `1000/month in Europe/Berlin, fixed_window`.
-pub fn show_policy(policy: &PolicyView) -> String {
-    let plan = policy.plan.as_ref().map_or_else(String::new, |plan| format!(" by plan {plan}"));
-    match policy.algorithm.as_str() {
-        "token_bucket" => format!("{}{plan}, burst {}", policy.rate, policy.burst),
-        other => format!("{}{plan}, {other}", policy.rate),
-    }
-}
-
-/// `7 of 20 tokens`.
-pub fn show_level(level: &LevelView, burst: u64) -> String {
-    format!("{} of {burst} tokens", level.remaining)
-}
-
-/// When a request of this cost passes.
-pub fn show_wait(level: &LevelView, cost: u64) -> String {
-    if level.retry_after > 0.0 {
-        format!("a request (cost {cost}) passes in {}", show_seconds(level.retry_after))
-    } else {
-        format!("a request (cost {cost}) passes now")
-    }
-}
-
-/// Where a level was read.
-pub fn show_source(source: LevelSource) -> &'static str {
-    match source {
-        LevelSource::Redis => "redis",
-        LevelSource::Local => "local (this node)",
-    }
-}
-
 /// A change of a bucket, or what it would change.
 pub fn show_change(change: &ChangeView) -> String {
     let done = match (change.action.as_str(), change.dry_run) {
@@ -83,26 +46,4 @@ pub fn show_change(change: &ChangeView) -> String {
         show_source(change.source),
         change.logged_as,
     )
-}
-
-/// Seconds in the unit that fits.
-fn show_seconds(seconds: f64) -> String {
-    match seconds {
-        short if short < 1.0 => format!("{:.0} ms", (short * 1_000.0).ceil()),
-        middle if middle < 120.0 => format!("{middle:.1} s"),
-        long if long < 7_200.0 => format!("{:.0} min", long / 60.0),
-        longer => format!("{:.1} h", longer / 3_600.0),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn seconds_are_shown_in_the_unit_that_fits() {
-        for (seconds, shown) in [(0.0004, "1 ms"), (1.25, "1.2 s"), (1_200.0, "20 min"), (90_000.0, "25.0 h")] {
-            assert_eq!(show_seconds(seconds), shown);
-        }
-    }
 }

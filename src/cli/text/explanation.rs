@@ -3,8 +3,8 @@
 use std::cmp::Reverse;
 use std::fmt::Write as _;
 
-use super::bucket::{show_level, show_policy, show_settled, show_source, show_wait};
 use crate::admin::views::explain::{ActionView, ExplainView, LimitView, RouteView, WhyView};
+use crate::admin::views::words::{show_level, show_policy, show_settled, show_source, show_wait};
 
 /// The routes that are shown, of those that do not take the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

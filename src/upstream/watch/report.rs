@@ -17,73 +17,73 @@ use crate::upstream::health::ejection::EjectionReason;
 /// The endpoints of an upstream.
 #[derive(Debug, Serialize)]
 pub struct UpstreamReport {
-    upstream: String,
+    pub upstream: String,
     /// All get requests, since so few are in service.
-    panicking: bool,
+    pub panicking: bool,
     /// How its endpoints are found, if they are.
     #[serde(skip_serializing_if = "Option::is_none")]
-    discovery: Option<DiscoveryReport>,
+    pub discovery: Option<DiscoveryReport>,
     /// Of an adaptive bound.
     #[serde(skip_serializing_if = "Option::is_none")]
-    concurrency: Option<ConcurrencyReport>,
-    endpoints: Vec<EndpointReport>,
+    pub concurrency: Option<ConcurrencyReport>,
+    pub endpoints: Vec<EndpointReport>,
 }
 
 /// How many requests may wait for an answer, and how many do.
 #[derive(Debug, Serialize)]
 pub struct ConcurrencyReport {
-    limit: usize,
-    in_flight: usize,
+    pub limit: usize,
+    pub in_flight: usize,
     /// The latency of requests that wait for no other, in seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
-    min_rtt: Option<f64>,
+    pub min_rtt: Option<f64>,
 }
 
 /// How endpoints are found, and whether the list is right.
 #[derive(Debug, Serialize)]
 pub struct DiscoveryReport {
-    source: String,
-    state: &'static str,
+    pub source: String,
+    pub state: &'static str,
     /// When the list was last right, in seconds since 1970.
     #[serde(skip_serializing_if = "Option::is_none")]
-    confirmed_at: Option<f64>,
+    pub confirmed_at: Option<f64>,
     /// Why the last lookup failed, if it did.
     #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<String>,
+    pub error: Option<String>,
 }
 
 /// An endpoint.
 #[derive(Debug, Serialize)]
 pub struct EndpointReport {
-    url: String,
-    weight: u64,
-    backup: bool,
-    state: &'static str,
-    in_flight: usize,
+    pub url: String,
+    pub weight: u64,
+    pub backup: bool,
+    pub state: &'static str,
+    pub in_flight: usize,
     /// Failed requests in a row.
-    consecutive_failures: u32,
-    ejections: u64,
+    pub consecutive_failures: u32,
+    pub ejections: u64,
     /// Seconds until it comes back.
     #[serde(skip_serializing_if = "Option::is_none")]
-    ejected_for: Option<f64>,
+    pub ejected_for: Option<f64>,
     /// Why it is out.
     #[serde(skip_serializing_if = "Option::is_none")]
-    ejected_because: Option<&'static str>,
+    pub ejected_because: Option<&'static str>,
     /// Of the last window with enough answers, in seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
-    median_latency: Option<f64>,
+    pub median_latency: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    probes: Option<ProbeReport>,
+    pub probes: Option<ProbeReport>,
 }
 
 /// The probes of an endpoint.
 #[derive(Debug, Serialize)]
 pub struct ProbeReport {
-    passed: u64,
-    failed: u64,
+    pub passed: u64,
+    pub failed: u64,
     /// Why the last one failed, if it did.
     #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<String>,
+    pub error: Option<String>,
 }
 
 /// Takes further labels and a value.
