@@ -14,6 +14,13 @@ H11_VERSION := 0.16.0
 H11 := $(TARGET)/tools/h11-$(H11_VERSION)
 SECONDS ?= 15
 
+# The library of the console's charts, which is committed: `make uplot` after a change.
+UPLOT_VERSION := 1.6.32
+UPLOT := src/console/assets/uplot
+# What `browser` judges pages by, which is not.
+AXE_VERSION := 4.14.1
+AXE := $(TARGET)/tools/axe-core-$(AXE_VERSION)
+
 # Requests to try once it runs. README.md shows the answers.
 define TRY
 curl -i http://127.0.0.1:8080/hello
@@ -23,14 +30,14 @@ endef
 export TRY
 
 .DEFAULT_GOAL := help
-.PHONY: help run test fuzz fuzz-h11 lint format-check clippy deny audit doc bench browser faults restarts bench-install micro guard guard-tested guard-accept guard-layers build-tested build-guarded
+.PHONY: help run test fuzz fuzz-h11 lint format-check clippy deny audit doc bench browser faults restarts bench-install micro uplot guard guard-tested guard-accept guard-layers build-tested build-guarded
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
 
 run: ## build for release and serve routes.yaml on :8080, admin on 127.0.0.1:9901
 	cargo build --release --locked
-	@printf '\nTry, from another terminal:\n\n%s\n\n' "$$TRY"
+	@printf '\nTry, from another terminal:\n\n%s\n\nThe console is at http://127.0.0.1:9901/console\n\n' "$$TRY"
 	@exec $(TARGET)/release/tollgate run --config routes.yaml
 
 test: ## every test of every crate; installs redis-server, redis-cli, openssl, faketime, curl, promtool, strace, PostgreSQL and MariaDB where they are missing
@@ -90,9 +97,23 @@ bench: ## what a request costs here and in nginx, HAProxy, Traefik and Envoy, si
 	cargo build --release --locked
 	python3 bench $(BENCH)
 
-browser: build-tested ## what chromium makes of HTTP/2, early hints, WebSockets and denials; half a minute
+browser: build-tested $(AXE) ## what chromium makes of the console, of HTTP/2, early hints, WebSockets and denials; two minutes
 	scripts/require chromium chromedriver openssl
 	python3 tests/browser/speaks_http.py $(TARGET)/debug/tollgate
+	python3 tests/browser/console.py $(TARGET)/debug/tollgate $(AXE)/axe.min.js $(TARGET)/console
+
+$(AXE):
+	scripts/require npm
+	rm -rf $(AXE).part && mkdir -p $(AXE).part
+	cd $(AXE).part && npm pack --silent axe-core@$(AXE_VERSION) >/dev/null && tar xzf axe-core-$(AXE_VERSION).tgz
+	mv $(AXE).part/package $(AXE) && rm -rf $(AXE).part
+
+uplot: ## the library of the console's charts, fetched anew in the version that stands above
+	scripts/require npm
+	rm -rf $(TARGET)/uplot && mkdir -p $(TARGET)/uplot $(UPLOT)
+	cd $(TARGET)/uplot && npm pack --silent uplot@$(UPLOT_VERSION) >/dev/null && tar xzf uplot-$(UPLOT_VERSION).tgz
+	cd $(TARGET)/uplot/package && cp LICENSE dist/uPlot.iife.min.js dist/uPlot.min.css $(CURDIR)/$(UPLOT)/
+	echo $(UPLOT_VERSION) > $(UPLOT)/VERSION
 
 faults: build-tested ## what fails here, in nginx and in HAProxy while one endpoint of three is broken; three minutes
 	python3 bench/faults.py $(TARGET)/debug/tollgate

@@ -6,6 +6,7 @@ pub mod app;
 pub mod body;
 pub mod cli;
 pub mod config;
+pub mod console;
 pub mod error;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;

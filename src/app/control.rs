@@ -4,12 +4,15 @@ use std::net::TcpListener as StdListener;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use axum::Router;
 use futures_util::future::pending;
+use parking_lot::Mutex;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot::Receiver;
 use tokio::time::sleep;
 use tollgate_limiter::decide::plans::reader::PlanReader;
 use tollgate_limiter::node::recovery;
+use tollgate_limiter::request::denied_keys::DenialWatch;
 use tollgate_limiter::request::explanation::BucketUse;
 use tollgate_limiter::store::Store;
 use tollgate_limiter::store::inspect::{CacheListener, ChangeNotice};
@@ -23,18 +26,20 @@ use super::restart::attempts::Successor;
 use super::restart::predecessor::{HandoverOffer, PreparedOffer};
 use super::restart::successor::Predecessor;
 use super::restart::systemd::{self, ServiceState};
-use super::shared::{SharedState, UPKEEP};
+use super::shared::{DENIAL_WINDOW, SharedState, UPKEEP};
 use super::signals::Signals;
 use super::workers::Workers;
 use crate::admin::bucket_service::{BucketService, FleetBuckets};
 use crate::admin::state::{AdminState, LifecyclePhase, Readiness};
+use crate::console::state::{ConsoleParts, ConsoleState, FleetParts};
+use crate::console::tokens::FormTokens;
 use crate::identity::upkeep::follow_issuer;
 use crate::observe::logging::background::LostLogLines;
 use crate::observe::recorder::MetricsHandle;
 use crate::server::{Drain, DrainSignal, drain};
 use crate::transport::listening_socket::SocketFile;
 use crate::upstream::watch::{discover, monitor};
-use crate::{admin, clock};
+use crate::{admin, clock, console};
 
 /// Everything that the control plane watches over.
 pub struct ControlPlane {
@@ -79,7 +84,7 @@ impl ControlPlane {
         } = self;
         shared.gateway.load().authenticators.values().for_each(follow_issuer);
         let readiness = Readiness::default();
-        let exporter = Arc::new(Exporter::new(metrics, &shared, workers.in_flight.clone()));
+        let exporter = Arc::new(Exporter::new(metrics.clone(), &shared, workers.in_flight.clone()));
         let rendering = exporter.clone();
         let inspector = shared.fleet.as_ref().map(|fleet| RedisInspector::connect(&fleet.spec)).transpose()?;
         let buckets = Arc::new(bucket_service(&shared, inspector.as_ref()));
@@ -91,6 +96,21 @@ impl ControlPlane {
         };
         let (admin_drain_signal, admin_drain) = drain::channel();
         let admin = admin.map(admin_listener).transpose()?;
+        let counting = exporter.clone();
+        let console = |listener: &TcpListener| {
+            Ok::<_, anyhow::Error>(ConsoleState::new(ConsoleParts {
+                admin: state.clone(),
+                address: listener.local_addr()?,
+                config: reloader.status.clone(),
+                metrics: metrics.clone(),
+                in_flight: Arc::new(move || counting.in_flight()),
+                fleet: fleet_parts(&shared),
+                started: clock::now(),
+                tokens: FormTokens::new().map_err(|_| anyhow::anyhow!("the system has no random numbers"))?,
+                live: Mutex::default(),
+            }))
+        };
+        let console = admin.as_ref().map(console).transpose()?;
         let heartbeat =
             shared.fleet.as_ref().map(|fleet| Heartbeat::join(&fleet.spec, fleet.node.share.clone())).transpose()?;
 
@@ -102,7 +122,9 @@ impl ControlPlane {
         }
         reserved.listen();
         workers.serve();
-        let admin_server = admin.map(|listener| serve_admin(listener, state, admin_drain));
+        let pages = admin::router(state);
+        let pages = console.iter().fold(pages, |pages, console| pages.merge(console::router(console.clone())));
+        let admin_server = admin.map(|listener| serve_admin(listener, pages, admin_drain));
         readiness.enter(LifecyclePhase::Serving);
         tracing::info!(workers = workers.threads.len(), version = env!("CARGO_PKG_VERSION"), "serving");
         systemd::notify(ServiceState::Ready);
@@ -115,6 +137,7 @@ impl ControlPlane {
             // The kernel would spread its connections over the others, which may well die of the same bug.
             () = workers.lost() => anyhow::bail!("a worker ended before its time"),
             () = upkeep(&shared) => unreachable_end()?,
+            () = take_samples(console.as_ref()) => unreachable_end()?,
             () = guard_store(&shared, &workers) => unreachable_end()?,
             () = send_heartbeats(heartbeat.as_ref()) => unreachable_end()?,
             () = discover::run(|| shared.gateway.load().discovering_upstreams().collect()) => unreachable_end()?,
@@ -183,9 +206,9 @@ fn admin_listener(socket: StdListener) -> anyhow::Result<TcpListener> {
     Ok(TcpListener::from_std(socket)?)
 }
 
-fn serve_admin(listener: TcpListener, state: AdminState, drain: Drain) -> tokio::task::JoinHandle<()> {
+fn serve_admin(listener: TcpListener, pages: Router, drain: Drain) -> tokio::task::JoinHandle<()> {
     tokio::spawn(async move {
-        if let Err(error) = admin::serve(listener, state, drain).await {
+        if let Err(error) = admin::serve(listener, pages, drain).await {
             tracing::error!(%error, "the admin port failed");
         }
     })
@@ -218,11 +241,32 @@ async fn follow_operators(inspector: Option<&RedisInspector>, shared: &SharedSta
     inspector.listen(follow).await;
 }
 
+/// The store and the fleet, as the console shows them.
+fn fleet_parts(shared: &SharedState) -> Option<FleetParts> {
+    let fleet = shared.fleet.as_ref()?;
+    let (breaker, share) = (fleet.node.breaker.clone(), fleet.node.share.clone());
+    Some(FleetParts { store: fleet.spec.redacted_url(), breaker, share })
+}
+
+/// Keeps what the console shows of the last minutes.
+async fn take_samples(console: Option<&ConsoleState>) {
+    match console {
+        Some(console) => console.sample().await,
+        None => pending().await,
+    }
+}
+
 async fn upkeep(shared: &SharedState) {
     let lost_log_lines = LostLogLines::of_process();
+    let mut window_began = clock::now();
     loop {
         lost_log_lines.record();
         sleep(UPKEEP).await;
+        if clock::now().saturating_duration_since(window_began) >= DENIAL_WINDOW {
+            window_began = clock::now();
+            let gateway = shared.gateway.load();
+            gateway.limit_states.denials.iter().for_each(DenialWatch::turn);
+        }
         shared.memory.sweep(clock::monotonic_micros());
         shared.memory.follow_clock();
         if let Some(fleet) = &shared.fleet {

@@ -40,11 +40,16 @@ impl Exporter {
         }
     }
 
+    /// Requests in flight, and how many of them are tunnels.
+    pub fn in_flight(&self) -> (usize, usize) {
+        let requests = self.in_flight.iter().map(|worker| worker.count()).sum();
+        (requests, self.in_flight.iter().map(|worker| worker.tunnels()).sum())
+    }
+
     /// All metrics in Prometheus's text format.
     pub fn render(&self) -> String {
-        let requests: usize = self.in_flight.iter().map(|worker| worker.count()).sum();
+        let (requests, tunnels) = self.in_flight();
         self.requests.set(requests as f64);
-        let tunnels: usize = self.in_flight.iter().map(|worker| worker.tunnels()).sum();
         self.tunnels.set(tunnels as f64);
         self.buckets.set(self.memory.len() as f64);
         self.process.collect();

@@ -47,6 +47,7 @@ use workers::Workers;
 
 use crate::config::source_watch::SourceWatches;
 use crate::config::{Config, Reading};
+use crate::console::config_status::ConfigStatus;
 use crate::gateway::Gateway;
 use crate::observe::logging::background;
 use crate::observe::metrics;
@@ -104,6 +105,7 @@ pub fn run(path: &Path, take_over: bool) -> anyhow::Result<ExitCode> {
     let workers = Workers::start(listeners, &shared)?;
 
     let metrics = ReloadMetrics::new();
+    let status = Arc::new(ConfigStatus::new(path.display().to_string()));
     let sources = SourceWatches::new(files);
     let path = path.to_owned();
     let reloader = Reloader {
@@ -114,6 +116,7 @@ pub fn run(path: &Path, take_over: bool) -> anyhow::Result<ExitCode> {
         gateway,
         access_log,
         metrics,
+        status,
         tls,
         credentials,
         endpoints,

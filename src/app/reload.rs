@@ -18,6 +18,7 @@ use super::restart::systemd::{self, ServiceState};
 use super::signals::{OperatorSignal, Signals};
 use crate::config::source_watch::SourceWatches;
 use crate::config::{self, Config, Mistakes, Reading};
+use crate::console::config_status::ConfigStatus;
 use crate::gateway::Gateway;
 use crate::identity::upkeep::follow_issuer;
 use crate::observe::access_log::AccessLog;
@@ -38,6 +39,7 @@ pub struct Reloader {
     pub gateway: Arc<ArcSwap<Gateway>>,
     pub access_log: Option<AccessLog>,
     pub metrics: ReloadMetrics,
+    pub status: Arc<ConfigStatus>,
     pub tls: TlsFiles,
     pub credentials: CredentialFiles,
     pub endpoints: EndpointFiles,
@@ -95,6 +97,7 @@ impl Reloader {
         match applied {
             Ok(()) => {
                 self.metrics.applied();
+                self.status.applied();
                 tracing::info!(file = %self.path.display(), config = %self.config.summary(), "reloaded");
             }
             Err(error) => {
@@ -102,11 +105,15 @@ impl Reloader {
                 match error.downcast_ref::<Mistakes>() {
                     Some(mistakes) => {
                         mistakes.log();
+                        self.status.rejected(mistakes.all().iter().map(ToString::to_string).collect());
                         if mistakes.may_pass() {
                             self.sources.find_again();
                         }
                     }
-                    None => tracing::error!("{error:#}"),
+                    None => {
+                        tracing::error!("{error:#}");
+                        self.status.rejected(vec![format!("{error:#}")]);
+                    }
                 }
                 tracing::error!(file = %self.path.display(), "not reloaded: nothing has changed");
             }

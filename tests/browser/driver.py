@@ -63,7 +63,7 @@ class Browser:
     def open(self):
         trust = f"--ignore-certificate-errors-spki-list={','.join(self.trusted)}"
         options = {"binary": "/usr/bin/chromium", "args": [*ARGUMENTS, f"--user-data-dir={self.profile.name}", trust]}
-        wanted = {"browserName": "chrome", "goog:chromeOptions": options}
+        wanted = {"browserName": "chrome", "goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL"}}
         end = time.monotonic() + 30
         while True:
             try:
@@ -90,7 +90,31 @@ class Browser:
         return value
 
     def goto(self, url):
-        self.call("POST", f"/session/{self.session}/url", {"url": url})
+        self.command("url", {"url": url})
+
+    def command(self, name, body):
+        return self.call("POST", f"/session/{self.session}/{name}", body)
+
+    def devtools(self, name, **parameters):
+        """A command of the Chrome DevTools Protocol, for what WebDriver has none for."""
+        return self.command("goog/cdp/execute", {"cmd": name, "params": parameters})
+
+    def complaints(self):
+        """What the browser has said of pages since the last time, such as that their policy forbids a script."""
+        return [entry["message"] for entry in self.command("se/log", {"type": "browser"})]
+
+    def click(self, selector):
+        """Clicks what the selector finds first, and waits for the page that this leads to, if any."""
+        element = self.command("element", {"using": "css selector", "value": selector})
+        self.command(f"element/{next(iter(element.values()))}/click", {})
+
+    def press(self, *keys):
+        """Presses keys one after the other, wherever the focus is."""
+        actions = [{"type": kind, "value": key} for key in keys for kind in ("keyDown", "keyUp")]
+        self.command("actions", {"actions": [{"type": "key", "id": "keyboard", "actions": actions}]})
+
+    def screenshot(self, path):
+        path.write_bytes(base64.b64decode(self.call("GET", f"/session/{self.session}/screenshot")))
 
     def run(self, script, *arguments):
         """What the body of an async function returns, run in the page."""

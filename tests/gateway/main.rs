@@ -14,6 +14,7 @@ mod capacity;
 mod command_line;
 mod compression;
 mod concurrency;
+mod console;
 mod cors;
 mod counted_statuses;
 mod credentials;

@@ -19,6 +19,7 @@ const CHAINS: [(&str, &[&str]); 3] = [
             "identity",
             "gateway",
             "admin config",
+            "console",
             "app fuzzing",
             "cli",
             "lib",

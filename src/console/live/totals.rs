@@ -1,0 +1,121 @@
+//! What the process has counted since it started, as its metrics have it.
+
+use std::collections::HashMap;
+
+use metrics::Key;
+
+use crate::observe::metrics::REQUEST_BUCKETS;
+use crate::observe::recorder::MetricsHandle;
+use crate::observe::series::label;
+
+/// Buckets of a latency: one for each bound, and one for what is over all of them.
+pub const BUCKETS: usize = REQUEST_BUCKETS.len() + 1;
+
+/// The verdicts of a limit, by their labels.
+pub const VERDICTS: [&str; 6] = ["allowed", "denied", "degraded", "exempt", "shadow_allowed", "shadow_denied"];
+
+/// Who decides, by labels.
+pub const DECIDERS: [&str; 4] = ["redis", "lease", "denial_cache", "local"];
+
+/// All counts.
+#[derive(Debug, Default)]
+pub struct Totals {
+    pub whole: TrafficTotals,
+    pub routes: HashMap<String, TrafficTotals>,
+    pub limits: HashMap<String, LimitTotals>,
+    pub upstreams: HashMap<String, UpstreamTotals>,
+}
+
+/// The requests of a route, or of all.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TrafficTotals {
+    pub requests: u64,
+    /// Answered with 429.
+    pub denied: u64,
+    /// Answered with 5xx.
+    pub errors: u64,
+    pub latency: [u64; BUCKETS],
+}
+
+/// The decisions of a limit: a row for each of [`VERDICTS`], a column for each of [`DECIDERS`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LimitTotals(pub [[u64; DECIDERS.len()]; VERDICTS.len()]);
+
+/// The requests to an upstream.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UpstreamTotals {
+    pub requests: u64,
+    /// Those that the upstream did not answer, for whatever reason but the client's.
+    pub failures: u64,
+}
+
+/// Outcomes of a request to an upstream that are not its failures: it has answered, or the client has given up.
+const NO_FAILURES: [&str; 3] = ["response", "client_error", "cancelled"];
+
+impl Totals {
+    pub fn read(metrics: &MetricsHandle) -> Self {
+        let mut totals = Self::default();
+        metrics.visit_counters("tollgate_requests_total", |key, count| totals.requests(key, count));
+        metrics.visit_histograms("tollgate_request_duration_seconds", |key, latency| {
+            let route = totals.route(label(key, "route"));
+            route.latency.iter_mut().zip(latency.counts()).for_each(|(bucket, count)| *bucket += count);
+        });
+        metrics.visit_counters("tollgate_ratelimit_decisions_total", |key, count| totals.decisions(key, count));
+        metrics.visit_counters("tollgate_upstream_requests_total", |key, count| totals.forwarded(key, count));
+        let mut whole = TrafficTotals::default();
+        totals.routes.values().for_each(|route| whole.add(route));
+        totals.whole = whole;
+        totals
+    }
+
+    fn route(&mut self, name: &str) -> &mut TrafficTotals {
+        entry(&mut self.routes, name)
+    }
+
+    fn requests(&mut self, key: &Key, count: u64) {
+        let route = self.route(label(key, "route"));
+        let status = label(key, "status");
+        route.requests += count;
+        route.denied += if status == "429" { count } else { 0 };
+        route.errors += if status.starts_with('5') { count } else { 0 };
+    }
+
+    fn decisions(&mut self, key: &Key, count: u64) {
+        let limit = entry(&mut self.limits, label(key, "limit"));
+        let row = VERDICTS.iter().position(|verdict| *verdict == label(key, "verdict"));
+        let column = DECIDERS.iter().position(|decider| *decider == label(key, "decided_by"));
+        if let (Some(row), Some(column)) = (row, column) {
+            limit.0[row][column] += count;
+        }
+    }
+
+    fn forwarded(&mut self, key: &Key, count: u64) {
+        let upstream = entry(&mut self.upstreams, label(key, "upstream"));
+        upstream.requests += count;
+        upstream.failures += if NO_FAILURES.contains(&label(key, "outcome")) { 0 } else { count };
+    }
+}
+
+impl TrafficTotals {
+    fn add(&mut self, other: &Self) {
+        self.requests += other.requests;
+        self.denied += other.denied;
+        self.errors += other.errors;
+        self.latency.iter_mut().zip(other.latency).for_each(|(bucket, count)| *bucket += count);
+    }
+}
+
+impl LimitTotals {
+    /// Decisions with this verdict, whoever made them.
+    pub fn of(&self, verdict: &str) -> u64 {
+        let row = VERDICTS.iter().position(|known| *known == verdict);
+        row.map_or(0, |row| self.0[row].iter().sum())
+    }
+}
+
+fn entry<'a, T: Default>(map: &'a mut HashMap<String, T>, name: &str) -> &'a mut T {
+    if !map.contains_key(name) {
+        map.insert(name.to_owned(), T::default());
+    }
+    map.entry(name.to_owned()).or_default()
+}

@@ -1,0 +1,276 @@
+//! `/console/explain`: what becomes of a request, and why, asked by a form.
+//!
+//! It is sent as a form and not as a query: header fields may hold credentials, which no URL should have.
+
+use askama::Template;
+use axum::extract::State;
+use axum::response::Response;
+
+use crate::admin::pages::explain::find_out;
+use crate::admin::problem_details::ProblemDetails;
+use crate::admin::query::Pairs;
+use crate::admin::views::explain::{ActionView, ExplainView, LimitView, WhyView};
+use crate::admin::views::words::{show_level, show_policy, show_settled, show_wait};
+use crate::console::forms::ConsoleForm;
+use crate::console::shell::{Shell, Visitor, page};
+use crate::console::state::ConsoleState;
+
+/// Routes that do not take the request and are shown.
+const MOST_ROUTES: usize = 20;
+
+#[derive(Template)]
+#[template(path = "explain.html")]
+struct ExplainPage {
+    shell: Shell,
+    form: ExplainForm,
+    listeners: usize,
+    problem: Option<ProblemDetails>,
+    found: Option<ShownExplanation>,
+}
+
+/// The form as it was filled in, but for values of header fields.
+#[derive(Default)]
+struct ExplainForm {
+    method: String,
+    url: String,
+    client_ip: String,
+    headers: String,
+    identity: String,
+    plan: String,
+    more: String,
+    listener: String,
+}
+
+/// An explanation in words.
+struct ShownExplanation {
+    request: String,
+    route: String,
+    takes: String,
+    /// What else was looked at: name, conditions, and why not.
+    passed_over: Vec<(String, String, &'static str)>,
+    more_routes: usize,
+    limits: Vec<ShownLimit>,
+    policy_field: String,
+    /// What becomes of the request, and its details.
+    outcome: String,
+    details: Vec<(&'static str, String)>,
+}
+
+struct ShownLimit {
+    name: String,
+    policy: String,
+    facts: Vec<(&'static str, String)>,
+    /// Its bucket denies such a request now.
+    is_empty: bool,
+}
+
+/// `GET /console/explain`
+pub async fn show(State(console): State<ConsoleState>, visitor: Visitor) -> Response {
+    page(&ExplainPage::new(&console, &visitor, ExplainForm::default()))
+}
+
+/// `POST /console/explain`
+pub async fn submit(State(console): State<ConsoleState>, form: ConsoleForm) -> Response {
+    let mut explained = ExplainPage::new(&console, &form.visitor, ExplainForm::read(&form));
+    let found = match explained.form.pairs() {
+        Ok(pairs) => find_out(&console.admin, &pairs).await,
+        Err(problem) => Err(problem),
+    };
+    match found {
+        Ok(view) => explained.found = Some(ShownExplanation::of(view)),
+        Err(problem) => explained.problem = Some(problem),
+    }
+    let status = explained.problem.as_ref().map(ProblemDetails::status_code);
+    let mut response = page(&explained);
+    if let Some(status) = status {
+        *response.status_mut() = status;
+    }
+    response
+}
+
+impl ExplainPage {
+    fn new(console: &ConsoleState, visitor: &Visitor, form: ExplainForm) -> Self {
+        let listeners = console.admin.gateway.load().listeners();
+        let shell = visitor.shell(console, "Explain", "Explain a request");
+        Self { shell, form, listeners, problem: None, found: None }
+    }
+}
+
+impl ExplainForm {
+    fn read(form: &ConsoleForm) -> Self {
+        let field = |name| form.field(name).to_owned();
+        Self {
+            method: field("method"),
+            url: field("url"),
+            client_ip: field("client_ip"),
+            headers: field("headers"),
+            identity: field("identity"),
+            plan: field("plan"),
+            more: field("more"),
+            listener: field("listener"),
+        }
+    }
+
+    /// The query that `/explain` takes.
+    fn pairs(&self) -> Result<Pairs, ProblemDetails> {
+        let mut pairs = Pairs::new();
+        let mut add = |name: &str, value: &str| {
+            if !value.is_empty() {
+                pairs.push((name.to_owned(), value.to_owned()));
+            }
+        };
+        let url = if self.url.is_empty() || self.url.contains("://") { String::new() } else { "http://".to_owned() };
+        add("url", &(url + &self.url));
+        add("method", &self.method.to_uppercase());
+        add("client_ip", &self.client_ip);
+        add("identity.id", &self.identity);
+        add("identity.plan", &self.plan);
+        add("listener", &self.listener);
+        for line in self.headers.lines().filter(|line| !line.trim().is_empty()) {
+            let field = line.split_once(':').filter(|(name, _)| !name.trim().is_empty());
+            let (name, value) = field.ok_or_else(|| {
+                // The line may hold a credential, and is not repeated.
+                ProblemDetails::bad_request("a line of the header fields has no colon")
+                    .hint("one field a line, such as x-tenant: acme")
+            })?;
+            pairs.push((format!("header.{}", name.trim()), value.trim().to_owned()));
+        }
+        for line in self.more.lines().filter(|line| !line.trim().is_empty()) {
+            let (name, value) = line.split_once('=').ok_or_else(|| {
+                ProblemDetails::bad_request("a line of the other parts has no equals sign")
+                    .hint("one part a line, such as claim.sub=ada or body.username=ada")
+            })?;
+            pairs.push((name.trim().to_owned(), value.trim().to_owned()));
+        }
+        Ok(pairs)
+    }
+}
+
+impl ShownExplanation {
+    fn of(view: ExplainView) -> Self {
+        let request = &view.request;
+        let host = if request.host.is_empty() { "(no host)" } else { &request.host };
+        let takes = view.routes.iter().find(|route| route.why == WhyView::Applies);
+        let passed_over: Vec<_> = view
+            .routes
+            .iter()
+            .filter_map(|route| Some((route.route.clone(), route.takes.clone(), reason(route.why)?)))
+            .collect();
+        let (outcome, details) = match (&view.refused, &view.action) {
+            (Some(refused), _) => {
+                let allow = refused.allow.iter().map(|allow| ("Allow", allow.clone())).collect();
+                (format!("Answered {} ({}) by the gateway", refused.status, refused.problem), allow)
+            }
+            (None, Some(action)) => outcome(action),
+            (None, None) => ("Nothing".to_owned(), Vec::new()),
+        };
+        Self {
+            request: format!(
+                "{} {host}{} from {} through listener {}",
+                request.method, request.path, request.client_ip, request.listener
+            ),
+            route: view.route.clone().unwrap_or_default(),
+            takes: takes.map(|route| route.takes.clone()).unwrap_or_default(),
+            more_routes: passed_over.len().saturating_sub(MOST_ROUTES),
+            passed_over: passed_over.into_iter().take(MOST_ROUTES).collect(),
+            limits: view.limits.iter().map(ShownLimit::of).collect(),
+            policy_field: view.ratelimit_policy.unwrap_or_default(),
+            outcome,
+            details,
+        }
+    }
+}
+
+/// Why a route does not take the request. `None`: it does.
+fn reason(why: WhyView) -> Option<&'static str> {
+    match why {
+        WhyView::Applies => None,
+        WhyView::LessSpecific => Some("would take it too, and is less specific"),
+        WhyView::OtherMethod => Some("another method"),
+        WhyView::OtherHeader => Some("another header field"),
+        WhyView::OtherPath => Some("another path"),
+        WhyView::OtherHost => Some("another host"),
+    }
+}
+
+fn outcome(action: &ActionView) -> (String, Vec<(&'static str, String)>) {
+    match action {
+        ActionView::Respond { status } => (format!("Answered {status}, as the route says"), Vec::new()),
+        ActionView::Redirect { status, to } => (format!("Redirected with {status} to {to}"), Vec::new()),
+        ActionView::Echo => ("Answered with a description of the request".to_owned(), Vec::new()),
+        ActionView::Forward { upstream, endpoints, target, host, timeout, max_body } => {
+            let details = [
+                ("Endpoints", Some(endpoints.join(", "))),
+                ("Target", Some(target.clone())),
+                ("Host", Some(host.clone())),
+                ("Timeout", timeout.clone()),
+                ("Longest body", max_body.clone()),
+            ];
+            let details = details.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
+            (format!("Forwarded to {upstream}"), details)
+        }
+    }
+}
+
+impl ShownLimit {
+    fn of(limit: &LimitView) -> Self {
+        let policy = &limit.policy;
+        let level = limit.level.as_ref();
+        let lacks = |note: &String| format!("{}: {note}", limit.lacking.join(", "));
+        let settled = policy.settled.as_ref();
+        let settled = settled.map(|by| format!("{} are reserved; settled by {}", policy.cost, show_settled(by)));
+        let facts = [
+            ("Bucket", limit.bucket.clone()),
+            (
+                "Level",
+                level.map(|level| format!("{}; {}", show_level(level, policy.burst), show_wait(level, policy.cost))),
+            ),
+            ("Plan", policy.plan_from.as_ref().map(|from| format!("from {from}"))),
+            ("Cost", settled),
+            ("Counts", policy.counted.as_ref().map(|counted| format!("responses with {counted}"))),
+            ("Acts", limit.enforced.clone()),
+            ("Lacks", limit.note.as_ref().map(lacks)),
+            ("Store", limit.store.clone()),
+            ("Over the limit", Some(limit.on_limit.clone())),
+            ("Store away", Some(limit.outage.clone())),
+        ];
+        Self {
+            name: limit.limit.clone(),
+            policy: format!("{}, this request costs {}", show_policy(policy), policy.cost),
+            facts: facts.into_iter().filter_map(|(name, value)| Some((name, value?))).collect(),
+            is_empty: level.is_some_and(|level| level.retry_after > 0.0),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_form_becomes_the_query_that_the_command_sends() {
+        let form = ExplainForm {
+            method: "post".into(),
+            url: "api.example.com/a?b=c".into(),
+            headers: "x-tenant: acme\r\n\r\nx-time: 1:2".into(),
+            more: "claim.sub = ada".into(),
+            ..ExplainForm::default()
+        };
+        let pairs = form.pairs().unwrap();
+        let expected = [
+            ("url", "http://api.example.com/a?b=c"),
+            ("method", "POST"),
+            ("header.x-tenant", "acme"),
+            ("header.x-time", "1:2"),
+            ("claim.sub", "ada"),
+        ];
+        assert_eq!(pairs, expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
+    }
+
+    #[test]
+    fn a_line_that_is_no_field_is_refused_and_not_repeated() {
+        let problem = ExplainForm { headers: "Bearer sesame".into(), ..ExplainForm::default() }.pairs().unwrap_err();
+        assert!(!problem.detail.contains("sesame"), "{problem:?}");
+        ExplainForm { more: "claim.sub".into(), ..ExplainForm::default() }.pairs().unwrap_err();
+    }
+}

@@ -1,0 +1,225 @@
+//! `/console`: how the gateway is, at a glance.
+
+use askama::Template;
+use axum::extract::State;
+use axum::response::Response;
+
+use super::charts::{Charts, TrafficMinutes, TrafficSummary};
+use super::limits::LimitTable;
+use super::routes::RouteTraffic;
+use crate::admin::state::LifecyclePhase;
+use crate::clock;
+use crate::console::config_status::FileReading;
+use crate::console::live::LiveData;
+use crate::console::numbers::{self, plural};
+use crate::console::shell::{Shell, Visitor, page};
+use crate::console::state::{ConsoleState, FleetParts};
+use crate::gateway::Gateway;
+use crate::upstream::watch::report::UpstreamReport;
+
+/// Routes, and limits, on the overview.
+const BUSIEST: usize = 10;
+
+#[derive(Template)]
+#[template(path = "overview.html")]
+struct OverviewPage {
+    shell: Shell,
+    parts: OverviewParts,
+}
+
+/// What changes on the overview.
+pub struct OverviewParts {
+    pub health: HealthPart,
+    pub traffic: TrafficPart,
+    pub summary: TrafficSummary,
+    pub minutes: TrafficMinutes,
+    pub routes: RouteTraffic,
+    pub limits: LimitTable,
+    pub about: AboutPart,
+    pub charts: Charts,
+}
+
+/// Whether all is well.
+#[derive(Template)]
+#[template(path = "parts/health.html")]
+pub struct HealthPart {
+    items: Vec<HealthItem>,
+}
+
+struct HealthItem {
+    name: &'static str,
+    /// `good`, `warn`, `bad` or `none`.
+    state: &'static str,
+    text: String,
+    detail: String,
+    /// Where there is more. Empty: nowhere.
+    more: &'static str,
+}
+
+/// The numbers of requests as of now.
+#[derive(Template)]
+#[template(path = "parts/traffic.html")]
+pub struct TrafficPart {
+    requests: String,
+    denied: String,
+    errors: String,
+    median: String,
+    p99: String,
+    in_flight: String,
+    tunnels: String,
+}
+
+/// The process and its configuration.
+#[derive(Template)]
+#[template(path = "parts/about.html")]
+pub struct AboutPart {
+    version: &'static str,
+    uptime: String,
+    address: String,
+    file: String,
+    read_at: String,
+    read_ago: String,
+    applied_at: String,
+    mistakes: Vec<String>,
+}
+
+/// `GET /console`
+pub async fn show(State(console): State<ConsoleState>, visitor: Visitor) -> Response {
+    let shell = visitor.shell(&console, "Overview", "Overview").live("view=overview");
+    page(&OverviewPage { shell, parts: OverviewParts::of(&console) })
+}
+
+impl OverviewParts {
+    pub fn of(console: &ConsoleState) -> Self {
+        let gateway = console.admin.gateway.load_full();
+        let live = console.live.lock();
+        Self {
+            health: HealthPart::of(console, &gateway),
+            traffic: TrafficPart::of(console, &live),
+            summary: live.traffic_summary(&live.whole),
+            minutes: live.traffic_minutes(&live.whole),
+            routes: RouteTraffic::busiest(&gateway, &live, BUSIEST),
+            limits: LimitTable::busiest(&gateway, &live, BUSIEST),
+            about: AboutPart::of(console),
+            charts: live.traffic_charts(&live.whole),
+        }
+    }
+}
+
+impl HealthPart {
+    fn of(console: &ConsoleState, gateway: &Gateway) -> Self {
+        Self {
+            items: vec![
+                process(console),
+                store(console.fleet.as_ref()),
+                fleet(console.fleet.as_ref()),
+                upstreams(gateway),
+                configuration(&console.config.last()),
+            ],
+        }
+    }
+}
+
+fn process(console: &ConsoleState) -> HealthItem {
+    let (state, text) = match console.admin.readiness.phase() {
+        LifecyclePhase::Starting => ("warn", "Starting"),
+        LifecyclePhase::Serving => ("good", "Serving"),
+        LifecyclePhase::Draining => ("warn", "Draining"),
+    };
+    HealthItem { name: "Gateway", state, text: text.to_owned(), detail: format!("up {}", uptime(console)), more: "" }
+}
+
+fn store(fleet: Option<&FleetParts>) -> HealthItem {
+    let (state, text, detail) = match fleet {
+        None => ("none", "None", "limits count in this process alone".to_owned()),
+        Some(fleet) if fleet.breaker.is_open() => ("bad", "Away", "limits follow on_outage".to_owned()),
+        Some(fleet) => ("good", "Deciding", fleet.store.clone()),
+    };
+    HealthItem { name: "Store", state, text: text.to_owned(), detail, more: "/console/nodes" }
+}
+
+fn fleet(fleet: Option<&FleetParts>) -> HealthItem {
+    let (state, text, detail) = match fleet {
+        None => ("none", "One node".to_owned(), "no store, so no fleet".to_owned()),
+        Some(fleet) => {
+            let (nodes, silent) = (fleet.share.get().nodes() as usize, fleet.share.silent_ranks().len());
+            let held = match silent {
+                0 => "all of them heard of".to_owned(),
+                silent => format!("{}: their share is held back", plural(silent, "is silent", "are silent")),
+            };
+            (if silent == 0 { "good" } else { "warn" }, capital(&plural(nodes, "node", "nodes")), held)
+        }
+    };
+    HealthItem { name: "Fleet", state, text, detail, more: "/console/nodes" }
+}
+
+fn upstreams(gateway: &Gateway) -> HealthItem {
+    let reports: Vec<_> = gateway.upstreams.values().map(|upstream| UpstreamReport::of(upstream)).collect();
+    let endpoints = || reports.iter().flat_map(|report| &report.endpoints);
+    let (all, fit) = (endpoints().count(), endpoints().filter(|endpoint| endpoint.state == "in_service").count());
+    let helpless = reports.iter().any(|report| report.endpoints.iter().all(|endpoint| endpoint.state != "in_service"));
+    let (state, text) = match (reports.len(), all - fit) {
+        (0, _) => ("none", "None".to_owned()),
+        (_, 0) if !helpless => ("good", "All in service".to_owned()),
+        (_, out) => (if helpless { "bad" } else { "warn" }, format!("{out} of {all} out of service")),
+    };
+    let count = capital(&plural(reports.len(), "upstream", "upstreams"));
+    let detail = match reports.len() {
+        0 => "nothing is forwarded".to_owned(),
+        _ => format!("{count}, {}", plural(all, "endpoint", "endpoints")),
+    };
+    HealthItem { name: "Upstreams", state, text, detail, more: "/console/upstreams" }
+}
+
+fn configuration(last: &FileReading) -> HealthItem {
+    let ago = numbers::span((clock::unix_micros() / 1_000_000).saturating_sub(last.at));
+    let (state, text) = if last.mistakes.is_empty() { ("good", "Applied") } else { ("bad", "Refused") };
+    HealthItem {
+        name: "Configuration",
+        state,
+        text: text.to_owned(),
+        detail: format!("read {ago} ago"),
+        more: "#about",
+    }
+}
+
+impl TrafficPart {
+    fn of(console: &ConsoleState, live: &LiveData) -> Self {
+        let now = live.traffic_now(&live.whole);
+        let (in_flight, tunnels) = (console.in_flight)();
+        Self {
+            requests: numbers::rate(now.requests),
+            denied: numbers::share(now.denied, now.requests),
+            errors: numbers::share(now.errors, now.requests),
+            median: numbers::latency(now.median),
+            p99: numbers::latency(now.p99),
+            in_flight: numbers::count(in_flight as u64),
+            tunnels: if tunnels == 0 { String::new() } else { plural(tunnels, "tunnel", "tunnels") },
+        }
+    }
+}
+
+impl AboutPart {
+    fn of(console: &ConsoleState) -> Self {
+        let FileReading { at, applied_at, mistakes } = console.config.last();
+        Self {
+            version: env!("CARGO_PKG_VERSION"),
+            uptime: uptime(console),
+            address: console.address.to_string(),
+            file: console.config.file.clone(),
+            read_at: numbers::date(at),
+            read_ago: numbers::span((clock::unix_micros() / 1_000_000).saturating_sub(at)),
+            applied_at: numbers::date(applied_at),
+            mistakes,
+        }
+    }
+}
+
+fn uptime(console: &ConsoleState) -> String {
+    numbers::span(clock::now().saturating_duration_since(console.started).as_secs())
+}
+
+fn capital(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
+}

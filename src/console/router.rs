@@ -1,0 +1,35 @@
+//! The paths of the console, each with its page.
+
+use axum::Router;
+use axum::extract::DefaultBodyLimit;
+use axum::middleware::from_fn_with_state;
+use axum::response::Redirect;
+use axum::routing::{get, post};
+
+use super::pages::{bucket, data, explain, limit, limits, nodes, overview, routes, upstreams};
+use super::state::ConsoleState;
+use super::{assets, forms, guard};
+
+/// The longest form: a URL and header fields, as a listener takes them.
+const MAX_FORM: usize = 64 * 1024;
+
+/// All paths with their pages.
+pub fn router(console: ConsoleState) -> Router {
+    Router::new()
+        .route("/console", get(overview::show))
+        .route("/console/", get(async || Redirect::permanent("/console")))
+        .route("/console/routes", get(routes::list))
+        .route("/console/routes/{route}", get(routes::show))
+        .route("/console/limits", get(limits::list))
+        .route("/console/limits/{limit}", get(limit::view))
+        .route("/console/limits/{limit}/bucket", get(bucket::show).post(bucket::submit))
+        .route("/console/explain", get(explain::show).post(explain::submit))
+        .route("/console/upstreams", get(upstreams::show))
+        .route("/console/nodes", get(nodes::show))
+        .route("/console/data", get(data::show))
+        .route("/console/theme", post(forms::choose_theme))
+        .route("/console/assets/{version}/{name}", get(assets::get))
+        .layer(DefaultBodyLimit::max(MAX_FORM))
+        .layer(from_fn_with_state(console.clone(), guard::guard))
+        .with_state(console)
+}

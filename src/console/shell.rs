@@ -1,0 +1,164 @@
+//! The frame around each page: navigation, colours, and what is shown in place of a page that cannot be.
+
+use askama::Template;
+use axum::extract::FromRequestParts;
+use axum::http::header::{CONTENT_TYPE, COOKIE};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, Uri};
+use axum::response::{IntoResponse, Response};
+
+use super::assets;
+use super::state::ConsoleState;
+use crate::admin::problem_details::ProblemDetails;
+
+/// The cookie with the colours that somebody has chosen.
+pub const THEME_COOKIE: &str = "tollgate_theme";
+
+/// Whoever asks for a page, as far as pages differ by it.
+#[derive(Clone, Debug)]
+pub struct Visitor {
+    theme: Theme,
+    /// The page, with its query.
+    page: String,
+}
+
+/// The colours of pages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Theme {
+    /// Those of the visitor's system.
+    #[default]
+    Auto,
+    Light,
+    Dark,
+}
+
+/// The frame of one page.
+pub struct Shell {
+    pub title: String,
+    /// The entry of the navigation that the page belongs to.
+    pub section: &'static str,
+    pub theme: &'static str,
+    /// The page to come back to from a change of colours.
+    pub page: String,
+    pub token: String,
+    /// Where the page gets live data. Empty: it has none.
+    pub live: String,
+    pub assets: &'static str,
+    pub version: &'static str,
+}
+
+/// The entries of the navigation: path and name.
+pub const SECTIONS: [(&str, &str); 6] = [
+    ("/console", "Overview"),
+    ("/console/routes", "Routes"),
+    ("/console/limits", "Limits"),
+    ("/console/explain", "Explain"),
+    ("/console/upstreams", "Upstreams"),
+    ("/console/nodes", "Nodes"),
+];
+
+/// The page in place of one that cannot be shown.
+#[derive(Template)]
+#[template(path = "problem.html")]
+struct ProblemPage<'a> {
+    shell: Shell,
+    problem: &'a ProblemDetails,
+}
+
+impl Theme {
+    pub fn of(name: &str) -> Option<Self> {
+        match name {
+            "auto" => Some(Self::Auto),
+            "light" => Some(Self::Light),
+            "dark" => Some(Self::Dark),
+            _ => None,
+        }
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Light => "light",
+            Self::Dark => "dark",
+        }
+    }
+}
+
+impl Visitor {
+    pub fn of(headers: &HeaderMap, uri: &Uri) -> Self {
+        let cookies = headers.get_all(COOKIE).iter().filter_map(|value| value.to_str().ok());
+        let mut pairs = cookies.flat_map(|value| value.split(';')).filter_map(|pair| pair.trim().split_once('='));
+        let theme = pairs.find(|(name, _)| *name == THEME_COOKIE).and_then(|(_, theme)| Theme::of(theme));
+        let page = uri.path_and_query().map_or("/console", |page| page.as_str());
+        Self { theme: theme.unwrap_or_default(), page: page.to_owned() }
+    }
+
+    /// The frame of a page with this title.
+    pub fn shell(&self, console: &ConsoleState, section: &'static str, title: &str) -> Shell {
+        Shell {
+            title: title.to_owned(),
+            section,
+            theme: self.theme.name(),
+            page: self.page.clone(),
+            token: console.tokens.issue(),
+            live: String::new(),
+            assets: &assets::VERSION,
+            version: env!("CARGO_PKG_VERSION"),
+        }
+    }
+}
+
+impl Shell {
+    /// The frame of a page that gets live data of the view with this query.
+    pub fn live(self, view: &str) -> Self {
+        Self { live: format!("/console/data?{view}"), ..self }
+    }
+
+    /// For the navigation, in a template.
+    pub fn sections(&self) -> impl Iterator<Item = &'static (&'static str, &'static str)> {
+        SECTIONS.iter()
+    }
+}
+
+impl ConsoleState {
+    /// The page that says why another cannot be shown.
+    pub fn refuse(&self, visitor: &Visitor, problem: &ProblemDetails) -> Response {
+        let shell = visitor.shell(self, "", &problem.title);
+        let mut response = page(&ProblemPage { shell, problem });
+        *response.status_mut() = problem.status_code();
+        response
+    }
+}
+
+impl FromRequestParts<ConsoleState> for Visitor {
+    type Rejection = std::convert::Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &ConsoleState) -> Result<Self, Self::Rejection> {
+        Ok(Self::of(&parts.headers, &parts.uri))
+    }
+}
+
+/// An answer with a page.
+pub fn page(template: &impl Template) -> Response {
+    match template.render() {
+        Ok(text) => ([(CONTENT_TYPE, "text/html; charset=utf-8")], text).into_response(),
+        // Nothing that pages show can fail to be shown.
+        Err(error) => ProblemDetails::bad_request(format!("the page cannot be shown: {error}")).into_response(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn colours_are_those_of_the_cookie() {
+        let of = |cookie: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(COOKIE, cookie.parse().unwrap());
+            Visitor::of(&headers, &Uri::from_static("/console")).theme
+        };
+        assert_eq!(of("a=b; tollgate_theme=dark"), Theme::Dark);
+        assert_eq!([of("tollgate_theme=<script>"), of("theme=dark")], [Theme::Auto; 2]);
+    }
+}

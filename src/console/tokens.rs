@@ -1,0 +1,127 @@
+//! Tokens that forms of the console carry: they tell a form of this console from one that another page has made up.
+//!
+//! Guarantees that only this process issues them, that they are good for an hour, and each for one change: to send a form
+//! twice changes nothing the second time.
+
+use std::collections::VecDeque;
+
+use parking_lot::Mutex;
+use ring::hmac;
+use ring::rand::{SecureRandom, SystemRandom};
+
+use crate::admin::problem_details::ProblemDetails;
+use crate::clock;
+
+/// How long a token is good.
+const LIFETIME_SECS: u64 = 3_600;
+
+/// Tokens that have been used and are remembered. Changes are made by hand.
+const MOST_USED: usize = 4_096;
+
+type Nonce = [u8; 16];
+
+/// Makes tokens and checks them.
+pub struct FormTokens {
+    secret: hmac::Key,
+    random: SystemRandom,
+    used: Mutex<VecDeque<Nonce>>,
+}
+
+/// A token that was checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FormToken(Nonce);
+
+impl FormTokens {
+    /// # Errors
+    /// When the system has no random numbers.
+    pub fn new() -> Result<Self, ring::error::Unspecified> {
+        let random = SystemRandom::new();
+        let secret = hmac::Key::generate(hmac::HMAC_SHA256, &random)?;
+        Ok(Self { secret, random, used: Mutex::default() })
+    }
+
+    /// A token for one form. Empty without random numbers, and then no form is taken.
+    pub fn issue(&self) -> String {
+        let mut nonce = Nonce::default();
+        if self.random.fill(&mut nonce).is_err() {
+            return String::new();
+        }
+        let text = format!("{:x}.{:032x}", now_secs(), u128::from_be_bytes(nonce));
+        let proof = hmac::sign(&self.secret, text.as_bytes());
+        let proof: String = proof.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+        format!("{text}.{proof}")
+    }
+
+    /// Checks that this process has issued `token` within the last hour.
+    ///
+    /// # Errors
+    /// When it has not.
+    pub fn check(&self, token: &str) -> Result<FormToken, ProblemDetails> {
+        self.read(token, now_secs()).ok_or_else(|| {
+            ProblemDetails::cross_site("the form does not come from this console, or from before it started, or is old")
+                .hint("open the page again, and fill in the form anew")
+        })
+    }
+
+    /// Uses up a token: for the one change that it is good for.
+    ///
+    /// # Errors
+    /// When that has been made.
+    pub fn spend(&self, FormToken(nonce): FormToken) -> Result<(), ProblemDetails> {
+        let mut used = self.used.lock();
+        if used.contains(&nonce) {
+            return Err(ProblemDetails::bad_request("this form has been sent before, and was carried out then")
+                .hint("look at the bucket before you change it again"));
+        }
+        if used.len() == MOST_USED {
+            used.pop_front();
+        }
+        used.push_back(nonce);
+        Ok(())
+    }
+
+    fn read(&self, token: &str, now_secs: u64) -> Option<FormToken> {
+        let (text, proof) = token.rsplit_once('.')?;
+        let proof: Option<Vec<u8>> =
+            proof.as_bytes().chunks(2).map(|pair| u8::from_str_radix(str::from_utf8(pair).ok()?, 16).ok()).collect();
+        hmac::verify(&self.secret, text.as_bytes(), &proof?).ok()?;
+        let (issued, nonce) = text.split_once('.')?;
+        let issued = u64::from_str_radix(issued, 16).ok()?;
+        let nonce = u128::from_str_radix(nonce, 16).ok()?;
+        (now_secs.saturating_sub(issued) < LIFETIME_SECS).then_some(FormToken(nonce.to_be_bytes()))
+    }
+}
+
+fn now_secs() -> u64 {
+    clock::monotonic_micros() / 1_000_000
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_good_for_an_hour_and_for_one_change() {
+        let tokens = FormTokens::new().unwrap();
+        let token = tokens.issue();
+        let checked = tokens.check(&token).unwrap();
+        assert_eq!(tokens.read(&token, now_secs() + LIFETIME_SECS - 10), Some(checked));
+        assert_eq!(tokens.read(&token, now_secs() + LIFETIME_SECS + 1), None);
+        tokens.spend(checked).unwrap();
+        tokens.spend(checked).unwrap_err();
+        tokens.spend(tokens.check(&tokens.issue()).unwrap()).unwrap();
+    }
+
+    #[test]
+    fn a_token_of_another_process_or_one_that_was_changed_is_refused() {
+        let tokens = FormTokens::new().unwrap();
+        let token = tokens.issue();
+        FormTokens::new().unwrap().check(&token).unwrap_err();
+        let (first, rest) = token.split_at(1);
+        let another = if first == "0" { "1" } else { "0" };
+        for changed in [format!("{another}{rest}"), token[..token.len() - 2].to_owned(), String::new(), "a.b.c".into()]
+        {
+            tokens.check(&changed).unwrap_err();
+        }
+    }
+}
