@@ -22,6 +22,9 @@ const LONGEST_MEASURING: u64 = 10;
 /// So many changes in a row that leave the limit at its least say that the shortest latency is another by now.
 const STUCK: u32 = 5;
 
+/// The most intervals that go by without a measurement, for nothing seems to queue.
+const MOST_CALM: u32 = 32;
+
 /// The smallest and the largest factor that a limit changes by at once, before its headroom.
 const FACTORS: (f64, f64) = (0.5, 2.0);
 
@@ -48,6 +51,11 @@ pub struct Gradient {
     shortest: Option<u64>,
     phase: LimitPhase,
     stuck: u32,
+    /// Intervals since the last measurement.
+    calm: u32,
+    /// The calm intervals after which it is measured all the same: a queue that was there at the last measurement looks
+    /// like none.
+    patience: u32,
 }
 
 #[derive(Debug)]
@@ -72,7 +80,8 @@ pub struct AnswerSample {
 impl Gradient {
     pub fn new(rule: AdaptiveRule, now: u64) -> Self {
         let limit = rule.min as f64;
-        let mut gradient = Self { rule, limit, shortest: None, phase: LimitPhase::Measuring { until: now }, stuck: 0 };
+        let phase = LimitPhase::Measuring { until: now };
+        let mut gradient = Self { rule, limit, shortest: None, phase, stuck: 0, calm: 0, patience: 1 };
         gradient.measure(now);
         gradient
     }
@@ -95,8 +104,8 @@ impl Gradient {
     pub fn is_due(&self, now: u64, count: u64) -> bool {
         match self.phase {
             LimitPhase::Measuring { .. } if count >= self.rule.requests => true,
-            // Without any measurement, there is nothing to follow.
-            LimitPhase::Measuring { until } => now >= until && (count >= FEWEST || self.shortest.is_some()),
+            // An upstream that has become slow takes longer for as many.
+            LimitPhase::Measuring { until } => now >= until && count >= FEWEST,
             LimitPhase::Following { update_at, .. } => now >= update_at && count >= FEWEST,
         }
     }
@@ -104,10 +113,8 @@ impl Gradient {
     /// Takes the answers that were counted by `now`, if there are any. `random`: from 0 to 1.
     pub fn advance(&mut self, now: u64, sample: Option<AnswerSample>, random: f64) {
         match (&mut self.phase, sample) {
-            (LimitPhase::Measuring { .. }, sample) => {
-                if let Some(sample) = sample.filter(|sample| sample.count >= FEWEST.min(self.rule.requests)) {
-                    self.shortest = Some(sample.median.max(1));
-                }
+            (LimitPhase::Measuring { .. }, Some(sample)) => {
+                self.take(sample.median.max(1));
                 self.follow(now, random);
             }
             (LimitPhase::Following { update_at, measure_at }, Some(sample)) => {
@@ -115,24 +122,42 @@ impl Gradient {
                 let is_time = now >= *measure_at;
                 self.update(now, sample, (is_time, random));
             }
-            (LimitPhase::Following { .. }, None) => {}
+            (_, None) => {}
         }
     }
 
     fn update(&mut self, now: u64, sample: AnswerSample, (is_time, random): (bool, f64)) {
         let Some(shortest) = self.shortest else { return };
-        let expected = shortest.saturating_mul(100 + self.rule.buffer.of(100) as u64) / 100;
+        let expected = self.with_buffer(shortest);
         let is_calm = sample.median <= expected;
         self.limit = self.next_limit(expected as f64 / sample.median.max(1) as f64, sample.peak);
         let is_lowest = self.limit <= self.rule.min as f64;
         self.stuck = if is_lowest && !is_calm { self.stuck + 1 } else { 0 };
-        if self.stuck >= STUCK || (is_time && !is_calm) {
+        self.calm = if is_time { self.calm + 1 } else { self.calm };
+        if self.stuck >= STUCK {
+            // It was as in a measurement all the time.
+            self.take(sample.median.max(1));
+            self.follow(now, random);
+        } else if is_time && (!is_calm || self.calm >= self.patience) {
             self.measure(now);
         } else if is_time {
-            // Nothing queues: requests go on, and this is the latency of those that wait for no other.
+            // Nothing seems to queue: requests go on.
             self.shortest = Some(shortest.min(sample.median.max(1)));
             self.follow(now, random);
         }
+    }
+
+    /// Takes the latency of requests that waited for no other.
+    fn take(&mut self, shortest: u64) {
+        // What was shorter by much tells that the last measurement was one of a queue, or of caches that were cold.
+        let was_wrong = self.shortest.is_none_or(|before| self.with_buffer(shortest) < before);
+        self.patience = if was_wrong { 1 } else { (2 * self.patience).min(MOST_CALM) };
+        (self.shortest, self.calm, self.stuck) = (Some(shortest), 0, 0);
+    }
+
+    /// The latency that a limit does not fall for.
+    fn with_buffer(&self, latency: u64) -> u64 {
+        latency.saturating_mul(100 + self.rule.buffer.of(100) as u64) / 100
     }
 
     /// The limit by the ratio of the expected latency to the measured one. Its square root more lets a queue form that
