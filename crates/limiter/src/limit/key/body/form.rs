@@ -1,16 +1,32 @@
 //! Reads a field of a form (WHATWG URL §5.1).
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use percent_encoding::percent_decode;
 
-use super::name::{NameLikeness, WantedName};
+use super::name::{NameLikeness, ReadName, WantedName};
 
 /// The field that names the character set of a form in some browsers and upstreams (WHATWG HTML §4.10.22.5).
 const CHARSET: &str = "_charset_";
 
-/// The value of the only field called `wanted`. `None`: there is none, or readers may differ about it.
-pub fn value(content: &[u8], wanted: &str) -> Option<String> {
+/// How far a field was found.
+#[derive(Clone, Copy)]
+enum FoundField<'a> {
+    Absent,
+    Value(&'a [u8]),
+    /// Readers may differ about it.
+    Ambiguous,
+}
+
+/// The values of the only fields called as `members` are. `None`: there is none, or readers may differ about it. The content is
+/// read once for all of them.
+pub fn values(content: &[u8], members: &[Arc<str>]) -> Vec<Option<String>> {
+    found(content, members).map_or_else(|| vec![None; members.len()], |found| found.into_iter().map(value).collect())
+}
+
+/// `None`: readers may differ about all of it.
+fn found<'a>(content: &'a [u8], members: &[Arc<str>]) -> Option<Vec<FoundField<'a>>> {
     // Some upstreams tell the format by the first character, whatever the type says, and the encoding by a mark of byte order
     // or by the place of a NUL.
     let first = content.trim_ascii_start().first();
@@ -18,35 +34,61 @@ pub fn value(content: &[u8], wanted: &str) -> Option<String> {
     if !is_text || content.contains(&0) {
         return None;
     }
-    let (wanted, charset) = (WantedName::new(wanted), WantedName::new(CHARSET));
-    let mut found = None;
-    for field in fields(content) {
-        let Field { name, value, is_first } = field;
+    let (wanted, charset) = (wanted(members), WantedName::new(CHARSET));
+    let mut found = vec![FoundField::Absent; members.len()];
+    for Field { name, value, is_first } in fields(content) {
         let name = decoded(name)?;
+        let name = ReadName::new(&name);
         if charset.compare(&name) != NameLikeness::Other && !value.eq_ignore_ascii_case(b"utf-8") {
             return None;
         }
-        match wanted.compare(&name) {
-            NameLikeness::Exact if is_first && found.is_none() => found = Some(value),
-            NameLikeness::Other => {}
-            NameLikeness::Exact | NameLikeness::Alike => return None,
+        for (wanted, found) in wanted.iter().zip(&mut found) {
+            *found = match (wanted.compare(&name), *found) {
+                (NameLikeness::Other, found) => found,
+                (NameLikeness::Exact, FoundField::Absent) if is_first => FoundField::Value(value),
+                (NameLikeness::Exact | NameLikeness::Alike, _) => FoundField::Ambiguous,
+            };
         }
     }
-    let value = found.filter(|value| !value.contains(&b';'))?;
-    decoded(value).map(Cow::into_owned)
+    Some(found)
 }
 
-/// Whether a reader may find a field called `wanted` in a query.
-pub fn may_have(query: &[u8], wanted: &str) -> bool {
-    let wanted = WantedName::new(wanted);
-    fields(query).any(|field| decoded(field.name).is_none_or(|name| wanted.compare(&name) != NameLikeness::Other))
+fn value(found: FoundField<'_>) -> Option<String> {
+    let FoundField::Value(value) = found else { return None };
+    decoded(Some(value).filter(|value| !value.contains(&b';'))?).map(Cow::into_owned)
 }
 
-/// Whether a reader who takes JSON for a form finds a field called `wanted` in it.
-pub fn hides_in_json(content: &[u8], wanted: &str) -> bool {
-    let wanted = WantedName::new(wanted);
-    let mut behind_ampersands = fields(content).filter(|field| field.is_first).skip(1);
-    behind_ampersands.any(|field| decoded(field.name).is_some_and(|name| wanted.compare(&name) != NameLikeness::Other))
+/// Whether a reader may find each of `members` in a query.
+pub fn in_query<'a>(query: &[u8], members: impl IntoIterator<Item = &'a str>) -> Vec<bool> {
+    let wanted: Vec<_> = members.into_iter().map(WantedName::new).collect();
+    seen(fields(query), &wanted, true)
+}
+
+/// Whether a reader who takes JSON for a form finds each of `members` in it.
+pub fn hidden_in_json(content: &[u8], members: &[Arc<str>]) -> Vec<bool> {
+    seen(fields(content).filter(|field| field.is_first).skip(1), &wanted(members), false)
+}
+
+/// Whether each name is among the fields. A name that is malformed `may_be_any`.
+fn seen<'a>(fields: impl Iterator<Item = Field<'a>>, wanted: &[WantedName<'_>], may_be_any: bool) -> Vec<bool> {
+    let mut seen = vec![false; wanted.len()];
+    for field in fields {
+        match decoded(field.name) {
+            Some(name) => {
+                let name = ReadName::new(&name);
+                for (wanted, seen) in wanted.iter().zip(&mut seen) {
+                    *seen |= wanted.compare(&name) != NameLikeness::Other;
+                }
+            }
+            None if may_be_any => seen.fill(true),
+            None => {}
+        }
+    }
+    seen
+}
+
+fn wanted(members: &[Arc<str>]) -> Vec<WantedName<'_>> {
+    members.iter().map(|member| WantedName::new(member)).collect()
 }
 
 struct Field<'a> {
@@ -56,9 +98,9 @@ struct Field<'a> {
     is_first: bool,
 }
 
-/// The fields. Some readers also end one at a semicolon, so what follows that may be one.
+/// The fields. All readers pass over empty ones. Some readers also end one at a semicolon, so what follows that may be one.
 fn fields(content: &[u8]) -> impl Iterator<Item = Field<'_>> {
-    content.split(|byte| *byte == b'&').flat_map(|pair| {
+    content.split(|byte| *byte == b'&').filter(|pair| !pair.is_empty()).flat_map(|pair| {
         let mut begin = 0;
         pair.split(|byte| *byte == b';').map(move |piece| {
             let at = begin;

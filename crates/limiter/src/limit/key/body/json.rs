@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-use super::name::{NameLikeness, WantedName};
+use super::name::{NameLikeness, ReadName, WantedName};
 
 /// The text or whole number of the only member at `path`, whose dots lead into objects. `None`: there is none, it is of
 /// another type, or readers may differ about it.
@@ -85,7 +85,7 @@ impl<'de> Visitor<'de> for Walk<'_> {
         let wanted = self.path.map(|_| WantedName::new(name));
         let (mut found, mut seen) = (None, 0_usize);
         while let Some(MemberName(member)) = object.next_key()? {
-            match wanted.as_ref().map_or(NameLikeness::Other, |wanted| wanted.compare(&member)) {
+            match wanted.as_ref().map_or(NameLikeness::Other, |wanted| wanted.compare(&ReadName::new(&member))) {
                 NameLikeness::Exact => {
                     found = object.next_value_seed(Walk { path: rest })?;
                     seen += 1;

@@ -58,16 +58,21 @@ impl BodyValues {
     /// The values of `members` in a whole body. `uri` is that of the request: many upstreams take a parameter of the query
     /// for a member of the body.
     pub fn read(members: &[Arc<str>], format: BodyFormat, uri: &Uri, content: &[u8]) -> Self {
-        let value = |member: &Arc<str>| {
-            let value = match format {
-                BodyFormat::Form => form::value(content, member),
-                BodyFormat::Json => json::value(content, member).filter(|_| !form::hides_in_json(content, member)),
-            };
-            let top = if format == BodyFormat::Json { json::top_level(member) } else { member };
-            let value = value.filter(|_| uri.query().is_none_or(|query| !form::may_have(query.as_bytes(), top)))?;
-            Some((member.clone(), value::usual(&value)?.into_owned()))
+        let mut values = match format {
+            BodyFormat::Form => form::values(content, members),
+            BodyFormat::Json => members.iter().map(|member| json::value(content, member)).collect(),
         };
-        Self(members.iter().filter_map(value).collect())
+        let is_found = |values: &[Option<String>]| values.iter().any(Option::is_some);
+        if format == BodyFormat::Json && is_found(&values) {
+            remove(&mut values, &form::hidden_in_json(content, members));
+        }
+        if let Some(query) = uri.query().filter(|_| is_found(&values)) {
+            let top = |member| if format == BodyFormat::Json { json::top_level(member) } else { member };
+            remove(&mut values, &form::in_query(query.as_bytes(), members.iter().map(|member| top(member))));
+        }
+        let usual =
+            |(member, value): (&Arc<str>, Option<String>)| Some((member.clone(), value::usual(&value?)?.into_owned()));
+        Self(members.iter().zip(values).filter_map(usual).collect())
     }
 
     /// Adds a value that was described and not read.
@@ -79,6 +84,15 @@ impl BodyValues {
     /// The value of a member. `None`: the body lacks it, or readers may differ about it.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0.iter().find(|(known, _)| **known == *name).map(|(_, value)| value.as_str())
+    }
+}
+
+/// Removes the values about which readers may differ.
+fn remove(values: &mut [Option<String>], are_ambiguous: &[bool]) {
+    for (value, is_ambiguous) in values.iter_mut().zip(are_ambiguous) {
+        if *is_ambiguous {
+            *value = None;
+        }
     }
 }
 

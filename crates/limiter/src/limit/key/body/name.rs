@@ -6,6 +6,22 @@ pub struct WantedName<'a> {
     folded: String,
 }
 
+/// A name in a body, as it is compared with each that is wanted.
+pub struct ReadName<'a> {
+    exact: &'a str,
+    bare: &'a str,
+    /// ASP.NET goes by the names behind that of a parameter, `model.name` or `model[name]`, as soon as one has it.
+    behind_prefix: Option<&'a str>,
+}
+
+impl<'a> ReadName<'a> {
+    pub fn new(exact: &'a str) -> Self {
+        let bare = bare(exact);
+        let behind_prefix = bare.find(is_nesting).map(|at| bare[at..].trim_start_matches(is_nesting));
+        Self { exact, bare, behind_prefix }
+    }
+}
+
 /// How a name in a body compares with the one that is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NameLikeness {
@@ -21,14 +37,11 @@ impl<'a> WantedName<'a> {
         Self { exact, folded: folded(bare(exact).trim_end_matches(is_bracket)).map(one).collect() }
     }
 
-    pub fn compare(&self, name: &str) -> NameLikeness {
-        if name == self.exact {
+    pub fn compare(&self, name: &ReadName<'_>) -> NameLikeness {
+        if name.exact == self.exact {
             return NameLikeness::Exact;
         }
-        let name = bare(name);
-        // ASP.NET goes by the names behind that of a parameter, `model.name` or `model[name]`, as soon as one has it.
-        let behind_prefix = || name.find(is_nesting).map(|at| name[at..].trim_start_matches(is_nesting));
-        if self.begins(name) || behind_prefix().is_some_and(|rest| self.begins(rest)) {
+        if self.begins(name.bare) || name.behind_prefix.is_some_and(|rest| self.begins(rest)) {
             return NameLikeness::Alike;
         }
         NameLikeness::Other

@@ -84,6 +84,34 @@ fn a_form_that_upstreams_may_read_otherwise_has_no_value() {
 }
 
 #[test]
+fn several_members_have_the_values_that_each_has_alone() {
+    const FIELDS: [&str; 9] =
+        ["user=ada", "user[]=b", "mail=%61", "mail=%zz", "%zz=1", "_charset_=x", "", ";user=c", "mail=a;tenant=b"];
+    let members: [Arc<str>; 3] = ["user".into(), "mail".into(), "tenant".into()];
+    let targets = ["/", "/?mail=x", "/?%zz"];
+    for number in 0..FIELDS.len().pow(3) {
+        let field = |place: u32| FIELDS[number / FIELDS.len().pow(place) % FIELDS.len()];
+        let form = format!("tenant=t&{}&{}&&{}", field(0), field(1), field(2));
+        let json = format!("{{\"user\":\"{}\",\"mail\":\"m&{}\",\"tenant\":\"&{}\"}}", field(0), field(1), field(2));
+        for (format, content) in [(BodyFormat::Form, &form), (BodyFormat::Json, &json)] {
+            let target = targets[number % targets.len()];
+            let values = BodyValues::read(&members, format, &Uri::from_static(target), content.as_bytes());
+            for member in &members {
+                let alone = read(format, target, member, content.as_bytes());
+                assert_eq!(values.get(member), alone.as_deref(), "{member} of {content} at {target}");
+            }
+        }
+    }
+}
+
+#[test]
+fn empty_fields_of_a_form_are_none() {
+    assert_eq!(form("&&username=ada&&&").as_deref(), Some("ada"));
+    assert_eq!(form(&format!("username=ada{}", "&".repeat(65_536))).as_deref(), Some("ada"));
+    assert_eq!(form("&&username=ada&&username=bob"), None);
+}
+
+#[test]
 fn a_name_with_brackets_is_told_from_its_neighbours() {
     let nested = |content: &str| read(BodyFormat::Form, "/", "user[name]", content.as_bytes());
     assert_eq!(nested("user[name]=ada&user[password]=x").as_deref(), Some("ada"));
