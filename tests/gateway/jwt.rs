@@ -215,6 +215,20 @@ fn a_claim_with_white_space_around_it_reaches_no_upstream_as_another_one() {
 }
 
 #[test]
+fn keys_that_share_an_id_all_verify() {
+    let _turn = turns::beside_others();
+    let keys = [IssuerKey::p256(), IssuerKey::p256(), IssuerKey::ed25519()];
+    let issuer = Issuer::start(&keys.iter().map(|key| key.jwk("a")).collect::<Vec<_>>());
+    let gateway = start(&issuer, "");
+    for key in &keys {
+        assert_eq!(with_token(&gateway, "/closed", &key.token("a", &claims(&json!({})))), 200);
+    }
+    let forged = answer(&gateway, &IssuerKey::p256().token("a", &claims(&json!({}))));
+    assert!(forged.starts_with("HTTP/1.1 401 ") && forged.contains("signature is wrong"), "{forged}");
+    assert_eq!(issuer.requests(), 1, "its key is known: nobody asks for another");
+}
+
+#[test]
 fn keys_rotate_under_load_and_no_request_fails_whatever_strangers_send() {
     let _turn = turns::beside_others();
     let keys = [IssuerKey::ed25519(), IssuerKey::p256(), IssuerKey::p384(), IssuerKey::ed25519()];

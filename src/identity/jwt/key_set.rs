@@ -58,6 +58,9 @@ pub const MAX_SET: usize = 256 << 10;
 
 const MAX_KEYS: usize = 256;
 
+/// Keys of one `kid` that a token is verified by: RFC 7517 §4.5 allows several, and each costs a signature.
+const MAX_CANDIDATES: usize = 4;
+
 /// Bytes of a secret at least: those of the shortest hash (RFC 7518 §3.2).
 const MIN_SECRET: usize = 32;
 
@@ -89,15 +92,15 @@ impl KeySet {
         if keys.is_empty() { Err(KeySetError::NoKey) } else { Ok(Self { keys, version: hash(text) }) }
     }
 
-    /// The key called `id` that `algorithm` needs; without an id, the only one. `None`: there is no such key.
-    pub fn find(&self, id: Option<&str>, algorithm: Algorithm) -> Option<&DecodingKey> {
-        let mut keys = self.keys.iter().filter(|key| key.algorithms.contains(&algorithm));
-        let found = match id {
-            Some(id) => keys.find(|key| key.id.as_deref() == Some(id)),
-            // Trying all of them would be work that anyone can ask for.
-            None => keys.next().filter(|_| keys.next().is_none()),
+    /// The keys called `id` that `algorithm` needs, at most [`MAX_CANDIDATES`]; without an id, the only one.
+    pub fn candidates(&self, id: Option<&str>, algorithm: Algorithm) -> impl Iterator<Item = &DecodingKey> {
+        let keys = || self.keys.iter().filter(move |key| key.algorithms.contains(&algorithm));
+        // Trying all keys would be work that anyone can ask for.
+        let most = match id {
+            Some(_) => MAX_CANDIDATES,
+            None => usize::from(keys().nth(1).is_none()),
         };
-        found.map(|key| &key.key)
+        keys().filter(move |key| id.is_none() || key.id.as_deref() == id).take(most).map(|key| &key.key)
     }
 
     pub fn len(&self) -> usize {
@@ -189,20 +192,33 @@ mod tests {
         assert_eq!(read(&secret("a", 31), KeySetOrigin::File).err(), Some(KeySetError::NoKey));
     }
 
+    fn count(set: &KeySet, id: Option<&str>, algorithm: Algorithm) -> usize {
+        set.candidates(id, algorithm).count()
+    }
+
     #[test]
     fn a_key_is_found_by_its_id_or_if_it_is_the_only_one() {
         let one = read(&secret("a", 32), KeySetOrigin::File).unwrap();
-        assert!(one.find(None, Algorithm::HS256).is_some() && one.find(Some("a"), Algorithm::HS256).is_some());
-        assert!(one.find(Some("b"), Algorithm::HS256).is_none() && one.find(None, Algorithm::RS256).is_none());
+        assert_eq!([count(&one, None, Algorithm::HS256), count(&one, Some("a"), Algorithm::HS256)], [1, 1]);
+        assert_eq!([count(&one, Some("b"), Algorithm::HS256), count(&one, None, Algorithm::RS256)], [0, 0]);
         let two = read(&[secret("a", 32), secret("b", 33)].join(","), KeySetOrigin::File).unwrap();
-        assert!(two.find(None, Algorithm::HS256).is_none() && two.find(Some("b"), Algorithm::HS256).is_some());
+        assert_eq!([count(&two, None, Algorithm::HS256), count(&two, Some("b"), Algorithm::HS256)], [0, 1]);
+    }
+
+    #[test]
+    fn all_keys_of_one_id_are_found_up_to_a_bound() {
+        let keys = |number| (0..number).map(|n| secret("a", 32 + n)).collect::<Vec<_>>().join(",");
+        let two = read(&[keys(2), secret("b", 32)].join(","), KeySetOrigin::File).unwrap();
+        assert_eq!([count(&two, Some("a"), Algorithm::HS256), count(&two, Some("b"), Algorithm::HS256)], [2, 1]);
+        let many = read(&keys(MAX_CANDIDATES + 1), KeySetOrigin::File).unwrap();
+        assert_eq!(count(&many, Some("a"), Algorithm::HS256), MAX_CANDIDATES);
     }
 
     #[test]
     fn a_key_is_for_its_own_algorithm_and_purpose_alone() {
         let of = |more: &str| read(&secret("a", 64).replace("\"kid\"", &format!("{more},\"kid\"")), KeySetOrigin::File);
         let named = of(r#""alg":"HS512""#).unwrap();
-        assert!(named.find(Some("a"), Algorithm::HS512).is_some() && named.find(Some("a"), Algorithm::HS256).is_none());
+        assert_eq!([count(&named, Some("a"), Algorithm::HS512), count(&named, Some("a"), Algorithm::HS256)], [1, 0]);
         for (more, is_taken) in [
             (r#""use":"sig""#, true),
             (r#""use":"enc""#, false),

@@ -39,6 +39,7 @@ pub struct TokenVerifier {
 }
 
 /// Why a token is not accepted.
+#[derive(PartialEq, Eq)]
 pub enum TokenFault {
     /// It is another issuer's, by its own words: another authenticator may know it.
     Foreign,
@@ -112,8 +113,14 @@ impl TokenVerifier {
     fn verify(&self, spec: &JwtSpec, keys: &KeySet, token: &[u8]) -> Result<TokenClaims, TokenFault> {
         let header = header(spec, token)?;
         let (_, validation) = self.validations.iter().find(|(taken, _)| *taken == header.alg).ok_or(ALGORITHM)?;
-        let key = keys.find(header.kid.as_deref(), header.alg).ok_or(TokenFault::UnknownKey)?;
-        decode(token, key, validation).map(|token| token.claims).map_err(|error| fault(&error))
+        let mut found = Err(TokenFault::UnknownKey);
+        for key in keys.candidates(header.kid.as_deref(), header.alg) {
+            found = decode(token, key, validation).map(|token| token.claims).map_err(|error| fault(&error));
+            if !matches!(found, Err(SIGNATURE)) {
+                break;
+            }
+        }
+        found
     }
 }
 
