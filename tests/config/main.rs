@@ -305,6 +305,7 @@ routes:
   - {name: shared, echo: true, limits: [each, some]}
   - {name: asked, match: {path: /a}, echo: true, authenticate: [known], limits: [each]}
   - {name: planned, match: {path: /b}, echo: true, maintenance: {until: 2020-01-01T00:00:00Z}}
+  - {name: copied, match: {path: /c}, upstream: auth, mirror: {to: auth}}
 ";
     let warnings: Vec<_> = check(text).unwrap().warnings.iter().map(ToString::to_string).collect();
     assert_eq!(
@@ -317,6 +318,8 @@ routes:
              skip or refuse to the limit",
             "routes.yaml:10:73: routes[2].maintenance.until: this time has passed\n  hint: clients are told retry_after: say \
              when it will be over",
+            "routes.yaml:11:63: routes[3].mirror: \"auth\" gets copies of its own requests\n  hint: mirror to another upstream: \
+             this one would do everything twice",
         ]
     );
 }

@@ -51,6 +51,17 @@ fn forward(
     let rewrite = rewrite(keys, matches, report);
     let host = keys.host.build(|at| Some(at.value.clone()));
     let ((upstream, parts), by, mirror) = (found?, by?, mirror?);
+    let is_own = |to: &Arc<str>| match &parts {
+        Some(parts) => parts.iter().any(|part| part.upstream == *to),
+        None => upstream == *to,
+    };
+    if let Some(copied) = &mirror
+        && is_own(&copied.upstream)
+    {
+        let problem = ValueProblem::new(format!("{} gets copies of its own requests", quote(&copied.upstream)));
+        let at = keys.mirror.valid().map_or(&keys.location, |raw| &raw.location);
+        report.warning(at, problem.hint("mirror to another upstream: this one would do everything twice"));
+    }
     let forward = Forward { upstream, rewrite: rewrite?, host: host?.unwrap_or_default() };
     if parts.is_none() && mirror.is_none() {
         return Some(Action::Forward(forward));

@@ -1,6 +1,7 @@
 //! A service that is asked about requests: its upstream is there, and the fields of its answers may go on.
 
 use http::HeaderName;
+use http::header::{AUTHORIZATION, COOKIE, SET_COOKIE, WWW_AUTHENTICATE};
 
 use crate::config::check::named::NamedSection;
 use crate::config::file::identity::forward::RawForwardAuth;
@@ -10,6 +11,9 @@ use crate::config::yaml::collection::NonEmptyList;
 use crate::config::yaml::decode::{Located, Setting};
 use crate::identity::forward::spec::{AnswerCacheSpec, ForwardSpec};
 use crate::upstream::UpstreamSpec;
+
+/// Fields that say how somebody authenticates itself, and not who that is.
+const CREDENTIALS: [HeaderName; 4] = [AUTHORIZATION, COOKIE, SET_COOKIE, WWW_AUTHENTICATE];
 
 /// A service that is asked. `None`: a mistake was reported.
 pub fn forward(
@@ -26,6 +30,13 @@ pub fn forward(
         if let Some(hint) = refused_in_requests(&at.value) {
             let problem = ValueProblem::new(format!("{} cannot go on to upstreams", quote(at.value.as_str())));
             report.mistake(&at.location, problem.hint(hint));
+            sound = false;
+        }
+    }
+    for at in raw.id_header.valid().into_iter().chain(raw.plan_header.valid()) {
+        if CREDENTIALS.contains(&at.value) {
+            let problem = ValueProblem::new(format!("{} has credentials", quote(at.value.as_str())));
+            report.mistake(&at.location, problem.hint("choose a field of its own, such as x-user"));
             sound = false;
         }
     }

@@ -20,12 +20,18 @@ pub fn jwt(raw: &RawJwt, report: &mut Report) -> Option<JwtSpec> {
     let keys = keys(raw, report);
     let algorithms = algorithms(raw, report);
     let place = place(raw, report);
-    let audience = raw.audience.build(|audience| Some(texts(&audience.0)));
+    let issuer = raw.issuer.valid().and_then(|at| {
+        not_empty(at, "the issuer is empty", "write what its tokens say in iss, such as https://id.example.com", report)
+    });
+    let audience = raw.audience.build(|audience| {
+        let hint = "write what tokens say in aud, or remove the key if they say nothing";
+        (audience.0.iter()).map(|at| not_empty(at, "an audience is empty", hint, report)).collect::<Option<Vec<_>>>()
+    });
     let scopes = raw.scopes.build(|scopes: &NonEmptyList<_>| Some(texts(&scopes.0)));
     let plan = raw.plan.build(|claim| Some(claim.value.0.to_string()));
     Some(JwtSpec {
         place: place?,
-        issuer: raw.issuer.value()?.0.to_string(),
+        issuer: issuer?,
         audience: audience?.unwrap_or_default(),
         algorithms: algorithms?,
         leeway: raw.leeway.value()?.0,
@@ -36,6 +42,15 @@ pub fn jwt(raw: &RawJwt, report: &mut Report) -> Option<JwtSpec> {
         cached_tokens: raw.cached_tokens.value()?.count().get(),
         keys: keys?,
     })
+}
+
+/// A text that tokens must have. `None`: a mistake was reported.
+fn not_empty(at: &Located<PlainText>, problem: &str, hint: &str, report: &mut Report) -> Option<String> {
+    if at.value.0.is_empty() {
+        report.mistake(&at.location, ValueProblem::new(problem).hint(hint));
+        return None;
+    }
+    Some(at.value.0.to_string())
 }
 
 fn texts(list: &[Located<PlainText>]) -> Vec<String> {
@@ -99,6 +114,7 @@ fn url(raw: &RawJwt, at: &Located<KeySetPlace>, uri: &Uri, report: &mut Report) 
         check_unused(raw, report);
         None
     };
+    check_times(raw, report)?;
     Some(KeySetUrl {
         port: uri.port_u16().unwrap_or(if is_secure { 443 } else { 80 }),
         host,
@@ -109,6 +125,19 @@ fn url(raw: &RawJwt, at: &Located<KeySetPlace>, uri: &Uri, report: &mut Report) 
         stale: raw.stale.value()?.0,
         timeout: raw.timeout.value()?.0,
     })
+}
+
+/// Keys that are too old before they are fetched again verify nothing. `None`: a mistake was reported.
+fn check_times(raw: &RawJwt, report: &mut Report) -> Option<()> {
+    let (stale, refresh) = (raw.stale.valid()?, raw.refresh.valid()?);
+    if stale.value.0 >= refresh.value.0 {
+        return Some(());
+    }
+    let problem = ValueProblem::new(
+        "the keys would be too old before they are fetched again: \"stale\" is shorter than \"refresh\"",
+    );
+    report.mistake(&stale.location, problem.hint("make it several times as long as \"refresh\", such as stale: 24h"));
+    None
 }
 
 fn tls(raw: &RawJwt, at: &Located<KeySetPlace>, host: &str, report: &mut Report) -> Option<(ClientTls, PeerName)> {

@@ -76,6 +76,9 @@ impl Scalar for KeySetPlace {
         };
         let uri: http::Uri = text.parse().map_err(|_| problem())?;
         let is_web = matches!(uri.scheme_str(), Some("https" | "http"));
+        if uri.authority().is_some_and(|authority| !has_sound_port(authority)) {
+            return Err(ValueProblem::new("the URL has an invalid port").hint("write 1 to 65535, or no port at all"));
+        }
         match uri.authority() {
             Some(authority)
                 if is_web && !authority.as_str().contains('@') && !uri.host().unwrap_or_default().is_empty() =>
@@ -88,6 +91,15 @@ impl Scalar for KeySetPlace {
 
     fn schema() -> Json {
         json!({ "type": "string" })
+    }
+}
+
+/// Whether it has no port, or one that there is. The parser passes over a number that is too large.
+fn has_sound_port(authority: &http::uri::Authority) -> bool {
+    let port = authority.as_str().rsplit_once('@').map_or(authority.as_str(), |(_, host)| host);
+    match port.strip_prefix(authority.host()).unwrap_or_default().strip_prefix(':') {
+        Some(port) => port.parse().is_ok_and(|port: u16| port > 0),
+        None => true,
     }
 }
 
