@@ -4,6 +4,7 @@ mod address_shares;
 pub mod admin;
 pub mod app;
 pub mod body;
+mod body_memory;
 pub mod cli;
 pub mod config;
 pub mod console;

@@ -10,12 +10,12 @@ use tollgate_limiter::request::catalog::Catalog;
 use tollgate_limiter::request::rule::LimitStates;
 use tollgate_limiter::request::rule_set::RuleSet;
 
-use super::body_keys::BodyMemory;
 use super::exchange::{RouteTarget, Upstreams, Worker};
 use super::listener_rules::ListenerRules;
 use super::maintenance::RouteMaintenance;
 use super::route_metrics::RouteMetrics;
 use super::stack::Chain;
+use crate::body_memory::BodyMemory;
 use crate::error::Failure;
 use crate::identity::Authenticators;
 use crate::observe::access_log::AccessLog;

@@ -220,6 +220,10 @@ fn describe() {
         "Requests whose limits count by a member of the body, by what was found."
     );
     describe_counter!(
+        "tollgate_bodies_not_kept_total",
+        "Bodies of requests that were not kept to be sent again, since others or those of the client took all of the memory."
+    );
+    describe_counter!(
         "tollgate_slow_bodies_total",
         "Bodies cut off because the client was below min_body_rate, by kind."
     );

@@ -13,6 +13,7 @@ use super::connection::exhaustion::MakeRoom;
 use super::connection::upgrade::UpgradeRequest;
 use super::connection::upstream_request::UpstreamRequest;
 use super::gave_up::GaveUp;
+use super::kept_bytes::ReplayMemory;
 use super::message::{additions, headers};
 use super::report::ForwardReport;
 use super::request_source::RequestSource;
@@ -41,6 +42,7 @@ pub struct Proxy {
 impl Proxy {
     /// `clients` give way when the process has no descriptor left for a connection to an upstream.
     pub fn new(clients: MakeRoom) -> Self {
+        ReplayMemory::prepare();
         Self { client: Client::new(clients) }
     }
 

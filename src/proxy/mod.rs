@@ -10,6 +10,7 @@ mod attempts;
 pub(crate) mod connection;
 mod forward;
 mod gave_up;
+mod kept_bytes;
 pub mod message;
 mod mirror;
 mod replay;

@@ -3,6 +3,7 @@
 //! Guarantees that it streams, and that no more bytes are kept than its bound says, and none once the response has begun.
 //! They are copied: a piece that was kept as it came would hold all of the buffer that it was read into.
 
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,6 +14,7 @@ use http::HeaderMap;
 use http_body::{Body as _, Frame, SizeHint};
 use parking_lot::Mutex;
 
+use super::kept_bytes::KeptBytes;
 use crate::body::{Body, BodySource, BoxError};
 
 /// Bytes that are handed out at once when they are read again.
@@ -32,9 +34,7 @@ struct ReplayState {
 
 struct KeptBody {
     body: Body,
-    /// Bytes that are kept at most. A body that is longer can no longer be sent again once more of it was sent.
-    most: usize,
-    bytes: Vec<u8>,
+    bytes: KeptBytes,
     trailers: Option<HeaderMap>,
     /// All that was read is in `bytes` and `trailers`, and more of it may be kept.
     whole: bool,
@@ -72,13 +72,21 @@ enum ReplayError {
 }
 
 impl ReplayBody {
-    /// Keeps `most` bytes of it at most.
+    /// Keeps `most` bytes of it at most. A body that is longer can no longer be sent again once more of it was sent.
     pub fn new(body: Body, most: usize) -> Self {
+        Self::keeping(body, KeptBytes::new(most))
+    }
+
+    /// Like [`new`](Self::new), within the memory that all bodies and that of the client at `ip` may take.
+    pub fn of_client(body: Body, most: usize, ip: IpAddr) -> Self {
+        Self::keeping(body, KeptBytes::of_client(most, ip))
+    }
+
+    fn keeping(body: Body, bytes: KeptBytes) -> Self {
         let sized = body.size_hint().exact().is_some();
         let kept = KeptBody {
             body,
-            most,
-            bytes: Vec::new(),
+            bytes,
             trailers: None,
             whole: true,
             failed: false,
@@ -134,18 +142,17 @@ impl KeptBody {
     fn forget(&mut self) {
         self.whole = false;
         if self.reader.bytes >= self.bytes.len() {
-            self.bytes = Vec::new();
+            self.bytes.clear();
         }
     }
 
     fn keep(&mut self, frame: &Frame<Bytes>) {
         if let Some(trailers) = frame.trailers_ref() {
             self.trailers = Some(trailers.clone());
-        } else if let Some(piece) = frame.data_ref() {
-            if self.bytes.len() + piece.len() > self.most {
-                return self.forget();
-            }
-            self.bytes.extend_from_slice(piece);
+        } else if let Some(piece) = frame.data_ref()
+            && !self.bytes.push(piece)
+        {
+            self.forget();
         }
     }
 
@@ -156,7 +163,7 @@ impl KeptBody {
 
     /// The next piece of what was kept, if it was not read yet.
     fn next_kept(&mut self) -> Option<Frame<Bytes>> {
-        let rest = self.bytes.get(self.reader.bytes..).unwrap_or_default();
+        let rest = self.bytes.behind(self.reader.bytes);
         if !rest.is_empty() {
             let again = Bytes::copy_from_slice(&rest[..rest.len().min(AGAIN)]);
             self.reader.bytes += again.len();

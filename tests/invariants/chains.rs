@@ -10,7 +10,8 @@ const CHAINS: [(&str, &[&str]); 3] = [
     (
         "tollgate",
         &[
-            "address_shares body header_map_pool observe regular_file spelling",
+            "address_shares",
+            "body body_memory header_map_pool observe regular_file spelling",
             "grpc",
             "error",
             "http route transport",

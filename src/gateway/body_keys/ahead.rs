@@ -10,8 +10,8 @@ use bytes::Bytes;
 use http::HeaderMap;
 use http_body::{Body as _, Frame, SizeHint};
 
-use super::memory::{BodyMemory, HeldMemory};
 use crate::body::{Body, BodySource, BoxError};
+use crate::body_memory::{BodyMemory, HeldMemory};
 use crate::error::Failure;
 
 /// The room that a body gets at first.

@@ -1,10 +1,9 @@
 //! Reads request bodies ahead of the limits that count by a member of them.
 //!
 //! Guarantees that the upstream gets the body byte for byte as the client sent it, that no more of it is held than the
-//! bounds of `memory` allow, and that it is read only on routes whose limits ask for it.
+//! bounds of its memory allow, and that it is read only on routes whose limits ask for it.
 
 mod ahead;
-mod memory;
 
 use std::net::IpAddr;
 use std::num::NonZeroUsize;
@@ -24,8 +23,8 @@ use tollgate_limiter::limit::plan::Plans;
 use tower_service::Service;
 
 use self::ahead::{AheadError, BodyAhead};
-pub use self::memory::BodyMemory;
 use crate::body::Body;
+use crate::body_memory::BodyMemory;
 use crate::clock;
 use crate::error::Failure;
 use crate::gateway::exchange::Exchange;

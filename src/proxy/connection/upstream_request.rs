@@ -87,10 +87,10 @@ impl<'a> UpstreamRequest<'a> {
         self.upload.as_ref().is_some_and(Upload::has_body)
     }
 
-    /// Keeps `most` bytes of its body as they are sent. `None`: it has no body.
+    /// Keeps `most` bytes of its body as they are sent, if there is memory. `None`: it has no body.
     pub fn keep_body(&mut self, most: usize) -> Option<ReplayBody> {
         let upload = self.upload.as_mut().filter(|upload| upload.has_body())?;
-        let kept = ReplayBody::new(upload.take_body(), most);
+        let kept = ReplayBody::of_client(upload.take_body(), most, self.additions.origin.client_ip);
         upload.restore(kept.read()?);
         Some(kept)
     }

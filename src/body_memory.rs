@@ -1,4 +1,6 @@
-//! The memory for bodies that are read ahead, of all routes together.
+//! The memory for bodies that are kept, such as those that are read ahead, of all routes together.
+//!
+//! Guarantees a bound in sum, and that no client takes all of it.
 
 use std::net::IpAddr;
 use std::num::NonZeroUsize;
