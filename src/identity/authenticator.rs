@@ -12,7 +12,6 @@ use futures_util::future::BoxFuture;
 use tollgate_limiter::limit::key::{CallerIdentity, CertificatePart};
 
 use super::api_key::ApiKeyTable;
-use super::attempts::FailedAttempts;
 use super::credential::{CredentialPlace, FoundCredential};
 use super::forward;
 use super::forward::cache::AnswerCache;
@@ -36,7 +35,7 @@ pub struct Authenticator {
     pub metrics: AuthenticatorMetrics,
     material: ArcSwapOption<Material>,
     /// Of passwords.
-    passwords: Option<PasswordState>,
+    passwords: Option<Arc<PasswordChecks>>,
     /// Of API keys in the store.
     stored_keys: Option<Arc<StoredKeys>>,
     /// Of a service that is asked, if its answers are kept.
@@ -52,12 +51,6 @@ pub enum Material {
     ApiKeys(ApiKeyTable),
     Users(Arc<UserTable>),
     KeySet(KeySet),
-}
-
-/// The attempts to authenticate by a password: those that failed, and those under way.
-struct PasswordState {
-    attempts: Arc<FailedAttempts>,
-    checks: Arc<PasswordChecks>,
 }
 
 /// The verdict of an authenticator on a request.
@@ -91,7 +84,9 @@ impl Authenticator {
     pub fn new(spec: Arc<AuthenticatorSpec>, before: Option<&Self>) -> Self {
         let metrics = AuthenticatorMetrics::new(&spec.name);
         let passwords = match &spec.method {
-            AuthenticationMethod::Basic(basic) => Some(PasswordState::new(&spec.name, basic)),
+            AuthenticationMethod::Basic(basic) => {
+                Some(Arc::new(PasswordChecks::new(&spec.name, basic.failed_attempts)))
+            }
             _ => None,
         };
         let stored_keys = match &spec.method {
@@ -190,7 +185,7 @@ impl Authenticator {
             FoundCredential::One(credential) => credential,
         };
         let material = self.material.load();
-        let (Some(Material::Users(users)), Some(state)) = (material.as_deref(), &self.passwords) else {
+        let (Some(Material::Users(users)), Some(checks)) = (material.as_deref(), &self.passwords) else {
             return Finding::Decided(Err(AuthenticationRefusal::Unavailable("the users are not known yet")));
         };
         let Some((name, password)) = password::read(&credential) else {
@@ -203,7 +198,7 @@ impl Authenticator {
             return Finding::Decided(Ok(identity.into()));
         }
         let check = PasswordCheck { users: users.clone(), name, password, remember: spec.remember };
-        match state.checks.start(check, digest, &state.attempts, source.client_ip) {
+        match checks.start(check, digest, source.client_ip) {
             Ok(result) => {
                 Finding::Waits(Box::pin(result.map(|result| Awaited::Decided(result.map(VerifiedClient::from)))))
             }
@@ -289,12 +284,5 @@ impl Material {
 
     pub fn is_empty(&self) -> bool {
         self.len() == 0
-    }
-}
-
-impl PasswordState {
-    fn new(name: &str, spec: &BasicSpec) -> Self {
-        let attempts = Arc::new(FailedAttempts::new(spec.failed_attempts));
-        Self { attempts, checks: Arc::new(PasswordChecks::new(name)) }
     }
 }

@@ -3,8 +3,8 @@
 //!
 //! `spec` is what an operator writes, `credential` the places where a request carries one, `authenticator` one
 //! authenticator at work and `route` those of a route together. `api_key`, `stored_key`, `password` and `jwt` are what
-//! credentials of their kind are checked by, `forward` asks a service; `attempts` bounds those that fail, and `upkeep`
-//! follows the keys of issuers.
+//! credentials of their kind are checked by, `forward` asks a service; `attempts` bounds those that fail,
+//! `shared_checks` has the checks under way, and `upkeep` follows the keys of issuers.
 
 pub mod api_key;
 pub mod attempts;
@@ -17,6 +17,7 @@ mod metrics;
 pub mod password;
 pub mod refusal;
 pub mod route;
+mod shared_checks;
 pub mod source;
 pub mod spec;
 pub mod stored_key;

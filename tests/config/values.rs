@@ -277,7 +277,7 @@ fn reads_every_key() {
     };
     assert_eq!(sso.method, AuthenticationMethod::Forward(forward.into()));
     let number = |number| NonZeroU64::new(number).unwrap();
-    let failed_attempts = TokenBucket::new(number(5), number(3_600_000_000), number(3)).unwrap().into();
+    let failed_attempts = TokenBucket::new(number(5), number(3_600_000_000), number(3)).unwrap();
     let (users, realm, remember) = ("/etc/htpasswd".into(), text("Staff only"), seconds(60));
     let hash = StoredKeySpec { hash: text("keys"), remember: seconds(60), grace: seconds(0), failed_attempts };
     let place = CredentialPlace::Header(name("x-api-key"));

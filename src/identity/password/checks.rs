@@ -3,7 +3,6 @@
 //! Guarantees that no worker hashes, and that hashing takes a bounded share of the machine, whatever clients send and however
 //! many authenticators there are.
 
-use std::collections::HashMap;
 use std::net::IpAddr;
 use std::num::NonZeroUsize;
 use std::sync::{Arc, LazyLock};
@@ -12,15 +11,16 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use metrics::{Counter, counter};
-use parking_lot::Mutex;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::spawn_blocking;
-use tokio::time::timeout;
-use tollgate_limiter::limit::key::CallerIdentity;
+use tokio::time::timeout_at;
+use tollgate_limiter::algorithm::token_bucket::TokenBucket;
 
 use super::user_table::{PasswordDigest, UserTable};
+use crate::clock::Instant;
 use crate::identity::attempts::{Attempt, FailedAttempts};
 use crate::identity::refusal::AuthenticationRefusal;
+use crate::identity::shared_checks::{CheckResult, CredentialCheck, SharedChecks};
 
 /// The threads of all authenticators, also of those that a reload has replaced. The other half of the cores is left to
 /// requests.
@@ -32,20 +32,17 @@ static THREADS: LazyLock<Arc<Semaphore>> = LazyLock::new(|| {
 /// Passwords that wait for a thread. Further ones are refused: they would wait too long.
 const MAX_WAITING: usize = 64;
 
-/// The longest that a password waits for a thread.
-const LONGEST_WAIT: Duration = Duration::from_secs(5);
-
 const BUSY: AuthenticationRefusal = AuthenticationRefusal::Undecided("too many passwords are being checked");
 const WRONG: AuthenticationRefusal = AuthenticationRefusal::Invalid("the user name or the password is wrong");
-
-/// The outcome of a check.
-pub type PasswordResult = Result<Arc<CallerIdentity>, AuthenticationRefusal>;
+const BROKEN_OFF: AuthenticationRefusal = AuthenticationRefusal::Unavailable("the password could not be checked");
 
 /// The checks of one authenticator.
 pub struct PasswordChecks {
     threads: Arc<Semaphore>,
+    waiting: Arc<Semaphore>,
     hashed: Counter,
-    running: Mutex<HashMap<PasswordDigest, watch::Receiver<Option<PasswordResult>>>>,
+    attempts: Arc<FailedAttempts>,
+    running: Arc<SharedChecks>,
 }
 
 /// A password to check.
@@ -57,66 +54,64 @@ pub struct PasswordCheck {
     pub remember: Duration,
 }
 
+/// The check of a password.
+struct PasswordHashing {
+    checks: Arc<PasswordChecks>,
+    check: PasswordCheck,
+    digest: PasswordDigest,
+}
+
 impl PasswordChecks {
-    /// Those of the authenticator called `name`.
-    pub fn new(name: &str) -> Self {
+    /// Those of the authenticator called `name`, whose attempts may fail as `failed_attempts` says.
+    pub fn new(name: &str, failed_attempts: TokenBucket) -> Self {
         let hashed = counter!("tollgate_password_hashes_total", "authenticator" => name.to_owned());
         hashed.increment(0);
-        Self { threads: THREADS.clone(), hashed, running: Mutex::default() }
+        Self {
+            threads: THREADS.clone(),
+            waiting: Arc::new(Semaphore::new(MAX_WAITING)),
+            hashed,
+            attempts: Arc::new(FailedAttempts::new(failed_attempts)),
+            running: Arc::new(SharedChecks::new(BROKEN_OFF)),
+        }
     }
 
-    /// Checks a password. Must run inside a runtime.
+    /// Checks a password of a client at `ip`. Must run inside a runtime.
     ///
     /// # Errors
-    /// Why it is not checked: too many attempts of this kind have failed, or too many are under way.
+    /// Why it is not checked: too many attempts of this kind have failed, or too many wait.
     pub fn start(
         self: &Arc<Self>,
         check: PasswordCheck,
         digest: PasswordDigest,
-        attempts: &Arc<FailedAttempts>,
-        client_ip: IpAddr,
-    ) -> Result<BoxFuture<'static, PasswordResult>, AuthenticationRefusal> {
-        let mut running = self.running.lock();
-        if let Some(result) = running.get(&digest) {
-            // Browsers open several connections at once.
-            return Ok(Box::pin(outcome(result.clone())));
+        ip: IpAddr,
+    ) -> Result<BoxFuture<'static, CheckResult>, AuthenticationRefusal> {
+        // Browsers open several connections at once: these wait for one check.
+        self.running.run(digest, ip, || {
+            let attempt = self.attempts.place(ip, Some(check.name.as_bytes()))?;
+            Ok((Some(attempt), PasswordHashing { checks: self.clone(), check, digest }))
+        })
+    }
+}
+
+impl CredentialCheck for PasswordHashing {
+    /// A place among the passwords that wait, and a thread.
+    type Resource = [OwnedSemaphorePermit; 2];
+
+    async fn acquire(&mut self, deadline: Instant) -> Result<Self::Resource, AuthenticationRefusal> {
+        let place = self.checks.waiting.clone().try_acquire_owned().map_err(|_| BUSY)?;
+        match timeout_at(deadline, self.checks.threads.clone().acquire_owned()).await {
+            Ok(Ok(thread)) => Ok([place, thread]),
+            Ok(Err(_)) | Err(_) => Err(BUSY),
         }
-        let attempt =
-            attempts.begin(client_ip, Some(check.name.as_bytes())).map_err(AuthenticationRefusal::TooManyAttempts)?;
-        if running.len() >= MAX_WAITING {
-            attempts.succeeded(attempt);
-            return Err(BUSY);
-        }
-        let (sender, result) = watch::channel(None);
-        running.insert(digest, result.clone());
-        drop(running);
-        let end = RunningCheck { checks: self.clone(), digest };
-        let attempts = attempts.clone();
-        // Not the request's: a client that leaves would leave its attempt without an outcome.
-        tokio::spawn(async move {
-            let result = end.checks.run(check, digest, &attempts, attempt).await;
-            drop(end);
-            sender.send_replace(Some(result));
-        });
-        Ok(Box::pin(outcome(result)))
     }
 
-    async fn run(
-        &self,
-        check: PasswordCheck,
-        digest: PasswordDigest,
-        attempts: &FailedAttempts,
-        attempt: Attempt,
-    ) -> PasswordResult {
-        let Ok(Ok(thread)) = timeout(LONGEST_WAIT, self.threads.clone().acquire_owned()).await else {
-            attempts.succeeded(attempt);
-            return Err(BUSY);
-        };
-        self.hashed.increment(1);
+    async fn check(self, resource: Self::Resource, attempt: Option<Attempt>) -> CheckResult {
+        self.checks.hashed.increment(1);
+        let digest = self.digest;
         let checked = spawn_blocking(move || {
-            let PasswordCheck { users, name, password, remember } = check;
+            let PasswordCheck { users, name, password, remember } = self.check;
             let found = users.check(&name, &password);
-            drop(thread);
+            drop(resource);
             if let Some(identity) = found.clone().filter(|_| !remember.is_zero()) {
                 users.remember(digest, identity, remember);
             }
@@ -124,40 +119,26 @@ impl PasswordChecks {
         });
         match checked.await {
             Ok(Some(identity)) => {
-                attempts.succeeded(attempt);
+                attempt.into_iter().for_each(Attempt::succeeded);
                 Ok(identity)
             }
             Ok(None) => Err(WRONG),
-            Err(_) => Err(AuthenticationRefusal::Unavailable("the password could not be checked")),
+            Err(_) => Err(BROKEN_OFF),
         }
     }
 }
 
-/// A check that others may wait for. Dropped when it has ended, also by a panic.
-struct RunningCheck {
-    checks: Arc<PasswordChecks>,
-    digest: PasswordDigest,
-}
-
-impl Drop for RunningCheck {
-    fn drop(&mut self) {
-        self.checks.running.lock().remove(&self.digest);
-    }
-}
-
-async fn outcome(mut result: watch::Receiver<Option<PasswordResult>>) -> PasswordResult {
-    let ended = result.wait_for(Option::is_some).await;
-    let ended = ended.ok().and_then(|ended| ended.clone());
-    ended.unwrap_or(Err(AuthenticationRefusal::Unavailable("the password could not be checked")))
-}
-
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroU64;
+
     use super::*;
 
     #[test]
     fn all_authenticators_hash_on_the_same_few_threads() {
-        let (one, other) = (PasswordChecks::new("one"), PasswordChecks::new("other"));
+        let one = NonZeroU64::MIN;
+        let bound = TokenBucket::new(one, one, one).unwrap();
+        let (one, other) = (PasswordChecks::new("one", bound), PasswordChecks::new("other", bound));
         assert!(Arc::ptr_eq(&one.threads, &other.threads));
     }
 }

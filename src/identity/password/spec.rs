@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tollgate_limiter::algorithm::quota::Quota;
+use tollgate_limiter::algorithm::token_bucket::TokenBucket;
 
 /// Users of `Authorization: Basic`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,5 +16,5 @@ pub struct BasicSpec {
     /// How long a password that was right is not hashed again.
     pub remember: Duration,
     /// The attempts of a client address and at a user name that may fail.
-    pub failed_attempts: Quota,
+    pub failed_attempts: TokenBucket,
 }

@@ -7,7 +7,6 @@ mod cache;
 mod entry;
 pub mod spec;
 
-use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -16,8 +15,7 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use metrics::{Counter, counter};
-use parking_lot::Mutex;
-use tokio::sync::watch;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tollgate_limiter::decide::limiter::Limiter;
 use tollgate_limiter::limit::key::{CallerIdentity, Key};
 use tollgate_limiter::store::StoreError;
@@ -28,7 +26,8 @@ use self::spec::StoredKeySpec;
 use super::api_key::{CredentialHash, hash};
 use super::attempts::{Attempt, FailedAttempts};
 use super::refusal::AuthenticationRefusal;
-use crate::clock;
+use super::shared_checks::{CheckResult, CredentialCheck, SharedChecks};
+use crate::clock::{self, Instant};
 
 /// Calls in flight of one authenticator. Further keys wait for nothing.
 const MAX_CALLS: usize = 256;
@@ -49,30 +48,26 @@ pub struct StoredKeys {
     spec: StoredKeySpec,
     authenticator: Arc<str>,
     cache: StoredKeyCache,
-    attempts: FailedAttempts,
-    reading: Mutex<HashMap<CredentialHash, watch::Receiver<Option<KeyReading>>>>,
+    attempts: Arc<FailedAttempts>,
+    reading: Arc<SharedChecks>,
+    calls: Arc<Semaphore>,
     /// Microseconds of the monotonic clock.
     paused_until_us: AtomicU64,
     logged_us: AtomicU64,
     outcomes: [Counter; 4],
 }
 
-/// The outcome of a call.
-#[derive(Clone)]
-enum KeyReading {
-    Found(Arc<CallerIdentity>),
-    Absent,
-    Broken,
-    Failed,
+/// The call for a key.
+struct KeyCall {
+    keys: Arc<StoredKeys>,
+    key: CredentialHash,
+    call: BoxFuture<'static, Result<FieldValue, StoreError>>,
 }
-
-/// The client that has a key, or why it is not taken.
-pub type KeyResult = Result<Arc<CallerIdentity>, AuthenticationRefusal>;
 
 /// The verdict on a key, or the wait for it.
 pub enum KeyLookup {
-    Decided(KeyResult),
-    Waits(BoxFuture<'static, KeyResult>),
+    Decided(CheckResult),
+    Waits(BoxFuture<'static, CheckResult>),
 }
 
 impl StoredKeys {
@@ -86,9 +81,10 @@ impl StoredKeys {
         Self {
             authenticator: authenticator.clone(),
             cache: StoredKeyCache::new(spec.remember, spec.grace),
-            attempts: FailedAttempts::new(spec.failed_attempts),
+            attempts: Arc::new(FailedAttempts::new(spec.failed_attempts)),
             spec: spec.clone(),
-            reading: Mutex::default(),
+            reading: Arc::new(SharedChecks::new(AWAY)),
+            calls: Arc::new(Semaphore::new(MAX_CALLS)),
             paused_until_us: AtomicU64::new(0),
             logged_us: AtomicU64::new(0),
             outcomes,
@@ -103,80 +99,61 @@ impl StoredKeys {
             CachedKey::Unknown => return KeyLookup::Decided(Err(UNKNOWN)),
             CachedKey::Stale(fallback) => fallback,
         };
-        match self.start(key, fallback.is_none().then_some(client_ip), limiter) {
-            Ok(reading) => KeyLookup::Waits(Box::pin(async move { verdict(outcome(reading).await, fallback) })),
-            Err(refusal @ (AWAY | BUSY)) => KeyLookup::Decided(fallback.ok_or(refusal)),
-            Err(refusal) => KeyLookup::Decided(Err(refusal)),
+        // The attempt is counted for a key that nobody is known to have.
+        match self.start(key, fallback.is_none(), client_ip, limiter) {
+            Ok(result) => KeyLookup::Waits(Box::pin(async move { or_fallback(result.await, fallback) })),
+            Err(refusal) => KeyLookup::Decided(or_fallback(Err(refusal), fallback)),
         }
     }
 
-    /// Begins to read a key, or joins those who wait for it. `unknown_from`: nobody is known to have it, and this client brings
-    /// it.
+    /// Begins to read a key, or joins those who wait for it.
     fn start(
         self: &Arc<Self>,
         key: CredentialHash,
-        unknown_from: Option<IpAddr>,
+        is_attempt: bool,
+        client_ip: IpAddr,
         limiter: &Limiter,
-    ) -> Result<watch::Receiver<Option<KeyReading>>, AuthenticationRefusal> {
-        let mut reading = self.reading.lock();
-        if let Some(running) = reading.get(&key) {
-            return Ok(running.clone());
-        }
-        if clock::monotonic_micros() < self.paused_until_us.load(Ordering::Relaxed) {
-            return Err(AWAY);
-        }
-        if reading.len() >= MAX_CALLS {
-            return Err(BUSY);
-        }
-        let call = limiter.read_hash(self.spec.hash.clone(), field(&key)).ok_or(AWAY)?;
-        let attempt = unknown_from.map(|ip| self.attempts.begin(ip, None)).transpose();
-        let attempt = attempt.map_err(AuthenticationRefusal::TooManyAttempts)?;
-        let (sender, result) = watch::channel(None);
-        reading.insert(key, result.clone());
-        drop(reading);
-        let end = KeyCall { keys: self.clone(), key };
-        // Not the request's: others may wait for it as well.
-        tokio::spawn(async move {
-            let read = end.keys.read(key, call, attempt).await;
-            drop(end);
-            sender.send_replace(Some(read));
-        });
-        Ok(result)
+    ) -> Result<BoxFuture<'static, CheckResult>, AuthenticationRefusal> {
+        self.reading.run(key, client_ip, || {
+            if self.is_paused() {
+                return Err(AWAY);
+            }
+            let call = limiter.read_hash(self.spec.hash.clone(), field(&key)).ok_or(AWAY)?;
+            let attempt = is_attempt.then(|| self.attempts.place(client_ip, None)).transpose()?;
+            Ok((attempt, KeyCall { keys: self.clone(), key, call }))
+        })
     }
 
-    async fn read(
-        &self,
-        key: CredentialHash,
-        call: BoxFuture<'static, Result<FieldValue, StoreError>>,
-        attempt: Option<Attempt>,
-    ) -> KeyReading {
-        let began = clock::now();
-        let read = match call.await {
-            Ok(None) => KeyReading::Absent,
-            Ok(Some(text)) => match entry::read(&text, &self.authenticator) {
-                Ok(identity) => KeyReading::Found(Arc::new(identity)),
-                Err(why) => {
-                    self.log(|| tracing::warn!(authenticator = %self.authenticator, hash = %self.spec.hash, why, "an entry of API keys cannot be read"));
-                    KeyReading::Broken
-                }
-            },
+    /// Whether a call has failed a moment ago.
+    fn is_paused(&self) -> bool {
+        clock::monotonic_micros() < self.paused_until_us.load(Ordering::Relaxed)
+    }
+
+    /// Takes note of what a call that began at `began` has read: the client, or why it is not taken.
+    fn learn(&self, key: CredentialHash, read: Result<FieldValue, StoreError>, began: Instant) -> CheckResult {
+        let (place, result) = match read.map(|text| text.map(|text| entry::read(&text, &self.authenticator))) {
+            Ok(Some(Ok(identity))) => {
+                let identity = Arc::new(identity);
+                self.cache.learn(key, Some(identity.clone()), began);
+                (0, Ok(identity))
+            }
+            Ok(None) => {
+                self.cache.learn(key, None, began);
+                (1, Err(UNKNOWN))
+            }
+            Ok(Some(Err(why))) => {
+                self.log(|| tracing::warn!(authenticator = %self.authenticator, hash = %self.spec.hash, why, "an entry of API keys cannot be read"));
+                (2, Err(BROKEN))
+            }
             Err(error) => {
                 self.log(|| tracing::warn!(authenticator = %self.authenticator, hash = %self.spec.hash, %error, "API keys cannot be read: those that were read lately hold on"));
                 let until = clock::monotonic_micros().saturating_add(PAUSE.as_micros() as u64);
                 self.paused_until_us.store(until, Ordering::Relaxed);
-                KeyReading::Failed
+                (3, Err(AWAY))
             }
         };
-        self.outcomes[read.place()].increment(1);
-        match &read {
-            KeyReading::Found(identity) => self.cache.learn(key, Some(identity.clone()), began),
-            KeyReading::Absent => self.cache.learn(key, None, began),
-            KeyReading::Broken | KeyReading::Failed => {}
-        }
-        if let Some(attempt) = attempt.filter(|_| !matches!(read, KeyReading::Absent)) {
-            self.attempts.succeeded(attempt);
-        }
-        read
+        self.outcomes[place].increment(1);
+        result
     }
 
     /// Writes a line, unless there was one a moment ago.
@@ -189,42 +166,36 @@ impl StoredKeys {
     }
 }
 
-impl KeyReading {
-    /// The place of its counter.
-    fn place(&self) -> usize {
-        match self {
-            Self::Found(_) => 0,
-            Self::Absent => 1,
-            Self::Broken => 2,
-            Self::Failed => 3,
+impl CredentialCheck for KeyCall {
+    /// A place among the calls.
+    type Resource = OwnedSemaphorePermit;
+
+    async fn acquire(&mut self, _: Instant) -> Result<Self::Resource, AuthenticationRefusal> {
+        // It may have waited, and calls before it have failed.
+        if self.keys.is_paused() {
+            return Err(AWAY);
         }
+        self.keys.calls.clone().try_acquire_owned().map_err(|_| BUSY)
+    }
+
+    async fn check(self, call: Self::Resource, attempt: Option<Attempt>) -> CheckResult {
+        let began = clock::now();
+        let read = self.call.await;
+        drop(call);
+        let result = self.keys.learn(self.key, read, began);
+        if result != Err(UNKNOWN) {
+            attempt.into_iter().for_each(Attempt::succeeded);
+        }
+        result
     }
 }
 
-/// A call that others may wait for. Dropped when it has ended, also by a panic.
-struct KeyCall {
-    keys: Arc<StoredKeys>,
-    key: CredentialHash,
-}
-
-impl Drop for KeyCall {
-    fn drop(&mut self) {
-        self.keys.reading.lock().remove(&self.key);
+/// Takes the client that had the key a while ago if nobody can be asked.
+fn or_fallback(result: CheckResult, fallback: Option<Arc<CallerIdentity>>) -> CheckResult {
+    match result {
+        Err(refusal @ (AWAY | BUSY)) => fallback.ok_or(refusal),
+        result => result,
     }
-}
-
-fn verdict(reading: KeyReading, fallback: Option<Arc<CallerIdentity>>) -> KeyResult {
-    match reading {
-        KeyReading::Found(identity) => Ok(identity),
-        KeyReading::Absent => Err(UNKNOWN),
-        KeyReading::Broken => Err(BROKEN),
-        KeyReading::Failed => fallback.ok_or(AWAY),
-    }
-}
-
-async fn outcome(mut reading: watch::Receiver<Option<KeyReading>>) -> KeyReading {
-    let ended = reading.wait_for(Option::is_some).await;
-    ended.ok().and_then(|ended| ended.clone()).unwrap_or(KeyReading::Failed)
 }
 
 /// The field of a key: its SHA-256 in hexadecimal digits.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tollgate_limiter::algorithm::quota::Quota;
+use tollgate_limiter::algorithm::token_bucket::TokenBucket;
 
 /// API keys in a hash of the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,5 +15,5 @@ pub struct StoredKeySpec {
     /// How long a key is taken after that while the store is away.
     pub grace: Duration,
     /// The unknown keys of a client address that are looked up.
-    pub failed_attempts: Quota,
+    pub failed_attempts: TokenBucket,
 }

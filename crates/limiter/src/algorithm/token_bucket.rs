@@ -156,6 +156,12 @@ impl TokenBucket {
         Self { emission: self.emission.saturating_mul(u64::from(nodes.max(1))), ..self }
     }
 
+    /// This limit `times` over: as many times the rate and the burst, or a little less.
+    #[inline]
+    pub fn times(self, times: u32) -> Self {
+        Self { emission: self.emission.div_ceil(u64::from(times.max(1))), ..self }
+    }
+
     /// The worth of its ticks.
     #[inline]
     pub fn tick_rate(self) -> TickRate {

@@ -2,7 +2,6 @@
 
 use std::num::NonZeroU64;
 
-use tollgate_limiter::algorithm::quota::Quota;
 use tollgate_limiter::algorithm::token_bucket::{TokenBucket, TokenBucketError};
 use tollgate_limiter::limit::algorithm::WindowLength;
 
@@ -24,7 +23,7 @@ pub fn basic(raw: &RawBasic, report: &mut Report) -> Option<BasicSpec> {
 }
 
 /// The attempts that may fail. `None`: a mistake was reported.
-pub fn failed_attempts(raw: &Setting<RawFailedAttempts>, report: &mut Report) -> Option<Quota> {
+pub fn failed_attempts(raw: &Setting<RawFailedAttempts>, report: &mut Report) -> Option<TokenBucket> {
     let written = raw.build(|raw| {
         let rate = raw.rate.valid()?;
         let burst = raw.burst.build(|burst| NonZeroU64::new(burst.value.0))?;
@@ -44,5 +43,5 @@ pub fn failed_attempts(raw: &Setting<RawFailedAttempts>, report: &mut Report) ->
         let number = |number| NonZeroU64::new(number).unwrap_or(NonZeroU64::MIN);
         TokenBucket::new(number(FAILED_PER_MINUTE), number(MINUTE_US), number(FAILED_PER_MINUTE)).ok()
     };
-    written?.or_else(default).map(Quota::from)
+    written?.or_else(default)
 }

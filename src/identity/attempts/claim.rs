@@ -1,0 +1,72 @@
+//! The buckets that an attempt to authenticate is charged to, from the narrowest network of its client to the widest.
+
+use std::net::IpAddr;
+
+use sha2::{Digest, Sha256};
+use tollgate_limiter::algorithm::token_bucket::TokenBucket;
+use tollgate_limiter::limit::key::Key;
+use tollgate_limiter::store::BucketCharge;
+
+/// Networks of IPv6 that count, and how many times the bound each has. A subscriber has a /56 or a /48 to choose from.
+const IPV6: [(u8, u32); 3] = [(64, 1), (56, 4), (48, 16)];
+
+/// An address of IPv4 counts by itself.
+const IPV4: [(u8, u32); 1] = [(32, 1)];
+
+/// The buckets of an attempt.
+pub struct AttemptClaim {
+    /// Those of addresses, the narrowest first, and then that of the name.
+    charges: Vec<BucketCharge>,
+    addresses: usize,
+    /// The widest network of its client.
+    widest: Key,
+}
+
+impl AttemptClaim {
+    /// Of a client at `ip`, as `name` if it claims one. Each may fail as `bound` says.
+    pub fn new(ip: IpAddr, name: Option<&[u8]>, bound: TokenBucket) -> Self {
+        let charge = |key, bound: TokenBucket| BucketCharge { key, quota: bound.into(), cost: 1, largest_cost: 1 };
+        let ip = ip.to_canonical();
+        let networks = if ip.is_ipv4() { &IPV4[..] } else { &IPV6[..] };
+        let mut charges: Vec<BucketCharge> =
+            networks.iter().map(|(prefix, times)| charge(of_address(ip, *prefix), bound.times(*times))).collect();
+        let addresses = charges.len();
+        let widest = of_address(ip, networks.last().map_or(0, |(prefix, _)| *prefix));
+        charges.extend(name.map(|name| charge(of_name(name), bound)));
+        Self { charges, addresses, widest }
+    }
+
+    pub fn charges(&self) -> &[BucketCharge] {
+        &self.charges
+    }
+
+    /// The keys of its address, the narrowest first.
+    pub fn addresses(&self) -> impl Iterator<Item = &Key> {
+        self.charges.iter().take(self.addresses).map(|charge| &charge.key)
+    }
+
+    /// The key of its client's widest network.
+    pub fn widest(&self) -> &Key {
+        &self.widest
+    }
+
+    /// Whether the bucket at `place` is that of an address.
+    pub fn is_address(&self, place: usize) -> bool {
+        place < self.addresses
+    }
+}
+
+/// The prefixes keep networks and names apart, each with its own part of the table.
+fn of_address(ip: IpAddr, prefix: u8) -> Key {
+    let mut key = Key(b"address:".as_slice().into());
+    key.0.push(prefix);
+    key.0.extend_from_slice(Key::of_ip(ip, prefix.min(32), prefix).as_bytes());
+    key
+}
+
+/// A name is as long as its client likes, and is nobody's business.
+fn of_name(name: &[u8]) -> Key {
+    let mut key = Key(b"name:".as_slice().into());
+    key.0.extend_from_slice(&Sha256::digest(name)[..16]);
+    key
+}
