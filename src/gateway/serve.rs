@@ -125,16 +125,18 @@ async fn answer<'g>(
 
     // Every layer of a chain is always ready. A clone is a reference to the route's limits and a few numbers.
     let context = exchange.context;
+    let end = guard.whole_time.map(|limit| context.started + limit.min(LONGEST_WAIT));
+    exchange.deadline = end;
     let answering = {
         let mut chain = guard.chains[listener].clone();
         chain.call(exchange)
     };
     // An action that is not reached by now is reached after a wait.
     context.set_may_have_waited();
-    match guard.whole_time {
+    match end {
         None => answering.await,
         // Not a layer: another one around all others would double the types of the chain.
-        Some(limit) => AnswerInTime::new(answering, context.started + limit.min(LONGEST_WAIT)).await,
+        Some(end) => AnswerInTime::new(answering, end).await,
     }
 }
 

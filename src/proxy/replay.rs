@@ -196,6 +196,10 @@ impl KeptBody {
     }
 
     fn poll_arrived(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        // Its end is there, and so is the news that it broke off. The body itself has told it once and is silent now.
+        if self.failed || self.body.is_end_stream() {
+            return Poll::Ready(());
+        }
         let polled = self.body.poll_arrived(cx);
         self.awaits_client = polled.is_pending();
         polled
@@ -332,6 +336,42 @@ mod tests {
         assert!(!first.is_end_stream());
         assert!(first.frame().await.unwrap().is_err());
         assert_eq!(whole(second).await, whole(body(4, 10)).await);
+    }
+
+    /// A body without content, of which that was not known before it was read. Having said so, it says nothing more.
+    struct EmptyAfterAll {
+        is_over: bool,
+    }
+
+    impl BodySource for EmptyAfterAll {
+        fn poll_frame(&mut self, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+            self.is_over = true;
+            Poll::Ready(None)
+        }
+
+        fn poll_arrived(&mut self, _: &mut Context<'_>) -> Poll<()> {
+            if self.is_over { Poll::Pending } else { Poll::Ready(()) }
+        }
+
+        fn is_over(&self) -> bool {
+            self.is_over
+        }
+
+        fn size_hint(&self) -> SizeHint {
+            SizeHint::new()
+        }
+
+        fn ended(self: Box<Self>) {}
+    }
+
+    #[tokio::test]
+    async fn the_end_of_an_empty_body_is_there_for_each_reader() {
+        let replay = ReplayBody::new(Body::from_source(Box::new(EmptyAfterAll { is_over: false })), MOST_KEPT);
+        for _ in 0..2 {
+            let mut reader = replay.read().unwrap();
+            assert!(std::future::poll_fn(|cx| Poll::Ready(reader.poll_arrived(cx).is_ready())).await);
+            assert!(reader.frame().await.is_none());
+        }
     }
 
     #[tokio::test]

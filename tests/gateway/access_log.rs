@@ -155,6 +155,20 @@ fn a_line_has_the_endpoint_its_times_and_the_bytes_both_ways() {
 }
 
 #[test]
+fn a_referer_with_a_user_is_left_out() {
+    let _turn = turns::beside_others();
+    let (folder, gateway) = start_with_file("json", "");
+    let logged = |referer: &str| {
+        assert_eq!(status(&["-H", &format!("Referer: {referer}"), &gateway.url("/orders")]), 200);
+        line(&folder)["referer"].clone()
+    };
+    for referer in ["http://ada:secret@a/b", "//ada@a", "ada:secret@a/b"] {
+        assert!(logged(referer).is_null(), "{referer}");
+    }
+    assert_eq!(logged("https://a/@ada"), "https://a/@ada");
+}
+
+#[test]
 fn a_line_has_the_client_the_host_and_the_version_of_the_request() {
     let _turn = turns::beside_others();
     let (folder, gateway) = start_with_file("json", "");

@@ -136,6 +136,17 @@ fn an_ejected_endpoint_is_shown_and_stays_out_over_a_reload() {
 }
 
 #[test]
+fn an_endpoint_that_hangs_for_all_of_a_requests_time_is_ejected() {
+    let (silent, good) = (Server::well(Pace::Never), Server::well(Pace::Prompt));
+    for time in ["timeouts: {request: 200ms}", "timeouts: {request: 200ms}, timeout: 1h"] {
+        let file = routes(&[&silent, &good], "eject: {after: 2, for: 1h}", &format!(", {time}"));
+        let gateway = Gateway::start(&file);
+        let failed = (0..12).filter(|_| status(&[&gateway.url("/")]) == 504).count();
+        assert_eq!((failed, states(&gateway)), (2, vec!["ejected".to_owned(), "in_service".to_owned()]), "{time}");
+    }
+}
+
+#[test]
 fn an_endpoint_that_is_slow_is_shown_as_ejected_for_that() {
     let _turn = turns::beside_others();
     let (good, slow) = (Server::well(Pace::Prompt), Server::well(Pace::After(Duration::from_millis(300))));

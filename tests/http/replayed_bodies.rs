@@ -204,6 +204,31 @@ async fn an_endpoint_that_takes_nothing_of_a_body_has_no_longer_than_an_attempt(
 }
 
 #[tokio::test]
+async fn a_body_that_turns_out_empty_is_sent_again() {
+    for keep_body in [0, 1 << 16] {
+        let endpoint = ScriptedUpstream::start(|mut wire, count| async move {
+            while wire.try_head().await.is_some() {
+                let Some(body) = wire.ending(END.as_bytes()).await else { return };
+                assert_eq!(body, END);
+                wire.send(if count == 0 {
+                    "HTTP/1.1 503 Busy\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+                } else {
+                    OK
+                })
+                .await;
+            }
+        })
+        .await;
+        let front =
+            ProxyServer::with(&[endpoint.address], |plan| plan.retry = Some(keeping(on_busy(), keep_body))).await;
+        let mut client = RawConnection::connect(front.address).await;
+        client.send(format!("{PUT}{END}")).await;
+        assert!(client.head().await.starts_with("HTTP/1.1 200"), "{keep_body}");
+        assert_eq!(front.gate.attempts.load(Ordering::SeqCst), 2);
+    }
+}
+
+#[tokio::test]
 async fn a_request_that_was_sent_once_counts_as_forwarded() {
     let unanswered = async |endpoint, on| {
         let front = ProxyServer::with(&[endpoint], |plan| plan.retry = Some(keeping(on, 0))).await;

@@ -137,11 +137,15 @@ impl LoggedRequest {
         self.head.as_ref()?.user_agent.as_ref().map(HeaderValue::as_bytes)
     }
 
-    /// Without the query: the page may be one of this host.
+    /// Without the query: the page may be one of this host. `None` also where it names a user, with a password perhaps,
+    /// which clients must not send (RFC 9110 §10.1.3).
     pub fn referer(&self) -> Option<&[u8]> {
         let value = self.head.as_ref()?.referer.as_ref()?.as_bytes();
         let end = value.iter().position(|byte| matches!(byte, b'?' | b'#')).unwrap_or(value.len());
-        Some(&value[..end])
+        let page = &value[..end];
+        let authority = memchr::memmem::find(page, b"//").map_or(page, |at| &page[at + 2..]);
+        let mut until_path = authority.iter().take_while(|byte| !matches!(byte, b'/' | b'\\'));
+        (!until_path.any(|byte| *byte == b'@')).then_some(page)
     }
 }
 

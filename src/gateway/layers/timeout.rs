@@ -54,7 +54,7 @@ where
 
     fn call(&mut self, exchange: &'a mut Exchange<'g>) -> Self::Future {
         let deadline = exchange.context.now() + self.limit;
-        exchange.deadline = Some(deadline);
+        exchange.deadline = Some(exchange.deadline.map_or(deadline, |end| end.min(deadline)));
         TimedAnswer(Box::pin(timeout_at(deadline, self.inner.call(exchange))))
     }
 }
