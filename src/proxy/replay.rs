@@ -26,7 +26,7 @@ pub struct ReplayBody(Arc<ReplayState>);
 
 struct ReplayState {
     kept: Mutex<KeptBody>,
-    /// Its length was known from the start: another reader frames it as the first did.
+    /// Its length was known from the start, if only that it is empty: another reader frames it as the first did.
     sized: bool,
     /// Pieces that its readers were given so far: it grows as the body moves.
     pieces: AtomicUsize,
@@ -54,6 +54,8 @@ struct ReaderPosition {
     bytes: usize,
     /// It has read the trailers.
     trailers: bool,
+    /// It was told the end.
+    end: bool,
 }
 
 /// Reads the body, from its beginning if that is kept.
@@ -83,7 +85,7 @@ impl ReplayBody {
     }
 
     fn keeping(body: Body, bytes: KeptBytes) -> Self {
-        let sized = body.size_hint().exact().is_some();
+        let sized = body.size_hint().exact().is_some() || body.is_end_stream();
         let kept = KeptBody {
             body,
             bytes,
@@ -190,9 +192,17 @@ impl KeptBody {
                 }
             }
             Poll::Ready(Some(Err(_))) => self.failed = true,
-            Poll::Ready(None) | Poll::Pending => {}
+            Poll::Ready(None) => self.reader.end = true,
+            Poll::Pending => {}
         }
         polled
+    }
+
+    /// Whether its reader has had all of it. One of a body that turned out empty has first to be told so: what is over from
+    /// the start goes out without the end that its framing needs.
+    fn is_read(&self, sized: bool) -> bool {
+        let was_begun = self.reader.bytes > 0 || self.reader.trailers || self.reader.end;
+        !self.has_unread() && !self.failed && self.body.is_end_stream() && (sized || was_begun)
     }
 
     fn poll_arrived(&mut self, cx: &mut Context<'_>) -> Poll<()> {
@@ -231,7 +241,7 @@ impl BodySource for ReplayReader {
     /// A reader that another one has followed fails, so it is not over.
     fn is_over(&self) -> bool {
         let kept = self.state.kept.lock();
-        kept.reader.number == self.number && !kept.has_unread() && !kept.failed && kept.body.is_end_stream()
+        kept.reader.number == self.number && kept.is_read(self.state.sized)
     }
 
     fn size_hint(&self) -> SizeHint {

@@ -225,24 +225,18 @@ async fn an_endpoint_that_takes_nothing_of_a_body_has_no_longer_than_an_attempt(
 #[tokio::test]
 async fn a_body_that_turns_out_empty_is_sent_again() {
     for keep_body in [0, 1 << 16] {
-        let endpoint = ScriptedUpstream::start(|mut wire, count| async move {
-            while let Some(head) = wire.try_head().await {
-                // Known to be empty by then, it may have no framing either.
-                if head.to_ascii_lowercase().contains("chunked") {
+        let answers = [ENDED, OK].map(|answer| {
+            ScriptedUpstream::start(move |mut wire, _| async move {
+                while wire.try_head().await.is_some() {
                     assert_eq!(wire.ending(END.as_bytes()).await.unwrap(), END);
+                    wire.send(answer).await;
                 }
-                wire.send(if count == 0 { ENDED } else { OK }).await;
-            }
-        })
-        .await;
-        let other = ScriptedUpstream::start(|mut wire, _| async move {
-            while wire.try_head().await.is_some() {
-                wire.send(OK).await;
-            }
-        })
-        .await;
+            })
+        });
+        let [busy, good] = answers;
+        let (busy, good) = join(busy, good).await;
         let policy = Some(keeping(on_busy(), keep_body));
-        let front = ProxyServer::with(&[endpoint.address, other.address], |plan| plan.retry = policy).await;
+        let front = ProxyServer::with(&[busy.address, good.address], |plan| plan.retry = policy).await;
         let mut client = RawConnection::connect(front.address).await;
         client.send(format!("{PUT}{END}")).await;
         assert!(client.head().await.starts_with("HTTP/1.1 200"), "{keep_body}");

@@ -119,8 +119,9 @@ async fn the_end_of_an_empty_body_is_there_for_each_reader() {
     let replay = ReplayBody::new(Body::from_source(Box::new(EmptyAfterAll { is_over: false })), MOST_KEPT);
     for _ in 0..2 {
         let mut reader = replay.read().unwrap();
+        assert!(!reader.is_end_stream(), "it is framed as at first, and so it needs an end");
         assert!(std::future::poll_fn(|cx| Poll::Ready(reader.poll_arrived(cx).is_ready())).await);
-        assert!(reader.frame().await.is_none());
+        assert!(reader.frame().await.is_none() && reader.is_end_stream());
     }
 }
 
