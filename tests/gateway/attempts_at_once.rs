@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -134,6 +134,7 @@ fn clients_that_go_away_leave_their_places() {
     let _turn = turns::beside_others();
     let (gateway, _folder) = with_users(1, SLOW);
     let send = |field: &String| send(gateway.listeners[0], field);
+    let begun = Instant::now();
     let under_way: Vec<TcpStream> = passwords("a", 0..BOUND).iter().map(send).collect();
     eventually("one is hashed", || (hashes(&gateway) == 1.0).then_some(()));
     let waiting: Vec<TcpStream> = passwords("b", 100..100 + WAITING).iter().map(send).collect();
@@ -144,8 +145,9 @@ fn clients_that_go_away_leave_their_places() {
         let stream = send(&last);
         status_soon(stream.try_clone().unwrap()).is_none().then_some(stream)
     });
-    // Nobody has waited for as long as an attempt waits.
-    assert!(under_way.into_iter().chain([last]).all(|stream| status_soon(stream).is_none()));
+    // Unless the machine was held up, nobody has waited for as long as an attempt waits: five seconds.
+    let unanswered = under_way.into_iter().chain([last]).all(|stream| status_soon(stream).is_none());
+    assert!(unanswered || begun.elapsed() > Duration::from_secs(4));
 }
 
 /// The status of an answer that comes at once.
