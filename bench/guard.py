@@ -20,8 +20,9 @@ from service import Failed
 
 ACCEPTED = Path(__file__).with_name("instructions.json")
 
-# A rise by more than this fails; with another compiler than the accepted counts are of, a rise by more than that.
-MOST = 0.03
+# A rise by more than this fails; with another compiler than the accepted counts are of, a rise by more than that. The build
+# that tests run on is judged by more: it inlines nothing, so a function that is moved or split changes its counts.
+MOST = {"guard": 0.01, "debug": 0.03}
 MOST_ELSEWHERE = 0.10
 
 # Name: path, status.
@@ -58,10 +59,10 @@ def compiler():
     return subprocess.run(["rustc", "--version"], capture_output=True, text=True, check=True).stdout.strip()
 
 
-def compare(accepted, counts):
+def compare(accepted, counts, most):
     """Prints a line for each kind. Those that rose too much."""
     same = accepted.get("compiler") == compiler()
-    most = MOST if same else MOST_ELSEWHERE
+    most = most if same else MOST_ELSEWHERE
     if not same:
         print(f"guard: accepted with {accepted.get('compiler')}, counted with {compiler()}: {most:.0%} more may be")
     risen = []
@@ -93,7 +94,7 @@ def main():
         ACCEPTED.write_text(json.dumps(accepted, indent=2, sort_keys=True) + "\n")
         print(f"guard: {ACCEPTED.name} says of {build} now: {counts}")
         return
-    if risen := compare(accepted.get(build, {}), counts):
+    if risen := compare(accepted.get(build, {}), counts, MOST.get(build, MOST_ELSEWHERE)):
         sys.exit(
             f"guard: {' and '.join(risen)}: more instructions than were accepted ({build} build).\n"
             f"guard: where: valgrind --tool=callgrind {options.binary} run --config …, then callgrind_annotate.\n"
