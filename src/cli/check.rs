@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::output::{UsageError, print};
 use crate::app::files;
-use crate::config::{self, Loaded, Mistake, Mistakes};
+use crate::config::{self, Loaded, Mistake, Mistakes, PolicySet};
 
 /// Say what is wrong with configuration files, all of it at once.
 ///
@@ -21,6 +21,7 @@ Examples:
   tollgate check
   tollgate check edge.yaml sidecar.yaml
   tollgate check --print edge.yaml
+  tollgate check --policies policies.yaml edge.yaml
   kubectl get configmap tollgate -o jsonpath='{.data.routes\\.yaml}' | tollgate check -
   tollgate check --json | jq -r '.mistakes[] | \"\\(.file):\\(.line): \\(.message)\"'")]
 pub struct CheckArgs {
@@ -33,6 +34,9 @@ pub struct CheckArgs {
     /// Print a file in one piece, with included files, defaults and aliases in their places.
     #[arg(long, conflicts_with = "json")]
     print: bool,
+    /// Lay this policy document over each file, and check both together.
+    #[arg(long, value_name = "FILE", conflicts_with = "print")]
+    policies: Option<PathBuf>,
 }
 
 /// The object that `--json` prints.
@@ -56,14 +60,18 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     if args.print {
         return print_whole(&args.files);
     }
-    let checked = args.files.iter().map(|file| (file, load(file).and_then(|loaded| with_files(file, loaded))));
+    let policies = args.policies.as_deref().map(PolicySet::load).transpose();
+    let checked = args.files.iter().map(|file| {
+        let policies = policies.as_ref().map_err(Clone::clone).map(Option::as_ref);
+        (file, policies.and_then(|policies| load(file, policies)).and_then(|loaded| with_files(file, loaded)))
+    });
     let fine = if args.json { print_report(checked.map(|(_, result)| result))? } else { print_lines(checked)? };
     Ok(if fine { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Reads and checks the file at `path`, or standard input where that is `-`.
-pub(super) fn load(path: &Path) -> Result<Loaded, Mistakes> {
-    if is_stdin(path) { config::load_stdin() } else { config::load(path) }
+/// Reads and checks the file at `path`, or standard input where that is `-`, with policies laid over it.
+pub(super) fn load(path: &Path, policies: Option<&PolicySet>) -> Result<Loaded, Mistakes> {
+    if is_stdin(path) { config::load_stdin(policies) } else { config::read_with(path, policies).result }
 }
 
 /// Checks the files of certificates, credentials and endpoints that the configuration names, too: a start would fail without them.

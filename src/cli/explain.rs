@@ -96,7 +96,7 @@ pub fn run(args: &ExplainArgs) -> anyhow::Result<CommandOutput> {
             Ok(if args.json { String::from_utf8(body.to_vec())? } else { show_explanation(&view, shown) })
         });
     }
-    let config = match check::load(&args.config) {
+    let config = match check::load(&args.config, None) {
         Ok(loaded) => loaded.config,
         Err(mistakes) => return Ok(CommandOutput::Refused(mistakes.to_string())),
     };

@@ -4,7 +4,10 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use super::file::config::RawConfig;
+use super::file::policies::plans::PolicyPlans;
 use super::include::{self, IncludedTree};
+use super::policies::document::PolicySet;
+use super::policies::overlay::Overlay;
 use super::report::{Mistake, Mistakes, Report};
 use super::settings::Config;
 use super::source::{self, STDIN};
@@ -37,18 +40,24 @@ pub fn load(path: &Path) -> Result<Loaded, Mistakes> {
 
 /// Like [`load`], with all files that were read, whatever came of it.
 pub fn read(path: &Path) -> Reading {
+    read_with(path, None)
+}
+
+/// Like [`read`], with policies laid over the file.
+pub fn read_with(path: &Path, policies: Option<&PolicySet>) -> Reading {
     let name = path.display().to_string();
     let mut files = vec![FileVersion::of(path)];
-    let result = source::of_file(&name, path).and_then(|text| checked(&name, &text, &variable, &mut files));
+    let text = source::of_file(&name, path);
+    let result = text.and_then(|text| checked((&name, &text), policies, &variable, &mut files));
     Reading { result, files }
 }
 
-/// Reads and checks standard input, with this process's environment.
+/// Reads and checks standard input, with this process's environment and policies laid over it.
 ///
 /// # Errors
 /// Every mistake in it, or the one that kept it from being read.
-pub fn load_stdin() -> Result<Loaded, Mistakes> {
-    parse(STDIN, &source::of_stdin()?, &variable)
+pub fn load_stdin(policies: Option<&PolicySet>) -> Result<Loaded, Mistakes> {
+    parse_with(STDIN, &source::of_stdin()?, &variable, policies)
 }
 
 /// Where the admin server is that the file at `path` names; `None`: it is off. Mistakes elsewhere in the file do not
@@ -60,7 +69,8 @@ pub fn load_admin(path: &Path) -> Result<Option<SocketAddr>, Mistakes> {
     let name = path.display().to_string();
     let text = source::of_file(&name, path)?;
     let mut report = Report::new(&name);
-    let admin = tree(&text, &variable, &mut report, &mut Vec::new()).and_then(|(file, _)| check::admin(&file));
+    let tree = tree(&text, None, &variable, &mut report, &mut Vec::new());
+    let admin = tree.and_then(|CheckedTree { file, .. }| check::admin(&file));
     admin.map_or_else(|| report.close(None).map(|(admin, _)| admin), Ok)
 }
 
@@ -74,32 +84,63 @@ pub fn variable(name: &str) -> Option<String> {
 /// # Errors
 /// Every mistake in the text, and in the files that it includes.
 pub fn parse(file_name: &str, text: &str, env: &dyn Fn(&str) -> Option<String>) -> Result<Loaded, Mistakes> {
-    checked(file_name, text, env, &mut Vec::new())
+    parse_with(file_name, text, env, None)
+}
+
+/// Like [`parse`], with policies laid over the file.
+///
+/// # Errors
+/// Every mistake in the text, in the files that it includes and in the policies.
+pub fn parse_with(
+    file_name: &str,
+    text: &str,
+    env: &dyn Fn(&str) -> Option<String>,
+    policies: Option<&PolicySet>,
+) -> Result<Loaded, Mistakes> {
+    checked((file_name, text), policies, env, &mut Vec::new())
 }
 
 fn checked(
-    file_name: &str,
-    text: &str,
+    (file_name, text): (&str, &str),
+    policies: Option<&PolicySet>,
     env: VariableLookup<'_>,
     files: &mut Vec<FileVersion>,
 ) -> Result<Loaded, Mistakes> {
     let mut report = Report::new(file_name);
-    let config = match tree(text, env, &mut report, files) {
-        Some((file, true)) => check::config(&file, &mut report),
+    let config = match tree(text, policies, env, &mut report, files) {
+        Some(CheckedTree { file, plans, is_whole: true }) => check::config(&file, &plans, &mut report),
         // A name that is missing may stand in the part that could not be read.
-        Some((_, false)) | None => None,
+        Some(CheckedTree { is_whole: false, .. }) | None => None,
     };
     report.close(config).map(|(config, warnings)| Loaded { config, warnings })
 }
 
-/// The mirror of the file and of those that it includes, and whether all of them could be read.
+/// The mirror of the file and of those that it includes.
+struct CheckedTree {
+    file: RawConfig,
+    /// What policies say of some of its limits.
+    plans: PolicyPlans,
+    /// Whether all files could be read.
+    is_whole: bool,
+}
+
 fn tree(
     text: &str,
+    policies: Option<&PolicySet>,
     env: VariableLookup<'_>,
     report: &mut Report,
     files: &mut Vec<FileVersion>,
-) -> Option<(RawConfig, bool)> {
+) -> Option<CheckedTree> {
     let IncludedTree { mut root, is_whole } = include::tree(text, (env, false), report, files)?;
+    // A route that policies name may stand in a part that could not be read.
+    let mut overlay = policies.filter(|_| is_whole).and_then(|policies| Overlay::read(policies, report));
+    if let Some(overlay) = &mut overlay {
+        overlay.add_limits(&mut root, report);
+    }
     defaults::apply(&mut root, report);
-    Some((RawConfig::decode(&root, report)?, is_whole))
+    if let Some(overlay) = &overlay {
+        overlay.change_routes(&mut root, report);
+    }
+    let plans = overlay.map(|overlay| overlay.into_plans(report)).unwrap_or_default();
+    Some(CheckedTree { file: RawConfig::decode(&root, report)?, plans, is_whole })
 }

@@ -5,7 +5,8 @@
 //! Mistakes of all three are collected in `report` and reported at once. `load` is the way in: `source` reads the text of a
 //! file, `include` joins the trees of several, and `defaults` completes what stands in them. `printed` writes all of that
 //! as one file. `watch` notices a changed file, `source_watch` any of several. `load_keys` is the way in of files of
-//! credentials, `load_endpoints` of a file of endpoints. Types of the domain know nothing of this module. (`yaml` says why
+//! credentials, `load_endpoints` of a file of endpoints.
+//! `policies` lays what people edit elsewhere over the tree of a file. Types of the domain know nothing of this module. (`yaml` says why
 //! decoding is not left to serde.)
 
 mod check;
@@ -15,6 +16,7 @@ mod include;
 mod load;
 mod load_endpoints;
 mod load_keys;
+mod policies;
 mod printed;
 mod report;
 mod settings;
@@ -24,9 +26,10 @@ pub mod watch;
 mod yaml;
 
 pub use file::scalar::http::registered_method;
-pub use load::{Loaded, Reading, load, load_admin, load_stdin, parse, read};
+pub use load::{Loaded, Reading, load, load_admin, load_stdin, parse, parse_with, read, read_with};
 pub use load_endpoints::load_endpoints;
 pub use load_keys::{load_api_keys, load_key_set, load_users};
+pub use policies::document::PolicySet;
 pub use printed::print;
 pub use report::{Mistake, Mistakes};
 pub use settings::{Config, ListenerConfig};

@@ -6,6 +6,7 @@ mod any_text;
 mod coming_from;
 mod docs;
 mod include;
+mod policies;
 mod values;
 
 use std::collections::BTreeMap;

@@ -506,7 +506,7 @@ fn reads_plans_by_the_part_of_the_request_that_selects_them() {
     };
     let table = |plans: Plans| match plans.source {
         PlanSource::Table(table) => table,
-        PlanSource::Hash(hash) => panic!("{hash:?}"),
+        other => panic!("{other:?}"),
     };
     let table_of = |key: &str, text: &str| table(plans(key, text));
     let gold = table_of("{header: x-tenant}", "by: {header: x-plan}, table: {gold: {rate: 5/s, burst: 9, cost: 3}}");

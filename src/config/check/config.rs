@@ -6,23 +6,26 @@ use std::thread;
 
 use super::identity::AuthenticatorContext;
 use super::identity::usage::AskingListeners;
+use super::limit::assigned::PolicyTables;
 use super::limit::definition::{self, LimitContext};
 use super::listener::ListenerSections;
 use super::named::NamedSection;
 use super::route::NamedSections;
 use super::{identity, listener, route, store, upstream};
 use crate::config::file::config::{RawBodyKeys, RawConfig};
+use crate::config::file::policies::plans::PolicyPlans;
 use crate::config::file::route::error_pages::error_pages;
 use crate::config::report::Report;
 use crate::config::settings::Config;
 use crate::config::yaml::decode::Setting;
 use crate::gateway::body_keys::BodyKeyBounds;
 
-/// The whole configuration. `None`: a mistake was reported.
-pub fn config(file: &RawConfig, report: &mut Report) -> Option<Config> {
+/// The whole configuration, where some limits have the plans of policies. `None`: a mistake was reported.
+pub fn config(file: &RawConfig, plans: &PolicyPlans, report: &mut Report) -> Option<Config> {
     let upstreams = NamedSection::build("upstream", &file.upstreams, |name, raw| upstream::build(name, raw, report));
     let autonomy = file.store.valid().and_then(|store| Some(store.autonomy.value()?.0));
-    let context = LimitContext { upstreams: &upstreams, has_store: file.store.is_present(), autonomy };
+    let policies = &PolicyTables::new(plans);
+    let context = LimitContext { upstreams: &upstreams, has_store: file.store.is_present(), autonomy, policies };
     let limits = NamedSection::build("limit", &file.limits, |name, raw| definition::build(name, raw, &context, report));
     let available = AuthenticatorContext { upstreams: &upstreams, has_store: file.store.is_present() };
     let authenticators = NamedSection::build("authenticator", &file.authenticators, |name, raw| {

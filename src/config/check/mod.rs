@@ -25,4 +25,5 @@ mod upstream;
 pub use config::{admin, config};
 pub use identity::keys::ApiKeyEntries;
 pub use identity::users::table as users;
+pub use matches::matches;
 pub use upstream::listed::endpoints;

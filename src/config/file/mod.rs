@@ -15,6 +15,7 @@ pub mod identity;
 pub mod limit;
 pub mod listener;
 pub mod listener_tls;
+pub mod policies;
 pub mod respond;
 pub mod route;
 pub mod scalar;

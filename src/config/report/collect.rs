@@ -107,7 +107,7 @@ impl Report {
 fn located(location: &Location, ValueProblem { message, hint }: ValueProblem) -> Mistake {
     Mistake {
         file: location.file.clone(),
-        at: Some(location.position()),
+        at: Some(location.position()).filter(|(line, _)| *line > 0),
         path: location.path(),
         message,
         hint,

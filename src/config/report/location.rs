@@ -9,7 +9,7 @@ use super::quote::quote;
 pub struct Location {
     /// The name that messages call it by.
     pub file: Arc<str>,
-    /// From 1.
+    /// From 1. 0: there is no text, only a tree.
     pub line: usize,
     /// In characters, from 1.
     pub column: usize,
@@ -50,7 +50,7 @@ impl Location {
         Self { file: Arc::clone(&self.file), line, column, trail: self.trail.clone() }
     }
 
-    /// Line and column.
+    /// Line and column; zeros where there is no text.
     pub fn position(&self) -> (usize, usize) {
         (self.line, self.column)
     }
@@ -58,6 +58,9 @@ impl Location {
     /// Its line, for a message about `other`: with the file, unless that is the same.
     pub fn line_beside(&self, other: &Self) -> String {
         let line = self.line;
+        if line == 0 {
+            return format!("{} of {}", self.path(), self.file);
+        }
         if self.file == other.file { format!("line {line}") } else { format!("line {line} of {}", self.file) }
     }
 

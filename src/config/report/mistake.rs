@@ -12,7 +12,8 @@ use serde::ser::{Serialize, SerializeStruct, Serializer};
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Mistake {
     pub file: Arc<str>,
-    /// Line and column, both from 1. `None`: the file as a whole, when it cannot be read.
+    /// Line and column, both from 1. `None`: the file as a whole, when it cannot be read, or there is
+    /// no text.
     pub at: Option<(usize, usize)>,
     /// The YAML path, such as `routes[0].limits[1]`. Empty: the file as a whole.
     pub path: String,

@@ -48,6 +48,16 @@ pub enum PlanSource {
     Table(HashMap<Box<[u8]>, Plan>),
     /// In the shared store, by [`KeyPart::field`].
     Hash(PlanHash),
+    /// Here, by the plan that a client is assigned to. Limits share the assignments.
+    Assigned(AssignedPlans),
+}
+
+/// The plan of each client by name, and what each plan is for one limit. Limits share the clients, however many there are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AssignedPlans {
+    /// The name of a client's plan, by the value as the key part reads it.
+    pub clients: Arc<HashMap<Box<[u8]>, Arc<str>>>,
+    pub plans: HashMap<Arc<str>, Plan>,
 }
 
 /// A hash of the shared store that has plans as text.
@@ -139,11 +149,19 @@ impl PlanHash {
 impl Plans {
     /// Every plan that is known beforehand, in no order.
     pub fn all(&self) -> impl Iterator<Item = &Plan> {
-        let table = match &self.source {
-            PlanSource::Table(table) => Some(table.values()),
-            PlanSource::Hash(_) => None,
+        let (table, assigned) = match &self.source {
+            PlanSource::Table(table) => (Some(table.values()), None),
+            PlanSource::Assigned(assigned) => (None, Some(assigned.plans.values())),
+            PlanSource::Hash(_) => (None, None),
         };
-        table.into_iter().flatten()
+        table.into_iter().flatten().chain(assigned.into_iter().flatten())
+    }
+}
+
+impl AssignedPlans {
+    /// The plan of a client, if it has one that says something of this limit.
+    pub fn find(&self, client: &[u8]) -> Option<&Plan> {
+        self.plans.get(self.clients.get(client)?)
     }
 }
 

@@ -124,7 +124,7 @@ impl CompiledLimit {
     ) -> Result<Self, QuotaError> {
         let plans = match limit.plans.as_ref().map(|plans| &plans.source) {
             Some(PlanSource::Hash(hash)) => Some(plans.of(&hash.name, limit.algorithm.kind())),
-            Some(PlanSource::Table(_)) | None => None,
+            Some(PlanSource::Table(_) | PlanSource::Assigned(_)) | None => None,
         };
         let (limit, counting) = (limit.clone(), limit.algorithm.compile()?);
         // A cost that depends on the request is read off each; the rest is the same for all.
@@ -146,6 +146,9 @@ impl CompiledLimit {
         match (&plans.source, &self.plans) {
             (PlanSource::Table(table), _) => {
                 (plans.by.with_value(facts, |value| table.get(value)).flatten().map(Cow::Borrowed), None)
+            }
+            (PlanSource::Assigned(assigned), _) => {
+                (plans.by.with_value(facts, |value| assigned.find(value)).flatten().map(Cow::Borrowed), None)
             }
             (PlanSource::Hash(hash), Some(cache)) => plans.by.field(facts).map_or((None, None), |field| {
                 let (plan, lookup) = cache.find(field, hash.cache, clock::monotonic_micros());

@@ -8,8 +8,9 @@ use tollgate_limiter::limit::key::KeySpec;
 use tollgate_limiter::limit::on_limit::{Degrade, OnLimit};
 use tollgate_limiter::limit::rollout::Rollout;
 
+use super::assigned::PolicyTables;
 use super::cost;
-use super::plan::{self, PlanContext};
+use super::plan::PlanContext;
 use crate::config::check::named::NamedSection;
 use crate::config::file::limit::{RawDegrade, RawKey, RawLimit, RawOnLimit};
 use crate::config::file::scalar::text::DefinedName;
@@ -23,6 +24,7 @@ pub struct LimitContext<'a> {
     pub has_store: bool,
     /// For how long nodes hold back a silent one's share, if there is a store.
     pub autonomy: Option<Duration>,
+    pub policies: &'a PolicyTables<'a>,
 }
 
 /// A limit. `None`: a mistake was reported.
@@ -38,15 +40,13 @@ pub fn build(name: &DefinedName, raw: &RawLimit, context: &LimitContext<'_>, rep
     let count = raw.count.build(|raw_count| raw_count.build(algorithm.as_ref(), raw.consistency.value(), report));
     let key = raw.key.valid().and_then(RawKey::parts);
     let on_outage = raw.on_outage.valid().and_then(|raw| raw.build(context.autonomy, report));
-    let plans = raw.plans.build(|raw| {
-        let limit = PlanContext {
-            key: key.as_deref(),
-            algorithm: choice.as_ref()?,
-            cost: cost.as_ref(),
-            has_store: context.has_store,
-        };
-        plan::build(raw, &limit, report)
+    let planned = choice.as_ref().map(|algorithm| PlanContext {
+        key: key.as_deref(),
+        algorithm,
+        cost: cost.as_ref(),
+        has_store: context.has_store,
     });
+    let plans = context.policies.plans(&name.0, &raw.plans, planned.as_ref(), report);
     let (on_limit, enforced) = enforcement?;
     Some(Limit {
         name: name.0.clone(),

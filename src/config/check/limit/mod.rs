@@ -1,8 +1,9 @@
 //! Limits, and how listeners and routes use them.
 //!
-//! `definition` builds a limit, `plan` the plans of its clients, `usage` the uses that listeners and routes list. `cost`
-//! holds what requests cost against what a limit allows.
+//! `definition` builds a limit, `plan` the plans of its clients, `assigned` those of policies, `usage` the uses that
+//! listeners and routes list. `cost` holds what requests cost against what a limit allows.
 
+pub mod assigned;
 mod cost;
 pub mod definition;
 mod plan;

@@ -21,6 +21,11 @@ pub struct PlainText(pub Arc<str>);
 #[derive(Clone, Copy)]
 pub struct OnlyTrue;
 
+impl DefinedName {
+    /// Bytes of a name at most.
+    pub const LONGEST: usize = 64;
+}
+
 impl PlainText {
     /// A body of an answer.
     pub fn bytes(&self) -> Bytes {
@@ -33,7 +38,7 @@ impl Scalar for DefinedName {
 
     fn read(text: &str) -> Result<Self, ValueProblem> {
         let fine = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-');
-        if (1..=64).contains(&text.len()) && text.bytes().all(fine) {
+        if (1..=Self::LONGEST).contains(&text.len()) && text.bytes().all(fine) {
             return Ok(Self(text.into()));
         }
         Err(ValueProblem::new(format!("{} is not a name", quote(text)))

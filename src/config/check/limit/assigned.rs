@@ -1,0 +1,126 @@
+//! Plans by assignment: what an application's plans are for one limit, with a table of clients that its limits share.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use tollgate_limiter::limit::key::{IdentityPart, Key, KeyPart};
+use tollgate_limiter::limit::plan::{AssignedPlans, PlanSource, Plans};
+
+use super::plan::{self, PlanContext};
+use crate::config::file::limit::RawPlans;
+use crate::config::file::policies::plans::{ApplicationClients, PolicyPlans, StrategyPlans};
+use crate::config::report::{Report, ValueProblem, quote};
+use crate::config::yaml::decode::Setting;
+
+/// The plans of policies, and the tables of clients that were made so far.
+pub struct PolicyTables<'a> {
+    plans: &'a PolicyPlans,
+    tables: RefCell<HashMap<(Arc<str>, ClientSpelling), ClientTable>>,
+}
+
+/// The plan's name of each client, by the value of a key part.
+type ClientTable = Arc<HashMap<Box<[u8]>, Arc<str>>>;
+
+/// How a key part spells a client: parts that spell alike share a table.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum ClientSpelling {
+    Text,
+    LowerCase,
+    /// An address by the prefixes of IPv4 and IPv6.
+    Address(u8, u8),
+}
+
+impl<'a> PolicyTables<'a> {
+    pub fn new(plans: &'a PolicyPlans) -> Self {
+        Self { plans, tables: RefCell::default() }
+    }
+
+    /// The plans of the limit called `name`, with `own` being those that it has itself. `None`: a mistake was reported.
+    pub fn plans(
+        &self,
+        name: &str,
+        own: &Setting<RawPlans>,
+        limit: Option<&PlanContext<'_>>,
+        report: &mut Report,
+    ) -> Option<Option<Plans>> {
+        let Some(assigned) = self.plans.0.get(name) else {
+            return own.build(|raw| plan::build(raw, limit?, report));
+        };
+        if let (Setting::Valid(raw), Some(first)) = (own, assigned.plans.first()) {
+            let problem = ValueProblem::new(format!("plan {} has a rate for this limit, too", quote(&first.name)));
+            report.mistake(&raw.location, problem.hint("take \"plans\" away, or the strategy out of the plans"));
+            return None;
+        }
+        self.assigned(assigned, limit?, report).map(Some)
+    }
+
+    fn assigned(&self, assigned: &StrategyPlans, limit: &PlanContext<'_>, report: &mut Report) -> Option<Plans> {
+        let of_key = || limit.key.and_then(|parts| parts.first().cloned());
+        let by = assigned.by.as_ref().and_then(|raw| raw.0.clone()).or_else(of_key);
+        let mut sound = true;
+        let mut plans = HashMap::new();
+        for one in &assigned.plans {
+            let built = one.raw.as_ref().and_then(|raw| plan::plan(raw, limit, report));
+            sound &= built.is_some();
+            plans.extend(built.map(|built| (one.name.clone(), built)));
+        }
+        let by = by.filter(|_| sound)?;
+        let source = if by == KeyPart::Identity(IdentityPart::Plan) {
+            // Such a request names its plan itself.
+            PlanSource::Table(plans.into_iter().map(|(name, plan)| (name.as_bytes().into(), plan)).collect())
+        } else {
+            PlanSource::Assigned(AssignedPlans { clients: self.table(&assigned.application, &by, report), plans })
+        };
+        Some(Plans { by, source })
+    }
+
+    fn table(&self, application: &ApplicationClients, by: &KeyPart, report: &mut Report) -> ClientTable {
+        let spelling = ClientSpelling::of(by);
+        let mut tables = self.tables.borrow_mut();
+        tables
+            .entry((application.name.clone(), spelling))
+            .or_insert_with(|| spelling.table(application, report))
+            .clone()
+    }
+}
+
+impl ClientSpelling {
+    fn of(by: &KeyPart) -> Self {
+        match by {
+            KeyPart::ClientIp { ipv4_prefix, ipv6_prefix } => Self::Address(*ipv4_prefix, *ipv6_prefix),
+            KeyPart::Host => Self::LowerCase,
+            _ => Self::Text,
+        }
+    }
+
+    /// The clients as a part spells them. A client that it cannot spell is one of other limits.
+    fn table(self, application: &ApplicationClients, report: &mut Report) -> ClientTable {
+        let mut table: HashMap<Box<[u8]>, Arc<str>> = HashMap::with_capacity(application.clients.len());
+        for assigned in &application.clients {
+            let Some(value) = self.value(&assigned.client) else { continue };
+            if let Some(other) = table.get(&value).filter(|other| **other != assigned.plan) {
+                let problem = ValueProblem::new(format!(
+                    "to a limit of this application, {} is a client with plan {} already",
+                    quote(&assigned.client),
+                    quote(other)
+                ));
+                report.mistake(&assigned.location, problem.hint("give both the same plan, or keep one of them"));
+            }
+            table.insert(value, assigned.plan.clone());
+        }
+        Arc::new(table)
+    }
+
+    fn value(self, client: &str) -> Option<Box<[u8]>> {
+        match self {
+            Self::Text => Some(client.as_bytes().into()),
+            Self::LowerCase => Some(client.to_ascii_lowercase().into_bytes().into()),
+            Self::Address(ipv4, ipv6) => {
+                let address: IpAddr = client.parse().ok()?;
+                Some(Key::of_ip(address, ipv4, ipv6).as_bytes().into())
+            }
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! A part of a route: a copy whose match is narrower, under a name of its own.
+
+use crate::config::check;
+use crate::config::file::route::RawMatch;
+use crate::config::report::{Location, Report, ValueProblem, quote};
+use crate::config::yaml::decode::{Decode, Setting};
+use crate::config::yaml::node::{NodeEntry, YamlNode, YamlValue};
+use crate::route::Match;
+
+use super::within::{WidenedCondition, widened};
+
+/// The key of a route's conditions.
+const MATCH: &str = "match";
+
+/// The conditions that a route's tree has. `None`: they have a mistake, which the check of the file reports.
+pub fn match_of(route: &[NodeEntry]) -> Option<Match> {
+    let node = entry(route, MATCH).map(|entry| &entry.value).filter(|node| !node.value.is_null());
+    let mut unheard = Report::new("");
+    let raw = match node {
+        None => Setting::Absent,
+        Some(node) => RawMatch::decode(node, &mut unheard).map_or(Setting::Invalid, Setting::Valid),
+    };
+    check::matches(&raw, &mut unheard)
+}
+
+/// Whether `part` has no condition.
+pub fn is_whole(part: &YamlNode) -> bool {
+    match &part.value {
+        YamlValue::Map(entries) => entries.iter().all(|entry| entry.value.value.is_null()),
+        value => value.is_null(),
+    }
+}
+
+/// The route called `name` that takes those requests of `route` which `part` is for. `None`: a mistake was reported.
+pub fn of(
+    (route, whole): (&YamlNode, &Match),
+    part: &YamlNode,
+    (name, at): (&str, &Location),
+    report: &mut Report,
+) -> Option<YamlNode> {
+    let YamlValue::Map(entries) = &route.value else { return None };
+    let own = entry(entries, MATCH).map(|entry| &entry.value);
+    let joined = joined(own, part);
+    let mut copy: Vec<NodeEntry> =
+        entries.iter().filter(|entry| entry.key != MATCH && entry.key != "name").cloned().collect();
+    let named = YamlNode { location: at.clone(), value: YamlValue::Scalar { text: name.to_owned(), plain: false } };
+    copy.push(NodeEntry { key: "name".to_owned(), key_location: at.clone(), value: named });
+    copy.push(NodeEntry { key: MATCH.to_owned(), key_location: part.location.clone(), value: joined });
+    // A part with a mistake of its own is checked no further.
+    let narrowed = match_of(&copy)?;
+    if let Some(WidenedCondition { key, shown, of_route }) = widened(&narrowed, whole) {
+        let location = match &part.value {
+            YamlValue::Map(entries) => entry(entries, key).map_or(&part.location, |entry| &entry.value.location),
+            _ => &part.location,
+        };
+        let of = entry(entries, "name").map_or_else(String::new, |entry| match &entry.value.value {
+            YamlValue::Scalar { text, .. } => quote(text),
+            _ => String::new(),
+        });
+        let problem =
+            ValueProblem::new(format!("{} is not within the {key} of route {of}: {}", quote(&shown), quote(&of_route)));
+        report.mistake(location, problem.hint("a resource is a part of its route: narrow it, or name another route"));
+        return None;
+    }
+    // Not at the route's line, where another route begins.
+    Some(YamlNode { location: at.clone(), value: YamlValue::Map(copy) })
+}
+
+/// The conditions of a route with those of a part in their place; header conditions are added.
+fn joined(own: Option<&YamlNode>, part: &YamlNode) -> YamlNode {
+    let YamlValue::Map(given) = &part.value else { return part.clone() };
+    let mut given: Vec<NodeEntry> = given.iter().filter(|entry| !entry.value.value.is_null()).cloned().collect();
+    let own = match own.map(|own| &own.value) {
+        Some(YamlValue::Map(own)) => own.as_slice(),
+        _ => &[],
+    };
+    for inherited in own {
+        match given.iter_mut().find(|entry| entry.key == inherited.key) {
+            None => given.push(inherited.clone()),
+            Some(NodeEntry { key, value: YamlNode { value: YamlValue::Map(headers), .. }, .. }) if key == "headers" => {
+                let YamlValue::Map(more) = &inherited.value.value else { continue };
+                let absent = |other: &&NodeEntry| !headers.iter().any(|own| own.key.eq_ignore_ascii_case(&other.key));
+                let more: Vec<NodeEntry> = more.iter().filter(absent).cloned().collect();
+                headers.extend(more);
+            }
+            Some(_) => {}
+        }
+    }
+    YamlNode { location: part.location.clone(), value: YamlValue::Map(given) }
+}
+
+/// The entry of `key`.
+pub fn entry<'a>(entries: &'a [NodeEntry], key: &str) -> Option<&'a NodeEntry> {
+    entries.iter().find(|entry| entry.key == key)
+}

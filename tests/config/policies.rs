@@ -1,0 +1,282 @@
+//! Policy documents laid over a file: each rule with its exact message, and what becomes of a good one.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value as Json, json};
+use tollgate::config::{Loaded, Mistakes, PolicySet, parse_with};
+use tollgate::route::Route;
+use tollgate_limiter::limit::plan::{PlanSource, Plans};
+
+use super::{expected, root};
+
+/// The file below the documents.
+const FILE: &str = "listeners: [{address: \"127.0.0.1:0\"}]
+defaults: {limits: {on_outage: deny}, routes: {limits: [standard]}}
+limits:
+  standard: {key: client_ip, rate: 100/s}
+  shop.standard: {key: client_ip, rate: 100/s}
+routes:
+  - {name: orders, match: {path: /orders/*, methods: [GET, POST]}, echo: true}
+  - {name: items, match: {path: \"/items/{id}\"}, echo: true, limits: [{limit: shop.standard, cost: 2}]}
+  - {name: hosted, match: {host: \"*.example.com\", headers: {x-tier: paid}}, echo: true}
+  - {name: shop.taken, match: {path: /taken}, echo: true}
+";
+
+fn lay(policies: &PolicySet) -> Result<Loaded, Mistakes> {
+    parse_with("routes.yaml", FILE, &|_| None, Some(policies))
+}
+
+fn parse(text: &str) -> Result<Loaded, Mistakes> {
+    PolicySet::parse("policies.yaml", text).and_then(|set| lay(&set))
+}
+
+fn from_json(json: &Json) -> Result<Loaded, Mistakes> {
+    PolicySet::of_json("policies of revision 12", json).and_then(|set| lay(&set))
+}
+
+fn route<'a>(loaded: &'a Loaded, name: &str) -> &'a Route {
+    loaded.config.routes.iter().find(|route| &*route.name == name).unwrap()
+}
+
+fn limits(route: &Route) -> Vec<&str> {
+    route.limits.iter().map(|used| &*used.limit.name).collect()
+}
+
+fn plans<'a>(loaded: &'a Loaded, limit: &str) -> &'a Plans {
+    loaded.config.limits.iter().find(|one| &*one.name == limit).unwrap().plans.as_ref().unwrap()
+}
+
+#[test]
+fn each_bad_document_is_refused_with_its_exact_message() {
+    let mut different = String::new();
+    let mut count = 0;
+    for entry in std::fs::read_dir(root().join("tests/config/policies")).unwrap() {
+        let path = entry.unwrap().path();
+        let text = std::fs::read_to_string(&path).unwrap();
+        let told = parse(&text).map_or_else(|mistakes| mistakes.to_string(), |_| "no mistake".to_owned());
+        if told != expected(&text) {
+            write!(different, "{}:\n{told}\n\n", path.display()).unwrap();
+        }
+        count += 1;
+    }
+    assert!(count >= 12, "only {count} documents were found");
+    assert!(different.is_empty(), "{different}");
+}
+
+#[test]
+fn a_mistake_in_a_document_without_lines_is_named_by_its_path() {
+    let strategy = json!({"limit": {"key": "client_ip", "rate": "ten"}, "resources": ["all", "gone"]});
+    let shop = json!({"resources": {"all": {"route": "orders"}}, "strategies": {"per-client": strategy}});
+    let told = from_json(&json!({"applications": {"shop": shop}})).unwrap_err();
+    assert_eq!(
+        told.to_string(),
+        "policies of revision 12: applications.shop.strategies.per-client.resources[1]: application \"shop\" has no resource \
+         \"gone\"\n  hint: define it under \"resources\" of the application\n\
+         policies of revision 12: applications.shop.strategies.per-client.limit.rate: \"ten\" is not a rate\n  \
+         hint: write tokens per period: 10/s, 100/m, 1000/h, 5/d, 3/90s or 100/15m\n2 mistakes in policies of revision 12"
+    );
+    assert_eq!(serde_json::to_value(&told.all()[0]).unwrap().get("line"), None);
+}
+
+#[test]
+fn a_strategy_is_a_limit_of_each_of_its_resources() {
+    let loaded = parse(
+        "applications:
+  shop:
+    description: The shop's API
+    resources:
+      all: {route: orders}
+      same: {route: orders, match: {}}
+      checkout: {route: orders, match: {path: /orders/checkout, methods: [POST]}}
+      paid: {route: hosted, match: {path: /a, headers: {x-more: {present: true}}}}
+      unused: {route: items}
+    strategies:
+      per-client: {limit: {key: client_ip, rate: 10/s, burst: 20}, resources: [all, same, checkout]}
+      checkouts: {limit: {key: client_ip, rate: 1/m}, resources: [checkout, paid]}
+",
+    )
+    .unwrap();
+    assert_eq!(loaded.warnings, []);
+    // The default limit stays, and a part of a route has the limits of the whole.
+    assert_eq!(limits(route(&loaded, "orders")), ["standard", "shop.per-client"]);
+    assert_eq!(limits(route(&loaded, "shop.checkout")), ["standard", "shop.per-client", "shop.checkouts"]);
+    assert_eq!(limits(route(&loaded, "shop.paid")), ["standard", "shop.checkouts"]);
+    assert_eq!(limits(route(&loaded, "hosted")), ["standard"]);
+    assert_eq!(limits(route(&loaded, "items")), ["shop.standard"]);
+    let part = &route(&loaded, "shop.checkout").matches;
+    assert_eq!((part.paths[0].to_string(), part.methods.len()), ("/orders/checkout".to_owned(), 1));
+    let part = &route(&loaded, "shop.paid").matches;
+    assert_eq!((part.headers.len(), &part.hosts), (2, &route(&loaded, "hosted").matches.hosts));
+    let limit = loaded.config.limits.iter().find(|limit| &*limit.name == "shop.per-client").unwrap();
+    assert_eq!((limit.algorithm.burst().get(), format!("{:?}", limit.on_outage)), (20, "Deny".to_owned()));
+}
+
+#[test]
+fn the_command_checks_a_file_and_a_document_together() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, policies) = (folder.path().join("routes.yaml"), folder.path().join("policies.yaml"));
+    std::fs::write(&file, FILE).unwrap();
+    let run = |document: &str| {
+        std::fs::write(&policies, document).unwrap();
+        let command = std::process::Command::new(env!("CARGO_BIN_EXE_tollgate"))
+            .arg("check")
+            .arg(&file)
+            .arg("--policies")
+            .arg(&policies)
+            .output()
+            .unwrap();
+        let text = [command.stdout, command.stderr].concat();
+        (command.status.code(), String::from_utf8(text).unwrap())
+    };
+    let document = |route: &str| {
+        format!(
+            "applications: {{shop: {{resources: {{all: {{route: {route}}}}}, strategies: {{s: {{limit: {{key: client_ip, rate: 1/s}}, \
+             resources: [all]}}}}}}}}\n"
+        )
+    };
+    let (code, told) = run(&document("orders"));
+    assert!(code == Some(0) && told.ends_with("OK, 4 routes, 3 limits, 0 upstreams, 1 listener\n"), "{told}");
+    let (code, told) = run(&document("gone"));
+    assert!(code == Some(1) && told.contains("policies.yaml:1:48: ") && told.contains("no route \"gone\""), "{told}");
+    let (code, told) = run("applications: [");
+    assert!(code == Some(1) && told.contains("policies.yaml:") && told.contains("not YAML"), "{told}");
+}
+
+#[test]
+fn an_empty_document_changes_nothing() {
+    let alone = parse_with("routes.yaml", FILE, &|_| None, None).unwrap();
+    assert_eq!(parse("applications: {}\n").unwrap(), alone);
+    assert_eq!(from_json(&json!({"applications": {"shop": {"description": "none"}}})).unwrap(), alone);
+}
+
+#[test]
+fn a_part_by_an_expression_stands_before_its_route() {
+    let file = "listeners: [{address: \"127.0.0.1:0\"}]
+routes: [{name: all, match: {path: {regex: ^/v}}, echo: true}, {name: other, match: {path: /x}, echo: true}]\n";
+    let set = PolicySet::parse(
+        "policies.yaml",
+        "applications: {a: {resources: {posts: {route: all, match: {methods: [POST]}}}, strategies: {s: {limit: {key: client_ip, rate: 1/s}, resources: [posts]}}}}",
+    );
+    let loaded = parse_with("routes.yaml", file, &|_| None, Some(&set.unwrap())).unwrap();
+    let names: Vec<_> = loaded.config.routes.iter().map(|route| &*route.name).collect();
+    assert_eq!((names, loaded.warnings), (vec!["a.posts", "all", "other"], vec![]));
+}
+
+#[test]
+fn clients_have_the_numbers_of_their_plans() {
+    let loaded = parse(
+        "applications:
+  shop:
+    resources: {all: {route: orders}}
+    strategies:
+      per-address: {limit: {key: client_ip, rate: 10/s}, resources: [all]}
+      per-tenant: {limit: {key: client_ip, rate: 10/s}, resources: [all], client: {header: x-tenant}}
+      unplanned: {limit: {key: client_ip, rate: 10/s}, resources: [all]}
+    plans:
+      gold: {limits: {per-address: {rate: 100/s}, per-tenant: {rate: 200/s}}}
+      silver: {limits: {per-tenant: {rate: 50/s}}}
+      free: {}
+    clients: {ada: gold, bob: silver, 203.0.113.7: gold, eve: free}
+",
+    )
+    .unwrap();
+    let source = |limit: &str| match &plans(&loaded, limit).source {
+        PlanSource::Assigned(assigned) => assigned.clone(),
+        other => panic!("{other:?}"),
+    };
+    let (address, tenant) = (source("shop.per-address"), source("shop.per-tenant"));
+    let burst = |plan: Option<&tollgate_limiter::limit::plan::Plan>| plan.map(|plan| plan.algorithm().burst().get());
+    assert_eq!(burst(tenant.find(b"ada")), Some(200));
+    assert_eq!(burst(tenant.find(b"bob")), Some(50));
+    assert_eq!((burst(tenant.find(b"eve")), burst(tenant.find(b"gold"))), (None, None));
+    assert_eq!(address.clients.len(), 1, "only an address is a client by its address");
+    assert_eq!(
+        plans(&loaded, "shop.per-tenant").by,
+        tollgate_limiter::header(http::HeaderName::from_static("x-tenant"))
+    );
+    assert!(loaded.config.limits.iter().any(|limit| &*limit.name == "shop.unplanned" && limit.plans.is_none()));
+}
+
+#[test]
+fn limits_share_the_table_of_a_hundred_thousand_clients() {
+    let clients: HashMap<String, &str> = (0..100_000).map(|n| (format!("client-{n}"), "gold")).collect();
+    let strategy = json!({"limit": {"key": {"header": "x-client"}, "rate": "10/s"}, "resources": ["all"]});
+    let strategies: HashMap<String, &Json> = (0..50).map(|n| (format!("s{n}"), &strategy)).collect();
+    let rates: HashMap<String, Json> = (0..50).map(|n| (format!("s{n}"), json!({"rate": "100/s"}))).collect();
+    let shop = json!({
+        "resources": {"all": {"route": "orders"}},
+        "strategies": strategies,
+        "plans": {"gold": {"limits": rates}},
+        "clients": clients,
+    });
+    let loaded = from_json(&json!({"applications": {"shop": shop}})).unwrap();
+    let tables = (0..50).map(|n| match &plans(&loaded, &format!("shop.s{n}")).source {
+        PlanSource::Assigned(assigned) => std::sync::Arc::as_ptr(&assigned.clients),
+        other => panic!("{other:?}"),
+    });
+    let tables: std::collections::HashSet<_> = tables.collect();
+    assert_eq!(tables.len(), 1);
+    let PlanSource::Assigned(assigned) = &plans(&loaded, "shop.s49").source else { panic!() };
+    assert_eq!((assigned.clients.len(), assigned.find(b"client-99999").is_some()), (100_000, true));
+}
+
+/// The bound is for a build without optimizations on a machine with other work; what is meant is that nothing is quadratic.
+#[test]
+fn ten_thousand_strategies_are_checked_in_time() {
+    let strategies: HashMap<String, Json> = (0..10_000)
+        .map(|n| {
+            (format!("s{n}"), json!({"limit": {"key": "client_ip", "rate": "10/s"}, "resources": [format!("r{n}")]}))
+        })
+        .collect();
+    let resources: HashMap<String, Json> = (0..10_000)
+        .map(|n| (format!("r{n}"), json!({"route": "orders", "match": {"path": format!("/orders/{n}")}})))
+        .collect();
+    let document = json!({"applications": {"shop": {"resources": resources, "strategies": strategies}}});
+    let began = Instant::now();
+    let loaded = from_json(&document).unwrap();
+    let took = began.elapsed();
+    assert_eq!((loaded.config.limits.len(), loaded.config.routes.len()), (10_002, 10_004));
+    assert!(took < Duration::from_secs(20), "{took:?}");
+    println!("10000 strategies on 10000 parts of routes: {took:?}");
+}
+
+#[test]
+fn deep_json_is_refused_and_not_followed() {
+    let mut deep = json!("end");
+    for _ in 0..1_000 {
+        deep = json!([deep]);
+    }
+    let told = from_json(&json!({"applications": deep})).unwrap_err().to_string();
+    assert!(told.contains("nested deeper than 32 levels\n"), "{told}");
+}
+
+#[test]
+fn what_is_written_comes_back_as_json_and_as_yaml() {
+    let text = "applications:
+  shop:
+    description: \"007\"
+    resources:
+      all:
+        route: orders
+    strategies:
+      one:
+        limit:
+          key: client_ip
+          rate: 10/s
+          burst: 20
+          hidden: true
+        resources:
+          - all
+";
+    let set = PolicySet::parse("policies.yaml", text).unwrap();
+    let json = set.to_json();
+    let limit = json.pointer("/applications/shop/strategies/one/limit").unwrap();
+    assert_eq!(limit, &json!({"key": "client_ip", "rate": "10/s", "burst": 20, "hidden": true}));
+    assert_eq!(json.pointer("/applications/shop/description"), Some(&json!("007")));
+    let again = PolicySet::of_json("again", &json).unwrap();
+    assert_eq!(again.to_json(), json);
+    assert_eq!(PolicySet::parse("again", &again.to_yaml()).unwrap().to_json(), json);
+    assert_eq!(lay(&set).unwrap(), lay(&again).unwrap());
+}
