@@ -13,7 +13,7 @@ use tollgate_limiter::store::StoreError;
 pub struct PrettyJson<T>(pub T);
 
 /// A refusal or a failure, in the shape of RFC 9457.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct ProblemDetails {
     #[serde(rename = "type")]
     pub kind: Cow<'static, str>,

@@ -5,10 +5,10 @@ use axum::http::Uri;
 use axum::middleware::from_fn;
 use axum::routing::{get, post};
 
-use super::browser_guard;
 use super::pages::{buckets, explain, health, limits, upstreams};
 use super::problem_details::ProblemDetails;
 use super::state::AdminState;
+use super::{browser_guard, openapi};
 
 const INDEX: &str = "\
 tollgate admin
@@ -20,6 +20,7 @@ tollgate admin
   DELETE /buckets/{limit}         makes it full, in the whole fleet
   POST   /buckets/{limit}/grant   gives tokens=N back, at most until it is full
   GET    /upstreams               the endpoints of each upstream, and whether they are in service
+  GET    /openapi.json            this port as OpenAPI 3.1
   GET    /console                 all of this as pages for people, and live charts
   GET    /explain                 what becomes of a request, and why: url, method, client_ip, header.NAME, identity.id, body.NAME, listener
 
@@ -41,6 +42,7 @@ pub fn router(state: AdminState) -> Router {
         .route("/buckets/{limit}/grant", post(buckets::grant))
         .route("/upstreams", get(upstreams::list))
         .route("/explain", get(explain::show))
+        .route("/openapi.json", get(openapi::show))
         .fallback(async |uri: Uri| ProblemDetails::not_found(uri.path()))
         .method_not_allowed_fallback(async || ProblemDetails::method_not_allowed())
         .layer(from_fn(browser_guard::guard))

@@ -19,6 +19,7 @@ mod console;
 mod cors;
 mod counted_statuses;
 mod credentials;
+mod described_api;
 mod discovery;
 mod distribution;
 mod error_pages;

@@ -20,7 +20,20 @@ use crate::admin::views::policy::PolicyView;
 use crate::gateway::Gateway;
 use crate::spelling::nearest;
 
-/// `GET /buckets/{limit}`
+/// `GET /buckets/{limit}`: the level of a bucket; changes nothing
+#[utoipa::path(
+    get, path = "/buckets/{limit}", operation_id = "peekBucket", tag = "buckets",
+    params(
+        ("limit" = String, Path, description = "The limit's name"),
+        ("key" = Option<String>, Query, description = "The whole key, as /explain shows it"),
+        ("by" = Option<std::collections::BTreeMap<String, String>>, Query, style = Form, explode, description = "Parts of a request, each a parameter of its own: client_ip, method, host, route, header.NAME, cookie.NAME, query.NAME, path.NAME, body.NAME, identity.id, identity.plan, identity.label.NAME, claim.NAME"),
+        ("local" = Option<bool>, Query, description = "What this node holds, not the store")
+    ),
+    responses(
+        (status = 200, body = BucketView, description = "Its level"),
+        (status = 404, body = ProblemDetails, content_type = "application/problem+json", description = "No such limit")
+    )
+)]
 pub async fn peek(
     State(state): State<AdminState>,
     Path(limit): Path<String>,
@@ -56,7 +69,23 @@ pub async fn look(state: &AdminState, limit: &str, pairs: &Pairs) -> Result<Buck
     })
 }
 
-/// `DELETE /buckets/{limit}`
+/// `DELETE /buckets/{limit}`: makes a bucket full, in the whole fleet
+#[utoipa::path(
+    delete, path = "/buckets/{limit}", operation_id = "resetBucket", tag = "buckets",
+    params(
+        ("limit" = String, Path, description = "The limit's name"),
+        ("key" = Option<String>, Query, description = "The whole key, as /explain shows it"),
+        ("by" = Option<std::collections::BTreeMap<String, String>>, Query, style = Form, explode, description = "Parts of a request, each a parameter of its own: client_ip, method, host, route, header.NAME, cookie.NAME, query.NAME, path.NAME, body.NAME, identity.id, identity.plan, identity.label.NAME, claim.NAME"),
+        ("dry_run" = Option<bool>, Query, description = "Says what would change, and changes nothing"),
+        ("X-Tollgate-Operator" = String, Header, description = "Who asks for the change, for the log"),
+        ("X-Tollgate-Reason" = Option<String>, Header, description = "Why, for the log")
+    ),
+    responses(
+        (status = 200, body = ChangeView, description = "Its level before and after"),
+        (status = 404, body = ProblemDetails, content_type = "application/problem+json", description = "No such limit"),
+        (status = 503, body = ProblemDetails, content_type = "application/problem+json", description = "The store is away")
+    )
+)]
 pub async fn reset(
     State(state): State<AdminState>,
     Path(limit): Path<String>,
@@ -73,7 +102,24 @@ pub async fn reset(
     change(&state, &limit, &query, TokenGrant::All, &author).await.map(PrettyJson)
 }
 
-/// `POST /buckets/{limit}/grant`
+/// `POST /buckets/{limit}/grant`: gives tokens back to a bucket, at most until it is full
+#[utoipa::path(
+    post, path = "/buckets/{limit}/grant", operation_id = "grantTokens", tag = "buckets",
+    params(
+        ("limit" = String, Path, description = "The limit's name"),
+        ("tokens" = u64, Query, minimum = 1, description = "How many"),
+        ("key" = Option<String>, Query, description = "The whole key, as /explain shows it"),
+        ("by" = Option<std::collections::BTreeMap<String, String>>, Query, style = Form, explode, description = "Parts of a request, each a parameter of its own: client_ip, method, host, route, header.NAME, cookie.NAME, query.NAME, path.NAME, body.NAME, identity.id, identity.plan, identity.label.NAME, claim.NAME"),
+        ("dry_run" = Option<bool>, Query, description = "Says what would change, and changes nothing"),
+        ("X-Tollgate-Operator" = String, Header, description = "Who asks for the change, for the log"),
+        ("X-Tollgate-Reason" = Option<String>, Header, description = "Why, for the log")
+    ),
+    responses(
+        (status = 200, body = ChangeView, description = "Its level before and after"),
+        (status = 404, body = ProblemDetails, content_type = "application/problem+json", description = "No such limit"),
+        (status = 503, body = ProblemDetails, content_type = "application/problem+json", description = "The store is away")
+    )
+)]
 pub async fn grant(
     State(state): State<AdminState>,
     Path(limit): Path<String>,

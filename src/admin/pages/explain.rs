@@ -8,7 +8,18 @@ use crate::admin::state::AdminState;
 use crate::admin::views::explain::ExplainView;
 use crate::gateway::explain::explain;
 
-/// `GET /explain`
+/// `GET /explain`: what becomes of a request, and why
+#[utoipa::path(
+    get, path = "/explain", operation_id = "explain", tag = "limits",
+    params(
+        ("url" = String, Query, description = "The URL that the client asks for"),
+        ("method" = Option<String>, Query, description = "GET if left out"),
+        ("client_ip" = Option<String>, Query, format = "ip", description = "127.0.0.1 if left out"),
+        ("listener" = Option<usize>, Query, description = "The listener that it comes through, from 0, in the order of the file"),
+        ("by" = Option<std::collections::BTreeMap<String, String>>, Query, style = Form, explode, description = "Further parts of the request, each a parameter of its own: header.NAME, client_certificate.PART, identity.id, identity.plan, identity.label.NAME, claim.NAME, body.NAME")
+    ),
+    responses((status = 200, body = ExplainView, description = "Its way through the gateway, with the present level of each bucket"))
+)]
 pub async fn show(
     State(state): State<AdminState>,
     Query(pairs): Query<Pairs>,

@@ -12,7 +12,7 @@ use crate::admin::state::AdminState;
 use crate::admin::views::policy::PolicyView;
 
 /// A limit in the list.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, utoipa::ToSchema)]
 pub struct LimitSummary {
     limit: String,
     policy: PolicyView,
@@ -28,7 +28,8 @@ pub struct LimitSummary {
     buckets: String,
 }
 
-/// `GET /limits`
+/// `GET /limits`: the limits, and what each counts by
+#[utoipa::path(get, path = "/limits", operation_id = "listLimits", tag = "limits", responses((status = 200, body = Vec<LimitSummary>, description = "In the order of their names")))]
 pub async fn list(State(state): State<AdminState>) -> PrettyJson<Vec<LimitSummary>> {
     PrettyJson(state.gateway.load().limits.iter().map(LimitSummary::of).collect())
 }

@@ -6,7 +6,8 @@ use crate::admin::problem_details::PrettyJson;
 use crate::admin::state::AdminState;
 use crate::upstream::watch::report::UpstreamReport;
 
-/// `GET /upstreams`
+/// `GET /upstreams`: the endpoints of each upstream, and whether they are in service
+#[utoipa::path(get, path = "/upstreams", operation_id = "listUpstreams", tag = "upstreams", responses((status = 200, body = Vec<UpstreamReport>, description = "In the order of their names")))]
 pub async fn list(State(state): State<AdminState>) -> PrettyJson<Vec<UpstreamReport>> {
     let gateway = state.gateway.load();
     let mut upstreams: Vec<_> = gateway.upstreams.values().collect();

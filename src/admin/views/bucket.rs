@@ -9,7 +9,7 @@ use super::policy::{LevelView, PolicyView};
 use crate::admin::bucket_service::{BucketChange, LevelSource};
 
 /// A bucket that was looked at.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct BucketView {
     pub limit: String,
     pub key: String,
@@ -29,7 +29,7 @@ pub struct BucketView {
 }
 
 /// A bucket that was changed, or would have been.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct ChangeView {
     /// `reset` or `grant`.
     pub action: String,

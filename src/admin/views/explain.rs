@@ -17,7 +17,7 @@ use crate::gateway::explain::{ConsideredRoute, DescribedRequest, Explanation, Fo
 use crate::route::{Action, HostMatch, Match, PathMatch, Route};
 
 /// The way of a request through the gateway.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct ExplainView {
     pub request: RequestView,
     /// The route that applies.
@@ -36,7 +36,7 @@ pub struct ExplainView {
     pub routes: Vec<RouteView>,
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct RequestView {
     pub method: String,
     /// In the form that routes are matched by.
@@ -47,7 +47,7 @@ pub struct RequestView {
     pub listener: usize,
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct RefusedView {
     pub status: u16,
     pub problem: String,
@@ -55,7 +55,7 @@ pub struct RefusedView {
     pub allow: Option<String>,
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct LimitView {
     pub limit: String,
     pub policy: PolicyView,
@@ -84,7 +84,7 @@ pub struct LimitView {
     pub store: Option<String>,
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub enum ActionView {
     Forward {
@@ -109,7 +109,7 @@ pub enum ActionView {
     Echo,
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct RouteView {
     pub route: String,
     /// Its conditions, in words.
@@ -118,7 +118,7 @@ pub struct RouteView {
 }
 
 /// [`Why`] as a word of JSON.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum WhyView {
     Applies,

@@ -13,7 +13,7 @@ use tollgate_limiter::limit::units::{show_duration, show_rate};
 use tollgate_limiter::request::explanation::{AppliedLimit, PlanOrigin};
 
 /// A limit's numbers, or a plan's.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct PolicyView {
     /// `token_bucket`, `fixed_window`, `sliding_window` or `concurrency`.
     pub algorithm: String,
@@ -42,7 +42,7 @@ pub struct PolicyView {
 }
 
 /// The part of a response that says what its request cost.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct SettledView {
     /// The field as the file writes it: `response_header x-tokens-used`.
     pub by: String,
@@ -54,7 +54,7 @@ pub struct SettledView {
 }
 
 /// The level of a bucket.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct LevelView {
     /// Whole tokens.
     pub remaining: u64,

@@ -15,7 +15,7 @@ use crate::upstream::endpoints::Endpoint;
 use crate::upstream::health::ejection::EjectionReason;
 
 /// The endpoints of an upstream.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, utoipa::ToSchema)]
 pub struct UpstreamReport {
     pub upstream: String,
     /// All get requests, since so few are in service.
@@ -30,7 +30,7 @@ pub struct UpstreamReport {
 }
 
 /// How many requests may wait for an answer, and how many do.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, utoipa::ToSchema)]
 pub struct ConcurrencyReport {
     pub limit: usize,
     pub in_flight: usize,
@@ -40,7 +40,7 @@ pub struct ConcurrencyReport {
 }
 
 /// How endpoints are found, and whether the list is right.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, utoipa::ToSchema)]
 pub struct DiscoveryReport {
     pub source: String,
     pub state: &'static str,
@@ -53,7 +53,7 @@ pub struct DiscoveryReport {
 }
 
 /// An endpoint.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, utoipa::ToSchema)]
 pub struct EndpointReport {
     pub url: String,
     pub weight: u64,
@@ -77,7 +77,7 @@ pub struct EndpointReport {
 }
 
 /// The probes of an endpoint.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, utoipa::ToSchema)]
 pub struct ProbeReport {
     pub passed: u64,
     pub failed: u64,
