@@ -30,7 +30,7 @@ endef
 export TRY
 
 .DEFAULT_GOAL := help
-.PHONY: help run test fuzz fuzz-h11 lint format-check clippy deny audit doc bench browser faults restarts bench-install micro uplot guard guard-tested guard-accept guard-layers build-tested build-guarded
+.PHONY: help run test fuzz fuzz-h11 lint format-check clippy deny audit doc bench browser faults replacement restarts bench-install micro uplot guard guard-tested guard-accept guard-layers build-tested build-guarded
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -117,6 +117,10 @@ uplot: ## the library of the console's charts, fetched anew in the version that 
 
 faults: build-tested ## what fails here, in nginx and in HAProxy while one endpoint of three is broken; three minutes
 	python3 bench/faults.py $(TARGET)/debug/tollgate
+
+replacement: build-tested ## every endpoint of an upstream is replaced by DNS, twice, under load; half a minute
+	scripts/require dnsmasq nginx wrk
+	python3 bench/replacement.py $(TARGET)/debug/tollgate
 
 restarts: build-tested ## ten hand-overs, ten restarts over inherited sockets and a minute of reloads under load; two minutes
 	scripts/require curl nginx openssl redis-server wrk
