@@ -5,10 +5,13 @@
 //! `state`; buckets are read and changed by `bucket_service`. `browser_guard` stands before every page and keeps web
 //! pages from changing anything; `problem_details` is the shape of a refusal, and
 //! `openapi` describes all of it for programs. `server` serves connections like a
-//! listener, with bounds of its own: these pages, and those of the console. There is no login.
+//! listener, with bounds of its own: these pages, and those of the console. `caller` says who asks and what they may do,
+//! by the `accounts` of a gateway that has some.
 
+pub mod accounts;
 pub mod browser_guard;
 pub mod bucket_service;
+pub mod caller;
 pub mod openapi;
 pub mod pages;
 pub mod problem_details;

@@ -2,11 +2,12 @@
 
 use std::borrow::Cow;
 
-use axum::http::StatusCode;
-use axum::http::header::CONTENT_TYPE;
+use axum::http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
 use tollgate_limiter::store::StoreError;
+use tollgate_policies::database::DatabaseError;
 
 /// A JSON answer, for people and programs: indented, and ended by a line break.
 #[derive(Debug)]
@@ -22,6 +23,9 @@ pub struct ProblemDetails {
     pub detail: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
+    /// When to come back, of a refusal that passes.
+    #[serde(skip)]
+    pub retry_after_secs: Option<u64>,
 }
 
 impl ProblemDetails {
@@ -32,6 +36,7 @@ impl ProblemDetails {
             status: status.as_u16(),
             detail: detail.into(),
             hint: None,
+            retry_after_secs: None,
         }
     }
 
@@ -66,6 +71,30 @@ impl ProblemDetails {
         Self::new(StatusCode::FORBIDDEN, "cross-site", detail)
     }
 
+    /// 401: the request does not say who it is from, or wrongly.
+    pub fn unauthenticated(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::UNAUTHORIZED, "unauthenticated", detail)
+    }
+
+    /// 403: the caller is known, and this is not for them.
+    pub fn missing_role(name: &str, role: &str) -> Self {
+        Self::new(StatusCode::FORBIDDEN, "missing-role", format!("{name} may not do this: it needs the role {role}"))
+            .hint("owners give roles in their application, and admins all: on the console's page \"People\"")
+    }
+
+    /// 429: too many have tried to sign in by this name or from this address, and failed.
+    pub fn too_many_sign_ins(retry_after_secs: u64) -> Self {
+        let problem = Self::new(StatusCode::TOO_MANY_REQUESTS, "too-many-sign-ins", "too many have failed to sign in");
+        let problem = problem.hint(format!("try again in {retry_after_secs} s"));
+        Self { retry_after_secs: Some(retry_after_secs), ..problem }
+    }
+
+    /// 503: nobody can be told apart without the database of accounts, and nothing of it changed.
+    pub fn database(error: &DatabaseError) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "database-away", error.to_string())
+            .hint("requests are decided as before: probes and metrics go on, all else here waits for the database")
+    }
+
     /// 503: nothing can be changed without the store.
     pub fn store_away(error: &StoreError) -> Self {
         let problem = Self::new(StatusCode::SERVICE_UNAVAILABLE, "store-away", format!("the store is away: {error}"));
@@ -84,7 +113,15 @@ impl ProblemDetails {
 
 impl IntoResponse for ProblemDetails {
     fn into_response(self) -> Response {
-        (self.status_code(), [(CONTENT_TYPE, "application/problem+json")], text(&self)).into_response()
+        let status = self.status_code();
+        let mut response = (status, [(CONTENT_TYPE, "application/problem+json")], text(&self)).into_response();
+        if status == StatusCode::UNAUTHORIZED {
+            response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"tollgate\""));
+        }
+        if let Some(seconds) = self.retry_after_secs {
+            response.headers_mut().insert(RETRY_AFTER, seconds.into());
+        }
+        response
     }
 }
 

@@ -2,9 +2,10 @@
 
 use axum::Router;
 use axum::http::Uri;
-use axum::middleware::from_fn;
+use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::{get, post};
 
+use super::caller::require_caller;
 use super::pages::{buckets, explain, health, limits, upstreams};
 use super::problem_details::ProblemDetails;
 use super::state::AdminState;
@@ -45,6 +46,7 @@ pub fn router(state: AdminState) -> Router {
         .route("/openapi.json", get(openapi::show))
         .fallback(async |uri: Uri| ProblemDetails::not_found(uri.path()))
         .method_not_allowed_fallback(async || ProblemDetails::method_not_allowed())
+        .layer(from_fn_with_state(state.clone(), require_caller))
         .layer(from_fn(browser_guard::guard))
         .with_state(state)
 }

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use arc_swap::ArcSwap;
 
+use super::accounts::AccountService;
 use super::bucket_service::BucketService;
 use crate::gateway::Gateway;
 
@@ -16,6 +17,8 @@ pub struct AdminState {
     /// The configuration at work.
     pub gateway: Arc<ArcSwap<Gateway>>,
     pub buckets: Arc<BucketService>,
+    /// `None`: there are no accounts, and whoever reaches the port may do everything.
+    pub accounts: Option<Arc<AccountService>>,
 }
 
 /// Renders the metrics, fresh.

@@ -93,6 +93,7 @@ impl ControlPlane {
             render: Arc::new(move || rendering.render()),
             gateway: shared.gateway.clone(),
             buckets: buckets.clone(),
+            accounts: None,
         };
         let (admin_drain_signal, admin_drain) = drain::channel();
         let admin = admin.map(admin_listener).transpose()?;

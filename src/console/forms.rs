@@ -42,13 +42,13 @@ impl FromRequest<ConsoleState> for ConsoleForm {
     type Rejection = Response;
 
     async fn from_request(request: Request, console: &ConsoleState) -> Result<Self, Response> {
-        let visitor = Visitor::of(request.headers(), request.uri());
+        let visitor = Visitor::of(request.headers(), request.uri(), request.extensions());
         let refuse = |problem: ProblemDetails| console.refuse(&visitor, &problem);
         check_origin(request.headers()).map_err(refuse)?;
         let form = Form::<Pairs>::from_request(request, &()).await;
         let Form(fields) = form.map_err(|error| refuse(ProblemDetails::bad_request(error.body_text())))?;
         let token = fields.iter().find(|(name, _)| name == TOKEN).map_or("", |(_, token)| token);
-        let token = console.tokens.check(token).map_err(refuse)?;
+        let token = console.tokens.check(token, visitor.session()).map_err(refuse)?;
         Ok(Self { visitor, fields, token })
     }
 }

@@ -12,6 +12,7 @@ use axum::response::Response;
 use super::shell::Visitor;
 use super::state::ConsoleState;
 use crate::admin::browser_guard::check_host;
+use crate::admin::caller::{Caller, CallerParts, CallerProof, peer, unknown_caller};
 
 /// Nothing but what this process serves: no inline script, no inline style, no frame.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
@@ -27,11 +28,11 @@ const FIELDS: [(HeaderName, &str); 5] = [
     (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
 ];
 
-/// Lets requests by an address pass, and adds the fields to each answer.
+/// Lets requests by an address pass that somebody known has made, and adds the fields to each answer.
 pub async fn guard(State(console): State<ConsoleState>, request: Request, next: Next) -> Response {
     let mut response = match check_host(request.headers()) {
-        Ok(()) => next.run(request).await,
-        Err(problem) => console.refuse(&Visitor::of(request.headers(), request.uri()), &problem),
+        Ok(()) => answer(&console, request, next).await,
+        Err(problem) => console.refuse(&visitor(&request), &problem),
     };
     let headers = response.headers_mut();
     for (name, value) in FIELDS {
@@ -39,4 +40,36 @@ pub async fn guard(State(console): State<ConsoleState>, request: Request, next: 
     }
     headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
     response
+}
+
+/// Whatever is asked for by somebody known, or is open to everybody.
+async fn answer(console: &ConsoleState, mut request: Request, next: Next) -> Response {
+    let parts = CallerParts { headers: request.headers(), peer: peer(&request), takes_session: true };
+    let caller = match Caller::of(console.admin.accounts.as_ref(), parts).await {
+        // A token is for programs. Forms of nobody's session would be open to whoever has one.
+        Ok(caller) => caller.filter(|caller| caller.by != CallerProof::Token),
+        Err(_) if is_open(request.uri().path()) => None,
+        Err(problem) => return console.refuse(&visitor(&request), &problem),
+    };
+    let Some(caller) = caller else {
+        if is_open(request.uri().path()) {
+            return next.run(request).await;
+        }
+        let problem = unknown_caller(console.admin.accounts.as_deref()).await;
+        return console.refuse(&visitor(&request), &problem);
+    };
+    request.extensions_mut().insert(caller.clone());
+    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    let response = next.run(request).await;
+    caller.record_refusal(&method, &path, response.status()).await;
+    response
+}
+
+/// Whether a path says nothing of the gateway.
+fn is_open(path: &str) -> bool {
+    path.starts_with("/console/assets/") || path == "/console/theme"
+}
+
+fn visitor(request: &Request) -> Visitor {
+    Visitor::of(request.headers(), request.uri(), request.extensions())
 }

@@ -4,22 +4,25 @@ use askama::Template;
 use axum::extract::FromRequestParts;
 use axum::http::header::{CONTENT_TYPE, COOKIE};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, Uri};
+use axum::http::{Extensions, HeaderMap, Uri};
 use axum::response::{IntoResponse, Response};
 
 use super::assets;
 use super::state::ConsoleState;
+use crate::admin::caller::Caller;
 use crate::admin::problem_details::ProblemDetails;
 
 /// The cookie with the colours that somebody has chosen.
 pub const THEME_COOKIE: &str = "tollgate_theme";
 
 /// Whoever asks for a page, as far as pages differ by it.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Visitor {
     theme: Theme,
     /// The page, with its query.
     page: String,
+    /// `None`: nobody has signed in.
+    pub caller: Option<Caller>,
 }
 
 /// The colours of pages.
@@ -85,12 +88,18 @@ impl Theme {
 }
 
 impl Visitor {
-    pub fn of(headers: &HeaderMap, uri: &Uri) -> Self {
+    pub fn of(headers: &HeaderMap, uri: &Uri, extensions: &Extensions) -> Self {
         let cookies = headers.get_all(COOKIE).iter().filter_map(|value| value.to_str().ok());
         let mut pairs = cookies.flat_map(|value| value.split(';')).filter_map(|pair| pair.trim().split_once('='));
         let theme = pairs.find(|(name, _)| *name == THEME_COOKIE).and_then(|(_, theme)| Theme::of(theme));
         let page = uri.path_and_query().map_or("/console", |page| page.as_str());
-        Self { theme: theme.unwrap_or_default(), page: page.to_owned() }
+        let caller = extensions.get::<Caller>().cloned();
+        Self { theme: theme.unwrap_or_default(), page: page.to_owned(), caller }
+    }
+
+    /// What forms of this visitor's pages are bound to.
+    pub fn session(&self) -> &str {
+        self.caller.as_ref().map_or("", Caller::session)
     }
 
     /// The frame of a page with this title.
@@ -100,7 +109,7 @@ impl Visitor {
             section,
             theme: self.theme.name(),
             page: self.page.clone(),
-            token: console.tokens.issue(),
+            token: console.tokens.issue(self.session()),
             live: String::new(),
             assets: &assets::VERSION,
             version: env!("CARGO_PKG_VERSION"),
@@ -134,7 +143,7 @@ impl FromRequestParts<ConsoleState> for Visitor {
     type Rejection = std::convert::Infallible;
 
     async fn from_request_parts(parts: &mut Parts, _: &ConsoleState) -> Result<Self, Self::Rejection> {
-        Ok(Self::of(&parts.headers, &parts.uri))
+        Ok(Self::of(&parts.headers, &parts.uri, &parts.extensions))
     }
 }
 
@@ -156,7 +165,7 @@ mod tests {
         let of = |cookie: &str| {
             let mut headers = HeaderMap::new();
             headers.insert(COOKIE, cookie.parse().unwrap());
-            Visitor::of(&headers, &Uri::from_static("/console")).theme
+            Visitor::of(&headers, &Uri::from_static("/console"), &Extensions::new()).theme
         };
         assert_eq!(of("a=b; tollgate_theme=dark"), Theme::Dark);
         assert_eq!([of("tollgate_theme=<script>"), of("theme=dark")], [Theme::Auto; 2]);

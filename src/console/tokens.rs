@@ -1,6 +1,6 @@
 //! Tokens that forms of the console carry: they tell a form of this console from one that another page has made up.
 //!
-//! Guarantees that only this process issues them, that they are good for an hour, and each for one change: to send a form
+//! Guarantees that only this process issues them, that they are good for an hour and in one session, and each for one change: to send a form
 //! twice changes nothing the second time.
 
 use std::collections::VecDeque;
@@ -40,24 +40,24 @@ impl FormTokens {
         Ok(Self { secret, random, used: Mutex::default() })
     }
 
-    /// A token for one form. Empty without random numbers, and then no form is taken.
-    pub fn issue(&self) -> String {
+    /// A token for one form of a session. Empty without random numbers, and then no form is taken.
+    pub fn issue(&self, session: &str) -> String {
         let mut nonce = Nonce::default();
         if self.random.fill(&mut nonce).is_err() {
             return String::new();
         }
         let text = format!("{:x}.{:032x}", now_secs(), u128::from_be_bytes(nonce));
-        let proof = hmac::sign(&self.secret, text.as_bytes());
+        let proof = hmac::sign(&self.secret, signed(&text, session).as_bytes());
         let proof: String = proof.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
         format!("{text}.{proof}")
     }
 
-    /// Checks that this process has issued `token` within the last hour.
+    /// Checks that this process has issued `token` within the last hour, to this session.
     ///
     /// # Errors
     /// When it has not.
-    pub fn check(&self, token: &str) -> Result<FormToken, ProblemDetails> {
-        self.read(token, now_secs()).ok_or_else(|| {
+    pub fn check(&self, token: &str, session: &str) -> Result<FormToken, ProblemDetails> {
+        self.read((token, session), now_secs()).ok_or_else(|| {
             ProblemDetails::cross_site("the form does not come from this console, or from before it started, or is old")
                 .hint("open the page again, and fill in the form anew")
         })
@@ -80,16 +80,21 @@ impl FormTokens {
         Ok(())
     }
 
-    fn read(&self, token: &str, now_secs: u64) -> Option<FormToken> {
+    fn read(&self, (token, session): (&str, &str), now_secs: u64) -> Option<FormToken> {
         let (text, proof) = token.rsplit_once('.')?;
         let proof: Option<Vec<u8>> =
             proof.as_bytes().chunks(2).map(|pair| u8::from_str_radix(str::from_utf8(pair).ok()?, 16).ok()).collect();
-        hmac::verify(&self.secret, text.as_bytes(), &proof?).ok()?;
+        hmac::verify(&self.secret, signed(text, session).as_bytes(), &proof?).ok()?;
         let (issued, nonce) = text.split_once('.')?;
         let issued = u64::from_str_radix(issued, 16).ok()?;
         let nonce = u128::from_str_radix(nonce, 16).ok()?;
         (now_secs.saturating_sub(issued) < LIFETIME_SECS).then_some(FormToken(nonce.to_be_bytes()))
     }
+}
+
+/// A token has no line break, so it cannot be read as one of another session.
+fn signed(token: &str, session: &str) -> String {
+    format!("{token}\n{session}")
 }
 
 fn now_secs() -> u64 {
@@ -103,25 +108,27 @@ mod tests {
     #[test]
     fn a_token_is_good_for_an_hour_and_for_one_change() {
         let tokens = FormTokens::new().unwrap();
-        let token = tokens.issue();
-        let checked = tokens.check(&token).unwrap();
-        assert_eq!(tokens.read(&token, now_secs() + LIFETIME_SECS - 10), Some(checked));
-        assert_eq!(tokens.read(&token, now_secs() + LIFETIME_SECS + 1), None);
+        let token = tokens.issue("ada");
+        let checked = tokens.check(&token, "ada").unwrap();
+        assert_eq!(tokens.read((&token, "ada"), now_secs() + LIFETIME_SECS - 10), Some(checked));
+        assert_eq!(tokens.read((&token, "ada"), now_secs() + LIFETIME_SECS + 1), None);
         tokens.spend(checked).unwrap();
         tokens.spend(checked).unwrap_err();
-        tokens.spend(tokens.check(&tokens.issue()).unwrap()).unwrap();
+        tokens.spend(tokens.check(&tokens.issue("ada"), "ada").unwrap()).unwrap();
     }
 
     #[test]
     fn a_token_of_another_process_or_one_that_was_changed_is_refused() {
         let tokens = FormTokens::new().unwrap();
-        let token = tokens.issue();
-        FormTokens::new().unwrap().check(&token).unwrap_err();
+        let token = tokens.issue("ada");
+        FormTokens::new().unwrap().check(&token, "ada").unwrap_err();
+        tokens.check(&token, "").unwrap_err();
+        tokens.check(&token, "bob").unwrap_err();
         let (first, rest) = token.split_at(1);
         let another = if first == "0" { "1" } else { "0" };
         for changed in [format!("{another}{rest}"), token[..token.len() - 2].to_owned(), String::new(), "a.b.c".into()]
         {
-            tokens.check(&changed).unwrap_err();
+            tokens.check(&changed, "ada").unwrap_err();
         }
     }
 }

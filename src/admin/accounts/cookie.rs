@@ -1,0 +1,76 @@
+//! The cookie of a session.
+//!
+//! Guarantees that it is sent to this host alone, is read by no script, and goes over HTTPS alone where the console is
+//! reached by it. The name's prefix makes browsers refuse one that another host or plain HTTP has set (RFC 6265bis §4.1.3).
+
+use axum::http::header::COOKIE;
+use axum::http::{HeaderMap, HeaderValue};
+use tollgate_policies::people::Secret;
+
+/// Secrets of sessions begin with this.
+pub const SESSION_BEGINNING: &str = "tgs_";
+
+/// How sessions are kept in browsers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SessionCookies {
+    /// Whether the console is reached over HTTPS.
+    pub is_secure: bool,
+}
+
+impl SessionCookies {
+    fn name(self) -> &'static str {
+        if self.is_secure { "__Host-tollgate" } else { "tollgate" }
+    }
+
+    /// The secret of the session that a request is part of.
+    pub fn session(self, headers: &HeaderMap) -> Option<&str> {
+        cookie(headers, self.name()).filter(|secret| secret.starts_with(SESSION_BEGINNING))
+    }
+
+    /// Sets the cookie, until the browser ends or the session does.
+    pub fn begin(self, secret: &Secret) -> Option<HeaderValue> {
+        let mut value =
+            HeaderValue::try_from(format!("{}={}{}", self.name(), secret.expose(), self.attributes())).ok()?;
+        value.set_sensitive(true);
+        Some(value)
+    }
+
+    /// Takes the cookie away.
+    pub fn end(self) -> Option<HeaderValue> {
+        HeaderValue::try_from(format!("{}={}; Max-Age=0", self.name(), self.attributes())).ok()
+    }
+
+    fn attributes(self) -> String {
+        let secure = if self.is_secure { "; Secure" } else { "" };
+        format!("; Path=/; HttpOnly; SameSite=Strict{secure}")
+    }
+}
+
+/// The value of the cookie with this name. The first of several: browsers send that of the longest path first.
+pub fn cookie<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+    let values = headers.get_all(COOKIE).iter().filter_map(|value| value.to_str().ok());
+    let mut pairs = values.flat_map(|value| value.split(';')).filter_map(|pair| pair.trim().split_once('='));
+    pairs.find(|(found, _)| *found == name).map(|(_, value)| value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_is_that_of_its_own_cookie() {
+        let mut headers = HeaderMap::new();
+        headers.insert(COOKIE, "a=b; tollgate=tgs_x; __Host-tollgate=tgs_y; c=tgs_z".parse().unwrap());
+        assert_eq!(SessionCookies { is_secure: false }.session(&headers), Some("tgs_x"));
+        assert_eq!(SessionCookies { is_secure: true }.session(&headers), Some("tgs_y"));
+        headers.insert(COOKIE, "tollgate=tgt_x".parse().unwrap());
+        assert_eq!(SessionCookies { is_secure: false }.session(&headers), None);
+    }
+
+    #[test]
+    fn a_cookie_is_kept_from_scripts_and_other_sites() {
+        let end = |is_secure| SessionCookies { is_secure }.end().unwrap();
+        assert_eq!(end(false), "tollgate=; Path=/; HttpOnly; SameSite=Strict; Max-Age=0");
+        assert_eq!(end(true), "__Host-tollgate=; Path=/; HttpOnly; SameSite=Strict; Secure; Max-Age=0");
+    }
+}

@@ -1,0 +1,149 @@
+//! The accounts of a gateway with a database of policies: `cookie` has the cookies of sessions.
+
+pub mod cookie;
+
+use std::net::IpAddr;
+use std::num::NonZeroU64;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tollgate_limiter::algorithm::token_bucket::TokenBucket;
+use tollgate_limiter::limit::algorithm::QuotaError;
+use tollgate_policies::database::DatabaseError;
+use tollgate_policies::people::{AuditOutcome, AuditRecord, People, PeopleError, Secret, SessionTerms, UserAccount};
+
+use self::cookie::SessionCookies;
+use super::problem_details::ProblemDetails;
+use crate::clock;
+use crate::identity::attempts::{Attempt, FailedAttempts};
+use crate::identity::refusal::AuthenticationRefusal;
+
+/// Without a request for so long, a session ends.
+const IDLE: Duration = Duration::from_secs(30 * 60);
+
+/// No session is longer: a working day.
+const ABSOLUTE: Duration = Duration::from_secs(12 * 3_600);
+
+/// How long a login may wait for others of its network.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Logins of one name, and from one network, that may fail at once; then one each [`FAILURE_EVERY_US`].
+const FAILURES: u64 = 10;
+const FAILURE_EVERY_US: u64 = 30_000_000;
+
+/// The people who may use the admin port.
+pub struct AccountService {
+    pub people: People,
+    pub cookies: SessionCookies,
+    attempts: Arc<FailedAttempts>,
+    /// Whether an account was seen. The last admin cannot be taken away.
+    has_some: AtomicBool,
+}
+
+impl AccountService {
+    /// # Errors
+    /// Never: the bound on logins is within the limiter's bounds.
+    pub fn new(people: People, cookies: SessionCookies) -> Result<Self, QuotaError> {
+        let number = |number| NonZeroU64::new(number).unwrap_or(NonZeroU64::MIN);
+        let bound = TokenBucket::new(number(1), number(FAILURE_EVERY_US), number(FAILURES))?;
+        Ok(Self { people, cookies, attempts: Arc::new(FailedAttempts::new(bound)), has_some: AtomicBool::new(false) })
+    }
+
+    /// Whether there is an account at all.
+    ///
+    /// # Errors
+    /// When the database cannot be asked.
+    pub async fn has_accounts(&self) -> Result<bool, DatabaseError> {
+        if !self.has_some.load(Ordering::Relaxed) {
+            self.has_some.store(!self.people.accounts().await?.is_empty(), Ordering::Relaxed);
+        }
+        Ok(self.has_some.load(Ordering::Relaxed))
+    }
+
+    /// The account with this name and password. Says the same, and takes as long, of a wrong name, a wrong password and an
+    /// account that is disabled.
+    ///
+    /// # Errors
+    /// When there is none, when too many logins of the name or from the address have failed, or the database is away.
+    pub async fn check_password(&self, name: &str, password: &str, ip: IpAddr) -> Result<UserAccount, ProblemDetails> {
+        let mut attempt = match self.attempt(name, ip).await {
+            Ok(attempt) => attempt,
+            Err(problem) => {
+                self.record_sign_in(name, ip, AuditOutcome::Refused, "too many failed").await;
+                return Err(problem);
+            }
+        };
+        attempt.begin();
+        match self.people.log_in(name, password).await {
+            Ok(Some(account)) => {
+                attempt.succeeded();
+                Ok(account)
+            }
+            Ok(None) => {
+                drop(attempt);
+                self.record_sign_in(name, ip, AuditOutcome::Refused, "wrong name or password, or disabled").await;
+                Err(ProblemDetails::unauthenticated("the name or the password is wrong")
+                    .hint("an administrator sets a new one: tollgate account password NAME --config FILE"))
+            }
+            Err(error) => {
+                attempt.succeeded();
+                Err(ProblemDetails::database(&error))
+            }
+        }
+    }
+
+    /// A new session of an account whose proof has been checked: never one that the browser brought along.
+    ///
+    /// # Errors
+    /// When the account is disabled, or the database is away.
+    pub async fn begin_session(&self, name: &str, ip: IpAddr, how: &str) -> Result<Secret, ProblemDetails> {
+        let begun = self.people.begin_session(name, SessionTerms { idle: IDLE, absolute: ABSOLUTE }).await;
+        let (secret, _) = begun.map_err(|error| ProblemDetails::people(&error))?;
+        self.record_sign_in(name, ip, AuditOutcome::Done, how).await;
+        Ok(secret)
+    }
+
+    async fn attempt(&self, name: &str, ip: IpAddr) -> Result<Attempt, ProblemDetails> {
+        let problem = |refusal| match refusal {
+            AuthenticationRefusal::TooManyAttempts(seconds) => ProblemDetails::too_many_sign_ins(seconds),
+            _ => ProblemDetails::too_many_sign_ins(1),
+        };
+        let pending = self.attempts.place(ip, Some(name.as_bytes())).map_err(problem)?;
+        pending.placed(clock::now() + PATIENCE).await.map_err(problem)
+    }
+
+    async fn record_sign_in(&self, name: &str, ip: IpAddr, outcome: AuditOutcome, detail: &str) {
+        let record = AuditRecord {
+            account: if outcome == AuditOutcome::Done { name.to_owned() } else { String::new() },
+            action: "sign_in".to_owned(),
+            object: format!("account {name}"),
+            address: ip.to_canonical().to_string(),
+            outcome,
+            detail: detail.to_owned(),
+        };
+        self.record(&record).await;
+    }
+
+    /// Keeps a record in the audit log. The log of the process has it when the database cannot take it.
+    pub async fn record(&self, record: &AuditRecord) {
+        if let Err(error) = self.people.record(record).await {
+            tracing::error!(
+                %error, account = record.account, action = record.action, object = record.object,
+                address = record.address, outcome = ?record.outcome, detail = record.detail,
+                "the audit log could not be written"
+            );
+        }
+    }
+}
+
+impl ProblemDetails {
+    /// Why something about accounts cannot be done.
+    pub fn people(error: &PeopleError) -> Self {
+        match error {
+            PeopleError::Database(error) => Self::database(error),
+            PeopleError::Unknown(_) => Self::not_found(&error.to_string()),
+            other => Self::bad_request(other.to_string()),
+        }
+    }
+}

@@ -1,0 +1,301 @@
+//! The caller of the admin port: who asks for something, and what they may do.
+//!
+//! Guarantees that with accounts nothing is answered without one but what is open to everybody: a path that [`OPEN`] does
+//! not list wants a caller. Without accounts whoever reaches the port may do everything.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use axum::extract::{ConnectInfo, FromRequestParts, Request, State};
+use axum::http::header::AUTHORIZATION;
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, Method, StatusCode};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use tollgate_policies::people::{ApplicationRole, AuditOutcome, AuditRecord, FleetRole, Operation, Rights, may};
+
+use super::accounts::AccountService;
+use super::accounts::cookie::SESSION_BEGINNING;
+use super::browser_guard::OPERATOR;
+use super::problem_details::ProblemDetails;
+use super::state::AdminState;
+
+/// Probes and scrapers have no account.
+const OPEN: [&str; 3] = ["/livez", "/readyz", "/metrics"];
+
+/// Who asks. An argument of a page: without a caller it is not reached.
+#[derive(Clone)]
+pub struct Caller {
+    /// The account. Without accounts, what the request says of its operator.
+    pub name: String,
+    pub rights: Rights,
+    pub by: CallerProof,
+    address: String,
+    /// Of a gateway with accounts.
+    accounts: Option<Arc<AccountService>>,
+    /// What forms are bound to.
+    session: Arc<str>,
+}
+
+/// How a caller is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CallerProof {
+    /// There are no accounts.
+    Local,
+    /// Signed in, in the console.
+    Session,
+    /// A program.
+    Token,
+}
+
+impl Caller {
+    /// Whoever asks a gateway without accounts.
+    fn local(headers: &HeaderMap, address: String) -> Self {
+        let name = headers.get(OPERATOR).and_then(|name| name.to_str().ok()).unwrap_or_default();
+        Self {
+            name: name.trim().to_owned(),
+            rights: Rights::admin(),
+            by: CallerProof::Local,
+            address,
+            accounts: None,
+            session: "".into(),
+        }
+    }
+
+    /// Whoever a request says that it is from. `None`: it does not say so, or what it says does not hold any more.
+    ///
+    /// # Errors
+    /// When the database cannot be asked.
+    pub async fn of(
+        accounts: Option<&Arc<AccountService>>,
+        parts: CallerParts<'_>,
+    ) -> Result<Option<Self>, ProblemDetails> {
+        let Some(service) = accounts else { return Ok(Some(Self::local(parts.headers, parts.address()))) };
+        let problem = |error| ProblemDetails::database(&error);
+        let known = |name: String, rights, by, session: &str| Self {
+            name,
+            rights,
+            by,
+            address: parts.address(),
+            accounts: Some(service.clone()),
+            session: session.into(),
+        };
+        if let Some(token) = bearer(parts.headers) {
+            let found = service.people.token(token).await.map_err(problem)?;
+            return Ok(found.map(|(account, _)| known(account.name, account.rights, CallerProof::Token, "")));
+        }
+        let Some(secret) = service.cookies.session(parts.headers).filter(|_| parts.takes_session) else {
+            return Ok(None);
+        };
+        let found = service.people.session(secret).await.map_err(problem)?;
+        Ok(found.map(|(account, _)| known(account.name, account.rights, CallerProof::Session, secret)))
+    }
+
+    /// Whether this caller may do `operation` in `application`, which is empty for what is the fleet's.
+    ///
+    /// # Errors
+    /// When not: names the role that is missing.
+    pub fn may(&self, operation: Operation, application: &str) -> Result<(), ProblemDetails> {
+        if may(&self.rights, operation, application) {
+            return Ok(());
+        }
+        Err(ProblemDetails::missing_role(&self.name, &least_role(operation, application)))
+    }
+
+    /// Whether this caller may do `in_fleet` with every limit, or `in_application` with those of the application that has
+    /// `limit`.
+    ///
+    /// # Errors
+    /// When neither.
+    pub fn may_with_limit(
+        &self,
+        limit: &str,
+        in_fleet: Operation,
+        in_application: Operation,
+    ) -> Result<(), ProblemDetails> {
+        match limit.split_once('.') {
+            Some((application, _)) if may(&self.rights, in_application, application) => Ok(()),
+            _ => self.may(in_fleet, ""),
+        }
+    }
+
+    /// What forms of this caller's pages are bound to. A secret.
+    pub fn session(&self) -> &str {
+        &self.session
+    }
+
+    /// Where this caller is.
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// Keeps in the audit log what this caller did. Without accounts there is none.
+    pub async fn record(&self, action: &str, object: &str, outcome: AuditOutcome, detail: &str) {
+        let Some(accounts) = &self.accounts else { return };
+        let record = AuditRecord {
+            account: self.name.clone(),
+            action: action.to_owned(),
+            object: object.to_owned(),
+            address: self.address.clone(),
+            outcome,
+            detail: detail.to_owned(),
+        };
+        accounts.record(&record).await;
+    }
+
+    /// Keeps in the audit log that this caller was refused something.
+    pub async fn record_refusal(&self, method: &Method, path: &str, status: StatusCode) {
+        if status == StatusCode::FORBIDDEN {
+            self.record("refused", &format!("{method} {path}"), AuditOutcome::Refused, "").await;
+        }
+    }
+}
+
+/// The parts of a request that say who it is from.
+#[derive(Clone, Copy)]
+pub struct CallerParts<'a> {
+    pub headers: &'a HeaderMap,
+    pub peer: Option<SocketAddr>,
+    /// Whether a session counts. It does not where a form's token is not asked for.
+    pub takes_session: bool,
+}
+
+impl CallerParts<'_> {
+    fn address(&self) -> String {
+        self.peer.map_or_else(String::new, |peer| peer.ip().to_canonical().to_string())
+    }
+}
+
+/// The address that a request came from.
+pub fn peer(request: &Request) -> Option<SocketAddr> {
+    request.extensions().get::<ConnectInfo<SocketAddr>>().map(|ConnectInfo(peer)| *peer)
+}
+
+/// Lets callers pass, and whoever asks for what is open to everybody.
+pub async fn require_caller(State(state): State<AdminState>, mut request: Request, next: Next) -> Response {
+    if OPEN.contains(&request.uri().path()) {
+        return next.run(request).await;
+    }
+    let reads = [Method::GET, Method::HEAD].contains(request.method());
+    let parts = CallerParts { headers: request.headers(), peer: peer(&request), takes_session: reads };
+    let caller = match Caller::of(state.accounts.as_ref(), parts).await {
+        Ok(Some(caller)) => caller,
+        Ok(None) => return unknown_caller(state.accounts.as_deref()).await.into_response(),
+        Err(problem) => return problem.into_response(),
+    };
+    request.extensions_mut().insert(caller.clone());
+    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    let response = next.run(request).await;
+    caller.record_refusal(&method, &path, response.status()).await;
+    response
+}
+
+/// Why somebody unknown is refused.
+pub async fn unknown_caller(accounts: Option<&AccountService>) -> ProblemDetails {
+    match accounts {
+        Some(accounts) => match accounts.has_accounts().await {
+            Ok(true) => ProblemDetails::unauthenticated("this needs an account").hint(
+                "send Authorization: Bearer tgt_…, with a token of tollgate token create; or sign in at /console",
+            ),
+            Ok(false) => ProblemDetails::unauthenticated("there is no account yet")
+                .hint("make the first: tollgate account create NAME --admin --config FILE"),
+            Err(error) => ProblemDetails::database(&error),
+        },
+        None => ProblemDetails::unauthenticated("this needs an account"),
+    }
+}
+
+impl<S: Sync> FromRequestParts<S> for Caller {
+    type Rejection = ProblemDetails;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ProblemDetails> {
+        let caller = parts.extensions.get::<Self>().cloned();
+        caller.ok_or_else(|| ProblemDetails::unauthenticated("this needs an account"))
+    }
+}
+
+/// The token that a program sends. Never a session's secret: that is for browsers, which are told apart from other sites.
+fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let value = headers.get(AUTHORIZATION)?.to_str().ok()?;
+    let (scheme, token) = value.split_once(' ')?;
+    let token = token.trim();
+    (scheme.eq_ignore_ascii_case("bearer") && !token.starts_with(SESSION_BEGINNING)).then_some(token)
+}
+
+/// The least role that is enough, in words.
+fn least_role(operation: Operation, application: &str) -> String {
+    let roles = [ApplicationRole::Viewer, ApplicationRole::Editor, ApplicationRole::Owner];
+    let role = roles.into_iter().find(|role| may(&Rights::of(application, *role), operation, application));
+    if let Some(role) = role.filter(|_| !application.is_empty()) {
+        return format!("{} of the application {application}", application_word(role));
+    }
+    let fleet = [FleetRole::Operator, FleetRole::Admin];
+    let enough = |role: &FleetRole| may(&Rights { fleet: Some(*role), ..Rights::default() }, operation, application);
+    fleet.into_iter().find(enough).map_or("admin", fleet_word).to_owned()
+}
+
+/// A role in an application, as people write it.
+pub fn application_word(role: ApplicationRole) -> &'static str {
+    match role {
+        ApplicationRole::Viewer => "viewer",
+        ApplicationRole::Editor => "editor",
+        ApplicationRole::Owner => "owner",
+    }
+}
+
+/// A role in the fleet, as people write it.
+pub fn fleet_word(role: FleetRole) -> &'static str {
+    match role {
+        FleetRole::Operator => "operator",
+        FleetRole::Admin => "admin",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tollgate_policies::model::ObjectKind;
+
+    use super::*;
+
+    fn with(rights: Rights) -> Caller {
+        Caller { rights, ..Caller::local(&HeaderMap::new(), String::new()) }
+    }
+
+    #[test]
+    fn a_refusal_names_the_least_role() {
+        let viewer = with(Rights::of("shop", ApplicationRole::Viewer));
+        viewer.may(Operation::View, "shop").unwrap();
+        for (operation, application, role) in [
+            (Operation::Change(ObjectKind::Strategy), "shop", "editor of the application shop"),
+            (Operation::Delete(ObjectKind::Strategy), "shop", "owner of the application shop"),
+            (Operation::View, "bank", "viewer of the application bank"),
+            (Operation::Delete(ObjectKind::Application), "shop", "admin"),
+            (Operation::ViewFleet, "", "operator"),
+            (Operation::ManageAccounts, "", "admin"),
+        ] {
+            let problem = viewer.may(operation, application).unwrap_err();
+            assert!(problem.detail.ends_with(&format!("needs the role {role}")), "{}", problem.detail);
+        }
+    }
+
+    #[test]
+    fn limits_of_strategies_are_for_those_of_their_application() {
+        let editor = with(Rights::of("shop", ApplicationRole::Editor));
+        let may = |limit| editor.may_with_limit(limit, Operation::ActOnFleet, Operation::Change(ObjectKind::Strategy));
+        may("shop.per-client").unwrap();
+        for other in ["shop", "bank.per-client", "shops.per-client", ".shop", ""] {
+            may(other).unwrap_err();
+        }
+    }
+
+    #[test]
+    fn sessions_are_no_tokens() {
+        let bearer = |value: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(AUTHORIZATION, value.parse().unwrap());
+            bearer(&headers).map(ToOwned::to_owned)
+        };
+        assert_eq!(bearer("bearer  tgt_a").as_deref(), Some("tgt_a"));
+        assert_eq!([bearer("Bearer tgs_a"), bearer("Basic tgt_a"), bearer("tgt_a")], [None, None, None]);
+    }
+}
