@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{ErrorKind, Read as _, Write as _};
+use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -71,6 +71,10 @@ fn at_once(gateway: &Gateway, fields: impl IntoIterator<Item = String>) -> BTree
 }
 
 fn with_keys() -> (RedisServer, Gateway) {
+    keys_of(KEYS)
+}
+
+fn keys_of(routes: &str) -> (RedisServer, Gateway) {
     let redis = RedisServer::start();
     for number in 0..200 {
         redis.command(&[
@@ -80,7 +84,7 @@ fn with_keys() -> (RedisServer, Gateway) {
             &format!("{{\"id\":\"c{number}\"}}"),
         ]);
     }
-    let gateway = Gateway::start(&KEYS.replace("REDIS", &redis.url()));
+    let gateway = Gateway::start(&routes.replace("REDIS", &redis.url()));
     (redis, gateway)
 }
 
@@ -127,49 +131,33 @@ fn bad_keys_below_the_bound_keep_no_good_one_out_and_those_over_it_are_not_looke
 
 #[test]
 fn clients_that_go_away_leave_their_places() {
-    /// Those that wait at most, from one address.
-    const WAITING: usize = 512;
-    /// It takes seconds.
-    const SLOW: &str = "$2y$15$92IXUNpkjO0rOQ5byMi.Ye4oKoEa3Ro9llC/.og/at2.uheWG/igi";
     let _turn = turns::beside_others();
-    let (gateway, _folder) = with_users(1, SLOW);
-    let send = |field: &String| send(gateway.listeners[0], field);
-    let begun = Instant::now();
-    let under_way: Vec<TcpStream> = passwords("a", 0..BOUND).iter().map(send).collect();
-    eventually("one is hashed", || (hashes(&gateway) == 1.0).then_some(()));
-    let waiting: Vec<TcpStream> = passwords("b", 100..100 + WAITING).iter().map(send).collect();
-    let [other, last] = [700, 701].map(|user| passwords("c", user..user + 1).remove(0));
-    // An attempt waits for five seconds. On a machine that is held up for so long there is no full queue to see.
-    let in_time = || begun.elapsed() < Duration::from_secs(4);
-    let mut is_full = false;
-    while !is_full && in_time() {
-        is_full = status_soon(send(&other)) == Some(503);
-    }
-    if !is_full {
-        return;
-    }
-    drop(waiting);
-    let last = eventually("there is room again", || {
-        let stream = send(&last);
-        status_soon(stream.try_clone().unwrap()).is_none().then_some(stream)
+    // One worker takes them in their order.
+    let (redis, gateway) = keys_of(&KEYS.replace("workers: 2", "workers: 1").replace("timeout: 1s", "timeout: 10s"));
+    let mut good = keys("good", 0..200).into_iter();
+    let mut send = |key: Option<String>| send(gateway.listeners[0], &key.or_else(|| good.next()).unwrap());
+    let open = |count: usize| {
+        let connections = || gateway.metric("tollgate_connections");
+        eventually("these connections are open", || (connections() == count as f64).then_some(()));
+    };
+    // An attempt waits for five seconds. If the machine stands still for so long, the first that waits is refused.
+    eventually("the first that waits has got its place", || {
+        redis.stop();
+        let mut staying: Vec<TcpStream> = (0..=BOUND).map(|_| send(None)).collect();
+        open(BOUND + 1);
+        let leaving: Vec<TcpStream> = keys("bad", 0..BOUND).into_iter().map(|key| send(Some(key))).collect();
+        open(2 * BOUND + 1);
+        staying.push(send(None));
+        open(2 * BOUND + 2);
+        drop(leaving);
+        open(BOUND + 2);
+        redis.cont();
+        let statuses: Vec<u16> = staying.into_iter().map(status).collect();
+        open(0);
+        // They wait longer than the first, and come after it: if that has its place, their time is not over either.
+        assert_eq!(lookups(&gateway, "none"), 0.0, "those that have gone away are not looked up");
+        statuses.iter().all(|status| *status == 200).then_some(())
     });
-    let unanswered = under_way.into_iter().chain([last]).all(|stream| status_soon(stream).is_none());
-    assert!(unanswered || !in_time());
-}
-
-/// The status of an answer that comes at once.
-fn status_soon(stream: TcpStream) -> Option<u16> {
-    let mut beginning = [0; 1];
-    stream.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
-    let peeked = stream.peek(&mut beginning);
-    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-    match peeked {
-        Err(error) if [ErrorKind::WouldBlock, ErrorKind::TimedOut].contains(&error.kind()) => None,
-        peeked => {
-            peeked.unwrap();
-            Some(status(stream))
-        }
-    }
 }
 
 fn with_users(count: usize, hash: &str) -> (Gateway, tempfile::TempDir) {
