@@ -1,17 +1,18 @@
 //! Routes under maintenance, as clients and operators see them.
 
 use std::fs;
+use std::path::Path;
 
 use crate::process::{Gateway, curl, eventually, status};
 use tollgate_test_support::turns;
 
 /// A gateway whose routes go under maintenance by files in the folder.
-fn start(folder: &tempfile::TempDir) -> Gateway {
+fn start(folder: &impl AsRef<Path>) -> Gateway {
     Gateway::start(&routes(folder, "false"))
 }
 
-fn routes(folder: &tempfile::TempDir, planned: &str) -> String {
-    ROUTES.replace("FOLDER", &folder.path().display().to_string()).replace("PLANNED", planned)
+fn routes(folder: &impl AsRef<Path>, planned: &str) -> String {
+    ROUTES.replace("FOLDER", &folder.as_ref().display().to_string()).replace("PLANNED", planned)
 }
 
 const ROUTES: &str = "
@@ -95,6 +96,11 @@ fn a_route_is_under_maintenance_while_a_file_exists() {
     fs::remove_file(folder.path().join("all")).unwrap();
     until(&gateway, "/other", 200);
     assert_eq!(gauge(), 0.0);
+    // Anything of that name counts.
+    std::os::unix::fs::symlink("nowhere", folder.path().join("all")).unwrap();
+    until(&gateway, "/other", 503);
+    fs::remove_file(folder.path().join("all")).unwrap();
+    until(&gateway, "/other", 200);
     eventually("the log says so", || gateway.log().contains("maintenance has ended: the file is gone").then_some(()));
 }
 
@@ -206,20 +212,26 @@ fn the_admin_port_is_ready_and_explains_the_maintenance() {
 #[test]
 fn a_file_that_nobody_can_look_for_changes_nothing() {
     let _turn = turns::beside_others();
-    let folder = tempfile::tempdir().unwrap();
-    let (first, second) = (folder.path().join("shop"), folder.path().join("other"));
+    let outer = tempfile::tempdir().unwrap();
+    let [folder, aside] = ["files", "aside"].map(|name| outer.path().join(name));
+    fs::create_dir(&folder).unwrap();
     let gateway = start(&folder);
-    // Two links that lead to each other lead nowhere.
-    std::os::unix::fs::symlink(&first, &second).unwrap();
-    std::os::unix::fs::symlink(&second, &first).unwrap();
+    // A link to itself takes the place of the folder: nobody can say whether the file is there.
+    let hide = || {
+        fs::rename(&folder, &aside).unwrap();
+        std::os::unix::fs::symlink(&folder, &folder).unwrap();
+    };
+    let show = || {
+        fs::remove_file(&folder).unwrap();
+        fs::rename(&aside, &folder).unwrap();
+    };
+    hide();
     eventually("the log says so", || gateway.log().contains("cannot look for the file of a maintenance").then_some(()));
     assert_eq!(status(&[&gateway.url("/shop")]), 200);
-    fs::remove_file(&first).unwrap();
-    fs::write(&first, "").unwrap();
+    show();
+    fs::write(folder.join("shop"), "").unwrap();
     until(&gateway, "/shop", 503);
-    // A link to itself takes the place of the file: nobody can say any more whether it is there.
-    std::os::unix::fs::symlink(&first, folder.path().join("next")).unwrap();
-    fs::rename(folder.path().join("next"), &first).unwrap();
+    hide();
     let stays = "the route stays under maintenance";
     eventually("the log says so", || gateway.log().contains(stays).then_some(()));
     assert_eq!(status(&[&gateway.url("/shop")]), 503);
@@ -229,7 +241,8 @@ fn a_file_that_nobody_can_look_for_changes_nothing() {
     let restarted = start(&folder);
     assert_eq!(status(&[&restarted.url("/shop")]), 503, "nor does a restart");
     assert!(restarted.log().contains(stays));
-    fs::remove_file(&first).unwrap();
+    fs::remove_file(aside.join("shop")).unwrap();
+    show();
     for open in [gateway, restarted] {
         // Its limit may have no token left.
         let is_served = || (from(&open, "192.0.2.1", "/shop") != 503).then_some(());

@@ -85,9 +85,9 @@ impl WatchedRoute {
     }
 }
 
-/// Whether there is such a file, or anything else of that name.
+/// Whether there is such a file, or anything else of that name: a link that leads nowhere, too.
 fn exists(file: &std::path::Path) -> io::Result<bool> {
-    match fs::metadata(file) {
+    match fs::symlink_metadata(file) {
         Ok(_) => Ok(true),
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(false),
         Err(error) => Err(error),
