@@ -215,9 +215,10 @@ impl Upstream {
         let balancer = Balancer::new(spec.balance.clone());
         let metrics = UpstreamMetrics::new(&spec.name);
         let connection_bound = ConnectionBound::new(&spec.bounds, metrics.pending());
-        let adaptive = spec.bounds.adaptive.map(|rule| {
-            let running = before.and_then(|before| before.adaptive.as_ref()).filter(|of| *of.rule() == rule);
-            running.cloned().unwrap_or_else(|| Arc::new(AdaptiveBound::new(&spec.name, rule)))
+        let adaptive = spec.bounds.adaptive.map(|rule| match before.and_then(|before| before.adaptive.as_ref()) {
+            Some(running) if *running.rule() == rule => running.clone(),
+            Some(running) => Arc::new(running.with_rule(&spec.name, rule)),
+            None => Arc::new(AdaptiveBound::new(&spec.name, rule)),
         });
         let followed = AtomicU64::new(discovered.map_or(0, |list| list.version));
         let budget = RetryBudget::default();

@@ -308,7 +308,7 @@ async fn fast_failures_do_not_count_as_answers_and_slow_clients_cost_no_latency(
 }
 
 #[tokio::test]
-async fn a_reload_keeps_the_limit_unless_its_rule_is_another() {
+async fn a_reload_keeps_the_limit_and_another_rule_what_was_measured() {
     let server = ScriptedUpstream::answering(OK).await;
     let front = ProxyServer::with(&[server.address], adaptive).await;
     let mut client = RawConnection::connect(front.address).await;
@@ -323,8 +323,15 @@ async fn a_reload_keeps_the_limit_unless_its_rule_is_another() {
     spec.bounds.requests = NonZeroUsize::new(50);
     let anew = Upstream::new(Arc::new(spec.clone()), Some(&front.gate.upstream));
     assert_eq!(anew.adaptive_bound().unwrap().shortest_latency(), measured);
-    spec.bounds.adaptive = Some(AdaptiveRule { min: 4, ..rule() });
-    let other = Upstream::new(Arc::new(spec), Some(&anew));
-    assert_eq!(other.adaptive_bound().unwrap().shortest_latency(), None);
-    assert_eq!(other.adaptive_bound().unwrap().limit(), 4);
+    let anew = anew.adaptive_bound().unwrap();
+    let under_way = anew.enter().unwrap();
+    for min in [1, 4] {
+        spec.bounds.adaptive = Some(AdaptiveRule { min, max: 5, ..rule() });
+        let other = Upstream::new(Arc::new(spec.clone()), Some(&front.gate.upstream));
+        let other = other.adaptive_bound().unwrap();
+        assert_eq!(other.shortest_latency(), measured);
+        assert_eq!((other.limit(), other.in_flight()), (min.max(3), 1), "it does not begin at its least");
+    }
+    drop(under_way);
+    assert_eq!(bound(&front).in_flight(), 0);
 }

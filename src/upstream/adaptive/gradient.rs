@@ -86,6 +86,19 @@ impl Gradient {
         gradient
     }
 
+    /// With another rule. What was measured holds: it is the upstream's.
+    pub fn with_rule(&self, rule: AdaptiveRule, now: u64, random: f64) -> Self {
+        let mut gradient = Self::new(rule, now);
+        if self.shortest.is_some() {
+            let limit = self.limit.clamp(rule.min as f64, rule.max as f64);
+            gradient = Self { limit, shortest: self.shortest, patience: self.patience, ..gradient };
+            if !self.is_measuring() {
+                gradient.follow(now, random);
+            }
+        }
+        gradient
+    }
+
     /// How many requests may be in flight.
     pub fn limit(&self) -> usize {
         if self.is_measuring() { self.rule.min } else { self.limit as usize }

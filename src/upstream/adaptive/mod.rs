@@ -6,6 +6,7 @@
 
 pub mod gradient;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -17,11 +18,13 @@ use super::health::micros;
 use super::latency::histogram::LatencyHistogram;
 use crate::clock;
 
-/// The bound, shared by all workers. A reload that leaves its rule as it is keeps it.
+/// The bound, shared by all workers. A reload that leaves its rule as it is keeps it, and another rule takes over what it
+/// knows.
 pub struct AdaptiveBound {
     rule: AdaptiveRule,
     limit: AtomicUsize,
-    in_flight: AtomicUsize,
+    /// By all of its rules.
+    in_flight: Arc<AtomicUsize>,
     /// The most in flight since the limit was last looked at.
     peak: AtomicUsize,
     latency: LatencyHistogram,
@@ -41,17 +44,28 @@ pub struct AdaptivePlace<'a>(&'a AdaptiveBound);
 
 impl AdaptiveBound {
     pub fn new(upstream: &str, rule: AdaptiveRule) -> Self {
-        let name = || upstream.to_owned();
         let now = clock::monotonic_micros();
-        let gradient = Gradient::new(rule, now);
+        Self::with(upstream, rule, Gradient::new(rule, now), Arc::default(), now)
+    }
+
+    /// In place of this one, with another rule.
+    pub fn with_rule(&self, upstream: &str, rule: AdaptiveRule) -> Self {
+        let now = clock::monotonic_micros();
+        let gradient = self.gradient.lock().with_rule(rule, now, fastrand::f64());
+        Self::with(upstream, rule, gradient, self.in_flight.clone(), now)
+    }
+
+    fn with(upstream: &str, rule: AdaptiveRule, gradient: Gradient, in_flight: Arc<AtomicUsize>, now: u64) -> Self {
+        let name = || upstream.to_owned();
+        let shortest = micros(gradient.shortest_latency().unwrap_or_default());
         let bound = Self {
             rule,
             limit: AtomicUsize::new(gradient.limit()),
-            in_flight: AtomicUsize::new(0),
-            peak: AtomicUsize::new(0),
+            peak: AtomicUsize::new(in_flight.load(Ordering::Relaxed)),
+            in_flight,
             latency: LatencyHistogram::default(),
             counted_from: AtomicU64::new(now),
-            shortest: AtomicU64::new(0),
+            shortest: AtomicU64::new(shortest),
             gradient: Mutex::new(gradient),
             limit_gauge: gauge!("tollgate_upstream_concurrency_limit", "upstream" => name()),
             shortest_gauge: gauge!("tollgate_upstream_min_rtt_seconds", "upstream" => name()),
