@@ -146,6 +146,34 @@ fn after_one(gateway: &Gateway, outcome: &str) {
 }
 
 #[test]
+fn names_that_nobody_answers_for_take_a_bounded_number_of_sockets_and_keep_no_other_waiting() {
+    let _turn = turns::beside_others();
+    let (silent, dns, server) = (DnsServer::start(), DnsServer::start(), Server::start(0));
+    silent.set_mood(DnsMood::Silent);
+    dns.set_addresses("orders.test", 0, &[server.ip()]);
+    let mut upstreams = by_dns(&dns, server.address.port(), "");
+    for number in 0..100 {
+        let other = by_dns(&silent, 1, "").replace("orders.test", &format!("silent{number}.test"));
+        upstreams.push_str(&format!("}}, silent{number}: {{{other}"));
+    }
+    let gateway = Gateway::start(&routes(&upstreams));
+    are(&gateway, &[&server]);
+    let sockets = || {
+        let links = std::fs::read_dir(format!("/proc/{}/fd", gateway.pid())).unwrap();
+        let links = links.filter_map(|link| std::fs::read_link(link.ok()?.path()).ok());
+        links.filter(|link| link.to_string_lossy().starts_with("socket:")).count()
+    };
+    let before = lookups(&gateway, "answered");
+    let mut most = 0;
+    eventually("the other name is asked for again and again", || {
+        most = most.max(sockets());
+        (silent.questions() > 400 && lookups(&gateway, "answered") > before + 5.0).then_some(())
+    });
+    // Each of 64 questions has a socket or two. Without a bound these names have 400.
+    assert!(most < 200, "{most}");
+}
+
+#[test]
 fn every_endpoint_is_replaced_by_dns_twice_under_load_without_a_failed_request() {
     let _turn = turns::among_few();
     let mut servers = vec![Server::start(0)];

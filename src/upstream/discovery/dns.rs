@@ -20,6 +20,7 @@ use hickory_resolver::proto::rr::{Name, RData, RecordType};
 use hickory_resolver::system_conf::read_system_conf;
 use tokio::time::timeout;
 
+use super::questions::{self, QuestionPlaces};
 use super::records::{self, IpFamily, ServiceRecord};
 use super::spec::{DnsQuestion, DnsSpec};
 use crate::upstream::endpoints::EndpointSpec;
@@ -35,6 +36,11 @@ const MOST_SEARCHED: usize = 32;
 
 /// Names of servers that are looked up at a time.
 const AT_ONCE: usize = 16;
+
+/// Of all upstreams.
+static QUESTIONS: QuestionPlaces = QuestionPlaces::new(questions::MOST);
+
+const UNANSWERED: &str = "no answer, and other names wait to be asked for";
 
 const UNCLEAR: &str = "the answer has no records, and does not say that there are none";
 
@@ -228,7 +234,10 @@ impl NameSource {
     }
 
     async fn records(&self, name: &Name, of: RecordType) -> NameRecords {
-        match self.resolver.lookup(name.clone(), of).await {
+        let Some(looked_up) = QUESTIONS.ask(self.resolver.lookup(name.clone(), of)).await else {
+            return NameRecords::Failed(UNANSWERED.into());
+        };
+        match looked_up {
             Ok(answer) => {
                 let seconds = answer.answers().iter().map(|record| record.ttl).min().unwrap_or(0);
                 let ttl = Duration::from_secs(u64::from(seconds));

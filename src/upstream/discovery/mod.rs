@@ -7,6 +7,7 @@
 mod change_log;
 pub mod dns;
 mod metrics;
+mod questions;
 mod records;
 mod spec;
 
