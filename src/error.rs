@@ -22,6 +22,8 @@ use crate::observe::request_id::REQUEST_ID;
 pub enum Failure {
     /// A request that is not HTTP, or could be read in two ways. Names the rule that it broke.
     BadRequest(&'static str),
+    /// The client ended its connection, or the request's stream, within the request's body.
+    ClientGone,
     /// A limit refuses the request.
     Denied(Denial),
     NoRoute,
@@ -145,7 +147,7 @@ impl Failure {
             Some(BodyFailure::TooSlow) => Self::BodyTooSlow,
             Some(BodyFailure::TooLarge) => Self::BodyTooLarge,
             Some(BodyFailure::Malformed) => Self::BadRequest("the request body is malformed"),
-            None => Self::BadRequest("the request body broke off"),
+            None => Self::ClientGone,
         }
     }
 
@@ -153,6 +155,8 @@ impl Failure {
         use StatusCode as S;
         match self {
             Self::BadRequest(why) => closing(S::BAD_REQUEST, "bad-request", why),
+            // For a client that has ended its half of the connection alone.
+            Self::ClientGone => closing(S::BAD_REQUEST, "bad-request", "the request body broke off"),
             Self::ServedByHttps { safe_method, .. } => {
                 let status = if *safe_method { S::MOVED_PERMANENTLY } else { S::PERMANENT_REDIRECT };
                 row(status, "served-by-https", "this is served by HTTPS only: see Location")
@@ -244,8 +248,8 @@ impl Failure {
         }
     }
 
-    /// The status that a client of gRPC is answered with. A client may send a call that is `Unavailable` again by itself;
-    /// a call that an upstream may still be working on is not.
+    /// The status that a client of gRPC is answered with. A client may send a call that is `Unavailable` again by itself: a
+    /// call of which an upstream may make something yet is not. One whose connection broke is, as gRPC defines it.
     fn grpc_status(&self) -> GrpcStatus {
         match self {
             Self::Denied(denial) => match denial.status() {
@@ -282,7 +286,7 @@ impl Failure {
             Self::ResponseTimeout | Self::ForwardTimeout | Self::CallOverdue | Self::UnsentCallOverdue => {
                 GrpcStatus::DeadlineExceeded
             }
-            Self::RequestTimeout | Self::BodyTooSlow => GrpcStatus::Cancelled,
+            Self::ClientGone | Self::RequestTimeout | Self::BodyTooSlow => GrpcStatus::Cancelled,
             Self::BadRequest(_) | Self::UpstreamInvalid | Self::Panicked => GrpcStatus::Internal,
         }
     }

@@ -19,7 +19,7 @@ use super::answer::rendered::RenderedFields;
 use super::route_metrics::{RouteMetrics, method_label, other_method};
 use crate::body::Body;
 use crate::clock::{self, Instant};
-use crate::error::Failure;
+use crate::error::{self, Failure};
 use crate::grpc::{self, CallDeadline};
 use crate::http::interim::InterimSlot;
 use crate::http::scheme::RequestScheme;
@@ -202,6 +202,7 @@ impl RequestContext {
         changes: AnswerChanges,
         mut account: Box<Account>,
     ) -> Response<Body> {
+        let is_gone = matches!(result, Err(Failure::ClientGone));
         let of_upstream = result.as_ref().err().is_none_or(Failure::is_relayed);
         let mut response = match result {
             Ok(response) => {
@@ -211,7 +212,7 @@ impl RequestContext {
             Err(failure) => {
                 let (failure, unanswered) = failure.settle(self.sent.is_set());
                 account.permit.failed(failure.status(), unanswered);
-                account.problem = Some(failure.name());
+                account.problem = (!is_gone).then(|| failure.name());
                 if self.is_call { failure.respond_to_call(&self.request_id) } else { failure.respond(&self.request_id) }
             }
         };
@@ -226,6 +227,11 @@ impl RequestContext {
             pages.apply(&mut response, &self.request_id, of_upstream);
         }
         changes.apply(&mut response, &mut account.permit);
+        if is_gone {
+            // Whether anybody reads the answer is nobody's business: the account ends like those of others who go away.
+            account.status = error::client_closed();
+            return response;
+        }
         account.status = response.status();
         match response.extensions_mut().remove::<TunnelEnd>() {
             Some(end) => {

@@ -58,7 +58,7 @@ impl Proxy {
         destination: Destination<'_>,
         (source, retrying): (RequestSource<'_>, Retrying<'_>),
     ) -> Answer {
-        let outcome = destination.upstream.metrics().request();
+        let outcome = destination.upstream.metrics().request(source.deadline);
         let result = match UpstreamRequest::prepare(request, rule, source) {
             Ok(mut request) => match admit(destination.upstream) {
                 // It has one place, however often it is sent.

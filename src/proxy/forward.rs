@@ -100,7 +100,7 @@ impl Proxy {
         source: RequestSource<'a>,
         mut choice: impl EndpointChoice + 'a,
     ) -> impl Future<Output = Result<Response<Body>, Failure>> + Send + 'a {
-        let outcome = destination.upstream.metrics().request();
+        let outcome = destination.upstream.metrics().request(source.deadline);
         // Prepared outside the future, which has no use for the rule.
         let mut prepared = UpstreamRequest::prepare(request, rule, source);
         async move {

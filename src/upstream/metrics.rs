@@ -7,6 +7,7 @@ use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
 
 use super::bounds::{ConnectionBound, ConnectionSlot};
 use super::endpoints::UpstreamConnectError;
+use crate::clock::{self, Instant};
 use crate::error::Failure;
 
 /// The metrics of one upstream.
@@ -63,7 +64,9 @@ pub enum RetriedOutcome {
 /// Counts one forwarded request by its outcome, when dropped.
 pub struct OutcomeRecorder<'a> {
     metrics: &'a UpstreamMetrics,
-    outcome: ForwardOutcome,
+    /// `None`: it was given up.
+    outcome: Option<ForwardOutcome>,
+    deadline: Option<Instant>,
 }
 
 /// Counts an open connection until it is dropped.
@@ -113,6 +116,7 @@ impl From<&Failure> for ForwardOutcome {
             Failure::UpstreamClosed => Self::UpstreamClosed,
             Failure::UpstreamInvalid => Self::UpstreamInvalid,
             Failure::WebSocketUnsupported => Self::WebSocketUnsupported,
+            Failure::ClientGone => Self::Cancelled,
             _ => Self::ClientError,
         }
     }
@@ -144,9 +148,10 @@ impl UpstreamMetrics {
         }
     }
 
-    /// Begins to count a request: as cancelled, until another outcome is recorded.
-    pub fn request(&self) -> OutcomeRecorder<'_> {
-        OutcomeRecorder { metrics: self, outcome: ForwardOutcome::Cancelled }
+    /// Begins to count a request: as cancelled, until another outcome is recorded. One that is given up at `deadline` has had
+    /// no answer in time.
+    pub fn request(&self, deadline: Option<Instant>) -> OutcomeRecorder<'_> {
+        OutcomeRecorder { metrics: self, outcome: None, deadline }
     }
 
     /// Counts an opened connection for as long as the returned guard lives.
@@ -193,13 +198,17 @@ impl UpstreamMetrics {
 impl OutcomeRecorder<'_> {
     /// Records the outcome.
     pub fn finish<T>(mut self, result: &Result<T, Failure>) {
-        self.outcome = result.as_ref().map_or_else(ForwardOutcome::from, |_| ForwardOutcome::Response);
+        self.outcome = Some(result.as_ref().map_or_else(ForwardOutcome::from, |_| ForwardOutcome::Response));
     }
 }
 
 impl Drop for OutcomeRecorder<'_> {
     fn drop(&mut self) {
-        if let Some(counter) = self.metrics.requests.get(self.outcome as usize) {
+        let outcome = self.outcome.unwrap_or_else(|| {
+            let is_overdue = self.deadline.is_some_and(|deadline| clock::now() >= deadline);
+            if is_overdue { ForwardOutcome::ResponseTimeout } else { ForwardOutcome::Cancelled }
+        });
+        if let Some(counter) = self.metrics.requests.get(outcome as usize) {
             counter.increment(1);
         }
     }

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::thread;
@@ -465,6 +465,36 @@ fn a_reader_that_reads_nothing_keeps_no_request() {
         assert!(answer.starts_with(b"HTTP/1.1 200 "));
     }
     eventually("lines are lost", || (dropped() > 0.0).then_some(()));
+}
+
+#[test]
+fn a_client_that_goes_away_within_its_body_is_logged_like_others_that_go_away() {
+    let _turn = turns::beside_others();
+    let (folder, gateway) = start_with_file("json", "");
+    let head = b"POST /orders HTTP/1.1\r\nHost: a\r\n";
+    for framing in [&b"Content-Length: 1000\r\n\r\nhal"[..], b"Transfer-Encoding: chunked\r\n\r\n3\r\nhal"] {
+        let mut client = TcpStream::connect(gateway.listeners[0]).unwrap();
+        client.write_all(&[head, framing].concat()).unwrap();
+        drop(client);
+        let left = line(&folder);
+        assert_eq!((&left["status"], left.get("problem"), &left["complete"]), (&499.into(), None, &false.into()));
+    }
+    // One whose body is nonsense, or that has ended its half alone, is told.
+    let malformed = [&head[..], b"Transfer-Encoding: chunked\r\n\r\nzz\r\n"].concat();
+    let ended = [&head[..], b"Content-Length: 1000\r\n\r\nhal"].concat();
+    for (sent, status) in [(malformed, 400), (ended, 499)] {
+        let mut client = TcpStream::connect(gateway.listeners[0]).unwrap();
+        client.write_all(&sent).unwrap();
+        client.shutdown(Shutdown::Write).unwrap();
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
+        assert_eq!(line(&folder)["status"], status);
+    }
+    let requests = |outcome: &str| {
+        gateway.metric(&format!("tollgate_upstream_requests_total{{upstream=\"orders\",outcome=\"{outcome}\"}}"))
+    };
+    assert_eq!(["cancelled", "client_error"].map(requests), [3.0, 1.0]);
 }
 
 #[test]

@@ -133,6 +133,10 @@ fn the_time_of_the_whole_request_ends_in_504_or_cuts_the_answer() {
     let release = Arc::new(AtomicBool::new(false));
     let gateway = gateway(upstream(&release), "response_timeout: 1d, idle_timeout: 1d", &[("whole", "request: 200ms")]);
     assert_eq!(problem(&gateway, "whole", "/silent"), "response-timeout");
+    let requests = |outcome: &str| {
+        gateway.metric(&format!("tollgate_upstream_requests_total{{upstream=\"up\",outcome=\"{outcome}\"}}"))
+    };
+    assert_eq!(["response_timeout", "cancelled"].map(requests), [1.0, 0.0]);
     let half = all(&gateway, "whole", "/half");
     assert!(half.ends_with(b"half!"), "{}", String::from_utf8_lossy(&half));
     let endless = all(&gateway, "whole", "/endless");
