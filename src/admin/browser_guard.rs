@@ -1,6 +1,6 @@
 //! Keeps web pages from changing anything through the browser of somebody who can reach the admin port.
 //!
-//! There is no login to protect: whoever reaches the port may use it. But a browser reaches it on behalf of any page
+//! Without accounts whoever reaches the port may use it. But a browser reaches it on behalf of any page
 //! that is open in it, from inside the operator's network. A change must therefore be a request that a page of another
 //! origin cannot send without a preflight, and no preflight is answered. It must not name another origin, and it must
 //! be addressed to an IP address or localhost: an attacker's name server could point any other name here. Reading is
@@ -9,7 +9,7 @@
 use std::net::IpAddr;
 
 use axum::extract::Request;
-use axum::http::header::{CONTENT_TYPE, HOST, ORIGIN};
+use axum::http::header::{AUTHORIZATION, CONTENT_TYPE, HOST, ORIGIN};
 use axum::http::uri::Authority;
 use axum::http::{HeaderMap, Method};
 use axum::middleware::Next;
@@ -36,7 +36,8 @@ fn check(headers: &HeaderMap) -> Result<(), ProblemDetails> {
     let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or_default());
     // Neither is among what a page may send across origins unasked (Fetch §2.2.2, CORS-safelisted request-headers).
     let json = text(CONTENT_TYPE.as_str()).is_some_and(|kind| kind.split(';').next() == Some("application/json"));
-    if text(OPERATOR).is_none_or(|name| name.trim().is_empty()) && !json {
+    let named = text(OPERATOR).is_some_and(|name| !name.trim().is_empty());
+    if !named && !json && !headers.contains_key(AUTHORIZATION) {
         return Err(ProblemDetails::cross_site("a change must say who asks for it")
             .hint("send the header X-Tollgate-Operator: your-name, or Content-Type: application/json"));
     }
@@ -101,6 +102,7 @@ mod tests {
     fn a_tool_that_names_its_operator_passes() {
         assert!(passes(&[(OPERATOR, "ada")]));
         assert!(passes(&[("content-type", "application/json; charset=utf-8")]));
+        assert!(passes(&[("authorization", "Bearer tgt_a")]));
         assert!(passes(&[(OPERATOR, "ada"), ("host", "localhost:9901")]));
         assert!(passes(&[(OPERATOR, "ada"), ("host", "[::1]:9901")]));
         assert!(passes(&[(OPERATOR, "ada"), ("origin", "http://127.0.0.1:9901"), ("sec-fetch-site", "same-origin")]));

@@ -50,7 +50,7 @@ pub enum CallerProof {
 
 impl Caller {
     /// Whoever asks a gateway without accounts.
-    fn local(headers: &HeaderMap, address: String) -> Self {
+    pub fn local(headers: &HeaderMap, address: String) -> Self {
         let name = headers.get(OPERATOR).and_then(|name| name.to_str().ok()).unwrap_or_default();
         Self {
             name: name.trim().to_owned(),
@@ -91,6 +91,11 @@ impl Caller {
         Ok(found.map(|(account, _)| known(account.name, account.rights, CallerProof::Session, secret)))
     }
 
+    /// The account; without accounts what somebody is `called`.
+    pub fn account_or(&self, called: String) -> String {
+        if self.by == CallerProof::Local { called } else { self.name.clone() }
+    }
+
     /// Whether this caller may do `operation` in `application`, which is empty for what is the fleet's.
     ///
     /// # Errors
@@ -119,9 +124,25 @@ impl Caller {
         }
     }
 
+    /// Whether this caller may look at what is no application's: nodes, routes and the numbers of limits.
+    ///
+    /// # Errors
+    /// When the account has no role at all.
+    pub fn may_look(&self) -> Result<(), ProblemDetails> {
+        match self.rights.fleet.is_some() || !self.rights.applications.is_empty() {
+            true => Ok(()),
+            false => Err(ProblemDetails::missing_role(&self.name, "viewer of some application")),
+        }
+    }
+
     /// What forms of this caller's pages are bound to. A secret.
     pub fn session(&self) -> &str {
         &self.session
+    }
+
+    /// This caller, in another session.
+    pub fn in_session(&self, secret: &str) -> Self {
+        Self { session: secret.into(), ..self.clone() }
     }
 
     /// Where this caller is.
@@ -185,7 +206,10 @@ pub async fn require_caller(State(state): State<AdminState>, mut request: Reques
     };
     request.extensions_mut().insert(caller.clone());
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
-    let response = next.run(request).await;
+    let response = match caller.may_look() {
+        Ok(()) => next.run(request).await,
+        Err(problem) => problem.into_response(),
+    };
     caller.record_refusal(&method, &path, response.status()).await;
     response
 }

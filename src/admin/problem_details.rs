@@ -106,6 +106,11 @@ impl ProblemDetails {
 }
 
 impl ProblemDetails {
+    /// Whether it is the lack of an account.
+    pub fn is_of_strangers(&self) -> bool {
+        self.status_code() == StatusCode::UNAUTHORIZED
+    }
+
     pub fn status_code(&self) -> StatusCode {
         StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
     }

@@ -3,12 +3,14 @@
 //! Not the proxy's client, which keeps connections, streams bodies and retries.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
 use anyhow::Context;
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, HOST};
+use clap::Args;
+use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
 use http::uri::{Authority, Scheme};
 use http::{HeaderValue, Method, Request, StatusCode, Uri};
 use http_body_util::{BodyExt, Empty, Limited};
@@ -33,7 +35,62 @@ const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b
 
 /// The address of an admin port.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AdminPort(Authority);
+pub struct AdminPort {
+    authority: Authority,
+    /// The account that asks. `None`: nobody in particular.
+    bearer: Option<HeaderValue>,
+}
+
+/// The admin port of a command, and who asks it.
+#[derive(Debug, Args)]
+pub struct AdminArgs {
+    /// The admin port.
+    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:9901", env = "TOLLGATE_ADMIN")]
+    admin: AdminPort,
+    #[command(flatten)]
+    token: TokenFileArgs,
+}
+
+/// The token of an account, for a gateway that has accounts.
+#[derive(Debug, Args)]
+pub struct TokenFileArgs {
+    /// A file with the token of an account, for a gateway with accounts. Otherwise the variable TOLLGATE_TOKEN has it.
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+}
+
+impl AdminArgs {
+    /// The port, asked by the token that was given.
+    ///
+    /// # Errors
+    /// When the file of the token cannot be read.
+    pub fn port(&self) -> anyhow::Result<AdminPort> {
+        self.token.of(&self.admin)
+    }
+}
+
+impl TokenFileArgs {
+    /// `port`, asked by the token that was given.
+    ///
+    /// # Errors
+    /// When the file of the token cannot be read, or holds none.
+    pub fn of(&self, port: &AdminPort) -> anyhow::Result<AdminPort> {
+        let token = match &self.token_file {
+            Some(file) => {
+                let text = std::fs::read_to_string(file);
+                Some(text.with_context(|| format!("cannot read the token from {}", file.display()))?)
+            }
+            None => std::env::var("TOLLGATE_TOKEN").ok(),
+        };
+        let token = token.map(|token| token.trim().to_owned()).filter(|token| !token.is_empty());
+        let bearer = token.map(|token| -> anyhow::Result<HeaderValue> {
+            let mut value = HeaderValue::try_from(format!("Bearer {token}")).ok().context("that is no token")?;
+            value.set_sensitive(true);
+            Ok(value)
+        });
+        Ok(AdminPort { authority: port.authority.clone(), bearer: bearer.transpose()? })
+    }
+}
 
 /// The operator who asks for a change, and the reason, for the gateway's log.
 #[derive(Clone, Debug, Default)]
@@ -51,7 +108,9 @@ impl FromStr for AdminPort {
         let plain = uri.scheme().is_none_or(|scheme| *scheme == Scheme::HTTP);
         let bare = matches!(uri.path(), "" | "/") && uri.query().is_none();
         match uri.authority() {
-            Some(authority) if plain && bare && !authority.as_str().contains('@') => Ok(Self(authority.clone())),
+            Some(authority) if plain && bare && !authority.as_str().contains('@') => {
+                Ok(Self { authority: authority.clone(), bearer: None })
+            }
             _ => Err(FORM),
         }
     }
@@ -59,7 +118,7 @@ impl FromStr for AdminPort {
 
 impl fmt::Display for AdminPort {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "http://{}", self.0)
+        write!(f, "http://{}", self.authority)
     }
 }
 
@@ -116,13 +175,16 @@ impl AdminPort {
         target: &str,
         note: Option<&OperatorNote>,
     ) -> anyhow::Result<(StatusCode, Bytes)> {
-        let port = self.0.port_u16().unwrap_or(80);
-        let host = self.0.host().trim_start_matches('[').trim_end_matches(']');
+        let port = self.authority.port_u16().unwrap_or(80);
+        let host = self.authority.host().trim_start_matches('[').trim_end_matches(']');
         let stream = TcpStream::connect((host, port)).await?;
         // The address and not the name: changes are taken by address only (see `admin::browser_guard`), and it is the same place.
         let address = stream.peer_addr()?.to_string();
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
         let mut request = Request::builder().method(method).uri(target).header(HOST, address);
+        if let Some(bearer) = &self.bearer {
+            request = request.header(AUTHORIZATION, bearer);
+        }
         if let Some(note) = note {
             request = request.header(CONTENT_TYPE, "application/json").header(OPERATOR, text(&note.operator)?);
             if let Some(reason) = &note.reason {

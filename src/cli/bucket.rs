@@ -6,7 +6,7 @@ use std::num::NonZeroU64;
 use clap::{Args, Subcommand};
 use http::Method;
 
-use super::admin_client::{AdminPort, OperatorNote, target};
+use super::admin_client::{AdminArgs, OperatorNote, target};
 use super::output::CommandOutput;
 use super::text::bucket::{show_bucket, show_change};
 use crate::config::registered_method;
@@ -99,9 +99,8 @@ struct BucketSelector {
     /// The route's name.
     #[arg(long)]
     route: Option<String>,
-    /// The admin port.
-    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:9901", env = "TOLLGATE_ADMIN")]
-    admin: AdminPort,
+    #[command(flatten)]
+    admin: AdminArgs,
     /// Print the answer as JSON.
     #[arg(long)]
     json: bool,
@@ -130,17 +129,21 @@ pub fn run(args: &BucketArgs) -> anyhow::Result<CommandOutput> {
             let local = local.then(|| ("local".to_owned(), "true".to_owned()));
             let pairs: Vec<_> = which.pairs().into_iter().chain(local).collect();
             let target = target(&["buckets", &which.limit], &pairs);
-            which.admin.ask(Method::GET, &target, None, |body| which.show(body, show_bucket))
+            which.admin.port()?.ask(Method::GET, &target, None, |body| which.show(body, show_bucket))
         }
         BucketCommand::Reset { which, change } => {
             let target = target(&["buckets", &which.limit], &change.pairs(which, None));
             which
                 .admin
+                .port()?
                 .ask(Method::DELETE, &target, Some(&change.operator_note()), |body| which.show(body, show_change))
         }
         BucketCommand::Grant { which, tokens, change } => {
             let target = target(&["buckets", &which.limit, "grant"], &change.pairs(which, Some(*tokens)));
-            which.admin.ask(Method::POST, &target, Some(&change.operator_note()), |body| which.show(body, show_change))
+            which
+                .admin
+                .port()?
+                .ask(Method::POST, &target, Some(&change.operator_note()), |body| which.show(body, show_change))
         }
     }
 }

@@ -7,7 +7,7 @@ use anyhow::Context;
 use clap::Args;
 use http::Method;
 
-use super::admin_client::{AdminPort, target};
+use super::admin_client::{AdminPort, TokenFileArgs, target};
 use super::bucket::pair;
 use super::check;
 use super::output::{CommandOutput, UsageError};
@@ -66,6 +66,8 @@ pub struct ExplainArgs {
     /// Ask the gateway with this admin port instead of reading the file.
     #[arg(long, value_name = "URL")]
     admin: Option<AdminPort>,
+    #[command(flatten)]
+    token: TokenFileArgs,
     /// Show every route that was passed over, not the nearest only.
     #[arg(long)]
     all: bool,
@@ -91,7 +93,7 @@ pub fn run(args: &ExplainArgs) -> anyhow::Result<CommandOutput> {
     let shown = if args.all { ShownRoutes::Every } else { ShownRoutes::Nearest };
     let pairs = args.pairs();
     if let Some(admin) = &args.admin {
-        return admin.ask(Method::GET, &target(&["explain"], &pairs), None, |body| {
+        return args.token.of(admin)?.ask(Method::GET, &target(&["explain"], &pairs), None, |body| {
             let view = serde_json::from_slice(body)?;
             Ok(if args.json { String::from_utf8(body.to_vec())? } else { show_explanation(&view, shown) })
         });

@@ -1,19 +1,30 @@
-//! What a visitor of the console may see. There are no accounts: whoever reaches the admin port is an operator.
+//! What a visitor of the console may see.
 
 use std::net::SocketAddr;
 
-/// Whether keys of buckets are shown. They name clients, so only where nobody reaches the port from another machine; the
-/// pages elsewhere have the names by which logs call them.
-pub fn may_see_keys(admin: SocketAddr) -> bool {
-    admin.ip().to_canonical().is_loopback()
+use crate::admin::caller::{Caller, CallerProof};
+use crate::admin::pages::buckets;
+
+/// Whether keys of a limit's buckets are shown. They name clients, so with accounts they are for those who may look at its
+/// buckets; without, only where nobody reaches the port from another machine. The pages elsewhere have the names by which
+/// logs call them.
+pub fn may_see_keys(admin: SocketAddr, caller: Option<&Caller>, limit: &str) -> bool {
+    match caller {
+        Some(caller) if caller.by != CallerProof::Local => buckets::may_look(caller, limit).is_ok(),
+        Some(_) => admin.ip().to_canonical().is_loopback(),
+        None => false,
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use axum::http::HeaderMap;
+
     use super::*;
 
     #[test]
-    fn keys_are_shown_on_this_machine_alone() {
+    fn without_accounts_keys_are_shown_on_this_machine_alone() {
+        let local = Caller::local(&HeaderMap::new(), String::new());
         for (address, shown) in [
             ("127.0.0.1:9901", true),
             ("127.1.2.3:9901", true),
@@ -23,7 +34,8 @@ mod tests {
             ("[::]:9901", false),
             ("10.0.0.5:9901", false),
         ] {
-            assert_eq!(may_see_keys(address.parse().unwrap()), shown, "{address}");
+            assert_eq!(may_see_keys(address.parse().unwrap(), Some(&local), "per-client"), shown, "{address}");
         }
+        assert!(!may_see_keys("127.0.0.1:9901".parse().unwrap(), None, "per-client"));
     }
 }

@@ -31,6 +31,11 @@ impl ConsoleForm {
         self.fields.iter().find(|(known, _)| known == name).map_or("", |(_, value)| value.trim())
     }
 
+    /// The value of a field with the spaces at its ends, which passwords may have.
+    pub fn exact_field(&self, name: &str) -> &str {
+        self.fields.iter().find(|(known, _)| known == name).map_or("", |(_, value)| value)
+    }
+
     /// The fields whose names begin with `prefix`, without it.
     pub fn below(&self, prefix: &str) -> Pairs {
         let fields = self.fields.iter();
@@ -71,7 +76,7 @@ pub async fn choose_theme(form: ConsoleForm) -> Response {
 }
 
 /// A path of the console, whatever was asked for.
-fn page_of_console(asked: &str) -> String {
+pub fn page_of_console(asked: &str) -> String {
     let plain = asked.bytes().all(|byte| byte.is_ascii_graphic()) && !asked.contains(['\\', '"', '<']);
     let below = asked.strip_prefix("/console").is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', '?']));
     if plain && below { asked.to_owned() } else { "/console".to_owned() }

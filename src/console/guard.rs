@@ -4,11 +4,12 @@
 //! name server could point a name here, and pages of that name would then read it as their own.
 
 use axum::extract::{Request, State};
-use axum::http::HeaderValue;
 use axum::http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, HeaderName, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS};
+use axum::http::{HeaderValue, Method};
 use axum::middleware::Next;
-use axum::response::Response;
+use axum::response::{IntoResponse, Redirect, Response};
 
+use super::pages::encode;
 use super::shell::Visitor;
 use super::state::ConsoleState;
 use crate::admin::browser_guard::check_host;
@@ -55,19 +56,39 @@ async fn answer(console: &ConsoleState, mut request: Request, next: Next) -> Res
         if is_open(request.uri().path()) {
             return next.run(request).await;
         }
-        let problem = unknown_caller(console.admin.accounts.as_deref()).await;
-        return console.refuse(&visitor(&request), &problem);
+        let page = request.uri().path_and_query().map_or("/console", |page| page.as_str()).to_owned();
+        let reads = request.method() == Method::GET && request.uri().path() != "/console/data";
+        return stranger(console, &visitor(&request), reads.then_some(page)).await;
     };
     request.extensions_mut().insert(caller.clone());
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
-    let response = next.run(request).await;
+    let response = match caller.may_look() {
+        Err(problem) if !is_own(&path) && !is_open(&path) => console.refuse(&visitor(&request), &problem),
+        _ => next.run(request).await,
+    };
     caller.record_refusal(&method, &path, response.status()).await;
     response
 }
 
+/// Somebody who has to sign in first: sent there, and then to the `page` that was asked for.
+async fn stranger(console: &ConsoleState, visitor: &Visitor, page: Option<String>) -> Response {
+    let problem = unknown_caller(console.admin.accounts.as_deref()).await;
+    match page {
+        Some(page) if problem.is_of_strangers() => {
+            Redirect::to(&format!("/console/sign-in?page={}", encode(&page))).into_response()
+        }
+        _ => console.refuse(visitor, &problem),
+    }
+}
+
 /// Whether a path says nothing of the gateway.
 fn is_open(path: &str) -> bool {
-    path.starts_with("/console/assets/") || path == "/console/theme"
+    path.starts_with("/console/assets/") || ["/console/theme", "/console/sign-in"].contains(&path)
+}
+
+/// Whether a path is about the visitor's own account: it takes no role.
+fn is_own(path: &str) -> bool {
+    path.starts_with("/console/account") || path == "/console/sign-out"
 }
 
 fn visitor(request: &Request) -> Visitor {

@@ -6,6 +6,7 @@ use axum::middleware::from_fn_with_state;
 use axum::response::Redirect;
 use axum::routing::{get, post};
 
+use super::pages::accounts::{account, audit, people, person, sign_in};
 use super::pages::{bucket, data, explain, limit, limits, nodes, overview, routes, upstreams};
 use super::state::ConsoleState;
 use super::{assets, forms, guard};
@@ -26,6 +27,12 @@ pub fn router(console: ConsoleState) -> Router {
         .route("/console/explain", get(explain::show).post(explain::submit))
         .route("/console/upstreams", get(upstreams::show))
         .route("/console/nodes", get(nodes::show))
+        .route("/console/sign-in", get(sign_in::show).post(sign_in::submit))
+        .route("/console/sign-out", post(sign_in::sign_out))
+        .route("/console/account", get(account::show).post(account::submit))
+        .route("/console/people", get(people::list).post(people::create))
+        .route("/console/people/{name}", get(person::show).post(person::change))
+        .route("/console/audit", get(audit::show))
         .route("/console/data", get(data::show))
         .route("/console/theme", post(forms::choose_theme))
         .route("/console/assets/{version}/{name}", get(assets::get))

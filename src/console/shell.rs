@@ -6,10 +6,12 @@ use axum::http::header::{CONTENT_TYPE, COOKIE};
 use axum::http::request::Parts;
 use axum::http::{Extensions, HeaderMap, Uri};
 use axum::response::{IntoResponse, Response};
+use tollgate_policies::people::Operation;
 
 use super::assets;
 use super::state::ConsoleState;
-use crate::admin::caller::Caller;
+use crate::admin::caller::{Caller, CallerProof};
+use crate::admin::pages::buckets;
 use crate::admin::problem_details::ProblemDetails;
 
 /// The cookie with the colours that somebody has chosen.
@@ -46,6 +48,9 @@ pub struct Shell {
     pub token: String,
     /// Where the page gets live data. Empty: it has none.
     pub live: String,
+    /// Who is signed in. Empty: nobody, or there are no accounts.
+    pub account: String,
+    sections: Vec<(&'static str, &'static str)>,
     pub assets: &'static str,
     pub version: &'static str,
 }
@@ -97,9 +102,61 @@ impl Visitor {
         Self { theme: theme.unwrap_or_default(), page: page.to_owned(), caller }
     }
 
+    /// Who this is.
+    ///
+    /// # Errors
+    /// When nobody has signed in.
+    pub fn caller(&self) -> Result<&Caller, ProblemDetails> {
+        self.caller.as_ref().ok_or_else(|| ProblemDetails::unauthenticated("this needs an account"))
+    }
+
+    /// Whether this visitor may do `operation` in `application`.
+    ///
+    /// # Errors
+    /// When not.
+    pub fn may(&self, operation: Operation, application: &str) -> Result<(), ProblemDetails> {
+        self.caller()?.may(operation, application)
+    }
+
+    /// Whether this visitor may look at buckets of a limit.
+    ///
+    /// # Errors
+    /// When not.
+    pub fn may_look_at(&self, limit: &str) -> Result<(), ProblemDetails> {
+        buckets::may_look(self.caller()?, limit)
+    }
+
+    /// Whether this visitor may change buckets of a limit.
+    pub fn may_change(&self, limit: &str) -> bool {
+        self.caller().is_ok_and(|caller| buckets::may_change(caller, limit).is_ok())
+    }
+
     /// What forms of this visitor's pages are bound to.
     pub fn session(&self) -> &str {
         self.caller.as_ref().map_or("", Caller::session)
+    }
+
+    /// Whoever is signed in.
+    fn account(&self) -> Option<&Caller> {
+        self.caller.as_ref().filter(|caller| caller.by == CallerProof::Session)
+    }
+
+    /// The navigation, of pages that this visitor may see.
+    fn sections(&self) -> Vec<(&'static str, &'static str)> {
+        let Some(caller) = &self.caller else { return Vec::new() };
+        let explains = caller.may(Operation::ViewFleet, "").is_ok();
+        let mut sections: Vec<_> = SECTIONS.into_iter().filter(|(_, name)| explains || *name != "Explain").collect();
+        if self.account().is_some() {
+            let manages =
+                caller.rights.applications.keys().any(|name| caller.may(Operation::ManageRights, name).is_ok());
+            if manages || caller.may(Operation::ViewFleet, "").is_ok() {
+                sections.push(("/console/people", "People"));
+            }
+            if caller.may(Operation::ViewFleet, "").is_ok() {
+                sections.push(("/console/audit", "Audit log"));
+            }
+        }
+        sections
     }
 
     /// The frame of a page with this title.
@@ -111,6 +168,8 @@ impl Visitor {
             page: self.page.clone(),
             token: console.tokens.issue(self.session()),
             live: String::new(),
+            account: self.account().map_or_else(String::new, |caller| caller.name.clone()),
+            sections: self.sections(),
             assets: &assets::VERSION,
             version: env!("CARGO_PKG_VERSION"),
         }
@@ -124,8 +183,8 @@ impl Shell {
     }
 
     /// For the navigation, in a template.
-    pub fn sections(&self) -> impl Iterator<Item = &'static (&'static str, &'static str)> {
-        SECTIONS.iter()
+    pub fn sections(&self) -> impl Iterator<Item = &(&'static str, &'static str)> {
+        self.sections.iter()
     }
 }
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use axum::http::HeaderValue;
 use tollgate_limiter::algorithm::token_bucket::TokenBucket;
 use tollgate_limiter::limit::algorithm::QuotaError;
 use tollgate_policies::database::DatabaseError;
@@ -102,6 +103,15 @@ impl AccountService {
         let (secret, _) = begun.map_err(|error| ProblemDetails::people(&error))?;
         self.record_sign_in(name, ip, AuditOutcome::Done, how).await;
         Ok(secret)
+    }
+
+    /// Begins a session, as the cookie of it.
+    ///
+    /// # Errors
+    /// As [`begin_session`](Self::begin_session).
+    pub async fn new_session(&self, name: &str, ip: IpAddr, how: &str) -> Result<HeaderValue, ProblemDetails> {
+        let secret = self.begin_session(name, ip, how).await?;
+        self.cookies.begin(&secret).ok_or_else(|| ProblemDetails::bad_request("the session cannot be sent"))
     }
 
     async fn attempt(&self, name: &str, ip: IpAddr) -> Result<Attempt, ProblemDetails> {

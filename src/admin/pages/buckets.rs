@@ -5,13 +5,17 @@
 
 use std::net::SocketAddr;
 
-use axum::extract::{ConnectInfo, Path, Query, State};
+use axum::extract::{ConnectInfo, FromRequestParts, Path, Query, State};
 use axum::http::HeaderMap;
+use axum::http::request::Parts;
 use tollgate_limiter::request::catalog::CatalogEntry;
 use tollgate_limiter::request::explanation::{AppliedLimit, BucketUse};
 use tollgate_limiter::store::inspect::TokenGrant;
+use tollgate_policies::model::ObjectKind;
+use tollgate_policies::people::{AuditOutcome, Operation};
 
 use crate::admin::browser_guard::{OPERATOR, REASON};
+use crate::admin::caller::Caller;
 use crate::admin::problem_details::{PrettyJson, ProblemDetails};
 use crate::admin::query::{BucketQuery, Pairs};
 use crate::admin::state::AdminState;
@@ -36,9 +40,11 @@ use crate::spelling::nearest;
 )]
 pub async fn peek(
     State(state): State<AdminState>,
+    caller: Caller,
     Path(limit): Path<String>,
     Query(pairs): Query<Pairs>,
 ) -> Result<PrettyJson<BucketView>, ProblemDetails> {
+    may_look(&caller, &limit)?;
     look(&state, &limit, &pairs).await.map(PrettyJson)
 }
 
@@ -89,8 +95,7 @@ pub async fn look(state: &AdminState, limit: &str, pairs: &Pairs) -> Result<Buck
 pub async fn reset(
     State(state): State<AdminState>,
     Path(limit): Path<String>,
-    ConnectInfo(peer): ConnectInfo<SocketAddr>,
-    headers: HeaderMap,
+    author: ChangeAuthor,
     Query(pairs): Query<Pairs>,
 ) -> Result<PrettyJson<ChangeView>, ProblemDetails> {
     let query = BucketQuery::read(&pairs)?;
@@ -98,7 +103,6 @@ pub async fn reset(
         return Err(ProblemDetails::bad_request("a reset gives all tokens back")
             .hint(format!("to give some back: POST /buckets/{limit}/grant?tokens=…")));
     }
-    let author = ChangeAuthor::of(peer, &headers)?;
     change(&state, &limit, &query, TokenGrant::All, &author).await.map(PrettyJson)
 }
 
@@ -123,8 +127,7 @@ pub async fn reset(
 pub async fn grant(
     State(state): State<AdminState>,
     Path(limit): Path<String>,
-    ConnectInfo(peer): ConnectInfo<SocketAddr>,
-    headers: HeaderMap,
+    author: ChangeAuthor,
     Query(pairs): Query<Pairs>,
 ) -> Result<PrettyJson<ChangeView>, ProblemDetails> {
     let query = BucketQuery::read(&pairs)?;
@@ -132,7 +135,6 @@ pub async fn grant(
     if tokens == 0 {
         return Err(ProblemDetails::bad_request("tokens is a whole number of at least 1").hint("add tokens=5"));
     }
-    let author = ChangeAuthor::of(peer, &headers)?;
     change(&state, &limit, &query, TokenGrant::Tokens(tokens), &author).await.map(PrettyJson)
 }
 
@@ -147,6 +149,7 @@ pub async fn change(
     gift: TokenGrant,
     author: &ChangeAuthor,
 ) -> Result<ChangeView, ProblemDetails> {
+    may_change(&author.caller, limit)?;
     if query.local {
         return Err(ProblemDetails::bad_request("a change is made in the whole fleet: leave local out"));
     }
@@ -167,9 +170,25 @@ pub async fn change(
     let change = done.map_err(|error| ProblemDetails::store_away(&error))?;
     let view = ChangeView::of(listed.limit(), &charge.key, gift, query.dry_run, &change);
     if !query.dry_run {
-        author.log(&view, gift);
+        author.log(&view, gift).await;
     }
     Ok(view)
+}
+
+/// Whether somebody may look at buckets of a limit: their keys name clients.
+///
+/// # Errors
+/// When not.
+pub fn may_look(caller: &Caller, limit: &str) -> Result<(), ProblemDetails> {
+    caller.may_with_limit(limit, Operation::ViewFleet, Operation::View)
+}
+
+/// Whether somebody may change buckets of a limit.
+///
+/// # Errors
+/// When not.
+pub fn may_change(caller: &Caller, limit: &str) -> Result<(), ProblemDetails> {
+    caller.may_with_limit(limit, Operation::ActOnFleet, Operation::Change(ObjectKind::Strategy))
 }
 
 /// The bucket that is meant, with the client's plan: it is read if this node does not have it.
@@ -199,6 +218,7 @@ pub fn find(gateway: &Gateway, limit: &str) -> Result<CatalogEntry, ProblemDetai
 
 /// The operator who asks for a change, for the log.
 pub struct ChangeAuthor {
+    caller: Caller,
     peer: SocketAddr,
     operator: String,
     reason: String,
@@ -207,30 +227,43 @@ pub struct ChangeAuthor {
 /// The longest name of an operator, and the longest reason.
 const LONGEST: usize = 200;
 
+/// Of a request by a program: what its fields say, save where an account says it better.
+impl FromRequestParts<AdminState> for ChangeAuthor {
+    type Rejection = ProblemDetails;
+
+    async fn from_request_parts(parts: &mut Parts, state: &AdminState) -> Result<Self, ProblemDetails> {
+        let caller = Caller::from_request_parts(parts, state).await?;
+        let peer = parts.extensions.get::<ConnectInfo<SocketAddr>>().map(|ConnectInfo(peer)| *peer);
+        let peer = peer.ok_or_else(|| ProblemDetails::bad_request("the connection has no address"))?;
+        Self::of(caller, peer, &parts.headers)
+    }
+}
+
 impl ChangeAuthor {
-    fn of(peer: SocketAddr, headers: &HeaderMap) -> Result<Self, ProblemDetails> {
+    fn of(caller: Caller, peer: SocketAddr, headers: &HeaderMap) -> Result<Self, ProblemDetails> {
         let text = |name: &str| {
             let text = headers.get(name).map_or(Ok(""), |value| value.to_str()).ok();
             let text = text.filter(|text| text.len() <= LONGEST).map(|text| text.trim().to_owned());
             text.ok_or_else(|| ProblemDetails::bad_request(format!("{name} is up to {LONGEST} characters of ASCII")))
         };
-        Ok(Self { peer, operator: text(OPERATOR)?, reason: text(REASON)? })
+        Ok(Self { peer, operator: caller.account_or(text(OPERATOR)?), reason: text(REASON)?, caller })
     }
 
-    /// An operator who has filled in a form: both texts are needed.
+    /// An operator who has filled in a form: the reason is needed, and without accounts the name.
     ///
     /// # Errors
     /// When one is missing, or no line of text.
-    pub fn named(peer: SocketAddr, operator: &str, reason: &str) -> Result<Self, ProblemDetails> {
+    pub fn named(caller: Caller, peer: SocketAddr, operator: &str, reason: &str) -> Result<Self, ProblemDetails> {
         let text = |name: &str, text: &str| {
             let fits = (1..=LONGEST).contains(&text.trim().len()) && !text.contains(char::is_control);
             let wrong = || ProblemDetails::bad_request(format!("{name} is a line of up to {LONGEST} bytes"));
             fits.then(|| text.trim().to_owned()).ok_or_else(wrong)
         };
-        Ok(Self { peer, operator: text("your name", operator)?, reason: text("the reason", reason)? })
+        let operator = text("your name", &caller.account_or(operator.to_owned()))?;
+        Ok(Self { caller, peer, operator, reason: text("the reason", reason)? })
     }
 
-    fn log(&self, view: &ChangeView, gift: TokenGrant) {
+    async fn log(&self, view: &ChangeView, gift: TokenGrant) {
         let tokens = match gift {
             TokenGrant::All => None,
             TokenGrant::Tokens(tokens) => Some(tokens),
@@ -241,5 +274,9 @@ impl ChangeAuthor {
             peer = %self.peer, operator = self.operator, reason = self.reason,
             "an operator changed a bucket"
         );
+        let before_and_after = format!("{} → {}: {}", view.before.remaining, view.after.remaining, self.reason);
+        self.caller
+            .record(&view.action, &format!("bucket {}", view.logged_as), AuditOutcome::Done, &before_and_after)
+            .await;
     }
 }

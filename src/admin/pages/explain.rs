@@ -1,7 +1,9 @@
 //! `GET /explain`: the way of a request through the gateway, with the present level of each bucket.
 
 use axum::extract::{Query, State};
+use tollgate_policies::people::Operation;
 
+use crate::admin::caller::Caller;
 use crate::admin::problem_details::{PrettyJson, ProblemDetails};
 use crate::admin::query::{self, Pairs, check_listener};
 use crate::admin::state::AdminState;
@@ -22,8 +24,10 @@ use crate::gateway::explain::explain;
 )]
 pub async fn show(
     State(state): State<AdminState>,
+    caller: Caller,
     Query(pairs): Query<Pairs>,
 ) -> Result<PrettyJson<ExplainView>, ProblemDetails> {
+    caller.may(Operation::ViewFleet, "")?;
     find_out(&state, &pairs).await.map(PrettyJson)
 }
 

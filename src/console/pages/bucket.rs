@@ -34,6 +34,8 @@ struct BucketPage {
     problem: Option<ProblemDetails>,
     change: Option<ShownChange>,
     bucket: Option<ShownBucket>,
+    /// Whether the visitor may change it.
+    may_change: bool,
 }
 
 /// A bucket in words.
@@ -84,6 +86,9 @@ pub async fn show(
     Path(limit): Path<String>,
     Query(pairs): Query<Pairs>,
 ) -> Response {
+    if let Err(problem) = visitor.may_look_at(&limit) {
+        return console.refuse(&visitor, &problem);
+    }
     let listed = match find(&console.admin.gateway.load(), &limit) {
         Ok(listed) => listed,
         Err(problem) => return console.refuse(&visitor, &problem),
@@ -102,6 +107,9 @@ pub async fn submit(
     ConnectInfo(peer): ConnectInfo<SocketAddr>,
     form: ConsoleForm,
 ) -> Response {
+    if let Err(problem) = form.visitor.may_look_at(&limit) {
+        return console.refuse(&form.visitor, &problem);
+    }
     let listed = match find(&console.admin.gateway.load(), &limit) {
         Ok(listed) => listed,
         Err(problem) => return console.refuse(&form.visitor, &problem),
@@ -175,7 +183,8 @@ impl AskedChange {
             }
             _ => return Err(ProblemDetails::bad_request("the form asks for neither a reset nor a grant")),
         };
-        let author = ChangeAuthor::named(peer, form.field("operator"), form.field("reason"))?;
+        let caller = form.visitor.caller()?.clone();
+        let author = ChangeAuthor::named(caller, peer, form.field("operator"), form.field("reason"))?;
         Ok(Self { gift, author, is_dry_run: form.field("step") != "apply" })
     }
 }
@@ -185,6 +194,7 @@ impl BucketPage {
         let limit = listed.limit().name.to_string();
         let shell = visitor.shell(console, "Limits", &format!("A bucket of {limit}"));
         Self {
+            may_change: visitor.may_change(&limit),
             lookup: BucketLookup::of(listed, &shell),
             shell,
             limit_path: format!("/console/limits/{}", encode(&limit)),

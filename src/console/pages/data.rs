@@ -17,6 +17,7 @@ use super::overview::OverviewParts;
 use super::routes::{RouteParts, RouteTraffic};
 use super::upstreams::UpstreamTables;
 use crate::admin::problem_details::{PrettyJson, ProblemDetails};
+use crate::console::shell::Visitor;
 use crate::console::state::ConsoleState;
 
 /// Which page asks.
@@ -47,15 +48,15 @@ struct TextPart {
 }
 
 /// `GET /console/data`
-pub async fn show(State(console): State<ConsoleState>, Query(query): Query<DataQuery>) -> Response {
-    match LiveParts::of(&console, query) {
+pub async fn show(State(console): State<ConsoleState>, visitor: Visitor, Query(query): Query<DataQuery>) -> Response {
+    match LiveParts::of(&console, &visitor, query) {
         Ok(parts) => PrettyJson(parts).into_response(),
         Err(problem) => problem.into_response(),
     }
 }
 
 impl LiveParts {
-    fn of(console: &ConsoleState, query: DataQuery) -> Result<Self, ProblemDetails> {
+    fn of(console: &ConsoleState, visitor: &Visitor, query: DataQuery) -> Result<Self, ProblemDetails> {
         let DataQuery { view, name, q, page } = query;
         let list = ListQuery { q, page };
         let mut this = Self::default();
@@ -77,7 +78,7 @@ impl LiveParts {
                 this.summary(parts.summary).charts = parts.charts;
             }
             "limit" => {
-                let (_, parts) = LimitParts::of(console, &name)?;
+                let (_, parts) = LimitParts::of(console, visitor, &name)?;
                 this.add("denied", &parts.denied).add("decisions", &parts.decisions).add("minutes", &parts.minutes);
                 this.text("summary-decisions", parts.summary).charts = parts.charts;
             }

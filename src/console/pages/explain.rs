@@ -5,6 +5,7 @@
 use askama::Template;
 use axum::extract::State;
 use axum::response::Response;
+use tollgate_policies::people::Operation;
 
 use crate::admin::pages::explain::find_out;
 use crate::admin::problem_details::ProblemDetails;
@@ -66,11 +67,17 @@ struct ShownLimit {
 
 /// `GET /console/explain`
 pub async fn show(State(console): State<ConsoleState>, visitor: Visitor) -> Response {
+    if let Err(problem) = visitor.may(Operation::ViewFleet, "") {
+        return console.refuse(&visitor, &problem);
+    }
     page(&ExplainPage::new(&console, &visitor, ExplainForm::default()))
 }
 
 /// `POST /console/explain`
 pub async fn submit(State(console): State<ConsoleState>, form: ConsoleForm) -> Response {
+    if let Err(problem) = form.visitor.may(Operation::ViewFleet, "") {
+        return console.refuse(&form.visitor, &problem);
+    }
     let mut explained = ExplainPage::new(&console, &form.visitor, ExplainForm::read(&form));
     let found = match explained.form.pairs() {
         Ok(pairs) => find_out(&console.admin, &pairs).await,

@@ -95,7 +95,7 @@ pub struct BucketLookup {
 
 /// `GET /console/limits/{limit}`
 pub async fn view(State(console): State<ConsoleState>, visitor: Visitor, Path(name): Path<String>) -> Response {
-    match LimitParts::of(&console, &name) {
+    match LimitParts::of(&console, &visitor, &name) {
         Ok((listed, parts)) => {
             let shell = visitor.shell(&console, "Limits", &name).live(&format!("view=limit&name={}", encode(&name)));
             let lookup = BucketLookup::of(&listed, &shell);
@@ -107,13 +107,13 @@ pub async fn view(State(console): State<ConsoleState>, visitor: Visitor, Path(na
 
 impl LimitParts {
     /// The limit called so, and what changes on its page.
-    pub fn of(console: &ConsoleState, name: &str) -> Result<(CatalogEntry, Self), ProblemDetails> {
+    pub fn of(console: &ConsoleState, visitor: &Visitor, name: &str) -> Result<(CatalogEntry, Self), ProblemDetails> {
         let listed = find(&console.admin.gateway.load(), name)?;
         let live = console.live.lock();
         let none = LimitTrack::default();
         let track = live.limits.get(name).unwrap_or(&none);
         let parts = Self {
-            denied: DeniedPart::of(console, name),
+            denied: DeniedPart::of(console, visitor, name),
             decisions: DecisionTable::of(track),
             summary: LiveData::decision_summary(&live, track),
             minutes: live.decision_minutes(track),
@@ -124,11 +124,11 @@ impl LimitParts {
 }
 
 impl DeniedPart {
-    fn of(console: &ConsoleState, limit: &str) -> Self {
+    fn of(console: &ConsoleState, visitor: &Visitor, limit: &str) -> Self {
         let gateway = console.admin.gateway.load_full();
         let watched = gateway.limit_states.denials.as_ref().and_then(|denials| denials.find(limit));
         let top = watched.map(|keys| keys.top(MOST_KEYS)).unwrap_or_default();
-        let shows_keys = may_see_keys(console.address);
+        let shows_keys = may_see_keys(console.address, visitor.caller.as_ref(), limit);
         let row = |hitter: &tollgate_limiter::request::heavy_hitters::HeavyHitter| {
             let about = if hitter.error > 0 { "about " } else { "" };
             let count = format!("{about}{}", numbers::count(hitter.count));

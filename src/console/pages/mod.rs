@@ -4,6 +4,7 @@
 //! its own: `data` renders the parts anew for the script that puts them in place, so that both are the same. `charts` has
 //! what the library draws, and the same in words and numbers; `list` finds entries of long lists.
 
+pub mod accounts;
 pub mod bucket;
 mod charts;
 pub mod data;
@@ -15,3 +16,5 @@ pub mod nodes;
 pub mod overview;
 pub mod routes;
 pub mod upstreams;
+
+pub use list::encode;

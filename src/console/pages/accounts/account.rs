@@ -1,0 +1,194 @@
+//! `/console/account`: one's own password and tokens.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use askama::Template;
+use axum::extract::{ConnectInfo, State};
+use axum::http::HeaderValue;
+use axum::http::header::SET_COOKIE;
+use axum::response::Response;
+use tollgate_policies::people::{ApplicationRole, AuditOutcome, FleetRole, NewToken, Rights};
+
+use super::words::show_rights;
+use crate::admin::problem_details::ProblemDetails;
+use crate::console::forms::ConsoleForm;
+use crate::console::shell::{Shell, Visitor, page};
+use crate::console::state::ConsoleState;
+
+/// The longest that a token may be told to last: ten years.
+const MOST_DAYS: u64 = 3_650;
+
+#[derive(Template)]
+#[template(path = "account.html")]
+struct AccountPage {
+    shell: Shell,
+    problem: Option<ProblemDetails>,
+    rights: String,
+    /// What was done.
+    done: String,
+    /// The secret of a token, which is shown once.
+    secret: String,
+    tokens: Vec<TokenRow>,
+}
+
+struct TokenRow {
+    id: String,
+    label: String,
+    scope: String,
+    created: String,
+    expires: String,
+    is_revoked: bool,
+}
+
+/// What a form has done.
+#[derive(Default)]
+struct AccountOutcome {
+    done: String,
+    secret: String,
+    cookie: Option<HeaderValue>,
+}
+
+/// `GET /console/account`
+pub async fn show(State(console): State<ConsoleState>, visitor: Visitor) -> Response {
+    answer(&console, &visitor, Ok(AccountOutcome::default())).await
+}
+
+/// `POST /console/account`
+pub async fn submit(
+    State(console): State<ConsoleState>,
+    ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    mut form: ConsoleForm,
+) -> Response {
+    let outcome = match form.field("action") {
+        "password" => change_password(&console, &mut form, peer).await,
+        "token" => create_token(&console, &form).await,
+        "revoke" => revoke_token(&console, &form).await,
+        _ => Err(ProblemDetails::bad_request("the form asks for nothing that there is")),
+    };
+    answer(&console, &form.visitor, outcome).await
+}
+
+async fn answer(
+    console: &ConsoleState,
+    visitor: &Visitor,
+    outcome: Result<AccountOutcome, ProblemDetails>,
+) -> Response {
+    let (outcome, problem) = match outcome {
+        Ok(outcome) => (outcome, None),
+        Err(problem) => (AccountOutcome::default(), Some(problem)),
+    };
+    let status = problem.as_ref().map(ProblemDetails::status_code);
+    let mut response = match AccountPage::of(console, visitor, &outcome, problem).await {
+        Ok(shown) => page(&shown),
+        Err(problem) => return console.refuse(visitor, &problem),
+    };
+    if let Some(status) = status {
+        *response.status_mut() = status;
+    }
+    if let Some(cookie) = outcome.cookie {
+        response.headers_mut().insert(SET_COOKIE, cookie);
+    }
+    response
+}
+
+/// Ends every session of the account, and begins this one anew.
+async fn change_password(
+    console: &ConsoleState,
+    form: &mut ConsoleForm,
+    peer: SocketAddr,
+) -> Result<AccountOutcome, ProblemDetails> {
+    let (accounts, caller) = (console.accounts()?, form.visitor.caller()?.clone());
+    let new = form.exact_field("new");
+    if new != form.exact_field("again") {
+        return Err(ProblemDetails::bad_request("the new password was not written twice alike"));
+    }
+    accounts.check_password(&caller.name, form.exact_field("current"), peer.ip()).await.map_err(|problem| {
+        // Not 401: somebody is signed in.
+        if problem.is_of_strangers() { ProblemDetails::bad_request("the current password is wrong") } else { problem }
+    })?;
+    console.tokens.spend(form.token)?;
+    accounts.people.set_password(&caller.name, new).await.map_err(|error| ProblemDetails::people(&error))?;
+    caller.record("password", &format!("account {}", caller.name), AuditOutcome::Done, "their own").await;
+    let secret = accounts.begin_session(&caller.name, peer.ip(), "after a change of the password").await?;
+    form.visitor.caller = Some(caller.in_session(secret.expose()));
+    let done = "Your password was changed. Your other sessions have ended.".to_owned();
+    Ok(AccountOutcome { done, cookie: accounts.cookies.begin(&secret), ..AccountOutcome::default() })
+}
+
+async fn create_token(console: &ConsoleState, form: &ConsoleForm) -> Result<AccountOutcome, ProblemDetails> {
+    let (accounts, caller) = (console.accounts()?, form.visitor.caller()?);
+    let days = form.field("days").parse::<u64>().ok().filter(|days| *days <= MOST_DAYS);
+    let days = days.ok_or_else(|| ProblemDetails::bad_request(format!("a token lasts 0 to {MOST_DAYS} days")))?;
+    let scope = match form.field("scope") {
+        "all" => caller.rights.clone(),
+        "view" => only_looking(&caller.rights),
+        _ => return Err(ProblemDetails::bad_request("a token may do all that you may, or look")),
+    };
+    let expires_in = (days > 0).then(|| Duration::from_secs(days * 86_400));
+    let new = NewToken { label: form.field("label").to_owned(), scope, expires_in };
+    console.tokens.spend(form.token)?;
+    let made = accounts.people.create_token(&caller.name, &new).await;
+    let (secret, token) = made.map_err(|error| ProblemDetails::people(&error))?;
+    let detail = format!("{}: {}", token.label, show_rights(&token.scope));
+    caller.record("token_create", &format!("token {}", token.id), AuditOutcome::Done, &detail).await;
+    Ok(AccountOutcome { secret: secret.expose().to_owned(), ..AccountOutcome::default() })
+}
+
+async fn revoke_token(console: &ConsoleState, form: &ConsoleForm) -> Result<AccountOutcome, ProblemDetails> {
+    let (accounts, caller) = (console.accounts()?, form.visitor.caller()?);
+    let id = form.field("id");
+    let revoked = accounts.people.revoke_token(&caller.name, id).await;
+    if !revoked.map_err(|error| ProblemDetails::database(&error))? {
+        return Err(ProblemDetails::not_found("such token of yours"));
+    }
+    caller.record("token_revoke", &format!("token {id}"), AuditOutcome::Done, "").await;
+    Ok(AccountOutcome { done: "The token was revoked.".to_owned(), ..AccountOutcome::default() })
+}
+
+/// The least of each role.
+fn only_looking(rights: &Rights) -> Rights {
+    let applications = rights.applications.keys().map(|name| (name.clone(), ApplicationRole::Viewer));
+    Rights { fleet: rights.fleet.map(|_| FleetRole::Operator), applications: applications.collect() }
+}
+
+impl AccountPage {
+    async fn of(
+        console: &ConsoleState,
+        visitor: &Visitor,
+        outcome: &AccountOutcome,
+        problem: Option<ProblemDetails>,
+    ) -> Result<Self, ProblemDetails> {
+        let (accounts, caller) = (console.accounts()?, visitor.caller()?);
+        let tokens = accounts.people.tokens(&caller.name).await.map_err(|error| ProblemDetails::database(&error))?;
+        let row = |token: tollgate_policies::people::ApiToken| TokenRow {
+            scope: show_rights(&token.scope),
+            created: token.created_at.to_string(),
+            expires: token.expires_at.map_or_else(|| "never".to_owned(), |at| at.to_string()),
+            is_revoked: token.revoked,
+            id: token.id,
+            label: token.label,
+        };
+        Ok(Self {
+            shell: visitor.shell(console, "Account", "Your account"),
+            problem,
+            rights: show_rights(&caller.rights),
+            done: outcome.done.clone(),
+            secret: outcome.secret.clone(),
+            tokens: tokens.into_iter().map(row).collect(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_that_only_looks_is_within_the_rights_of_its_account() {
+        let rights = Rights { fleet: Some(FleetRole::Admin), ..Rights::of("shop", ApplicationRole::Owner) };
+        let scope = only_looking(&rights);
+        assert!(scope.is_within(&rights) && !scope.is_admin());
+        assert_eq!(only_looking(&Rights::default()), Rights::default());
+    }
+}

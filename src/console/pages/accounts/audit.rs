@@ -1,0 +1,96 @@
+//! `/console/audit`: what was done, and what was refused. Nobody changes it.
+
+use askama::Template;
+use axum::extract::{Query, State};
+use axum::response::Response;
+use serde::Deserialize;
+use tollgate_policies::database::Page;
+use tollgate_policies::people::{AuditEntry, AuditOutcome, AuditVerdict, Operation};
+
+use crate::admin::problem_details::ProblemDetails;
+use crate::console::shell::{Shell, Visitor, page};
+use crate::console::state::ConsoleState;
+
+/// Entries of a page.
+const ON_PAGE: u32 = 50;
+
+#[derive(Template)]
+#[template(path = "audit.html")]
+struct AuditPage {
+    shell: Shell,
+    rows: Vec<AuditRow>,
+    /// The number before which the next page begins. 0: there is none.
+    before: u64,
+    /// What became of the chain of hashes. Empty: it was not looked at.
+    verdict: String,
+    is_damaged: bool,
+}
+
+struct AuditRow {
+    at: String,
+    account: String,
+    action: String,
+    object: String,
+    address: String,
+    outcome: &'static str,
+    state: &'static str,
+    detail: String,
+}
+
+/// Which part of the log is asked for.
+#[derive(Deserialize)]
+pub struct AuditQuery {
+    before: Option<u64>,
+    #[serde(default)]
+    verify: bool,
+}
+
+/// `GET /console/audit`
+pub async fn show(State(console): State<ConsoleState>, visitor: Visitor, Query(query): Query<AuditQuery>) -> Response {
+    match AuditPage::of(&console, &visitor, query).await {
+        Ok(shown) => page(&shown),
+        Err(problem) => console.refuse(&visitor, &problem),
+    }
+}
+
+impl AuditPage {
+    async fn of(console: &ConsoleState, visitor: &Visitor, query: AuditQuery) -> Result<Self, ProblemDetails> {
+        let people = &console.accounts()?.people;
+        visitor.may(Operation::ViewFleet, "")?;
+        let away = |error| ProblemDetails::database(&error);
+        let entries = people.audit(Page { before: query.before, limit: ON_PAGE }).await.map_err(away)?;
+        let (verdict, is_damaged) = match query.verify {
+            false => (String::new(), false),
+            true => match people.verify_audit().await.map_err(away)? {
+                AuditVerdict::Intact { entries, hash } => {
+                    (format!("All {entries} entries are as they were written. The hash of the last: {hash}"), false)
+                }
+                AuditVerdict::Damaged { number, what } => (format!("Entry {number} is damaged: {what}"), true),
+            },
+        };
+        let before = entries.last().map_or(0, |entry| if entry.number > 1 { entry.number } else { 0 });
+        let shell = visitor.shell(console, "Audit log", "Audit log");
+        Ok(Self { shell, rows: entries.into_iter().map(AuditRow::of).collect(), before, verdict, is_damaged })
+    }
+}
+
+impl AuditRow {
+    fn of(entry: AuditEntry) -> Self {
+        let (outcome, state) = match entry.record.outcome {
+            AuditOutcome::Done => ("done", "good"),
+            AuditOutcome::Refused => ("refused", "warn"),
+            AuditOutcome::Failed => ("failed", "bad"),
+        };
+        let record = entry.record;
+        Self {
+            at: entry.at.to_string(),
+            account: record.account,
+            action: record.action.replace('_', " "),
+            object: record.object,
+            address: record.address,
+            outcome,
+            state,
+            detail: record.detail,
+        }
+    }
+}

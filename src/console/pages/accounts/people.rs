@@ -1,0 +1,124 @@
+//! `/console/people`: the accounts, for admins, and for operators and owners to look at.
+
+use askama::Template;
+use axum::extract::State;
+use axum::response::{IntoResponse, Redirect, Response};
+use tollgate_policies::people::{AuditOutcome, NewAccount, Operation, Rights, UserAccount};
+
+use super::words::{chosen_fleet_role, show_rights};
+use crate::admin::caller::Caller;
+use crate::admin::problem_details::ProblemDetails;
+use crate::console::forms::ConsoleForm;
+use crate::console::pages::encode;
+use crate::console::shell::{Shell, Visitor, page};
+use crate::console::state::ConsoleState;
+
+#[derive(Template)]
+#[template(path = "people.html")]
+struct PeoplePage {
+    shell: Shell,
+    problem: Option<ProblemDetails>,
+    rows: Vec<PersonRow>,
+    /// Whether the visitor may make accounts.
+    may_create: bool,
+}
+
+struct PersonRow {
+    name: String,
+    href: String,
+    display_name: String,
+    rights: String,
+    is_disabled: bool,
+}
+
+/// `GET /console/people`
+pub async fn list(State(console): State<ConsoleState>, visitor: Visitor) -> Response {
+    answer(&console, &visitor, None).await
+}
+
+/// `POST /console/people`: a new account.
+pub async fn create(State(console): State<ConsoleState>, form: ConsoleForm) -> Response {
+    match make(&console, &form).await {
+        Ok(name) => Redirect::to(&format!("/console/people/{}", encode(&name))).into_response(),
+        Err(problem) => answer(&console, &form.visitor, Some(problem)).await,
+    }
+}
+
+async fn answer(console: &ConsoleState, visitor: &Visitor, problem: Option<ProblemDetails>) -> Response {
+    let status = problem.as_ref().map(ProblemDetails::status_code);
+    match PeoplePage::of(console, visitor, problem).await {
+        Ok(shown) => {
+            let mut response = page(&shown);
+            if let Some(status) = status {
+                *response.status_mut() = status;
+            }
+            response
+        }
+        Err(problem) => console.refuse(visitor, &problem),
+    }
+}
+
+async fn make(console: &ConsoleState, form: &ConsoleForm) -> Result<String, ProblemDetails> {
+    let (accounts, caller) = (console.accounts()?, form.visitor.caller()?);
+    caller.may(Operation::ManageAccounts, "")?;
+    console.tokens.spend(form.token)?;
+    let password = form.exact_field("password");
+    let (name, display_name) = (form.field("name"), form.field("display_name"));
+    let new = NewAccount {
+        name: name.to_owned(),
+        display_name: if display_name.is_empty() { name } else { display_name }.to_owned(),
+        password: (!password.is_empty()).then(|| password.to_owned()),
+        subject: None,
+        rights: Rights { fleet: chosen_fleet_role(form.field("fleet"))?, ..Rights::default() },
+    };
+    let made = accounts.people.create(&new).await.map_err(|error| ProblemDetails::people(&error))?;
+    let object = format!("account {}", made.name);
+    caller.record("account_create", &object, AuditOutcome::Done, &show_rights(&made.rights)).await;
+    Ok(made.name)
+}
+
+/// The rights of an account as far as somebody may see them: operators all, owners those in their applications.
+pub fn visible_rights(caller: &Caller, rights: &Rights) -> Rights {
+    if caller.may(Operation::ViewFleet, "").is_ok() {
+        return rights.clone();
+    }
+    let owns = |name: &String| caller.may(Operation::ManageRights, name).is_ok();
+    let applications = rights.applications.iter().filter(|(name, _)| owns(name));
+    Rights { fleet: None, applications: applications.map(|(name, role)| (name.clone(), *role)).collect() }
+}
+
+/// Whether somebody may see who there is: operators, and owners, who give roles.
+///
+/// # Errors
+/// When not.
+pub fn may_see_people(caller: &Caller) -> Result<(), ProblemDetails> {
+    match caller.rights.applications.keys().any(|name| caller.may(Operation::ManageRights, name).is_ok()) {
+        true => Ok(()),
+        false => caller.may(Operation::ViewFleet, ""),
+    }
+}
+
+impl PeoplePage {
+    async fn of(
+        console: &ConsoleState,
+        visitor: &Visitor,
+        problem: Option<ProblemDetails>,
+    ) -> Result<Self, ProblemDetails> {
+        let (accounts, caller) = (console.accounts()?, visitor.caller()?);
+        may_see_people(caller)?;
+        let all = accounts.people.accounts().await.map_err(|error| ProblemDetails::database(&error))?;
+        let row = |account: UserAccount| PersonRow {
+            href: format!("/console/people/{}", encode(&account.name)),
+            rights: show_rights(&visible_rights(caller, &account.rights)),
+            display_name: account.display_name,
+            is_disabled: account.disabled,
+            name: account.name,
+        };
+        Ok(Self {
+            shell: visitor.shell(console, "People", "People"),
+            problem,
+            rows: all.into_iter().map(row).collect(),
+            may_create: caller.may(Operation::ManageAccounts, "").is_ok(),
+        })
+    }
+}

@@ -1,0 +1,156 @@
+//! `/console/people/{name}`: somebody's roles, and for admins their password and their account.
+
+use askama::Template;
+use axum::extract::{Path, State};
+use axum::response::{IntoResponse, Redirect, Response};
+use tollgate_policies::people::{AccountChange, AuditOutcome, Operation, UserAccount};
+
+use super::people::{may_see_people, visible_rights};
+use super::words::{chosen_fleet_role, chosen_role, show_rights};
+use crate::admin::caller::fleet_word;
+use crate::admin::problem_details::ProblemDetails;
+use crate::console::forms::ConsoleForm;
+use crate::console::pages::encode;
+use crate::console::shell::{Shell, Visitor, page};
+use crate::console::state::ConsoleState;
+
+#[derive(Template)]
+#[template(path = "person.html")]
+struct PersonPage {
+    shell: Shell,
+    problem: Option<ProblemDetails>,
+    name: String,
+    action: String,
+    /// What there is to know, and its value.
+    facts: Vec<(&'static str, String)>,
+    /// The applications whose roles the visitor gives. Empty: any.
+    owned: Vec<String>,
+    fleet: &'static str,
+    is_disabled: bool,
+    manages_accounts: bool,
+}
+
+/// `GET /console/people/{name}`
+pub async fn show(State(console): State<ConsoleState>, visitor: Visitor, Path(name): Path<String>) -> Response {
+    answer(&console, &visitor, &name, None).await
+}
+
+/// `POST /console/people/{name}`
+pub async fn change(State(console): State<ConsoleState>, Path(name): Path<String>, form: ConsoleForm) -> Response {
+    match carry_out(&console, &name, &form).await {
+        Ok(next) => Redirect::to(&next).into_response(),
+        Err(problem) => answer(&console, &form.visitor, &name, Some(problem)).await,
+    }
+}
+
+async fn answer(console: &ConsoleState, visitor: &Visitor, name: &str, problem: Option<ProblemDetails>) -> Response {
+    let status = problem.as_ref().map(ProblemDetails::status_code);
+    match PersonPage::of(console, visitor, name, problem).await {
+        Ok(shown) => {
+            let mut response = page(&shown);
+            if let Some(status) = status {
+                *response.status_mut() = status;
+            }
+            response
+        }
+        Err(problem) => console.refuse(visitor, &problem),
+    }
+}
+
+async fn find(console: &ConsoleState, name: &str) -> Result<UserAccount, ProblemDetails> {
+    let found = console.accounts()?.people.account(name).await.map_err(|error| ProblemDetails::database(&error))?;
+    found.ok_or_else(|| ProblemDetails::not_found("such account"))
+}
+
+/// Does what a form asks for. The page to go on to.
+async fn carry_out(console: &ConsoleState, name: &str, form: &ConsoleForm) -> Result<String, ProblemDetails> {
+    let (people, caller) = (&console.accounts()?.people, form.visitor.caller()?);
+    let (action, application) = (form.field("action"), form.field("application"));
+    match action {
+        // Of no application: there is none with this name, and nobody owns it.
+        "role" if application.is_empty() => return Err(ProblemDetails::bad_request("the form names no application")),
+        "role" => caller.may(Operation::ManageRights, application)?,
+        _ => caller.may(Operation::ManageAccounts, "")?,
+    }
+    let account = find(console, name).await?;
+    let mut rights = account.rights;
+    let wrong = |error| ProblemDetails::people(&error);
+    let mut detail = String::new();
+    let mut change = AccountChange::default();
+    match action {
+        "role" => {
+            match chosen_role(form.field("role"))? {
+                Some(role) => drop(rights.applications.insert(application.to_owned(), role)),
+                None => drop(rights.applications.remove(application)),
+            }
+            detail = show_rights(&rights);
+            change.rights = Some(rights);
+        }
+        "fleet" => {
+            rights.fleet = chosen_fleet_role(form.field("role"))?;
+            detail = show_rights(&rights);
+            change.rights = Some(rights);
+        }
+        "disable" => change.disabled = Some(true),
+        "enable" => change.disabled = Some(false),
+        "password" | "remove" => {}
+        _ => return Err(ProblemDetails::bad_request("the form asks for nothing that there is")),
+    }
+    console.tokens.spend(form.token)?;
+    match action {
+        "password" => people.set_password(name, form.exact_field("password")).await.map_err(wrong)?,
+        "remove" => people.remove(name).await.map_err(wrong)?,
+        _ => drop(people.change(name, &change).await.map_err(wrong)?),
+    }
+    caller.record(&format!("account_{action}"), &format!("account {name}"), AuditOutcome::Done, &detail).await;
+    Ok(if action == "remove" { "/console/people".to_owned() } else { format!("/console/people/{}", encode(name)) })
+}
+
+impl PersonPage {
+    async fn of(
+        console: &ConsoleState,
+        visitor: &Visitor,
+        name: &str,
+        problem: Option<ProblemDetails>,
+    ) -> Result<Self, ProblemDetails> {
+        let caller = visitor.caller()?;
+        may_see_people(caller)?;
+        let account = find(console, name).await?;
+        let rights = visible_rights(caller, &account.rights);
+        let manages_accounts = caller.may(Operation::ManageAccounts, "").is_ok();
+        let owned = caller.rights.applications.keys().filter(|name| caller.may(Operation::ManageRights, name).is_ok());
+        let facts = [
+            ("Name", account.display_name),
+            ("Roles", show_rights(&rights)),
+            ("Signs in by", sign_in(account.has_password, account.subject.is_some()).to_owned()),
+            ("State", if account.disabled { "disabled" } else { "active" }.to_owned()),
+            ("Made", account.created_at.to_string()),
+            ("Changed", account.changed_at.to_string()),
+        ];
+        Ok(Self {
+            shell: visitor.shell(console, "People", name),
+            problem,
+            name: name.to_owned(),
+            action: format!("/console/people/{}", encode(name)),
+            facts: facts.into_iter().filter(|(_, value)| !value.is_empty()).collect(),
+            owned: if manages_accounts { Vec::new() } else { owned.cloned().collect() },
+            fleet: account.rights.fleet.map_or("none", fleet_word),
+            is_disabled: account.disabled,
+            manages_accounts,
+        })
+    }
+
+    /// Whether the visitor gives roles at all.
+    fn gives_roles(&self) -> bool {
+        self.manages_accounts || !self.owned.is_empty()
+    }
+}
+
+fn sign_in(has_password: bool, has_subject: bool) -> &'static str {
+    match (has_password, has_subject) {
+        (true, true) => "password or OpenID Connect",
+        (true, false) => "password",
+        (false, true) => "OpenID Connect",
+        (false, false) => "nothing yet: it has no password",
+    }
+}

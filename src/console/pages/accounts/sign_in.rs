@@ -1,0 +1,116 @@
+//! `/console/sign-in` and `/console/sign-out`.
+//!
+//! Guarantees that a session is always a new one: a secret that a browser brought along is never taken over, and one that
+//! is left is ended in the database.
+
+use std::net::SocketAddr;
+
+use askama::Template;
+use axum::extract::{ConnectInfo, Query, State};
+use axum::http::HeaderValue;
+use axum::http::header::SET_COOKIE;
+use axum::response::{IntoResponse, Redirect, Response};
+use serde::Deserialize;
+use tollgate_policies::people::AuditOutcome;
+
+use crate::admin::accounts::AccountService;
+use crate::admin::caller::{CallerProof, unknown_caller};
+use crate::admin::problem_details::ProblemDetails;
+use crate::console::forms::{ConsoleForm, page_of_console};
+use crate::console::shell::{Shell, Visitor, page};
+use crate::console::state::ConsoleState;
+
+#[derive(Template)]
+#[template(path = "sign_in.html")]
+struct SignInPage {
+    shell: Shell,
+    problem: Option<ProblemDetails>,
+    name: String,
+    /// Where to go then.
+    next: String,
+}
+
+/// Where to go after signing in.
+#[derive(Deserialize)]
+pub struct NextPage {
+    #[serde(default)]
+    page: String,
+}
+
+/// `GET /console/sign-in`
+pub async fn show(State(console): State<ConsoleState>, visitor: Visitor, Query(next): Query<NextPage>) -> Response {
+    let next = page_of_console(&next.page);
+    let accounts = match console.accounts() {
+        Ok(accounts) => accounts,
+        Err(problem) => return console.refuse(&visitor, &problem),
+    };
+    match accounts.has_accounts().await {
+        _ if visitor.caller.is_some() => Redirect::to(&next).into_response(),
+        Ok(true) => page(&SignInPage::new(&console, &visitor, next)),
+        Ok(false) | Err(_) => console.refuse(&visitor, &unknown_caller(Some(accounts)).await),
+    }
+}
+
+/// `POST /console/sign-in`
+pub async fn submit(
+    State(console): State<ConsoleState>,
+    ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    form: ConsoleForm,
+) -> Response {
+    let next = page_of_console(form.field("page"));
+    match sign_in(&console, &form, peer).await {
+        Ok(cookie) => ([(SET_COOKIE, cookie)], Redirect::to(&next)).into_response(),
+        Err(problem) => {
+            let status = problem.status_code();
+            let mut shown = SignInPage::new(&console, &form.visitor, next);
+            shown.name = form.field("name").to_owned();
+            shown.problem = Some(problem);
+            let mut response = page(&shown);
+            *response.status_mut() = status;
+            response
+        }
+    }
+}
+
+/// `POST /console/sign-out`
+pub async fn sign_out(State(console): State<ConsoleState>, form: ConsoleForm) -> Response {
+    match end(&console, &form.visitor).await {
+        Ok(cookie) => ([(SET_COOKIE, cookie)], Redirect::to("/console/sign-in")).into_response(),
+        Err(problem) => console.refuse(&form.visitor, &problem),
+    }
+}
+
+/// The cookie of a new session.
+async fn sign_in(console: &ConsoleState, form: &ConsoleForm, peer: SocketAddr) -> Result<HeaderValue, ProblemDetails> {
+    let accounts = console.accounts()?;
+    let account = accounts.check_password(form.field("name"), form.exact_field("password"), peer.ip()).await?;
+    if form.visitor.caller.as_ref().is_some_and(|caller| caller.by == CallerProof::Session) {
+        end(console, &form.visitor).await?;
+    }
+    accounts.new_session(&account.name, peer.ip(), "by password").await
+}
+
+/// Ends the visitor's session in the database. The cookie that takes theirs away.
+async fn end(console: &ConsoleState, visitor: &Visitor) -> Result<HeaderValue, ProblemDetails> {
+    let (accounts, caller) = (console.accounts()?, visitor.caller()?);
+    accounts.people.end_session(caller.session()).await.map_err(|error| ProblemDetails::database(&error))?;
+    caller.record("sign_out", &format!("account {}", caller.name), AuditOutcome::Done, "").await;
+    accounts.cookies.end().ok_or_else(|| ProblemDetails::bad_request("the session cannot be ended"))
+}
+
+impl SignInPage {
+    fn new(console: &ConsoleState, visitor: &Visitor, next: String) -> Self {
+        Self { shell: visitor.shell(console, "", "Sign in"), problem: None, name: String::new(), next }
+    }
+}
+
+impl ConsoleState {
+    /// # Errors
+    /// When there are none.
+    pub fn accounts(&self) -> Result<&AccountService, ProblemDetails> {
+        self.admin.accounts.as_deref().ok_or_else(|| {
+            ProblemDetails::not_found("page for accounts")
+                .hint("accounts come with a database: policies.database in the file")
+        })
+    }
+}

@@ -1,0 +1,56 @@
+//! Rights, as people read and choose them.
+
+use tollgate_policies::people::{ApplicationRole, FleetRole, Rights};
+
+use crate::admin::caller::{application_word, fleet_word};
+use crate::admin::problem_details::ProblemDetails;
+
+/// `operator; shop: owner`.
+pub fn show_rights(rights: &Rights) -> String {
+    let fleet = rights.fleet.map(|role| fleet_word(role).to_owned());
+    let applications = rights.applications.iter().map(|(name, role)| format!("{name}: {}", application_word(*role)));
+    let all: Vec<_> = fleet.into_iter().chain(applications).collect();
+    if all.is_empty() { "none".to_owned() } else { all.join("; ") }
+}
+
+/// The role in an application that a form has chosen. `None`: none.
+pub fn chosen_role(word: &str) -> Result<Option<ApplicationRole>, ProblemDetails> {
+    match word {
+        "none" => Ok(None),
+        "viewer" => Ok(Some(ApplicationRole::Viewer)),
+        "editor" => Ok(Some(ApplicationRole::Editor)),
+        "owner" => Ok(Some(ApplicationRole::Owner)),
+        _ => Err(ProblemDetails::bad_request("a role in an application is none, viewer, editor or owner")),
+    }
+}
+
+/// The role in the fleet that a form has chosen. `None`: none.
+pub fn chosen_fleet_role(word: &str) -> Result<Option<FleetRole>, ProblemDetails> {
+    match word {
+        "none" => Ok(None),
+        "operator" => Ok(Some(FleetRole::Operator)),
+        "admin" => Ok(Some(FleetRole::Admin)),
+        _ => Err(ProblemDetails::bad_request("a role in the fleet is none, operator or admin")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rights_are_shown_in_words() {
+        let mut rights = Rights::of("shop", ApplicationRole::Owner);
+        rights.fleet = Some(FleetRole::Operator);
+        assert_eq!(show_rights(&rights), "operator; shop: owner");
+        assert_eq!(show_rights(&Rights::default()), "none");
+    }
+
+    #[test]
+    fn what_no_form_offers_is_refused() {
+        assert_eq!(chosen_role("owner").unwrap(), Some(ApplicationRole::Owner));
+        assert_eq!(chosen_fleet_role("none").unwrap(), None);
+        chosen_role("admin").unwrap_err();
+        chosen_fleet_role("").unwrap_err();
+    }
+}
