@@ -30,7 +30,7 @@ endef
 export TRY
 
 .DEFAULT_GOAL := help
-.PHONY: help run test fuzz fuzz-h11 lint format-check clippy deny audit doc bench browser faults replacement restarts bench-install micro uplot guard guard-tested guard-accept guard-layers build-tested build-guarded
+.PHONY: help run test fuzz fuzz-h11 lint format-check clippy deny audit doc bench browser faults replacement policies restarts bench-install micro uplot guard guard-tested guard-accept guard-layers build-tested build-guarded
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -121,6 +121,13 @@ faults: build-tested ## what fails here, in nginx and in HAProxy while one endpo
 replacement: build-tested ## every endpoint of an upstream is replaced by DNS, twice, under load; half a minute
 	scripts/require dnsmasq nginx wrk
 	python3 bench/replacement.py $(TARGET)/debug/tollgate
+
+# OUTAGE has the seconds that the database is away.
+OUTAGE ?= 10
+policies: build-guarded ## how fast a change of 10 000 strategies reaches ten nodes, and their database killed under load; three minutes
+	scripts/require postgres redis-cli redis-server
+	cargo build --locked --profile guard -p tollgate-policies --example editor
+	python3 bench/policies.py $(TARGET)/guard/tollgate $(TARGET)/guard/examples/editor --outage $(OUTAGE)
 
 restarts: build-tested ## ten hand-overs, ten restarts over inherited sockets and a minute of reloads under load; two minutes
 	scripts/require curl nginx openssl redis-server wrk

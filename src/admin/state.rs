@@ -7,6 +7,7 @@ use arc_swap::ArcSwap;
 
 use super::accounts::AccountService;
 use super::bucket_service::BucketService;
+use super::policy_service::PolicyService;
 use crate::gateway::Gateway;
 
 /// All that the pages show and change.
@@ -19,6 +20,8 @@ pub struct AdminState {
     pub buckets: Arc<BucketService>,
     /// `None`: there are no accounts, and whoever reaches the port may do everything.
     pub accounts: Option<Arc<AccountService>>,
+    /// Of a gateway with a database of policies.
+    pub policies: Option<Arc<PolicyService>>,
 }
 
 /// Renders the metrics, fresh.

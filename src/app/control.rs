@@ -15,12 +15,14 @@ use tollgate_limiter::node::recovery;
 use tollgate_limiter::request::denied_keys::DenialWatch;
 use tollgate_limiter::request::explanation::BucketUse;
 use tollgate_limiter::store::Store;
-use tollgate_limiter::store::inspect::{CacheListener, ChangeNotice};
+use tollgate_limiter::store::inspect::{CacheListener, ChangeNotice, Inspect};
 use tollgate_limiter::store::redis::heartbeat::Heartbeat;
 use tollgate_limiter::store::redis::inspect::RedisInspector;
 
 use super::exporter::Exporter;
 use super::listeners::ReservedSockets;
+use super::policies::follower;
+use super::policies::handle::Policies;
 use super::reload::Reloader;
 use super::restart::attempts::Successor;
 use super::restart::predecessor::{HandoverOffer, PreparedOffer};
@@ -30,6 +32,7 @@ use super::shared::{DENIAL_WINDOW, SharedState, UPKEEP};
 use super::signals::Signals;
 use super::workers::Workers;
 use crate::admin::bucket_service::{BucketService, FleetBuckets};
+use crate::admin::policy_service::{PolicyService, tells_of_policies};
 use crate::admin::state::{AdminState, LifecyclePhase, Readiness};
 use crate::console::state::{ConsoleParts, ConsoleState, FleetParts};
 use crate::console::tokens::FormTokens;
@@ -84,7 +87,8 @@ impl ControlPlane {
         } = self;
         shared.gateway.load().authenticators.values().for_each(follow_issuer);
         let readiness = Readiness::default();
-        let exporter = Arc::new(Exporter::new(metrics.clone(), &shared, workers.in_flight.clone()));
+        let exporter =
+            Arc::new(Exporter::new(metrics.clone(), &shared, workers.in_flight.clone(), reloader.policies.clone()));
         let rendering = exporter.clone();
         let inspector = shared.fleet.as_ref().map(|fleet| RedisInspector::connect(&fleet.spec)).transpose()?;
         let buckets = Arc::new(bucket_service(&shared, inspector.as_ref()));
@@ -94,6 +98,7 @@ impl ControlPlane {
             gateway: shared.gateway.clone(),
             buckets: buckets.clone(),
             accounts: None,
+            policies: reloader.policies.as_ref().map(|policies| policy_service(policies, inspector.as_ref())),
         };
         let (admin_drain_signal, admin_drain) = drain::channel();
         let admin = admin.map(admin_listener).transpose()?;
@@ -130,6 +135,7 @@ impl ControlPlane {
         tracing::info!(workers = workers.threads.len(), version = env!("CARGO_PKG_VERSION"), "serving");
         systemd::notify(ServiceState::Ready);
         // Not before: whoever asked meanwhile has asked the predecessor.
+        let policies = reloader.policies.clone();
         let (mut taken_over, offer) = handover.map(PreparedOffer::open).unzip();
         let cause = tokio::select! {
             biased;
@@ -143,7 +149,8 @@ impl ControlPlane {
             () = send_heartbeats(heartbeat.as_ref()) => unreachable_end()?,
             () = discover::run(|| shared.gateway.load().discovering_upstreams().collect()) => unreachable_end()?,
             () = monitor::run(|| shared.gateway.load().watched_upstreams().collect()) => unreachable_end()?,
-            () = follow_operators(inspector.as_ref(), &shared, &buckets) => unreachable_end()?,
+            () = follow_operators(inspector.as_ref(), &shared, &buckets, policies.as_deref()) => unreachable_end()?,
+            () = follower::follow(policies.as_deref()) => unreachable_end()?,
         };
 
         let drain_timeout = reloader.config.drain_timeout;
@@ -229,10 +236,25 @@ fn bucket_service(shared: &SharedState, inspector: Option<&RedisInspector>) -> B
     BucketService::new(shared.memory.clone(), shared.permits.clone(), fleet, listeners)
 }
 
-/// Follows the changes that operators made to buckets on any node.
-async fn follow_operators(inspector: Option<&RedisInspector>, shared: &SharedState, buckets: &BucketService) {
+/// What admin pages need of policies.
+fn policy_service(policies: &Arc<Policies>, inspector: Option<&RedisInspector>) -> Arc<PolicyService> {
+    let notices = inspector.map(|inspector| Arc::new(inspector.clone()) as Arc<dyn Inspect>);
+    Arc::new(policies.service(notices))
+}
+
+/// Follows the changes that operators made on any node: to buckets, and to policies.
+async fn follow_operators(
+    inspector: Option<&RedisInspector>,
+    shared: &SharedState,
+    buckets: &BucketService,
+    policies: Option<&Policies>,
+) {
     let Some(inspector) = inspector else { return pending().await };
     let follow = |notice: ChangeNotice| async move {
+        if tells_of_policies(&notice) {
+            policies.iter().for_each(|policies| policies.wake.notify_one());
+            return;
+        }
         let bucket = shared.gateway.load().limits.of_key(&notice.key).map(|listed| listed.ask(notice.key.clone()));
         // A limit that this node does not have holds nothing here.
         if let Some(charge) = bucket.as_ref().and_then(BucketUse::tokens) {

@@ -6,6 +6,7 @@ use arc_swap::ArcSwap;
 use metrics::{Gauge, gauge};
 use tollgate_limiter::store::memory::MemoryStore;
 
+use super::policies::handle::Policies;
 use super::shared::SharedState;
 use crate::gateway::Gateway;
 use crate::gateway::account::InFlight;
@@ -24,10 +25,16 @@ pub struct Exporter {
     tunnels: Gauge,
     buckets: Gauge,
     process: ProcessMetrics,
+    policies: Option<Arc<Policies>>,
 }
 
 impl Exporter {
-    pub fn new(recorded: MetricsHandle, shared: &SharedState, in_flight: Vec<Arc<InFlight>>) -> Self {
+    pub fn new(
+        recorded: MetricsHandle,
+        shared: &SharedState,
+        in_flight: Vec<Arc<InFlight>>,
+        policies: Option<Arc<Policies>>,
+    ) -> Self {
         Self {
             recorded,
             memory: shared.memory.clone(),
@@ -37,6 +44,7 @@ impl Exporter {
             tunnels: gauge!("tollgate_tunnels"),
             buckets: gauge!("tollgate_local_buckets"),
             process: ProcessMetrics::new(),
+            policies,
         }
     }
 
@@ -53,6 +61,7 @@ impl Exporter {
         self.tunnels.set(tunnels as f64);
         self.buckets.set(self.memory.len() as f64);
         self.process.collect();
+        self.policies.iter().for_each(|policies| policies.show_age());
         let mut upstreams: Vec<_> = self.gateway.load().watched_upstreams().collect();
         upstreams.sort_by(|one, other| one.spec().name.cmp(&other.spec().name));
         self.recorded.render() + &report::metrics(&upstreams)

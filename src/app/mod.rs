@@ -2,7 +2,7 @@
 //!
 //! `assemble` turns a configuration into a [`Gateway`], `workers` serve it on the data plane, and `control` is the control
 //! plane: `signals` and changed files lead to a `reload`, and the `exporter` renders the metrics. `shared` is the state
-//! that both planes use. `listeners` opens sockets, and `restart` has those that another process opened.
+//! that both planes use. `policies` come from a database. `listeners` opens sockets, and `restart` has those that another process opened.
 
 mod assemble;
 mod control;
@@ -10,6 +10,7 @@ mod descriptors;
 mod exporter;
 pub mod files;
 mod listeners;
+mod policies;
 mod reload;
 mod restart;
 mod shared;
@@ -33,7 +34,9 @@ use files::endpoints::EndpointFiles;
 use files::maintenance::MaintenanceFiles;
 use files::tls::TlsFiles;
 use listeners::{BoundListener, BoundListeners, SocketSources};
-use reload::Reloader;
+use policies::handle::Policies;
+use policies::start::{self, FirstPolicies};
+use reload::{FreshFile, Reloader};
 use restart::attempts::OfferedSockets;
 use restart::predecessor::{HandoverPoint, PreparedOffer};
 use restart::successor::HandedOver;
@@ -41,12 +44,13 @@ use restart::{successor, systemd};
 use shared::{FleetMember, SharedState};
 use signals::Signals;
 
+use tokio::runtime::Runtime;
 use tollgate_limiter::limit::algorithm::QuotaError;
 use tollgate_limiter::store::memory::MemoryStore;
 use workers::Workers;
 
 use crate::config::source_watch::SourceWatches;
-use crate::config::{Config, Reading};
+use crate::config::{Config, Ground, Loaded};
 use crate::console::config_status::ConfigStatus;
 use crate::gateway::Gateway;
 use crate::observe::logging::background;
@@ -68,12 +72,13 @@ pub fn run(path: &Path, take_over: bool) -> anyhow::Result<ExitCode> {
         let _inside = runtime.enter();
         Signals::install().context("cannot listen to signals")?
     };
-    let (Reading { result, files }, certificates) = reload::read(path);
-    let loaded = result?;
+    let FreshFile { ground, result, files, certificates } = reload::read(path, &[]);
+    let (loaded, first) = with_policies(&runtime, result?.loaded, ground.as_ref())?;
     loaded.warn();
     let config = loaded.config;
     let recorded = metrics::install().context("cannot start the metrics")?;
     let access_log = assemble::access_log(&config, None)?;
+    let policies = first.zip(ground).map(|(first, ground)| Arc::new(Policies::new(first, ground)));
     let gateway = assemble::gateway(&config, access_log.as_ref(), None).context("cannot build the gateway")?;
     let credentials = CredentialFiles::of(&gateway).read()?.install();
     let endpoints = EndpointFiles::prepare(&gateway)?.install();
@@ -106,6 +111,9 @@ pub fn run(path: &Path, take_over: bool) -> anyhow::Result<ExitCode> {
 
     let metrics = ReloadMetrics::new();
     let status = Arc::new(ConfigStatus::new(path.display().to_string()));
+    if let Some(policies) = &policies {
+        status.set_policies(policies.running.borrow().revision(), None);
+    }
     let sources = SourceWatches::new(files);
     let path = path.to_owned();
     let reloader = Reloader {
@@ -121,6 +129,8 @@ pub fn run(path: &Path, take_over: bool) -> anyhow::Result<ExitCode> {
         credentials,
         endpoints,
         maintenance,
+        newest: policies.as_ref().map(|policies| policies.newest.subscribe()),
+        policies,
     };
     let predecessor = handed_over.predecessor;
     let control = ControlPlane {
@@ -140,6 +150,21 @@ pub fn run(path: &Path, take_over: bool) -> anyhow::Result<ExitCode> {
     // A thread of the runtime may still wait for workers that drain, and the operator may have said not to wait for them.
     runtime.shutdown_background();
     ended
+}
+
+/// The configuration together with the policies that a gateway begins with, if its file says where these come from.
+fn with_policies(
+    runtime: &Runtime,
+    loaded: Loaded,
+    ground: Option<&Ground>,
+) -> anyhow::Result<(Loaded, Option<FirstPolicies>)> {
+    let Some((source, (policies, ground))) =
+        start::source(&loaded.config)?.zip(loaded.config.policies.as_ref().zip(ground))
+    else {
+        return Ok((loaded, None));
+    };
+    let (first, loaded) = runtime.block_on(start::begin(source, policies.required, ground))?;
+    Ok((loaded, Some(first)))
 }
 
 /// Offers the sockets to a successor.

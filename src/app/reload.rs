@@ -1,12 +1,16 @@
-//! Reloads the configuration file: reads it, builds a new gateway and swaps it in, or changes nothing.
+//! Reloads the configuration file, and newer policies: builds a new gateway of both and swaps it in, or changes nothing.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use futures_util::future::pending;
+use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 use tokio::time::interval;
+use tollgate_policies::model::PolicyState;
 
 use super::assemble;
 use super::files::credentials::CredentialFiles;
@@ -14,10 +18,12 @@ use super::files::endpoints::EndpointFiles;
 use super::files::maintenance::MaintenanceFiles;
 use super::files::tls::TlsFiles;
 use super::files::tls_watch::TlsFileWatches;
+use super::policies::handle::Policies;
 use super::restart::systemd::{self, ServiceState};
 use super::signals::{OperatorSignal, Signals};
 use crate::config::source_watch::SourceWatches;
-use crate::config::{self, Config, Mistakes, Reading};
+use crate::config::watch::FileVersion;
+use crate::config::{self, Config, Ground, Loaded, Mistakes};
 use crate::console::config_status::ConfigStatus;
 use crate::gateway::Gateway;
 use crate::identity::upkeep::follow_issuer;
@@ -44,19 +50,30 @@ pub struct Reloader {
     pub credentials: CredentialFiles,
     pub endpoints: EndpointFiles,
     pub maintenance: MaintenanceFiles,
+    /// Of a file that says where policies come from.
+    pub policies: Option<Arc<Policies>>,
+    pub newest: Option<watch::Receiver<PolicyState>>,
+}
+
+/// What has to be read again.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum DueReload {
+    Nothing,
+    File,
+    Policies,
 }
 
 impl Reloader {
     /// Reloads whenever the file changes or a SIGHUP asks for it. Ends at SIGTERM or SIGINT.
     pub async fn run(&mut self, signals: &mut Signals) {
         let mut check = interval(CHECK);
-        let mut is_due = false;
+        let mut due = DueReload::Nothing;
         loop {
             tokio::select! {
                 signal = signals.next() => match signal {
                     OperatorSignal::Stop => return,
                     OperatorSignal::Reload => {
-                        is_due = true;
+                        due = DueReload::File;
                         // Its file may have been moved away, whatever becomes of the configuration.
                         if let Some(log) = &self.access_log {
                             log.reopen();
@@ -64,21 +81,29 @@ impl Reloader {
                     }
                 },
                 _ = check.tick() => {
-                    is_due = self.has_changed();
+                    if self.has_changed() {
+                        due = DueReload::File;
+                    }
                     self.tls.check(&self.config);
                     self.credentials.check();
                     self.endpoints.check();
                     self.maintenance.check();
                 }
                 () = self.credentials.follow() => {}
+                () = news(self.newest.as_mut()) => due = DueReload::Policies,
             }
-            if std::mem::take(&mut is_due) {
-                tokio::select! {
-                    biased;
-                    () = self.reload() => {}
-                    // It may take seconds. What was not applied by now never is.
-                    () = signals.stop() => return,
+            let applying = async {
+                match std::mem::replace(&mut due, DueReload::Nothing) {
+                    DueReload::Nothing => {}
+                    DueReload::File => self.reload().await,
+                    DueReload::Policies => self.take_policies_over().await,
                 }
+            };
+            tokio::select! {
+                biased;
+                () = applying => {}
+                // It may take seconds. What was not applied by now never is.
+                () = signals.stop() => return,
             }
         }
     }
@@ -105,7 +130,7 @@ impl Reloader {
                 match error.downcast_ref::<Mistakes>() {
                     Some(mistakes) => {
                         mistakes.log();
-                        self.status.rejected(mistakes.all().iter().map(ToString::to_string).collect());
+                        self.status.rejected(shown(mistakes));
                         if mistakes.may_pass() {
                             self.sources.find_again();
                         }
@@ -121,12 +146,75 @@ impl Reloader {
     }
 
     async fn apply(&mut self) -> anyhow::Result<()> {
-        let (Reading { result, files }, certificates) = read(&self.path);
+        let (path, candidates) = (self.path.clone(), self.policies.as_ref().map(|policies| policies.candidates()));
+        let fresh = spawn_blocking(move || read(&path, &candidates.unwrap_or_default())).await?;
+        let FreshFile { ground, result, files, certificates } = fresh;
         self.sources.follow(files.clone(), true);
-        let loaded = result?;
+        let CheckedFile { loaded, state, refused } = result?;
+        loaded.warn();
+        self.install(loaded).await?;
+        self.certificates = certificates;
+        self.sources.follow(files, false);
+        if let (Some(policies), Some(ground)) = (&self.policies, ground) {
+            policies.ground.store(Arc::new(ground));
+            if let Some(state) = state.filter(|state| state.position() != policies.running.borrow().position()) {
+                policies.took_over(state);
+            }
+            let running = policies.running.borrow().revision();
+            let refused = refused.map(|(revision, mistakes)| (revision, shown(&mistakes)));
+            self.status.set_policies(running, refused);
+        }
+        Ok(())
+    }
+
+    /// Lays the newest policies over the file at work, or logs why not and changes nothing.
+    async fn take_policies_over(&mut self) {
+        let Some(policies) = self.policies.clone() else { return };
+        let (state, running) = (policies.newest.borrow().clone(), policies.running.borrow().clone());
+        let revision = state.revision();
+        if state.position() == running.position() {
+            self.status.set_policies(revision, None);
+            return;
+        }
+        match self.lay(&policies, state.clone()).await {
+            Ok(()) => {
+                policies.took_over(state);
+                self.status.set_policies(revision, None);
+                tracing::info!(revision, config = %self.config.summary(), "policies applied");
+            }
+            Err(error) => {
+                policies.metrics.refused();
+                let mistakes = error.downcast_ref::<Mistakes>();
+                match mistakes {
+                    Some(mistakes) => mistakes.log(),
+                    None => tracing::error!("{error:#}"),
+                }
+                let mistakes = mistakes.map_or_else(|| vec![format!("{error:#}")], shown);
+                self.status.set_policies(running.revision(), Some((revision, mistakes)));
+                let running = running.revision();
+                tracing::error!(
+                    revision,
+                    running,
+                    "the revision does not fit the file of this node: the one that runs stays in force. Change the file, or \
+                     the policies"
+                );
+            }
+        }
+    }
+
+    async fn lay(&mut self, policies: &Policies, state: PolicyState) -> anyhow::Result<()> {
+        let ground = policies.ground.load_full();
+        let mut loaded = spawn_blocking(move || ground.with_state(&state)).await??;
+        // Those of the file were told when it was read.
+        loaded.warnings.retain(|warning| warning.at.is_none());
+        loaded.warn();
+        self.install(loaded).await
+    }
+
+    /// Makes a configuration the one at work.
+    async fn install(&mut self, loaded: Loaded) -> anyhow::Result<()> {
         let stuck = self.config.needs_restart(&loaded.config);
         anyhow::ensure!(stuck.is_empty(), "{} can only be changed by a restart", stuck.join(", "));
-        loaded.warn();
         let access_log = assemble::access_log(&loaded.config, self.access_log.as_ref())?;
         let before = self.gateway.load_full();
         let tls = self.tls.prepare(&loaded.config)?;
@@ -141,21 +229,74 @@ impl Reloader {
         self.gateway.store(Arc::new(gateway));
         self.tls.install(tls);
         self.access_log = access_log;
-        self.certificates = certificates;
-        self.sources.follow(files, false);
         self.config = loaded.config;
         Ok(())
     }
 }
 
-/// Reads the configuration, and watches the files of certificates that its upstreams name from the versions on that were
-/// read.
-pub fn read(path: &Path) -> (Reading, TlsFileWatches) {
-    let reading = config::read(path);
-    let upstreams = reading.result.iter().flat_map(|loaded| &loaded.config.upstreams);
-    let tls = upstreams.filter_map(|upstream| upstream.tls.as_ref());
-    let certificates = TlsFileWatches::new(tls.flat_map(|tls| tls.files.iter().cloned()).collect());
+/// Waits for newer policies.
+async fn news(newest: Option<&mut watch::Receiver<PolicyState>>) {
+    if let Some(newest) = newest
+        && newest.changed().await.is_ok()
+    {
+        return;
+    }
+    pending().await
+}
+
+/// The file, read.
+pub struct FreshFile {
+    /// The file below any policies. `None`: it could not be read.
+    pub ground: Option<Ground>,
+    pub result: Result<CheckedFile, Mistakes>,
+    pub files: Vec<FileVersion>,
+    /// The files of certificates that its upstreams name, as of the versions that were read.
+    pub certificates: TlsFileWatches,
+}
+
+/// A file without mistakes.
+pub struct CheckedFile {
+    pub loaded: Loaded,
+    /// The policies that lie over it.
+    state: Option<PolicyState>,
+    /// A newer revision of them that does not fit, and why.
+    refused: Option<(u64, Mistakes)>,
+}
+
+/// Reads the configuration, with the first of the `candidates` over it that fits, if there are any.
+pub fn read(path: &Path, candidates: &[PolicyState]) -> FreshFile {
+    let fresh = read_once(path, candidates);
+    let certificates = |fresh: &FreshFile| {
+        let upstreams = fresh.result.iter().flat_map(|checked| &checked.loaded.config.upstreams);
+        let tls = upstreams.filter_map(|upstream| upstream.tls.as_ref());
+        TlsFileWatches::new(tls.flat_map(|tls| tls.files.iter().cloned()).collect())
+    };
+    let certificates = certificates(&fresh);
     // It names the files that it is read from. They are read again now that they are watched.
-    let reading = if certificates.is_empty() { reading } else { config::read(path) };
-    (reading, certificates)
+    let fresh = if certificates.is_empty() { fresh } else { read_once(path, candidates) };
+    FreshFile { certificates, ..fresh }
+}
+
+fn read_once(path: &Path, candidates: &[PolicyState]) -> FreshFile {
+    let (ground, files) = config::read_ground(path);
+    let result = ground.as_ref().map_err(Clone::clone).and_then(|ground| checked(ground, candidates));
+    FreshFile { ground: ground.ok(), result, files, certificates: TlsFileWatches::new(BTreeSet::new()) }
+}
+
+fn checked(ground: &Ground, candidates: &[PolicyState]) -> Result<CheckedFile, Mistakes> {
+    let [newest, others @ ..] = candidates else {
+        return ground.with(None).map(|loaded| CheckedFile { loaded, state: None, refused: None });
+    };
+    match ground.with_state(newest) {
+        Ok(loaded) => Ok(CheckedFile { loaded, state: Some(newest.clone()), refused: None }),
+        Err(mistakes) if others.is_empty() => Err(mistakes),
+        Err(mistakes) => {
+            let refused = Some((newest.revision(), mistakes));
+            checked(ground, others).map(|checked| CheckedFile { refused, ..checked })
+        }
+    }
+}
+
+fn shown(mistakes: &Mistakes) -> Vec<String> {
+    mistakes.all().iter().map(ToString::to_string).collect()
 }

@@ -3,9 +3,11 @@
 use std::net::SocketAddr;
 use std::path::Path;
 
+use tollgate_policies::model::PolicyState;
+
 use super::file::config::RawConfig;
 use super::file::policies::plans::PolicyPlans;
-use super::include::{self, IncludedTree};
+use super::include;
 use super::policies::document::PolicySet;
 use super::policies::overlay::Overlay;
 use super::report::{Mistake, Mistakes, Report};
@@ -13,6 +15,7 @@ use super::settings::Config;
 use super::source::{self, STDIN};
 use super::watch::FileVersion;
 use super::yaml::decode::Decode;
+use super::yaml::node::YamlNode;
 use super::yaml::variables::VariableLookup;
 use super::{check, defaults};
 
@@ -45,11 +48,78 @@ pub fn read(path: &Path) -> Reading {
 
 /// Like [`read`], with policies laid over the file.
 pub fn read_with(path: &Path, policies: Option<&PolicySet>) -> Reading {
+    let (ground, files) = read_ground(path);
+    Reading { result: ground.and_then(|ground| ground.checked(policies)), files }
+}
+
+/// The file at `path` and those that it includes as trees: policies are laid over them again and again.
+#[derive(Clone)]
+pub struct Ground {
+    root: Option<YamlNode>,
+    /// Whether all files could be read.
+    is_whole: bool,
+    /// What is wrong with them so far.
+    report: Report,
+}
+
+/// Reads the file at `path` and those that it includes, and all files that were read, whatever came of it.
+///
+/// # Errors
+/// When the file itself cannot be read.
+pub fn read_ground(path: &Path) -> (Result<Ground, Mistakes>, Vec<FileVersion>) {
     let name = path.display().to_string();
     let mut files = vec![FileVersion::of(path)];
     let text = source::of_file(&name, path);
-    let result = text.and_then(|text| checked((&name, &text), policies, &variable, &mut files));
-    Reading { result, files }
+    (text.map(|text| Ground::of((&name, &text), &variable, &mut files)), files)
+}
+
+impl Ground {
+    fn of((file_name, text): (&str, &str), env: VariableLookup<'_>, files: &mut Vec<FileVersion>) -> Self {
+        let mut report = Report::new(file_name);
+        let tree = include::tree(text, (env, false), &mut report, files);
+        let is_whole = tree.as_ref().is_some_and(|tree| tree.is_whole);
+        Self { root: tree.map(|tree| tree.root), is_whole, report }
+    }
+
+    /// The configuration with policies laid over it.
+    ///
+    /// # Errors
+    /// Every mistake in the files and in the policies.
+    pub fn with(&self, policies: Option<&PolicySet>) -> Result<Loaded, Mistakes> {
+        self.clone().checked(policies)
+    }
+
+    /// The configuration with the policies of a revision laid over it.
+    ///
+    /// # Errors
+    /// Every mistake in the files and in the policies.
+    pub fn with_state(&self, state: &PolicyState) -> Result<Loaded, Mistakes> {
+        self.with(Some(&PolicySet::of_state(state)?))
+    }
+
+    fn checked(mut self, policies: Option<&PolicySet>) -> Result<Loaded, Mistakes> {
+        let config = match self.tree(policies) {
+            Some(CheckedTree { file, plans }) if self.is_whole => check::config(&file, &plans, &mut self.report),
+            // A name that is missing may stand in the part that could not be read.
+            _ => None,
+        };
+        self.report.close(config).map(|(config, warnings)| Loaded { config, warnings })
+    }
+
+    fn tree(&mut self, policies: Option<&PolicySet>) -> Option<CheckedTree> {
+        let (mut root, report) = (self.root.take()?, &mut self.report);
+        // A route that policies name may stand in a part that could not be read.
+        let mut overlay = policies.filter(|_| self.is_whole).and_then(|policies| Overlay::read(policies, report));
+        if let Some(overlay) = &mut overlay {
+            overlay.add_limits(&mut root, report);
+        }
+        defaults::apply(&mut root, report);
+        if let Some(overlay) = &overlay {
+            overlay.change_routes(&mut root, report);
+        }
+        let plans = overlay.map(|overlay| overlay.into_plans(report)).unwrap_or_default();
+        Some(CheckedTree { file: RawConfig::decode(&root, report)?, plans })
+    }
 }
 
 /// Reads and checks standard input, with this process's environment and policies laid over it.
@@ -68,10 +138,9 @@ pub fn load_stdin(policies: Option<&PolicySet>) -> Result<Loaded, Mistakes> {
 pub fn load_admin(path: &Path) -> Result<Option<SocketAddr>, Mistakes> {
     let name = path.display().to_string();
     let text = source::of_file(&name, path)?;
-    let mut report = Report::new(&name);
-    let tree = tree(&text, None, &variable, &mut report, &mut Vec::new());
-    let admin = tree.and_then(|CheckedTree { file, .. }| check::admin(&file));
-    admin.map_or_else(|| report.close(None).map(|(admin, _)| admin), Ok)
+    let mut ground = Ground::of((&name, &text), &variable, &mut Vec::new());
+    let admin = ground.tree(None).and_then(|CheckedTree { file, .. }| check::admin(&file));
+    admin.map_or_else(|| ground.report.close(None).map(|(admin, _)| admin), Ok)
 }
 
 /// The value of an environment variable of this process.
@@ -97,22 +166,7 @@ pub fn parse_with(
     env: &dyn Fn(&str) -> Option<String>,
     policies: Option<&PolicySet>,
 ) -> Result<Loaded, Mistakes> {
-    checked((file_name, text), policies, env, &mut Vec::new())
-}
-
-fn checked(
-    (file_name, text): (&str, &str),
-    policies: Option<&PolicySet>,
-    env: VariableLookup<'_>,
-    files: &mut Vec<FileVersion>,
-) -> Result<Loaded, Mistakes> {
-    let mut report = Report::new(file_name);
-    let config = match tree(text, policies, env, &mut report, files) {
-        Some(CheckedTree { file, plans, is_whole: true }) => check::config(&file, &plans, &mut report),
-        // A name that is missing may stand in the part that could not be read.
-        Some(CheckedTree { is_whole: false, .. }) | None => None,
-    };
-    report.close(config).map(|(config, warnings)| Loaded { config, warnings })
+    Ground::of((file_name, text), env, &mut Vec::new()).checked(policies)
 }
 
 /// The mirror of the file and of those that it includes.
@@ -120,27 +174,4 @@ struct CheckedTree {
     file: RawConfig,
     /// What policies say of some of its limits.
     plans: PolicyPlans,
-    /// Whether all files could be read.
-    is_whole: bool,
-}
-
-fn tree(
-    text: &str,
-    policies: Option<&PolicySet>,
-    env: VariableLookup<'_>,
-    report: &mut Report,
-    files: &mut Vec<FileVersion>,
-) -> Option<CheckedTree> {
-    let IncludedTree { mut root, is_whole } = include::tree(text, (env, false), report, files)?;
-    // A route that policies name may stand in a part that could not be read.
-    let mut overlay = policies.filter(|_| is_whole).and_then(|policies| Overlay::read(policies, report));
-    if let Some(overlay) = &mut overlay {
-        overlay.add_limits(&mut root, report);
-    }
-    defaults::apply(&mut root, report);
-    if let Some(overlay) = &overlay {
-        overlay.change_routes(&mut root, report);
-    }
-    let plans = overlay.map(|overlay| overlay.into_plans(report)).unwrap_or_default();
-    Some(CheckedTree { file: RawConfig::decode(&root, report)?, plans, is_whole })
 }

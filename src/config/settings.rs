@@ -10,6 +10,7 @@ use http::HeaderValue;
 use tollgate_limiter::limit::definition::{Limit, LimitUse};
 use tollgate_limiter::store::redis::spec::RedisSpec;
 
+use super::file::policies::source::DatabaseUrl;
 use crate::gateway::body_keys::BodyKeyBounds;
 use crate::identity::spec::AuthenticatorSpec;
 use crate::observe::access_log::spec::AccessLogSpec;
@@ -30,6 +31,8 @@ pub struct Config {
     pub trusted_proxies: TrustedPeers,
     /// `None`: buckets live in this process.
     pub store: Option<RedisSpec>,
+    /// Where policies come from. `None`: there are none.
+    pub policies: Option<PolicySource>,
     /// Buckets kept in this process at most.
     pub max_local_buckets: NonZeroUsize,
     /// `None`: off.
@@ -52,6 +55,15 @@ pub struct Config {
     pub upstreams: Vec<Arc<UpstreamSpec>>,
     pub authenticators: Vec<Arc<AuthenticatorSpec>>,
     pub routes: Vec<Arc<Route>>,
+}
+
+/// The database of policies, and this node's copy of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PolicySource {
+    pub database: DatabaseUrl,
+    pub copy: PathBuf,
+    /// Whether a start without database and copy fails.
+    pub required: bool,
 }
 
 /// A listener and the limits that count every request through it, before the route's own.
@@ -93,6 +105,7 @@ impl Config {
             ("handover", self.handover != new.handover),
             ("admin", self.admin != new.admin),
             ("store", self.store != new.store),
+            ("policies", self.policies != new.policies),
             ("max_local_buckets", self.max_local_buckets != new.max_local_buckets),
         ];
         changed.into_iter().filter(|(_, changed)| *changed).map(|(section, _)| section).collect()

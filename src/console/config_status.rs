@@ -1,6 +1,6 @@
 //! What became of the configuration file when it was last read.
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 
 use crate::clock;
 
@@ -11,6 +11,16 @@ const MOST_MISTAKES: usize = 50;
 pub struct ConfigStatus {
     pub file: String,
     last: ArcSwap<FileReading>,
+    /// Of a gateway with policies.
+    policies: ArcSwapOption<PolicyReading>,
+}
+
+/// The policies at work, and the newest revision if that is another.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PolicyReading {
+    pub running: u64,
+    /// A newer revision that does not fit the file, and why.
+    pub refused: Option<(u64, Vec<String>)>,
 }
 
 /// A reading of the file.
@@ -28,7 +38,11 @@ impl ConfigStatus {
     /// Of a file that was just read for the first time.
     pub fn new(file: String) -> Self {
         let at = now();
-        Self { file, last: ArcSwap::from_pointee(FileReading { at, applied_at: at, mistakes: Vec::new() }) }
+        Self {
+            file,
+            last: ArcSwap::from_pointee(FileReading { at, applied_at: at, mistakes: Vec::new() }),
+            policies: ArcSwapOption::empty(),
+        }
     }
 
     pub fn last(&self) -> FileReading {
@@ -41,16 +55,32 @@ impl ConfigStatus {
         self.last.store(FileReading { at, applied_at: at, mistakes: Vec::new() }.into());
     }
 
+    /// The policies of a gateway that has some.
+    pub fn policies(&self) -> Option<PolicyReading> {
+        self.policies.load().as_deref().cloned()
+    }
+
+    /// These policies are at work, and a newer revision was perhaps refused.
+    pub fn set_policies(&self, running: u64, refused: Option<(u64, Vec<String>)>) {
+        let refused = refused.map(|(revision, mistakes)| (revision, shortened(mistakes)));
+        self.policies.store(Some(PolicyReading { running, refused }.into()));
+    }
+
     /// The file was not applied, and nothing has changed.
-    pub fn rejected(&self, mut mistakes: Vec<String>) {
-        let more = mistakes.len().saturating_sub(MOST_MISTAKES);
-        mistakes.truncate(MOST_MISTAKES);
-        if more > 0 {
-            mistakes.push(format!("… and {more} more: the log has them"));
-        }
+    pub fn rejected(&self, mistakes: Vec<String>) {
+        let mistakes = shortened(mistakes);
         let applied_at = self.last.load().applied_at;
         self.last.store(FileReading { at: now(), applied_at, mistakes }.into());
     }
+}
+
+fn shortened(mut mistakes: Vec<String>) -> Vec<String> {
+    let more = mistakes.len().saturating_sub(MOST_MISTAKES);
+    mistakes.truncate(MOST_MISTAKES);
+    if more > 0 {
+        mistakes.push(format!("… and {more} more: the log has them"));
+    }
+    mistakes
 }
 
 fn now() -> u64 {

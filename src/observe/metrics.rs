@@ -279,6 +279,12 @@ fn describe() {
         "tollgate_config_last_reload_success_timestamp_seconds",
         "When a configuration was last taken over, in seconds since 1970."
     );
+    describe_gauge!("tollgate_policy_revision", "The revision of the policies at work. 0: none yet.");
+    describe_gauge!(
+        "tollgate_policy_age_seconds",
+        "How long ago the database of policies last answered, or else since this process began."
+    );
+    describe_counter!("tollgate_policy_updates_total", "New revisions of policies, by outcome.");
     describe_counter!("tollgate_admin_changes_total", "Buckets changed by operators through this node, by action.");
     describe_counter!("tollgate_compression_original_bytes_total", "Bytes of content that were compressed, before.");
     describe_counter!(

@@ -2,9 +2,10 @@
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::{Value as Json, json};
+use tollgate::clock;
 use tollgate::config::{Loaded, Mistakes, PolicySet, parse_with};
 use tollgate::route::Route;
 use tollgate_limiter::limit::plan::{PlanSource, Plans};
@@ -234,12 +235,11 @@ fn ten_thousand_strategies_are_checked_in_time() {
         .map(|n| (format!("r{n}"), json!({"route": "orders", "match": {"path": format!("/orders/{n}")}})))
         .collect();
     let document = json!({"applications": {"shop": {"resources": resources, "strategies": strategies}}});
-    let began = Instant::now();
+    let began = clock::now();
     let loaded = from_json(&document).unwrap();
     let took = began.elapsed();
     assert_eq!((loaded.config.limits.len(), loaded.config.routes.len()), (10_002, 10_004));
     assert!(took < Duration::from_secs(20), "{took:?}");
-    println!("10000 strategies on 10000 parts of routes: {took:?}");
 }
 
 #[test]

@@ -208,6 +208,10 @@ fn reads_every_key() {
     assert!(config.legacy_headers && !config.tunnels_count);
     assert_eq!(config.handover.as_deref(), Some(std::path::Path::new("/run/gate.sock")));
     assert_eq!(config.admin, None);
+    let policies = config.policies.as_ref().unwrap();
+    assert_eq!(&*policies.database.0, "mysql://gate:hunter2@db/policies");
+    assert_eq!((policies.copy.to_str(), policies.required), (Some("/run/gate/policies.json"), false));
+    assert!(!format!("{policies:?}").contains("hunter2"));
     let unix = &config.listeners[2].server;
     assert_eq!((unix.address.to_string().as_str(), unix.socket_mode), ("unix:/run/gate/http.sock", 0o600));
 
@@ -594,7 +598,8 @@ fn tells_which_sections_a_reload_cannot_change() {
     assert_eq!(changed("[::1]:8080", "[::1]:8081"), ["listeners"]);
     assert_eq!(changed("limits: [everyone]", "limits: []"), [""; 0]);
     assert_eq!(changed("admin: off", "admin: {}"), ["admin"]);
-    assert_eq!(changed("gate:", "other:"), ["store"]);
+    assert_eq!(changed("\"gate:\"", "\"other:\""), ["store"]);
+    assert_eq!(changed("gate:hunter2@db", "gate:hunter3@db"), ["policies"]);
     assert_eq!(changed("max_local_buckets: 5000", "max_local_buckets: 5001"), ["max_local_buckets"]);
     assert_eq!(changed("rate: 5000/s", "rate: 5001/s"), [""; 0]);
 }

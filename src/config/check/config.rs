@@ -14,9 +14,10 @@ use super::route::NamedSections;
 use super::{identity, listener, route, store, upstream};
 use crate::config::file::config::{RawBodyKeys, RawConfig};
 use crate::config::file::policies::plans::PolicyPlans;
+use crate::config::file::policies::source::RawPolicySource;
 use crate::config::file::route::error_pages::error_pages;
 use crate::config::report::Report;
-use crate::config::settings::Config;
+use crate::config::settings::{Config, PolicySource};
 use crate::config::yaml::decode::Setting;
 use crate::gateway::body_keys::BodyKeyBounds;
 
@@ -54,6 +55,7 @@ pub fn config(file: &RawConfig, plans: &PolicyPlans, report: &mut Report) -> Opt
         admin: admin?,
         trusted_proxies: trusted_proxies?.unwrap_or_default(),
         store: file.store.build(|raw| store::build(raw, report))?,
+        policies: file.policies.build(policy_source)?,
         max_local_buckets: file.max_local_buckets.value()?.count(),
         access_log: file.access_log.valid()?.spec(),
         drain_timeout: file.drain_timeout.value()?.0,
@@ -81,6 +83,10 @@ fn body_keys(setting: &Setting<RawBodyKeys>) -> Option<BodyKeyBounds> {
         })
     });
     Some(bounds?.unwrap_or_default())
+}
+
+fn policy_source(raw: &RawPolicySource) -> Option<PolicySource> {
+    Some(PolicySource { database: raw.database.value()?, copy: raw.copy.value()?.0, required: raw.required.value()? })
 }
 
 /// Where the admin server is; `Some(None)`: it is off. `None`: said in the report.

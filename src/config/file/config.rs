@@ -5,6 +5,7 @@ use super::defaults::RawDefaults;
 use super::identity::RawAuthenticator;
 use super::limit::RawLimit;
 use super::listener::{RawAdmin, RawListener};
+use super::policies::source::RawPolicySource;
 use super::route::RawRoute;
 use super::route::error_pages::RawErrorPage;
 use super::scalar::address::{IncludedPath, SocketPath, TrustedProxy};
@@ -50,6 +51,8 @@ record! {
         optional admin: RawAdmin,
         /// The memory that all nodes share. Leave it out for one node: buckets then live in this process.
         optional store: RawStore,
+        /// Policies that people edit, kept in a database. They lie over this file.
+        optional policies: RawPolicySource,
         /// Rate limits, by name.
         optional limits: Mapping<DefinedName, RawLimit>,
         /// Ways in which clients say who they are, by name.

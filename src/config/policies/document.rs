@@ -14,7 +14,7 @@ use crate::config::yaml::{parse, print};
 const MAX_DEPTH: usize = 32;
 
 /// The location of what has no line.
-const NOWHERE: (usize, usize) = (0, 0);
+pub(super) const NOWHERE: (usize, usize) = (0, 0);
 
 /// A policy document, and what messages call it. Nothing in it is checked yet.
 #[derive(Clone)]
@@ -74,7 +74,7 @@ impl PolicySet {
 }
 
 /// `None`: a mistake was reported.
-fn node(json: &Json, location: Location, depth: usize, report: &mut Report) -> Option<YamlNode> {
+pub(super) fn node(json: &Json, location: Location, depth: usize, report: &mut Report) -> Option<YamlNode> {
     if depth > MAX_DEPTH {
         let problem = ValueProblem::new(format!("nested deeper than {MAX_DEPTH} levels"));
         report.mistake(&location, problem.hint("no policy is as deep as this"));

@@ -1,10 +1,11 @@
 //! Policies: a document that people edit beside the file, and that lies over it.
 //!
-//! `document` reads one, from text or from JSON. `overlay` turns it into limits and routes of the file's own tree, so that
+//! `document` reads one, from text or from JSON, and `state` makes one of the objects of a revision. `overlay` turns it into limits and routes of the file's own tree, so that
 //! the rest of the configuration checks them as it checks the file. `part` makes a part of a route, and `within` tells whether
 //! one match takes only what another does.
 
 pub mod document;
 pub mod overlay;
 mod part;
+mod state;
 mod within;

@@ -9,6 +9,7 @@ use super::problem::ValueProblem;
 use super::quote::quote;
 
 /// All that was found in a file and those that it includes.
+#[derive(Clone)]
 pub struct Report {
     /// In the order of their first reading.
     files: Vec<Arc<str>>,
@@ -19,6 +20,7 @@ pub struct Report {
 }
 
 /// A value that came from variables, which may be secrets.
+#[derive(Clone)]
 struct VariableText {
     written: String,
     value: String,

@@ -9,7 +9,7 @@ use super::limits::LimitTable;
 use super::routes::RouteTraffic;
 use crate::admin::state::LifecyclePhase;
 use crate::clock;
-use crate::console::config_status::FileReading;
+use crate::console::config_status::{FileReading, PolicyReading};
 use crate::console::live::LiveData;
 use crate::console::numbers::{self, plural};
 use crate::console::shell::{Shell, Visitor, page};
@@ -81,6 +81,8 @@ pub struct AboutPart {
     read_ago: String,
     applied_at: String,
     mistakes: Vec<String>,
+    /// Of a gateway with a database of policies.
+    policies: Option<PolicyReading>,
 }
 
 /// `GET /console`
@@ -115,7 +117,10 @@ impl HealthPart {
                 fleet(console.fleet.as_ref()),
                 upstreams(gateway),
                 configuration(&console.config.last()),
-            ],
+            ]
+            .into_iter()
+            .chain(console.config.policies().as_ref().map(policies))
+            .collect(),
         }
     }
 }
@@ -183,6 +188,17 @@ fn configuration(last: &FileReading) -> HealthItem {
     }
 }
 
+fn policies(last: &PolicyReading) -> HealthItem {
+    let (state, text, detail) = match &last.refused {
+        None => ("good", format!("Revision {}", last.running), "the newest that is known".to_owned()),
+        Some((revision, _)) => {
+            let detail = format!("revision {revision} does not fit the file of this node");
+            ("bad", format!("Revision {}", last.running), detail)
+        }
+    };
+    HealthItem { name: "Policies", state, text, detail, more: "#about" }
+}
+
 impl TrafficPart {
     fn of(console: &ConsoleState, live: &LiveData) -> Self {
         let now = live.traffic_now(&live.whole);
@@ -211,6 +227,7 @@ impl AboutPart {
             read_ago: numbers::span((clock::unix_micros() / 1_000_000).saturating_sub(at)),
             applied_at: numbers::date(applied_at),
             mistakes,
+            policies: console.config.policies(),
         }
     }
 }

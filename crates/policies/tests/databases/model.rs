@@ -188,6 +188,7 @@ async fn check(test: &TestDatabase, steps: &[Step]) {
             let mut reached = without_stamps(expected);
             for change in &diff {
                 let before = change.before.as_ref().map(|object| object.body.as_ref());
+                assert!(!change.is_alike(), "{at} to {other}: {steps:?}");
                 assert_eq!(reached.get(&change.id).copied(), before, "{at} to {other}: {steps:?}");
                 match &change.after {
                     Some(object) => drop(reached.insert(&change.id, &object.body)),

@@ -166,6 +166,9 @@ async fn a_session_ends_in_every_way_it_can(test: TestDatabase) {
     assert!(!is_in(first.expose()).await && is_in(second.expose()).await, "one logged out");
     assert_eq!(people.end_sessions("ada").await.unwrap(), 1, "the others had ended and were forgotten");
     let (secret, _) = begin().await;
+    test.run("UPDATE tollgate_accounts SET disabled = 1").await;
+    assert!(!is_in(secret.expose()).await, "begun by somebody who was disabled meanwhile");
+    test.run("UPDATE tollgate_accounts SET disabled = 0").await;
     people.change("ada", &disabled()).await.unwrap();
     assert!(!is_in(secret.expose()).await);
     assert_eq!(people.begin_session("ada", TERMS).await.unwrap_err(), PeopleError::Disabled("ada".into()));

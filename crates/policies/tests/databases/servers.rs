@@ -172,7 +172,7 @@ fn start_postgres() -> u16 {
 fn start_mariadb() -> u16 {
     let (folder, port) = (data_folder(), free_port());
     let (data, user) = (format!("--datadir={}/data", folder.display()), "--user=root");
-    let log = format!("--log-error={}/log", folder.display());
+    let log = format!("--log-error={}/log.err", folder.display());
     let is_root = Command::new("id").arg("-u").output().unwrap().stdout.starts_with(b"0\n");
     let user = is_root.then_some(user);
     let init = ["--no-defaults", &data, "--auth-root-authentication-method=normal", "--skip-test-db", "--force"];
@@ -204,7 +204,7 @@ fn start_mariadb() -> u16 {
 /// Runs a server beside a shell that waits for this process to end, in whichever way, and then ends the server and takes
 /// its folder away: statics are not dropped.
 fn keep_running(words: &[String], folder: &Path, port: u16) {
-    let script = "trap '' INT; folder=$1; shift; \"$@\" >\"$folder/out\" 2>&1 </dev/null & server=$!; \
+    let script = "trap '' HUP INT TERM; folder=$1; shift; \"$@\" >\"$folder/out\" 2>&1 </dev/null & server=$!; \
                   cat >/dev/null; kill -9 $server $(cat \"$folder/data/postmaster.pid\" 2>/dev/null | head -1) 2>/dev/null; \
                   wait $server 2>/dev/null; rm -rf \"$folder\"";
     let mut command = Command::new("sh");
@@ -215,27 +215,17 @@ fn keep_running(words: &[String], folder: &Path, port: u16) {
     wait_for(port, folder);
 }
 
-/// Until somebody answers there.
+/// Until it says so itself: a server that still starts accepts connections and refuses them then.
 fn wait_for(port: u16, folder: &Path) {
+    let said = || ["out", "log.err"].map(|file| fs::read_to_string(folder.join(file)).unwrap_or_default()).concat();
+    let ready = ["ready to accept connections", "ready for connections"];
     for _ in 0..PATIENCE.as_millis() / 10 {
-        if std::net::TcpStream::connect(("127.0.0.1", port)).is_ok() && answers(port) {
+        if ready.iter().any(|words| said().contains(words)) {
             return;
         }
         std::thread::sleep(Duration::from_millis(10));
     }
-    let said = ["out", "log"].map(|file| fs::read_to_string(folder.join(file)).unwrap_or_default());
-    panic!("the server on port {port} does not come up: {}", said.concat());
-}
-
-/// MariaDB greets, PostgreSQL answers the question whether it speaks TLS; while either starts, it says neither.
-fn answers(port: u16) -> bool {
-    use std::io::{Read as _, Write as _};
-    let Ok(mut stream) = std::net::TcpStream::connect(("127.0.0.1", port)) else {
-        return false;
-    };
-    let _ = stream.set_read_timeout(Some(Duration::from_secs(1)));
-    let _ = stream.write_all(&[0, 0, 0, 8, 4, 210, 22, 47]);
-    stream.read(&mut [0; 1]).is_ok_and(|read| read == 1)
+    panic!("the server on port {port} does not come up: {}", said());
 }
 
 fn newest_postgres() -> PathBuf {

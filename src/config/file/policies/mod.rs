@@ -1,6 +1,8 @@
-//! The policy document: what people edit beside the file, and what lies over it. `plans` has what its plans say of each limit.
+//! The policy document: what people edit beside the file, and what lies over it. `plans` has what its plans say of each limit,
+//! and `source` where a running gateway gets its policies from.
 
 pub mod plans;
+pub mod source;
 
 use super::identity::keys::ClientId;
 use super::limit::{RawKeyPart, RawLimit, RawPlan};

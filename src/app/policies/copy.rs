@@ -1,0 +1,149 @@
+//! This node's copy of the policies that it runs.
+//!
+//! Guarantees that the file is whole: it is written beside itself and renamed. Only its owner can read it.
+
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, BufWriter, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+use tokio::task::spawn_blocking;
+use tollgate_policies::model::PolicyState;
+
+use crate::regular_file;
+
+const FORMAT: &str = "tollgate-policy-copy/1";
+
+/// Bytes of a copy at most: a million assignments have half of it.
+const MOST_BYTES: u64 = 1 << 30;
+
+/// Where the copy is, and of which database.
+#[derive(Clone)]
+pub struct PolicyCopy {
+    path: PathBuf,
+    /// The URL of the database without secrets.
+    place: Arc<str>,
+}
+
+/// Why a copy cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum CopyProblem {
+    #[error("there is no copy at {0}")]
+    Missing(String),
+    #[error("the copy {0} cannot be read: {1}")]
+    Unreadable(String, io::Error),
+    #[error("the copy {0} is damaged: {1}")]
+    Damaged(String, serde_json::Error),
+    #[error("the copy {0} is of the format {1:?}, and this version reads {FORMAT:?}")]
+    Format(String, String),
+    #[error("the copy {0} is of another database, {1}")]
+    Stranger(String, String),
+}
+
+#[derive(Serialize)]
+struct WrittenCopy<'a> {
+    format: &'a str,
+    database: &'a str,
+    state: &'a PolicyState,
+}
+
+#[derive(Deserialize)]
+struct CopyHead {
+    format: String,
+    database: String,
+}
+
+#[derive(Deserialize)]
+struct CopyState {
+    state: PolicyState,
+}
+
+impl PolicyCopy {
+    pub fn new(path: PathBuf, place: &str) -> Self {
+        Self { path, place: place.into() }
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What the copy has.
+    ///
+    /// # Errors
+    /// When there is none, or it cannot be used.
+    pub fn read(&self) -> Result<PolicyState, CopyProblem> {
+        let path = || self.path.display().to_string();
+        let content = regular_file::read(&self.path, MOST_BYTES).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => CopyProblem::Missing(path()),
+            _ => CopyProblem::Unreadable(path(), error),
+        })?;
+        let damaged = |error| CopyProblem::Damaged(path(), error);
+        let CopyHead { format, database } = serde_json::from_slice(&content).map_err(damaged)?;
+        if format != FORMAT {
+            return Err(CopyProblem::Format(path(), format));
+        }
+        if *database != *self.place {
+            return Err(CopyProblem::Stranger(path(), database));
+        }
+        let CopyState { state } = serde_json::from_slice(&content).map_err(damaged)?;
+        Ok(state)
+    }
+
+    /// Writes what the next start without database begins with.
+    ///
+    /// # Errors
+    /// When it cannot be written: the old one is still there.
+    pub fn write(&self, state: &PolicyState) -> io::Result<()> {
+        let folder = self.path.parent().unwrap_or(Path::new("/"));
+        DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+        let mut beside = self.path.clone().into_os_string();
+        // The process that is taken over from may write at the same time.
+        beside.push(format!(".{}", std::process::id()));
+        let beside = PathBuf::from(beside);
+        let written = self.write_to(&beside, state).and_then(|()| fs::rename(&beside, &self.path));
+        if written.is_err() {
+            // What is left of it may be half a copy.
+            let _ = fs::remove_file(&beside);
+        }
+        written?;
+        File::open(folder)?.sync_all()
+    }
+
+    fn write_to(&self, path: &Path, state: &PolicyState) -> io::Result<()> {
+        if let Err(error) = fs::remove_file(path)
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            return Err(error);
+        }
+        let mut file = BufWriter::new(File::options().write(true).create_new(true).mode(0o600).open(path)?);
+        serde_json::to_writer(&mut file, &WrittenCopy { format: FORMAT, database: &self.place, state })?;
+        file.flush()?;
+        file.get_ref().sync_all()
+    }
+
+    /// Writes each state that is applied, beginning with the first. Runs until dropped.
+    pub async fn follow(&self, mut running: watch::Receiver<PolicyState>) {
+        running.mark_changed();
+        while running.changed().await.is_ok() {
+            let state = running.borrow_and_update().clone();
+            // Before the first answer of a database there is nothing to keep.
+            if state.revision() == 0 && state.is_empty() {
+                continue;
+            }
+            let copy = self.clone();
+            match spawn_blocking(move || copy.write(&state)).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => tracing::error!(
+                    copy = %self.path.display(),
+                    %error,
+                    "cannot write the copy of the policies: a start without the database would find none, or an old one. \
+                     Name a file that this user can write by `policies.copy`"
+                ),
+                Err(_) => return,
+            }
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! Keeps up with the database: asks for its newest revision each second, and at once when another node tells of one.
+//!
+//! Guarantees that a database which is away changes nothing but the age of what is known.
+
+use std::mem::{Discriminant, discriminant};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use futures_util::future::pending;
+use tokio::time::sleep;
+use tollgate_policies::database::{ChangesAfter, DatabaseError};
+
+use super::handle::Policies;
+use super::start;
+
+/// Between two questions. Each is put off or brought forward, lest all nodes ask at once.
+const POLL: Duration = Duration::from_secs(1);
+
+/// The part of a pause that is by chance.
+const JITTER: f64 = 0.2;
+
+/// Follows the database, and keeps the copy. Runs until dropped, of a gateway without policies too.
+pub async fn follow(policies: Option<&Policies>) {
+    let Some(policies) = policies else { return pending().await };
+    tokio::join!(PolicyFollower::new(policies).run(), policies.copy.follow(policies.running.subscribe()));
+}
+
+/// Follows the database of policies.
+pub struct PolicyFollower<'a> {
+    policies: &'a Policies,
+    /// How the last question failed.
+    failed: Option<Discriminant<DatabaseError>>,
+}
+
+impl<'a> PolicyFollower<'a> {
+    pub fn new(policies: &'a Policies) -> Self {
+        Self { policies, failed: None }
+    }
+
+    /// Runs until dropped.
+    pub async fn run(mut self) {
+        loop {
+            let pause = POLL.mul_f64(1.0 - JITTER + 2.0 * JITTER * fastrand::f64());
+            tokio::select! {
+                () = sleep(pause) => {}
+                () = self.policies.wake.notified() => {}
+            }
+            match self.look().await {
+                Ok(()) => self.succeeded(),
+                Err(error) => self.failed(&error),
+            }
+        }
+    }
+
+    /// Hands on what the database has, if that is news.
+    async fn look(&self) -> Result<(), DatabaseError> {
+        let database = &self.policies.database;
+        let known = self.policies.newest.borrow().clone();
+        // It was away when this process began.
+        if !self.policies.is_current.load(Ordering::Relaxed) {
+            start::migrate(database).await?;
+            self.policies.is_current.store(true, Ordering::Relaxed);
+        }
+        let head = database.head().await?;
+        self.policies.note_reached();
+        if head == known.position() {
+            return Ok(());
+        }
+        let newest = match database.changes_after(known.position()).await? {
+            ChangesAfter::Known { changes, to } => known.advanced(&changes, to),
+            ChangesAfter::Unknown { head } => {
+                if known.revision() > 0 {
+                    tracing::warn!(
+                        database = database.place(),
+                        known = known.revision(),
+                        found = head.revision,
+                        "the database does not have the revision that was followed: it was restored, or is another one. \
+                         All of it is read anew"
+                    );
+                }
+                database.state(None).await?
+            }
+        };
+        self.policies.newest.send_if_modified(|state| {
+            let is_news = state.position() != newest.position();
+            *state = newest;
+            is_news
+        });
+        Ok(())
+    }
+
+    fn succeeded(&mut self) {
+        if self.failed.take().is_some() {
+            tracing::info!(database = self.policies.database.place(), "the database of policies answers again");
+        }
+    }
+
+    /// Logs a failure, once for as long as it stays of one kind.
+    fn failed(&mut self, error: &DatabaseError) {
+        let kind = Some(discriminant(error));
+        if self.failed != kind {
+            let revision = self.policies.running.borrow().revision();
+            tracing::warn!(%error, revision, "cannot follow the policies: those at work stay in force");
+        }
+        self.failed = kind;
+    }
+}

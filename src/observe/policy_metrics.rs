@@ -1,0 +1,51 @@
+//! The metrics of policies that come from a database.
+
+use metrics::{Counter, Gauge, counter, gauge};
+
+/// Which policies are at work, and what became of new ones.
+pub struct PolicyMetrics {
+    revision: Gauge,
+    age: Gauge,
+    applied: Counter,
+    refused: Counter,
+}
+
+impl PolicyMetrics {
+    pub fn new() -> Self {
+        let metrics = Self {
+            revision: gauge!("tollgate_policy_revision"),
+            age: gauge!("tollgate_policy_age_seconds"),
+            applied: counter!("tollgate_policy_updates_total", "outcome" => "applied"),
+            refused: counter!("tollgate_policy_updates_total", "outcome" => "refused"),
+        };
+        metrics.applied.increment(0);
+        metrics.refused.increment(0);
+        metrics
+    }
+
+    /// Shows the revision at work.
+    pub fn running(&self, revision: u64) {
+        self.revision.set(revision as f64);
+    }
+
+    /// Shows how long ago the database answered.
+    pub fn age(&self, seconds: f64) {
+        self.age.set(seconds);
+    }
+
+    /// Counts a revision that was taken over.
+    pub fn applied(&self) {
+        self.applied.increment(1);
+    }
+
+    /// Counts a revision that does not fit the file of this node.
+    pub fn refused(&self) {
+        self.refused.increment(1);
+    }
+}
+
+impl Default for PolicyMetrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}

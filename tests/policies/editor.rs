@@ -1,0 +1,93 @@
+//! Somebody who changes policies, and the gateways that follow.
+
+use std::path::Path;
+
+use serde_json::{Value as Json, json};
+use tokio::runtime::Runtime;
+use tollgate_policies::database::PolicyDatabase;
+use tollgate_policies::model::{Draft, Expected, ObjectEdit, ObjectId, ObjectKind};
+
+use crate::process::{Gateway, eventually, status};
+
+pub const REVISION: &str = "tollgate_policy_revision";
+pub const AGE: &str = "tollgate_policy_age_seconds";
+pub const APPLIED: &str = "tollgate_policy_updates_total{outcome=\"applied\"}";
+pub const REFUSED: &str = "tollgate_policy_updates_total{outcome=\"refused\"}";
+
+/// Writes to a database around all gateways.
+pub struct Editor {
+    runtime: Runtime,
+    pub database: PolicyDatabase,
+}
+
+impl Editor {
+    pub fn of(url: &str) -> Self {
+        let runtime = Runtime::new().unwrap();
+        let database = PolicyDatabase::open(url).unwrap();
+        runtime.block_on(database.migrate()).unwrap();
+        Self { runtime, database }
+    }
+
+    /// Commits a revision. Whether it is good is for the nodes to say.
+    pub fn commit(&self, edits: Vec<ObjectEdit>) -> u64 {
+        let draft = Draft { edits, author: "ada".to_owned(), reason: "a test".to_owned() };
+        let committed = self.runtime.block_on(self.database.commit(&draft, |_| Ok::<_, String>(())));
+        committed.unwrap_or_else(|error| panic!("{error}")).number
+    }
+}
+
+pub fn edit(kind: ObjectKind, name: &str, body: Json) -> ObjectEdit {
+    let id = ObjectId::new(kind, "shop", name).unwrap();
+    ObjectEdit { id, expected: Expected::Any, body: Some(body) }
+}
+
+/// A limit of all requests of a route together.
+pub fn strategy(name: &str, burst: u64, resource: &str) -> ObjectEdit {
+    let limit = json!({"key": {"constant": "all"}, "rate": "1/h", "burst": burst});
+    edit(ObjectKind::Strategy, name, json!({"limit": limit, "resources": [resource]}))
+}
+
+/// Resources for the routes of [`routes`], and a limit of three for the first.
+pub fn first_edits() -> Vec<ObjectEdit> {
+    vec![
+        edit(ObjectKind::Resource, "all", json!({"route": "orders"})),
+        edit(ObjectKind::Resource, "items", json!({"route": "items"})),
+        strategy("few", 3, "all"),
+    ]
+}
+
+/// A gateway with a copy in `folder`.
+pub fn routes(database: &str, folder: &Path, more: &str) -> String {
+    let copy = copy(folder);
+    format!(
+        "workers: 1
+listeners: [{{address: '127.0.0.1:0'}}]
+admin: {{address: '127.0.0.1:0'}}
+policies: {{database: '{database}', copy: '{copy}'}}
+{more}
+routes:
+  - {{name: orders, match: {{path: '/orders/*'}}, respond: {{status: 200, body: ok}}}}
+  - {{name: items, match: {{path: '/items'}}, respond: {{status: 200, body: ok}}}}
+  - {{name: free, match: {{path: /free}}, respond: {{status: 200, body: ok}}}}
+"
+    )
+}
+
+pub fn copy(folder: &Path) -> String {
+    format!("{}/node/policies.json", folder.display())
+}
+
+pub fn await_revision(gateway: &Gateway, revision: u64) {
+    eventually(&format!("the node runs revision {revision}"), || {
+        (gateway.metric(REVISION) as u64 == revision).then_some(())
+    });
+}
+
+/// Sends so many requests. Returns how many of them passed.
+pub fn spend(gateway: &Gateway, path: &str, requests: usize) -> usize {
+    (0..requests).filter(|_| status(&[&gateway.url(path)]) == 200).count()
+}
+
+pub fn await_log(gateway: &Gateway, words: &str) {
+    eventually(&format!("the log has {words:?}"), || gateway.log().contains(words).then_some(()));
+}

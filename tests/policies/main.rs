@@ -1,0 +1,18 @@
+//! Gateways that take their policies from a database: how a fleet follows it, and what becomes of them when it is away.
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that lacks what it needs fails")]
+
+mod away;
+mod editor;
+mod fleet;
+mod refused;
+
+#[path = "../../crates/policies/tests/databases/front.rs"]
+#[expect(dead_code, reason = "other tests need the rest")]
+mod front;
+#[path = "../gateway/process.rs"]
+#[expect(dead_code, reason = "other tests need the rest")]
+mod process;
+#[path = "../../crates/policies/tests/databases/servers.rs"]
+#[expect(dead_code, reason = "other tests need the rest")]
+mod servers;
