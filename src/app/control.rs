@@ -31,6 +31,8 @@ use super::restart::systemd::{self, ServiceState};
 use super::shared::{DENIAL_WINDOW, SharedState, UPKEEP};
 use super::signals::Signals;
 use super::workers::Workers;
+use crate::admin::accounts::AccountService;
+use crate::admin::accounts::cookie::SessionCookies;
 use crate::admin::bucket_service::{BucketService, FleetBuckets};
 use crate::admin::policy_service::{PolicyService, tells_of_policies};
 use crate::admin::state::{AdminState, LifecyclePhase, Readiness};
@@ -97,7 +99,7 @@ impl ControlPlane {
             render: Arc::new(move || rendering.render()),
             gateway: shared.gateway.clone(),
             buckets: buckets.clone(),
-            accounts: None,
+            accounts: reloader.policies.as_deref().map(account_service).transpose()?,
             policies: reloader.policies.as_ref().map(|policies| policy_service(policies, inspector.as_ref())),
         };
         let (admin_drain_signal, admin_drain) = drain::channel();
@@ -240,6 +242,12 @@ fn bucket_service(shared: &SharedState, inspector: Option<&RedisInspector>) -> B
 fn policy_service(policies: &Arc<Policies>, inspector: Option<&RedisInspector>) -> Arc<PolicyService> {
     let notices = inspector.map(|inspector| Arc::new(inspector.clone()) as Arc<dyn Inspect>);
     Arc::new(policies.service(notices))
+}
+
+/// The people who may use the admin port: they live in the database of policies.
+fn account_service(policies: &Policies) -> anyhow::Result<Arc<AccountService>> {
+    let cookies = SessionCookies { is_secure: false };
+    Ok(Arc::new(AccountService::new(policies.database.people(), cookies)?))
 }
 
 /// Follows the changes that operators made on any node: to buckets, and to policies.

@@ -1,7 +1,7 @@
 //! The command line: one file for each subcommand, with its arguments and what it does.
 //!
 //! Beside them, `admin_client` asks the admin port of a running gateway, `output` has the ways in which a command ends, and
-//! `text` shows for people what an admin port says in JSON.
+//! `text` shows for people what an admin port says in JSON; `people` has the commands about accounts.
 
 mod admin_client;
 mod bucket;
@@ -10,6 +10,7 @@ mod explain;
 mod health;
 mod key;
 mod output;
+mod people;
 mod run;
 mod schema;
 mod text;
@@ -57,6 +58,8 @@ enum Command {
     Bucket(bucket::BucketArgs),
     Health(health::HealthArgs),
     Key(key::KeyArgs),
+    Account(people::account::AccountArgs),
+    Token(people::token::TokenArgs),
     /// Print the JSON Schema of the configuration file, for editors.
     Schema,
     /// Hold a limit to its promise: drive a fleet, or any gateways, flat out and judge every window of what they admit.
@@ -76,6 +79,8 @@ pub fn main() -> ExitCode {
         Command::Bucket(args) => bucket::run(&args).and_then(CommandOutput::write),
         Command::Health(args) => health::run(&args).and_then(CommandOutput::write),
         Command::Key(args) => key::run(&args),
+        Command::Account(args) => people::account::run(args).and_then(CommandOutput::write),
+        Command::Token(args) => people::token::run(args).and_then(CommandOutput::write),
         Command::Schema => schema::run(),
         Command::Torture(args) => return torture::run(&args),
     };

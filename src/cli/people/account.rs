@@ -1,0 +1,204 @@
+//! `tollgate account`: makes and changes accounts. A password is asked for, or read from standard input; it is never an
+//! argument, which others on the machine could read.
+
+use std::io::{BufRead as _, IsTerminal as _};
+
+use anyhow::Context;
+use clap::{Args, Subcommand};
+use serde_json::json;
+use tollgate_policies::people::{AccountChange, NewAccount, UserAccount};
+
+use super::roles::{RoleArgs, show_rights};
+use super::{DatabaseArgs, record};
+use crate::cli::output::CommandOutput;
+
+/// Make and change the accounts of people who may use the admin port.
+///
+/// They live in the database that the file names under `policies`. Needs no running gateway, and works while one runs.
+/// Passwords have 12 characters or more; they are asked for on the terminal, or read from the first line of standard input.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  tollgate account create ada --admin --config routes.yaml
+  tollgate account create bob --role shop=editor --role bank=viewer
+  tollgate account change bob --role shop=owner --role bank=none
+  pass show tollgate/bob | tollgate account password bob
+  tollgate account list")]
+pub struct AccountArgs {
+    #[command(subcommand)]
+    command: AccountCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum AccountCommand {
+    /// Make an account, and ask for its password.
+    Create {
+        /// Its name: letters, digits and . _ @ + -
+        name: String,
+        #[command(flatten)]
+        roles: RoleArgs,
+        /// The person's name; the account's, if left out.
+        #[arg(long, value_name = "TEXT")]
+        display_name: Option<String>,
+        /// Ask for no password: the account is for tokens alone, or gets one later.
+        #[arg(long)]
+        no_password: bool,
+        #[command(flatten)]
+        database: DatabaseArgs,
+    },
+    /// List all accounts with their roles.
+    List {
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+        #[command(flatten)]
+        database: DatabaseArgs,
+    },
+    /// Change the roles or the name of somebody, or let a disabled account in again.
+    Change {
+        /// The account.
+        name: String,
+        #[command(flatten)]
+        roles: RoleArgs,
+        /// Take the role in the fleet away.
+        #[arg(long, conflicts_with_all = ["admin", "operator"])]
+        no_fleet_role: bool,
+        /// The person's name.
+        #[arg(long, value_name = "TEXT")]
+        display_name: Option<String>,
+        /// Let a disabled account in again.
+        #[arg(long)]
+        enable: bool,
+        #[command(flatten)]
+        database: DatabaseArgs,
+    },
+    /// Let somebody in no more, at once. The account and what it did stay known.
+    Disable {
+        /// The account.
+        name: String,
+        #[command(flatten)]
+        database: DatabaseArgs,
+    },
+    /// Set a new password. Ends all sessions of the account.
+    Password {
+        /// The account.
+        name: String,
+        #[command(flatten)]
+        database: DatabaseArgs,
+    },
+    /// Remove an account, its sessions and its tokens.
+    Remove {
+        /// The account.
+        name: String,
+        #[command(flatten)]
+        database: DatabaseArgs,
+    },
+}
+
+/// Does what the command line says.
+///
+/// # Errors
+/// When the file names no database, that cannot be asked, or refuses.
+pub fn run(args: AccountArgs) -> anyhow::Result<CommandOutput> {
+    let done = match args.command {
+        AccountCommand::Create { name, roles, display_name, no_password, database } => {
+            let password = if no_password { None } else { Some(ask_password(&name)?) };
+            let display_name = display_name.unwrap_or_else(|| name.clone());
+            let new = NewAccount { name, display_name, password, subject: None, rights: roles.rights() };
+            database.with_people(async |people| {
+                let made = people.create(&new).await?;
+                let shown = show_rights(&made.rights);
+                record(&people, "account_create", &format!("account {}", made.name), &shown).await?;
+                Ok(format!("made the account {} ({shown})\n", made.name))
+            })
+        }
+        AccountCommand::List { json, database } => database.with_people(async |people| {
+            let accounts = people.accounts().await?;
+            Ok(if json {
+                serde_json::to_string_pretty(&accounts.iter().map(in_json).collect::<Vec<_>>())? + "\n"
+            } else {
+                table(&accounts)
+            })
+        }),
+        AccountCommand::Change { name, roles, no_fleet_role, display_name, enable, database } => {
+            database.with_people(async |people| {
+                let account = people.account(&name).await?.with_context(|| format!("there is no account {name}"))?;
+                let mut rights = account.rights;
+                if no_fleet_role {
+                    rights.fleet = None;
+                }
+                roles.apply(&mut rights);
+                let rights = (no_fleet_role || !roles.is_empty()).then_some(rights);
+                let change = AccountChange {
+                    display_name,
+                    rights,
+                    disabled: enable.then_some(false),
+                    ..AccountChange::default()
+                };
+                let changed = people.change(&name, &change).await?;
+                let shown = show_rights(&changed.rights);
+                record(&people, "account_change", &format!("account {name}"), &shown).await?;
+                Ok(format!("changed the account {name} ({shown})\n"))
+            })
+        }
+        AccountCommand::Disable { name, database } => database.with_people(async |people| {
+            people.change(&name, &AccountChange { disabled: Some(true), ..AccountChange::default() }).await?;
+            record(&people, "account_disable", &format!("account {name}"), "").await?;
+            Ok(format!("disabled the account {name}\n"))
+        }),
+        AccountCommand::Password { name, database } => {
+            let password = ask_password(&name)?;
+            database.with_people(async |people| {
+                people.set_password(&name, &password).await?;
+                record(&people, "account_password", &format!("account {name}"), "").await?;
+                Ok(format!("set the password of {name}: its sessions have ended\n"))
+            })
+        }
+        AccountCommand::Remove { name, database } => database.with_people(async |people| {
+            people.remove(&name).await?;
+            record(&people, "account_remove", &format!("account {name}"), "").await?;
+            Ok(format!("removed the account {name}\n"))
+        }),
+    };
+    done.map(CommandOutput::Done)
+}
+
+/// Asks twice on a terminal. Otherwise reads a line: without its end, and with the spaces that it may have.
+fn ask_password(name: &str) -> anyhow::Result<String> {
+    let input = std::io::stdin();
+    if !input.is_terminal() {
+        let mut line = String::new();
+        input.lock().read_line(&mut line).context("cannot read the password from standard input")?;
+        let password = line.strip_suffix('\n').map_or(line.as_str(), |line| line.strip_suffix('\r').unwrap_or(line));
+        anyhow::ensure!(!password.is_empty(), "standard input has no password in its first line");
+        return Ok(password.to_owned());
+    }
+    let ask = |what: &str| rpassword::prompt_password(what).context("cannot ask for the password");
+    let password = ask(&format!("Password for {name}: "))?;
+    anyhow::ensure!(password == ask("Again: ")?, "the password was not written twice alike");
+    Ok(password)
+}
+
+fn in_json(account: &UserAccount) -> serde_json::Value {
+    json!({
+        "name": account.name,
+        "display_name": account.display_name,
+        "rights": account.rights,
+        "disabled": account.disabled,
+        "has_password": account.has_password,
+        "created_at": account.created_at,
+        "changed_at": account.changed_at,
+    })
+}
+
+fn table(accounts: &[UserAccount]) -> String {
+    if accounts.is_empty() {
+        return "no account yet: tollgate account create NAME --admin\n".to_owned();
+    }
+    let width = accounts.iter().map(|account| account.name.chars().count()).max().unwrap_or_default();
+    let line = |account: &UserAccount| {
+        let disabled = if account.disabled { "  disabled" } else { "" };
+        format!("{:width$}  {}{disabled}\n", account.name, show_rights(&account.rights))
+    };
+    accounts.iter().map(line).collect()
+}

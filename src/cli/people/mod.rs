@@ -1,0 +1,69 @@
+//! `tollgate account` and `tollgate token`: the people who may use the admin port, in the database that the file names.
+//!
+//! Both need no running gateway: whoever has the file's database may say who uses it. `roles` has what they take as roles.
+
+pub mod account;
+mod roles;
+pub mod token;
+
+use std::future::Future;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use tollgate_policies::database::PolicyDatabase;
+use tollgate_policies::people::{AuditOutcome, AuditRecord, People};
+
+use crate::config;
+
+/// Where the database is.
+#[derive(Debug, Args)]
+pub struct DatabaseArgs {
+    /// The configuration file, which names the database.
+    #[arg(short, long, value_name = "FILE", default_value = "routes.yaml", env = "TOLLGATE_CONFIG")]
+    config: PathBuf,
+}
+
+impl DatabaseArgs {
+    /// Does `work` with the accounts of the database, of the newest schema.
+    ///
+    /// # Errors
+    /// When the file names no database, or that cannot be asked.
+    pub fn with_people<F: Future<Output = anyhow::Result<String>>>(
+        &self,
+        work: impl FnOnce(People) -> F,
+    ) -> anyhow::Result<String> {
+        let database = database(&self.config)?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let done = runtime.block_on(async {
+            database.migrate().await?;
+            work(database.people()).await
+        });
+        runtime.shutdown_background();
+        done
+    }
+}
+
+fn database(file: &Path) -> anyhow::Result<PolicyDatabase> {
+    let Some(source) = config::load(file)?.config.policies else {
+        anyhow::bail!(
+            "{} names no database. Add\n  policies: {{database: 'sqlite:///var/lib/tollgate/policies.db'}}",
+            file.display()
+        );
+    };
+    Ok(PolicyDatabase::open(&source.database.0)?)
+}
+
+/// Keeps in the audit log what somebody at a terminal has done.
+async fn record(people: &People, action: &str, object: &str, detail: &str) -> anyhow::Result<()> {
+    let user = std::env::var("USER").unwrap_or_default();
+    let record = AuditRecord {
+        account: String::new(),
+        action: action.to_owned(),
+        object: object.to_owned(),
+        address: "command line".to_owned(),
+        outcome: AuditOutcome::Done,
+        detail: format!("{detail} (user {user} of the machine)").trim_start().to_owned(),
+    };
+    people.record(&record).await?;
+    Ok(())
+}

@@ -1,0 +1,104 @@
+//! `tollgate token`: makes and revokes the tokens by which programs use the admin port.
+
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::{Args, Subcommand};
+use tollgate_limiter::limit::units;
+use tollgate_policies::people::NewToken;
+
+use super::roles::{RoleArgs, show_rights};
+use super::{DatabaseArgs, record};
+use crate::cli::output::CommandOutput;
+
+/// Make, list and revoke the tokens by which programs use the admin port.
+///
+/// A token belongs to an account and may do what that may, or less. Programs send it as `Authorization: Bearer tgt_…`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  tollgate token create ada --label 'nightly report' --expires 720h > token
+  tollgate token create ci --label deploys --role shop=editor
+  tollgate token list ada
+  tollgate bucket peek per-client --client-ip 203.0.113.9 --token-file token")]
+pub struct TokenArgs {
+    #[command(subcommand)]
+    command: TokenCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum TokenCommand {
+    /// Print a new token, which is shown only now.
+    Create {
+        /// The account that it belongs to.
+        account: String,
+        /// What it is for.
+        #[arg(long, value_name = "TEXT")]
+        label: String,
+        #[command(flatten)]
+        roles: RoleArgs,
+        /// When it ends; never, if left out.
+        #[arg(long, value_name = "DURATION", value_parser = duration)]
+        expires: Option<Duration>,
+        #[command(flatten)]
+        database: DatabaseArgs,
+    },
+    /// List the tokens of an account.
+    List {
+        /// The account.
+        account: String,
+        #[command(flatten)]
+        database: DatabaseArgs,
+    },
+    /// End a token at once.
+    Revoke {
+        /// The account that it belongs to.
+        account: String,
+        /// Its id, as `tollgate token list` shows it.
+        id: String,
+        #[command(flatten)]
+        database: DatabaseArgs,
+    },
+}
+
+/// Does what the command line says.
+///
+/// # Errors
+/// When the file names no database, that cannot be asked, or refuses.
+pub fn run(args: TokenArgs) -> anyhow::Result<CommandOutput> {
+    let done = match args.command {
+        TokenCommand::Create { account, label, roles, expires, database } => database.with_people(async |people| {
+            let known = people.account(&account).await?.with_context(|| format!("there is no account {account}"))?;
+            let scope = if roles.is_empty() { known.rights } else { roles.rights() };
+            let new = NewToken { label, scope, expires_in: expires };
+            let (secret, token) = people.create_token(&account, &new).await?;
+            let detail = format!("{}: {}", token.label, show_rights(&token.scope));
+            record(&people, "token_create", &format!("token {} of {account}", token.id), &detail).await?;
+            Ok(format!("{}\n", secret.expose()))
+        }),
+        TokenCommand::List { account, database } => database.with_people(async |people| {
+            let tokens = people.tokens(&account).await?;
+            let line = |token: &tollgate_policies::people::ApiToken| {
+                let end = match token.expires_at {
+                    _ if token.revoked => "revoked".to_owned(),
+                    Some(at) => format!("until {at}"),
+                    None => "no end".to_owned(),
+                };
+                format!("{}  {}  {}  {end}\n", token.id, token.label, show_rights(&token.scope))
+            };
+            Ok(tokens.iter().map(line).collect())
+        }),
+        TokenCommand::Revoke { account, id, database } => database.with_people(async |people| {
+            anyhow::ensure!(people.revoke_token(&account, &id).await?, "{account} has no token {id}");
+            record(&people, "token_revoke", &format!("token {id} of {account}"), "").await?;
+            Ok(format!("revoked the token {id}\n"))
+        }),
+    };
+    done.map(CommandOutput::Done)
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    units::parse_duration(text)
+        .filter(|duration| !duration.is_zero())
+        .ok_or_else(|| format!("a duration is {}", units::DURATION_FORMS))
+}

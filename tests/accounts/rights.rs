@@ -1,0 +1,162 @@
+//! Who may do what, point by point: every role against every page and every change, over real sockets.
+
+use tollgate_test_support::turns;
+
+use crate::house::{BrowserSession, House};
+
+/// The roles, in the order of the letters of [`PAGES`] and [`CHANGES`].
+const ROLES: [(&str, &[&str]); 6] = [
+    ("nobody", &[]),
+    ("viewer", &["--role", "shop=viewer"]),
+    ("editor", &["--role", "shop=editor"]),
+    ("owner", &["--role", "shop=owner"]),
+    ("operator", &["--operator"]),
+    ("admin", &["--admin"]),
+];
+
+const BUCKET: &str = "/buckets/per-client?client_ip=127.0.0.1";
+const EXPLAIN: &str = "/explain?url=http://127.0.0.1/";
+
+/// What programs ask for by a token, and who is answered: nobody, viewer, editor, owner, operator, admin.
+const PROGRAMS: [(&str, &str, &str); 7] = [
+    ("GET", "/limits", ".vwoOA"),
+    ("GET", "/upstreams", ".vwoOA"),
+    ("GET", "/openapi.json", ".vwoOA"),
+    ("GET", BUCKET, "....OA"),
+    ("GET", EXPLAIN, "....OA"),
+    ("DELETE", BUCKET, "....OA"),
+    ("POST", "/buckets/per-client/grant?client_ip=127.0.0.1&tokens=1", "....OA"),
+];
+
+/// The pages of the console.
+const PAGES: [(&str, &str); 14] = [
+    ("/console", ".vwoOA"),
+    ("/console/routes", ".vwoOA"),
+    ("/console/routes/client", ".vwoOA"),
+    ("/console/limits", ".vwoOA"),
+    ("/console/limits/per-client", ".vwoOA"),
+    ("/console/upstreams", ".vwoOA"),
+    ("/console/nodes", ".vwoOA"),
+    ("/console/data?view=overview", ".vwoOA"),
+    ("/console/account", "nvwoOA"),
+    ("/console/limits/per-client/bucket", "....OA"),
+    ("/console/explain", "....OA"),
+    ("/console/people", "...oOA"),
+    ("/console/people/nobody", "...oOA"),
+    ("/console/audit", "....OA"),
+];
+
+/// The fields of a form.
+type FormFields = [(&'static str, &'static str)];
+
+/// The changes that forms of the console make.
+const CHANGES: [(&str, &FormFields, &str); 12] = [
+    (
+        "/console/limits/per-client/bucket",
+        &[("bucket.key", "per-client:127.0.0.1"), ("action", "reset"), ("step", "apply"), ("reason", "a test")],
+        "....OA",
+    ),
+    ("/console/explain", &[("url", "http://127.0.0.1/")], "....OA"),
+    ("/console/account", &[("action", "token"), ("label", "mine"), ("scope", "all"), ("days", "1")], "nvwoOA"),
+    ("/console/people/nobody", &[("action", "role"), ("application", "shop"), ("role", "none")], "...o.A"),
+    ("/console/people/nobody", &[("action", "role"), ("application", "bank"), ("role", "none")], ".....A"),
+    ("/console/people/nobody", &[("action", "fleet"), ("role", "none")], ".....A"),
+    ("/console/people/nobody", &[("action", "enable")], ".....A"),
+    ("/console/people/spare", &[("action", "disable")], ".....A"),
+    ("/console/people/spare", &[("action", "password"), ("password", "another long one")], ".....A"),
+    ("/console/people", &[("name", "made"), ("fleet", "admin")], ".....A"),
+    ("/console/people/spare", &[("action", "remove")], ".....A"),
+    ("/console/theme", &[("theme", "dark"), ("page", "/console")], "nvwoOA"),
+];
+
+#[test]
+fn every_role_may_do_what_the_tables_say() {
+    let _turn = turns::beside_others();
+    let house = House::with(&ROLES);
+    house.done(&["account", "create", "spare", "--no-password"]);
+    for (place, (name, _)) in ROLES.iter().enumerate() {
+        let may = |row: &str| row.as_bytes()[place] != b'.';
+        let token = house.token(name);
+        for (method, path, row) in PROGRAMS {
+            let found = house.by_token(method, path, &token).status;
+            assert_eq!(found, if may(row) { 200 } else { 403 }, "{name}: {method} {path}");
+        }
+        let session = house.sign_in(name);
+        for (path, row) in PAGES {
+            assert_eq!(session.get(path).status, if may(row) { 200 } else { 403 }, "{name}: GET {path}");
+        }
+        for (path, fields, row) in CHANGES {
+            let reply = session.post(path, fields);
+            let allowed = [200, 303].contains(&reply.status);
+            assert_eq!(allowed, may(row), "{name}: POST {path} {fields:?}: {}\n{}", reply.head, reply.body);
+            assert!(allowed || reply.status == 403, "{name}: POST {path} {fields:?}: {}", reply.status);
+        }
+        links_lead_to_open_pages(name, &session);
+    }
+    let accounts = house.done(&["account", "list"]);
+    assert!(accounts.contains("made") && !accounts.contains("spare"), "{accounts}");
+}
+
+/// The navigation offers nothing that is refused.
+fn links_lead_to_open_pages(name: &str, session: &BrowserSession<'_>) {
+    let page = session.get("/console/account").body;
+    let (_, navigation) = page.split_once("<nav").unwrap();
+    let links = navigation.split("</nav>").next().unwrap().split("href=\"").skip(1);
+    for link in links.map(|link| link.split('"').next().unwrap()) {
+        if name != "nobody" {
+            assert_eq!(session.get(link).status, 200, "{name}: {link}");
+        }
+    }
+}
+
+#[test]
+fn a_refusal_names_the_role_and_is_in_the_audit_log() {
+    let _turn = turns::beside_others();
+    let house = House::with(&[("ada", &["--admin"]), ("eve", &["--role", "shop=viewer"])]);
+    let eve = house.sign_in("eve");
+    let refused = eve.post("/console/people/eve", &[("action", "role"), ("application", "shop"), ("role", "owner")]);
+    assert_eq!(refused.status, 403);
+    let refused = house.by_token("DELETE", BUCKET, &house.token("eve"));
+    assert!(refused.body.contains("eve may not do this: it needs the role operator"), "{}", refused.body);
+    let log = house.sign_in("ada").get("/console/audit").body;
+    for refusal in ["POST /console/people/eve", "DELETE /buckets/per-client"] {
+        assert!(log.contains(refusal), "{refusal}: {log}");
+    }
+    assert!(house.done(&["account", "list"]).contains("eve  shop=viewer"));
+}
+
+#[test]
+fn what_an_operator_does_is_in_the_audit_log_by_their_account() {
+    let _turn = turns::beside_others();
+    let house = House::with(&[("ada", &["--admin"]), ("bob", &["--operator"])]);
+    let token = house.token("bob");
+    let reset = house.by_token("DELETE", BUCKET, &token);
+    assert_eq!(reset.status, 200);
+    // The header says "somebody"; the log knows better.
+    let log = house.gateway.log();
+    assert!(
+        log.contains("operator=bob") || log.contains("\"operator\":\"bob\"") || log.contains("operator=\"bob\""),
+        "{log}"
+    );
+    let audit = house.sign_in("ada").get("/console/audit").body;
+    let row = audit.split("<tr>").find(|row| row.contains("<td>reset ")).unwrap_or_else(|| panic!("{audit}"));
+    assert!(row.contains("<td>bob</td>"), "{row}");
+}
+
+#[test]
+fn an_owner_sees_of_others_only_what_is_the_owners_to_give() {
+    let _turn = turns::beside_others();
+    let accounts: [(&str, &[&str]); 3] = [
+        ("ada", &["--admin"]),
+        ("owner", &["--role", "shop=owner"]),
+        ("bob", &["--role", "bank=editor", "--role", "shop=viewer"]),
+    ];
+    let house = House::with(&accounts);
+    let owner = house.sign_in("owner");
+    let (people, bob) = (owner.get("/console/people").body, owner.get("/console/people/bob").body);
+    assert!(people.contains("shop: viewer") && !people.contains("bank"), "{people}");
+    assert!(bob.contains("shop: viewer") && !bob.contains("bank"), "{bob}");
+    let given = owner.post("/console/people/bob", &[("action", "role"), ("application", "shop"), ("role", "editor")]);
+    assert_eq!(given.status, 303);
+    assert!(house.done(&["account", "list"]).contains("bob    bank=editor, shop=editor"));
+}
