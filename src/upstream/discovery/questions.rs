@@ -80,16 +80,10 @@ mod tests {
         let places = QuestionPlaces::new(2);
         let begun = clock::now();
         let silent = join_all((0..4).map(|_| places.ask(pending::<()>())));
-        // Others wait all the time.
-        let others = async {
-            loop {
-                if places.ask(pending::<()>()).await.is_some() {
-                    break;
-                }
-            }
-        };
+        // More others than there are places, so that one waits whoever has these.
+        let others = join_all((0..3).map(async |_| while places.ask(pending::<()>()).await.is_none() {}));
         let both = futures_util::future::join(silent, places.ask(ready("answer")));
-        let (silent, answered) = tokio::select! { both = both => both, () = others => unreachable!() };
+        let (silent, answered) = tokio::select! { both = both => both, _ = others => unreachable!() };
         assert_eq!((silent, answered), (vec![None; 4], Some("answer")));
         assert!(clock::now() - begun >= 2 * PATIENCE, "two at a time");
     }
