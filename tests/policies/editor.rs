@@ -1,11 +1,13 @@
 //! Somebody who changes policies, and the gateways that follow.
 
 use std::path::Path;
+use std::time::Duration;
 
 use serde_json::{Value as Json, json};
 use tokio::runtime::Runtime;
 use tollgate_policies::database::PolicyDatabase;
 use tollgate_policies::model::{Draft, Expected, ObjectEdit, ObjectId, ObjectKind};
+use tollgate_policies::people::{NewAccount, Rights, SessionTerms};
 
 use crate::process::{Gateway, eventually, status};
 
@@ -33,6 +35,22 @@ impl Editor {
         let draft = Draft { edits, author: "ada".to_owned(), reason: "a test".to_owned() };
         let committed = self.runtime.block_on(self.database.commit(&draft, |_| Ok::<_, String>(())));
         committed.unwrap_or_else(|error| panic!("{error}")).number
+    }
+
+    /// The field by which an admin who has signed in asks for pages of the console.
+    pub fn sign_in(&self) -> String {
+        let (people, hour) = (self.database.people(), Duration::from_secs(3_600));
+        let admin = NewAccount {
+            name: "ada".to_owned(),
+            display_name: "Ada".to_owned(),
+            password: None,
+            subject: None,
+            rights: Rights::admin(),
+        };
+        self.runtime.block_on(people.create(&admin)).unwrap();
+        let begun = people.begin_session("ada", SessionTerms { idle: hour, absolute: hour });
+        let (secret, _) = self.runtime.block_on(begun).unwrap();
+        format!("cookie: tollgate={}", secret.expose())
     }
 }
 

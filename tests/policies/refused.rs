@@ -18,13 +18,14 @@ fn a_revision_that_names_a_route_which_is_gone_is_refused_until_the_file_has_it(
     let url = format!("sqlite://{}/policies.db", folder.path().display());
     let editor = Editor::of(&url);
     editor.commit(first_edits());
+    let session = editor.sign_in();
     let written = routes(&url, folder.path(), "");
     let node = Gateway::start(&written);
     let carts = edit(ObjectKind::Resource, "carts", json!({"route": "carts"}));
     editor.commit(vec![carts, strategy("carts", 1, "carts"), strategy("few", 9, "all")]);
     eventually("the revision is refused", || (node.metric(REFUSED) == 1.0).then_some(()));
     await_log(&node, "policies of revision 2: applications.shop.resources.carts.route: the file has no route");
-    let console = curl(&[&format!("http://{}/console", node.admin)]);
+    let console = curl(&["-H", &session, &format!("http://{}/console", node.admin)]);
     assert!(console.contains("has no route") && console.contains("Revision 2 of the policies"), "{console}");
     // The whole revision: its good parts neither.
     assert_eq!((node.metric(REVISION), node.metric(APPLIED), spend(&node, "/orders/1", 5)), (1.0, 0.0, 3));
@@ -32,7 +33,7 @@ fn a_revision_that_names_a_route_which_is_gone_is_refused_until_the_file_has_it(
     node.rewrite(&format!("{written}{carts}"));
     await_revision(&node, 2);
     assert_eq!((node.metric(APPLIED), spend(&node, "/carts", 3)), (1.0, 1));
-    let console = curl(&[&format!("http://{}/console", node.admin)]);
+    let console = curl(&["-H", &session, &format!("http://{}/console", node.admin)]);
     assert!(!console.contains("has no route"), "{console}");
     // Without the route again, neither revision nor file can go on alone.
     node.rewrite(&written);
