@@ -1,13 +1,14 @@
 -- Announces a node, or that it leaves, and counts the nodes that are alive.
 --
--- KEYS   [1] the sorted set of nodes, scored by when each was last heard of, in milliseconds of Redis time.
+-- KEYS   [1] the sorted set of nodes, scored by when each was last heard of, in milliseconds of Redis time,
+--        [2] the hash of what each says of itself, by id; may be left out.
 -- ARGV   [1] this node's id, [2] milliseconds after which a silent node counts as gone (0: this one leaves),
 --        [3] milliseconds after which it counts as silent, [4] 1: this node is heard of and decides alone all the same,
---        so it counts as silent for the others.
+--        so it counts as silent for the others, [5] what this node says of itself.
 -- Reply  integers: nodes that are not gone, this one's rank among their ids in byte order, from 0, then the ranks of the
 --        silent ones.
 --
--- Never: reads a caller's clock, or leaves the set behind when all nodes are gone.
+-- Never: reads a caller's clock, or leaves a key behind when all nodes are gone.
 
 if redis.replicate_commands then redis.replicate_commands() end
 
@@ -19,6 +20,7 @@ local own_score = ARGV[4] == '1' and string.format('%.0f', now - tonumber(ARGV[3
 
 if ttl == 0 then
   redis.call('ZREM', KEYS[1], ARGV[1])
+  if KEYS[2] then redis.call('HDEL', KEYS[2], ARGV[1]) end
   return { redis.call('ZCARD', KEYS[1]), 0 }
 end
 
@@ -43,5 +45,15 @@ local reply = { #ids, 0 }
 for place, id in ipairs(ids) do
   if id == ARGV[1] then reply[2] = place - 1 end
   if silent[id] then reply[#reply + 1] = place - 1 end
+end
+
+if KEYS[2] then
+  redis.call('HSET', KEYS[2], ARGV[1], ARGV[5])
+  redis.call('PEXPIRE', KEYS[2], ARGV[2])
+  if redis.call('HLEN', KEYS[2]) > #ids then
+    for _, id in ipairs(redis.call('HKEYS', KEYS[2])) do
+      if not redis.call('ZSCORE', KEYS[1], id) then redis.call('HDEL', KEYS[2], id) end
+    end
+  end
 end
 return reply

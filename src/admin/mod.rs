@@ -2,7 +2,8 @@
 //!
 //! `router` is the table of paths; each page has a file in `pages`, and JSON that `tollgate bucket` and `tollgate
 //! explain` read as well has its shape in `views`. A page gets its query from `query` and all that it shows from
-//! `state`; buckets are read and changed by `bucket_service`, and `policy_service` has what changes policies. `browser_guard` stands before every page and keeps web
+//! `state`; buckets are read and changed by `bucket_service`, and `policy_service` has what changes policies;
+//! `fleet_nodes` knows the nodes of the fleet. `browser_guard` stands before every page and keeps web
 //! pages from changing anything; `problem_details` is the shape of a refusal, and
 //! `openapi` describes all of it for programs. `server` serves connections like a
 //! listener, with bounds of its own: these pages, and those of the console. `caller` says who asks and what they may do,
@@ -12,6 +13,7 @@ pub mod accounts;
 pub mod browser_guard;
 pub mod bucket_service;
 pub mod caller;
+pub mod fleet_nodes;
 pub mod openapi;
 pub mod pages;
 pub mod policy_service;

@@ -11,7 +11,7 @@ use utoipa::openapi::path::Operation;
 use utoipa::openapi::{Ref, RefOr, ResponseBuilder};
 use utoipa::{Modify, OpenApi};
 
-use super::pages::{buckets, explain, health, limits, upstreams};
+use super::pages::{buckets, explain, health, limits, nodes, upstreams};
 use super::problem_details::ProblemDetails;
 
 #[derive(OpenApi)]
@@ -26,11 +26,12 @@ use super::problem_details::ProblemDetails;
         (name = "probes", description = "For probes and scrapers"),
         (name = "limits", description = "What is limited, and what becomes of a request"),
         (name = "buckets", description = "A client's bucket, looked at and changed"),
-        (name = "upstreams", description = "Endpoints and their health")
+        (name = "upstreams", description = "Endpoints and their health"),
+        (name = "nodes", description = "The nodes of the fleet")
     ),
     paths(
         health::livez, health::readyz, health::metrics, limits::list, buckets::peek, buckets::reset, buckets::grant,
-        upstreams::list, explain::show
+        upstreams::list, nodes::list, explain::show
     ),
     components(schemas(ProblemDetails)),
     modifiers(&Refusals)
@@ -109,7 +110,7 @@ mod tests {
         for (method, path) in LEFT_OUT {
             assert!(routes.remove(&(method.to_owned(), path.to_owned())), "{method} {path} is no route any more");
         }
-        assert!(routes.len() >= 9, "{routes:?}");
+        assert!(routes.len() >= 10, "{routes:?}");
         assert_eq!(operations(&document()), routes);
     }
 

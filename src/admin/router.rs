@@ -6,7 +6,7 @@ use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::{get, post};
 
 use super::caller::require_caller;
-use super::pages::{buckets, explain, health, limits, upstreams};
+use super::pages::{buckets, explain, health, limits, nodes, upstreams};
 use super::problem_details::ProblemDetails;
 use super::state::AdminState;
 use super::{browser_guard, openapi};
@@ -21,6 +21,7 @@ tollgate admin
   DELETE /buckets/{limit}         makes it full, in the whole fleet
   POST   /buckets/{limit}/grant   gives tokens=N back, at most until it is full
   GET    /upstreams               the endpoints of each upstream, and whether they are in service
+  GET    /nodes                   the nodes of the fleet, and what each runs
   GET    /openapi.json            this port as OpenAPI 3.1
   GET    /console                 all of this as pages for people, and live charts
   GET    /explain                 what becomes of a request, and why: url, method, client_ip, header.NAME, identity.id, body.NAME, listener
@@ -42,6 +43,7 @@ pub fn router(state: AdminState) -> Router {
         .route("/buckets/{limit}", get(buckets::peek).delete(buckets::reset))
         .route("/buckets/{limit}/grant", post(buckets::grant))
         .route("/upstreams", get(upstreams::list))
+        .route("/nodes", get(nodes::list))
         .route("/explain", get(explain::show))
         .route("/openapi.json", get(openapi::show))
         .fallback(async |uri: Uri| ProblemDetails::not_found(uri.path()))

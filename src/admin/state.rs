@@ -7,6 +7,7 @@ use arc_swap::ArcSwap;
 
 use super::accounts::AccountService;
 use super::bucket_service::BucketService;
+use super::fleet_nodes::FleetNodes;
 use super::policy_service::PolicyService;
 use crate::gateway::Gateway;
 
@@ -18,6 +19,7 @@ pub struct AdminState {
     /// The configuration at work.
     pub gateway: Arc<ArcSwap<Gateway>>,
     pub buckets: Arc<BucketService>,
+    pub nodes: Arc<FleetNodes>,
     /// `None`: there are no accounts, and whoever reaches the port may do everything.
     pub accounts: Option<Arc<AccountService>>,
     /// Of a gateway with a database of policies.

@@ -21,6 +21,7 @@ use tollgate_limiter::store::redis::inspect::RedisInspector;
 
 use super::exporter::Exporter;
 use super::listeners::ReservedSockets;
+use super::node_report;
 use super::policies::follower;
 use super::policies::handle::Policies;
 use super::reload::Reloader;
@@ -28,12 +29,13 @@ use super::restart::attempts::Successor;
 use super::restart::predecessor::{HandoverOffer, PreparedOffer};
 use super::restart::successor::Predecessor;
 use super::restart::systemd::{self, ServiceState};
-use super::shared::{DENIAL_WINDOW, SharedState, UPKEEP};
+use super::shared::{DENIAL_WINDOW, FleetMember, SharedState, UPKEEP};
 use super::signals::Signals;
 use super::workers::Workers;
 use crate::admin::accounts::AccountService;
 use crate::admin::accounts::cookie::SessionCookies;
 use crate::admin::bucket_service::{BucketService, FleetBuckets};
+use crate::admin::fleet_nodes::{FleetNodes, OwnReport};
 use crate::admin::policy_service::{PolicyService, tells_of_policies};
 use crate::admin::state::{AdminState, LifecyclePhase, Readiness};
 use crate::console::state::{ConsoleParts, ConsoleState, FleetParts};
@@ -94,11 +96,16 @@ impl ControlPlane {
         let rendering = exporter.clone();
         let inspector = shared.fleet.as_ref().map(|fleet| RedisInspector::connect(&fleet.spec)).transpose()?;
         let buckets = Arc::new(bucket_service(&shared, inspector.as_ref()));
+        let report = node_report::of_node(reloader.config.node_name.clone(), &shared, reloader.status.clone());
+        let heartbeat = shared.fleet.as_ref().map(|fleet| heartbeat(fleet, report.clone())).transpose()?;
+        let id = heartbeat.as_ref().map(|heartbeat| heartbeat.id().into());
+        let fleet = inspector.clone().map(|inspector| Arc::new(inspector) as Arc<dyn Inspect>).zip(id);
         let state = AdminState {
             readiness: readiness.clone(),
             render: Arc::new(move || rendering.render()),
             gateway: shared.gateway.clone(),
             buckets: buckets.clone(),
+            nodes: Arc::new(FleetNodes::new(report, fleet)),
             accounts: reloader.policies.as_deref().map(account_service).transpose()?,
             policies: reloader.policies.as_ref().map(|policies| policy_service(policies, inspector.as_ref())),
         };
@@ -119,8 +126,6 @@ impl ControlPlane {
             }))
         };
         let console = admin.as_ref().map(console).transpose()?;
-        let heartbeat =
-            shared.fleet.as_ref().map(|fleet| Heartbeat::join(&fleet.spec, fleet.node.share.clone())).transpose()?;
 
         // Their endpoints are looked for first: a request should find some.
         discover::first_answers(shared.gateway.load().discovering_upstreams()).await;
@@ -313,6 +318,12 @@ async fn guard_store(shared: &SharedState, workers: &Workers) {
         recovery::run_control(fleet.node.clone(), stores).await;
     }
     pending().await
+}
+
+/// The heartbeat of this node, with what it says of itself.
+fn heartbeat(fleet: &FleetMember, report: OwnReport) -> anyhow::Result<Heartbeat> {
+    let heartbeat = Heartbeat::join(&fleet.spec, fleet.node.share.clone())?;
+    Ok(heartbeat.stating(Arc::new(move || serde_json::to_vec(&report()).unwrap_or_default())))
 }
 
 async fn send_heartbeats(heartbeat: Option<&Heartbeat>) {

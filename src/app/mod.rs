@@ -10,6 +10,7 @@ mod descriptors;
 mod exporter;
 pub mod files;
 mod listeners;
+mod node_report;
 mod policies;
 mod reload;
 mod restart;

@@ -25,6 +25,8 @@ use crate::upstream::UpstreamSpec;
 /// A whole, checked configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
+    /// What this node is called among the nodes of its fleet.
+    pub node_name: Arc<str>,
     pub workers: NonZeroUsize,
     pub listeners: Vec<ListenerConfig>,
     pub admin: Option<SocketAddr>,
@@ -100,6 +102,7 @@ impl Config {
     /// around. A reload applies everything else.
     pub fn needs_restart(&self, new: &Self) -> Vec<&'static str> {
         let changed = [
+            ("node_name", self.node_name != new.node_name),
             ("workers", self.workers != new.workers),
             ("listeners", !self.servers().eq(new.servers())),
             ("handover", self.handover != new.handover),

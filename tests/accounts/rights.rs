@@ -18,9 +18,10 @@ const BUCKET: &str = "/buckets/per-client?client_ip=127.0.0.1";
 const EXPLAIN: &str = "/explain?url=http://127.0.0.1/";
 
 /// What programs ask for by a token, and who is answered: nobody, viewer, editor, owner, operator, admin.
-const PROGRAMS: [(&str, &str, &str); 7] = [
+const PROGRAMS: [(&str, &str, &str); 8] = [
     ("GET", "/limits", ".vwoOA"),
     ("GET", "/upstreams", ".vwoOA"),
+    ("GET", "/nodes", ".vwoOA"),
     ("GET", "/openapi.json", ".vwoOA"),
     ("GET", BUCKET, "....OA"),
     ("GET", EXPLAIN, "....OA"),

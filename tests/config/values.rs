@@ -206,6 +206,7 @@ fn reads_every_key() {
     assert_eq!(config.trusted_proxies, TrustedPeers { proxies: proxies.into(), unix: true });
     assert_eq!((config.max_requests, config.max_local_buckets.get()), (NonZeroUsize::new(1_000), 5_000));
     assert!(config.legacy_headers && !config.tunnels_count);
+    assert_eq!(&*config.node_name, "edge-1");
     assert_eq!(config.handover.as_deref(), Some(std::path::Path::new("/run/gate.sock")));
     assert_eq!(config.admin, None);
     let policies = config.policies.as_ref().unwrap();

@@ -40,6 +40,7 @@ mod load;
 mod maintenance;
 mod metrics;
 mod networks;
+mod nodes;
 mod on_limit;
 mod operator;
 mod outage;

@@ -9,7 +9,9 @@ use tollgate_limiter::algorithm::share::Share;
 use tollgate_limiter::limit::key::Key;
 use tollgate_limiter::store::fleet_share::FleetShare;
 use tollgate_limiter::store::hash_reader::HashReader;
+use tollgate_limiter::store::inspect::Inspect as _;
 use tollgate_limiter::store::redis::heartbeat::Heartbeat;
+use tollgate_limiter::store::redis::inspect::RedisInspector;
 use tollgate_limiter::store::redis::spec::RedisSpec;
 use tollgate_limiter::store::redis::tls::TlsError;
 use tollgate_limiter::store::redis::{ConnectError, RedisStore};
@@ -317,4 +319,31 @@ async fn a_node_announced_in_the_future_is_forgotten_like_any_other() {
     let alone = || async { share.get() == Share::new(1, 0) };
     eventually_within(Duration::from_secs(9), "it is forgotten", alone).await;
     beats.abort();
+}
+
+#[tokio::test]
+async fn what_a_node_says_of_itself_goes_when_it_does() {
+    let server = RedisServer::start();
+    // Of a process that was killed, and of one that is out of the set for another reason.
+    server.command(&["HSET", "t:{t:!nodes}", "ghost", "boo"]);
+    let join = |says: &'static [u8]| {
+        let share = Arc::new(FleetShare::expecting(1));
+        Arc::new(Heartbeat::join(&server.spec(), share).unwrap().stating(Arc::new(move || says.to_vec())))
+    };
+    let nodes = [join(b"one"), join(&[b'x'; 5_000])];
+    let beating = nodes.each_ref().map(|node| {
+        let node = node.clone();
+        tokio::spawn(async move { node.run().await })
+    });
+    let inspector = RedisInspector::connect(&server.spec()).unwrap();
+    eventually("both are there", || async { inspector.nodes().await.is_ok_and(|nodes| nodes.len() == 2) }).await;
+    let said: std::collections::BTreeMap<String, Vec<u8>> =
+        inspector.nodes().await.unwrap().into_iter().map(|node| (node.id, node.statement)).collect();
+    assert_eq!(said[nodes[0].id()], b"one");
+    assert!(said[nodes[1].id()].is_empty(), "more than a node may say was sent");
+    eventually("nothing is left of others", || async { server.command(&["HLEN", "t:{t:!nodes}"]) == ":2" }).await;
+    beating.iter().for_each(tokio::task::JoinHandle::abort);
+    nodes[0].leave().await;
+    assert_eq!(server.command(&["HLEN", "t:{t:!nodes}"]), ":1");
+    assert_ne!(server.command(&["PTTL", "t:{t:!nodes}"]), ":-1");
 }

@@ -4,4 +4,5 @@ pub mod buckets;
 pub mod explain;
 pub mod health;
 pub mod limits;
+pub mod nodes;
 pub mod upstreams;

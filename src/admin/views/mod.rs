@@ -2,5 +2,6 @@
 
 pub mod bucket;
 pub mod explain;
+pub mod node;
 pub mod policy;
 pub mod words;

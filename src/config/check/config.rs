@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
+use std::sync::Arc;
 use std::thread;
 
 use super::identity::AuthenticatorContext;
@@ -16,6 +17,7 @@ use crate::config::file::config::{RawBodyKeys, RawConfig};
 use crate::config::file::policies::plans::PolicyPlans;
 use crate::config::file::policies::source::RawPolicySource;
 use crate::config::file::route::error_pages::error_pages;
+use crate::config::file::scalar::text::DefinedName;
 use crate::config::report::Report;
 use crate::config::settings::{Config, PolicySource};
 use crate::config::yaml::decode::Setting;
@@ -50,6 +52,7 @@ pub fn config(file: &RawConfig, plans: &PolicyPlans, report: &mut Report) -> Opt
     let body_keys = body_keys(&file.body_keys);
     let trusted_proxies = file.trusted_proxies.build(|proxies| Some(listener::trusted_peers(proxies, report)));
     Some(Config {
+        node_name: file.node_name.build(|name| Some(name.value.0.clone()))?.unwrap_or_else(machine_name),
         workers: workers?,
         listeners: listeners?,
         admin: admin?,
@@ -70,6 +73,15 @@ pub fn config(file: &RawConfig, plans: &PolicyPlans, report: &mut Report) -> Opt
         authenticators: authenticators.into_all()?,
         routes: routes?,
     })
+}
+
+/// The name of this machine, which is that of the pod in Kubernetes, as far as a node may be called so.
+fn machine_name() -> Arc<str> {
+    let uname = rustix::system::uname();
+    let name = uname.nodename().to_string_lossy();
+    let fine = |letter: &char| letter.is_ascii_alphanumeric() || matches!(letter, '_' | '.' | '-');
+    let name: String = name.chars().filter(fine).take(DefinedName::LONGEST).collect();
+    if name.is_empty() { "node".into() } else { name.into() }
 }
 
 /// The bounds on bodies that are read ahead. `None`: a mistake was reported.

@@ -49,14 +49,14 @@ struct TextPart {
 
 /// `GET /console/data`
 pub async fn show(State(console): State<ConsoleState>, visitor: Visitor, Query(query): Query<DataQuery>) -> Response {
-    match LiveParts::of(&console, &visitor, query) {
+    match LiveParts::of(&console, &visitor, query).await {
         Ok(parts) => PrettyJson(parts).into_response(),
         Err(problem) => problem.into_response(),
     }
 }
 
 impl LiveParts {
-    fn of(console: &ConsoleState, visitor: &Visitor, query: DataQuery) -> Result<Self, ProblemDetails> {
+    async fn of(console: &ConsoleState, visitor: &Visitor, query: DataQuery) -> Result<Self, ProblemDetails> {
         let DataQuery { view, name, q, page } = query;
         let list = ListQuery { q, page };
         let mut this = Self::default();
@@ -70,7 +70,7 @@ impl LiveParts {
             "routes" => drop(this.add("routes", &RouteTraffic::page(console, &list).0)),
             "limits" => drop(this.add("limits", &LimitTable::page(console, &list).0)),
             "upstreams" => drop(this.add("upstreams", &UpstreamTables::page(console, &list).0)),
-            "nodes" => drop(this.add("nodes", &NodesPart::of(console))),
+            "nodes" => drop(this.add("nodes", &NodesPart::of(console).await)),
             "route" => {
                 let gone = || ProblemDetails::not_found(&format!("route \"{name}\""));
                 let (_, parts) = RouteParts::of(console, &name).ok_or_else(gone)?;

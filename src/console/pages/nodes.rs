@@ -6,6 +6,8 @@ use askama::Template;
 use axum::extract::State;
 use axum::response::Response;
 
+use crate::admin::views::node::{NodeList, NodeReport, NodeView};
+use crate::clock;
 use crate::console::numbers;
 use crate::console::shell::{Shell, Visitor, page};
 use crate::console::state::{ConsoleState, FleetParts};
@@ -22,6 +24,12 @@ struct NodesPage {
 #[derive(Template)]
 #[template(path = "parts/nodes.html")]
 pub struct NodesPart {
+    nodes: Vec<NodeRow>,
+    /// Nodes that are not in the table.
+    more_nodes: usize,
+    /// Why other nodes are not in the table. Empty: they are.
+    store_error: String,
+    has_policies: bool,
     /// Of a gateway with a store.
     fleet: Option<ShownFleet>,
 }
@@ -31,51 +39,81 @@ struct ShownFleet {
     is_up: bool,
     servers_away: usize,
     held_back: String,
-    nodes: Vec<NodeRow>,
-    /// Nodes that are not in the table.
-    more_nodes: usize,
     /// Outcomes of calls, and how many there were.
     calls: Vec<(String, String)>,
 }
 
 struct NodeRow {
-    rank: u32,
+    /// Empty: it says nothing of itself.
+    name: String,
+    rank: String,
     is_here: bool,
     is_silent: bool,
+    /// Whether its policies are not those of most.
+    is_behind: bool,
+    report: NodeReport,
+    running_for: String,
+    configured_for: String,
 }
 
 /// Nodes in the table.
-const MOST_NODES: u32 = 256;
+const MOST_NODES: usize = 256;
 
 /// `GET /console/nodes`
 pub async fn show(State(console): State<ConsoleState>, visitor: Visitor) -> Response {
     let shell = visitor.shell(&console, "Nodes", "Nodes").live("view=nodes");
-    page(&NodesPage { shell, parts: NodesPart::of(&console) })
+    page(&NodesPage { shell, parts: NodesPart::of(&console).await })
 }
 
 impl NodesPart {
-    pub fn of(console: &ConsoleState) -> Self {
+    pub async fn of(console: &ConsoleState) -> Self {
+        let NodeList { nodes, store_error } = console.admin.nodes.list().await;
+        let silent = console.fleet.as_ref().map(|fleet| fleet.share.silent_ranks()).unwrap_or_default();
+        let newest = nodes.iter().filter_map(|node| node.report.as_ref()?.revision).max();
+        let more_nodes = nodes.len().saturating_sub(MOST_NODES);
+        let rows = nodes.into_iter().take(MOST_NODES);
         let mut calls = BTreeMap::new();
         console.metrics.visit_counters("tollgate_store_calls_total", |key, count| {
             calls.insert(label(key, "outcome").replace('_', " "), numbers::count(count));
         });
-        Self { fleet: console.fleet.as_ref().map(|fleet| ShownFleet::of(fleet, calls.into_iter().collect())) }
+        Self {
+            nodes: rows.map(|node| NodeRow::of(node, &silent, newest)).collect(),
+            more_nodes,
+            store_error: store_error.unwrap_or_default(),
+            has_policies: newest.is_some(),
+            fleet: console.fleet.as_ref().map(|fleet| ShownFleet::of(fleet, calls.into_iter().collect())),
+        }
     }
 }
 
 impl ShownFleet {
     fn of(fleet: &FleetParts, calls: Vec<(String, String)>) -> Self {
         let (share, silent) = (fleet.share.get(), fleet.share.silent_ranks());
-        let row = |rank| NodeRow { rank, is_here: share.rank() == Some(rank), is_silent: silent.contains(&rank) };
         let count = u32::try_from(silent.len()).unwrap_or(u32::MAX);
         Self {
             store: fleet.store.clone(),
             is_up: !fleet.breaker.is_open(),
             servers_away: fleet.breaker.open_servers().len(),
             held_back: numbers::share(share.held_back_ratio(count), 1.0),
-            nodes: (0..share.nodes().min(MOST_NODES)).map(row).collect(),
-            more_nodes: share.nodes().saturating_sub(MOST_NODES) as usize,
             calls,
+        }
+    }
+}
+
+impl NodeRow {
+    fn of(node: NodeView, silent: &[u32], newest: Option<u64>) -> Self {
+        let now = clock::unix_micros() / 1_000_000;
+        let since = |at: u64| numbers::span(now.saturating_sub(at));
+        let report = node.report.unwrap_or_default();
+        Self {
+            rank: node.rank.map(|rank| rank.to_string()).unwrap_or_default(),
+            is_here: node.answering,
+            is_silent: node.rank.is_some_and(|rank| silent.contains(&rank)),
+            is_behind: report.revision.is_some() && report.revision != newest,
+            running_for: since(report.started_at),
+            configured_for: since(report.configured_at),
+            name: report.name.clone(),
+            report,
         }
     }
 }

@@ -3,6 +3,8 @@
 //! Beside [`Store`](crate::store::Store) and not part of it: nothing here is on a request's way. Guarantees that
 //! reading changes nothing, and that no bucket ever gets more than full.
 
+use std::time::Duration;
+
 use futures_util::future::BoxFuture;
 
 use crate::algorithm::level::Level;
@@ -44,6 +46,17 @@ pub struct ChangeNotice {
     pub full_in_us: u64,
 }
 
+/// A node of the fleet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FleetNode {
+    /// Chosen by chance when its process began.
+    pub id: String,
+    /// Since it was last heard of.
+    pub heard_of: Duration,
+    /// What it says of itself. Empty: nothing, or it is of an older version.
+    pub statement: Vec<u8>,
+}
+
 /// Buckets that operators can read. Of a [`BucketCharge`], only key and quota count; nothing is taken.
 pub trait Inspect: Send + Sync + 'static {
     /// The bucket, unchanged.
@@ -73,6 +86,12 @@ pub trait Inspect: Send + Sync + 'static {
     /// # Errors
     /// When the store could not be asked: other nodes go by their own state until it has expired.
     fn publish<'a>(&'a self, notice: &'a ChangeNotice) -> BoxFuture<'a, Result<(), StoreError>>;
+
+    /// The nodes of the fleet, by rank. Those that have been silent for the store's `autonomy` are not among them.
+    ///
+    /// # Errors
+    /// When the store could not be asked.
+    fn nodes(&self) -> BoxFuture<'_, Result<Vec<FleetNode>, StoreError>>;
 
     /// The server that has the bucket of `key`, as far as is known.
     fn server_of(&self, _key: &Key) -> ServerId {

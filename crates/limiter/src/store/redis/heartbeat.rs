@@ -17,9 +17,9 @@ use crate::store::StoreError;
 use crate::store::fleet_share::{FleetShare, NOTICE_US};
 use crate::store::redis::connection::connector::{CallLimits, ConnectError, ConnectionEvents};
 use crate::store::redis::connection::spec::RedisSpec;
-use crate::store::redis::script;
 use crate::store::redis::topology::any_topology::Topology;
 use crate::store::redis::topology::server::CallError;
+use crate::store::redis::{fleet_nodes, script};
 
 /// How often a node announces itself.
 const BEAT: Duration = Duration::from_millis(500);
@@ -36,17 +36,22 @@ const BELIEF: Duration = Duration::from_secs(3);
 /// No request waits for a beat. A lost one delays no other.
 const TIMEOUT: Duration = BEAT;
 
-/// `!` starts no limit's name, so no bucket has this key.
-const NODES_KEY: &str = "!nodes";
+/// Bytes that a node may say of itself. More is not sent: all of it goes to Redis with each beat.
+const LONGEST_STATEMENT: usize = 4_096;
+
+/// What this node says of itself, as of now, for whoever asks Redis for the nodes of the fleet.
+pub type NodeStatement = Arc<dyn Fn() -> Vec<u8> + Send + Sync>;
 
 /// This process's membership.
 pub struct Heartbeat {
     topology: Topology,
-    key: Key,
+    /// Of the set of nodes, and of what they say.
+    keys: Vec<Key>,
     id: String,
     share: Arc<FleetShare>,
     /// A node that was silent for so long is gone.
     autonomy: Duration,
+    statement: Option<NodeStatement>,
 }
 
 /// The answer to a beat.
@@ -67,11 +72,24 @@ impl Heartbeat {
     pub fn join(spec: &RedisSpec, share: Arc<FleetShare>) -> Result<Self, ConnectError> {
         Ok(Self {
             topology: Topology::start(spec, CallLimits::strict(TIMEOUT), ConnectionEvents::Logged)?,
-            key: Key::from(format!("{}{NODES_KEY}", spec.key_prefix)),
+            keys: fleet_nodes::keys(&spec.key_prefix),
             id: format!("{:032x}", fastrand::u128(..)),
             share,
             autonomy: spec.autonomy.max(SILENCE),
+            statement: None,
         })
+    }
+
+    /// Tells, with each beat, what this node says of itself.
+    #[must_use]
+    pub fn stating(mut self, statement: NodeStatement) -> Self {
+        self.statement = Some(statement);
+        self
+    }
+
+    /// The id that this node is announced by.
+    pub fn id(&self) -> &str {
+        &self.id
     }
 
     /// Announces this node twice a second and keeps the share up to date. Runs until dropped.
@@ -114,9 +132,11 @@ impl Heartbeat {
         let millis = |duration: Duration| Value::Integer(i64::try_from(duration.as_millis()).unwrap_or(i64::MAX));
         // A store that is late for requests may be in time for this.
         let alone = Value::Integer((self.share.alone_for() >= SILENCE - BEAT).into());
-        let args = || vec![Value::from(self.id.as_str()), millis(ttl), millis(SILENCE), alone.clone()];
-        let input = |_| (vec![self.key.clone()], args());
-        let slot = redis_keyslot(self.key.as_bytes());
+        let statement = Value::Bytes(self.statement().into());
+        let args =
+            || vec![Value::from(self.id.as_str()), millis(ttl), millis(SILENCE), alone.clone(), statement.clone()];
+        let input = |_| (self.keys.clone(), args());
+        let slot = redis_keyslot(self.keys[0].as_bytes());
         let reply: Result<Vec<i64>, _> = self.topology.run(&script::HEARTBEAT, slot, input).await;
         let reply = reply.map_err(CallError::of_one_key)?;
         let numbers: Result<Vec<u32>, _> = reply.into_iter().map(u32::try_from).collect();
@@ -124,6 +144,11 @@ impl Heartbeat {
             Ok([nodes, rank, silent @ ..]) => Ok(Beat { share: Share::new(*nodes, *rank), silent: silent.to_vec() }),
             _ => Err(StoreError::Protocol),
         }
+    }
+
+    fn statement(&self) -> Vec<u8> {
+        let statement = self.statement.as_ref().map(|statement| statement()).unwrap_or_default();
+        if statement.len() > LONGEST_STATEMENT { Vec::new() } else { statement }
     }
 
     fn learn(&self, beat: Beat, lower_since: &mut LowerSince) {

@@ -18,7 +18,7 @@ use crate::algorithm::state::StoredState;
 use crate::algorithm::token_bucket as bucket;
 
 use crate::limit::key::Key as BucketKey;
-use crate::store::inspect::{BeforeAndAfter, BucketState, ChangeNotice, Inspect, TokenGrant};
+use crate::store::inspect::{BeforeAndAfter, BucketState, ChangeNotice, FleetNode, Inspect, TokenGrant};
 use crate::store::redis::connection::connector::{CallLimits, ConnectError, ConnectionEvents};
 use crate::store::redis::connection::spec::RedisSpec;
 use crate::store::redis::script::{self, Input, Script, integer};
@@ -58,7 +58,7 @@ const CHANGES_KEY: &str = "!changes";
 #[derive(Clone)]
 pub struct RedisInspector {
     pub(super) topology: Arc<Topology>,
-    prefix: Arc<str>,
+    pub(super) prefix: Arc<str>,
 }
 
 /// A position in the stream of changes. The default is its start.
@@ -139,7 +139,7 @@ impl RedisInspector {
     }
 
     /// Runs a script within the time limit: the client's own limit does not cover the wait for a connection.
-    async fn run<R: FromValue>(
+    pub(super) async fn run<R: FromValue>(
         &self,
         script: &Script,
         key: &Key,
@@ -200,6 +200,10 @@ impl Inspect for RedisInspector {
             let input = |_| (vec![self.changes()], vec![key(), integer(notice.full_in_us), retention.clone()]);
             self.run::<Vec<i64>>(&script::CHANGES_PUBLISH, &self.changes(), input).await.map(drop)
         })
+    }
+
+    fn nodes(&self) -> BoxFuture<'_, Result<Vec<FleetNode>, StoreError>> {
+        Box::pin(self.fleet_nodes())
     }
 
     fn server_of(&self, key: &BucketKey) -> ServerId {

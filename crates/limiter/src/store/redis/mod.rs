@@ -8,6 +8,7 @@
 
 mod adjust_call;
 mod connection;
+mod fleet_nodes;
 mod hash_reader;
 pub mod heartbeat;
 pub mod inspect;

@@ -49,6 +49,8 @@ pub(crate) static CONCURRENCY: LazyLock<Script> = LazyLock::new(|| Script::new(l
 
 pub(crate) static HEARTBEAT: LazyLock<Script> = LazyLock::new(|| Script::new(lua!("heartbeat"), false));
 
+pub(crate) static NODES: LazyLock<Script> = LazyLock::new(|| Script::new(lua!("nodes"), false));
+
 pub(crate) static CHANGES_PUBLISH: LazyLock<Script> = LazyLock::new(|| Script::new(lua!("changes_publish"), false));
 
 pub(crate) static CHANGES_POLL: LazyLock<Script> = LazyLock::new(|| Script::new(lua!("changes_poll"), false));

@@ -1,0 +1,60 @@
+//! The nodes of the fleet as Redis knows them, and what each says of itself.
+
+use std::time::Duration;
+
+use fred::types::Key;
+use fred::util::redis_keyslot;
+
+use crate::store::StoreError;
+use crate::store::inspect::FleetNode;
+use crate::store::redis::inspect::RedisInspector;
+use crate::store::redis::script;
+
+/// `!` starts no limit's name, so no bucket has this key.
+const NODES_KEY: &str = "!nodes";
+
+/// The keys of the set of nodes and, where both can be changed at once, of what they say.
+pub(super) fn keys(prefix: &str) -> Vec<Key> {
+    let nodes = format!("{prefix}{NODES_KEY}");
+    // Named by the first as its hash tag, so that a cluster has both in one slot, and behind the prefix, since a server may
+    // let nodes use no other keys.
+    let statements = format!("{prefix}{{{nodes}}}");
+    let mut keys = vec![Key::from(nodes)];
+    // A prefix with half a hash tag parts them.
+    if redis_keyslot(statements.as_bytes()) == redis_keyslot(keys[0].as_bytes()) {
+        keys.push(Key::from(statements));
+    }
+    keys
+}
+
+impl RedisInspector {
+    pub(super) async fn fleet_nodes(&self) -> Result<Vec<FleetNode>, StoreError> {
+        let keys = keys(&self.prefix);
+        let reply: Vec<Vec<u8>> = self.run(&script::NODES, &keys[0], |_| (keys.clone(), Vec::new())).await?;
+        reply.chunks(3).map(seen).collect::<Option<_>>().ok_or(StoreError::Protocol)
+    }
+}
+
+fn seen(words: &[Vec<u8>]) -> Option<FleetNode> {
+    let [id, millis, statement] = words else { return None };
+    let millis = str::from_utf8(millis).ok()?.parse().ok()?;
+    let id = String::from_utf8(id.clone()).ok()?;
+    Some(FleetNode { id, heard_of: Duration::from_millis(millis), statement: statement.clone() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(prefix: &str) -> Vec<String> {
+        keys(prefix).iter().map(|key| key.as_str_lossy().into_owned()).collect()
+    }
+
+    #[test]
+    fn both_keys_are_behind_the_prefix_and_in_one_slot() {
+        assert_eq!(names("tollgate:"), ["tollgate:!nodes", "tollgate:{tollgate:!nodes}"]);
+        assert_eq!(names("{shop}:"), ["{shop}:!nodes", "{shop}:{{shop}:!nodes}"]);
+        assert_eq!(names(""), ["!nodes", "{!nodes}"]);
+        assert_eq!(names("a{b:"), ["a{b:!nodes"]);
+    }
+}

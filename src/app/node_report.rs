@@ -1,0 +1,52 @@
+//! What this node says of itself, to the fleet and to whoever looks.
+
+use std::sync::Arc;
+
+use tollgate_limiter::node::breaker::Breaker;
+
+use super::shared::SharedState;
+use crate::admin::fleet_nodes::OwnReport;
+use crate::admin::views::node::NodeReport;
+use crate::clock;
+use crate::console::config_status::ConfigStatus;
+use crate::upstream::Upstream;
+
+/// Names of upstreams in a report: it goes to the store with each heartbeat.
+const MOST_NAMES: usize = 8;
+
+/// The reports of this node, which is called `name`.
+pub fn of_node(name: Arc<str>, shared: &SharedState, status: Arc<ConfigStatus>) -> OwnReport {
+    let gateway = shared.gateway.clone();
+    let breaker: Option<Arc<Breaker>> = shared.fleet.as_ref().map(|fleet| fleet.node.breaker.clone());
+    let started_at = clock::unix_micros() / 1_000_000;
+    Arc::new(move || {
+        let last = status.last();
+        let policies = status.policies();
+        let mut report = NodeReport {
+            name: name.to_string(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            started_at,
+            configured_at: last.applied_at,
+            file_refused: !last.mistakes.is_empty(),
+            revision: policies.as_ref().map(|reading| reading.running),
+            refused_revision: policies.and_then(|reading| Some(reading.refused?.0)),
+            store_up: breaker.as_ref().map(|breaker| !breaker.is_open()),
+            ..NodeReport::default()
+        };
+        gateway.load().upstreams.values().for_each(|upstream| add(upstream, &mut report));
+        report.troubled_upstreams.sort();
+        report.troubled_upstreams.truncate(MOST_NAMES);
+        report
+    })
+}
+
+fn add(upstream: &Upstream, report: &mut NodeReport) {
+    let endpoints = upstream.endpoints();
+    let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+    let in_service = endpoints.iter().filter(|endpoint| endpoint.condition().is_in_service()).count();
+    report.endpoints = report.endpoints.saturating_add(count(endpoints.len()));
+    report.endpoints_in_service = report.endpoints_in_service.saturating_add(count(in_service));
+    if in_service < endpoints.len() || endpoints.is_empty() {
+        report.troubled_upstreams.push(upstream.spec().name.to_string());
+    }
+}
