@@ -7,15 +7,20 @@ use std::io::{self, BufWriter, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
+use tokio::time::sleep;
 use tollgate_policies::model::PolicyState;
 
 use crate::regular_file;
 
 const FORMAT: &str = "tollgate-policy-copy/1";
+
+/// From a revision that is applied to its copy.
+const SETTLE: Duration = Duration::from_secs(1);
 
 /// Bytes of a copy at most: a million assignments have half of it.
 const MOST_BYTES: u64 = 1 << 30;
@@ -128,6 +133,8 @@ impl PolicyCopy {
     pub async fn follow(&self, mut running: watch::Receiver<PolicyState>) {
         running.mark_changed();
         while running.changed().await.is_ok() {
+            // The next revision may be near, and taking over what is written has just kept the machine busy.
+            sleep(SETTLE).await;
             let state = running.borrow_and_update().clone();
             // Before the first answer of a database there is nothing to keep.
             if state.revision() == 0 && state.is_empty() {

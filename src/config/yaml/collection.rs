@@ -29,7 +29,10 @@ impl<T: Decode> Decode for Vec<T> {
             mismatch(node, "a list", Some("write [one, another], or one \"- item\" per line"), report);
             return None;
         };
-        Some(items.iter().filter_map(|item| T::decode(item, report)).collect())
+        // Room for all at once: items may be large, and a list that grows moves them again and again.
+        let mut all = Self::with_capacity(items.len());
+        all.extend(items.iter().filter_map(|item| T::decode(item, report)));
+        Some(all)
     }
 
     fn schema(definitions: &mut SchemaDefinitions) -> Json {

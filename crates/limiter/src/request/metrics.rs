@@ -1,9 +1,11 @@
 //! `tollgate_ratelimit_decisions_total` and `tollgate_ratelimit_settlements_total` of one limit, resolved once.
 
-use std::sync::Arc;
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 
 use metrics::{Counter, counter};
+use parking_lot::Mutex;
 
 use crate::decide::decision::DecidedBy;
 
@@ -22,6 +24,13 @@ pub enum CountedAs {
     ShadowDenied,
 }
 
+/// The counters of limits that are in use: a limit has the same in each configuration, and on each route.
+#[derive(Debug, Default)]
+pub struct LimitMetricsCache(Mutex<CachedMetrics>);
+
+/// By limit, and by which outcomes it may count.
+type CachedMetrics = HashMap<(Arc<str>, [bool; VERDICTS.len()]), Weak<LimitMetrics>>;
+
 /// The counters of one limit.
 pub struct LimitMetrics {
     rows: [[Counter; BY.len()]; VERDICTS.len()],
@@ -38,12 +47,31 @@ const VERDICTS: [(CountedAs, &str); 6] = [
     (CountedAs::ShadowDenied, "shadow_denied"),
 ];
 
-impl LimitMetrics {
+impl LimitMetricsCache {
     /// The counters of `limit`. An outcome that `may_count` rejects is never exported.
-    pub fn of(limit: &Arc<str>, may_count: impl Fn(CountedAs) -> bool) -> Self {
-        let rows = VERDICTS.map(|(counted, verdict)| {
+    pub fn of(&self, limit: &Arc<str>, may_count: impl Fn(CountedAs) -> bool) -> Arc<LimitMetrics> {
+        let counts = VERDICTS.map(|(counted, _)| may_count(counted));
+        let mut cached = self.0.lock();
+        if let Some(metrics) = cached.get(&(limit.clone(), counts)).and_then(Weak::upgrade) {
+            return metrics;
+        }
+        if cached.len() == cached.capacity() {
+            // Before it grows, those of limits that are gone make room.
+            cached.retain(|_, metrics| metrics.strong_count() > 0);
+        }
+        let metrics = Arc::new(LimitMetrics::of(limit, counts));
+        cached.insert((limit.clone(), counts), Arc::downgrade(&metrics));
+        metrics
+    }
+}
+
+impl LimitMetrics {
+    fn of(limit: &Arc<str>, counts: [bool; VERDICTS.len()]) -> Self {
+        let mut counts = counts.into_iter();
+        let rows = VERDICTS.map(|(_, verdict)| {
+            let counted = counts.next().unwrap_or(false);
             BY.map(|by| {
-                if !may_count(counted) {
+                if !counted {
                     return Counter::noop();
                 }
                 let limit = limit.to_string();
@@ -136,5 +164,24 @@ impl std::fmt::Debug for SettlementMetrics {
 impl std::fmt::Debug for LimitMetrics {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("LimitMetrics")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_has_the_same_counters_wherever_it_is_used_and_they_go_with_it() {
+        let cache = LimitMetricsCache::default();
+        let kept = cache.of(&"kept".into(), |_| true);
+        assert!(Arc::ptr_eq(&kept, &cache.of(&"kept".into(), |_| true)));
+        let fewer = cache.of(&"kept".into(), |counted| counted == CountedAs::Denied);
+        assert!(!Arc::ptr_eq(&kept, &fewer), "what may be counted has changed");
+        for number in 0..10_000 {
+            drop(cache.of(&format!("gone{number}").into(), |_| true));
+        }
+        assert!(cache.0.lock().len() < 100, "{} are kept", cache.0.lock().len());
+        assert!(Arc::ptr_eq(&kept, &cache.of(&"kept".into(), |_| true)));
     }
 }

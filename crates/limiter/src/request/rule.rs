@@ -15,7 +15,7 @@ use crate::limit::rollout::Rollout;
 use crate::request::answer::headers::{PolicyItem, Standing};
 use crate::request::compiled_limit::{CompiledLimit, LargestCosts};
 use crate::request::denied_keys::{DenialWatch, DeniedKeys};
-use crate::request::metrics::{CountedAs, LimitMetrics, SettlementMetrics};
+use crate::request::metrics::{CountedAs, LimitMetrics, LimitMetricsCache, SettlementMetrics};
 use crate::request::queue::{Queue, Queues};
 use crate::request::response::permit::LaterCost;
 
@@ -32,13 +32,15 @@ pub(crate) struct Rule {
     pub denied_keys: Option<Arc<DeniedKeys>>,
 }
 
-/// The state of limits that outlives a change of the configuration: plans that were read, requests that wait, and whom limits deny.
+/// The state of limits that outlives a change of the configuration: plans that were read, requests that wait, whom limits
+/// deny, and counters.
 #[derive(Debug, Default)]
 pub struct LimitStates {
     pub plans: PlanCaches,
     /// Whom limits deny. `None`: nobody asks.
     pub denials: Option<DenialWatch>,
     queues: Queues,
+    metrics: LimitMetricsCache,
 }
 
 impl LimitStates {
@@ -53,7 +55,7 @@ impl Rule {
         let limit = &limit_use.limit;
         let queue = matches!(limit.on_limit, OnLimit::Queue(_)).then(|| states.queues.of(&limit.name));
         Ok(Self {
-            metrics: Arc::new(LimitMetrics::of(&limit.name, |counted| may_count(limit, counted))),
+            metrics: states.metrics.of(&limit.name, |counted| may_count(limit, counted)),
             settlements: may_settle(limit_use).then(|| Arc::new(SettlementMetrics::of(&limit.name))),
             compiled: CompiledLimit::of_use(limit_use, costs, &states.plans)?,
             denied_keys: states.denials.as_ref().map(|denials| denials.of(&limit.name)),
