@@ -30,7 +30,7 @@ endef
 export TRY
 
 .DEFAULT_GOAL := help
-.PHONY: help run test fuzz fuzz-h11 lint format-check clippy deny audit doc bench browser faults replacement policies restarts bench-install micro uplot guard guard-tested guard-accept guard-layers build-tested build-guarded
+.PHONY: help run test fuzz fuzz-h11 lint format-check clippy deny audit doc bench browser faults replacement policies rollouts restarts bench-install micro uplot guard guard-tested guard-accept guard-layers build-tested build-guarded
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -128,6 +128,9 @@ policies: build-guarded ## how fast a change of 10 000 strategies reaches ten no
 	scripts/require postgres redis-cli redis-server
 	cargo build --locked --profile guard -p tollgate-policies --example editor
 	python3 bench/policies.py $(TARGET)/guard/tollgate $(TARGET)/guard/examples/editor --outage $(OUTAGE)
+
+rollouts: ## a limit that would deny three of ten requests is tried out on two nodes: how soon it is taken away, with the figures
+	cargo test --locked --test policies rollout::a_candidate_that_would_deny -- --nocapture
 
 restarts: build-tested ## ten hand-overs, ten restarts over inherited sockets and a minute of reloads under load; two minutes
 	scripts/require curl nginx openssl redis-server wrk

@@ -29,6 +29,7 @@ use super::restart::attempts::Successor;
 use super::restart::predecessor::{HandoverOffer, PreparedOffer};
 use super::restart::successor::Predecessor;
 use super::restart::systemd::{self, ServiceState};
+use super::rollout::watch::{self as rollout, WatchedGateway};
 use super::shared::{DENIAL_WINDOW, FleetMember, SharedState, UPKEEP};
 use super::signals::Signals;
 use super::workers::Workers;
@@ -135,6 +136,7 @@ impl ControlPlane {
         }
         reserved.listen();
         workers.serve();
+        let policy_pages = state.policies.clone();
         let pages = admin::router(state);
         let pages = console.iter().fold(pages, |pages, console| pages.merge(console::router(console.clone())));
         let admin_server = admin.map(|listener| serve_admin(listener, pages, admin_drain));
@@ -143,6 +145,12 @@ impl ControlPlane {
         systemd::notify(ServiceState::Ready);
         // Not before: whoever asked meanwhile has asked the predecessor.
         let policies = reloader.policies.clone();
+        let watched = policies.clone().zip(policy_pages).map(|(policies, service)| WatchedGateway {
+            policies,
+            service,
+            metrics,
+            gateway: shared.gateway.clone(),
+        });
         let (mut taken_over, offer) = handover.map(PreparedOffer::open).unzip();
         let cause = tokio::select! {
             biased;
@@ -158,6 +166,7 @@ impl ControlPlane {
             () = monitor::run(|| shared.gateway.load().watched_upstreams().collect()) => unreachable_end()?,
             () = follow_operators(inspector.as_ref(), &shared, &buckets, policies.as_deref()) => unreachable_end()?,
             () = follower::follow(policies.as_deref()) => unreachable_end()?,
+            () = rollout::run(watched) => unreachable_end()?,
         };
 
         let drain_timeout = reloader.config.drain_timeout;

@@ -2,7 +2,7 @@
 //!
 //! `assemble` turns a configuration into a [`Gateway`], `workers` serve it on the data plane, and `control` is the control
 //! plane: `signals` and changed files lead to a `reload`, and the `exporter` renders the metrics. `shared` is the state
-//! that both planes use. `policies` come from a database. `listeners` opens sockets, and `restart` has those that another process opened.
+//! that both planes use. `policies` come from a database, and `rollout` watches those of them that are tried out. `listeners` opens sockets, and `restart` has those that another process opened.
 
 mod assemble;
 mod control;
@@ -14,6 +14,7 @@ mod node_report;
 mod policies;
 mod reload;
 mod restart;
+mod rollout;
 mod shared;
 mod signals;
 #[cfg(test)]
@@ -37,7 +38,7 @@ use files::tls::TlsFiles;
 use listeners::{BoundListener, BoundListeners, SocketSources};
 use policies::handle::Policies;
 use policies::start::{self, FirstPolicies};
-use reload::{FreshFile, Reloader};
+use reload::{FreshFile, PolicyNews, Reloader};
 use restart::attempts::OfferedSockets;
 use restart::predecessor::{HandoverPoint, PreparedOffer};
 use restart::successor::HandedOver;
@@ -79,7 +80,7 @@ pub fn run(path: &Path, take_over: bool) -> anyhow::Result<ExitCode> {
     let config = loaded.config;
     let recorded = metrics::install().context("cannot start the metrics")?;
     let access_log = assemble::access_log(&config, None)?;
-    let policies = first.zip(ground).map(|(first, ground)| Arc::new(Policies::new(first, ground)));
+    let policies = first.zip(ground).map(|(first, ground)| Arc::new(Policies::new(first, ground, &config)));
     let gateway = assemble::gateway(&config, access_log.as_ref(), None).context("cannot build the gateway")?;
     let credentials = CredentialFiles::of(&gateway).read()?.install();
     let endpoints = EndpointFiles::prepare(&gateway)?.install();
@@ -130,7 +131,8 @@ pub fn run(path: &Path, take_over: bool) -> anyhow::Result<ExitCode> {
         credentials,
         endpoints,
         maintenance,
-        newest: policies.as_ref().map(|policies| policies.newest.subscribe()),
+        news: policies.as_deref().map(PolicyNews::of),
+        laid: policies.as_ref().and_then(|policies| policies.choices().pop()),
         policies,
     };
     let predecessor = handed_over.predecessor;
@@ -164,7 +166,8 @@ fn with_policies(
     else {
         return Ok((loaded, None));
     };
-    let (first, loaded) = runtime.block_on(start::begin(source, policies.required, ground))?;
+    let (first, loaded) =
+        runtime.block_on(start::begin(source, (policies.required, &loaded.config.node_name), ground))?;
     Ok((loaded, Some(first)))
 }
 

@@ -19,6 +19,7 @@ use super::files::maintenance::MaintenanceFiles;
 use super::files::tls::TlsFiles;
 use super::files::tls_watch::TlsFileWatches;
 use super::policies::handle::Policies;
+use super::policies::local::{CandidateKnowledge, NodePolicies};
 use super::restart::systemd::{self, ServiceState};
 use super::signals::{OperatorSignal, Signals};
 use crate::config::source_watch::SourceWatches;
@@ -52,7 +53,15 @@ pub struct Reloader {
     pub maintenance: MaintenanceFiles,
     /// Of a file that says where policies come from.
     pub policies: Option<Arc<Policies>>,
-    pub newest: Option<watch::Receiver<PolicyState>>,
+    pub news: Option<PolicyNews>,
+    /// The policies that lie over the file at work.
+    pub laid: Option<NodePolicies>,
+}
+
+/// Tells of newer policies, and of candidates that act no longer or again.
+pub struct PolicyNews {
+    newest: watch::Receiver<PolicyState>,
+    candidates: watch::Receiver<CandidateKnowledge>,
 }
 
 /// What has to be read again.
@@ -90,7 +99,7 @@ impl Reloader {
                     self.maintenance.check();
                 }
                 () = self.credentials.follow() => {}
-                () = news(self.newest.as_mut()) => due = DueReload::Policies,
+                () = news(self.news.as_mut()) => due = DueReload::Policies,
             }
             let applying = async {
                 match std::mem::replace(&mut due, DueReload::Nothing) {
@@ -146,19 +155,20 @@ impl Reloader {
     }
 
     async fn apply(&mut self) -> anyhow::Result<()> {
-        let (path, candidates) = (self.path.clone(), self.policies.as_ref().map(|policies| policies.candidates()));
-        let fresh = spawn_blocking(move || read(&path, &candidates.unwrap_or_default())).await?;
+        let (path, choices) = (self.path.clone(), self.policies.as_ref().map(|policies| policies.choices()));
+        let fresh = spawn_blocking(move || read(&path, &choices.unwrap_or_default())).await?;
         let FreshFile { ground, result, files, certificates } = fresh;
         self.sources.follow(files.clone(), true);
-        let CheckedFile { loaded, state, refused } = result?;
+        let CheckedFile { loaded, laid, refused } = result?;
         loaded.warn();
         self.install(loaded).await?;
         self.certificates = certificates;
         self.sources.follow(files, false);
         if let (Some(policies), Some(ground)) = (&self.policies, ground) {
             policies.ground.store(Arc::new(ground));
-            if let Some(state) = state.filter(|state| state.position() != policies.running.borrow().position()) {
-                policies.took_over(state);
+            self.laid.clone_from(&laid);
+            if let Some(laid) = laid.filter(|laid| !policies.runs(&laid.state)) {
+                policies.took_over(laid.state);
             }
             let running = policies.running.borrow().revision();
             let refused = refused.map(|(revision, mistakes)| (revision, shown(&mistakes)));
@@ -167,44 +177,39 @@ impl Reloader {
         Ok(())
     }
 
-    /// Lays the newest policies over the file at work, or logs why not and changes nothing.
+    /// Lays the newest policies over the file at work, or else those at work without what the newest have stopped.
     async fn take_policies_over(&mut self) {
         let Some(policies) = self.policies.clone() else { return };
-        let (state, running) = (policies.newest.borrow().clone(), policies.running.borrow().clone());
-        let revision = state.revision();
-        if state.position() == running.position() {
-            self.status.set_policies(revision, None);
-            return;
-        }
-        match self.lay(&policies, state.clone()).await {
-            Ok(()) => {
-                policies.took_over(state);
-                self.status.set_policies(revision, None);
-                tracing::info!(revision, config = %self.config.summary(), "policies applied");
+        let mut refused = None;
+        for choice in policies.choices() {
+            let revision = choice.state.revision();
+            if self.laid.as_ref().is_some_and(|laid| laid.is_like(&choice)) {
+                self.status.set_policies(revision, refused);
+                return;
             }
-            Err(error) => {
-                policies.metrics.refused();
-                let mistakes = error.downcast_ref::<Mistakes>();
-                match mistakes {
-                    Some(mistakes) => mistakes.log(),
-                    None => tracing::error!("{error:#}"),
+            match self.lay(&policies, choice.clone()).await {
+                Ok(()) => {
+                    self.laid = Some(choice.clone());
+                    if !policies.runs(&choice.state) {
+                        policies.took_over(choice.state);
+                    }
+                    self.status.set_policies(revision, refused);
+                    tracing::info!(revision, config = %self.config.summary(), "policies applied");
+                    return;
                 }
-                let mistakes = mistakes.map_or_else(|| vec![format!("{error:#}")], shown);
-                self.status.set_policies(running.revision(), Some((revision, mistakes)));
-                let running = running.revision();
-                tracing::error!(
-                    revision,
-                    running,
-                    "the revision does not fit the file of this node: the one that runs stays in force. Change the file, or \
-                     the policies"
-                );
+                Err(error) => {
+                    let running = policies.running.borrow().revision();
+                    let mistakes = refuse(&policies, &error, (revision, running));
+                    self.status.set_policies(running, Some((revision, mistakes.clone())));
+                    refused = Some((revision, mistakes));
+                }
             }
         }
     }
 
-    async fn lay(&mut self, policies: &Policies, state: PolicyState) -> anyhow::Result<()> {
+    async fn lay(&mut self, policies: &Policies, choice: NodePolicies) -> anyhow::Result<()> {
         let ground = policies.ground.load_full();
-        let mut loaded = spawn_blocking(move || ground.with_state(&state)).await??;
+        let mut loaded = spawn_blocking(move || choice.lay(&ground)).await??;
         // Those of the file were told when it was read.
         loaded.warnings.retain(|warning| warning.at.is_none());
         loaded.warn();
@@ -230,18 +235,43 @@ impl Reloader {
         self.tls.install(tls);
         self.access_log = access_log;
         self.config = loaded.config;
+        if let Some(policies) = &self.policies {
+            policies.acting.send_replace(self.config.candidates.clone());
+        }
         Ok(())
     }
 }
 
-/// Waits for newer policies.
-async fn news(newest: Option<&mut watch::Receiver<PolicyState>>) {
-    if let Some(newest) = newest
-        && newest.changed().await.is_ok()
-    {
-        return;
+impl PolicyNews {
+    pub fn of(policies: &Policies) -> Self {
+        Self { newest: policies.newest.subscribe(), candidates: policies.candidates.subscribe() }
     }
-    pending().await
+}
+
+/// Waits for newer policies.
+async fn news(news: Option<&mut PolicyNews>) {
+    let Some(PolicyNews { newest, candidates }) = news else { return pending().await };
+    tokio::select! {
+        Ok(()) = newest.changed() => {}
+        Ok(()) = candidates.changed() => {}
+        else => pending().await,
+    }
+}
+
+/// Logs and counts that a revision does not fit, and returns why.
+fn refuse(policies: &Policies, error: &anyhow::Error, (revision, running): (u64, u64)) -> Vec<String> {
+    policies.metrics.refused();
+    let mistakes = error.downcast_ref::<Mistakes>();
+    match mistakes {
+        Some(mistakes) => mistakes.log(),
+        None => tracing::error!("{error:#}"),
+    }
+    tracing::error!(
+        revision,
+        running,
+        "the revision does not fit the file of this node: the one that runs stays in force. Change the file, or the policies"
+    );
+    mistakes.map_or_else(|| vec![format!("{error:#}")], shown)
 }
 
 /// The file, read.
@@ -258,14 +288,14 @@ pub struct FreshFile {
 pub struct CheckedFile {
     pub loaded: Loaded,
     /// The policies that lie over it.
-    state: Option<PolicyState>,
+    laid: Option<NodePolicies>,
     /// A newer revision of them that does not fit, and why.
     refused: Option<(u64, Mistakes)>,
 }
 
-/// Reads the configuration, with the first of the `candidates` over it that fits, if there are any.
-pub fn read(path: &Path, candidates: &[PolicyState]) -> FreshFile {
-    let fresh = read_once(path, candidates);
+/// Reads the configuration, with the first of the `choices` over it that fits, if there are any.
+pub fn read(path: &Path, choices: &[NodePolicies]) -> FreshFile {
+    let fresh = read_once(path, choices);
     let certificates = |fresh: &FreshFile| {
         let upstreams = fresh.result.iter().flat_map(|checked| &checked.loaded.config.upstreams);
         let tls = upstreams.filter_map(|upstream| upstream.tls.as_ref());
@@ -273,25 +303,25 @@ pub fn read(path: &Path, candidates: &[PolicyState]) -> FreshFile {
     };
     let certificates = certificates(&fresh);
     // It names the files that it is read from. They are read again now that they are watched.
-    let fresh = if certificates.is_empty() { fresh } else { read_once(path, candidates) };
+    let fresh = if certificates.is_empty() { fresh } else { read_once(path, choices) };
     FreshFile { certificates, ..fresh }
 }
 
-fn read_once(path: &Path, candidates: &[PolicyState]) -> FreshFile {
+fn read_once(path: &Path, choices: &[NodePolicies]) -> FreshFile {
     let (ground, files) = config::read_ground(path);
-    let result = ground.as_ref().map_err(Clone::clone).and_then(|ground| checked(ground, candidates));
+    let result = ground.as_ref().map_err(Clone::clone).and_then(|ground| checked(ground, choices));
     FreshFile { ground: ground.ok(), result, files, certificates: TlsFileWatches::new(BTreeSet::new()) }
 }
 
-fn checked(ground: &Ground, candidates: &[PolicyState]) -> Result<CheckedFile, Mistakes> {
-    let [newest, others @ ..] = candidates else {
-        return ground.with(None).map(|loaded| CheckedFile { loaded, state: None, refused: None });
+fn checked(ground: &Ground, choices: &[NodePolicies]) -> Result<CheckedFile, Mistakes> {
+    let [newest, others @ ..] = choices else {
+        return ground.with(None).map(|loaded| CheckedFile { loaded, laid: None, refused: None });
     };
-    match ground.with_state(newest) {
-        Ok(loaded) => Ok(CheckedFile { loaded, state: Some(newest.clone()), refused: None }),
+    match newest.lay(ground) {
+        Ok(loaded) => Ok(CheckedFile { loaded, laid: Some(newest.clone()), refused: None }),
         Err(mistakes) if others.is_empty() => Err(mistakes),
         Err(mistakes) => {
-            let refused = Some((newest.revision(), mistakes));
+            let refused = Some((newest.state.revision(), mistakes));
             checked(ground, others).map(|checked| CheckedFile { refused, ..checked })
         }
     }

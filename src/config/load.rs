@@ -2,9 +2,11 @@
 
 use std::net::SocketAddr;
 use std::path::Path;
+use std::sync::Arc;
 
 use tollgate_policies::model::PolicyState;
 
+use super::candidate::Candidate;
 use super::file::config::RawConfig;
 use super::file::policies::plans::PolicyPlans;
 use super::include;
@@ -89,17 +91,28 @@ impl Ground {
         self.clone().checked(policies)
     }
 
-    /// The configuration with the policies of a revision laid over it.
+    /// The configuration that the node called `name` has with the policies of a revision.
     ///
     /// # Errors
     /// Every mistake in the files and in the policies.
-    pub fn with_state(&self, state: &PolicyState) -> Result<Loaded, Mistakes> {
-        self.with(Some(&PolicySet::of_state(state)?))
+    pub fn on(&self, name: &Arc<str>, state: &PolicyState) -> Result<Loaded, Mistakes> {
+        self.with(Some(&PolicySet::of_state(state)?.on(name.clone())))
+    }
+
+    /// Checks the configuration that any node has with the policies of a revision.
+    ///
+    /// # Errors
+    /// Every mistake in the files and in the policies.
+    pub fn fits(&self, state: &PolicyState) -> Result<(), Mistakes> {
+        self.with(Some(&PolicySet::of_state(state)?)).map(drop)
     }
 
     fn checked(mut self, policies: Option<&PolicySet>) -> Result<Loaded, Mistakes> {
         let config = match self.tree(policies) {
-            Some(CheckedTree { file, plans }) if self.is_whole => check::config(&file, &plans, &mut self.report),
+            Some(CheckedTree { file, plans, candidates }) if self.is_whole => {
+                let config = check::config(&file, &plans, &mut self.report);
+                config.map(|config| Config { candidates, ..config })
+            }
             // A name that is missing may stand in the part that could not be read.
             _ => None,
         };
@@ -117,8 +130,8 @@ impl Ground {
         if let Some(overlay) = &overlay {
             overlay.change_routes(&mut root, report);
         }
-        let plans = overlay.map(|overlay| overlay.into_plans(report)).unwrap_or_default();
-        Some(CheckedTree { file: RawConfig::decode(&root, report)?, plans })
+        let (plans, candidates) = overlay.map(|overlay| overlay.into_parts(report)).unwrap_or_default();
+        Some(CheckedTree { file: RawConfig::decode(&root, report)?, plans, candidates })
     }
 }
 
@@ -174,4 +187,5 @@ struct CheckedTree {
     file: RawConfig,
     /// What policies say of some of its limits.
     plans: PolicyPlans,
+    candidates: Vec<Candidate>,
 }

@@ -6,9 +6,10 @@
 //! file, `include` joins the trees of several, and `defaults` completes what stands in them. `printed` writes all of that
 //! as one file. `watch` notices a changed file, `source_watch` any of several. `load_keys` is the way in of files of
 //! credentials, `load_endpoints` of a file of endpoints.
-//! `policies` lays what people edit elsewhere over the tree of a file. Types of the domain know nothing of this module. (`yaml` says why
+//! `policies` lays what people edit elsewhere over the tree of a file; `candidate` is a limit of them that is tried out. Types of the domain know nothing of this module. (`yaml` says why
 //! decoding is not left to serde.)
 
+mod candidate;
 mod check;
 mod defaults;
 mod file;
@@ -25,6 +26,7 @@ pub mod source_watch;
 pub mod watch;
 mod yaml;
 
+pub use candidate::{Candidate, CandidateBounds, CandidateTerms};
 pub use file::scalar::http::registered_method;
 pub use load::{
     Ground, Loaded, Reading, load, load_admin, load_stdin, parse, parse_with, read, read_ground, read_with,

@@ -10,6 +10,7 @@ use http::HeaderValue;
 use tollgate_limiter::limit::definition::{Limit, LimitUse};
 use tollgate_limiter::store::redis::spec::RedisSpec;
 
+use super::candidate::Candidate;
 use super::file::policies::source::DatabaseUrl;
 use crate::gateway::body_keys::BodyKeyBounds;
 use crate::identity::spec::AuthenticatorSpec;
@@ -54,6 +55,8 @@ pub struct Config {
     /// The bounds on bodies that are read ahead of limits.
     pub body_keys: BodyKeyBounds,
     pub limits: Vec<Arc<Limit>>,
+    /// The limits among them that are tried out.
+    pub candidates: Vec<Candidate>,
     pub upstreams: Vec<Arc<UpstreamSpec>>,
     pub authenticators: Vec<Arc<AuthenticatorSpec>>,
     pub routes: Vec<Arc<Route>>,

@@ -284,6 +284,10 @@ fn describe() {
         "tollgate_policy_age_seconds",
         "How long ago the database of policies last answered, or else since this process began."
     );
+    describe_counter!(
+        "tollgate_policy_rollouts_total",
+        "Candidates of strategies that this node stopped, took away or promoted, by outcome."
+    );
     describe_counter!("tollgate_policy_updates_total", "New revisions of policies, by outcome.");
     describe_counter!("tollgate_admin_changes_total", "Buckets changed by operators through this node, by action.");
     describe_counter!("tollgate_compression_original_bytes_total", "Bytes of content that were compressed, before.");

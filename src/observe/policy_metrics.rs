@@ -2,6 +2,41 @@
 
 use metrics::{Counter, Gauge, counter, gauge};
 
+/// What became of candidates of strategies.
+pub struct RolloutMetrics {
+    stopped: Counter,
+    aborted: Counter,
+    promoted: Counter,
+}
+
+impl RolloutMetrics {
+    pub fn new() -> Self {
+        let metrics = Self {
+            stopped: counter!("tollgate_policy_rollouts_total", "outcome" => "stopped"),
+            aborted: counter!("tollgate_policy_rollouts_total", "outcome" => "aborted"),
+            promoted: counter!("tollgate_policy_rollouts_total", "outcome" => "promoted"),
+        };
+        [&metrics.stopped, &metrics.aborted, &metrics.promoted].into_iter().for_each(|counter| counter.increment(0));
+        metrics
+    }
+
+    /// Counts a candidate that this node stopped.
+    pub fn stopped(&self) {
+        self.stopped.increment(1);
+    }
+
+    /// Counts a commit of this node that ended a candidate.
+    pub fn ended(&self, is_promoted: bool) {
+        if is_promoted { self.promoted.increment(1) } else { self.aborted.increment(1) }
+    }
+}
+
+impl Default for RolloutMetrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 /// Which policies are at work, and what became of new ones.
 pub struct PolicyMetrics {
     revision: Gauge,

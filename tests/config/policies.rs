@@ -9,6 +9,7 @@ use tollgate::clock;
 use tollgate::config::{Loaded, Mistakes, PolicySet, parse_with};
 use tollgate::route::Route;
 use tollgate_limiter::limit::plan::{PlanSource, Plans};
+use tollgate_limiter::limit::rollout::Rollout;
 
 use super::{expected, root};
 
@@ -221,6 +222,87 @@ fn limits_share_the_table_of_a_hundred_thousand_clients() {
     assert_eq!(tables.len(), 1);
     let PlanSource::Assigned(assigned) = &plans(&loaded, "shop.s49").source else { panic!() };
     assert_eq!((assigned.clients.len(), assigned.find(b"client-99999").is_some()), (100_000, true));
+}
+
+/// A strategy whose candidate acts `on` something, for the node called `node`.
+fn tried(on: &str, node: &str) -> Loaded {
+    let text = format!(
+        "applications:
+  shop:
+    resources: {{all: {{route: orders}}, checkout: {{route: orders, match: {{path: /orders/checkout}}}}}}
+    strategies:
+      per-client:
+        limit: {{key: client_ip, rate: 10/s}}
+        resources: [all]
+        candidate:
+          limit: {{key: client_ip, rate: 5/s}}
+          on: {on}
+          bounds: {{denials: 5%, latency: 500ms}}
+          promote_after: 30m
+    plans: {{gold: {{limits: {{per-client: {{rate: 100/s}}}}}}}}
+    clients: {{203.0.113.7: gold}}
+"
+    );
+    lay(&PolicySet::parse("policies.yaml", &text).unwrap().on(node.into())).unwrap()
+}
+
+#[test]
+fn a_candidate_in_shadow_or_for_some_keys_is_a_limit_beside_the_one_that_holds() {
+    for (on, enforced) in [("shadow", Rollout::NONE), ("10%", Rollout::of_hundredths(1_000).unwrap())] {
+        let loaded = tried(on, "edge-1");
+        assert_eq!(loaded.warnings, []);
+        for name in ["orders", "shop.checkout"] {
+            assert_eq!(
+                limits(route(&loaded, name)),
+                ["standard", "shop.per-client", "shop.per-client.candidate"],
+                "{on} of {name}"
+            );
+        }
+        let limit = |name: &str| loaded.config.limits.iter().find(|limit| &*limit.name == name).unwrap().clone();
+        let (holds, candidate) = (limit("shop.per-client"), limit("shop.per-client.candidate"));
+        assert_eq!((holds.algorithm.burst().get(), holds.rollout), (10, Rollout::ALL));
+        assert_eq!((candidate.algorithm.burst().get(), candidate.rollout), (5, enforced));
+        assert_eq!(format!("{:?}", candidate.on_outage), "Deny", "the file's defaults complete it");
+        assert_eq!(holds.plans, candidate.plans);
+        let [watched] = &*loaded.config.candidates else { panic!() };
+        assert_eq!(
+            (&*watched.application, &*watched.strategy, &*watched.limit),
+            ("shop", "per-client", "shop.per-client.candidate")
+        );
+        let terms = watched.terms;
+        assert_eq!((terms.bounds.denials, terms.bounds.errors), (Some(500), None));
+        assert_eq!((terms.bounds.latency, terms.over), (Some(Duration::from_millis(500)), Duration::from_secs(10)));
+        assert_eq!((terms.least, terms.promote_after), (50, Some(Duration::from_secs(1_800))));
+    }
+}
+
+#[test]
+fn a_candidate_for_some_nodes_stands_in_place_of_the_limit_there_and_nowhere_else() {
+    for (node, burst, candidates) in [("canary-7", 5, 1), ("edge-1", 10, 0)] {
+        let loaded = tried("{nodes: [other, \"canary-*\"]}", node);
+        assert_eq!(limits(route(&loaded, "orders")), ["standard", "shop.per-client"]);
+        let limit = loaded.config.limits.iter().find(|limit| &*limit.name == "shop.per-client").unwrap();
+        assert_eq!((limit.algorithm.burst().get(), limit.rollout), (burst, Rollout::ALL), "{node}");
+        assert!(limit.plans.is_some());
+        assert_eq!(loaded.config.candidates.len(), candidates, "{node}");
+    }
+}
+
+#[test]
+fn a_strategy_may_have_a_candidate_alone_and_is_warned_of_when_it_has_nothing() {
+    let loaded = |strategy: &str| {
+        parse(&format!(
+            "applications: {{shop: {{resources: {{all: {{route: orders}}}}, strategies: {{s: {{resources: [all]{strategy}}}}}, \
+             plans: {{gold: {{limits: {{s: {{rate: 9/s}}}}}}}}}}}}"
+        ))
+        .unwrap()
+    };
+    let tried = loaded(", candidate: {limit: {key: client_ip, rate: 5/s}, on: shadow}");
+    assert_eq!((limits(route(&tried, "orders")), tried.warnings.len()), (vec!["standard", "shop.s.candidate"], 0));
+    let nothing = loaded("");
+    assert_eq!(limits(route(&nothing, "orders")), ["standard"]);
+    let [warning] = &*nothing.warnings else { panic!("{:?}", nothing.warnings) };
+    assert!(warning.to_string().contains("strategy \"s\" has no limit: it limits nothing"), "{warning}");
 }
 
 /// The bound is for a build without optimizations on a machine with other work; what is meant is that nothing is quadratic.

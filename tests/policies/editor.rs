@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use serde_json::{Value as Json, json};
 use tokio::runtime::Runtime;
-use tollgate_policies::database::PolicyDatabase;
-use tollgate_policies::model::{Draft, Expected, ObjectEdit, ObjectId, ObjectKind};
+use tollgate_policies::database::{Page, PolicyDatabase};
+use tollgate_policies::model::{Draft, Expected, ObjectEdit, ObjectId, ObjectKind, Revision};
 use tollgate_policies::people::{NewAccount, Rights, SessionTerms};
 
 use crate::process::{Gateway, eventually, status};
@@ -35,6 +35,17 @@ impl Editor {
         let draft = Draft { edits, author: "ada".to_owned(), reason: "a test".to_owned() };
         let committed = self.runtime.block_on(self.database.commit(&draft, |_| Ok::<_, String>(())));
         committed.unwrap_or_else(|error| panic!("{error}")).number
+    }
+
+    /// All revisions, the newest first.
+    pub fn history(&self) -> Vec<Revision> {
+        self.runtime.block_on(self.database.history(Page::default())).unwrap()
+    }
+
+    /// An object of the application, as it stands now.
+    pub fn body(&self, kind: ObjectKind, name: &str) -> Json {
+        let state = self.runtime.block_on(self.database.state(None)).unwrap();
+        (*state.get(&ObjectId::new(kind, "shop", name).unwrap()).unwrap().body).clone()
     }
 
     /// The field by which an admin who has signed in asks for pages of the console.

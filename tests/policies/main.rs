@@ -7,6 +7,8 @@ mod away;
 mod editor;
 mod fleet;
 mod refused;
+mod rollout;
+mod traffic;
 
 #[path = "../../crates/policies/tests/databases/front.rs"]
 #[expect(dead_code, reason = "other tests need the rest")]

@@ -15,6 +15,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 use tollgate_policies::model::PolicyState;
 
+use super::local::{CandidateKnowledge, StoppedCandidate};
 use crate::regular_file;
 
 const FORMAT: &str = "tollgate-policy-copy/1";
@@ -53,6 +54,7 @@ struct WrittenCopy<'a> {
     format: &'a str,
     database: &'a str,
     state: &'a PolicyState,
+    stopped: &'a [StoppedCandidate],
 }
 
 #[derive(Deserialize)]
@@ -61,9 +63,13 @@ struct CopyHead {
     database: String,
 }
 
+/// What a copy has.
 #[derive(Deserialize)]
-struct CopyState {
-    state: PolicyState,
+pub struct CopyContent {
+    pub state: PolicyState,
+    /// Candidates in it that the node has stopped.
+    #[serde(default)]
+    pub stopped: Vec<StoppedCandidate>,
 }
 
 impl PolicyCopy {
@@ -79,7 +85,7 @@ impl PolicyCopy {
     ///
     /// # Errors
     /// When there is none, or it cannot be used.
-    pub fn read(&self) -> Result<PolicyState, CopyProblem> {
+    pub fn read(&self) -> Result<CopyContent, CopyProblem> {
         let path = || self.path.display().to_string();
         let content = regular_file::read(&self.path, MOST_BYTES).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => CopyProblem::Missing(path()),
@@ -93,22 +99,21 @@ impl PolicyCopy {
         if *database != *self.place {
             return Err(CopyProblem::Stranger(path(), database));
         }
-        let CopyState { state } = serde_json::from_slice(&content).map_err(damaged)?;
-        Ok(state)
+        serde_json::from_slice(&content).map_err(damaged)
     }
 
     /// Writes what the next start without database begins with.
     ///
     /// # Errors
     /// When it cannot be written: the old one is still there.
-    pub fn write(&self, state: &PolicyState) -> io::Result<()> {
+    pub fn write(&self, state: &PolicyState, stopped: &[StoppedCandidate]) -> io::Result<()> {
         let folder = self.path.parent().unwrap_or(Path::new("/"));
         DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
         let mut beside = self.path.clone().into_os_string();
         // The process that is taken over from may write at the same time.
         beside.push(format!(".{}", std::process::id()));
         let beside = PathBuf::from(beside);
-        let written = self.write_to(&beside, state).and_then(|()| fs::rename(&beside, &self.path));
+        let written = self.write_to(&beside, state, stopped).and_then(|()| fs::rename(&beside, &self.path));
         if written.is_err() {
             // What is left of it may be half a copy.
             let _ = fs::remove_file(&beside);
@@ -117,31 +122,40 @@ impl PolicyCopy {
         File::open(folder)?.sync_all()
     }
 
-    fn write_to(&self, path: &Path, state: &PolicyState) -> io::Result<()> {
+    fn write_to(&self, path: &Path, state: &PolicyState, stopped: &[StoppedCandidate]) -> io::Result<()> {
         if let Err(error) = fs::remove_file(path)
             && error.kind() != io::ErrorKind::NotFound
         {
             return Err(error);
         }
         let mut file = BufWriter::new(File::options().write(true).create_new(true).mode(0o600).open(path)?);
-        serde_json::to_writer(&mut file, &WrittenCopy { format: FORMAT, database: &self.place, state })?;
+        serde_json::to_writer(&mut file, &WrittenCopy { format: FORMAT, database: &self.place, state, stopped })?;
         file.flush()?;
         file.get_ref().sync_all()
     }
 
-    /// Writes each state that is applied, beginning with the first. Runs until dropped.
-    pub async fn follow(&self, mut running: watch::Receiver<PolicyState>) {
+    /// Writes each state that is applied, beginning with the first, and the candidates in it that were stopped. Runs until
+    /// dropped.
+    pub async fn follow(
+        &self,
+        mut running: watch::Receiver<PolicyState>,
+        mut known: watch::Receiver<CandidateKnowledge>,
+    ) {
         running.mark_changed();
-        while running.changed().await.is_ok() {
-            // The next revision may be near, and taking over what is written has just kept the machine busy.
-            sleep(SETTLE).await;
-            let state = running.borrow_and_update().clone();
+        loop {
+            tokio::select! {
+                // The next revision may be near, and taking over what is written has just kept the machine busy.
+                Ok(()) = running.changed() => sleep(SETTLE).await,
+                Ok(()) = known.changed() => {}
+                else => return,
+            }
+            let (state, stopped) = (running.borrow_and_update().clone(), known.borrow_and_update().stopped.clone());
             // Before the first answer of a database there is nothing to keep.
             if state.revision() == 0 && state.is_empty() {
                 continue;
             }
             let copy = self.clone();
-            match spawn_blocking(move || copy.write(&state)).await {
+            match spawn_blocking(move || copy.write(&state, &stopped)).await {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => tracing::error!(
                     copy = %self.path.display(),

@@ -22,7 +22,11 @@ const JITTER: f64 = 0.2;
 /// Follows the database, and keeps the copy. Runs until dropped, of a gateway without policies too.
 pub async fn follow(policies: Option<&Policies>) {
     let Some(policies) = policies else { return pending().await };
-    tokio::join!(PolicyFollower::new(policies).run(), policies.copy.follow(policies.running.subscribe()));
+    tokio::join!(PolicyFollower::new(policies).run(), keep_copy(policies));
+}
+
+async fn keep_copy(policies: &Policies) {
+    policies.copy.follow(policies.running.subscribe(), policies.candidates.subscribe()).await;
 }
 
 /// Follows the database of policies.
@@ -64,6 +68,7 @@ impl<'a> PolicyFollower<'a> {
         let head = database.head().await?;
         self.policies.note_reached();
         if head == known.position() {
+            self.policies.note_heard();
             return Ok(());
         }
         let newest = match database.changes_after(known.position()).await? {
@@ -86,6 +91,7 @@ impl<'a> PolicyFollower<'a> {
             *state = newest;
             is_news
         });
+        self.policies.note_heard();
         Ok(())
     }
 

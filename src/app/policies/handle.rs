@@ -10,10 +10,11 @@ use tollgate_policies::database::PolicyDatabase;
 use tollgate_policies::model::PolicyState;
 
 use super::copy::PolicyCopy;
+use super::local::{CandidateKnowledge, NodePolicies, StoppedCandidate};
 use super::start::FirstPolicies;
 use crate::admin::policy_service::{PolicyCheck, PolicyService};
 use crate::clock;
-use crate::config::Ground;
+use crate::config::{Candidate, Config, Ground};
 use crate::observe::policy_metrics::PolicyMetrics;
 
 /// The policies of a running gateway, as its parts share them.
@@ -24,6 +25,12 @@ pub struct Policies {
     pub newest: watch::Sender<PolicyState>,
     /// The state at work.
     pub running: watch::Sender<PolicyState>,
+    /// What is known of candidates.
+    pub candidates: watch::Sender<CandidateKnowledge>,
+    /// The candidates that act on this node.
+    pub acting: watch::Sender<Vec<Candidate>>,
+    /// The name of this node.
+    node: Arc<str>,
     /// The file at work, below any policies.
     pub ground: ArcSwap<Ground>,
     /// Wakes the follower.
@@ -36,11 +43,12 @@ pub struct Policies {
 }
 
 impl Policies {
-    /// Of a gateway that begins with `first`.
-    pub fn new(first: FirstPolicies, ground: Ground) -> Self {
-        let FirstPolicies { database, copy, newest, running, is_current } = first;
+    /// Of a gateway that begins with `first`, which came to `config`.
+    pub fn new(first: FirstPolicies, ground: Ground, config: &Config) -> Self {
+        let FirstPolicies { database, copy, newest, running, candidates, node } = first;
         let metrics = PolicyMetrics::new();
         metrics.running(running.revision());
+        let is_current = candidates.has_heard;
         if newest.position() != running.position() {
             metrics.refused();
         }
@@ -49,6 +57,9 @@ impl Policies {
             copy,
             newest: watch::Sender::new(newest),
             running: watch::Sender::new(running),
+            candidates: watch::Sender::new(candidates),
+            acting: watch::Sender::new(config.candidates.clone()),
+            node,
             ground: ArcSwap::from_pointee(ground),
             wake: Arc::default(),
             metrics,
@@ -75,16 +86,57 @@ impl Policies {
         self.running.send_replace(state);
     }
 
-    /// The states that a file is tried with: the newest, and the one at work should that not fit.
-    pub fn candidates(&self) -> Vec<PolicyState> {
+    /// Whether `state` is at work.
+    pub fn runs(&self, state: &PolicyState) -> bool {
+        self.running.borrow().position() == state.position()
+    }
+
+    /// The name of this node.
+    pub fn node(&self) -> &str {
+        &self.node
+    }
+
+    /// Makes this node stop acting on a candidate. Returns whether it had not done so yet.
+    pub fn stop(&self, stopped: StoppedCandidate) -> bool {
+        self.candidates.send_if_modified(|known| {
+            let is_new = known.stopped.iter().all(|other| other.version != stopped.version);
+            if is_new {
+                known.stopped = known.stopped.iter().cloned().chain([stopped]).collect();
+            }
+            is_new
+        })
+    }
+
+    /// Forgets the stopped candidates that the database does not have any more.
+    pub fn forget_stopped(&self) {
+        let newest = self.newest.borrow().clone();
+        self.candidates.send_if_modified(|known| {
+            let before = known.stopped.len();
+            known.stopped =
+                known.stopped.iter().filter(|stopped| stopped.version.stands_in(&newest)).cloned().collect();
+            known.stopped.len() != before
+        });
+    }
+
+    /// The database has answered, and what it has is known.
+    pub fn note_heard(&self) {
+        self.candidates.send_if_modified(|known| !std::mem::replace(&mut known.has_heard, true));
+    }
+
+    /// The policies that a file is tried with: the newest, and those at work should these not fit.
+    pub fn choices(&self) -> Vec<NodePolicies> {
         let (newest, running) = (self.newest.borrow().clone(), self.running.borrow().clone());
-        if newest.position() == running.position() { vec![running] } else { vec![newest, running] }
+        let known = self.candidates.borrow().clone();
+        let of = |state| NodePolicies::new(self.node.clone(), state, &newest, &known);
+        let is_one = newest.position() == running.position();
+        let newest = of(newest.clone());
+        if is_one { vec![newest] } else { vec![newest, of(running)] }
     }
 
     /// What admin pages need of them.
     pub fn service(self: &Arc<Self>, notices: Option<Arc<dyn Inspect>>) -> PolicyService {
         let policies = self.clone();
-        let check: PolicyCheck = Arc::new(move |state| policies.ground.load().with_state(state).map(drop));
+        let check: PolicyCheck = Arc::new(move |state| policies.ground.load().fits(state));
         PolicyService::new(self.database.clone(), check, self.running.subscribe(), self.wake.clone(), notices)
     }
 }

@@ -1,9 +1,12 @@
 //! What a gateway begins with: the policies of the database, else those of the copy.
 
+use std::sync::Arc;
+
 use tollgate_policies::database::{DatabaseError, PolicyDatabase};
 use tollgate_policies::model::PolicyState;
 
-use super::copy::PolicyCopy;
+use super::copy::{CopyContent, PolicyCopy};
+use super::local::{CandidateKnowledge, NodePolicies};
 use crate::config::{Config, Ground, Loaded, Mistakes};
 
 /// The policies that a gateway begins with.
@@ -14,8 +17,10 @@ pub struct FirstPolicies {
     pub newest: PolicyState,
     /// What was checked together with the file.
     pub running: PolicyState,
-    /// Whether the database was found with the tables of this version.
-    pub is_current: bool,
+    /// What is known of candidates.
+    pub candidates: CandidateKnowledge,
+    /// The name of this node.
+    pub node: Arc<str>,
 }
 
 /// Whether `config` has policies: their database, and this node's copy.
@@ -35,35 +40,35 @@ pub fn source(config: &Config) -> anyhow::Result<Option<(PolicyDatabase, PolicyC
 /// When neither database nor copy has any that fit the file, and they are `required`.
 pub async fn begin(
     (database, copy): (PolicyDatabase, PolicyCopy),
-    required: bool,
+    (required, node): (bool, &Arc<str>),
     ground: &Ground,
 ) -> anyhow::Result<(FirstPolicies, Loaded)> {
     let in_database = newest(&database).await;
-    let is_current = in_database.is_ok();
+    let (kept, stopped) = match copy.read() {
+        Ok(CopyContent { state, stopped }) => (Ok(state), stopped),
+        Err(error) => (Err(error.to_string()), Vec::new()),
+    };
+    let candidates = CandidateKnowledge { stopped: stopped.into(), has_heard: in_database.is_ok() };
+    let lay = |state: &PolicyState, newest: &PolicyState| {
+        NodePolicies::new(node.clone(), state.clone(), newest, &candidates).lay(ground)
+    };
     let mut reasons = Vec::new();
-    let mut newest = None;
-    match in_database {
-        Ok(state) => match ground.with_state(&state) {
+    let newest = in_database.map_err(|error| reasons.push(error.to_string())).ok();
+    if let Some(state) = &newest {
+        match lay(state, state) {
             Ok(loaded) => {
                 tracing::info!(database = database.place(), revision = state.revision(), "policies read");
-                return Ok((
-                    FirstPolicies { database, copy, newest: state.clone(), running: state, is_current },
-                    loaded,
-                ));
+                let (newest, running) = (state.clone(), state.clone());
+                return Ok((FirstPolicies { database, copy, newest, running, candidates, node: node.clone() }, loaded));
             }
-            Err(mistakes) => {
-                reasons.push(refused(&state, "in the database", &mistakes));
-                newest = Some(state);
-            }
-        },
-        Err(error) => reasons.push(error.to_string()),
+            Err(mistakes) => reasons.push(refused(state, "in the database", &mistakes)),
+        }
     }
-    let kept = copy.read().map_err(|error| error.to_string());
-    let kept = kept.and_then(|state| match ground.with_state(&state) {
+    let kept = kept.and_then(|state| match lay(&state, newest.as_ref().unwrap_or(&state)) {
         Ok(loaded) => Ok((state, loaded)),
         Err(mistakes) => Err(refused(&state, "in the copy", &mistakes)),
     });
-    match kept {
+    let (running, loaded) = match kept {
         Ok((running, loaded)) => {
             tracing::warn!(
                 reason = reasons.join("; "),
@@ -71,27 +76,27 @@ pub async fn begin(
                 revision = running.revision(),
                 "beginning with the copy of the policies"
             );
-            let newest = newest.unwrap_or_else(|| running.clone());
-            Ok((FirstPolicies { database, copy, newest, running, is_current }, loaded))
+            (running, loaded)
         }
         Err(reason) => {
             reasons.push(reason);
-            let reasons = reasons.join("; ");
-            anyhow::ensure!(
-                !required,
-                "there are no policies to begin with: {reasons}. Start again when the database answers, put a copy of another \
-                 node in that place, or write `required: false` under `policies` to run with the limits of the file alone"
-            );
-            tracing::error!(
-                reasons,
-                "no policies to begin with: only the limits of the file hold until there are some"
-            );
-            let running = PolicyState::empty();
-            let loaded = ground.with_state(&running)?;
-            let newest = newest.unwrap_or_else(|| running.clone());
-            Ok((FirstPolicies { database, copy, newest, running, is_current }, loaded))
+            (PolicyState::empty(), without_policies(&reasons, required, ground)?)
         }
-    }
+    };
+    let newest = newest.unwrap_or_else(|| running.clone());
+    Ok((FirstPolicies { database, copy, newest, running, candidates, node: node.clone() }, loaded))
+}
+
+/// The file alone, if it may do without policies.
+fn without_policies(reasons: &[String], required: bool, ground: &Ground) -> anyhow::Result<Loaded> {
+    let reasons = reasons.join("; ");
+    anyhow::ensure!(
+        !required,
+        "there are no policies to begin with: {reasons}. Start again when the database answers, put a copy of another \
+         node in that place, or write `required: false` under `policies` to run with the limits of the file alone"
+    );
+    tracing::error!(reasons, "no policies to begin with: only the limits of the file hold until there are some");
+    Ok(ground.with(None)?)
 }
 
 async fn newest(database: &PolicyDatabase) -> Result<PolicyState, DatabaseError> {

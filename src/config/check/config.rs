@@ -69,6 +69,7 @@ pub fn config(file: &RawConfig, plans: &PolicyPlans, report: &mut Report) -> Opt
         max_requests: file.max_requests.build(|at| Some(at.value.count()))?,
         body_keys: body_keys?,
         limits: limits.into_all()?,
+        candidates: Vec::new(),
         upstreams: upstreams.into_all()?,
         authenticators: authenticators.into_all()?,
         routes: routes?,

@@ -21,6 +21,8 @@ pub(super) const NOWHERE: (usize, usize) = (0, 0);
 pub struct PolicySet {
     pub(super) name: Arc<str>,
     pub(super) root: YamlNode,
+    /// The name of the node that it is for. `None`: it is to fit any.
+    pub(super) node: Option<Arc<str>>,
 }
 
 impl PolicySet {
@@ -48,7 +50,7 @@ impl PolicySet {
             }
             !root.value.is_null()
         });
-        report.close(root).map(|(root, _)| Self { name: file, root })
+        report.close(root).map(|(root, _)| Self { name: file, root, node: None })
     }
 
     /// Reads `json`, which messages call `name`.
@@ -59,7 +61,12 @@ impl PolicySet {
         let mut report = Report::new(name);
         let file = report.file();
         let root = node(json, Location::root(&file, NOWHERE), 0, &mut report);
-        report.close(root).map(|(root, _)| Self { name: file, root })
+        report.close(root).map(|(root, _)| Self { name: file, root, node: None })
+    }
+
+    /// The document for the node called `name` alone.
+    pub fn on(self, name: Arc<str>) -> Self {
+        Self { node: Some(name), ..self }
     }
 
     /// The document as JSON: what was written without quotes is a number, a switch or nothing where it reads as one.

@@ -8,8 +8,10 @@ use std::sync::Arc;
 
 use tollgate_limiter::limit::units::show_size;
 
+use super::candidate::{self, StrategyLimit, candidate_name};
 use super::document::PolicySet;
 use super::part;
+use crate::config::candidate::Candidate;
 use crate::config::file::policies::plans::{
     ApplicationClients, AssignedClient, PolicyPlans, StrategyPlan, StrategyPlans,
 };
@@ -28,10 +30,15 @@ const MOST_COPIED: usize = 256 << 20;
 const LONGEST_DESCRIPTION: usize = 1_024;
 
 /// A policy document that could be read.
+#[derive(Default)]
 pub struct Overlay {
     applications: Vec<MappingEntry<DefinedName, RawApplication>>,
     /// The limits that were added: routes name no others, for a mistake is told once.
     added: HashSet<String>,
+    /// The candidates among them.
+    candidates: Vec<Candidate>,
+    /// The name of the node that it is for. `None`: it is to fit any.
+    node: Option<Arc<str>>,
 }
 
 /// A limit of a resource, and where that is said.
@@ -59,37 +66,41 @@ impl Overlay {
         report.include(set.name.clone());
         let RawPolicies { applications } = RawPolicies::decode(&set.root, report)?;
         check_descriptions(&applications, report);
+        let node = set.node.clone();
         match applications {
-            Setting::Absent => Some(Self { applications: Vec::new(), added: HashSet::new() }),
+            Setting::Absent => Some(Self { node, ..Self::default() }),
             Setting::Invalid => None,
-            Setting::Valid(Mapping(applications)) => Some(Self { applications, added: HashSet::new() }),
+            Setting::Valid(Mapping(applications)) => Some(Self { applications, node, ..Self::default() }),
         }
     }
 
-    /// Adds each strategy's limit to those of the file.
+    /// Adds the limits of each strategy to those of the file.
     pub fn add_limits(&mut self, root: &mut YamlNode, report: &mut Report) {
         let YamlValue::Map(sections) = &mut root.value else { return };
         let Some(limits) = members_of(sections, "limits", &root.location) else { return };
         let mut known: HashMap<String, Location> =
             limits.iter().map(|limit| (limit.key.clone(), limit.key_location.clone())).collect();
-        let mut added = HashSet::new();
+        let (mut added, mut candidates) = (HashSet::new(), Vec::new());
         for (application, strategy, raw) in self.strategies() {
-            let Some(limit) = raw.limit.valid() else { continue };
-            let name = joined_name(application, &strategy.text);
-            if let Some(first) = known.get(&name) {
-                let place = first.line_beside(&strategy.location);
-                let problem = ValueProblem::new(format!("there is a limit {} already, on {place}", quote(&name)));
-                report.mistake(&strategy.location, problem.hint("give the strategy another name"));
-                continue;
+            let names = (application, &*strategy.text, joined_name(application, &strategy.text));
+            for limit in candidate::limits_of(names, &strategy.location, raw, self.node.as_deref(), report) {
+                let StrategyLimit { name, at, tree, candidate } = limit;
+                if let Some(first) = known.get(&name) {
+                    let place = first.line_beside(&at);
+                    let problem = ValueProblem::new(format!("there is a limit {} already, on {place}", quote(&name)));
+                    report.mistake(&at, problem.hint("give the strategy another name"));
+                    continue;
+                }
+                if !is_short(&name, &at, report) {
+                    continue;
+                }
+                known.insert(name.clone(), at.clone());
+                added.insert(name.clone());
+                candidates.extend(candidate);
+                limits.push(NodeEntry { key: name, key_location: at, value: tree });
             }
-            if !is_short(&name, &strategy.location, report) {
-                continue;
-            }
-            known.insert(name.clone(), strategy.location.clone());
-            added.insert(name.clone());
-            limits.push(NodeEntry { key: name, key_location: strategy.location.clone(), value: limit.0.clone() });
         }
-        self.added = added;
+        (self.added, self.candidates) = (added, candidates);
     }
 
     /// Adds the limits to the routes that resources name, and the parts of these routes beside them.
@@ -129,15 +140,20 @@ impl Overlay {
         *routes = changed;
     }
 
-    /// What the plans of all applications say of their limits.
-    pub fn into_plans(self, report: &mut Report) -> PolicyPlans {
+    /// What the plans of all applications say of their limits, and the candidates among these.
+    pub fn into_parts(self, report: &mut Report) -> (PolicyPlans, Vec<Candidate>) {
         let mut all = PolicyPlans::default();
         for MappingEntry { text, value, .. } in self.applications {
             if let Some(raw) = value {
                 plans_of(&text, raw, &mut all, report);
             }
         }
-        all
+        // A client has the same plan in a limit that may come in place of the other.
+        for candidate in &self.candidates {
+            let plans = all.0.get(&joined_name(&candidate.application, &candidate.strategy)).cloned();
+            all.0.extend(plans.map(|plans| (candidate.limit.to_string(), plans)));
+        }
+        (all, self.candidates)
     }
 
     fn strategies(&self) -> impl Iterator<Item = (&str, &MappingEntry<DefinedName, RawStrategy>, &RawStrategy)> {
@@ -177,6 +193,8 @@ fn changes_of<'a>(
     let known: HashSet<&str> = resources.iter().map(|resource| resource.text.as_str()).collect();
     for (strategy, raw_strategy) in members(&raw.strategies).iter().filter_map(|one| Some((one, one.value.as_ref()?))) {
         let limit = joined_name(application, &strategy.text);
+        let tried = candidate_name(&limit);
+        let limits: Vec<String> = [limit, tried].into_iter().filter(|limit| added.contains(limit)).collect();
         let mut seen = HashSet::new();
         for Located { location, value: DefinedName(resource) } in
             raw_strategy.resources.valid().iter().flat_map(|list| &list.0)
@@ -185,9 +203,8 @@ fn changes_of<'a>(
                 let problem = ValueProblem::new(format!("{} is in the list twice", quote(resource)));
                 report.mistake(location, problem.hint("keep one of the two"));
             } else if let Some(resource) = known.get(&**resource) {
-                if added.contains(&limit) {
-                    by_resource.entry(resource).or_default().push((limit.clone(), location.clone()));
-                }
+                let counted = limits.iter().map(|limit| (limit.clone(), location.clone()));
+                by_resource.entry(resource).or_default().extend(counted);
             } else if !raw.resources.is_invalid() {
                 let what = format!("application {} has no resource {}", quote(application), quote(resource));
                 let otherwise = "define it under \"resources\" of the application";
@@ -310,7 +327,7 @@ fn plans_of(application: &str, raw: RawApplication, all: &mut PolicyPlans, repor
         }
     }
     let planned = by_strategy.into_iter().filter(|(_, plans)| !plans.plans.is_empty());
-    all.0.extend(planned.map(|(strategy, plans)| (joined_name(application, &strategy), plans)));
+    all.0.extend(planned.map(|(strategy, plans)| (joined_name(application, &strategy), Arc::new(plans))));
 }
 
 /// The name that a strategy's limit and a part of a route have.

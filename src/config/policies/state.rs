@@ -31,7 +31,7 @@ impl PolicySet {
         let value = YamlNode { location: top.clone(), value: YamlValue::Map(applications) };
         let entry = NodeEntry { key: "applications".to_owned(), key_location: top, value };
         let root = YamlNode { location: root, value: YamlValue::Map(vec![entry]) };
-        report.close(Some(root)).map(|(root, _)| Self { name: file, root })
+        report.close(Some(root)).map(|(root, _)| Self { name: file, root, node: None })
     }
 }
 

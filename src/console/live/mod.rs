@@ -5,7 +5,7 @@
 //! and for [`MOST`] of each at most. A request pays nothing.
 
 pub mod history;
-mod latency;
+pub mod latency;
 pub mod totals;
 pub mod track;
 

@@ -34,6 +34,11 @@ impl Rollout {
         (hundredths <= WHOLE).then_some(Self(hundredths))
     }
 
+    /// The share, in hundredths of a percent.
+    pub const fn hundredths(self) -> u16 {
+        self.0
+    }
+
     /// Whether the limit acts on this key.
     pub fn takes(self, key: &[u8]) -> bool {
         self == Self::ALL || mix(fnv1a(key)) % u64::from(WHOLE) < u64::from(self.0)

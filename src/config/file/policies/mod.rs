@@ -1,17 +1,22 @@
 //! The policy document: what people edit beside the file, and what lies over it. `plans` has what its plans say of each limit,
-//! and `source` where a running gateway gets its policies from.
+//! `candidate` a limit that is tried out, `strategy_limit` a limit as it is written, and `source` where a running gateway gets its policies from.
 
+pub mod candidate;
 pub mod plans;
 pub mod source;
+pub mod strategy_limit;
+
+use candidate::RawCandidate;
+use strategy_limit::RawStrategyLimit;
 
 use super::identity::keys::ClientId;
-use super::limit::{RawKeyPart, RawLimit, RawPlan};
+use super::limit::{RawKeyPart, RawPlan};
 use super::route::RawMatch;
 use super::scalar::text::{DefinedName, PlainText};
 use crate::config::report::Report;
 use crate::config::yaml::collection::{Mapping, NonEmptyList};
-use crate::config::yaml::decode::{Decode, Located, SchemaDefinitions, mismatch};
-use crate::config::yaml::node::{YamlNode, YamlValue};
+use crate::config::yaml::decode::{Decode, Located, SchemaDefinitions};
+use crate::config::yaml::node::YamlNode;
 use crate::config::yaml::record::record;
 
 record! {
@@ -51,12 +56,14 @@ record! {
 record! {
     /// A limit, and the resources that it counts.
     RawStrategy {
-        /// The limit, as under limits of the file.
-        required limit: RawStrategyLimit,
+        /// The limit, as under limits of the file. May be left out while a candidate is tried out.
+        optional limit: RawStrategyLimit,
         /// The resources that it counts, by name.
         required resources: NonEmptyList<Located<DefinedName>>,
         /// The part of the request that names the client whose plan counts. Default: the first part of the limit's key.
         optional client: RawKeyPart,
+        /// A limit that is tried out before it holds.
+        optional candidate: RawCandidate,
     }
 }
 
@@ -71,9 +78,6 @@ record! {
 /// The conditions of a part of a route, as they are written: they are joined with those of the route.
 pub struct RawPart(pub YamlNode);
 
-/// A limit as it is written: it becomes one of the file's limits, and is read as these are.
-pub struct RawStrategyLimit(pub YamlNode);
-
 impl Decode for RawPart {
     fn decode(node: &YamlNode, report: &mut Report) -> Option<Self> {
         RawMatch::decode(node, report).map(|_| Self(node.clone()))
@@ -81,19 +85,5 @@ impl Decode for RawPart {
 
     fn schema(definitions: &mut SchemaDefinitions) -> serde_json::Value {
         RawMatch::schema(definitions)
-    }
-}
-
-impl Decode for RawStrategyLimit {
-    fn decode(node: &YamlNode, report: &mut Report) -> Option<Self> {
-        if let YamlValue::Map(_) = node.value {
-            return Some(Self(node.clone()));
-        }
-        mismatch(node, "a mapping", Some("write {key: client_ip, rate: 10/s}"), report);
-        None
-    }
-
-    fn schema(definitions: &mut SchemaDefinitions) -> serde_json::Value {
-        RawLimit::schema(definitions)
     }
 }

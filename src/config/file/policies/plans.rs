@@ -8,7 +8,7 @@ use crate::config::report::Location;
 
 /// The plans of policies, by the limit that they are of.
 #[derive(Default)]
-pub struct PolicyPlans(pub HashMap<String, StrategyPlans>);
+pub struct PolicyPlans(pub HashMap<String, Arc<StrategyPlans>>);
 
 /// The plans of one limit.
 pub struct StrategyPlans {

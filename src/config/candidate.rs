@@ -1,0 +1,112 @@
+//! A strategy's candidate: the limit that is tried out, where it acts, and what it must stay within.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A candidate that acts on this node, or only counts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    pub application: Arc<str>,
+    pub strategy: Arc<str>,
+    /// The limit that it is: one of its own, or the strategy's.
+    pub limit: Arc<str>,
+    pub stage: Stage,
+    pub terms: CandidateTerms,
+}
+
+/// How a candidate is judged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CandidateTerms {
+    pub bounds: CandidateBounds,
+    /// The time that the bounds are judged over.
+    pub over: Duration,
+    /// Requests in that time, or nothing is judged.
+    pub least: u64,
+    /// The time within its bounds after which it becomes the limit.
+    pub promote_after: Option<Duration>,
+}
+
+/// What a candidate must stay within. Shares are in hundredths of a percent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CandidateBounds {
+    pub denials: Option<u16>,
+    pub errors: Option<u16>,
+    /// Of 99 % of the requests.
+    pub latency: Option<Duration>,
+}
+
+/// Where a candidate acts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// Nowhere: it counts beside the limit.
+    Shadow,
+    /// On a share of the keys beside the limit, as it is written.
+    Share(Arc<str>),
+    /// In place of the limit, on the nodes with these names.
+    Nodes(Vec<NodePattern>),
+}
+
+/// The name of a node, with `*` for any characters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodePattern(Arc<str>);
+
+impl NodePattern {
+    pub fn new(pattern: &str) -> Self {
+        Self(pattern.into())
+    }
+
+    /// Whether the node called `name` is meant.
+    pub fn takes(&self, name: &str) -> bool {
+        let pieces: Vec<&str> = self.0.split('*').collect();
+        let [first, between @ .., last] = &*pieces else { return *self.0 == *name };
+        let Some(mut rest) = name.strip_prefix(first) else { return false };
+        for piece in between {
+            let Some((_, behind)) = rest.split_once(piece) else { return false };
+            rest = behind;
+        }
+        rest.ends_with(last)
+    }
+}
+
+impl Stage {
+    /// In a sentence.
+    pub fn shown(&self) -> String {
+        match self {
+            Self::Shadow => "in shadow".to_owned(),
+            Self::Share(share) => format!("on {share} of the keys"),
+            Self::Nodes(nodes) => {
+                format!("on nodes {}", nodes.iter().map(|node| &*node.0).collect::<Vec<_>>().join(", "))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_star_stands_for_any_characters() {
+        let takes = |pattern: &str, name: &str| NodePattern::new(pattern).takes(name);
+        for (pattern, name) in [
+            ("edge-1", "edge-1"),
+            ("*", "a"),
+            ("canary-*", "canary-"),
+            ("*-1", "a-1"),
+            ("a*b*c", "axbxbc"),
+            ("a**c", "ac"),
+        ] {
+            assert!(takes(pattern, name), "{pattern} takes {name}");
+        }
+        for (pattern, name) in [
+            ("edge-1", "edge-10"),
+            ("canary-*", "a-canary-1"),
+            ("*-1", "a-10"),
+            ("a*a", "a"),
+            ("a*b*c", "acb"),
+            ("", "a"),
+        ] {
+            assert!(!takes(pattern, name), "{pattern} takes {name}");
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! A strategy's limits: the one that holds, and the candidate that is tried out beside it or in its place.
+
+use crate::config::candidate::{Candidate, CandidateBounds, CandidateTerms, Stage};
+use crate::config::file::policies::RawStrategy;
+use crate::config::file::policies::candidate::{RawCandidate, RawCandidateBounds};
+use crate::config::report::{Location, Report, ValueProblem, quote};
+use crate::config::yaml::decode::Setting;
+use crate::config::yaml::node::{NodeEntry, YamlNode, YamlValue};
+
+/// A limit that a strategy adds to those of the file.
+pub struct StrategyLimit {
+    pub name: String,
+    pub at: Location,
+    pub tree: YamlNode,
+    /// Of a candidate.
+    pub candidate: Option<Candidate>,
+}
+
+/// The name of a candidate's own limit.
+pub fn candidate_name(limit: &str) -> String {
+    format!("{limit}.candidate")
+}
+
+/// The limits that a strategy has on the `node` with this name. Without one, also its candidate for whatever nodes: beside the
+/// limit, to be checked like it.
+pub fn limits_of(
+    (application, strategy, name): (&str, &str, String),
+    at: &Location,
+    raw: &RawStrategy,
+    node: Option<&str>,
+    report: &mut Report,
+) -> Vec<StrategyLimit> {
+    if let (Setting::Absent, Setting::Absent) = (&raw.limit, &raw.candidate) {
+        let problem = ValueProblem::new(format!("strategy {} has no limit: it limits nothing", quote(strategy)));
+        report.warning(at, problem.hint("write \"limit\", or take the strategy away"));
+    }
+    let tried = raw.candidate.valid().and_then(|raw| {
+        let stage = &raw.on.valid()?.stage;
+        let limit = match (stage, node) {
+            (Stage::Nodes(nodes), Some(node)) if nodes.iter().any(|pattern| pattern.takes(node)) => name.clone(),
+            (Stage::Nodes(_), Some(_)) => return None,
+            _ => candidate_name(&name),
+        };
+        let (terms, tree) = (terms(raw, report), tree(raw, report)?);
+        let candidate = Candidate {
+            application: application.into(),
+            strategy: strategy.into(),
+            limit: limit.as_str().into(),
+            stage: stage.clone(),
+            terms: terms?,
+        };
+        Some(StrategyLimit { name: limit, at: raw.location.clone(), tree, candidate: Some(candidate) })
+    });
+    // On a node that tries it out, a candidate stands in the place of what holds elsewhere.
+    let is_replaced = tried.as_ref().is_some_and(|tried| tried.name == name);
+    let holds = raw.limit.valid().filter(|_| !is_replaced);
+    let holds = holds.map(|limit| StrategyLimit { name, at: at.clone(), tree: limit.0.clone(), candidate: None });
+    holds.into_iter().chain(tried).collect()
+}
+
+/// How the candidate is judged. `None`: a mistake was reported.
+fn terms(raw: &RawCandidate, report: &mut Report) -> Option<CandidateTerms> {
+    let bounds = raw.bounds.build(|raw| bounds(raw, report))?;
+    let (over, least) = (raw.over.value()?.0, raw.least.value()?.0);
+    let promote_after = raw.promote_after.build(|at| {
+        let problem = match bounds {
+            None => {
+                ValueProblem::new("the candidate has no bounds: nothing would keep a bad one from becoming the limit")
+                    .hint("give it \"bounds\", such as {denials: 5%, errors: 1%}")
+            }
+            Some(_) if at.value.0 < over => {
+                ValueProblem::new("the candidate would become the limit before it was judged over a whole \"over\"")
+                    .hint("write a time as long as \"over\", or a longer one")
+            }
+            Some(_) => return Some(at.value.0),
+        };
+        report.mistake(&at.location, problem);
+        None
+    })?;
+    Some(CandidateTerms { bounds: bounds.unwrap_or_default(), over, least, promote_after })
+}
+
+fn bounds(raw: &RawCandidateBounds, report: &mut Report) -> Option<CandidateBounds> {
+    let bounds = CandidateBounds {
+        denials: raw.denials.build(|at| Some(at.value.hundredths()))?,
+        errors: raw.errors.build(|at| Some(at.value.hundredths()))?,
+        latency: raw.latency.build(|at| Some(at.value.0))?,
+    };
+    if bounds == CandidateBounds::default() {
+        let problem = ValueProblem::new("the bounds are empty");
+        report.mistake(&raw.location, problem.hint("write {denials: 5%, errors: 1%, latency: 500ms}, or some of them"));
+        return None;
+    }
+    Some(bounds)
+}
+
+/// The candidate's limit, with the share of keys that it acts on. `None`: a mistake was reported.
+fn tree(raw: &RawCandidate, report: &mut Report) -> Option<YamlNode> {
+    let (limit, on) = (raw.limit.valid()?, raw.on.valid()?);
+    let mut tree = limit.0.clone();
+    let YamlValue::Map(entries) = &mut tree.value else { return None };
+    let share = match &on.stage {
+        Stage::Nodes(_) => return Some(tree),
+        Stage::Shadow => "0%",
+        Stage::Share(share) => share,
+    };
+    let is_shadow = |entry: &NodeEntry| {
+        entry.key == "on_limit" && matches!(&entry.value.value, YamlValue::Scalar { text, .. } if text == "shadow")
+    };
+    if let Some(entry) = entries.iter().find(|entry| entry.key == "enforce" || is_shadow(entry)) {
+        let problem = ValueProblem::new(format!("\"on\" says where a candidate acts, and {} too", quote(&entry.key)));
+        report.mistake(&entry.key_location, problem.hint(format!("take {} away", quote(&entry.key))));
+        return None;
+    }
+    let value = YamlValue::Scalar { text: share.to_owned(), plain: false };
+    let value = YamlNode { location: on.location.clone(), value };
+    entries.push(NodeEntry { key: "enforce".to_owned(), key_location: on.location.clone(), value });
+    Some(tree)
+}
