@@ -35,10 +35,10 @@ export TRY
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
 
-run: ## build for release and serve routes.yaml on :8080, admin on 127.0.0.1:9901
+run: ## build for release and serve routes.yaml on :8080, admin and console on 127.0.0.1:9901, with some traffic to look at (TRAFFIC=off: none)
 	cargo build --release --locked
-	@printf '\nTry, from another terminal:\n\n%s\n\nThe console is at http://127.0.0.1:9901/console\n\n' "$$TRY"
-	@exec $(TARGET)/release/tollgate run --config routes.yaml
+	@printf '\nTry, from another terminal:\n\n%s\n\n' "$$TRY"
+	@exec scripts/first-run $(TARGET)/release/tollgate routes.yaml http://127.0.0.1:8080 http://127.0.0.1:9901
 
 test: ## every test of every crate; installs redis-server, redis-cli, openssl, faketime, curl, promtool, strace, PostgreSQL and MariaDB where they are missing
 	scripts/require redis-server redis-cli openssl faketime curl promtool strace postgres mariadbd

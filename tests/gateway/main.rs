@@ -27,6 +27,7 @@ mod explaining;
 mod faults;
 mod faulty_proxy;
 mod fields;
+mod first_run;
 mod fleet;
 mod forward_auth;
 mod grpc;
