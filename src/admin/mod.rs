@@ -16,6 +16,7 @@ pub mod caller;
 pub mod fleet_nodes;
 pub mod openapi;
 pub mod pages;
+pub mod policies;
 pub mod policy_service;
 pub mod problem_details;
 pub mod query;

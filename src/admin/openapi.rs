@@ -8,9 +8,11 @@ use axum::http::header::CONTENT_TYPE;
 use axum::response::IntoResponse;
 use utoipa::openapi::content::ContentBuilder;
 use utoipa::openapi::path::Operation;
+use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
 use utoipa::openapi::{Ref, RefOr, ResponseBuilder};
 use utoipa::{Modify, OpenApi};
 
+use super::pages::policies::{document, objects, revisions};
 use super::pages::{buckets, explain, health, limits, nodes, upstreams};
 use super::problem_details::ProblemDetails;
 
@@ -27,19 +29,32 @@ use super::problem_details::ProblemDetails;
         (name = "limits", description = "What is limited, and what becomes of a request"),
         (name = "buckets", description = "A client's bucket, looked at and changed"),
         (name = "upstreams", description = "Endpoints and their health"),
-        (name = "nodes", description = "The nodes of the fleet")
+        (name = "nodes", description = "The nodes of the fleet"),
+        (name = "policies", description = "What people edit beside the file: see docs/policies.md")
     ),
     paths(
         health::livez, health::readyz, health::metrics, limits::list, buckets::peek, buckets::reset, buckets::grant,
-        upstreams::list, nodes::list, explain::show
+        upstreams::list, nodes::list, explain::show, document::export, document::import, objects::applications, objects::list,
+        objects::show, objects::write, objects::remove, objects::history,
+        objects::show_application, objects::write_application, objects::remove_application, revisions::list, revisions::commit,
+        revisions::show, revisions::diff, revisions::undo, revisions::revert
     ),
     components(schemas(ProblemDetails)),
     modifiers(&Refusals)
 )]
 struct AdminApi;
 
-/// Gives each operation that may refuse the shape of its refusals.
+/// Gives each operation that may refuse the shape of its refusals, and says what it wants of its caller.
 struct Refusals;
+
+/// How a program says who it is.
+const TOKEN: &str = "token";
+
+const REFUSALS: [(&str, &str); 3] = [
+    ("401", "The gateway has accounts, and the request has no token of one, or one that does not hold any more"),
+    ("403", "The account has not the role that this needs; `detail` names it"),
+    ("default", "Refused: says why, and what to do"),
+];
 
 static TEXT: LazyLock<String> =
     LazyLock::new(|| AdminApi::openapi().to_pretty_json().map(|text| text + "\n").unwrap_or_default());
@@ -51,13 +66,23 @@ pub async fn show() -> impl IntoResponse {
 
 impl Modify for Refusals {
     fn modify(&self, api: &mut utoipa::openapi::OpenApi) {
+        let scheme = HttpBuilder::new()
+            .scheme(HttpAuthScheme::Bearer)
+            .bearer_format("tgt_…")
+            .description(Some("A token of `tollgate token create`. A gateway without accounts asks for none."))
+            .build();
+        api.components.get_or_insert_default().add_security_scheme(TOKEN, SecurityScheme::Http(scheme));
         for item in api.paths.paths.values_mut() {
             let operations = [&mut item.get, &mut item.put, &mut item.post, &mut item.delete, &mut item.patch];
             for operation in operations.into_iter().flatten().filter(|operation| !is_probe(operation)) {
-                let content = ContentBuilder::new().schema(Some(Ref::from_schema_name("ProblemDetails"))).build();
-                let refusal = ResponseBuilder::new().description("Refused: says why, and what to do");
-                let refusal = refusal.content("application/problem+json", content).build();
-                operation.responses.responses.insert("default".to_owned(), RefOr::T(refusal));
+                let nobody = SecurityRequirement::default();
+                operation.security = Some(vec![SecurityRequirement::new(TOKEN, [""; 0]), nobody]);
+                for (status, description) in REFUSALS {
+                    let content = ContentBuilder::new().schema(Some(Ref::from_schema_name("ProblemDetails"))).build();
+                    let refusal = ResponseBuilder::new().description(description);
+                    let refusal = refusal.content("application/problem+json", content).build();
+                    operation.responses.responses.insert(status.to_owned(), RefOr::T(refusal));
+                }
             }
         }
     }
@@ -86,9 +111,9 @@ mod tests {
 
     /// Method and path of each route that the router's source names: `.route("/a", get(f).delete(g))`.
     fn routes(source: &str) -> BTreeSet<(String, String)> {
-        let calls = source.split(".route(\"").skip(1);
+        let calls = source.split(".route(").skip(1);
         let found = calls.flat_map(|call| {
-            let (path, handlers) = call.split_once('"').unwrap();
+            let (path, handlers) = call.trim_start().trim_start_matches('"').split_once('"').unwrap();
             let handlers = handlers.split("\n        .").next().unwrap();
             let named = METHODS.iter().filter(|method| {
                 handlers.match_indices(&format!("{method}(")).any(|(at, _)| handlers[..at].ends_with([' ', '.']))
@@ -118,6 +143,8 @@ mod tests {
     fn the_document_is_of_version_3_1_and_each_reference_in_it_leads_somewhere() {
         let document = document();
         assert_eq!(document["openapi"], "3.1.0");
+        let token = &document["components"]["securitySchemes"]["token"];
+        assert_eq!((&token["type"], &token["scheme"]), (&"http".into(), &"bearer".into()));
         let text = document.to_string();
         for reference in text.split("\"$ref\":\"#").skip(1) {
             let pointer = reference.split('"').next().unwrap();
@@ -133,8 +160,12 @@ mod tests {
             let operation = &document["paths"][&path][&method];
             assert!(names.insert(operation["operationId"].as_str().unwrap().to_owned()), "{method} {path}");
             assert!(operation["summary"].as_str().is_some_and(|text| !text.is_empty()), "{method} {path}");
-            let refusal = &operation["responses"]["default"]["content"]["application/problem+json"];
-            assert_eq!(refusal.is_object(), operation["tags"][0] != "probes", "{method} {path}");
+            let is_open = operation["tags"][0] == "probes";
+            for status in ["401", "403", "default"] {
+                let refusal = &operation["responses"][status]["content"]["application/problem+json"];
+                assert_eq!(refusal.is_object(), !is_open, "{method} {path}: {status}");
+            }
+            assert_eq!(operation["security"][0]["token"].is_array(), !is_open, "{method} {path}");
         }
     }
 

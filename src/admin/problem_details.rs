@@ -1,7 +1,5 @@
 //! The answers of the admin port: JSON, or a refusal as `application/problem+json` (RFC 9457) with a hint.
 
-use std::borrow::Cow;
-
 use axum::http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
@@ -13,19 +11,58 @@ use tollgate_policies::database::DatabaseError;
 #[derive(Debug)]
 pub struct PrettyJson<T>(pub T);
 
-/// A refusal or a failure, in the shape of RFC 9457.
+/// A refusal or a failure, in the shape of RFC 9457. Kept small: nearly every function of the port may return it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct ProblemDetails {
     #[serde(rename = "type")]
-    pub kind: Cow<'static, str>,
-    pub title: Cow<'static, str>,
+    pub kind: Box<str>,
+    pub title: Box<str>,
     pub status: u16,
-    pub detail: String,
+    pub detail: Box<str>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
     /// When to come back, of a refusal that passes.
     #[serde(skip)]
-    pub retry_after_secs: Option<u64>,
+    pub retry_after_secs: Option<u32>,
+    /// What is wrong with policies, each at its place.
+    #[serde(default, skip_serializing_if = "<[_]>::is_empty")]
+    #[schema(value_type = Vec<MistakeView>)]
+    pub mistakes: Box<[MistakeView]>,
+    /// What others have changed meanwhile.
+    #[serde(default, skip_serializing_if = "<[_]>::is_empty")]
+    #[schema(value_type = Vec<ConflictView>)]
+    pub conflicts: Box<[ConflictView]>,
+}
+
+/// A mistake of the policies or of the file beneath them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct MistakeView {
+    /// What it is in: the policies of a revision, or a file of the node that checks.
+    pub file: String,
+    /// Where in it: `applications.shop.strategies.per-client.limit.rate`
+    pub path: String,
+    pub message: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
+}
+
+/// An object that somebody else has changed meanwhile.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct ConflictView {
+    pub kind: String,
+    pub application: String,
+    pub name: String,
+    /// The revision of the object as it is; none: it is not there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub found: Option<u64>,
+    /// Who changed it last, in which revision and when.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revision: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at: Option<String>,
+    pub message: String,
 }
 
 impl ProblemDetails {
@@ -34,9 +71,11 @@ impl ProblemDetails {
             kind: format!("urn:tollgate:problem:{name}").into(),
             title: status.canonical_reason().unwrap_or_default().into(),
             status: status.as_u16(),
-            detail: detail.into(),
+            detail: detail.into().into(),
             hint: None,
             retry_after_secs: None,
+            mistakes: Box::default(),
+            conflicts: Box::default(),
         }
     }
 
@@ -86,13 +125,50 @@ impl ProblemDetails {
     pub fn too_many_sign_ins(retry_after_secs: u64) -> Self {
         let problem = Self::new(StatusCode::TOO_MANY_REQUESTS, "too-many-sign-ins", "too many have failed to sign in");
         let problem = problem.hint(format!("try again in {retry_after_secs} s"));
-        Self { retry_after_secs: Some(retry_after_secs), ..problem }
+        Self { retry_after_secs: u32::try_from(retry_after_secs).ok(), ..problem }
     }
 
     /// 503: nobody can be told apart without the database of accounts, and nothing of it changed.
     pub fn database(error: &DatabaseError) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "database-away", error.to_string())
             .hint("requests are decided as before: probes and metrics go on, all else here waits for the database")
+    }
+
+    /// 404: no such object or revision.
+    pub fn unknown_policy(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::NOT_FOUND, "unknown-policy", detail)
+    }
+
+    /// 404: this gateway has a file alone.
+    pub fn no_policies() -> Self {
+        Self::new(
+            StatusCode::NOT_FOUND,
+            "no-policies",
+            "this gateway has no policies: its limits are those of its file",
+        )
+        .hint("policies: {database: …} in the file, see docs/policies.md")
+    }
+
+    /// 409: somebody else was faster.
+    pub fn conflicting(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::CONFLICT, "conflict", detail)
+            .hint("look at what has changed, and make your change upon it")
+    }
+
+    /// 422: the policies would not work.
+    pub fn unusable_policies(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::UNPROCESSABLE_ENTITY, "unusable-policies", detail)
+    }
+
+    /// 428: a change that does not say upon what it is made.
+    pub fn unconditional() -> Self {
+        Self::new(StatusCode::PRECONDITION_REQUIRED, "unconditional", "a change says which version it is made upon")
+            .hint("send If-Match with the ETag that you have seen, or If-None-Match: * for something new")
+    }
+
+    /// 503: the database of policies does not answer.
+    pub fn policies_away(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "policies-away", detail)
     }
 
     /// 503: nothing can be changed without the store.

@@ -1,15 +1,20 @@
 //! The paths of the admin port, each with its page. A new page is a file in `pages` and a line here.
 
 use axum::Router;
+use axum::extract::DefaultBodyLimit;
 use axum::http::Uri;
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::{get, post};
 
 use super::caller::require_caller;
+use super::pages::policies::{document, objects, revisions};
 use super::pages::{buckets, explain, health, limits, nodes, upstreams};
 use super::problem_details::ProblemDetails;
 use super::state::AdminState;
 use super::{browser_guard, openapi};
+
+/// A policy document, or a draft.
+const MOST_DOCUMENT: usize = 16 << 20;
 
 const INDEX: &str = "\
 tollgate admin
@@ -22,6 +27,10 @@ tollgate admin
   POST   /buckets/{limit}/grant   gives tokens=N back, at most until it is full
   GET    /upstreams               the endpoints of each upstream, and whether they are in service
   GET    /nodes                   the nodes of the fleet, and what each runs
+  GET    /policies                all policies as one document, at=REVISION; POST: makes them what a document says
+  GET    /policies/applications   each object by itself; PUT and DELETE with If-Match
+  GET    /policies/revisions      what was changed, by whom and why; POST: changes several objects at once
+  GET    /policies/diff           what differs between the revisions from=A and to=B
   GET    /openapi.json            this port as OpenAPI 3.1
   GET    /console                 all of this as pages for people, and live charts
   GET    /explain                 what becomes of a request, and why: url, method, client_ip, header.NAME, identity.id, body.NAME, listener
@@ -46,6 +55,24 @@ pub fn router(state: AdminState) -> Router {
         .route("/nodes", get(nodes::list))
         .route("/explain", get(explain::show))
         .route("/openapi.json", get(openapi::show))
+        .route("/policies", get(document::export).post(document::import))
+        .route("/policies/applications", get(objects::applications))
+        .route(
+            "/policies/applications/{application}",
+            get(objects::show_application).put(objects::write_application).delete(objects::remove_application),
+        )
+        .route("/policies/applications/{application}/{kind}", get(objects::list))
+        .route(
+            "/policies/applications/{application}/{kind}/{name}",
+            get(objects::show).put(objects::write).delete(objects::remove),
+        )
+        .route("/policies/applications/{application}/{kind}/{name}/history", get(objects::history))
+        .route("/policies/revisions", get(revisions::list).post(revisions::commit))
+        .route("/policies/revisions/{revision}", get(revisions::show))
+        .route("/policies/revisions/{revision}/undo", post(revisions::undo))
+        .route("/policies/revisions/{revision}/revert", post(revisions::revert))
+        .route("/policies/diff", get(revisions::diff))
+        .layer(DefaultBodyLimit::max(MOST_DOCUMENT))
         .fallback(async |uri: Uri| ProblemDetails::not_found(uri.path()))
         .method_not_allowed_fallback(async || ProblemDetails::method_not_allowed())
         .layer(from_fn_with_state(state.clone(), require_caller))

@@ -13,7 +13,7 @@ use clap::Args;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
 use http::uri::{Authority, Scheme};
 use http::{HeaderValue, Method, Request, StatusCode, Uri};
-use http_body_util::{BodyExt, Empty, Limited};
+use http_body_util::{BodyExt, Full, Limited};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
@@ -92,6 +92,17 @@ impl TokenFileArgs {
     }
 }
 
+/// One request.
+#[derive(Clone, Debug, Default)]
+pub struct AdminCall<'a> {
+    pub method: Method,
+    pub target: String,
+    /// For changes.
+    pub note: Option<&'a OperatorNote>,
+    /// JSON.
+    pub body: Bytes,
+}
+
 /// The operator who asks for a change, and the reason, for the gateway's log.
 #[derive(Clone, Debug, Default)]
 pub struct OperatorNote {
@@ -128,7 +139,7 @@ impl AdminPort {
     /// # Errors
     /// When the port cannot be reached, or has not answered within `limit`.
     pub fn get(&self, target: &str, limit: Duration) -> anyhow::Result<(StatusCode, Bytes)> {
-        self.exchange(Method::GET, target, None, limit)
+        self.exchange(&AdminCall { target: target.to_owned(), ..AdminCall::default() }, limit)
     }
 
     /// Sends one request and hands the JSON it is answered with to `show`. `note`: for changes.
@@ -142,7 +153,19 @@ impl AdminPort {
         note: Option<&OperatorNote>,
         show: impl FnOnce(&[u8]) -> anyhow::Result<String>,
     ) -> anyhow::Result<CommandOutput> {
-        let (status, body) = self.exchange(method, target, note, TIMEOUT)?;
+        self.call(&AdminCall { method, target: target.to_owned(), note, ..AdminCall::default() }, show)
+    }
+
+    /// Sends one request and hands the JSON it is answered with to `show`.
+    ///
+    /// # Errors
+    /// When the port cannot be reached, or answers what makes no sense.
+    pub fn call(
+        &self,
+        call: &AdminCall<'_>,
+        show: impl FnOnce(&[u8]) -> anyhow::Result<String>,
+    ) -> anyhow::Result<CommandOutput> {
+        let (status, body) = self.exchange(call, TIMEOUT)?;
         if status.is_success() {
             return show(&body)
                 .map(CommandOutput::Done)
@@ -150,48 +173,36 @@ impl AdminPort {
         }
         let problem: ProblemDetails = serde_json::from_slice(&body)
             .with_context(|| format!("{self} answers {status}: is it the admin port of a gateway?"))?;
-        let hint = problem.hint.map_or_else(String::new, |hint| format!("\n  hint: {hint}"));
-        Ok(CommandOutput::Refused(format!("{}{hint}", problem.detail)))
+        Ok(CommandOutput::Refused(show_problem(&problem)))
     }
 
-    fn exchange(
-        &self,
-        method: Method,
-        target: &str,
-        note: Option<&OperatorNote>,
-        limit: Duration,
-    ) -> anyhow::Result<(StatusCode, Bytes)> {
+    fn exchange(&self, call: &AdminCall<'_>, limit: Duration) -> anyhow::Result<(StatusCode, Bytes)> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let sending = runtime.block_on(async { tokio::time::timeout(limit, self.send(method, target, note)).await });
+        let sending = runtime.block_on(async { tokio::time::timeout(limit, self.send(call)).await });
         // Looking a name up blocks a thread of the runtime, which must not be waited for.
         runtime.shutdown_background();
         let answer = sending.unwrap_or_else(|_| Err(anyhow::anyhow!("no answer within {}", show_duration(limit))));
         answer.with_context(|| format!("cannot ask the admin port at {self}"))
     }
 
-    async fn send(
-        &self,
-        method: Method,
-        target: &str,
-        note: Option<&OperatorNote>,
-    ) -> anyhow::Result<(StatusCode, Bytes)> {
+    async fn send(&self, call: &AdminCall<'_>) -> anyhow::Result<(StatusCode, Bytes)> {
         let port = self.authority.port_u16().unwrap_or(80);
         let host = self.authority.host().trim_start_matches('[').trim_end_matches(']');
         let stream = TcpStream::connect((host, port)).await?;
         // The address and not the name: changes are taken by address only (see `admin::browser_guard`), and it is the same place.
         let address = stream.peer_addr()?.to_string();
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-        let mut request = Request::builder().method(method).uri(target).header(HOST, address);
+        let mut request = Request::builder().method(&call.method).uri(&call.target).header(HOST, address);
         if let Some(bearer) = &self.bearer {
             request = request.header(AUTHORIZATION, bearer);
         }
-        if let Some(note) = note {
+        if let Some(note) = call.note {
             request = request.header(CONTENT_TYPE, "application/json").header(OPERATOR, text(&note.operator)?);
             if let Some(reason) = &note.reason {
                 request = request.header(REASON, text(reason)?);
             }
         }
-        let request = request.body(Empty::<Bytes>::new())?;
+        let request = request.body(Full::new(call.body.clone()))?;
         let exchange = async {
             let response = sender.send_request(request).await?;
             let status = response.status();
@@ -206,6 +217,20 @@ impl AdminPort {
             ended = &mut connection => Err(ended.err().map_or_else(|| anyhow::anyhow!("closed without an answer"), Into::into)),
         }
     }
+}
+
+/// A refusal as text for people: each mistake of policies on a line of its own.
+fn show_problem(problem: &ProblemDetails) -> String {
+    let hint = |hint: &Option<String>| hint.as_ref().map_or_else(String::new, |hint| format!("\n  hint: {hint}"));
+    if problem.mistakes.is_empty() {
+        return format!("{}{}", problem.detail, hint(&problem.hint));
+    }
+    let lines = problem.mistakes.iter().map(|mistake| {
+        let path = if mistake.path.is_empty() { String::new() } else { format!(": {}", mistake.path) };
+        format!("{}{path}: {}{}\n", mistake.file, mistake.message, hint(&mistake.hint))
+    });
+    let count = problem.mistakes.len();
+    format!("{}{count} {}", lines.collect::<String>(), if count == 1 { "mistake" } else { "mistakes" })
 }
 
 fn text(text: &str) -> anyhow::Result<HeaderValue> {

@@ -109,7 +109,7 @@ pub fn run(args: &ExplainArgs) -> anyhow::Result<CommandOutput> {
     });
     let described = match described {
         Ok(described) => described,
-        Err(problem) => return Ok(CommandOutput::Refused(problem.detail)),
+        Err(problem) => return Ok(CommandOutput::Refused(problem.detail.into())),
     };
     let view = ExplainView::of(&described, &explain(&gateway, &described));
     let json = || serde_json::to_string_pretty(&view).map(|text| text + "\n");

@@ -11,6 +11,7 @@ mod health;
 mod key;
 mod output;
 mod people;
+mod policy;
 mod run;
 mod schema;
 mod text;
@@ -56,6 +57,7 @@ enum Command {
     Check(check::CheckArgs),
     Explain(explain::ExplainArgs),
     Bucket(bucket::BucketArgs),
+    Policy(policy::PolicyArgs),
     Health(health::HealthArgs),
     Key(key::KeyArgs),
     Account(people::account::AccountArgs),
@@ -77,6 +79,7 @@ pub fn main() -> ExitCode {
         Command::Check(args) => check::run(&args),
         Command::Explain(args) => explain::run(&args).and_then(CommandOutput::write),
         Command::Bucket(args) => bucket::run(&args).and_then(CommandOutput::write),
+        Command::Policy(args) => policy::run(&args).and_then(CommandOutput::write),
         Command::Health(args) => health::run(&args).and_then(CommandOutput::write),
         Command::Key(args) => key::run(&args),
         Command::Account(args) => people::account::run(args).and_then(CommandOutput::write),

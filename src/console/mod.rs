@@ -15,6 +15,7 @@ mod guard;
 pub mod live;
 mod numbers;
 mod pages;
+mod policies;
 mod router;
 mod shell;
 pub mod state;

@@ -8,11 +8,12 @@ use axum::routing::{get, post};
 
 use super::pages::accounts::{account, audit, people, person, sign_in};
 use super::pages::{bucket, data, explain, limit, limits, nodes, overview, routes, upstreams};
+use super::policies::{application, applications, editor, revisions};
 use super::state::ConsoleState;
 use super::{assets, forms, guard};
 
-/// The longest form: a URL and header fields, as a listener takes them.
-const MAX_FORM: usize = 64 * 1024;
+/// The longest form: the body of a policy, as it is stored, with its characters escaped.
+const MAX_FORM: usize = 256 * 1024;
 
 /// All paths with their pages.
 pub fn router(console: ConsoleState) -> Router {
@@ -33,6 +34,11 @@ pub fn router(console: ConsoleState) -> Router {
         .route("/console/people", get(people::list).post(people::create))
         .route("/console/people/{name}", get(person::show).post(person::change))
         .route("/console/audit", get(audit::show))
+        .route("/console/applications", get(applications::list))
+        .route("/console/applications/{application}", get(application::show))
+        .route("/console/edit", get(editor::show).post(editor::submit))
+        .route("/console/revisions", get(revisions::list))
+        .route("/console/revisions/{revision}", get(revisions::show).post(revisions::undo))
         .route("/console/data", get(data::show))
         .route("/console/theme", post(forms::choose_theme))
         .route("/console/assets/{version}/{name}", get(assets::get))

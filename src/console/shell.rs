@@ -53,17 +53,24 @@ pub struct Shell {
     sections: Vec<(&'static str, &'static str)>,
     pub assets: &'static str,
     pub version: &'static str,
+    /// Whether people edit policies beside the file.
+    pub has_policies: bool,
 }
 
 /// The entries of the navigation: path and name.
-pub const SECTIONS: [(&str, &str); 6] = [
+pub const SECTIONS: [(&str, &str); 8] = [
     ("/console", "Overview"),
     ("/console/routes", "Routes"),
     ("/console/limits", "Limits"),
+    ("/console/applications", "Applications"),
+    ("/console/revisions", "History"),
     ("/console/explain", "Explain"),
     ("/console/upstreams", "Upstreams"),
     ("/console/nodes", "Nodes"),
 ];
+
+/// Entries of a gateway that has policies.
+const OF_POLICIES: [&str; 2] = ["Applications", "History"];
 
 /// The page in place of one that cannot be shown.
 #[derive(Template)]
@@ -172,6 +179,7 @@ impl Visitor {
             sections: self.sections(),
             assets: &assets::VERSION,
             version: env!("CARGO_PKG_VERSION"),
+            has_policies: console.admin.policies.is_some(),
         }
     }
 }
@@ -184,7 +192,7 @@ impl Shell {
 
     /// For the navigation, in a template.
     pub fn sections(&self) -> impl Iterator<Item = &(&'static str, &'static str)> {
-        self.sections.iter()
+        self.sections.iter().filter(|(_, name)| self.has_policies || !OF_POLICIES.contains(name))
     }
 }
 

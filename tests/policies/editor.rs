@@ -30,6 +30,10 @@ impl Editor {
         Self { runtime, database }
     }
 
+    pub fn wait<T>(&self, work: impl Future<Output = T>) -> T {
+        self.runtime.block_on(work)
+    }
+
     /// Commits a revision. Whether it is good is for the nodes to say.
     pub fn commit(&self, edits: Vec<ObjectEdit>) -> u64 {
         let draft = Draft { edits, author: "ada".to_owned(), reason: "a test".to_owned() };

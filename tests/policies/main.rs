@@ -3,9 +3,13 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test that lacks what it needs fails")]
 #![expect(clippy::disallowed_methods, reason = "these tests measure real time")]
 
+mod api;
 mod away;
+mod command_line;
+mod console;
 mod editor;
 mod fleet;
+mod port;
 mod refused;
 mod rollout;
 mod traffic;

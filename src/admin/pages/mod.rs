@@ -2,7 +2,9 @@
 
 pub mod buckets;
 pub mod explain;
+pub mod extract;
 pub mod health;
 pub mod limits;
 pub mod nodes;
+pub mod policies;
 pub mod upstreams;

@@ -2,3 +2,4 @@
 
 pub mod bucket;
 pub mod explanation;
+pub mod policies;

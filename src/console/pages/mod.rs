@@ -11,7 +11,7 @@ pub mod data;
 pub mod explain;
 pub mod limit;
 pub mod limits;
-mod list;
+pub mod list;
 pub mod nodes;
 pub mod overview;
 pub mod routes;

@@ -1,0 +1,51 @@
+//! What a request brings, read by its shape: a body of JSON, a query, a number in the path. What does not fit is refused as
+//! a problem that says why.
+
+use axum::body::Bytes;
+use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
+use axum::http::request::Parts;
+use serde::de::DeserializeOwned;
+
+use crate::admin::problem_details::ProblemDetails;
+
+/// A body of JSON.
+pub struct JsonBody<T>(pub T);
+
+/// A query that names nothing unknown.
+pub struct ShapedQuery<T>(pub T);
+
+/// The number of a revision in a path.
+pub struct RevisionNumber(pub u64);
+
+impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for JsonBody<T> {
+    type Rejection = ProblemDetails;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, ProblemDetails> {
+        let bytes = Bytes::from_request(request, state).await;
+        let bytes = bytes.map_err(|error| ProblemDetails::bad_request(error.body_text()))?;
+        let read = serde_json::from_slice(&bytes);
+        read.map(Self)
+            .map_err(|error| ProblemDetails::bad_request(format!("the body is not what is taken here: {error}")))
+    }
+}
+
+impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for ShapedQuery<T> {
+    type Rejection = ProblemDetails;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ProblemDetails> {
+        let read = Query::<T>::from_request_parts(parts, state).await;
+        let refused = |error: axum::extract::rejection::QueryRejection| ProblemDetails::bad_request(error.body_text());
+        read.map(|Query(query)| Self(query))
+            .map_err(|error| refused(error).hint("GET /openapi.json has each parameter"))
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for RevisionNumber {
+    type Rejection = ProblemDetails;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ProblemDetails> {
+        let read = Path::<u64>::from_request_parts(parts, state).await;
+        let number = read.ok().map(|Path(number)| number).filter(|number| *number > 0);
+        number.map(Self).ok_or_else(|| ProblemDetails::bad_request("a revision is a whole number from 1"))
+    }
+}

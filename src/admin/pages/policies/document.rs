@@ -1,0 +1,95 @@
+//! `/policies`: all policies as one document, out and in.
+
+use axum::extract::State;
+use axum::http::HeaderMap;
+use axum::http::header::ETAG;
+use axum::response::IntoResponse;
+use serde::Deserialize;
+use serde_json::Value;
+use tollgate_policies::model::ImportMode;
+
+use super::request::{service, visible};
+use crate::admin::browser_guard::REASON;
+use crate::admin::caller::Caller;
+use crate::admin::pages::extract::{JsonBody, ShapedQuery};
+use crate::admin::policies::document;
+use crate::admin::policies::proposal::Proposal;
+use crate::admin::problem_details::{PrettyJson, ProblemDetails};
+use crate::admin::state::AdminState;
+use crate::admin::views::policies::RevisionChangesView;
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct DocumentQuery {
+    at: Option<u64>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ImportQuery {
+    mode: WrittenMode,
+    reason: String,
+    dry_run: bool,
+}
+
+/// [`ImportMode`], as a query says it.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum WrittenMode {
+    #[default]
+    Merge,
+    Replace,
+}
+
+/// `GET /policies`: all policies as one document, at a revision
+#[utoipa::path(
+    get, path = "/policies", operation_id = "exportPolicies", tag = "policies",
+    params(("at" = Option<u64>, Query, description = "A revision; the newest if left out")),
+    responses((status = 200, body = Object, description = "Applications that the caller may look at; the ETag is the revision"))
+)]
+pub async fn export(
+    State(state): State<AdminState>,
+    caller: Caller,
+    ShapedQuery(query): ShapedQuery<DocumentQuery>,
+) -> Result<impl IntoResponse, ProblemDetails> {
+    let found = service(&state)?.database.state(query.at).await?;
+    let etag = format!("\"{}\"", found.revision());
+    Ok(([(ETAG, etag)], PrettyJson(document::of_state(&visible(&caller, &found)))))
+}
+
+/// `POST /policies`: makes the policies what a document says
+#[utoipa::path(
+    post, path = "/policies", operation_id = "importPolicies", tag = "policies",
+    params(
+        ("mode" = Option<String>, Query, description = "merge: what the document does not have stays; replace: it goes"),
+        ("reason" = Option<String>, Query, description = "Why, for the history; also as X-Tollgate-Reason"),
+        ("dry_run" = Option<bool>, Query, description = "Checks it and says what would change, and changes nothing")
+    ),
+    request_body(content = Object, description = "What GET /policies answers with"),
+    responses(
+        (status = 200, body = RevisionChangesView, description = "The new revision and its changes"),
+        (status = 409, body = ProblemDetails, content_type = "application/problem+json", description = "Somebody else was faster"),
+        (status = 422, body = ProblemDetails, content_type = "application/problem+json", description = "The policies would not work: every mistake")
+    )
+)]
+pub async fn import(
+    State(state): State<AdminState>,
+    caller: Caller,
+    ShapedQuery(query): ShapedQuery<ImportQuery>,
+    headers: HeaderMap,
+    JsonBody(written): JsonBody<Value>,
+) -> Result<PrettyJson<RevisionChangesView>, ProblemDetails> {
+    let policies = service(&state)?;
+    let objects = document::objects(&written)?;
+    let mode = match query.mode {
+        WrittenMode::Merge => ImportMode::Merge,
+        WrittenMode::Replace => ImportMode::Replace,
+    };
+    // An application that the caller does not see is not theirs to take away.
+    let base = visible(&caller, &policies.database.state(None).await?);
+    let edits = document::edits(&objects, &base, mode);
+    let header = headers.get(REASON).and_then(|reason| reason.to_str().ok()).unwrap_or_default();
+    let reason = if query.reason.is_empty() { header.to_owned() } else { query.reason };
+    let proposal = Proposal { edits, reason, dry_run: query.dry_run };
+    Ok(PrettyJson(proposal.submit(policies, &caller).await?.into()))
+}

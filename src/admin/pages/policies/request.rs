@@ -1,0 +1,141 @@
+//! What the pages of policies are asked: the query, the reason for a change, what a caller has seen.
+
+use std::sync::Arc;
+
+use axum::extract::FromRequestParts;
+use axum::http::HeaderMap;
+use axum::http::header::{IF_MATCH, IF_NONE_MATCH};
+use axum::http::request::Parts;
+use serde::Deserialize;
+use tollgate_policies::model::{Expected, Object, ObjectChange, ObjectId, ObjectKind, PolicyState};
+use tollgate_policies::people::Operation;
+
+use crate::admin::browser_guard::REASON;
+use crate::admin::caller::Caller;
+use crate::admin::pages::extract::ShapedQuery;
+use crate::admin::policy_service::PolicyService;
+use crate::admin::problem_details::ProblemDetails;
+use crate::admin::state::AdminState;
+
+/// The query of a change.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ChangeQuery {
+    pub reason: String,
+    pub dry_run: bool,
+}
+
+/// What a change says of itself: its query, and header fields.
+pub struct ChangeRequest {
+    pub query: ChangeQuery,
+    pub headers: HeaderMap,
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for ChangeRequest {
+    type Rejection = ProblemDetails;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ProblemDetails> {
+        let ShapedQuery(query) = ShapedQuery::from_request_parts(parts, state).await?;
+        Ok(Self { query, headers: parts.headers.clone() })
+    }
+}
+
+impl ChangeQuery {
+    /// The reason of the query, or of the header.
+    pub fn reason(&self, headers: &HeaderMap) -> String {
+        let header = headers.get(REASON).and_then(|reason| reason.to_str().ok()).unwrap_or_default();
+        if self.reason.is_empty() { header.to_owned() } else { self.reason.clone() }
+    }
+}
+
+/// The policies of this gateway.
+///
+/// # Errors
+/// When it has none.
+pub fn service(state: &AdminState) -> Result<&Arc<PolicyService>, ProblemDetails> {
+    state.policies.as_ref().ok_or_else(ProblemDetails::no_policies)
+}
+
+/// The applications of a state that the caller may look at, with all that is theirs.
+pub fn visible(caller: &Caller, state: &PolicyState) -> PolicyState {
+    let shown = state.iter().filter(|object| sees(caller, &object.id)).cloned();
+    PolicyState::new(state.position(), shown.collect::<Vec<Arc<Object>>>())
+}
+
+/// The changes of applications that the caller may look at.
+pub fn visible_changes(caller: &Caller, mut changes: Vec<ObjectChange>) -> Vec<ObjectChange> {
+    changes.retain(|change| sees(caller, &change.id));
+    changes
+}
+
+fn sees(caller: &Caller, id: &ObjectId) -> bool {
+    caller.may(Operation::View, id.belongs_to()).is_ok()
+}
+
+/// The kind that a path calls by its plural.
+///
+/// # Errors
+/// When there is none.
+pub fn kind(plural: &str) -> Result<ObjectKind, ProblemDetails> {
+    let known = ObjectKind::ALL.into_iter().filter(|kind| *kind != ObjectKind::Application);
+    let found = known.into_iter().find(|kind| kind.plural() == plural);
+    found.ok_or_else(|| {
+        ProblemDetails::unknown_policy(format!("there are no {}", plural.escape_debug()))
+            .hint("an application has resources, strategies, plans, assignments and api_keys")
+    })
+}
+
+/// The object that a path names.
+///
+/// # Errors
+/// When the names cannot be names.
+pub fn id(application: &str, named: Option<(&str, &str)>) -> Result<ObjectId, ProblemDetails> {
+    let id = match named {
+        None => ObjectId::of_application(application),
+        Some((plural, name)) => ObjectId::new(kind(plural)?, application, name),
+    };
+    id.map_err(|problem| ProblemDetails::bad_request(problem.to_string()))
+}
+
+/// The version that a change is made upon: `If-Match: "12"`, `If-Match: *`, or `If-None-Match: *` for something new.
+///
+/// # Errors
+/// When the request does not say.
+pub fn expected(headers: &HeaderMap) -> Result<Expected, ProblemDetails> {
+    let text =
+        |name| headers.get(name).map(|value: &axum::http::HeaderValue| value.to_str().unwrap_or_default().trim());
+    match (text(IF_MATCH), text(IF_NONE_MATCH)) {
+        (Some("*"), None) => Ok(Expected::Any),
+        (None, Some("*")) => Ok(Expected::Absent),
+        (Some(tag), None) => {
+            let number = tag.strip_prefix('"').and_then(|tag| tag.strip_suffix('"')).and_then(|tag| tag.parse().ok());
+            number
+                .map(Expected::Revision)
+                .ok_or_else(|| ProblemDetails::bad_request("If-Match is one ETag of a policy"))
+        }
+        (None, None) => Err(ProblemDetails::unconditional()),
+        _ => Err(ProblemDetails::bad_request("If-Match and If-None-Match: *, but not anything else, and not both")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_says_what_it_is_made_upon() {
+        let of = |fields: &[(axum::http::HeaderName, &str)]| {
+            let fields = fields.iter().map(|(name, value)| (name.clone(), value.parse().unwrap()));
+            expected(&fields.collect()).map_err(|problem| problem.status)
+        };
+        assert_eq!(of(&[(IF_MATCH, "\"12\"")]), Ok(Expected::Revision(12)));
+        assert_eq!(of(&[(IF_MATCH, "*")]), Ok(Expected::Any));
+        assert_eq!(of(&[(IF_NONE_MATCH, "*")]), Ok(Expected::Absent));
+        assert_eq!(of(&[]), Err(428));
+        for odd in ["12", "W/\"12\"", "\"12\", \"13\"", "\"a\""] {
+            assert_eq!(of(&[(IF_MATCH, odd)]), Err(400), "{odd}");
+        }
+        assert_eq!(of(&[(IF_MATCH, "*"), (IF_NONE_MATCH, "*")]), Err(400));
+        assert_eq!(of(&[(IF_NONE_MATCH, "\"12\"")]), Err(400));
+    }
+}

@@ -1,0 +1,116 @@
+//! A change that somebody asks for: may they, does it check, and then it is a revision.
+
+use std::sync::Arc;
+
+use tollgate_policies::model::{Draft, Expected, ObjectChange, ObjectEdit, PolicyState, Revision};
+use tollgate_policies::people::{AuditOutcome, Operation};
+
+use crate::admin::caller::Caller;
+use crate::admin::policy_service::PolicyService;
+use crate::admin::problem_details::ProblemDetails;
+use crate::admin::views::policies::{PolicyChangeView, RevisionChangesView};
+
+/// Edits with the reason for them.
+#[derive(Clone, Debug)]
+pub struct Proposal {
+    pub edits: Vec<ObjectEdit>,
+    pub reason: String,
+    /// Says what would change, and changes nothing.
+    pub dry_run: bool,
+}
+
+/// What became of a proposal.
+#[derive(Clone, Debug)]
+pub struct AcceptedProposal {
+    /// `None`: nothing was changed, as was asked.
+    pub revision: Option<Revision>,
+    pub changes: Vec<ObjectChange>,
+}
+
+impl Proposal {
+    /// Makes a revision of it, or only checks it.
+    ///
+    /// # Errors
+    /// When the caller may not do one of the edits, when somebody else was faster, when it does not check, and when the
+    /// database is away: then nothing has changed.
+    pub async fn submit(
+        self,
+        policies: &Arc<PolicyService>,
+        caller: &Caller,
+    ) -> Result<AcceptedProposal, ProblemDetails> {
+        self.edits.iter().try_for_each(|edit| caller.may(Operation::of(edit), edit.id.belongs_to()))?;
+        let (reason, dry_run) = (self.reason, self.dry_run);
+        let draft = Draft { edits: self.edits, author: caller.name.clone(), reason };
+        let policies = Arc::clone(policies);
+        // The check reads the whole configuration: the control plane goes on meanwhile.
+        let runtime = tokio::runtime::Handle::current();
+        let work = move || {
+            runtime.block_on(async {
+                if dry_run { preview(&policies, draft).await } else { commit(&policies, &draft).await }
+            })
+        };
+        let done = tokio::task::spawn_blocking(work).await;
+        let accepted = done.unwrap_or_else(|_| Err(ProblemDetails::policies_away("the check broke off")))?;
+        if let Some(Revision { number, reason, .. }) = &accepted.revision {
+            caller.record("policies.changed", &format!("revision {number}"), AuditOutcome::Done, reason).await;
+        }
+        Ok(accepted)
+    }
+}
+
+impl From<AcceptedProposal> for RevisionChangesView {
+    fn from(accepted: AcceptedProposal) -> Self {
+        let AcceptedProposal { revision, changes } = accepted;
+        Self { revision: revision.map(Into::into), changes: changes.iter().map(PolicyChangeView::of).collect() }
+    }
+}
+
+async fn preview(policies: &PolicyService, mut draft: Draft) -> Result<AcceptedProposal, ProblemDetails> {
+    // What only a commit needs.
+    for (text, stand_in) in [(&mut draft.author, "somebody"), (&mut draft.reason, "a trial")] {
+        if text.trim().is_empty() {
+            stand_in.clone_into(text);
+        }
+    }
+    if draft.edits.is_empty() {
+        return Ok(AcceptedProposal { revision: None, changes: Vec::new() });
+    }
+    draft.check()?;
+    let preview = policies.database.state(None).await?.preview(&draft)?;
+    policies.check(&preview.state).map_err(|mistakes| ProblemDetails::from(&mistakes))?;
+    Ok(AcceptedProposal { revision: None, changes: preview.changes })
+}
+
+async fn commit(policies: &PolicyService, draft: &Draft) -> Result<AcceptedProposal, ProblemDetails> {
+    let revision = policies.database.commit(draft, |state| policies.check(state)).await?;
+    policies.announce().await;
+    let changes = policies.database.diff(revision.number - 1, revision.number).await?;
+    tracing::info!(
+        revision = revision.number,
+        author = revision.author,
+        reason = revision.reason,
+        edits = revision.edits,
+        "policies were changed"
+    );
+    Ok(AcceptedProposal { revision: Some(revision), changes })
+}
+
+/// The edits that make the newest state what it was at `target`.
+pub fn reverting(newest: &PolicyState, target: &PolicyState) -> Vec<ObjectEdit> {
+    let edits = newest.differences(target).into_iter().map(|change| ObjectEdit {
+        expected: change.before.map_or(Expected::Absent, |object| Expected::Revision(object.since)),
+        body: change.after.map(|object| object.body.as_ref().clone()),
+        id: change.id,
+    });
+    edits.collect()
+}
+
+/// The edits that take the changes of one revision back. An object that was changed since is a conflict.
+pub fn undoing(changes: Vec<ObjectChange>) -> Vec<ObjectEdit> {
+    let edits = changes.into_iter().map(|change| ObjectEdit {
+        expected: change.after.map_or(Expected::Absent, |object| Expected::Revision(object.since)),
+        body: change.before.map(|object| object.body.as_ref().clone()),
+        id: change.id,
+    });
+    edits.collect()
+}

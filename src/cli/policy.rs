@@ -1,0 +1,257 @@
+//! `tollgate policy`: moves policies between a file and the database of a running gateway, and goes through their history.
+
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use clap::{Args, Subcommand, ValueEnum};
+use http::Method;
+use serde::de::DeserializeOwned;
+
+use super::admin_client::{AdminArgs, AdminCall, OperatorNote, target};
+use super::output::CommandOutput;
+use super::text::policies::{show_changes, show_history, show_object_history, show_outcome};
+use crate::config::{PolicySet, STDIN, of_stdin};
+
+/// Move policies between a file and the database of a running gateway, and go through their history.
+///
+/// Asks the admin port of a gateway that has a database of policies. Exit code 0: done; 1: refused, or not reached; 2: the
+/// command line has a mistake.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  tollgate policy export > policies.yaml
+  tollgate policy check policies.yaml
+  tollgate policy import policies.yaml --reason 'ticket 4711'
+  tollgate policy history
+  tollgate policy diff 11 12
+  tollgate policy undo 12 --reason 'denies too much'")]
+pub struct PolicyArgs {
+    #[command(subcommand)]
+    command: PolicyCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum PolicyCommand {
+    /// Print all policies as one document.
+    Export {
+        /// As of this revision; the newest if left out.
+        #[arg(long, value_name = "REVISION")]
+        at: Option<u64>,
+        #[command(flatten)]
+        port: PortArgs,
+    },
+    /// Say what importing a file would change, or what is wrong with it. Changes nothing.
+    Check {
+        #[command(flatten)]
+        document: DocumentArgs,
+        #[command(flatten)]
+        port: PortArgs,
+    },
+    /// Make the policies what a file says.
+    Import {
+        #[command(flatten)]
+        document: DocumentArgs,
+        #[command(flatten)]
+        change: PolicyChangeArgs,
+        #[command(flatten)]
+        port: PortArgs,
+    },
+    /// Say what differs between two revisions.
+    Diff {
+        /// The older one; the last but one if left out.
+        from: Option<u64>,
+        /// The newer one; the newest if left out.
+        to: Option<u64>,
+        #[command(flatten)]
+        port: PortArgs,
+    },
+    /// Say what was changed, when, by whom and why: of everything, or of one object.
+    History {
+        /// An object: APPLICATION/KIND/NAME, such as shop/strategies/per-client.
+        object: Option<String>,
+        /// Only what was before this revision.
+        #[arg(long, value_name = "REVISION")]
+        before: Option<u64>,
+        /// How many revisions.
+        #[arg(long, value_name = "N", default_value_t = 20)]
+        limit: u32,
+        #[command(flatten)]
+        port: PortArgs,
+    },
+    /// Make the policies what they were at a revision.
+    Revert {
+        revision: u64,
+        #[command(flatten)]
+        change: PolicyChangeArgs,
+        #[command(flatten)]
+        port: PortArgs,
+    },
+    /// Take back what one revision changed, and nothing else.
+    Undo {
+        revision: u64,
+        #[command(flatten)]
+        change: PolicyChangeArgs,
+        #[command(flatten)]
+        port: PortArgs,
+    },
+}
+
+#[derive(Debug, Args)]
+struct DocumentArgs {
+    /// The document, as `export` prints it: YAML or JSON; - is standard input.
+    file: PathBuf,
+    /// Take away what the document does not have.
+    #[arg(long)]
+    replace: bool,
+}
+
+#[derive(Debug, Args)]
+struct PolicyChangeArgs {
+    /// Why, for the history.
+    #[arg(long, value_name = "TEXT")]
+    reason: String,
+    /// Say what would change, and change nothing.
+    #[arg(long)]
+    dry_run: bool,
+}
+
+#[derive(Debug, Args)]
+struct PortArgs {
+    #[command(flatten)]
+    admin: AdminArgs,
+    /// Your name, where the gateway has no accounts.
+    #[arg(long, value_name = "NAME", env = "TOLLGATE_OPERATOR")]
+    operator: Option<String>,
+    /// How to print the answer. An exported document is YAML or JSON.
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    format: OutputFormat,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum OutputFormat {
+    /// For people.
+    Text,
+    Json,
+}
+
+/// Does what the command line says.
+///
+/// # Errors
+/// When the admin port cannot be asked, or the file cannot be read.
+pub fn run(args: &PolicyArgs) -> anyhow::Result<CommandOutput> {
+    match &args.command {
+        PolicyCommand::Export { at, port } => export(*at, port),
+        PolicyCommand::Check { document, port } => {
+            import(document, port, vec![("dry_run".to_owned(), "true".to_owned())])
+        }
+        PolicyCommand::Import { document, change, port } => import(document, port, change.pairs()),
+        PolicyCommand::Diff { from, to, port } => diff(*from, *to, port),
+        PolicyCommand::History { object: None, before, limit, port } => {
+            port.get(&target(&["policies", "revisions"], &page(*before, *limit)), show_history)
+        }
+        PolicyCommand::History { object: Some(object), before, limit, port } => {
+            let path: Vec<_> = object.splitn(3, '/').collect();
+            let [application, kind, name] = path[..] else {
+                return Ok(CommandOutput::Refused(format!(
+                    "\"{object}\" names no object: write APPLICATION/KIND/NAME, such as shop/strategies/per-client"
+                )));
+            };
+            let path = ["policies", "applications", application, kind, name, "history"];
+            port.get(&target(&path, &page(*before, *limit)), |history: &Vec<_>| show_object_history(history))
+        }
+        PolicyCommand::Revert { revision, change, port } => go_back(*revision, "revert", change, port),
+        PolicyCommand::Undo { revision, change, port } => go_back(*revision, "undo", change, port),
+    }
+}
+
+fn export(at: Option<u64>, port: &PortArgs) -> anyhow::Result<CommandOutput> {
+    let at = at.map(|at| ("at".to_owned(), at.to_string()));
+    let call = PortArgs::call(Method::GET, target(&["policies"], at.as_slice()));
+    port.admin.port()?.call(&call, |body| {
+        if port.format == OutputFormat::Json {
+            return Ok(String::from_utf8(body.to_vec())?);
+        }
+        Ok(PolicySet::of_json("the document", &serde_json::from_slice(body)?)?.to_yaml())
+    })
+}
+
+fn import(document: &DocumentArgs, port: &PortArgs, mut pairs: Vec<(String, String)>) -> anyhow::Result<CommandOutput> {
+    let read = if document.file == Path::new("-") {
+        of_stdin().and_then(|text| PolicySet::parse(STDIN, &text))
+    } else {
+        PolicySet::load(&document.file)
+    };
+    let body = Bytes::from(read?.to_json().to_string());
+    pairs.push(("mode".to_owned(), if document.replace { "replace" } else { "merge" }.to_owned()));
+    let note = port.note();
+    let call = AdminCall { note: Some(&note), body, ..PortArgs::call(Method::POST, target(&["policies"], &pairs)) };
+    port.admin.port()?.call(&call, |body| port.show(body, show_outcome))
+}
+
+fn diff(from: Option<u64>, to: Option<u64>, port: &PortArgs) -> anyhow::Result<CommandOutput> {
+    let Some(from) = from else {
+        let newest = target(&["policies", "revisions"], &page(None, 1));
+        let call = PortArgs::call(Method::GET, newest);
+        let mut last = 0;
+        let asked = port.admin.port()?.call(&call, |body| {
+            let page: crate::admin::views::policies::RevisionsView = serde_json::from_slice(body)?;
+            last = page.revisions.first().map_or(0, |revision| revision.revision);
+            Ok(String::new())
+        })?;
+        return match asked {
+            CommandOutput::Done(_) if last > 0 => diff(Some(last - 1), Some(last), port),
+            CommandOutput::Done(_) => Ok(CommandOutput::Done("there is no revision yet\n".to_owned())),
+            refused => Ok(refused),
+        };
+    };
+    let pairs: Vec<_> = [("from", Some(from)), ("to", to)]
+        .into_iter()
+        .filter_map(|(name, number)| Some((name.to_owned(), number?.to_string())))
+        .collect();
+    port.get(&target(&["policies", "diff"], &pairs), |changes: &Vec<_>| show_changes(changes))
+}
+
+fn go_back(
+    revision: u64,
+    way: &'static str,
+    change: &PolicyChangeArgs,
+    port: &PortArgs,
+) -> anyhow::Result<CommandOutput> {
+    let target = target(&["policies", "revisions", &revision.to_string(), way], &change.pairs());
+    let note = port.note();
+    let call = AdminCall { note: Some(&note), ..PortArgs::call(Method::POST, target) };
+    port.admin.port()?.call(&call, |body| port.show(body, show_outcome))
+}
+
+fn page(before: Option<u64>, limit: u32) -> Vec<(String, String)> {
+    let before = before.map(|before| ("before".to_owned(), before.to_string()));
+    before.into_iter().chain([("limit".to_owned(), limit.to_string())]).collect()
+}
+
+impl PolicyChangeArgs {
+    fn pairs(&self) -> Vec<(String, String)> {
+        let trial = self.dry_run.then(|| ("dry_run".to_owned(), "true".to_owned()));
+        [("reason".to_owned(), self.reason.clone())].into_iter().chain(trial).collect()
+    }
+}
+
+impl PortArgs {
+    fn call<'a>(method: Method, target: String) -> AdminCall<'a> {
+        AdminCall { method, target, ..AdminCall::default() }
+    }
+
+    fn get<V: DeserializeOwned>(&self, target: &str, text: impl Fn(&V) -> String) -> anyhow::Result<CommandOutput> {
+        self.admin.port()?.call(&Self::call(Method::GET, target.to_owned()), |body| self.show(body, text))
+    }
+
+    fn show<V: DeserializeOwned>(&self, body: &[u8], text: impl Fn(&V) -> String) -> anyhow::Result<String> {
+        let view = serde_json::from_slice(body)?;
+        Ok(if self.format == OutputFormat::Json { String::from_utf8(body.to_vec())? } else { text(&view) })
+    }
+
+    fn note(&self) -> OperatorNote {
+        let user = || std::env::var("USER").ok().filter(|user| user.is_ascii() && !user.is_empty());
+        let operator = self.operator.clone().or_else(user).unwrap_or_else(|| "tollgate".to_owned());
+        OperatorNote { operator, reason: None }
+    }
+}

@@ -1,0 +1,182 @@
+//! `/console/applications/{application}`: all that an application has, and who made and changed it.
+
+use askama::Template;
+use axum::extract::{Path, Query, State};
+use axum::response::Response;
+use tollgate_policies::model::{Object, ObjectId, ObjectKind, PolicyState};
+use tollgate_policies::people::Operation;
+
+use super::shown::{service, short_time};
+use crate::admin::caller::Caller;
+use crate::admin::problem_details::ProblemDetails;
+use crate::console::pages::list::{ListQuery, encode};
+use crate::console::shell::{Shell, Visitor, page};
+use crate::console::state::ConsoleState;
+
+/// The sections of the page: kind, title, and what an object of it is.
+const SECTIONS: [(ObjectKind, &str, &str); 3] = [
+    (ObjectKind::Resource, "Resources", "Routes of the file, or parts of them."),
+    (ObjectKind::Strategy, "Strategies", "Limits, and the resources that each counts."),
+    (ObjectKind::Plan, "Plans", "Other rates for some clients."),
+];
+
+#[derive(Template)]
+#[template(path = "application.html")]
+struct ApplicationPage {
+    shell: Shell,
+    name: String,
+    description: String,
+    /// Who made and changed the application itself.
+    stamps: Vec<(&'static str, String)>,
+    edit: String,
+    sections: Vec<ObjectSection>,
+    clients: ClientSection,
+}
+
+struct ObjectSection {
+    title: &'static str,
+    lead: &'static str,
+    id: &'static str,
+    rows: Vec<ObjectRow>,
+    /// Empty: the caller may add none.
+    add: String,
+}
+
+struct ObjectRow {
+    name: String,
+    href: String,
+    what: String,
+    created: String,
+    changed: String,
+}
+
+/// The clients of an application that have a plan: there may be very many.
+struct ClientSection {
+    rows: Vec<ObjectRow>,
+    q: String,
+    path: String,
+    page: usize,
+    pages: usize,
+    found: usize,
+    all: usize,
+    add: String,
+}
+
+/// `GET /console/applications/{application}`
+pub async fn show(
+    State(console): State<ConsoleState>,
+    visitor: Visitor,
+    caller: Caller,
+    Path(application): Path<String>,
+    Query(query): Query<ListQuery>,
+) -> Response {
+    match find(&console, &visitor, &caller, (&application, &query)).await {
+        Ok(found) => page(&found),
+        Err(problem) => console.refuse(&visitor, &problem),
+    }
+}
+
+async fn find(
+    console: &ConsoleState,
+    visitor: &Visitor,
+    caller: &Caller,
+    (name, query): (&str, &ListQuery),
+) -> Result<ApplicationPage, ProblemDetails> {
+    caller.may(Operation::View, name)?;
+    let state = service(console)?.database.state(None).await?;
+    if !state.applications().contains(name) {
+        return Err(ProblemDetails::unknown_policy(format!("there is no application \"{}\"", name.escape_debug()))
+            .hint("the page Applications has those that there are"));
+    }
+    let own = ObjectId::of_application(name).ok().and_then(|id| state.get(&id).cloned());
+    let description = own.as_ref().and_then(|object| object.body.get("description")?.as_str().map(str::to_owned));
+    let section = |(kind, title, lead)| ObjectSection {
+        title,
+        lead,
+        id: ObjectKind::plural(kind),
+        rows: state.of(kind, name).map(|object| ObjectRow::of(object)).collect(),
+        add: add_path(caller, kind, name),
+    };
+    let itself = ObjectKind::Application;
+    Ok(ApplicationPage {
+        name: name.to_owned(),
+        description: description.unwrap_or_default(),
+        stamps: own.iter().flat_map(|object| [("Created", created(object)), ("Changed", changed(object))]).collect(),
+        edit: if may_edit(caller, itself, name) { edit_path(name, itself, name) } else { String::new() },
+        sections: SECTIONS.map(section).into(),
+        clients: ClientSection::of(&state, caller, (name, query)),
+        shell: visitor.shell(console, "Applications", name),
+    })
+}
+
+impl ClientSection {
+    fn of(state: &PolicyState, caller: &Caller, (name, query): (&str, &ListQuery)) -> Self {
+        let clients: Vec<_> = state.of(ObjectKind::Assignment, name).collect();
+        let (found, paging) = query.select("", clients, |object| object.id.name());
+        Self {
+            rows: found.into_iter().map(|object| ObjectRow::of(object)).collect(),
+            path: format!("/console/applications/{}", encode(name)),
+            q: paging.q,
+            page: paging.page,
+            pages: paging.pages,
+            found: paging.found,
+            all: paging.all,
+            add: add_path(caller, ObjectKind::Assignment, name),
+        }
+    }
+
+    /// The address of another page of the list.
+    fn page_path(&self, page: &usize) -> String {
+        format!("{}?q={}&page={page}#clients", self.path, encode(&self.q))
+    }
+}
+
+impl ObjectRow {
+    fn of(object: &Object) -> Self {
+        let text = |path: &str| {
+            let found = path.split('.').try_fold(object.body.as_ref(), |body, step| body.get(step));
+            found.map_or_else(String::new, |found| found.as_str().map_or_else(|| found.to_string(), str::to_owned))
+        };
+        let id = &object.id;
+        Self {
+            what: match id.kind() {
+                ObjectKind::Resource if !text("match").is_empty() => format!("a part of {}", text("route")),
+                ObjectKind::Resource => text("route"),
+                ObjectKind::Strategy => format!("{} by {}", text("limit.rate"), text("limit.key")),
+                ObjectKind::Assignment => text("plan"),
+                _ => object
+                    .body
+                    .get("limits")
+                    .and_then(|limits| limits.as_object())
+                    .map_or_else(String::new, |limits| limits.keys().cloned().collect::<Vec<_>>().join(", ")),
+            },
+            href: edit_path(id.belongs_to(), id.kind(), id.name()),
+            name: id.name().to_owned(),
+            created: created(object),
+            changed: changed(object),
+        }
+    }
+}
+
+fn created(object: &Object) -> String {
+    format!("{}, {}", object.created_by, short_time(&object.created_at.to_string()))
+}
+
+fn changed(object: &Object) -> String {
+    format!("{}, {}", object.changed_by, short_time(&object.changed_at.to_string()))
+}
+
+fn may_edit(caller: &Caller, kind: ObjectKind, application: &str) -> bool {
+    caller.may(Operation::Change(kind), application).is_ok()
+}
+
+/// Where another object is made. Empty: the caller may not.
+fn add_path(caller: &Caller, kind: ObjectKind, application: &str) -> String {
+    if may_edit(caller, kind, application) { edit_path(application, kind, "") } else { String::new() }
+}
+
+/// Where an object is edited. Without a name: where a new one is made.
+pub fn edit_path(application: &str, kind: ObjectKind, name: &str) -> String {
+    let name = if name.is_empty() { String::new() } else { format!("&name={}", encode(name)) };
+    format!("/console/edit?application={}&kind={}{name}", encode(application), kind.word())
+}

@@ -1,0 +1,281 @@
+//! `/console/edit`: an object in a form. A change takes two steps: what it would do, and then, with a reason, that it is done.
+
+use askama::Template;
+use axum::extract::{Query, State};
+use axum::response::{IntoResponse, Redirect, Response};
+use serde::Deserialize;
+use serde_json::Value as Json;
+use tollgate_policies::model::{Expected, ObjectEdit, ObjectId, ObjectKind};
+use tollgate_policies::people::Operation;
+
+use super::fields::{self, ShownField};
+use super::shown::{ShownChanges, service};
+use crate::admin::caller::Caller;
+use crate::admin::policies::document::place_of;
+use crate::admin::policies::proposal::Proposal;
+use crate::admin::problem_details::{MistakeView, ProblemDetails};
+use crate::admin::views::policies::PolicyChangeView;
+use crate::console::forms::ConsoleForm;
+use crate::console::pages::list::encode;
+use crate::console::shell::{Shell, Visitor, page};
+use crate::console::state::ConsoleState;
+
+#[derive(Template)]
+#[template(path = "object_form.html")]
+struct ObjectFormPage {
+    shell: Shell,
+    title: String,
+    application: String,
+    application_path: String,
+    kind: &'static str,
+    kind_words: String,
+    name: String,
+    is_new: bool,
+    expected: String,
+    problem: Option<ProblemDetails>,
+    /// Mistakes that are of no field.
+    mistakes: Vec<MistakeView>,
+    fields: Vec<ShownField>,
+    may_change: bool,
+    may_delete: bool,
+}
+
+#[derive(Template)]
+#[template(path = "object_review.html")]
+struct ReviewPage {
+    shell: Shell,
+    title: String,
+    changes: ShownChanges,
+    /// The fields of the form that makes the change.
+    hidden: Vec<(&'static str, String)>,
+    back: String,
+    is_deletion: bool,
+}
+
+/// The object that a page is about.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct EditQuery {
+    application: String,
+    kind: String,
+    name: String,
+}
+
+/// An object, and what a form says of it.
+struct AskedEdit {
+    application: String,
+    kind: ObjectKind,
+    name: String,
+    expected: String,
+    is_deletion: bool,
+}
+
+/// `GET /console/edit`
+pub async fn show(
+    State(console): State<ConsoleState>,
+    visitor: Visitor,
+    caller: Caller,
+    Query(query): Query<EditQuery>,
+) -> Response {
+    match open(&console, &visitor, &caller, query).await {
+        Ok(found) => page(&found),
+        Err(problem) => console.refuse(&visitor, &problem),
+    }
+}
+
+/// `POST /console/edit`
+pub async fn submit(State(console): State<ConsoleState>, caller: Caller, form: ConsoleForm) -> Response {
+    match change(&console, &caller, &form).await {
+        Ok(response) => response,
+        Err(problem) => console.refuse(&form.visitor, &problem),
+    }
+}
+
+async fn open(
+    console: &ConsoleState,
+    visitor: &Visitor,
+    caller: &Caller,
+    query: EditQuery,
+) -> Result<ObjectFormPage, ProblemDetails> {
+    let asked = AskedEdit::new(query.application, &query.kind, query.name, String::new())?;
+    if asked.name.is_empty() {
+        caller.may(Operation::Change(asked.kind), &asked.application)?;
+        let fields = fields::of_body(asked.kind, &Json::Object(serde_json::Map::new()));
+        return Ok(ObjectFormPage::new(
+            console,
+            (visitor, caller),
+            AskedEdit { expected: "absent".into(), ..asked },
+            fields,
+        ));
+    }
+    let id = asked.id()?;
+    caller.may(Operation::View, id.belongs_to())?;
+    let state = service(console)?.database.state(None).await?;
+    let object = state.get(&id).ok_or_else(|| ProblemDetails::unknown_policy(format!("there is no {id}")))?;
+    let fields = fields::of_body(asked.kind, &object.body);
+    let expected = object.since.to_string();
+    Ok(ObjectFormPage::new(console, (visitor, caller), AskedEdit { expected, ..asked }, fields))
+}
+
+async fn change(console: &ConsoleState, caller: &Caller, form: &ConsoleForm) -> Result<Response, ProblemDetails> {
+    let text = |name: &str| form.field(name).to_owned();
+    let mut asked = AskedEdit::new(text("application"), form.field("kind"), text("name"), text("expected"))?;
+    asked.is_deletion = form.field("action") == "delete";
+    let is_saving = form.field("step") == "save";
+    let mut fields = if is_saving && !asked.is_deletion {
+        let body = serde_json::from_str(form.field("body"));
+        fields::of_body(asked.kind, &body.map_err(|_| ProblemDetails::bad_request("the form's body is no JSON"))?)
+    } else {
+        fields::of_form(asked.kind, &form.fields)
+    };
+    let body = if asked.is_deletion { None } else { fields::body(asked.kind, &mut fields) };
+    if body.is_none() && !asked.is_deletion {
+        let page = ObjectFormPage::new(console, (&form.visitor, caller), asked, fields);
+        return Ok(with_status(&page, &ProblemDetails::unusable_policies("")));
+    }
+    let id = match asked.id() {
+        Ok(id) => id,
+        Err(problem) => return Ok(refused(console, (form, caller), (asked, fields), problem)),
+    };
+    let edit = ObjectEdit { id: id.clone(), expected: asked.expected()?, body: body.clone() };
+    let proposal = Proposal { edits: vec![edit], reason: text("reason"), dry_run: !is_saving };
+    if is_saving && proposal.reason.is_empty() {
+        return Err(ProblemDetails::bad_request("a change wants a reason").hint("go back, and say why"));
+    }
+    if is_saving {
+        console.tokens.spend(form.token)?;
+    }
+    match proposal.submit(service(console)?, caller).await {
+        Ok(accepted) => Ok(match accepted.revision {
+            Some(revision) => Redirect::to(&format!("/console/revisions/{}?done", revision.number)).into_response(),
+            None => {
+                let changes: Vec<_> = accepted.changes.iter().map(PolicyChangeView::of).collect();
+                page(&ReviewPage::new((console, &form.visitor), &asked, &changes, body))
+            }
+        }),
+        Err(problem) if problem.status == 403 => Err(problem),
+        Err(problem) => {
+            if !problem.conflicts.is_empty() {
+                // What is sent next is made upon what the others have made, and shown as such.
+                let state = service(console)?.database.state(None).await?;
+                asked.expected = state.get(&id).map_or_else(|| "absent".to_owned(), |object| object.since.to_string());
+            }
+            Ok(refused(console, (form, caller), (asked, fields), problem))
+        }
+    }
+}
+
+/// The form again, with why it was not taken.
+fn refused(
+    console: &ConsoleState,
+    (form, caller): (&ConsoleForm, &Caller),
+    (asked, mut fields): (AskedEdit, Vec<ShownField>),
+    mut problem: ProblemDetails,
+) -> Response {
+    let place = asked.id().map(|id| place_of(&id)).unwrap_or_default();
+    let mistakes = fields::place_mistakes(&mut fields, &place, std::mem::take(&mut problem.mistakes).into_vec());
+    let mut shown = ObjectFormPage::new(console, (&form.visitor, caller), asked, fields);
+    shown.mistakes = mistakes;
+    shown.problem = Some(problem.clone());
+    with_status(&shown, &problem)
+}
+
+fn with_status(shown: &impl Template, problem: &ProblemDetails) -> Response {
+    let mut response = page(shown);
+    *response.status_mut() = problem.status_code();
+    response
+}
+
+impl AskedEdit {
+    fn new(application: String, kind: &str, name: String, expected: String) -> Result<Self, ProblemDetails> {
+        let kind: ObjectKind = kind.parse().map_err(|problem| ProblemDetails::bad_request(format!("{problem}")))?;
+        Ok(Self { application, kind, name, expected, is_deletion: false })
+    }
+
+    fn id(&self) -> Result<ObjectId, ProblemDetails> {
+        let application = if self.kind == ObjectKind::Application { "" } else { &self.application };
+        ObjectId::new(self.kind, application, &self.name)
+            .map_err(|problem| ProblemDetails::bad_request(problem.to_string()))
+    }
+
+    fn expected(&self) -> Result<Expected, ProblemDetails> {
+        match self.expected.as_str() {
+            "absent" => Ok(Expected::Absent),
+            number => number.parse().map(Expected::Revision).map_err(|_| ProblemDetails::unconditional()),
+        }
+    }
+
+    fn words(&self) -> String {
+        format!("the {} {}", kind_words(self.kind), self.name)
+    }
+}
+
+fn kind_words(kind: ObjectKind) -> &'static str {
+    match kind {
+        ObjectKind::Application => "application",
+        ObjectKind::Resource => "resource",
+        ObjectKind::Strategy => "strategy",
+        ObjectKind::Plan => "plan",
+        ObjectKind::Assignment => "client",
+        ObjectKind::ApiKey => "API key",
+    }
+}
+
+impl ObjectFormPage {
+    fn new(
+        console: &ConsoleState,
+        (visitor, caller): (&Visitor, &Caller),
+        asked: AskedEdit,
+        fields: Vec<ShownField>,
+    ) -> Self {
+        let is_new = asked.expected == "absent";
+        let words = kind_words(asked.kind);
+        let title = if is_new { format!("A new {words}") } else { asked.name.clone() };
+        let owner = if asked.kind == ObjectKind::Application { &asked.name } else { &asked.application };
+        let may = |operation| caller.may(operation, owner).is_ok();
+        Self {
+            may_change: may(Operation::Change(asked.kind)),
+            may_delete: !is_new && may(Operation::Delete(asked.kind)),
+            shell: visitor.shell(console, "Applications", &title),
+            title,
+            application_path: format!("/console/applications/{}", encode(&asked.application)),
+            application: asked.application,
+            kind: asked.kind.word(),
+            kind_words: words.to_owned(),
+            name: asked.name,
+            is_new,
+            expected: asked.expected,
+            problem: None,
+            mistakes: Vec::new(),
+            fields,
+        }
+    }
+}
+
+impl ReviewPage {
+    fn new(
+        (console, visitor): (&ConsoleState, &Visitor),
+        asked: &AskedEdit,
+        changes: &[PolicyChangeView],
+        body: Option<Json>,
+    ) -> Self {
+        let title =
+            if asked.is_deletion { format!("Delete {}?", asked.words()) } else { format!("Save {}?", asked.words()) };
+        let hidden = vec![
+            ("application", asked.application.clone()),
+            ("kind", asked.kind.word().to_owned()),
+            ("name", asked.name.clone()),
+            ("expected", asked.expected.clone()),
+            ("action", if asked.is_deletion { "delete" } else { "write" }.to_owned()),
+            ("body", body.map_or_else(String::new, |body| body.to_string())),
+        ];
+        Self {
+            shell: visitor.shell(console, "Applications", &title),
+            title,
+            changes: changes.into(),
+            hidden,
+            back: format!("/console/applications/{}", encode(&asked.application)),
+            is_deletion: asked.is_deletion,
+        }
+    }
+}

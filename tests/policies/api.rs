@@ -1,0 +1,166 @@
+//! The policy API: objects by themselves and all at once, who was faster, what does not check, and back again.
+
+use serde_json::{Value as Json, json};
+use tollgate_test_support::turns;
+
+use crate::editor::{Editor, await_revision, routes, spend};
+use crate::port::Port;
+use crate::process::Gateway;
+
+const SHOP: &str = "/policies/applications/shop";
+
+fn strategy(burst: u64) -> Json {
+    json!({"limit": {"key": {"constant": "all"}, "rate": "1/h", "burst": burst}, "resources": ["all"]})
+}
+
+fn document(burst: u64) -> Json {
+    json!({"applications": {"shop": {
+        "description": "The shop's API",
+        "resources": {"all": {"route": "orders"}},
+        "strategies": {"few": strategy(burst)}
+    }}})
+}
+
+struct Scene {
+    gateway: Gateway,
+    editor: Editor,
+    _folder: tempfile::TempDir,
+}
+
+fn scene() -> Scene {
+    let folder = tempfile::tempdir().unwrap();
+    let url = format!("sqlite://{}/policies.db", folder.path().display());
+    let editor = Editor::of(&url);
+    let gateway = Gateway::start(&routes(&url, folder.path(), ""));
+    Scene { gateway, editor, _folder: folder }
+}
+
+#[test]
+fn what_is_written_is_enforced_and_read_again_and_can_be_taken_back() {
+    let _turn = turns::beside_others();
+    let Scene { gateway, editor, _folder } = scene();
+    let port = Port::admin(&gateway, &editor);
+    let trial = port.post("/policies?dry_run=true", &document(3));
+    assert_eq!((trial.status, &trial.body["revision"]), (200, &Json::Null), "{trial:?}");
+    assert_eq!(port.get("/policies").body, json!({"applications": {}}), "a trial changes nothing");
+
+    let made = port.post("/policies?reason=the%20first%20%C3%A4", &document(3));
+    assert_eq!((made.status, made.body["revision"]["revision"].as_u64()), (200, Some(1)), "{made:?}");
+    assert_eq!(
+        (&made.body["revision"]["author"], &made.body["revision"]["reason"]),
+        (&json!("ada"), &json!("the first ä"))
+    );
+    await_revision(&gateway, 1);
+    assert_eq!(spend(&gateway, "/orders/1", 5), 3);
+    let whole = port.get("/policies");
+    assert_eq!((whole.etag.as_str(), &whole.body), ("\"1\"", &document(3)));
+
+    let few = format!("{SHOP}/strategies/few");
+    let seen = port.get(&few);
+    assert_eq!((seen.status, seen.etag.as_str(), &seen.body["body"]), (200, "\"1\"", &strategy(3)));
+    let changed = port.put(&format!("{few}?reason=more"), &seen.etag, &strategy(5));
+    assert_eq!(changed.body["changes"][0]["lines"][1], json!({"added": true, "text": "limit.burst: 5"}), "{changed:?}");
+    let now = port.get(&few).body;
+    assert_eq!(
+        (&now["created"]["revision"], &now["changed"]["revision"], &now["changed"]["by"]),
+        (&json!(1), &json!(2), &json!("ada"))
+    );
+    assert_eq!(port.get(&format!("{few}?at=1")).body["body"], strategy(3));
+    assert_eq!(port.get("/policies/diff?from=1").body[0]["name"], "few");
+    let reasons = |target: &str, at: &str| {
+        let listed = port.get(target).body;
+        let listed = if at.is_empty() { listed } else { listed[at].clone() };
+        let reason =
+            |entry: &Json| entry.get("revision").filter(|inner| inner.is_object()).unwrap_or(entry)["reason"].clone();
+        listed.as_array().unwrap().iter().map(reason).collect::<Vec<_>>()
+    };
+    assert_eq!(reasons("/policies/revisions", "revisions"), ["more", "the first ä"]);
+    assert_eq!(reasons(&format!("{few}/history"), ""), ["more", "the first ä"]);
+    assert_eq!(port.get("/policies/revisions/2").body["changes"][0]["before"], strategy(3));
+
+    let undone = port.send("POST", "/policies/revisions/2/undo?reason=too%20many", &[], None);
+    assert_eq!((undone.status, &undone.body["changes"][0]["after"]), (200, &strategy(3)), "{undone:?}");
+    let gone = port.send("DELETE", &format!("{few}?reason=gone"), &["If-Match: *"], None);
+    assert_eq!((gone.status, port.get(&few).status), (200, 404), "{gone:?}");
+    await_revision(&gateway, 4);
+    assert_eq!(spend(&gateway, "/orders/1", 5), 5, "nothing limits them any more");
+    let reverted = port.send("POST", "/policies/revisions/2/revert?reason=back", &[], None);
+    assert_eq!((reverted.status, port.get(&few).body["body"].clone()), (200, strategy(5)), "{reverted:?}");
+}
+
+#[test]
+fn whoever_comes_second_is_told_who_was_faster() {
+    let _turn = turns::beside_others();
+    let Scene { gateway, editor, _folder } = scene();
+    let port = Port::admin(&gateway, &editor);
+    let other = Port::of(&gateway, &editor, "bob", tollgate_policies::people::Rights::admin());
+    port.post("/policies?reason=first", &document(3));
+    let few = format!("{SHOP}/strategies/few?reason=x");
+    assert_eq!(other.put(&few, "\"1\"", &strategy(4)).status, 200);
+    let late = port.put(&few, "\"1\"", &strategy(5));
+    assert_eq!((late.status, &late.body["type"]), (409, &json!("urn:tollgate:problem:conflict")), "{late:?}");
+    let conflict = &late.body["conflicts"][0];
+    assert_eq!((&conflict["name"], &conflict["by"], &conflict["revision"]), (&json!("few"), &json!("bob"), &json!(2)));
+    assert_eq!(port.put(&few, "", &strategy(5)).status, 409, "it is not new");
+    assert_eq!(port.put(&few, "\"2\"", &strategy(5)).status, 200);
+    let undone = port.send("POST", "/policies/revisions/2/undo?reason=x", &[], None);
+    assert_eq!((undone.status, &undone.body["conflicts"][0]["revision"]), (409, &json!(3)), "{undone:?}");
+}
+
+#[test]
+fn every_mistake_is_told_at_its_place_and_nothing_is_changed() {
+    let _turn = turns::beside_others();
+    let Scene { gateway, editor, _folder } = scene();
+    let port = Port::admin(&gateway, &editor);
+    let mut wrong = document(3);
+    wrong["applications"]["shop"]["strategies"]["few"]["limit"]["rate"] = json!("fast");
+    wrong["applications"]["shop"]["resources"]["gone"] = json!({"route": "nowhere"});
+    let refused = port.post("/policies?reason=x", &wrong);
+    assert_eq!(refused.status, 422, "{refused:?}");
+    let mistakes = refused.body["mistakes"].as_array().unwrap();
+    let mut paths: Vec<_> = mistakes.iter().map(|mistake| mistake["path"].as_str().unwrap().to_owned()).collect();
+    paths.sort();
+    assert_eq!(paths, ["applications.shop.resources.gone.route", "applications.shop.strategies.few.limit.rate"]);
+    assert_eq!(port.get("/policies/revisions").body["revisions"], json!([]));
+
+    port.post("/policies?reason=x", &document(3));
+    let in_use = port.send("DELETE", &format!("{SHOP}/resources/all?reason=x"), &["If-Match: *"], None);
+    assert_eq!(in_use.status, 422, "a strategy counts it: {in_use:?}");
+    let draft = json!({"edits": [{"id": {"kind": "plan", "application": "shop", "name": "a/b"}, "expected": "any", "body": {}}]});
+    for (answer, status) in [
+        (port.put(&format!("{SHOP}/strategies/few"), "*", &strategy(4)), 400),
+        (port.send("PUT", &format!("{SHOP}/strategies/few?reason=x"), &[], Some(&strategy(4))), 428),
+        (port.put(&format!("{SHOP}/strategies/few?reason=x"), "*", &json!([])), 400),
+        (port.put(&format!("{SHOP}/strategies/few?reason=x"), "*", &strategy(3)), 400),
+        (port.put(&format!("{SHOP}/strategies/few?reson=x"), "*", &strategy(4)), 400),
+        (port.put(&format!("{SHOP}/oddities/few?reason=x"), "*", &strategy(4)), 404),
+        (port.post("/policies/revisions?reason=x", &draft), 400),
+        (port.get("/policies/revisions/9"), 404),
+        (port.get("/policies/revisions/0"), 400),
+        (port.get("/policies/diff?from=0&to=9"), 404),
+        (port.get("/policies?at=9"), 404),
+        (port.get(&format!("{SHOP}/strategies/none")), 404),
+    ] {
+        assert_eq!(answer.status, status, "{answer:?}");
+        assert!(
+            answer.body["type"].as_str().is_some_and(|kind| kind.starts_with("urn:tollgate:problem:")),
+            "{answer:?}"
+        );
+    }
+    assert_eq!(port.get("/policies/revisions").body["revisions"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn a_gateway_without_policies_says_so() {
+    let _turn = turns::beside_others();
+    let gateway = Gateway::start(
+        "workers: 1
+listeners: [{address: '127.0.0.1:0'}]
+admin: {address: '127.0.0.1:0'}
+routes: [{name: all, match: {path: '/*'}, respond: {status: 200}}]
+",
+    );
+    let said: Json =
+        serde_json::from_str(&crate::process::curl(&[&format!("http://{}/policies", gateway.admin)])).unwrap();
+    assert_eq!((&said["status"], &said["type"]), (&json!(404), &json!("urn:tollgate:problem:no-policies")));
+}

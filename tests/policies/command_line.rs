@@ -1,0 +1,69 @@
+//! `tollgate policy`: a file in and out, and the history as people read it.
+
+use tollgate_test_support::turns;
+
+use crate::editor::{Editor, await_revision, routes, spend};
+use crate::port::{Port, file};
+use crate::process::Gateway;
+
+const FILE: &str = "
+applications:
+  shop:
+    description: The shop's API
+    resources: {all: {route: orders}}
+    strategies:
+      few: {limit: {key: {constant: all}, rate: 1/h, burst: 3}, resources: [all]}
+";
+
+#[test]
+fn a_file_goes_in_and_comes_out_and_its_history_is_read_and_taken_back() {
+    let _turn = turns::beside_others();
+    let folder = tempfile::tempdir().unwrap();
+    let url = format!("sqlite://{}/policies.db", folder.path().display());
+    let editor = Editor::of(&url);
+    let gateway = Gateway::start(&routes(&url, folder.path(), ""));
+    let port = Port::admin(&gateway, &editor);
+    let path = file(folder.path(), "policies.yaml", FILE);
+    assert_eq!(port.policy_text(&["history"]), "there is no revision yet\n");
+    let checked = port.policy_text(&["check", &path]);
+    assert!(checked.starts_with("this would change:\n") && checked.contains("strategy shop/few  (new)\n"), "{checked}");
+    let imported = port.policy_text(&["import", &path, "--reason", "the first"]);
+    assert!(imported.starts_with("revision 1  ") && imported.contains("  + limit.burst: 3\n"), "{imported}");
+    await_revision(&gateway, 1);
+    assert_eq!(spend(&gateway, "/orders/1", 5), 3);
+
+    let exported = port.policy_text(&["export"]);
+    assert!(exported.contains("burst: 3"), "{exported}");
+    let again = file(folder.path(), "again.yaml", &exported);
+    assert_eq!(port.policy_text(&["check", &again]), "nothing differs\n", "what comes out goes in unchanged");
+
+    let larger = file(folder.path(), "larger.yaml", &FILE.replace("burst: 3", "burst: 5"));
+    port.policy_text(&["import", &larger, "--reason", "more"]);
+    let lines = "strategy shop/few\n  - limit.burst: 3\n  + limit.burst: 5\n";
+    assert_eq!(port.policy_text(&["diff"]), lines);
+    assert_eq!(port.policy_text(&["diff", "1", "2"]), lines);
+    let history = port.policy_text(&["history", "shop/strategies/few"]);
+    assert!(history.starts_with("revision 2  ") && history.contains("\n    more\n  - limit.burst: 3\n"), "{history}");
+    let page = port.policy_text(&["history", "--limit", "1"]);
+    assert!(page.ends_with("more: --before 2\n"), "{page}");
+    assert!(port.policy_text(&["undo", "2", "--reason", "x", "--dry-run"]).starts_with("this would change:\n"));
+    let undone = port.policy_text(&["undo", "2", "--reason", "too many"]);
+    assert!(undone.contains("  - limit.burst: 5\n  + limit.burst: 3\n"), "{undone}");
+    port.policy_text(&["revert", "2", "--reason", "back"]);
+    let json = port.policy_text(&["history", "--format", "json"]);
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["revisions"][0]["revision"], 4);
+
+    let wrong = file(folder.path(), "wrong.yaml", &FILE.replace("1/h", "fast").replace("route: orders", "route: none"));
+    let refused = port.policy_refusal(&["import", &wrong, "--reason", "x"]);
+    assert!(
+        refused.contains("applications.shop.strategies.few.limit.rate: ") && refused.ends_with("2 mistakes\n"),
+        "{refused}"
+    );
+    let unknown = port.policy_refusal(&["diff", "1", "99"]);
+    assert!(unknown.contains("there is no revision 99: the newest is 4"), "{unknown}");
+    let replaced = file(folder.path(), "none.yaml", "applications: {}\n");
+    let replaced = port.policy_text(&["import", &replaced, "--replace", "--reason", "all gone"]);
+    assert!(replaced.contains("application shop  (deleted)\n"), "{replaced}");
+    assert!(port.policy_refusal(&["history", "shop/few"]).contains("APPLICATION/KIND/NAME"));
+}
