@@ -12,7 +12,7 @@ use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement
 use utoipa::openapi::{Ref, RefOr, ResponseBuilder};
 use utoipa::{Modify, OpenApi};
 
-use super::pages::policies::{document, objects, revisions};
+use super::pages::policies::{candidates, document, objects, revisions};
 use super::pages::{buckets, explain, health, limits, nodes, upstreams};
 use super::problem_details::ProblemDetails;
 
@@ -37,7 +37,7 @@ use super::problem_details::ProblemDetails;
         upstreams::list, nodes::list, explain::show, document::export, document::import, objects::applications, objects::list,
         objects::show, objects::write, objects::remove, objects::history,
         objects::show_application, objects::write_application, objects::remove_application, revisions::list, revisions::commit,
-        revisions::show, revisions::diff, revisions::undo, revisions::revert
+        revisions::show, revisions::diff, revisions::undo, revisions::revert, candidates::promote, candidates::abort
     ),
     components(schemas(ProblemDetails)),
     modifiers(&Refusals)

@@ -7,7 +7,7 @@ use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::{get, post};
 
 use super::caller::require_caller;
-use super::pages::policies::{document, objects, revisions};
+use super::pages::policies::{candidates, document, objects, revisions};
 use super::pages::{buckets, explain, health, limits, nodes, upstreams};
 use super::problem_details::ProblemDetails;
 use super::state::AdminState;
@@ -67,6 +67,8 @@ pub fn router(state: AdminState) -> Router {
             get(objects::show).put(objects::write).delete(objects::remove),
         )
         .route("/policies/applications/{application}/{kind}/{name}/history", get(objects::history))
+        .route("/policies/applications/{application}/{kind}/{name}/promote", post(candidates::promote))
+        .route("/policies/applications/{application}/{kind}/{name}/abort", post(candidates::abort))
         .route("/policies/revisions", get(revisions::list).post(revisions::commit))
         .route("/policies/revisions/{revision}", get(revisions::show))
         .route("/policies/revisions/{revision}/undo", post(revisions::undo))

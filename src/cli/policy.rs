@@ -24,6 +24,7 @@ Examples:
   tollgate policy import policies.yaml --reason 'ticket 4711'
   tollgate policy history
   tollgate policy diff 11 12
+  tollgate policy promote shop per-client --reason 'good for a week'
   tollgate policy undo 12 --reason 'denies too much'")]
 pub struct PolicyArgs {
     #[command(subcommand)]
@@ -86,6 +87,24 @@ enum PolicyCommand {
         #[command(flatten)]
         port: PortArgs,
     },
+    /// Make the candidate of a strategy its limit.
+    Promote {
+        #[command(flatten)]
+        strategy: StrategyArgs,
+        #[command(flatten)]
+        change: PolicyChangeArgs,
+        #[command(flatten)]
+        port: PortArgs,
+    },
+    /// Take the candidate of a strategy away.
+    Abort {
+        #[command(flatten)]
+        strategy: StrategyArgs,
+        #[command(flatten)]
+        change: PolicyChangeArgs,
+        #[command(flatten)]
+        port: PortArgs,
+    },
     /// Take back what one revision changed, and nothing else.
     Undo {
         revision: u64,
@@ -103,6 +122,12 @@ struct DocumentArgs {
     /// Take away what the document does not have.
     #[arg(long)]
     replace: bool,
+}
+
+#[derive(Debug, Args)]
+struct StrategyArgs {
+    application: String,
+    strategy: String,
 }
 
 #[derive(Debug, Args)]
@@ -159,8 +184,14 @@ pub fn run(args: &PolicyArgs) -> anyhow::Result<CommandOutput> {
             let path = ["policies", "applications", application, kind, name, "history"];
             port.get(&target(&path, &page(*before, *limit)), |history: &Vec<_>| show_object_history(history))
         }
-        PolicyCommand::Revert { revision, change, port } => go_back(*revision, "revert", change, port),
-        PolicyCommand::Undo { revision, change, port } => go_back(*revision, "undo", change, port),
+        PolicyCommand::Revert { revision, change, port } => {
+            post(&["revisions", &revision.to_string(), "revert"], change, port)
+        }
+        PolicyCommand::Promote { strategy, change, port } => post(&strategy.path("promote"), change, port),
+        PolicyCommand::Abort { strategy, change, port } => post(&strategy.path("abort"), change, port),
+        PolicyCommand::Undo { revision, change, port } => {
+            post(&["revisions", &revision.to_string(), "undo"], change, port)
+        }
     }
 }
 
@@ -211,13 +242,10 @@ fn diff(from: Option<u64>, to: Option<u64>, port: &PortArgs) -> anyhow::Result<C
     port.get(&target(&["policies", "diff"], &pairs), |changes: &Vec<_>| show_changes(changes))
 }
 
-fn go_back(
-    revision: u64,
-    way: &'static str,
-    change: &PolicyChangeArgs,
-    port: &PortArgs,
-) -> anyhow::Result<CommandOutput> {
-    let target = target(&["policies", "revisions", &revision.to_string(), way], &change.pairs());
+/// Asks for a change that needs no more than its path.
+fn post(path: &[&str], change: &PolicyChangeArgs, port: &PortArgs) -> anyhow::Result<CommandOutput> {
+    let path: Vec<_> = ["policies"].iter().chain(path).copied().collect();
+    let target = target(&path, &change.pairs());
     let note = port.note();
     let call = AdminCall { note: Some(&note), ..PortArgs::call(Method::POST, target) };
     port.admin.port()?.call(&call, |body| port.show(body, show_outcome))
@@ -226,6 +254,12 @@ fn go_back(
 fn page(before: Option<u64>, limit: u32) -> Vec<(String, String)> {
     let before = before.map(|before| ("before".to_owned(), before.to_string()));
     before.into_iter().chain([("limit".to_owned(), limit.to_string())]).collect()
+}
+
+impl StrategyArgs {
+    fn path<'a>(&'a self, end: &'a str) -> [&'a str; 5] {
+        ["applications", &self.application, "strategies", &self.strategy, end]
+    }
 }
 
 impl PolicyChangeArgs {

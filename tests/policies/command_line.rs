@@ -1,10 +1,22 @@
 //! `tollgate policy`: a file in and out, and the history as people read it.
 
+use tollgate_policies::people::{ApplicationRole, Rights};
 use tollgate_test_support::turns;
 
 use crate::editor::{Editor, await_revision, routes, spend};
 use crate::port::{Port, file};
 use crate::process::Gateway;
+
+const TRIED: &str = "
+applications:
+  shop:
+    resources: {all: {route: orders}}
+    strategies:
+      few:
+        limit: {key: {constant: all}, rate: 1/h, burst: 3}
+        resources: [all]
+        candidate: {limit: {key: {constant: all}, rate: 1/h, burst: 5}, on: shadow}
+";
 
 const FILE: &str = "
 applications:
@@ -66,4 +78,35 @@ fn a_file_goes_in_and_comes_out_and_its_history_is_read_and_taken_back() {
     let replaced = port.policy_text(&["import", &replaced, "--replace", "--reason", "all gone"]);
     assert!(replaced.contains("application shop  (deleted)\n"), "{replaced}");
     assert!(port.policy_refusal(&["history", "shop/few"]).contains("APPLICATION/KIND/NAME"));
+}
+
+#[test]
+fn a_candidate_is_promoted_or_taken_away_by_a_command_and_by_who_may() {
+    let _turn = turns::beside_others();
+    let folder = tempfile::tempdir().unwrap();
+    let url = format!("sqlite://{}/policies.db", folder.path().display());
+    let editor = Editor::of(&url);
+    let gateway = Gateway::start(&routes(&url, folder.path(), ""));
+    let port = Port::admin(&gateway, &editor);
+    let path = file(folder.path(), "tried.yaml", TRIED);
+    port.policy_text(&["import", &path, "--reason", "the first"]);
+    let trial = port.policy_text(&["promote", "shop", "few", "--reason", "x", "--dry-run"]);
+    assert!(trial.starts_with("this would change:\n") && trial.contains("  + limit.burst: 5\n"), "{trial}");
+    let aborted = port.policy_text(&["abort", "shop", "few", "--reason", "too early"]);
+    assert!(aborted.starts_with("revision 2  ") && aborted.contains("  - candidate."), "{aborted}");
+    assert!(!aborted.contains("limit.burst: 3"), "what holds stays: {aborted}");
+    let refused = port.policy_refusal(&["promote", "shop", "few", "--reason", "x"]);
+    assert!(refused.contains("there is no strategy shop/few with a candidate at revision 2"), "{refused}");
+
+    port.policy_text(&["undo", "2", "--reason", "again"]);
+    let viewer = Port::of(&gateway, &editor, "vic", Rights::of("shop", ApplicationRole::Viewer));
+    let refused = viewer.policy_refusal(&["promote", "shop", "few", "--reason", "mine"]);
+    assert!(refused.contains("shop"), "{refused}");
+    let other = Port::of(&gateway, &editor, "eve", Rights::of("cart", ApplicationRole::Owner));
+    other.policy_refusal(&["abort", "shop", "few", "--reason", "mine"]);
+    assert_eq!(port.get("/policies/revisions").body["revisions"][0]["revision"], 3);
+    let promoted = port.policy_text(&["promote", "shop", "few", "--reason", "good"]);
+    assert!(promoted.starts_with("revision 4  ") && promoted.contains("  + limit.burst: 5\n"), "{promoted}");
+    await_revision(&gateway, 4);
+    assert_eq!(spend(&gateway, "/orders/1", 7), 5);
 }

@@ -1,9 +1,11 @@
 //! Policies edited in the console: reviewed first, saved with a reason, refused beside the field, taken back.
 
+use serde_json::json;
+use tollgate_policies::model::ObjectKind;
 use tollgate_policies::people::Rights;
 use tollgate_test_support::turns;
 
-use crate::editor::{Editor, await_revision, first_edits, routes, spend};
+use crate::editor::{Editor, await_revision, edit, first_edits, routes, spend};
 use crate::port::Port;
 use crate::process::{Gateway, curl};
 
@@ -125,4 +127,32 @@ fn a_mistake_stands_beside_its_field_and_nothing_is_saved() {
     assert!(refused.contains("value=\"fast\""), "what was written is kept");
     let port = Port::of(&gateway, &editor, "bob", Rights::admin());
     assert_eq!(port.get("/policies/revisions").body["revisions"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn a_candidate_is_promoted_on_the_page_of_its_strategy() {
+    let _turn = turns::beside_others();
+    let folder = tempfile::tempdir().unwrap();
+    let url = format!("sqlite://{}/policies.db", folder.path().display());
+    let editor = Editor::of(&url);
+    editor.commit(first_edits());
+    let gateway = Gateway::start(&routes(&url, folder.path(), ""));
+    let visit = Visit::of(&gateway, &editor);
+    assert!(!visit.page(FEW).contains("aria-label=\"Candidate\""), "there is nothing to end");
+    let limit = json!({"key": {"constant": "all"}, "rate": "1/h", "burst": 5});
+    let mut tried = editor.body(ObjectKind::Strategy, "few");
+    tried["candidate"] = json!({"limit": limit, "on": "shadow", "bounds": {"denials": "5%"}});
+    editor.commit(vec![edit(ObjectKind::Strategy, "few", tried.clone())]);
+    let shop = visit.page("/applications/shop");
+    assert!(shop.contains("; tried out on shadow: 1/h by"), "{shop}");
+
+    let page = visit.page(FEW);
+    let review = visit.submit("/edit", &with(form(&page, "Candidate"), &[("action", "promote")]));
+    assert!(review.contains("limit.burst: 5") && review.contains("limit.burst: 3"), "{review}");
+    let saved = visit.submit("/edit", &with(form(&review, "Save"), &[("reason", "good")]));
+    assert!(saved.contains("location: /console/revisions/3?done"), "{saved}");
+    await_revision(&gateway, 3);
+    assert_eq!(editor.body(ObjectKind::Strategy, "few"), json!({"limit": limit, "resources": ["all"]}));
+    let late = visit.submit("/edit", &with(form(&page, "Candidate"), &[("action", "abort")]));
+    assert!(late.contains("has no candidate any more"), "{late}");
 }

@@ -10,10 +10,8 @@ use serde::{Deserialize, Serialize};
 use tollgate_policies::model::{Object, ObjectId, ObjectKind, PolicyState};
 use tollgate_policies::time::UnixTime;
 
+use crate::admin::policies::candidate::CANDIDATE;
 use crate::config::{Ground, Loaded, Mistakes};
-
-/// The key of a strategy's candidate.
-pub const CANDIDATE: &str = "candidate";
 
 /// The policies of a revision as this node lays them over its file.
 #[derive(Clone)]

@@ -15,8 +15,9 @@ use tollgate_policies::database::CommitError;
 use tollgate_policies::model::{ObjectId, ObjectKind};
 
 use super::counters::CandidateTotals;
-use super::ending::CandidateEnd;
+use super::ending;
 use super::window::{CandidateVerdict, CandidateWindow};
+use crate::admin::policies::candidate::CandidateEnd;
 use crate::admin::policy_service::PolicyService;
 use crate::app::policies::handle::Policies;
 use crate::app::policies::local::{StoppedCandidate, StrategyVersion};
@@ -161,8 +162,8 @@ impl RolloutCommitter {
             CandidateEnd::Aborted => "candidate taken away",
             CandidateEnd::Promoted => "candidate promoted",
         };
-        let (reason, service) = (format!("{what}: {reason}"), self.service.clone());
-        match end.commit(&self.policies.database, &strategy, reason.clone(), move |state| service.check(state)).await {
+        let reason = format!("{what}: {reason}");
+        match ending::commit(self.service.clone(), &strategy, end, reason.clone()).await {
             Ok(Some(revision)) => {
                 self.failed = None;
                 self.rollouts.ended(end == CandidateEnd::Promoted);

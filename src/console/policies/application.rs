@@ -142,7 +142,15 @@ impl ObjectRow {
             what: match id.kind() {
                 ObjectKind::Resource if !text("match").is_empty() => format!("a part of {}", text("route")),
                 ObjectKind::Resource => text("route"),
-                ObjectKind::Strategy => format!("{} by {}", text("limit.rate"), text("limit.key")),
+                ObjectKind::Strategy => {
+                    let limit = |at: &str| format!("{} by {}", text(&format!("{at}.rate")), text(&format!("{at}.key")));
+                    let holds = if text("limit").is_empty() { "no limit".to_owned() } else { limit("limit") };
+                    if text("candidate").is_empty() {
+                        holds
+                    } else {
+                        format!("{holds}; tried out on {}: {}", text("candidate.on"), limit("candidate.limit"))
+                    }
+                }
                 ObjectKind::Assignment => text("plan"),
                 _ => object
                     .body

@@ -11,6 +11,7 @@ use tollgate_policies::people::Operation;
 use super::fields::{self, ShownField};
 use super::shown::{ShownChanges, service};
 use crate::admin::caller::Caller;
+use crate::admin::policies::candidate::{CANDIDATE, CandidateEnd};
 use crate::admin::policies::document::place_of;
 use crate::admin::policies::proposal::Proposal;
 use crate::admin::problem_details::{MistakeView, ProblemDetails};
@@ -38,6 +39,8 @@ struct ObjectFormPage {
     fields: Vec<ShownField>,
     may_change: bool,
     may_delete: bool,
+    /// Whether a candidate can be ended.
+    is_tried: bool,
 }
 
 #[derive(Template)]
@@ -122,7 +125,14 @@ async fn change(console: &ConsoleState, caller: &Caller, form: &ConsoleForm) -> 
     let mut asked = AskedEdit::new(text("application"), form.field("kind"), text("name"), text("expected"))?;
     asked.is_deletion = form.field("action") == "delete";
     let is_saving = form.field("step") == "save";
-    let mut fields = if is_saving && !asked.is_deletion {
+    let end = match form.field("action") {
+        "promote" => Some(CandidateEnd::Promoted),
+        "abort" => Some(CandidateEnd::Aborted),
+        _ => None,
+    };
+    let mut fields = if let Some(end) = end {
+        fields::of_body(asked.kind, &ended(console, caller, (&asked, end)).await?)
+    } else if is_saving && !asked.is_deletion {
         let body = serde_json::from_str(form.field("body"));
         fields::of_body(asked.kind, &body.map_err(|_| ProblemDetails::bad_request("the form's body is no JSON"))?)
     } else {
@@ -163,6 +173,19 @@ async fn change(console: &ConsoleState, caller: &Caller, form: &ConsoleForm) -> 
             Ok(refused(console, (form, caller), (asked, fields), problem))
         }
     }
+}
+
+/// What a strategy is without its candidate, or with that as its limit.
+async fn ended(
+    console: &ConsoleState,
+    caller: &Caller,
+    (asked, end): (&AskedEdit, CandidateEnd),
+) -> Result<Json, ProblemDetails> {
+    let id = asked.id()?;
+    caller.may(Operation::View, id.belongs_to())?;
+    let state = service(console)?.database.state(None).await?;
+    let body = state.get(&id).and_then(|object| end.of(&object.body));
+    body.ok_or_else(|| ProblemDetails::unknown_policy(format!("{id} has no candidate any more")))
 }
 
 /// The form again, with why it was not taken.
@@ -245,6 +268,7 @@ impl ObjectFormPage {
             name: asked.name,
             is_new,
             expected: asked.expected,
+            is_tried: fields.iter().any(|field| field.name == CANDIDATE && !field.value.is_empty()),
             problem: None,
             mistakes: Vec::new(),
             fields,

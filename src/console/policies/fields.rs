@@ -76,6 +76,13 @@ fn fields_of(kind: ObjectKind) -> &'static [BodyField] {
                         "all keys if empty; 0% only counts, 10% acts on every tenth",
                     ),
                     field("resources", "Resources", "those that it counts, such as [all, checkout]"),
+                    BodyField {
+                        path: "candidate",
+                        label: "Candidate",
+                        hint: "a limit that is tried out: limit, on (shadow, 10% or nodes), bounds, promote_after",
+                        rows: 8,
+                        is_text: false,
+                    },
                 ]
             }
         }
@@ -247,7 +254,8 @@ mod tests {
             (
                 ObjectKind::Strategy,
                 json!({"limit": {"key": [{"header": "x"}, "route"], "rate": "10/s", "burst": 20, "hidden": true},
-                    "resources": ["all"], "client": "client_ip"}),
+                    "resources": ["all"], "client": "client_ip",
+                    "candidate": {"limit": {"key": "client_ip", "rate": "5/s"}, "on": {"nodes": ["a-*"]}, "over": "5s"}}),
             ),
             (ObjectKind::Resource, json!({"route": "orders", "match": {"path": "/a", "methods": ["GET"]}})),
             (ObjectKind::Plan, json!({"limits": {"a": {"rate": "1/s"}}})),
