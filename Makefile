@@ -30,7 +30,7 @@ endef
 export TRY
 
 .DEFAULT_GOAL := help
-.PHONY: help run test fuzz fuzz-h11 lint format-check clippy deny audit doc bench browser faults replacement policies rollouts restarts bench-install micro uplot guard guard-tested guard-accept guard-layers build-tested build-guarded
+.PHONY: help run tour test fuzz fuzz-h11 lint format-check clippy deny audit doc bench browser faults replacement policies rollouts restarts bench-install micro uplot guard guard-tested guard-accept guard-layers build-tested build-guarded
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -101,6 +101,12 @@ browser: build-tested $(AXE) ## what chromium makes of the console, of HTTP/2, e
 	scripts/require chromium chromedriver openssl
 	python3 tests/browser/speaks_http.py $(TARGET)/debug/tollgate
 	python3 tests/browser/console.py $(TARGET)/debug/tollgate $(AXE)/axe.min.js $(TARGET)/console
+	scripts/require redis-server
+	python3 tests/browser/team.py $(TARGET)/debug/tollgate $(AXE)/axe.min.js $(TARGET)/console
+
+tour: build-tested $(AXE) ## the pictures of docs/tour.md, made anew by the test that clicks through the console; a minute
+	scripts/require chromium chromedriver redis-server
+	python3 tests/browser/team.py $(TARGET)/debug/tollgate $(AXE)/axe.min.js $(TARGET)/console docs/tour
 
 $(AXE):
 	scripts/require npm

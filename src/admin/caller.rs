@@ -107,19 +107,18 @@ impl Caller {
         Err(ProblemDetails::missing_role(&self.name, &least_role(operation, application)))
     }
 
-    /// Whether this caller may do `in_fleet` with every limit, or `in_application` with those of the application that has
-    /// `limit`.
+    /// Whether this caller may do `in_fleet` with every limit, or `in_application` with those of `application`.
     ///
     /// # Errors
     /// When neither.
     pub fn may_with_limit(
         &self,
-        limit: &str,
+        application: Option<&str>,
         in_fleet: Operation,
         in_application: Operation,
     ) -> Result<(), ProblemDetails> {
-        match limit.split_once('.') {
-            Some((application, _)) if may(&self.rights, in_application, application) => Ok(()),
+        match application {
+            Some(application) if may(&self.rights, in_application, application) => Ok(()),
             _ => self.may(in_fleet, ""),
         }
     }
@@ -305,9 +304,10 @@ mod tests {
     #[test]
     fn limits_of_strategies_are_for_those_of_their_application() {
         let editor = with(Rights::of("shop", ApplicationRole::Editor));
-        let may = |limit| editor.may_with_limit(limit, Operation::ActOnFleet, Operation::Change(ObjectKind::Strategy));
-        may("shop.per-client").unwrap();
-        for other in ["shop", "bank.per-client", "shops.per-client", ".shop", ""] {
+        let change = Operation::Change(ObjectKind::Strategy);
+        let may = |application| editor.may_with_limit(application, Operation::ActOnFleet, change);
+        may(Some("shop")).unwrap();
+        for other in [None, Some("bank"), Some("shops"), Some("")] {
             may(other).unwrap_err();
         }
     }

@@ -6,7 +6,7 @@ use tokio::sync::{Notify, watch};
 use tollgate_limiter::limit::key::Key;
 use tollgate_limiter::store::inspect::{ChangeNotice, Inspect};
 use tollgate_policies::database::PolicyDatabase;
-use tollgate_policies::model::{PolicyState, Position};
+use tollgate_policies::model::{ObjectId, ObjectKind, PolicyState, Position};
 
 use crate::config::Mistakes;
 
@@ -49,6 +49,16 @@ impl PolicyService {
     /// The revision that this node runs.
     pub fn running(&self) -> Position {
         self.running.borrow().position()
+    }
+
+    /// The application that has `limit` as one of its strategies, or as the candidate of one. A limit of the file belongs to
+    /// none, however it is called.
+    pub fn application_of<'a>(&self, limit: &'a str) -> Option<&'a str> {
+        let (application, strategy) = limit.split_once('.')?;
+        let running = self.running.borrow();
+        let find = |name| running.get(&ObjectId::new(ObjectKind::Strategy, application, name).ok()?);
+        let tries_it = || find(strategy.strip_suffix(".candidate")?)?.body.get("candidate");
+        (find(strategy).is_some() || tries_it().is_some()).then_some(application)
     }
 
     /// Tells all nodes that there is a new revision. One that does not hear of it finds it when it next asks the database.

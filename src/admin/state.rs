@@ -26,6 +26,13 @@ pub struct AdminState {
     pub policies: Option<Arc<PolicyService>>,
 }
 
+impl AdminState {
+    /// The application that has `limit` as one of its strategies.
+    pub fn application_of<'a>(&self, limit: &'a str) -> Option<&'a str> {
+        self.policies.as_ref()?.application_of(limit)
+    }
+}
+
 /// Renders the metrics, fresh.
 pub type Render = Arc<dyn Fn() -> String + Send + Sync>;
 

@@ -129,13 +129,13 @@ impl Visitor {
     ///
     /// # Errors
     /// When not.
-    pub fn may_look_at(&self, limit: &str) -> Result<(), ProblemDetails> {
-        buckets::may_look(self.caller()?, limit)
+    pub fn may_look_at(&self, console: &ConsoleState, limit: &str) -> Result<(), ProblemDetails> {
+        buckets::may_look(&console.admin, self.caller()?, limit)
     }
 
     /// Whether this visitor may change buckets of a limit.
-    pub fn may_change(&self, limit: &str) -> bool {
-        self.caller().is_ok_and(|caller| buckets::may_change(caller, limit).is_ok())
+    pub fn may_change(&self, console: &ConsoleState, limit: &str) -> bool {
+        self.caller().is_ok_and(|caller| buckets::may_change(&console.admin, caller, limit).is_ok())
     }
 
     /// What forms of this visitor's pages are bound to.

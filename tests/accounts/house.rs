@@ -144,9 +144,19 @@ impl BrowserSession<'_> {
         form_token(&self.get("/console/account").body)
     }
 
+    /// The version of an account that its page shows; 1 where it has no form.
+    pub fn seen(&self, path: &str) -> Option<String> {
+        let page = self.get(path).body;
+        let (_, rest) = page.split_once("name=\"seen\" value=\"").unwrap_or(("", "1\""));
+        rest.split('"').next().map(str::to_owned)
+    }
+
     pub fn post(&self, path: &str, fields: &[(&str, &str)]) -> Reply {
         let token = self.form_token();
+        let sends_version = path.starts_with("/console/people/") && fields.iter().all(|(name, _)| *name != "seen");
+        let seen = if sends_version { self.seen(path) } else { None };
         let mut all = vec![("token", token.as_str())];
+        all.extend(seen.iter().map(|seen| ("seen", seen.as_str())));
         all.extend(fields);
         self.house.send_form(path, &all, &[&format!("Cookie: {}", self.cookie)])
     }

@@ -127,6 +127,27 @@ fn a_refusal_names_the_role_and_is_in_the_audit_log() {
 }
 
 #[test]
+fn whoever_changes_an_account_second_is_told() {
+    let _turn = turns::beside_others();
+    let accounts: [(&str, &[&str]); 3] =
+        [("ada", &["--admin"]), ("eve", &["--admin"]), ("bob", &["--role", "shop=viewer"])];
+    let house = House::with(&accounts);
+    let (ada, eve) = (house.sign_in("ada"), house.sign_in("eve"));
+    let seen = ada.seen("/console/people/bob").unwrap();
+    let role = |role| [("seen", seen.as_str()), ("action", "role"), ("application", "shop"), ("role", role)];
+    assert_eq!(eve.post("/console/people/bob", &role("editor")).status, 303);
+    for late in [role("none").as_slice(), &[("seen", &seen), ("action", "disable")]] {
+        let refused = ada.post("/console/people/bob", late);
+        assert_eq!(refused.status, 409, "{}", refused.body);
+        assert!(refused.body.contains("somebody else has changed the account bob meanwhile"), "{}", refused.body);
+        assert!(refused.body.contains("shop: editor"), "the page has it as it is now: {}", refused.body);
+    }
+    assert!(house.done(&["account", "list"]).contains("bob  shop=editor\n"));
+    assert_eq!(ada.post("/console/people/bob", &[("action", "disable")]).status, 303, "upon what it is now");
+    assert_eq!(ada.post("/console/people/bob", &[("seen", ""), ("action", "enable")]).status, 400);
+}
+
+#[test]
 fn what_an_operator_does_is_in_the_audit_log_by_their_account() {
     let _turn = turns::beside_others();
     let house = House::with(&[("ada", &["--admin"]), ("bob", &["--operator"])]);

@@ -7,63 +7,8 @@ use tollgate_test_support::turns;
 
 use crate::editor::{Editor, await_revision, edit, first_edits, routes, spend};
 use crate::port::Port;
-use crate::process::{Gateway, curl};
-
-/// A browser that has signed in.
-struct Visit<'a> {
-    gateway: &'a Gateway,
-    cookie: String,
-}
-
-impl<'a> Visit<'a> {
-    fn of(gateway: &'a Gateway, editor: &Editor) -> Self {
-        Self { gateway, cookie: editor.sign_in() }
-    }
-
-    fn page(&self, path: &str) -> String {
-        curl(&["-g", "-H", &self.cookie, &format!("http://{}/console{path}", self.gateway.admin)])
-    }
-
-    /// Sends a form as a browser does that is on a page of the console. The whole answer, with its head.
-    fn submit(&self, path: &str, fields: &[(String, String)]) -> String {
-        let origin = format!("Origin: http://{}", self.gateway.admin);
-        let head = ["-g", "-i", "-X", "POST", "-H", &origin, "-H", "Sec-Fetch-Site: same-origin", "-H", &self.cookie];
-        let mut args = head.map(str::to_owned).to_vec();
-        args.extend(fields.iter().flat_map(|(name, value)| ["--data-urlencode".to_owned(), format!("{name}={value}")]));
-        args.push(format!("http://{}/console{path}", self.gateway.admin));
-        curl(&args.iter().map(String::as_str).collect::<Vec<_>>())
-    }
-}
-
-/// The values of the inputs of the form with this label.
-fn form(page: &str, label: &str) -> Vec<(String, String)> {
-    let start = format!("aria-label=\"{label}\"");
-    let (_, form) = page.split_once(&start).unwrap_or_else(|| panic!("no form {label}: {page}"));
-    let inputs = form.split("</form>").next().unwrap().split("<input ").skip(1);
-    let attribute = |input: &str, name: &str| {
-        let (_, rest) = input.split_once(&format!(" {name}=\""))?;
-        Some(unescape(rest.split('"').next()?))
-    };
-    inputs
-        .map(|input| {
-            let input = format!(" {}", input.split('>').next().unwrap());
-            (attribute(&input, "name").unwrap(), attribute(&input, "value").unwrap_or_default())
-        })
-        .collect()
-}
-
-fn unescape(text: &str) -> String {
-    let pairs = [("&#60;", "<"), ("&#62;", ">"), ("&#34;", "\""), ("&#39;", "'"), ("&#38;", "&")];
-    pairs.iter().fold(text.to_owned(), |text, (from, to)| text.replace(from, to))
-}
-
-fn with(mut fields: Vec<(String, String)>, changes: &[(&str, &str)]) -> Vec<(String, String)> {
-    for (name, value) in changes {
-        fields.retain(|(known, _)| known != name);
-        fields.push(((*name).to_owned(), (*value).to_owned()));
-    }
-    fields
-}
+use crate::process::Gateway;
+use crate::visit::{Visit, form, with};
 
 const FEW: &str = "/edit?application=shop&kind=strategy&name=few";
 

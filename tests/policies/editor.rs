@@ -54,18 +54,22 @@ impl Editor {
 
     /// The field by which an admin who has signed in asks for pages of the console.
     pub fn sign_in(&self) -> String {
-        let (people, hour) = (self.database.people(), Duration::from_secs(3_600));
-        let admin = NewAccount {
-            name: "ada".to_owned(),
-            display_name: "Ada".to_owned(),
-            password: None,
-            subject: None,
-            rights: Rights::admin(),
-        };
-        self.runtime.block_on(people.create(&admin)).unwrap();
-        let begun = people.begin_session("ada", SessionTerms { idle: hour, absolute: hour });
-        let (secret, _) = self.runtime.block_on(begun).unwrap();
-        format!("cookie: tollgate={}", secret.expose())
+        self.make_account("ada", Rights::admin());
+        self.begin_session("ada")
+    }
+
+    pub fn make_account(&self, name: &str, rights: Rights) {
+        let (name, display_name) = (name.to_owned(), name.to_owned());
+        let account = NewAccount { name, display_name, rights, ..NewAccount::default() };
+        self.wait(self.database.people().create(&account)).unwrap();
+    }
+
+    /// The field by which somebody who has signed in asks for pages of the console.
+    pub fn begin_session(&self, name: &str) -> String {
+        let hour = Duration::from_secs(3_600);
+        let people = self.database.people();
+        let begun = self.wait(people.begin_session(name, SessionTerms { idle: hour, absolute: hour }));
+        format!("cookie: tollgate={}", begun.unwrap().0.expose())
     }
 }
 

@@ -11,8 +11,10 @@ mod editor;
 mod fleet;
 mod port;
 mod refused;
+mod rights;
 mod rollout;
 mod traffic;
+mod visit;
 
 #[path = "../../crates/policies/tests/databases/front.rs"]
 #[expect(dead_code, reason = "other tests need the rest")]

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use serde_json::Value as Json;
-use tollgate_policies::people::{NewAccount, NewToken, Rights};
+use tollgate_policies::people::{NewToken, Rights};
 
 use crate::editor::Editor;
 use crate::process::{Gateway, curl};
@@ -27,22 +27,20 @@ pub struct PortAnswer {
 impl<'a> Port<'a> {
     /// Makes an account with these rights.
     pub fn of(gateway: &'a Gateway, editor: &Editor, name: &str, rights: Rights) -> Self {
-        let account = NewAccount {
-            name: name.to_owned(),
-            display_name: name.to_owned(),
-            password: None,
-            subject: None,
-            rights: rights.clone(),
-        };
+        editor.make_account(name, rights.clone());
         let token = NewToken { label: "a test".to_owned(), scope: rights, expires_in: None };
         let people = editor.database.people();
-        editor.wait(people.create(&account)).unwrap();
         let (secret, _) = editor.wait(people.create_token(name, &token)).unwrap();
         Self { gateway, token: secret.expose().to_owned(), name: name.to_owned() }
     }
 
     pub fn admin(gateway: &'a Gateway, editor: &Editor) -> Self {
         Self::of(gateway, editor, "ada", Rights::admin())
+    }
+
+    /// Somebody without an account.
+    pub fn stranger(gateway: &'a Gateway) -> Self {
+        Self { gateway, token: "tgt_made-up".to_owned(), name: "eve".to_owned() }
     }
 
     pub fn get(&self, target: &str) -> PortAnswer {

@@ -153,6 +153,7 @@ impl ProblemDetails {
         match error {
             PeopleError::Database(error) => Self::database(error),
             PeopleError::Unknown(_) => Self::not_found(&error.to_string()),
+            PeopleError::Changed(_) => Self::conflicting(error.to_string()),
             other => Self::bad_request(other.to_string()),
         }
     }

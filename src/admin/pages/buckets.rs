@@ -44,7 +44,7 @@ pub async fn peek(
     Path(limit): Path<String>,
     Query(pairs): Query<Pairs>,
 ) -> Result<PrettyJson<BucketView>, ProblemDetails> {
-    may_look(&caller, &limit)?;
+    may_look(&state, &caller, &limit)?;
     look(&state, &limit, &pairs).await.map(PrettyJson)
 }
 
@@ -149,7 +149,7 @@ pub async fn change(
     gift: TokenGrant,
     author: &ChangeAuthor,
 ) -> Result<ChangeView, ProblemDetails> {
-    may_change(&author.caller, limit)?;
+    may_change(state, &author.caller, limit)?;
     if query.local {
         return Err(ProblemDetails::bad_request("a change is made in the whole fleet: leave local out"));
     }
@@ -179,16 +179,16 @@ pub async fn change(
 ///
 /// # Errors
 /// When not.
-pub fn may_look(caller: &Caller, limit: &str) -> Result<(), ProblemDetails> {
-    caller.may_with_limit(limit, Operation::ViewFleet, Operation::View)
+pub fn may_look(state: &AdminState, caller: &Caller, limit: &str) -> Result<(), ProblemDetails> {
+    caller.may_with_limit(state.application_of(limit), Operation::ViewFleet, Operation::View)
 }
 
 /// Whether somebody may change buckets of a limit.
 ///
 /// # Errors
 /// When not.
-pub fn may_change(caller: &Caller, limit: &str) -> Result<(), ProblemDetails> {
-    caller.may_with_limit(limit, Operation::ActOnFleet, Operation::Change(ObjectKind::Strategy))
+pub fn may_change(state: &AdminState, caller: &Caller, limit: &str) -> Result<(), ProblemDetails> {
+    caller.may_with_limit(state.application_of(limit), Operation::ActOnFleet, Operation::Change(ObjectKind::Strategy))
 }
 
 /// The bucket that is meant, with the client's plan: it is read if this node does not have it.

@@ -123,7 +123,7 @@ pub fn run(args: AccountArgs) -> anyhow::Result<CommandOutput> {
         AccountCommand::Change { name, roles, no_fleet_role, display_name, enable, database } => {
             database.with_people(async |people| {
                 let account = people.account(&name).await?.with_context(|| format!("there is no account {name}"))?;
-                let mut rights = account.rights;
+                let (mut rights, seen) = (account.rights, Some(account.changed_at));
                 if no_fleet_role {
                     rights.fleet = None;
                 }
@@ -133,6 +133,7 @@ pub fn run(args: AccountArgs) -> anyhow::Result<CommandOutput> {
                     display_name,
                     rights,
                     disabled: enable.then_some(false),
+                    seen,
                     ..AccountChange::default()
                 };
                 let changed = people.change(&name, &change).await?;

@@ -65,7 +65,7 @@ impl Overlay {
     pub fn read(set: &PolicySet, report: &mut Report) -> Option<Self> {
         report.include(set.name.clone());
         let RawPolicies { applications } = RawPolicies::decode(&set.root, report)?;
-        check_descriptions(&applications, report);
+        check_applications(&applications, report);
         let node = set.node.clone();
         match applications {
             Setting::Absent => Some(Self { node, ..Self::default() }),
@@ -168,12 +168,16 @@ impl Overlay {
     }
 }
 
-/// Each node keeps all of the document in memory.
-fn check_descriptions(applications: &Setting<Mapping<DefinedName, RawApplication>>, report: &mut Report) {
-    for Located { location, value } in
-        members(applications).iter().filter_map(|one| one.value.as_ref()?.description.valid())
-    {
-        if value.0.len() > LONGEST_DESCRIPTION {
+/// What is wrong with applications themselves. A dot in a name would give `APPLICATION.STRATEGY` two readings, and each node
+/// keeps all of the document in memory.
+fn check_applications(applications: &Setting<Mapping<DefinedName, RawApplication>>, report: &mut Report) {
+    for application in members(applications) {
+        if application.text.contains('.') {
+            let problem = ValueProblem::new("an application's name has no dot");
+            report.mistake(&application.location, problem.hint("write a dash or an underscore"));
+        }
+        let description = application.value.as_ref().and_then(|raw| raw.description.valid());
+        if let Some(Located { location, .. }) = description.filter(|text| text.value.0.len() > LONGEST_DESCRIPTION) {
             let problem = ValueProblem::new(format!("the description is over {LONGEST_DESCRIPTION} bytes"));
             report.mistake(location, problem.hint("shorten it"));
         }

@@ -86,7 +86,7 @@ pub async fn show(
     Path(limit): Path<String>,
     Query(pairs): Query<Pairs>,
 ) -> Response {
-    if let Err(problem) = visitor.may_look_at(&limit) {
+    if let Err(problem) = visitor.may_look_at(&console, &limit) {
         return console.refuse(&visitor, &problem);
     }
     let listed = match find(&console.admin.gateway.load(), &limit) {
@@ -107,7 +107,7 @@ pub async fn submit(
     ConnectInfo(peer): ConnectInfo<SocketAddr>,
     form: ConsoleForm,
 ) -> Response {
-    if let Err(problem) = form.visitor.may_look_at(&limit) {
+    if let Err(problem) = form.visitor.may_look_at(&console, &limit) {
         return console.refuse(&form.visitor, &problem);
     }
     let listed = match find(&console.admin.gateway.load(), &limit) {
@@ -194,7 +194,7 @@ impl BucketPage {
         let limit = listed.limit().name.to_string();
         let shell = visitor.shell(console, "Limits", &format!("A bucket of {limit}"));
         Self {
-            may_change: visitor.may_change(&limit),
+            may_change: visitor.may_change(console, &limit),
             lookup: BucketLookup::of(listed, &shell),
             shell,
             limit_path: format!("/console/limits/{}", encode(&limit)),

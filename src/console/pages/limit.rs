@@ -128,7 +128,8 @@ impl DeniedPart {
         let gateway = console.admin.gateway.load_full();
         let watched = gateway.limit_states.denials.as_ref().and_then(|denials| denials.find(limit));
         let top = watched.map(|keys| keys.top(MOST_KEYS)).unwrap_or_default();
-        let shows_keys = may_see_keys(console.address, visitor.caller.as_ref(), limit);
+        let shows_keys =
+            may_see_keys(console.address, visitor.caller.as_ref(), || visitor.may_look_at(console, limit).is_ok());
         let row = |hitter: &tollgate_limiter::request::heavy_hitters::HeavyHitter| {
             let about = if hitter.error > 0 { "about " } else { "" };
             let count = format!("{about}{}", numbers::count(hitter.count));

@@ -94,8 +94,9 @@ impl ObjectId {
     pub fn new(kind: ObjectKind, application: &str, name: &str) -> Result<Self, NameProblem> {
         match kind {
             ObjectKind::Application if !application.is_empty() => return Err(NameProblem::Nested(excerpt(name))),
-            ObjectKind::Application => {}
-            _ if is_name(application) => {}
+            ObjectKind::Application if is_application(name) => {}
+            ObjectKind::Application => return Err(NameProblem::Application(excerpt(name))),
+            _ if is_application(application) => {}
             _ => return Err(NameProblem::Application(excerpt(application))),
         }
         match kind {
@@ -157,7 +158,7 @@ impl Display for ObjectId {
 pub enum NameProblem {
     #[error("{0} is no kind of object: application, resource, strategy, plan, assignment or api_key")]
     Kind(String),
-    #[error("{0} is not the name of an application: {NAMES}")]
+    #[error("{0} is not the name of an application: 1 to 64 letters, digits, dashes and underscores")]
     Application(String),
     #[error("{name} is not a name for an object of kind {kind}: {NAMES}")]
     Name { kind: ObjectKind, name: String },
@@ -173,6 +174,11 @@ const NAMES: &str = "1 to 64 letters, digits, dots, dashes and underscores";
 fn is_name(text: &str) -> bool {
     let fine = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-');
     (1..=MOST_NAME_BYTES).contains(&text.len()) && text.bytes().all(fine) && !is_dots(text)
+}
+
+/// Without a dot: `APPLICATION.STRATEGY` has one reading.
+fn is_application(text: &str) -> bool {
+    is_name(text) && !text.contains('.')
 }
 
 fn is_client(text: &str) -> bool {
@@ -209,7 +215,19 @@ mod tests {
             assert!(problem.ends_with("1 to 64 letters, digits, dots, dashes and underscores"), "{name}: {problem}");
             assert!(problem.len() < 200, "{problem}");
             assert!(ObjectId::new(ObjectKind::Strategy, name, "a").is_err(), "{name} is no application either");
+            assert!(ObjectId::of_application(name).is_err(), "{name} is no application either");
         }
+    }
+
+    #[test]
+    fn an_application_has_no_dot_in_its_name() {
+        for problem in [ObjectId::of_application("shop.eu"), ObjectId::new(ObjectKind::Strategy, "shop.eu", "a")] {
+            let problem = problem.unwrap_err().to_string();
+            let expected =
+                r#""shop.eu" is not the name of an application: 1 to 64 letters, digits, dashes and underscores"#;
+            assert_eq!(problem, expected);
+        }
+        ObjectId::new(ObjectKind::Strategy, "shop-eu", "a.b").unwrap();
     }
 
     #[test]

@@ -54,6 +54,8 @@ pub struct AccountChange {
     pub subject: Option<Option<OidcSubject>>,
     pub disabled: Option<bool>,
     pub rights: Option<Rights>,
+    /// `changed_at` of the account that this is made upon. If somebody else has changed it since, nothing is.
+    pub seen: Option<UnixTime>,
 }
 
 impl fmt::Debug for NewAccount {

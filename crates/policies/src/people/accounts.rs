@@ -1,6 +1,8 @@
 //! Accounts in the database. Every change of them waits for the one before, so that two people who take each other's rights
 //! at once do not leave nobody with any.
 
+use std::time::Duration;
+
 use super::account::{
     AccountChange, NewAccount, OidcSubject, UserAccount, check_display_name, check_name, check_rights, check_subject,
 };
@@ -157,6 +159,9 @@ async fn insert(connection: &mut Connection, account: &UserAccount, password: Op
 async fn update(connection: &mut Connection, name: &str, change: &AccountChange) -> Result<UserAccount, PeopleError> {
     let found = by_name(connection, name).await?;
     let (mut account, _) = found.ok_or_else(|| PeopleError::Unknown(name.to_owned()))?;
+    if change.seen.is_some_and(|seen| seen != account.changed_at) {
+        return Err(PeopleError::Changed(name.to_owned()));
+    }
     let was_admin = is_active_admin(&account);
     if let Some(display_name) = &change.display_name {
         account.display_name.clone_from(display_name);
@@ -169,7 +174,8 @@ async fn update(connection: &mut Connection, name: &str, change: &AccountChange)
         account.rights.clone_from(rights);
     }
     account.disabled = change.disabled.unwrap_or(account.disabled);
-    account.changed_at = now(connection).await?;
+    // Never twice the same, nor back with the clock: it tells the account's versions apart.
+    account.changed_at = now(connection).await?.max(account.changed_at.after(Duration::from_millis(1)));
     let (issuer, subject) = parts(account.subject.as_ref());
     let rights = written(&account.rights);
     let values = [

@@ -8,6 +8,8 @@ pub enum PeopleError {
     LastAdmin,
     #[error("there is no account {0}")]
     Unknown(String),
+    #[error("somebody else has changed the account {0} meanwhile")]
+    Changed(String),
     #[error("there is an account {0} already")]
     Exists(String),
     #[error("{0}")]

@@ -52,10 +52,16 @@ async fn an_account_is_made_changed_and_taken_away(test: TestDatabase) {
         subject: Some(None),
         rights: Some(Rights::of("shop", ApplicationRole::Editor)),
         disabled: None,
+        seen: Some(bob.changed_at),
     };
     let changed = people.change("bob", &change).await.unwrap();
     assert_eq!((changed.display_name.as_str(), &changed.subject), ("Robert", &None));
     assert_eq!((changed.created_at, changed.changed_at >= bob.changed_at), (bob.created_at, true));
+    assert_eq!(
+        people.change("bob", &change).await,
+        Err(PeopleError::Changed("bob".into())),
+        "it is as another left it"
+    );
     assert_eq!(people.account_of(&subject("2")).await.unwrap(), None);
     assert_eq!(people.accounts().await.unwrap(), [made, changed]);
     assert!(matches!(people.create(&new("a b", Rights::default())).await, Err(PeopleError::Invalid(_))));
@@ -63,6 +69,7 @@ async fn an_account_is_made_changed_and_taken_away(test: TestDatabase) {
     people.remove("eve").await.unwrap();
     assert_eq!(people.account("eve").await.unwrap(), None);
     assert_eq!(people.remove("eve").await, Err(PeopleError::Unknown("eve".into())));
+    let change = AccountChange { seen: None, ..change };
     assert_eq!(people.change("eve", &change).await, Err(PeopleError::Unknown("eve".into())));
 }
 

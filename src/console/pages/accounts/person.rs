@@ -4,6 +4,7 @@ use askama::Template;
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Redirect, Response};
 use tollgate_policies::people::{AccountChange, AuditOutcome, Operation, UserAccount};
+use tollgate_policies::time::UnixTime;
 
 use super::people::{may_see_people, visible_rights};
 use super::words::{chosen_fleet_role, chosen_role, show_rights};
@@ -28,6 +29,8 @@ struct PersonPage {
     fleet: &'static str,
     is_disabled: bool,
     manages_accounts: bool,
+    /// The version that a form is made upon.
+    seen: i64,
 }
 
 /// `GET /console/people/{name}`
@@ -76,7 +79,7 @@ async fn carry_out(console: &ConsoleState, name: &str, form: &ConsoleForm) -> Re
     let mut rights = account.rights;
     let wrong = |error| ProblemDetails::people(&error);
     let mut detail = String::new();
-    let mut change = AccountChange::default();
+    let mut change = AccountChange { seen: Some(seen(form)?), ..AccountChange::default() };
     match action {
         "role" => {
             match chosen_role(form.field("role"))? {
@@ -137,6 +140,7 @@ impl PersonPage {
             fleet: account.rights.fleet.map_or("none", fleet_word),
             is_disabled: account.disabled,
             manages_accounts,
+            seen: account.changed_at.millis(),
         })
     }
 
@@ -144,6 +148,14 @@ impl PersonPage {
     fn gives_roles(&self) -> bool {
         self.manages_accounts || !self.owned.is_empty()
     }
+}
+
+/// The version that a form was made upon.
+fn seen(form: &ConsoleForm) -> Result<UnixTime, ProblemDetails> {
+    let seen = form.field("seen").parse().map(UnixTime::from_millis);
+    seen.map_err(|_| {
+        ProblemDetails::bad_request("the form does not say what it was made upon").hint("load the page anew")
+    })
 }
 
 fn sign_in(has_password: bool, has_subject: bool) -> &'static str {
