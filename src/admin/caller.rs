@@ -3,7 +3,7 @@
 //! Guarantees that with accounts nothing is answered without one but what is open to everybody: a path that [`OPEN`] does
 //! not list wants a caller. Without accounts whoever reaches the port may do everything.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
 use axum::extract::{ConnectInfo, FromRequestParts, Request, State};
@@ -81,8 +81,8 @@ impl Caller {
             session: session.into(),
         };
         if let Some(token) = bearer(parts.headers) {
-            let found = service.people.token(token).await.map_err(problem)?;
-            return Ok(found.map(|(account, _)| known(account.name, account.rights, CallerProof::Token, "")));
+            let found = service.check_token(token, parts.ip()).await?;
+            return Ok(found.map(|account| known(account.name, account.rights, CallerProof::Token, "")));
         }
         let Some(secret) = service.cookies.session(parts.headers).filter(|_| parts.takes_session) else {
             return Ok(None);
@@ -181,6 +181,10 @@ pub struct CallerParts<'a> {
 }
 
 impl CallerParts<'_> {
+    fn ip(&self) -> IpAddr {
+        self.peer.map_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED), |peer| peer.ip())
+    }
+
     fn address(&self) -> String {
         self.peer.map_or_else(String::new, |peer| peer.ip().to_canonical().to_string())
     }

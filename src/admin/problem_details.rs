@@ -128,6 +128,15 @@ impl ProblemDetails {
         Self { retry_after_secs: u32::try_from(retry_after_secs).ok(), ..problem }
     }
 
+    /// 429: too many tokens from this address were nobody's.
+    pub fn too_many_tokens(retry_after_secs: u64) -> Self {
+        let detail = "too many tokens from this address were no account's, or no longer";
+        let problem = Self::new(StatusCode::TOO_MANY_REQUESTS, "too-many-tokens", detail);
+        let problem =
+            problem.hint(format!("try again in {retry_after_secs} s, with a token that tollgate token list has"));
+        Self { retry_after_secs: Some(retry_after_secs), ..problem }
+    }
+
     /// 503: nobody can be told apart without the database of accounts, and nothing of it changed.
     pub fn database(error: &DatabaseError) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "database-away", error.to_string())

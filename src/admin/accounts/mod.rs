@@ -29,15 +29,25 @@ const ABSOLUTE: Duration = Duration::from_secs(12 * 3_600);
 /// How long a login may wait for others of its network.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Logins of one name, and from one network, that may fail at once; then one each [`FAILURE_EVERY_US`].
+/// Logins from one network that may fail at once; then one each [`FAILURE_EVERY_US`].
 const FAILURES: u64 = 10;
 const FAILURE_EVERY_US: u64 = 30_000_000;
+
+/// The bound of one name from wherever it is tried, in bounds of a network. Names are known: whoever has fewer networks keeps
+/// nobody out.
+const NETWORKS_OF_A_NAME: u32 = 20;
+
+/// Tokens from one network that may be nobody's at once; then one each [`TOKEN_FAILURE_EVERY_US`]. They cannot be guessed, so
+/// this bounds what the database is asked.
+const TOKEN_FAILURES: u64 = 60;
+const TOKEN_FAILURE_EVERY_US: u64 = 1_000_000;
 
 /// The people who may use the admin port.
 pub struct AccountService {
     pub people: People,
     pub cookies: SessionCookies,
     attempts: Arc<FailedAttempts>,
+    token_attempts: Arc<FailedAttempts>,
     /// Whether an account was seen. The last admin cannot be taken away.
     has_some: AtomicBool,
 }
@@ -47,8 +57,16 @@ impl AccountService {
     /// Never: the bound on logins is within the limiter's bounds.
     pub fn new(people: People, cookies: SessionCookies) -> Result<Self, QuotaError> {
         let number = |number| NonZeroU64::new(number).unwrap_or(NonZeroU64::MIN);
-        let bound = TokenBucket::new(number(1), number(FAILURE_EVERY_US), number(FAILURES))?;
-        Ok(Self { people, cookies, attempts: Arc::new(FailedAttempts::new(bound)), has_some: AtomicBool::new(false) })
+        let bound = |every_us, at_once| TokenBucket::new(number(1), number(every_us), number(at_once));
+        let attempts = FailedAttempts::new(bound(FAILURE_EVERY_US, FAILURES)?).with_known_names(NETWORKS_OF_A_NAME);
+        let token_attempts = FailedAttempts::new(bound(TOKEN_FAILURE_EVERY_US, TOKEN_FAILURES)?);
+        Ok(Self {
+            people,
+            cookies,
+            attempts: Arc::new(attempts),
+            token_attempts: Arc::new(token_attempts),
+            has_some: AtomicBool::new(false),
+        })
     }
 
     /// Whether there is an account at all.
@@ -68,7 +86,7 @@ impl AccountService {
     /// # Errors
     /// When there is none, when too many logins of the name or from the address have failed, or the database is away.
     pub async fn check_password(&self, name: &str, password: &str, ip: IpAddr) -> Result<UserAccount, ProblemDetails> {
-        let mut attempt = match self.attempt(name, ip).await {
+        let mut attempt = match attempt(&self.attempts, ip, Some(name), ProblemDetails::too_many_sign_ins).await {
             Ok(attempt) => attempt,
             Err(problem) => {
                 self.record_sign_in(name, ip, AuditOutcome::Refused, "too many failed").await;
@@ -114,13 +132,18 @@ impl AccountService {
         self.cookies.begin(&secret).ok_or_else(|| ProblemDetails::bad_request("the session cannot be sent"))
     }
 
-    async fn attempt(&self, name: &str, ip: IpAddr) -> Result<Attempt, ProblemDetails> {
-        let problem = |refusal| match refusal {
-            AuthenticationRefusal::TooManyAttempts(seconds) => ProblemDetails::too_many_sign_ins(seconds),
-            _ => ProblemDetails::too_many_sign_ins(1),
-        };
-        let pending = self.attempts.place(ip, Some(name.as_bytes())).map_err(problem)?;
-        pending.placed(clock::now() + PATIENCE).await.map_err(problem)
+    /// The account that has this token, as far as the token goes.
+    ///
+    /// # Errors
+    /// When too many tokens from the address were nobody's, or the database is away.
+    pub async fn check_token(&self, token: &str, ip: IpAddr) -> Result<Option<UserAccount>, ProblemDetails> {
+        let mut attempt = attempt(&self.token_attempts, ip, None, ProblemDetails::too_many_tokens).await?;
+        attempt.begin();
+        let found = self.people.token(token).await;
+        if !matches!(found, Ok(None)) {
+            attempt.succeeded();
+        }
+        Ok(found.map_err(|error| ProblemDetails::database(&error))?.map(|(account, _)| account))
     }
 
     async fn record_sign_in(&self, name: &str, ip: IpAddr, outcome: AuditOutcome, detail: &str) {
@@ -145,6 +168,21 @@ impl AccountService {
             );
         }
     }
+}
+
+/// Waits for a place among those that may fail.
+async fn attempt(
+    attempts: &Arc<FailedAttempts>,
+    ip: IpAddr,
+    name: Option<&str>,
+    too_many: fn(u64) -> ProblemDetails,
+) -> Result<Attempt, ProblemDetails> {
+    let problem = |refusal| match refusal {
+        AuthenticationRefusal::TooManyAttempts(seconds) => too_many(seconds),
+        _ => too_many(1),
+    };
+    let pending = attempts.place(ip, name.map(str::as_bytes)).map_err(problem)?;
+    pending.placed(clock::now() + PATIENCE).await.map_err(problem)
 }
 
 impl ProblemDetails {

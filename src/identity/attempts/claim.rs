@@ -23,8 +23,8 @@ pub struct AttemptClaim {
 }
 
 impl AttemptClaim {
-    /// Of a client at `ip`, as `name` if it claims one. Each may fail as `bound` says.
-    pub fn new(ip: IpAddr, name: Option<&[u8]>, bound: TokenBucket) -> Self {
+    /// Of a client at `ip`, which may fail as `bound` says, as a name with a bound of its own if it claims one.
+    pub fn new(ip: IpAddr, name: Option<(&[u8], TokenBucket)>, bound: TokenBucket) -> Self {
         let charge = |key, bound: TokenBucket| BucketCharge { key, quota: bound.into(), cost: 1, largest_cost: 1 };
         let ip = ip.to_canonical();
         let networks = if ip.is_ipv4() { &IPV4[..] } else { &IPV6[..] };
@@ -32,7 +32,7 @@ impl AttemptClaim {
             networks.iter().map(|(prefix, times)| charge(of_address(ip, *prefix), bound.times(*times))).collect();
         let addresses = charges.len();
         let widest = of_address(ip, networks.last().map_or(0, |(prefix, _)| *prefix));
-        charges.extend(name.map(|name| charge(of_name(name), bound)));
+        charges.extend(name.map(|(name, bound)| charge(of_name(name), bound)));
         Self { charges, addresses, widest }
     }
 

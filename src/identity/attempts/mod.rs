@@ -38,6 +38,7 @@ const CROWDED: AuthenticationRefusal =
 pub struct FailedAttempts {
     buckets: MemoryStore,
     bound: TokenBucket,
+    name_bound: TokenBucket,
     /// Locked around what `buckets` are asked, so that nobody misses the end of an attempt.
     table: Mutex<AttemptTable>,
 }
@@ -73,7 +74,13 @@ struct NoPlace {
 impl FailedAttempts {
     /// Each address and each name may fail as `bound` says.
     pub fn new(bound: TokenBucket) -> Self {
-        Self { buckets: MemoryStore::new(MAX_BUCKETS), bound, table: Mutex::default() }
+        Self { buckets: MemoryStore::new(MAX_BUCKETS), bound, name_bound: bound, table: Mutex::default() }
+    }
+
+    /// Each address may fail as its bound says, and each name `times` as often: where a name is known, others' failures must
+    /// not keep its owner out.
+    pub fn with_known_names(self, times: u32) -> Self {
+        Self { name_bound: self.bound.times(times), ..self }
     }
 
     /// Begins an attempt of a client at `ip`, as `name` if it claims one.
@@ -81,7 +88,7 @@ impl FailedAttempts {
     /// # Errors
     /// When too many have failed, or too many wait.
     pub fn place(self: &Arc<Self>, ip: IpAddr, name: Option<&[u8]>) -> Result<PendingAttempt, AuthenticationRefusal> {
-        let claim = Arc::new(AttemptClaim::new(ip, name, self.bound));
+        let claim = Arc::new(AttemptClaim::new(ip, name.map(|name| (name, self.name_bound)), self.bound));
         let mut table = self.table.lock();
         if !table.is_behind_others(&claim) {
             match self.take(&claim, &mut table) {

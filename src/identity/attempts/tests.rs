@@ -41,6 +41,21 @@ fn fail(attempts: &Arc<FailedAttempts>, ip: IpAddr, name: Option<&[u8]>) -> Resu
     begin(attempts, ip, name).map(drop)
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_known_name_fails_more_often_than_an_address() {
+    let number = |number| NonZeroU64::new(number).unwrap();
+    let bound = TokenBucket::new(number(1), number(9_000_000), number(BURST)).unwrap();
+    let attempts = Arc::new(FailedAttempts::new(bound).with_known_names(3));
+    for address in ["192.0.2.1", "192.0.2.2", "192.0.2.3"] {
+        for _ in 0..BURST {
+            assert!(fail(&attempts, ip(address), Some(b"ada")).is_ok(), "{address}");
+        }
+        assert!(fail(&attempts, ip(address), Some(b"ada")).is_err(), "{address}");
+    }
+    assert!(fail(&attempts, ip("192.0.2.4"), Some(b"ada")).is_err(), "six have failed: the name is bounded, too");
+    assert!(fail(&attempts, ip("192.0.2.4"), Some(b"bob")).is_ok());
+}
+
 type Placing = BoxFuture<'static, Result<Attempt, AuthenticationRefusal>>;
 
 fn wait(attempts: &Arc<FailedAttempts>, ip: IpAddr) -> Placing {
