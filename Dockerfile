@@ -19,12 +19,12 @@ COPY --from=build /tollgate /usr/local/bin/tollgate
 COPY routes.yaml /etc/tollgate/routes.yaml
 # By number: Kubernetes' runAsNonRoot cannot judge a name.
 USER 65532:65532
-EXPOSE 8080 9901
+EXPOSE 8080 9902
 # For `run`, `check`, `explain` and `health` alike.
 ENV TOLLGATE_CONFIG=/etc/tollgate/routes.yaml
 # In-flight requests are let finish within `drain_timeout`.
 STOPSIGNAL SIGTERM
-# Where the admin port is, it reads from the configuration. One that says `admin: off` needs --no-healthcheck.
+# Where probes are answered, it reads from the configuration. One that says `admin: off` needs --no-healthcheck.
 HEALTHCHECK --interval=10s --timeout=3s --start-period=10s CMD ["/usr/local/bin/tollgate", "health"]
 ENTRYPOINT ["/usr/local/bin/tollgate"]
 CMD ["run", "--config", "/etc/tollgate/routes.yaml"]

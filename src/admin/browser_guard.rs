@@ -3,12 +3,13 @@
 //! Without accounts whoever reaches the port may use it. But a browser reaches it on behalf of any page
 //! that is open in it, from inside the operator's network. A change must therefore be a request that a page of another
 //! origin cannot send without a preflight, and no preflight is answered. It must not name another origin, and it must
-//! be addressed to an IP address or localhost: an attacker's name server could point any other name here. Reading is
+//! be addressed to an IP address, localhost or the name that the file has: an attacker's name server could point any other here. Reading is
 //! left to the same-origin policy.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
-use axum::extract::Request;
+use axum::extract::{Request, State};
 use axum::http::header::{AUTHORIZATION, CONTENT_TYPE, HOST, ORIGIN};
 use axum::http::uri::Authority;
 use axum::http::{HeaderMap, Method};
@@ -16,23 +17,33 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
 use super::problem_details::ProblemDetails;
+use crate::config::PublicUrl;
 
 /// The header with the name of the operator who asks for a change.
 pub const OPERATOR: &str = "x-tollgate-operator";
 /// The header with the reason for a change.
 pub const REASON: &str = "x-tollgate-reason";
 
+/// What browsers call the admin port by.
+#[derive(Clone, Debug, Default)]
+pub struct OwnOrigins {
+    /// Whether the port itself speaks TLS.
+    pub has_tls: bool,
+    /// What it is called where a name leads to it.
+    pub public_url: Option<PublicUrl>,
+}
+
 /// Lets reading pass, and changes that no web page can have asked for.
-pub async fn guard(request: Request, next: Next) -> Response {
+pub async fn guard(State(origins): State<Arc<OwnOrigins>>, request: Request, next: Next) -> Response {
     let reads = [Method::GET, Method::HEAD].contains(request.method());
-    let checked = if reads { Ok(()) } else { check(request.headers()) };
+    let checked = if reads { Ok(()) } else { check(&origins, request.headers()) };
     match checked {
         Ok(()) => next.run(request).await,
         Err(problem) => problem.into_response(),
     }
 }
 
-fn check(headers: &HeaderMap) -> Result<(), ProblemDetails> {
+fn check(origins: &OwnOrigins, headers: &HeaderMap) -> Result<(), ProblemDetails> {
     let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or_default());
     // Neither is among what a page may send across origins unasked (Fetch §2.2.2, CORS-safelisted request-headers).
     let json = text(CONTENT_TYPE.as_str()).is_some_and(|kind| kind.split(';').next() == Some("application/json"));
@@ -41,37 +52,64 @@ fn check(headers: &HeaderMap) -> Result<(), ProblemDetails> {
         return Err(ProblemDetails::cross_site("a change must say who asks for it")
             .hint("send the header X-Tollgate-Operator: your-name, or Content-Type: application/json"));
     }
-    check_host(headers)?;
-    check_site(headers)
+    origins.check_host(headers)?;
+    origins.check_site(headers)
 }
 
-/// A request by an address, not by a name that somebody's name server answers for.
-///
-/// # Errors
-/// When it is addressed to a name.
-pub fn check_host(headers: &HeaderMap) -> Result<(), ProblemDetails> {
-    if is_numeric_or_local(host_of(headers)) {
-        return Ok(());
+impl OwnOrigins {
+    /// A request by an address or by the name that the file has, not by one that somebody's name server answers for.
+    ///
+    /// # Errors
+    /// When it is addressed to another name.
+    pub fn check_host(&self, headers: &HeaderMap) -> Result<(), ProblemDetails> {
+        let host = host_of(headers);
+        if is_numeric_or_local(host) || self.is_public(host) { Ok(()) } else { Err(self.other_host()) }
     }
-    Err(ProblemDetails::cross_site("the admin port is asked by an IP address or localhost, not by a name")
-        .hint("use the address of the admin port, such as http://127.0.0.1:9901"))
-}
 
-/// A request that no page of another origin has made, as far as its browser says.
-///
-/// # Errors
-/// When one has.
-pub fn check_site(headers: &HeaderMap) -> Result<(), ProblemDetails> {
-    let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or_default());
-    let host = host_of(headers);
-    if text("sec-fetch-site").is_some_and(|site| !["same-origin", "none"].contains(&site)) {
-        return Err(ProblemDetails::cross_site("a page of another site asked for this change"));
+    fn other_host(&self) -> ProblemDetails {
+        match &self.public_url {
+            Some(url) => {
+                ProblemDetails::cross_site("the admin port is asked by its public_url, an IP address or localhost")
+                    .hint(format!("use {url}"))
+            }
+            None => ProblemDetails::cross_site("the admin port is asked by an IP address or localhost, not by a name")
+                .hint(
+                    "use the address of the admin port, such as http://127.0.0.1:9901, or name it in admin.public_url",
+                ),
+        }
     }
-    let own = |origin: &str| origin.strip_prefix("http://").is_some_and(|origin| origin.eq_ignore_ascii_case(host));
-    if text(ORIGIN.as_str()).is_some_and(|origin| !own(origin)) {
-        return Err(ProblemDetails::cross_site("a page of another origin asked for this change"));
+
+    /// A request that no page of another origin has made, as far as its browser says.
+    ///
+    /// # Errors
+    /// When one has.
+    pub fn check_site(&self, headers: &HeaderMap) -> Result<(), ProblemDetails> {
+        let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or_default());
+        if text("sec-fetch-site").is_some_and(|site| !["same-origin", "none"].contains(&site)) {
+            return Err(ProblemDetails::cross_site("a page of another site asked for this change"));
+        }
+        if text(ORIGIN.as_str()).is_some_and(|origin| !self.is_own(origin, host_of(headers))) {
+            return Err(ProblemDetails::cross_site("a page of another origin asked for this change"));
+        }
+        Ok(())
     }
-    Ok(())
+
+    /// Whether a page of `origin` came from here. A proxy in front may call the port by another name than browsers do.
+    fn is_own(&self, origin: &str, host: &str) -> bool {
+        if let Some(url) = &self.public_url
+            && (origin.eq_ignore_ascii_case(&url.to_string()) || self.is_public(host))
+        {
+            return origin.eq_ignore_ascii_case(&url.to_string());
+        }
+        let scheme = if self.has_tls { "https://" } else { "http://" };
+        origin.strip_prefix(scheme).is_some_and(|origin| origin.eq_ignore_ascii_case(host))
+    }
+
+    fn is_public(&self, host: &str) -> bool {
+        let public = self.public_url.as_ref().map(|url| url.authority.host());
+        let Ok(authority) = host.parse::<Authority>() else { return false };
+        public.is_some_and(|public| public.eq_ignore_ascii_case(authority.host()))
+    }
 }
 
 fn host_of(headers: &HeaderMap) -> &str {
@@ -90,12 +128,16 @@ mod tests {
     use super::*;
 
     fn passes(fields: &[(&'static str, &str)]) -> bool {
+        passes_at(&OwnOrigins::default(), fields)
+    }
+
+    fn passes_at(origins: &OwnOrigins, fields: &[(&'static str, &str)]) -> bool {
         let mut headers = HeaderMap::new();
         headers.insert(HOST, "127.0.0.1:9901".parse().unwrap());
         for (name, value) in fields {
             headers.insert(*name, value.parse().unwrap());
         }
-        check(&headers).is_ok()
+        check(origins, &headers).is_ok()
     }
 
     #[test]
@@ -127,5 +169,28 @@ mod tests {
         for host in ["evil.example:9901", "", "127.0.0.1.evil.example", "a b"] {
             assert!(!passes(&[(OPERATOR, "ada"), ("host", host)]), "{host}");
         }
+    }
+
+    #[test]
+    fn the_name_that_the_file_has_is_the_ports_own() {
+        let authority = "gate.example".parse().unwrap();
+        let origins = OwnOrigins { has_tls: false, public_url: Some(PublicUrl { is_secure: true, authority }) };
+        let asked =
+            |host: &str, origin: &str| passes_at(&origins, &[(OPERATOR, "ada"), ("host", host), ("origin", origin)]);
+        assert!(asked("gate.example", "https://gate.example"));
+        assert!(asked("Gate.Example:443", "https://gate.example"));
+        assert!(asked("10.0.0.7:9901", "https://gate.example"), "a proxy that sends its own name of the port");
+        assert!(asked("127.0.0.1:9901", "http://127.0.0.1:9901"));
+        assert!(!asked("gate.example", "https://evil.example"));
+        assert!(!asked("gate.example", "http://gate.example"), "whoever is on the way can make such a page");
+        assert!(!asked("evil.example", "https://gate.example"));
+        assert!(!asked("evil.gate.example", "https://evil.gate.example"));
+    }
+
+    #[test]
+    fn a_port_with_tls_has_pages_of_https() {
+        let origins = OwnOrigins { has_tls: true, public_url: None };
+        assert!(passes_at(&origins, &[(OPERATOR, "ada"), ("origin", "https://127.0.0.1:9901")]));
+        assert!(!passes_at(&origins, &[(OPERATOR, "ada"), ("origin", "http://127.0.0.1:9901")]));
     }
 }

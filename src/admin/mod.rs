@@ -25,5 +25,5 @@ mod server;
 pub mod state;
 pub mod views;
 
-pub use router::router;
-pub use server::serve;
+pub use router::{probes, router};
+pub use server::{AdminPages, serve};

@@ -134,7 +134,7 @@ impl ProblemDetails {
         let problem = Self::new(StatusCode::TOO_MANY_REQUESTS, "too-many-tokens", detail);
         let problem =
             problem.hint(format!("try again in {retry_after_secs} s, with a token that tollgate token list has"));
-        Self { retry_after_secs: Some(retry_after_secs), ..problem }
+        Self { retry_after_secs: u32::try_from(retry_after_secs).ok(), ..problem }
     }
 
     /// 503: nobody can be told apart without the database of accounts, and nothing of it changed.

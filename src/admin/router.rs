@@ -3,7 +3,7 @@
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::http::Uri;
-use axum::middleware::{from_fn, from_fn_with_state};
+use axum::middleware::from_fn_with_state;
 use axum::routing::{get, post};
 
 use super::caller::require_caller;
@@ -41,13 +41,26 @@ takes dry_run=true, and must say who asks for it:
   curl -X DELETE -H 'X-Tollgate-Operator: ada' 'http://127.0.0.1:9901/buckets/per-client?client_ip=203.0.113.9'
 ";
 
-/// All paths with their pages.
-pub fn router(state: AdminState) -> Router {
+/// Probes and metrics alone, for a port of their own: nothing else is there.
+pub fn probes(state: AdminState) -> Router {
+    open_pages()
+        .fallback(async |uri: Uri| ProblemDetails::not_found(uri.path()))
+        .method_not_allowed_fallback(async || ProblemDetails::method_not_allowed())
+        .with_state(state)
+}
+
+/// Pages that want no caller.
+fn open_pages() -> Router<AdminState> {
     Router::new()
-        .route("/", get(async || INDEX))
         .route("/livez", get(health::livez))
         .route("/readyz", get(health::readyz))
         .route("/metrics", get(health::metrics))
+}
+
+/// All paths with their pages.
+pub fn router(state: AdminState) -> Router {
+    open_pages()
+        .route("/", get(async || INDEX))
         .route("/limits", get(limits::list))
         .route("/buckets/{limit}", get(buckets::peek).delete(buckets::reset))
         .route("/buckets/{limit}/grant", post(buckets::grant))
@@ -78,6 +91,6 @@ pub fn router(state: AdminState) -> Router {
         .fallback(async |uri: Uri| ProblemDetails::not_found(uri.path()))
         .method_not_allowed_fallback(async || ProblemDetails::method_not_allowed())
         .layer(from_fn_with_state(state.clone(), require_caller))
-        .layer(from_fn(browser_guard::guard))
+        .layer(from_fn_with_state(state.origins.clone(), browser_guard::guard))
         .with_state(state)
 }

@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::extract::ConnectInfo;
-use axum::http::{Request, Response};
+use axum::http::header::STRICT_TRANSPORT_SECURITY;
+use axum::http::{HeaderValue, Request, Response};
 use http_body_util::BodyExt;
 use tokio::net::TcpListener;
 use tower_service::Service;
@@ -19,6 +20,7 @@ use crate::error::Failure;
 use crate::http::interim::InterimSlot;
 use crate::observe::request_id;
 use crate::server::{self, ConnectionInfo, ConnectionLimit, Drain, Handler, ListenerSpec};
+use crate::transport::tls::server::acceptor::TlsAcceptor;
 
 /// Probes, a few scrapers, a few operators.
 const MAX_CONNECTIONS: usize = 256;
@@ -39,13 +41,23 @@ const MAX_HEADERS: usize = 100;
 
 /// Answers with the pages.
 #[derive(Clone)]
-struct Pages(Router);
+struct Pages(Arc<AdminPages>);
 
-/// Serves `pages` on the admin port until dropped, or until `drain` begins: that is when another process serves it.
+/// The pages of a port, and how it is spoken to.
+#[derive(Default)]
+pub struct AdminPages {
+    pub router: Router,
+    /// `None`: it speaks HTTP in the clear.
+    pub tls: Option<Arc<TlsAcceptor>>,
+    /// The `Strict-Transport-Security` of its answers.
+    pub hsts: Option<HeaderValue>,
+}
+
+/// Serves `pages` on a port of the admin server until dropped, or until `drain` begins: that is when another process serves it.
 ///
 /// # Errors
 /// When the socket has no address.
-pub async fn serve(listener: TcpListener, pages: Router, drain: Drain) -> std::io::Result<()> {
+pub async fn serve(listener: TcpListener, pages: AdminPages, drain: Drain) -> std::io::Result<()> {
     let spec = ListenerSpec {
         address: listener.local_addr()?.into(),
         socket_mode: 0,
@@ -61,7 +73,7 @@ pub async fn serve(listener: TcpListener, pages: Router, drain: Drain) -> std::i
         max_connections_per_client: None,
     };
     let limit = ConnectionLimit::uncounted(spec.max_connections);
-    server::serve(vec![listener], Arc::new(spec), Pages(pages), limit, drain).await;
+    server::serve(vec![listener], Arc::new(spec), Pages(Arc::new(pages)), limit, drain).await;
     Ok(())
 }
 
@@ -74,9 +86,16 @@ impl Handler for Pages {
     ) -> Response<Body> {
         let mut request = std::mem::replace(request, Request::new(Body::empty()));
         request.extensions_mut().insert(ConnectInfo(connection.peer.socket_address()));
-        let answered: Result<_, Infallible> = self.0.clone().call(request).await;
-        let Ok(response) = answered;
+        let answered: Result<_, Infallible> = self.0.router.clone().call(request).await;
+        let Ok(mut response) = answered;
+        if let Some(hsts) = &self.0.hsts {
+            response.headers_mut().insert(STRICT_TRANSPORT_SECURITY, hsts.clone());
+        }
         response.map(|body| Body::boxed(body.map_err(Into::into)))
+    }
+
+    fn tls(&self) -> Option<&TlsAcceptor> {
+        self.0.tls.as_deref()
     }
 
     fn refuse(&self, _connection: &Arc<ConnectionInfo>, failure: Failure) -> Response<Body> {

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use arc_swap::ArcSwap;
 
 use super::accounts::AccountService;
+use super::browser_guard::OwnOrigins;
 use super::bucket_service::BucketService;
 use super::fleet_nodes::FleetNodes;
 use super::policy_service::PolicyService;
@@ -20,6 +21,8 @@ pub struct AdminState {
     pub gateway: Arc<ArcSwap<Gateway>>,
     pub buckets: Arc<BucketService>,
     pub nodes: Arc<FleetNodes>,
+    /// What browsers call the port by.
+    pub origins: Arc<OwnOrigins>,
     /// `None`: there are no accounts, and whoever reaches the port may do everything.
     pub accounts: Option<Arc<AccountService>>,
     /// Of a gateway with a database of policies.

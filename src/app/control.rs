@@ -4,7 +4,6 @@ use std::net::TcpListener as StdListener;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use axum::Router;
 use futures_util::future::pending;
 use parking_lot::Mutex;
 use tokio::net::TcpListener;
@@ -20,7 +19,7 @@ use tollgate_limiter::store::redis::heartbeat::Heartbeat;
 use tollgate_limiter::store::redis::inspect::RedisInspector;
 
 use super::exporter::Exporter;
-use super::listeners::ReservedSockets;
+use super::listeners::{AdminSockets, ReservedSockets};
 use super::node_report;
 use super::policies::follower;
 use super::policies::handle::Policies;
@@ -33,12 +32,15 @@ use super::rollout::watch::{self as rollout, WatchedGateway};
 use super::shared::{DENIAL_WINDOW, FleetMember, SharedState, UPKEEP};
 use super::signals::Signals;
 use super::workers::Workers;
+use crate::admin::AdminPages;
 use crate::admin::accounts::AccountService;
 use crate::admin::accounts::cookie::SessionCookies;
+use crate::admin::browser_guard::OwnOrigins;
 use crate::admin::bucket_service::{BucketService, FleetBuckets};
 use crate::admin::fleet_nodes::{FleetNodes, OwnReport};
 use crate::admin::policy_service::{PolicyService, tells_of_policies};
 use crate::admin::state::{AdminState, LifecyclePhase, Readiness};
+use crate::config::{AdminSpec, Config};
 use crate::console::state::{ConsoleParts, ConsoleState, FleetParts};
 use crate::console::tokens::FormTokens;
 use crate::identity::upkeep::follow_issuer;
@@ -55,8 +57,7 @@ pub struct ControlPlane {
     pub signals: Signals,
     pub shared: SharedState,
     pub workers: Workers,
-    /// Of a gateway with an admin port.
-    pub admin: Option<StdListener>,
+    pub admin: AdminSockets,
     pub metrics: MetricsHandle,
     pub drain_signal: DrainSignal,
     /// Of a gateway that can be taken over from.
@@ -107,11 +108,18 @@ impl ControlPlane {
             gateway: shared.gateway.clone(),
             buckets: buckets.clone(),
             nodes: Arc::new(FleetNodes::new(report, fleet)),
-            accounts: reloader.policies.as_deref().map(account_service).transpose()?,
+            origins: Arc::new(own_origins(&reloader.config)),
+            accounts: reloader
+                .policies
+                .as_deref()
+                .map(|policies| account_service(policies, &reloader.config))
+                .transpose()?,
             policies: reloader.policies.as_ref().map(|policies| policy_service(policies, inspector.as_ref())),
         };
         let (admin_drain_signal, admin_drain) = drain::channel();
-        let admin = admin.map(admin_listener).transpose()?;
+        let AdminSockets { admin, probes } = admin;
+        let admin = admin.map(|(_, socket)| accepting(socket, "admin port open")).transpose()?;
+        let probes = probes.map(|(_, socket)| accepting(socket, "probe port open")).transpose()?;
         let counting = exporter.clone();
         let console = |listener: &TcpListener| {
             Ok::<_, anyhow::Error>(ConsoleState::new(ConsoleParts {
@@ -137,8 +145,12 @@ impl ControlPlane {
         reserved.listen();
         workers.serve();
         let policy_pages = state.policies.clone();
-        let pages = admin::router(state);
-        let pages = console.iter().fold(pages, |pages, console| pages.merge(console::router(console.clone())));
+        let router = admin::router(state.clone());
+        let router = console.iter().fold(router, |pages, console| pages.merge(console::router(console.clone())));
+        let hsts = reloader.config.admin.as_ref().and_then(|admin| admin.hsts.clone());
+        let pages = AdminPages { router, tls: reloader.tls.admin(), hsts };
+        let probe_pages = AdminPages { router: admin::probes(state), ..AdminPages::default() };
+        let probe_server = probes.map(|listener| serve_admin(listener, probe_pages, admin_drain.clone()));
         let admin_server = admin.map(|listener| serve_admin(listener, pages, admin_drain));
         readiness.enter(LifecyclePhase::Serving);
         tracing::info!(workers = workers.threads.len(), version = env!("CARGO_PKG_VERSION"), "serving");
@@ -204,7 +216,7 @@ impl ControlPlane {
             log.flush();
         }
         tracing::info!(cut, "stopped");
-        drop(admin_server);
+        drop((admin_server, probe_server));
         Ok(ExitCode::SUCCESS)
     }
 }
@@ -224,13 +236,13 @@ async fn taken_over_by(taken_over: Option<&mut Receiver<Successor>>) -> Successo
     pending().await
 }
 
-fn admin_listener(socket: StdListener) -> anyhow::Result<TcpListener> {
+fn accepting(socket: StdListener, opened: &str) -> anyhow::Result<TcpListener> {
     socket.set_nonblocking(true)?;
-    tracing::info!(address = %socket.local_addr()?, "admin port open");
+    tracing::info!(address = %socket.local_addr()?, "{opened}");
     Ok(TcpListener::from_std(socket)?)
 }
 
-fn serve_admin(listener: TcpListener, pages: Router, drain: Drain) -> tokio::task::JoinHandle<()> {
+fn serve_admin(listener: TcpListener, pages: AdminPages, drain: Drain) -> tokio::task::JoinHandle<()> {
     tokio::spawn(async move {
         if let Err(error) = admin::serve(listener, pages, drain).await {
             tracing::error!(%error, "the admin port failed");
@@ -259,9 +271,17 @@ fn policy_service(policies: &Arc<Policies>, inspector: Option<&RedisInspector>) 
 }
 
 /// The people who may use the admin port: they live in the database of policies.
-fn account_service(policies: &Policies) -> anyhow::Result<Arc<AccountService>> {
-    let cookies = SessionCookies { is_secure: false };
+fn account_service(policies: &Policies, config: &Config) -> anyhow::Result<Arc<AccountService>> {
+    let cookies = SessionCookies { is_secure: config.admin.as_ref().is_some_and(AdminSpec::is_secure) };
     Ok(Arc::new(AccountService::new(policies.database.people(), cookies)?))
+}
+
+/// What browsers call the admin port by.
+fn own_origins(config: &Config) -> OwnOrigins {
+    config.admin.as_ref().map_or_else(OwnOrigins::default, |admin| OwnOrigins {
+        has_tls: admin.tls.is_some(),
+        public_url: admin.public_url.clone(),
+    })
 }
 
 /// Follows the changes that operators made on any node: to buckets, and to policies.

@@ -7,7 +7,7 @@ use anyhow::Context;
 
 use super::files::tls::TlsFiles;
 use super::restart::inherited::{InheritedSockets, SocketGroup, share_out};
-use crate::config::{Config, ListenerConfig};
+use crate::config::{AdminSpec, Config, ListenerConfig};
 use crate::server::{self, ConnectionLimit, ListenerSpec, ProcessLimit};
 use crate::transport::listening_socket::{ListenAddress, ListeningSocket, SocketFile};
 use crate::transport::tls::server::acceptor::TlsAcceptor;
@@ -140,14 +140,41 @@ pub fn duplicate(config: &Config, workers: &[Vec<BoundListener>]) -> std::io::Re
     Ok(groups)
 }
 
-/// The socket of the admin port.
-///
-/// # Errors
-/// When it can't be bound.
-pub fn open_admin(address: SocketAddr, inherited: &mut InheritedSockets) -> anyhow::Result<TcpListener> {
-    let handed_over = inherited.take(&address.into(), None).and_then(|mut group| group.sockets.pop());
-    match handed_over {
-        Some(ListeningSocket::Tcp(socket)) => Ok(socket),
-        _ => TcpListener::bind(address).with_context(|| format!("cannot listen on {address} for the admin")),
+/// The sockets of the admin server. The address of each is what the file says, to hand it over by.
+#[derive(Default)]
+pub struct AdminSockets {
+    pub admin: Option<(SocketAddr, TcpListener)>,
+    /// Probes and metrics alone.
+    pub probes: Option<(SocketAddr, TcpListener)>,
+}
+
+impl AdminSockets {
+    /// Opens them, or takes those that were handed over.
+    ///
+    /// # Errors
+    /// When one can't be bound.
+    pub fn open(admin: Option<&AdminSpec>, inherited: &mut InheritedSockets) -> anyhow::Result<Self> {
+        let Some(spec) = admin else { return Ok(Self::default()) };
+        let mut open = |address: SocketAddr, what: &str| {
+            let handed_over = inherited.take(&address.into(), None).and_then(|mut group| group.sockets.pop());
+            match handed_over {
+                Some(ListeningSocket::Tcp(socket)) => Ok((address, socket)),
+                _ => TcpListener::bind(address)
+                    .map(|socket| (address, socket))
+                    .with_context(|| format!("cannot listen on {address} for {what}")),
+            }
+        };
+        let admin = open(spec.address, "the admin")?;
+        let probes = spec.probe_address.map(|address| open(address, "probes and metrics")).transpose()?;
+        Ok(Self { admin: Some(admin), probes })
+    }
+
+    /// Duplicates, to hand them over later.
+    ///
+    /// # Errors
+    /// When a descriptor cannot be duplicated.
+    pub fn duplicate(&self) -> std::io::Result<Vec<(SocketAddr, TcpListener)>> {
+        let sockets = self.admin.iter().chain(&self.probes);
+        sockets.map(|(address, socket)| Ok((*address, socket.try_clone()?))).collect()
     }
 }

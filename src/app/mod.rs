@@ -22,8 +22,6 @@ mod tests;
 
 mod workers;
 
-use std::io;
-use std::net::TcpListener as StdListener;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -35,7 +33,7 @@ use files::credentials::CredentialFiles;
 use files::endpoints::EndpointFiles;
 use files::maintenance::MaintenanceFiles;
 use files::tls::TlsFiles;
-use listeners::{BoundListener, BoundListeners, SocketSources};
+use listeners::{AdminSockets, BoundListener, BoundListeners, SocketSources};
 use policies::handle::Policies;
 use policies::start::{self, FirstPolicies};
 use reload::{FreshFile, PolicyNews, Reloader};
@@ -100,10 +98,10 @@ pub fn run(path: &Path, take_over: bool) -> anyhow::Result<ExitCode> {
     let sources = SocketSources { systemd, predecessor: std::mem::take(&mut handed_over.listeners) };
     let BoundListeners { workers: listeners, files: socket_files, reserved } =
         listeners::bind(&config, &tls, sources, &process)?;
-    let admin = config.admin.map(|address| listeners::open_admin(address, &mut handed_over.admin)).transpose()?;
+    let admin = AdminSockets::open(config.admin.as_ref(), &mut handed_over.admin)?;
     let handover =
         config.handover.as_deref().map(|path| HandoverPoint::open(path, handed_over.handover)).transpose()?;
-    let handover = handover.map(|point| offer(point, &config, &listeners, admin.as_ref())).transpose()?;
+    let handover = handover.map(|point| offer(point, &config, &listeners, &admin)).transpose()?;
     let (drain_signal, drain) = drain::channel();
     let memory = Arc::new(MemoryStore::new(config.max_local_buckets.get()));
     let fleet = config.store.clone().map(|spec| FleetMember::new(spec, memory.clone()));
@@ -176,10 +174,9 @@ fn offer(
     point: HandoverPoint,
     config: &Config,
     listeners: &[Vec<BoundListener>],
-    admin: Option<&StdListener>,
+    admin: &AdminSockets,
 ) -> anyhow::Result<PreparedOffer> {
-    let admin = config.admin.zip(admin).map(|(address, socket)| Ok::<_, io::Error>((address, socket.try_clone()?)));
-    let sockets = OfferedSockets { listeners: listeners::duplicate(config, listeners)?, admin: admin.transpose()? };
+    let sockets = OfferedSockets { listeners: listeners::duplicate(config, listeners)?, admin: admin.duplicate()? };
     Ok(point.offer(sockets)?)
 }
 

@@ -9,14 +9,15 @@ use tollgate_limiter::limit::units;
 
 use super::admin_client::AdminPort;
 use super::output::CommandOutput;
-use crate::config;
+use crate::config::{self, ProbedAddress};
 
 /// Where the admin port is when the file cannot be read.
-const DEFAULT_ADMIN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9901);
+const DEFAULT_ADMIN: ProbedAddress =
+    ProbedAddress { address: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9901), needs_tls: false };
 
 /// Say whether a running gateway takes requests, as its admin port's /readyz does.
 ///
-/// Asks the admin port that the configuration file names. The file may have mistakes: a running gateway goes on without
+/// Asks the admin port that the configuration file names, at its probe_address if it has one. The file may have mistakes: a running gateway goes on without
 /// them. Needs no shell and no HTTP client, so it serves as the health check of a container. Exit code 0: ready; 1: not
 /// ready, or not reached in time; 2: the command line has a mistake.
 #[derive(Debug, Args)]
@@ -63,12 +64,16 @@ impl HealthArgs {
         if let Some(admin) = &self.admin {
             return Ok((admin.clone(), false));
         }
-        let read = config::load_admin(&self.config);
+        let read = config::load_probed(&self.config);
         let guessed = read.is_err();
         let file = self.config.display();
-        let address = read.unwrap_or(Some(DEFAULT_ADMIN)).ok_or_else(|| {
+        let ProbedAddress { address, needs_tls } = read.unwrap_or(Some(DEFAULT_ADMIN)).ok_or_else(|| {
             anyhow::anyhow!("{file} turns the admin port off: there is nobody to ask. Remove `admin: off`")
         })?;
+        anyhow::ensure!(
+            !needs_tls,
+            "{file} has the admin port speak TLS, which probes do not: add `probe_address: 127.0.0.1:9902` to `admin`"
+        );
         anyhow::ensure!(address.port() != 0, "{file} gives the admin port any free port: name it with --admin");
         let admin = format!("http://{}", reachable(address)).parse().map_err(anyhow::Error::msg)?;
         Ok((admin, guessed))

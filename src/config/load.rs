@@ -1,12 +1,12 @@
 //! The way in: a path, standard input or a text, to a checked configuration or all that is wrong with it.
 
-use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 
 use tollgate_policies::model::PolicyState;
 
 use super::candidate::Candidate;
+use super::check::ProbedAddress;
 use super::file::config::RawConfig;
 use super::file::policies::plans::PolicyPlans;
 use super::include;
@@ -143,17 +143,17 @@ pub fn load_stdin(policies: Option<&PolicySet>) -> Result<Loaded, Mistakes> {
     parse_with(STDIN, &source::of_stdin()?, &variable, policies)
 }
 
-/// Where the admin server is that the file at `path` names; `None`: it is off. Mistakes elsewhere in the file do not
+/// Where a gateway on the file at `path` says whether it is ready; `None`: nowhere. Mistakes elsewhere in the file do not
 /// matter: a gateway beside a file that it refused goes on with what it read before.
 ///
 /// # Errors
 /// When the file cannot be read, or does not say where the admin server is.
-pub fn load_admin(path: &Path) -> Result<Option<SocketAddr>, Mistakes> {
+pub fn load_probed(path: &Path) -> Result<Option<ProbedAddress>, Mistakes> {
     let name = path.display().to_string();
     let text = source::of_file(&name, path)?;
     let mut ground = Ground::of((&name, &text), &variable, &mut Vec::new());
-    let admin = ground.tree(None).and_then(|CheckedTree { file, .. }| check::admin(&file));
-    admin.map_or_else(|| ground.report.close(None).map(|(admin, _)| admin), Ok)
+    let probed = ground.tree(None).and_then(|CheckedTree { file, .. }| check::probed_address(&file));
+    probed.map_or_else(|| ground.report.close(None).map(|(probed, _)| probed), Ok)
 }
 
 /// The value of an environment variable of this process.

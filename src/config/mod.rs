@@ -27,16 +27,17 @@ pub mod watch;
 mod yaml;
 
 pub use candidate::{Candidate, CandidateBounds, CandidateTerms};
-pub use file::scalar::http::registered_method;
+pub use check::ProbedAddress;
+pub use file::scalar::http::{PublicUrl, registered_method};
 pub use load::{
-    Ground, Loaded, Reading, load, load_admin, load_stdin, parse, parse_with, read, read_ground, read_with,
+    Ground, Loaded, Reading, load, load_probed, load_stdin, parse, parse_with, read, read_ground, read_with,
 };
 pub use load_endpoints::load_endpoints;
 pub use load_keys::{load_api_keys, load_key_set, load_users};
 pub use policies::document::PolicySet;
 pub use printed::print;
 pub use report::{Mistake, Mistakes};
-pub use settings::{Config, ListenerConfig, PolicySource};
+pub use settings::{AdminSpec, Config, ListenerConfig, PolicySource};
 pub use source::{STDIN, of_file, of_stdin};
 
 /// The JSON Schema of the file, for editors.

@@ -12,6 +12,7 @@ use tollgate_limiter::store::redis::spec::RedisSpec;
 
 use super::candidate::Candidate;
 use super::file::policies::source::DatabaseUrl;
+use super::file::scalar::http::PublicUrl;
 use crate::gateway::body_keys::BodyKeyBounds;
 use crate::identity::spec::AuthenticatorSpec;
 use crate::observe::access_log::spec::AccessLogSpec;
@@ -30,7 +31,8 @@ pub struct Config {
     pub node_name: Arc<str>,
     pub workers: NonZeroUsize,
     pub listeners: Vec<ListenerConfig>,
-    pub admin: Option<SocketAddr>,
+    /// `None`: off.
+    pub admin: Option<AdminSpec>,
     pub trusted_proxies: TrustedPeers,
     /// `None`: buckets live in this process.
     pub store: Option<RedisSpec>,
@@ -60,6 +62,37 @@ pub struct Config {
     pub upstreams: Vec<Arc<UpstreamSpec>>,
     pub authenticators: Vec<Arc<AuthenticatorSpec>>,
     pub routes: Vec<Arc<Route>>,
+}
+
+/// The admin server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AdminSpec {
+    pub address: SocketAddr,
+    /// Where probes and metrics are besides, without anything else.
+    pub probe_address: Option<SocketAddr>,
+    /// `None`: it speaks HTTP in the clear.
+    pub tls: Option<TlsServerSpec>,
+    /// The `Strict-Transport-Security` of its answers.
+    pub hsts: Option<HeaderValue>,
+    /// Where browsers find it, if not at its address.
+    pub public_url: Option<PublicUrl>,
+}
+
+impl AdminSpec {
+    /// In the clear, with nothing beside it.
+    pub const fn at(address: SocketAddr) -> Self {
+        Self { address, probe_address: None, tls: None, hsts: None, public_url: None }
+    }
+
+    /// Whether browsers reach it by HTTPS.
+    pub fn is_secure(&self) -> bool {
+        self.tls.is_some() || self.public_url.as_ref().is_some_and(|url| url.is_secure)
+    }
+
+    /// The part that only a restart changes: all but certificates, and what clients must show.
+    fn server(&self) -> (SocketAddr, Option<SocketAddr>, bool, Option<&HeaderValue>, Option<&PublicUrl>) {
+        (self.address, self.probe_address, self.tls.is_some(), self.hsts.as_ref(), self.public_url.as_ref())
+    }
 }
 
 /// The database of policies, and this node's copy of them.
@@ -109,7 +142,7 @@ impl Config {
             ("workers", self.workers != new.workers),
             ("listeners", !self.servers().eq(new.servers())),
             ("handover", self.handover != new.handover),
-            ("admin", self.admin != new.admin),
+            ("admin", self.admin.as_ref().map(AdminSpec::server) != new.admin.as_ref().map(AdminSpec::server)),
             ("store", self.store != new.store),
             ("policies", self.policies != new.policies),
             ("max_local_buckets", self.max_local_buckets != new.max_local_buckets),

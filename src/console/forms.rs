@@ -11,7 +11,7 @@ use axum::response::{IntoResponse, Redirect, Response};
 use super::shell::{THEME_COOKIE, Theme, Visitor};
 use super::state::ConsoleState;
 use super::tokens::FormToken;
-use crate::admin::browser_guard::check_site;
+use crate::admin::browser_guard::OwnOrigins;
 use crate::admin::problem_details::ProblemDetails;
 use crate::admin::query::Pairs;
 
@@ -49,7 +49,7 @@ impl FromRequest<ConsoleState> for ConsoleForm {
     async fn from_request(request: Request, console: &ConsoleState) -> Result<Self, Response> {
         let visitor = Visitor::of(request.headers(), request.uri(), request.extensions());
         let refuse = |problem: ProblemDetails| console.refuse(&visitor, &problem);
-        check_origin(request.headers()).map_err(refuse)?;
+        check_origin(&console.admin.origins, request.headers()).map_err(refuse)?;
         let form = Form::<Pairs>::from_request(request, &()).await;
         let Form(fields) = form.map_err(|error| refuse(ProblemDetails::bad_request(error.body_text())))?;
         let token = fields.iter().find(|(name, _)| name == TOKEN).map_or("", |(_, token)| token);
@@ -59,12 +59,12 @@ impl FromRequest<ConsoleState> for ConsoleForm {
 }
 
 /// A form that a browser sends says where it is from.
-fn check_origin(headers: &HeaderMap) -> Result<(), ProblemDetails> {
+fn check_origin(origins: &OwnOrigins, headers: &HeaderMap) -> Result<(), ProblemDetails> {
     if !headers.contains_key(ORIGIN) && !headers.contains_key("sec-fetch-site") {
         return Err(ProblemDetails::cross_site("a form must say by Origin or Sec-Fetch-Site where it is from")
             .hint("programs use /buckets, which docs/operating.md has"));
     }
-    check_site(headers)
+    origins.check_site(headers)
 }
 
 /// `POST /console/theme`
@@ -104,7 +104,7 @@ mod tests {
             let mut headers = HeaderMap::new();
             headers.insert("host", "127.0.0.1:9901".parse().unwrap());
             fields.iter().for_each(|(name, value)| drop(headers.insert(*name, value.parse().unwrap())));
-            check_origin(&headers).is_ok()
+            check_origin(&OwnOrigins::default(), &headers).is_ok()
         };
         assert!(from(&[("origin", "http://127.0.0.1:9901")]));
         assert!(from(&[("sec-fetch-site", "same-origin")]));

@@ -12,7 +12,6 @@ use axum::response::{IntoResponse, Redirect, Response};
 use super::pages::encode;
 use super::shell::Visitor;
 use super::state::ConsoleState;
-use crate::admin::browser_guard::check_host;
 use crate::admin::caller::{Caller, CallerParts, CallerProof, peer, unknown_caller};
 
 /// Nothing but what this process serves: no inline script, no inline style, no frame.
@@ -31,7 +30,7 @@ const FIELDS: [(HeaderName, &str); 5] = [
 
 /// Lets requests by an address pass that somebody known has made, and adds the fields to each answer.
 pub async fn guard(State(console): State<ConsoleState>, request: Request, next: Next) -> Response {
-    let mut response = match check_host(request.headers()) {
+    let mut response = match console.admin.origins.check_host(request.headers()) {
         Ok(()) => answer(&console, request, next).await,
         Err(problem) => console.refuse(&visitor(&request), &problem),
     };

@@ -13,6 +13,10 @@ pub const PASSWORD: &str = "correct horse battery";
 pub struct House {
     pub gateway: Gateway,
     file: String,
+    /// How its admin port is spoken to.
+    scheme: &'static str,
+    /// How browsers call it.
+    origin: String,
     _folder: TempDir,
 }
 
@@ -33,12 +37,18 @@ pub struct BrowserSession<'a> {
 impl House {
     /// A gateway without any account.
     pub fn empty() -> Self {
+        Self::at("", "http", None)
+    }
+
+    /// A gateway whose admin server has `more` keys and is spoken to by `scheme`. Browsers call it by its address, unless it
+    /// has an `origin`.
+    pub fn at(more: &str, scheme: &'static str, origin: Option<&str>) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let place = folder.path().display();
         let routes = format!(
             "workers: 1
 listeners: [{{address: '127.0.0.1:0'}}]
-admin: {{address: '127.0.0.1:0'}}
+admin: {{address: '127.0.0.1:0'{more}}}
 policies: {{database: 'sqlite://{place}/policies.db', copy: '{place}/policies.json'}}
 limits: {{per-client: {{key: client_ip, rate: 1/h, burst: 3}}}}
 routes: [{{name: client, respond: {{status: 200}}, limits: [per-client]}}]
@@ -46,7 +56,9 @@ routes: [{{name: client, respond: {{status: 200}}, limits: [per-client]}}]
         );
         let file = folder.path().join("accounts.yaml");
         std::fs::write(&file, &routes).unwrap();
-        Self { gateway: Gateway::start(&routes), file: file.display().to_string(), _folder: folder }
+        let gateway = Gateway::start(&routes);
+        let origin = origin.map_or_else(|| format!("{scheme}://{}", gateway.admin), ToOwned::to_owned);
+        Self { gateway, file: file.display().to_string(), scheme, origin, _folder: folder }
     }
 
     /// A gateway with these accounts, each with its roles as the command line has them. All have one password.
@@ -80,8 +92,10 @@ routes: [{{name: client, respond: {{status: 200}}, limits: [per-client]}}]
 
     /// Asks the admin port.
     pub fn ask(&self, method: &str, path: &str, more: &[&str]) -> Reply {
-        let url = format!("http://{}{path}", self.gateway.admin);
-        let mut args = vec!["-i", "-g", "-X", method];
+        let url = format!("{}://{}{path}", self.scheme, self.gateway.admin);
+        let host = format!("Host: {}", self.origin.rsplit('/').next().unwrap_or_default());
+        // Heads of HTTP/1.1 are read below.
+        let mut args = vec!["-i", "-g", "-k", "--http1.1", "-H", &host, "-X", method];
         args.extend(more);
         args.push(&url);
         Reply::read(&curl(&args))
@@ -118,7 +132,7 @@ routes: [{{name: client, respond: {{status: 200}}, limits: [per-client]}}]
 
     /// Sends a form as a browser does that is on a page of the console.
     pub fn send_form(&self, path: &str, fields: &[(&str, &str)], headers: &[&str]) -> Reply {
-        let origin = format!("Origin: http://{}", self.gateway.admin);
+        let origin = format!("Origin: {}", self.origin);
         let mut all = vec![origin.as_str(), "Sec-Fetch-Site: same-origin"];
         all.extend(headers);
         self.send_form_of(path, fields, &all)

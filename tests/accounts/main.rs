@@ -8,6 +8,7 @@ mod forms;
 mod house;
 mod passwords;
 mod rights;
+mod secure;
 mod sessions;
 
 #[path = "../gateway/process.rs"]

@@ -1,6 +1,6 @@
 //! The shipped example, schema and documentation of the file agree with the code that reads it.
 
-use tollgate::config::{load, schema};
+use tollgate::config::{AdminSpec, load, schema};
 use tollgate::route::Action;
 
 use super::{check, good, root};
@@ -12,7 +12,7 @@ fn the_file_in_the_repository_works_as_it_is() {
     let config = loaded.config;
     assert_eq!(config.store, None);
     assert_eq!(config.listeners[0].server.address, "0.0.0.0:8080".parse().unwrap());
-    assert_eq!(config.admin, Some("127.0.0.1:9901".parse().unwrap()));
+    assert_eq!(config.admin, Some(AdminSpec::at("127.0.0.1:9901".parse().unwrap())));
     let last = config.routes.last().unwrap();
     assert_eq!((&last.action, last.limits[0].limit.algorithm.burst().get()), (&Action::Echo, 20));
 }

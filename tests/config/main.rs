@@ -12,7 +12,7 @@ mod values;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use tollgate::config::{Config, Loaded, Mistakes, load, load_admin, parse};
+use tollgate::config::{Config, Loaded, Mistakes, load, load_probed, parse};
 
 /// Every key once, none at its default.
 const EVERY_KEY: &str = include_str!("good/every_key.yaml");
@@ -99,23 +99,27 @@ fn says_when_a_file_cannot_be_read() {
 }
 
 #[test]
-fn finds_the_admin_server_of_a_file_that_has_mistakes() {
+fn finds_what_answers_probes_in_a_file_that_has_mistakes() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("routes.yaml");
-    let admin = |text: &str| {
+    let probed = |text: &str| {
         std::fs::write(&path, text).unwrap();
-        load_admin(&path)
+        let probed = load_probed(&path).map_err(|mistakes| mistakes.to_string())?;
+        Ok::<_, String>(probed.map(|probed| (probed.address.to_string(), probed.needs_tls)))
     };
-    let address = Some("10.0.0.7:99".parse().unwrap());
-    assert_eq!(admin(&format!("admin: {{address: '10.0.0.7:99'}}\n{LISTENERS}{ROUTES}")).unwrap(), address);
-    assert_eq!(
-        admin("admin: {address: '10.0.0.7:99'}\nroutes: 1\nstore: {redis: '${NOBODY_SET_THIS}'}\n").unwrap(),
-        address
-    );
-    assert_eq!(admin("admin: off\n").unwrap(), None);
-    assert_eq!(admin("workers: 1\n").unwrap(), Some("127.0.0.1:9901".parse().unwrap()), "where it is by default");
-    assert!(admin("admin: {address: nowhere}\n").is_err());
-    assert!(admin("admin: [").is_err());
+    let clear = |address: &str| Ok(Some((address.to_owned(), false)));
+    assert_eq!(probed(&format!("admin: {{address: '127.0.0.7:99'}}\n{LISTENERS}{ROUTES}")), clear("127.0.0.7:99"));
+    let broken = "admin: {address: '10.0.0.7:99'}\nroutes: 1\nstore: {redis: '${NOBODY_SET_THIS}'}\n";
+    assert_eq!(probed(broken), clear("10.0.0.7:99"));
+    assert_eq!(probed("admin: {probe_address: '0.0.0.0:9902'}\nroutes: 1\n"), clear("0.0.0.0:9902"));
+    let tls = "tls: {certificates: [{cert: /a, key: /b}]}";
+    assert_eq!(probed(&format!("admin: {{{tls}}}\n")), Ok(Some(("127.0.0.1:9901".to_owned(), true))));
+    assert_eq!(probed(&format!("admin: {{{tls}, probe_address: '[::]:9902'}}\n")), clear("[::]:9902"));
+    assert_eq!(probed("admin: off\n"), Ok(None));
+    assert_eq!(probed("workers: 1\n"), clear("127.0.0.1:9901"), "where it is by default");
+    assert!(probed("admin: {address: nowhere}\n").is_err());
+    assert!(probed("admin: {probe_address: nowhere}\n").is_err());
+    assert!(probed("admin: [").is_err());
 }
 
 #[test]

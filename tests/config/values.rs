@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use http::{HeaderName, HeaderValue, Method, StatusCode};
 use jsonwebtoken::Algorithm as JwtAlgorithm;
+use tollgate::config::AdminSpec;
 use tollgate::identity::credential::CredentialPlace;
 use tollgate::identity::forward::spec::{AnswerCacheSpec, ForwardSpec, IgnoredPart, OnServiceFailure};
 use tollgate::identity::password::spec::BasicSpec;
@@ -208,7 +209,13 @@ fn reads_every_key() {
     assert!(config.legacy_headers && !config.tunnels_count);
     assert_eq!(&*config.node_name, "edge-1");
     assert_eq!(config.handover.as_deref(), Some(std::path::Path::new("/run/gate.sock")));
-    assert_eq!(config.admin, None);
+    let admin = config.admin.as_ref().unwrap();
+    assert_eq!(
+        (admin.address.to_string(), admin.probe_address),
+        ("10.0.0.7:9911".to_owned(), "10.0.0.7:9912".parse().ok())
+    );
+    assert_eq!(admin.public_url.as_ref().unwrap().to_string(), "https://gate.example:8443");
+    assert!(admin.is_secure() && admin.tls.is_some() && admin.hsts.is_some());
     let policies = config.policies.as_ref().unwrap();
     assert_eq!(&*policies.database.0, "mysql://gate:hunter2@db/policies");
     assert_eq!((policies.copy.to_str(), policies.required), (Some("/run/gate/policies.json"), false));
@@ -451,7 +458,7 @@ fn a_key_without_a_value_counts_as_absent() {
     let config =
         good(&format!("access_log: off\nstore:\nlimits:\nupstreams: ~\nmax_requests: ${{EMPTY}}\n{LISTENERS}{ROUTES}"));
     assert_eq!((config.access_log, config.store, config.max_requests), (None, None, None));
-    assert_eq!(config.admin, Some("127.0.0.1:9901".parse().unwrap()));
+    assert_eq!(config.admin, Some(AdminSpec::at("127.0.0.1:9901".parse().unwrap())));
 }
 
 #[test]
@@ -598,7 +605,9 @@ fn tells_which_sections_a_reload_cannot_change() {
     assert_eq!(changed("workers: 3", "workers: 4"), ["workers"]);
     assert_eq!(changed("[::1]:8080", "[::1]:8081"), ["listeners"]);
     assert_eq!(changed("limits: [everyone]", "limits: []"), [""; 0]);
-    assert_eq!(changed("admin: off", "admin: {}"), ["admin"]);
+    assert_eq!(changed("10.0.0.7:9911", "10.0.0.7:9921"), ["admin"]);
+    assert_eq!(changed("10.0.0.7:9912", "10.0.0.7:9913"), ["admin"]);
+    assert_eq!(changed("https://gate.example:8443", "https://gate.example"), ["admin"]);
     assert_eq!(changed("\"gate:\"", "\"other:\""), ["store"]);
     assert_eq!(changed("gate:hunter2@db", "gate:hunter3@db"), ["policies"]);
     assert_eq!(changed("max_local_buckets: 5000", "max_local_buckets: 5001"), ["max_local_buckets"]);

@@ -210,22 +210,24 @@ fn kubernetes() -> Vec<(&'static str, Vec<YamlOwned>, YamlOwned)> {
 }
 
 #[test]
-fn probes_ask_where_the_admin_server_listens() {
+fn probes_ask_where_probes_are_answered() {
     for (directory, _, pod) in kubernetes() {
-        let admin = text(&documents(format!("{directory}/routes.yaml"))[0], "admin.address");
-        let (host, port) = admin.rsplit_once(':').expect("an address has a port");
+        let routes = &documents(format!("{directory}/routes.yaml"))[0];
+        assert_eq!(text_at(routes, "admin.address"), None, "{directory}: the rest stays on the pod's loopback");
+        let probes = text(routes, "admin.probe_address");
+        let (host, port) = probes.rsplit_once(':').expect("an address has a port");
         assert_eq!(host, "0.0.0.0", "{directory}: the kubelet probes the pod's address");
         let container = at(&pod, "spec.containers.0").expect("there is a container");
-        assert_eq!(text(container, "ports.1.name"), "admin", "{directory}");
+        assert_eq!(text(container, "ports.1.name"), "probes", "{directory}");
         assert_eq!(number(container, "ports.1.containerPort").to_string(), port, "{directory}");
         for probe in ["startupProbe", "livenessProbe", "readinessProbe"] {
-            assert_eq!(text(container, &format!("{probe}.httpGet.port")), "admin", "{directory}: {probe}");
+            assert_eq!(text(container, &format!("{probe}.httpGet.port")), "probes", "{directory}: {probe}");
         }
     }
 }
 
 #[test]
-fn the_admin_port_is_closed_to_all_of_the_cluster_but_prometheus() {
+fn probes_are_closed_to_all_of_the_cluster_but_prometheus() {
     for (directory, manifests, pod) in kubernetes() {
         let is = |kind: &'static str| move |manifest: &&YamlOwned| text_at(manifest, "kind") == Some(kind);
         let policy = manifests.iter().find(is("NetworkPolicy")).expect("there is a policy");
@@ -242,7 +244,7 @@ fn the_admin_port_is_closed_to_all_of_the_cluster_but_prometheus() {
             let ports =
                 at(rule, "ports").and_then(YamlOwned::as_sequence).expect("a rule without ports opens them all");
             let names: Vec<_> = ports.iter().map(|port| text(port, "port")).collect();
-            if names.iter().any(|name| name == "admin") {
+            if names.iter().any(|name| name == "probes") {
                 assert!(at(rule, "from.0.namespaceSelector.matchLabels").is_some(), "{directory}: from anywhere");
                 assert!(at(rule, "from.0.podSelector.matchLabels").is_some(), "{directory}: from any pod there");
                 assert!(at(rule, "from.1").is_none(), "{directory}: from others, too");
@@ -254,7 +256,7 @@ fn the_admin_port_is_closed_to_all_of_the_cluster_but_prometheus() {
     for service in files("deploy/kubernetes", "yaml").into_iter().flat_map(documents) {
         if text_at(&service, "kind") == Some("Service") {
             let ports = at(&service, "spec.ports").and_then(YamlOwned::as_sequence).expect("it has ports");
-            assert!(ports.iter().all(|port| text(port, "targetPort") != "admin"), "a Service has the admin port");
+            assert!(ports.iter().all(|port| text(port, "targetPort") != "probes"), "a Service has the port of probes");
         }
     }
 }

@@ -6,6 +6,7 @@
 
 mod access_log;
 mod admin_port;
+mod admin_split;
 mod attempts_at_once;
 mod authenticators;
 mod balancing;

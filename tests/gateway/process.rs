@@ -20,6 +20,8 @@ pub struct Gateway {
     /// The address of each listener, in the order of the file.
     pub listeners: Vec<SocketAddr>,
     pub admin: SocketAddr,
+    /// Where probes and metrics are alone, if the file says so.
+    pub probes: Option<SocketAddr>,
 }
 
 impl Gateway {
@@ -101,7 +103,8 @@ impl Gateway {
         let log = Arc::new(Mutex::new(Vec::new()));
         let lines = follow(child.stderr.take().unwrap(), log.clone());
         follow(child.stdout.take().unwrap(), log.clone());
-        let gateway = Self { child, folder, log, listeners: Vec::new(), admin: SocketAddr::from(([127, 0, 0, 1], 0)) };
+        let admin = SocketAddr::from(([127, 0, 0, 1], 0));
+        let gateway = Self { child, folder, log, listeners: Vec::new(), admin, probes: None };
         (gateway, lines)
     }
 
@@ -117,6 +120,7 @@ impl Gateway {
                 // A Unix socket has none.
                 Some("listening") => self.listeners.extend(address),
                 Some("admin port open") => self.admin = address.unwrap(),
+                Some("probe port open") => self.probes = address,
                 Some("serving") => return,
                 _ => {}
             }

@@ -1,8 +1,9 @@
-//! The certificate files of all listeners: read at the start, and again when they or the configuration change.
+//! The certificate files of all listeners and of the admin server: read at the start, and again when they or the configuration change.
 //!
 //! Guarantees that the files of all listeners are taken over together or not at all, and that a change is only read once
 //! no file is being written any more: a certificate and its key change one after the other.
 
+use std::iter;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use crate::config::Config;
 use crate::observe::metrics::CertificateMetrics;
 use crate::transport::tls::server::acceptor::{TlsAcceptor, TlsSettings};
 use crate::transport::tls::server::certificate::{ServerCertificate, TlsFileError};
+use crate::transport::tls::server::spec::TlsServerSpec;
 
 /// How often a certificate that expires soon is warned of.
 const WARN_EVERY: Duration = Duration::from_secs(24 * 60 * 60);
@@ -20,7 +22,7 @@ const SOON: Duration = Duration::from_secs(14 * 24 * 60 * 60);
 
 /// The TLS sides of all listeners, and their files.
 pub struct TlsFiles {
-    /// By listener. `None`: it speaks HTTP in the clear.
+    /// The admin server's, then by listener. `None`: it speaks HTTP in the clear.
     acceptors: Vec<Option<Arc<TlsAcceptor>>>,
     watches: TlsFileWatches,
     /// When certificates are looked at for their expiry.
@@ -51,7 +53,12 @@ impl TlsFiles {
 
     /// The TLS side of a listener, by its place in the configuration.
     pub fn acceptor(&self, listener: usize) -> Option<Arc<TlsAcceptor>> {
-        self.acceptors.get(listener)?.clone()
+        self.acceptors.get(1 + listener)?.clone()
+    }
+
+    /// The TLS side of the admin server.
+    pub fn admin(&self) -> Option<Arc<TlsAcceptor>> {
+        self.acceptors.first()?.clone()
     }
 
     /// Reads all files that `config` names, for the listeners that run.
@@ -135,16 +142,21 @@ impl TlsFiles {
 
 fn prepare(config: &Config, running: &[Option<Arc<TlsAcceptor>>]) -> Result<PreparedTls, TlsFileError> {
     let watches = watches(config);
-    let settings = config.listeners.iter().enumerate().map(|(index, listener)| {
+    let settings = specs(config).enumerate().map(|(index, spec)| {
         let before = running.get(index).and_then(Option::as_ref).map(|acceptor| acceptor.settings());
-        listener.tls.as_ref().map(|spec| TlsSettings::load(spec, before.as_deref())).transpose()
+        spec.map(|spec| TlsSettings::load(spec, before.as_deref())).transpose()
     });
     Ok(PreparedTls { settings: settings.collect::<Result<_, _>>()?, watches })
 }
 
 fn watches(config: &Config) -> TlsFileWatches {
-    let specs = config.listeners.iter().filter_map(|listener| listener.tls.as_ref());
-    TlsFileWatches::new(specs.flat_map(|spec| spec.files()).cloned().collect())
+    TlsFileWatches::new(specs(config).flatten().flat_map(|spec| spec.files()).cloned().collect())
+}
+
+/// The admin server's first: a file with other listeners leaves it in its place.
+fn specs(config: &Config) -> impl Iterator<Item = Option<&TlsServerSpec>> {
+    let admin = config.admin.as_ref().and_then(|admin| admin.tls.as_ref());
+    iter::once(admin).chain(config.listeners.iter().map(|listener| listener.tls.as_ref()))
 }
 
 /// Checks every file that `config` names.

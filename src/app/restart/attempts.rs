@@ -28,7 +28,8 @@ const PAUSE: Duration = Duration::from_millis(100);
 #[derive(Default)]
 pub struct OfferedSockets {
     pub listeners: Vec<SocketGroup>,
-    pub admin: Option<(SocketAddr, TcpListener)>,
+    /// Each of the admin server, by the address that the file has.
+    pub admin: Vec<(SocketAddr, TcpListener)>,
 }
 
 /// The successor, once it serves.
@@ -218,7 +219,7 @@ fn send_all(stream: &mut HandoverStream, own: &HandoverAttempts, sockets: &Offer
             stream.send(&line, &descriptors)?;
         }
     }
-    if let Some((configured, socket)) = &sockets.admin {
+    for (configured, socket) in &sockets.admin {
         stream.send(&HandoverMessage::Admin { configured: *configured, descriptors: 1 }, &[socket.as_fd()])?;
     }
     let last = [own.listener.as_fd(), own.right.as_fd()];

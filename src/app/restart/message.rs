@@ -38,7 +38,7 @@ pub enum HandoverMessage {
     Refused { reason: String },
     /// Sockets of the listener at this address; this many descriptors come with the line.
     Listener { configured: ListenAddress, name: Option<String>, descriptors: usize },
-    /// The socket of the admin port.
+    /// A socket of the admin server.
     Admin { configured: SocketAddr, descriptors: usize },
     /// The socket that hand-overs are asked for at, and the right to take over. The last of the sockets.
     Handover { pid: u32, descriptors: usize },

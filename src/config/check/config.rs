@@ -1,6 +1,5 @@
 //! The whole configuration, section by section.
 
-use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::thread;
@@ -10,6 +9,7 @@ use super::identity::usage::AskingListeners;
 use super::limit::assigned::PolicyTables;
 use super::limit::definition::{self, LimitContext};
 use super::listener::ListenerSections;
+use super::listener::admin::{self, ProbedAddress};
 use super::named::NamedSection;
 use super::route::NamedSections;
 use super::{identity, listener, route, store, upstream};
@@ -34,10 +34,10 @@ pub fn config(file: &RawConfig, plans: &PolicyPlans, report: &mut Report) -> Opt
     let authenticators = NamedSection::build("authenticator", &file.authenticators, |name, raw| {
         identity::build(name, raw, available, report)
     });
-    let admin = listener::admin(&file.admin);
+    let admin = admin::admin(&file.admin, report);
     let sections = ListenerSections { limits: &limits, authenticators: &authenticators };
     let listeners = listener::build(&file.listeners, sections, report);
-    listener::check_admin(file, admin.flatten(), report);
+    admin::check(file, admin.as_ref().and_then(Option::as_ref), report);
     listener::check_handover(file, report);
     let workers = file.workers.build(|at| Some(at.value.count())).map(|count| count.unwrap_or_else(one_per_core));
     upstream::warn_of_few_connections(file, workers, report);
@@ -102,9 +102,9 @@ fn policy_source(raw: &RawPolicySource) -> Option<PolicySource> {
     Some(PolicySource { database: raw.database.value()?, copy: raw.copy.value()?.0, required: raw.required.value()? })
 }
 
-/// Where the admin server is; `Some(None)`: it is off. `None`: said in the report.
-pub fn admin(file: &RawConfig) -> Option<Option<SocketAddr>> {
-    listener::admin(&file.admin)
+/// Where a gateway can be asked whether it is ready; `Some(None)`: nowhere. `None`: said in the report.
+pub fn probed_address(file: &RawConfig) -> Option<Option<ProbedAddress>> {
+    admin::probed_address(&file.admin)
 }
 
 fn one_per_core() -> NonZeroUsize {

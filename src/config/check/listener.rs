@@ -1,10 +1,10 @@
-//! The addresses of listeners and of the admin server, none of them twice.
+//! The addresses of listeners, none of them twice. `admin` has those of the admin server.
 
+pub mod admin;
 mod tls;
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::net::SocketAddr;
 
 use ipnet::IpNet;
 use tollgate_limiter::limit::definition::Limit;
@@ -15,7 +15,7 @@ use super::limit::usage::{body_member, path_params, uses};
 use super::named::NamedSection;
 use super::networks::network_rules;
 use crate::config::file::config::RawConfig;
-use crate::config::file::listener::{RawAdmin, RawAdminServer, RawListener};
+use crate::config::file::listener::RawListener;
 use crate::config::file::scalar::address::{Cidr, TrustedProxy};
 use crate::config::report::{Location, Report, ValueProblem, quote};
 use crate::config::settings::ListenerConfig;
@@ -26,21 +26,8 @@ use crate::server::ListenerSpec;
 use crate::transport::listening_socket::ListenAddress;
 use crate::transport::peer::TrustedPeers;
 
-/// The address of the admin server when the file has none.
-const DEFAULT_ADMIN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 9901);
-
 /// Its owner and its group may connect to a Unix socket.
 const DEFAULT_SOCKET_MODE: u32 = 0o660;
-
-/// The address of the admin server. `Some(None)`: turned off. `None`: a mistake was reported.
-pub fn admin(setting: &Setting<RawAdmin>) -> Option<Option<SocketAddr>> {
-    match setting {
-        Setting::Absent => Some(Some(DEFAULT_ADMIN)),
-        Setting::Invalid => None,
-        Setting::Valid(RawAdmin::Off) => Some(None),
-        Setting::Valid(RawAdmin::On(server)) => server.address.value().map(Some),
-    }
-}
 
 /// The proxies whose claims about their clients are believed.
 pub fn trusted_peers(proxies: &[Located<TrustedProxy>], report: &mut Report) -> TrustedPeers {
@@ -178,25 +165,4 @@ pub fn check_handover(file: &RawConfig, report: &mut Report) {
             report.mistake(location, problem.hint("give each socket a path of its own"));
         }
     }
-}
-
-/// The admin server shares a port with no listener: on a wildcard address the one would take the other's connections.
-pub fn check_admin(file: &RawConfig, admin: Option<SocketAddr>, report: &mut Report) {
-    let listeners = file.listeners.valid().map_or(&[][..], |raws| &raws.0);
-    let mut addresses = listeners.iter().filter_map(|raw| raw.address.valid());
-    let Some(admin) = admin else { return };
-    let Some(listener) = addresses.find(|at| at.value.tcp().is_some_and(|address| overlap(address, admin))) else {
-        return;
-    };
-    let location = match &file.admin {
-        Setting::Valid(RawAdmin::On(RawAdminServer { address: Setting::Valid(address), .. })) => &address.location,
-        _ => &listener.location,
-    };
-    let problem = ValueProblem::new(format!("the admin server ({admin}) and a listener ({}) overlap", listener.value));
-    report.mistake(location, problem.hint("give the admin server a port of its own, or turn it off: admin: off"));
-}
-
-fn overlap(a: SocketAddr, b: SocketAddr) -> bool {
-    let wildcard = a.ip().is_unspecified() || b.ip().is_unspecified();
-    a.port() != 0 && a.port() == b.port() && (a.ip() == b.ip() || wildcard && a.is_ipv4() == b.is_ipv4())
 }

@@ -22,8 +22,9 @@ mod route;
 mod store;
 mod upstream;
 
-pub use config::{admin, config};
+pub use config::{config, probed_address};
 pub use identity::keys::ApiKeyEntries;
 pub use identity::users::table as users;
+pub use listener::admin::ProbedAddress;
 pub use matches::matches;
 pub use upstream::listed::endpoints;

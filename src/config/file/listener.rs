@@ -7,6 +7,7 @@ use serde_json::{Value as Json, json};
 use super::limit::RawLimitUse;
 use super::listener_tls::{HttpsPort, RawListenerTls};
 use super::scalar::address::{Cidr, SocketMode};
+use super::scalar::http::PublicUrl;
 use super::scalar::number::{BoundedDuration, ByteRate, ByteSize, DAY, WholeNumber};
 use super::scalar::text::DefinedName;
 use crate::config::report::Report;
@@ -61,22 +62,28 @@ record! {
 record! {
     /// The admin server: health, metrics, inspection.
     RawAdminServer {
-        /// Address and port. Keep it off public networks: it has no login.
+        /// Address and port. Without accounts, which need policies, it is a loopback address: there is no login.
         default("127.0.0.1:9901") address: Located<SocketAddr>,
+        /// Another address and port, for probes and metrics alone: /livez, /readyz and /metrics, without login.
+        optional probe_address: Located<SocketAddr>,
+        /// Speaks TLS at address: certificates and what clients must show. Without it, the admin server speaks HTTP in the clear.
+        optional tls: RawListenerTls,
+        /// Where browsers find the console, such as https://gate.example.com, if not at address: behind a proxy.
+        optional public_url: Located<PublicUrl>,
     }
 }
 
 /// `off`, or where the admin server listens.
 pub enum RawAdmin {
     Off,
-    On(RawAdminServer),
+    On(Box<RawAdminServer>),
 }
 
 impl Decode for RawAdmin {
     fn decode(node: &YamlNode, report: &mut Report) -> Option<Self> {
         match &node.value {
             YamlValue::Scalar { text, .. } if text == "off" => Some(Self::Off),
-            YamlValue::Map(_) => RawAdminServer::decode(node, report).map(Self::On),
+            YamlValue::Map(_) => RawAdminServer::decode(node, report).map(|server| Self::On(Box::new(server))),
             _ => {
                 let hint = "write {address: \"127.0.0.1:9901\"}, or off";
                 mismatch(node, "a mapping or the word off", Some(hint), report);

@@ -1,6 +1,9 @@
 //! Values that HTTP itself constrains: methods, field names and values, status codes.
 
-use http::{HeaderName, HeaderValue, Method, StatusCode};
+use std::fmt;
+
+use http::uri::Authority;
+use http::{HeaderName, HeaderValue, Method, StatusCode, Uri};
 use serde_json::{Value as Json, json};
 use tollgate_limiter::limit::key::REGISTERED_METHODS;
 
@@ -67,6 +70,46 @@ impl Scalar for HeaderValue {
 
     fn schema() -> Json {
         json!({ "type": ["string", "number", "boolean"] })
+    }
+}
+
+/// Where browsers find the admin server: scheme, host and port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PublicUrl {
+    pub is_secure: bool,
+    /// Its port too, where it has one.
+    pub authority: Authority,
+}
+
+impl Scalar for PublicUrl {
+    const WHAT: &'static str = "where browsers find the console";
+
+    fn read(text: &str) -> Result<Self, ValueProblem> {
+        let problem = || {
+            ValueProblem::new(format!("{} is not where browsers find the console", quote(text)))
+                .hint("write scheme and host, and the port if it has one of its own: https://gate.example.com")
+        };
+        let uri: Uri = text.parse().map_err(|_| problem())?;
+        let is_secure = match uri.scheme_str() {
+            Some("https") => true,
+            Some("http") => false,
+            _ => return Err(problem()),
+        };
+        let authority = uri.authority().filter(|authority| !authority.as_str().contains('@')).ok_or_else(problem)?;
+        if !matches!(uri.path(), "" | "/") || uri.query().is_some() || text.contains('#') {
+            return Err(problem());
+        }
+        Ok(Self { is_secure, authority: authority.clone() })
+    }
+
+    fn schema() -> Json {
+        json!({ "type": "string", "pattern": or_variable("https?://[^/?#@]+/?") })
+    }
+}
+
+impl fmt::Display for PublicUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}://{}", if self.is_secure { "https" } else { "http" }, self.authority)
     }
 }
 

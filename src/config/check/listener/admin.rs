@@ -1,0 +1,128 @@
+//! The admin server: where it is, and who may reach it.
+//!
+//! Guarantees that nobody but processes of this machine reaches an admin server without a login, and that no password
+//! goes over a network in the clear.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use super::tls;
+use crate::config::file::config::RawConfig;
+use crate::config::file::listener::{RawAdmin, RawAdminServer};
+use crate::config::report::{Location, Report, ValueProblem};
+use crate::config::settings::AdminSpec;
+use crate::config::yaml::decode::{Located, Setting};
+
+/// The address of the admin server when the file has none.
+const DEFAULT_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9901);
+
+/// The admin server. `Some(None)`: turned off. `None`: a mistake was reported.
+pub fn admin(setting: &Setting<RawAdmin>, report: &mut Report) -> Option<Option<AdminSpec>> {
+    match setting {
+        Setting::Absent => Some(Some(AdminSpec::at(DEFAULT_ADDRESS))),
+        Setting::Invalid => None,
+        Setting::Valid(RawAdmin::Off) => Some(None),
+        Setting::Valid(RawAdmin::On(raw)) => server(raw, report).map(Some),
+    }
+}
+
+fn server(raw: &RawAdminServer, report: &mut Report) -> Option<AdminSpec> {
+    let hsts = raw.tls.valid().map_or(Some(None), |raw| raw.hsts.build(|raw| tls::hsts(raw, report)));
+    let tls = raw.tls.build(|raw| tls::tls(raw, report));
+    Some(AdminSpec {
+        address: raw.address.value()?,
+        probe_address: raw.probe_address.build(|at| Some(at.value))?,
+        tls: tls?,
+        hsts: hsts?,
+        public_url: raw.public_url.build(|at| Some(at.value.clone()))?,
+    })
+}
+
+/// The address of the admin server, or of its probes. `None`: the file does not say where it is.
+pub fn probed_address(setting: &Setting<RawAdmin>) -> Option<Option<ProbedAddress>> {
+    let clear = |address| ProbedAddress { address, needs_tls: false };
+    match setting {
+        Setting::Absent => Some(Some(clear(DEFAULT_ADDRESS))),
+        Setting::Invalid => None,
+        Setting::Valid(RawAdmin::Off) => Some(None),
+        Setting::Valid(RawAdmin::On(raw)) => match raw.probe_address.build(|at| Some(at.value))? {
+            Some(address) => Some(Some(clear(address))),
+            None => Some(Some(ProbedAddress { address: raw.address.value()?, needs_tls: raw.tls.is_present() })),
+        },
+    }
+}
+
+/// The place that answers `/readyz`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProbedAddress {
+    pub address: SocketAddr,
+    /// Whether it speaks TLS alone.
+    pub needs_tls: bool,
+}
+
+/// Holds the addresses of the admin server against each other, those of listeners, and who may reach them.
+pub fn check(file: &RawConfig, admin: Option<&AdminSpec>, report: &mut Report) {
+    let Some(admin) = admin else { return };
+    let raw = match &file.admin {
+        Setting::Valid(RawAdmin::On(raw)) => Some(&**raw),
+        _ => None,
+    };
+    let location = raw.and_then(|raw| Some(&raw.address.valid()?.location));
+    check_port(file, (admin.address, location), report);
+    if let Some(Located { location, value }) = raw.and_then(|raw| raw.probe_address.valid()) {
+        check_port(file, (*value, Some(location)), report);
+        if overlap(*value, admin.address) {
+            let problem = ValueProblem::new(format!("probe_address ({value}) and address ({}) overlap", admin.address));
+            report.mistake(location, problem.hint("give probes and metrics a port of their own"));
+        }
+    }
+    let has_accounts = file.policies.is_present();
+    if let (Some(at), false) = (raw.and_then(|raw| raw.public_url.valid()), has_accounts) {
+        let problem = ValueProblem::new("browsers elsewhere would reach an admin server without accounts");
+        report.mistake(&at.location, problem.hint("keep accounts in a database of policies, or leave public_url out"));
+    }
+    if let Some(location) = location {
+        check_reach(admin, (location, has_accounts), report);
+    }
+}
+
+/// An admin server that more than this machine reaches has a login, which is not listened to on its way.
+fn check_reach(admin: &AdminSpec, (location, has_accounts): (&Location, bool), report: &mut Report) {
+    let address = admin.address;
+    if address.ip().to_canonical().is_loopback() {
+        return;
+    }
+    if !has_accounts {
+        let problem = ValueProblem::new(format!("whoever reaches {address} may reset buckets: there are no accounts"));
+        report.mistake(
+            location,
+            problem.hint(
+                "write 127.0.0.1:9901, and probe_address: 0.0.0.0:9902 for probes and metrics; or keep accounts in a \
+                 database of policies",
+            ),
+        );
+    } else if !admin.is_secure() {
+        let problem = ValueProblem::new(format!("passwords and tokens would reach {address} in the clear"));
+        report.mistake(
+            location,
+            problem
+                .hint("add tls, or public_url: https://… where a proxy in front speaks TLS, or write 127.0.0.1:9901"),
+        );
+    }
+}
+
+/// A port of the admin server is no listener's: on a wildcard address the one would take the other's connections.
+fn check_port(file: &RawConfig, (admin, location): (SocketAddr, Option<&Location>), report: &mut Report) {
+    let listeners = file.listeners.valid().map_or(&[][..], |raws| &raws.0);
+    let mut addresses = listeners.iter().filter_map(|raw| raw.address.valid());
+    let Some(listener) = addresses.find(|at| at.value.tcp().is_some_and(|address| overlap(address, admin))) else {
+        return;
+    };
+    let location = location.unwrap_or(&listener.location);
+    let problem = ValueProblem::new(format!("the admin server ({admin}) and a listener ({}) overlap", listener.value));
+    report.mistake(location, problem.hint("give the admin server a port of its own, or turn it off: admin: off"));
+}
+
+fn overlap(a: SocketAddr, b: SocketAddr) -> bool {
+    let wildcard = a.ip().is_unspecified() || b.ip().is_unspecified();
+    a.port() != 0 && a.port() == b.port() && (a.ip() == b.ip() || wildcard && a.is_ipv4() == b.is_ipv4())
+}
