@@ -3,8 +3,8 @@
 //! Without accounts whoever reaches the port may use it. But a browser reaches it on behalf of any page
 //! that is open in it, from inside the operator's network. A change must therefore be a request that a page of another
 //! origin cannot send without a preflight, and no preflight is answered. It must not name another origin, and it must
-//! be addressed to an IP address, localhost or the name that the file has: an attacker's name server could point any other here. Reading is
-//! left to the same-origin policy.
+//! be addressed to an IP address, localhost or the name that the file has: an attacker's name server could point any other here, and a
+//! page of that name would be of the same origin. So reading, too, takes such a host, but for probes and metrics.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -18,6 +18,9 @@ use axum::response::{IntoResponse, Response};
 
 use super::problem_details::ProblemDetails;
 use crate::config::PublicUrl;
+
+/// Probes and scrapers have no account.
+pub const OPEN: [&str; 3] = ["/livez", "/readyz", "/metrics"];
 
 /// The header with the name of the operator who asks for a change.
 pub const OPERATOR: &str = "x-tollgate-operator";
@@ -35,12 +38,22 @@ pub struct OwnOrigins {
 
 /// Lets reading pass, and changes that no web page can have asked for.
 pub async fn guard(State(origins): State<Arc<OwnOrigins>>, request: Request, next: Next) -> Response {
-    let reads = [Method::GET, Method::HEAD].contains(request.method());
-    let checked = if reads { Ok(()) } else { check(&origins, request.headers()) };
+    let checked = match *request.method() {
+        Method::GET | Method::HEAD => check_reading(&origins, &request),
+        _ => check(&origins, request.headers()),
+    };
     match checked {
         Ok(()) => next.run(request).await,
         Err(problem) => problem.into_response(),
     }
+}
+
+/// Probes and scrapers know the port by any name. A page has no token, so whoever sends one is none.
+fn check_reading(origins: &OwnOrigins, request: &Request) -> Result<(), ProblemDetails> {
+    if OPEN.contains(&request.uri().path()) || request.headers().contains_key(AUTHORIZATION) {
+        return Ok(());
+    }
+    origins.check_host(request.headers())
 }
 
 fn check(origins: &OwnOrigins, headers: &HeaderMap) -> Result<(), ProblemDetails> {

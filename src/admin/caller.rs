@@ -16,12 +16,9 @@ use tollgate_policies::people::{ApplicationRole, AuditOutcome, AuditRecord, Flee
 
 use super::accounts::AccountService;
 use super::accounts::cookie::SESSION_BEGINNING;
-use super::browser_guard::OPERATOR;
+use super::browser_guard::{OPEN, OPERATOR};
 use super::problem_details::ProblemDetails;
 use super::state::AdminState;
-
-/// Probes and scrapers have no account.
-const OPEN: [&str; 3] = ["/livez", "/readyz", "/metrics"];
 
 /// Who asks. An argument of a page: without a caller it is not reached.
 #[derive(Clone)]
@@ -132,6 +129,18 @@ impl Caller {
             true => Ok(()),
             false => Err(ProblemDetails::missing_role(&self.name, "viewer of some application")),
         }
+    }
+
+    /// Whether this caller may change policies of some application.
+    ///
+    /// # Errors
+    /// When not.
+    pub fn may_change_policies(&self) -> Result<(), ProblemDetails> {
+        let edits = self.rights.applications.values().any(|role| *role >= ApplicationRole::Editor);
+        if edits || self.rights.is_admin() {
+            return Ok(());
+        }
+        Err(ProblemDetails::missing_role(&self.name, "editor of some application"))
     }
 
     /// What forms of this caller's pages are bound to. A secret.

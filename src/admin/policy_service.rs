@@ -1,17 +1,28 @@
 //! Policies as people change them: the database, the check of a draft, and the notice that there is a new revision.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, Semaphore, SemaphorePermit, watch};
+use tokio::time::timeout;
 use tollgate_limiter::limit::key::Key;
 use tollgate_limiter::store::inspect::{ChangeNotice, Inspect};
 use tollgate_policies::database::PolicyDatabase;
 use tollgate_policies::model::{ObjectId, ObjectKind, PolicyState, Position};
 
+use super::problem_details::ProblemDetails;
 use crate::config::Mistakes;
 
 /// Stands for the policies among the buckets that operators changed. `!` starts no limit's name, so no bucket has this key.
 const NOTICE_KEY: &str = "!policies";
+
+/// A document takes many times its length while it is read, and a check reads all of the configuration: more of them at a time
+/// would take what requests need.
+const MOST_DOCUMENTS: usize = 2;
+const MOST_CHECKS: usize = 1;
+
+/// How long a change waits for others.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Judges the file of this node with policies laid over it.
 pub type PolicyCheck = Arc<dyn Fn(&PolicyState) -> Result<(), Mistakes> + Send + Sync>;
@@ -25,6 +36,9 @@ pub struct PolicyService {
     wake: Arc<Notify>,
     /// Of a gateway with a store.
     notices: Option<Arc<dyn Inspect>>,
+    /// Documents that are read, and changes that are checked, at a time.
+    documents: Semaphore,
+    checks: Semaphore,
 }
 
 impl PolicyService {
@@ -35,7 +49,8 @@ impl PolicyService {
         wake: Arc<Notify>,
         notices: Option<Arc<dyn Inspect>>,
     ) -> Self {
-        Self { database, check, running, wake, notices }
+        let (documents, checks) = (Semaphore::new(MOST_DOCUMENTS), Semaphore::new(MOST_CHECKS));
+        Self { database, check, running, wake, notices, documents, checks }
     }
 
     /// Whether this node could run `state`: its whole file with that laid over it, by the code of `tollgate check`.
@@ -44,6 +59,22 @@ impl PolicyService {
     /// Every mistake, each at its place.
     pub fn check(&self, state: &PolicyState) -> Result<(), Mistakes> {
         (self.check)(state)
+    }
+
+    /// A place among the documents that are read at a time.
+    ///
+    /// # Errors
+    /// When none becomes free.
+    pub async fn place_for_document(&self) -> Result<SemaphorePermit<'_>, ProblemDetails> {
+        place(&self.documents).await
+    }
+
+    /// A place among the changes that are checked at a time.
+    ///
+    /// # Errors
+    /// When none becomes free.
+    pub async fn place_for_check(&self) -> Result<SemaphorePermit<'_>, ProblemDetails> {
+        place(&self.checks).await
     }
 
     /// The revision that this node runs.
@@ -71,6 +102,10 @@ impl PolicyService {
             }
         }
     }
+}
+
+async fn place(places: &Semaphore) -> Result<SemaphorePermit<'_>, ProblemDetails> {
+    timeout(PATIENCE, places.acquire()).await.ok().and_then(Result::ok).ok_or_else(ProblemDetails::too_many_changes)
 }
 
 /// Whether a notice tells of a new revision.

@@ -175,6 +175,13 @@ impl ProblemDetails {
             .hint("send If-Match with the ETag that you have seen, or If-None-Match: * for something new")
     }
 
+    /// 503: others change policies just now.
+    pub fn too_many_changes() -> Self {
+        let detail = "other changes of policies are being checked, and took too long";
+        let problem = Self::new(StatusCode::SERVICE_UNAVAILABLE, "too-many-changes", detail);
+        Self { retry_after_secs: Some(5), ..problem.hint("nothing was changed; try again") }
+    }
+
     /// 503: the database of policies does not answer.
     pub fn policies_away(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "policies-away", detail)

@@ -5,9 +5,10 @@ use axum::extract::DefaultBodyLimit;
 use axum::http::Uri;
 use axum::middleware::from_fn_with_state;
 use axum::routing::{get, post};
+use tollgate_policies::model::MOST_BODY_BYTES;
 
 use super::caller::require_caller;
-use super::pages::policies::{candidates, document, objects, revisions};
+use super::pages::policies::{candidates, changes, document, objects, revisions};
 use super::pages::{buckets, explain, health, limits, nodes, upstreams};
 use super::problem_details::ProblemDetails;
 use super::state::AdminState;
@@ -15,6 +16,9 @@ use super::{browser_guard, openapi};
 
 /// A policy document, or a draft.
 const MOST_DOCUMENT: usize = 16 << 20;
+
+/// One object, with what is between its values.
+const MOST_OBJECT: usize = 2 * MOST_BODY_BYTES;
 
 const INDEX: &str = "\
 tollgate admin
@@ -72,12 +76,15 @@ pub fn router(state: AdminState) -> Router {
         .route("/policies/applications", get(objects::applications))
         .route(
             "/policies/applications/{application}",
-            get(objects::show_application).put(objects::write_application).delete(objects::remove_application),
+            get(objects::show_application)
+                .put(objects::write_application)
+                .delete(objects::remove_application)
+                .layer(DefaultBodyLimit::max(MOST_OBJECT)),
         )
         .route("/policies/applications/{application}/{kind}", get(objects::list))
         .route(
             "/policies/applications/{application}/{kind}/{name}",
-            get(objects::show).put(objects::write).delete(objects::remove),
+            get(objects::show).put(objects::write).delete(objects::remove).layer(DefaultBodyLimit::max(MOST_OBJECT)),
         )
         .route("/policies/applications/{application}/{kind}/{name}/history", get(objects::history))
         .route("/policies/applications/{application}/{kind}/{name}/promote", post(candidates::promote))
@@ -88,6 +95,7 @@ pub fn router(state: AdminState) -> Router {
         .route("/policies/revisions/{revision}/revert", post(revisions::revert))
         .route("/policies/diff", get(revisions::diff))
         .layer(DefaultBodyLimit::max(MOST_DOCUMENT))
+        .layer(from_fn_with_state(state.clone(), changes::admit))
         .fallback(async |uri: Uri| ProblemDetails::not_found(uri.path()))
         .method_not_allowed_fallback(async || ProblemDetails::method_not_allowed())
         .layer(from_fn_with_state(state.clone(), require_caller))

@@ -39,6 +39,7 @@ impl Proposal {
         caller: &Caller,
     ) -> Result<AcceptedProposal, ProblemDetails> {
         self.edits.iter().try_for_each(|edit| caller.may(Operation::of(edit), edit.id.belongs_to()))?;
+        let _place = policies.place_for_check().await?;
         let (reason, dry_run) = (self.reason, self.dry_run);
         let draft = Draft { edits: self.edits, author: caller.name.clone(), reason };
         let policies = Arc::clone(policies);

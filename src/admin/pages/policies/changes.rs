@@ -1,0 +1,31 @@
+//! What stands before each change of policies: whether the caller may change any, and a place for what is sent.
+//!
+//! Guarantees that nothing is read of a body before that.
+
+use axum::extract::{Request, State};
+use axum::http::Method;
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+
+use crate::admin::caller::Caller;
+use crate::admin::problem_details::ProblemDetails;
+use crate::admin::state::AdminState;
+
+/// Lets reading pass, and changes by somebody who may make some.
+pub async fn admit(State(state): State<AdminState>, request: Request, next: Next) -> Response {
+    let reads = [Method::GET, Method::HEAD].contains(request.method());
+    let Some(policies) = state.policies.filter(|_| !reads && request.uri().path().starts_with("/policies")) else {
+        return next.run(request).await;
+    };
+    let caller = request.extensions().get::<Caller>();
+    let admitted = caller
+        .map_or_else(|| Err(ProblemDetails::unauthenticated("this needs an account")), Caller::may_change_policies);
+    let place = match admitted {
+        Ok(()) => policies.place_for_document().await,
+        Err(problem) => Err(problem),
+    };
+    match place {
+        Ok(_place) => next.run(request).await,
+        Err(problem) => problem.into_response(),
+    }
+}
