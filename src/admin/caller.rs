@@ -12,6 +12,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use tollgate_policies::model::ObjectKind;
 use tollgate_policies::people::{ApplicationRole, AuditOutcome, AuditRecord, FleetRole, Operation, Rights, may};
 
 use super::accounts::AccountService;
@@ -131,11 +132,14 @@ impl Caller {
         }
     }
 
-    /// Whether this caller may change policies of some application.
+    /// Whether this caller may change policies of `application`, or of some.
     ///
     /// # Errors
     /// When not.
-    pub fn may_change_policies(&self) -> Result<(), ProblemDetails> {
+    pub fn may_change_policies(&self, application: Option<&str>) -> Result<(), ProblemDetails> {
+        if let Some(application) = application {
+            return self.may(Operation::Change(ObjectKind::Strategy), application);
+        }
         let edits = self.rights.applications.values().any(|role| *role >= ApplicationRole::Editor);
         if edits || self.rights.is_admin() {
             return Ok(());
@@ -289,8 +293,6 @@ pub fn fleet_word(role: FleetRole) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use tollgate_policies::model::ObjectKind;
-
     use super::*;
 
     fn with(rights: Rights) -> Caller {

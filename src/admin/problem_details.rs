@@ -164,6 +164,12 @@ impl ProblemDetails {
             .hint("look at what has changed, and make your change upon it")
     }
 
+    /// 413: the body is longer than is read.
+    pub fn content_too_large() -> Self {
+        Self::new(StatusCode::PAYLOAD_TOO_LARGE, "content-too-large", "the body is longer than is read here")
+            .hint("an object has 128 KiB at most, all policies together 16 MiB")
+    }
+
     /// 422: the policies would not work.
     pub fn unusable_policies(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::UNPROCESSABLE_ENTITY, "unusable-policies", detail)

@@ -3,11 +3,10 @@
 //! `router` is the table of paths; `pages` has a file for each page, `templates` their markup, which is compiled in and
 //! escaped, and `assets` the stylesheet, the script and the library for charts. `shell` is the frame around a page. `live`
 //! takes samples of the metrics every two seconds and keeps ten minutes of them. `guard` stands before every page and
-//! `forms` before every change, with `tokens`; `access` says what a visitor may see. `config_status` remembers what became of the
+//! `forms` before every change, with `tokens`. `config_status` remembers what became of the
 //! configuration file, `numbers` writes numbers with their units. Everything is read from `state`. No script is needed but
 //! for what moves by itself.
 
-pub mod access;
 mod assets;
 pub mod config_status;
 mod forms;

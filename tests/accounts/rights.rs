@@ -3,6 +3,7 @@
 use tollgate_test_support::turns;
 
 use crate::house::{BrowserSession, House};
+use crate::process::{eventually, status};
 
 /// The roles, in the order of the letters of [`PAGES`] and [`CHANGES`].
 const ROLES: [(&str, &[&str]); 6] = [
@@ -181,4 +182,17 @@ fn an_owner_sees_of_others_only_what_is_the_owners_to_give() {
     let given = owner.post("/console/people/bob", &[("action", "role"), ("application", "shop"), ("role", "editor")]);
     assert_eq!(given.status, 303);
     assert!(house.done(&["account", "list"]).contains("bob    bank=editor, shop=editor"));
+}
+
+#[test]
+fn keys_of_those_who_are_denied_are_shown_to_whoever_may_look_at_the_limit() {
+    let _turn = turns::beside_others();
+    let house = House::with(&[("ada", &["--operator"]), ("vera", &["--role", "shop=viewer"])]);
+    eventually("somebody is denied", || (status(&[&house.gateway.url("/client")]) == 429).then_some(()));
+    let page = "/console/limits/per-client";
+    let seen = |name: &str| {
+        let shown = house.sign_in(name).get(page);
+        (shown.status, shown.body.contains("per-client:127.0.0.1"), shown.body.contains("per-client:#"))
+    };
+    assert_eq!((seen("ada"), seen("vera")), ((200, true, false), (200, false, true)));
 }

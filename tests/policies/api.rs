@@ -1,6 +1,7 @@
 //! The policy API: objects by themselves and all at once, who was faster, what does not check, and back again.
 
 use serde_json::{Value as Json, json};
+use tollgate_policies::people::{ApplicationRole, Rights};
 use tollgate_test_support::turns;
 
 use crate::editor::{Editor, await_revision, routes, spend};
@@ -148,6 +149,18 @@ fn every_mistake_is_told_at_its_place_and_nothing_is_changed() {
         );
     }
     assert_eq!(port.get("/policies/revisions").body["revisions"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn no_body_is_read_of_somebody_who_may_change_nothing_and_no_object_is_larger_than_one_may_be() {
+    let _turn = turns::beside_others();
+    let Scene { gateway, editor, .. } = &scene();
+    let admin = Port::admin(gateway, editor);
+    let viewer = Port::of(gateway, editor, "eve", Rights::of("shop", ApplicationRole::Viewer));
+    let large = json!({"description": "x".repeat(200_000)});
+    assert_eq!(viewer.put(SHOP, "", &large).status, 403);
+    assert_eq!(admin.put(SHOP, "", &large).status, 413);
+    assert_eq!(viewer.post("/policies", &document(3)).status, 403);
 }
 
 #[test]

@@ -101,7 +101,7 @@ fn a_candidate_is_promoted_or_taken_away_by_a_command_and_by_who_may() {
     port.policy_text(&["undo", "2", "--reason", "again"]);
     let viewer = Port::of(&gateway, &editor, "vic", Rights::of("shop", ApplicationRole::Viewer));
     let refused = viewer.policy_refusal(&["promote", "shop", "few", "--reason", "mine"]);
-    assert!(refused.contains("shop"), "{refused}");
+    assert!(refused.contains("it needs the role editor of the application shop"), "{refused}");
     let other = Port::of(&gateway, &editor, "eve", Rights::of("cart", ApplicationRole::Owner));
     other.policy_refusal(&["abort", "shop", "few", "--reason", "mine"]);
     assert_eq!(port.get("/policies/revisions").body["revisions"][0]["revision"], 3);

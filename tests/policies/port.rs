@@ -64,7 +64,13 @@ impl<'a> Port<'a> {
         let fields =
             own.iter().map(String::as_str).chain(headers.iter().copied()).chain(["Content-Type: application/json"]);
         args.extend(fields.flat_map(|field| ["-H".to_owned(), field.to_owned()]));
-        args.extend(body.into_iter().flat_map(|body| ["--data-binary".to_owned(), body.to_string()]));
+        // By a file: an argument may not be that long.
+        let sent = body.map(|body| {
+            let file = tempfile::NamedTempFile::new().unwrap();
+            std::fs::write(file.path(), body.to_string()).unwrap();
+            file
+        });
+        args.extend(sent.iter().flat_map(|file| ["--data-binary".to_owned(), format!("@{}", file.path().display())]));
         args.push(url);
         let said = curl(&args.iter().map(String::as_str).collect::<Vec<_>>());
         let (body, end) = said.rsplit_once('\n').unwrap();

@@ -3,6 +3,7 @@
 
 use axum::body::Bytes;
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
+use axum::http::StatusCode;
 use axum::http::request::Parts;
 use serde::de::DeserializeOwned;
 
@@ -22,7 +23,10 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for JsonBody<T> {
 
     async fn from_request(request: Request, state: &S) -> Result<Self, ProblemDetails> {
         let bytes = Bytes::from_request(request, state).await;
-        let bytes = bytes.map_err(|error| ProblemDetails::bad_request(error.body_text()))?;
+        let bytes = bytes.map_err(|error| match error.status() {
+            StatusCode::PAYLOAD_TOO_LARGE => ProblemDetails::content_too_large(),
+            _ => ProblemDetails::bad_request(error.body_text()),
+        })?;
         let read = serde_json::from_slice(&bytes);
         read.map(Self)
             .map_err(|error| ProblemDetails::bad_request(format!("the body is not what is taken here: {error}")))

@@ -2,7 +2,7 @@
 //!
 //! Guarantees that nothing is read of a body before that.
 
-use axum::extract::{Request, State};
+use axum::extract::{RawPathParams, Request, State};
 use axum::http::Method;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
@@ -12,14 +12,21 @@ use crate::admin::problem_details::ProblemDetails;
 use crate::admin::state::AdminState;
 
 /// Lets reading pass, and changes by somebody who may make some.
-pub async fn admit(State(state): State<AdminState>, request: Request, next: Next) -> Response {
+pub async fn admit(
+    State(state): State<AdminState>,
+    parameters: RawPathParams,
+    request: Request,
+    next: Next,
+) -> Response {
     let reads = [Method::GET, Method::HEAD].contains(request.method());
     let Some(policies) = state.policies.filter(|_| !reads && request.uri().path().starts_with("/policies")) else {
         return next.run(request).await;
     };
-    let caller = request.extensions().get::<Caller>();
-    let admitted = caller
-        .map_or_else(|| Err(ProblemDetails::unauthenticated("this needs an account")), Caller::may_change_policies);
+    let application = parameters.iter().find(|(name, _)| *name == "application").map(|(_, application)| application);
+    let admitted = match request.extensions().get::<Caller>() {
+        Some(caller) => caller.may_change_policies(application),
+        None => Err(ProblemDetails::unauthenticated("this needs an account")),
+    };
     let place = match admitted {
         Ok(()) => policies.place_for_document().await,
         Err(problem) => Err(problem),

@@ -155,6 +155,7 @@ pub async fn show(
     responses(
         (status = 200, body = RevisionChangesView, description = "The new revision and its changes"),
         (status = 409, body = ProblemDetails, content_type = "application/problem+json", description = "Somebody else was faster"),
+        (status = 413, body = ProblemDetails, content_type = "application/problem+json", description = "The body is longer than is read"),
         (status = 422, body = ProblemDetails, content_type = "application/problem+json", description = "The policies would not work: every mistake"),
         (status = 428, body = ProblemDetails, content_type = "application/problem+json", description = "It does not say what it is made upon")
     )
@@ -269,6 +270,7 @@ pub async fn show_application(
     responses(
         (status = 200, body = RevisionChangesView, description = "The new revision and its changes"),
         (status = 409, body = ProblemDetails, content_type = "application/problem+json", description = "Somebody else was faster"),
+        (status = 413, body = ProblemDetails, content_type = "application/problem+json", description = "The body is longer than is read"),
         (status = 422, body = ProblemDetails, content_type = "application/problem+json", description = "The policies would not work: every mistake"),
         (status = 428, body = ProblemDetails, content_type = "application/problem+json", description = "It does not say what it is made upon")
     )

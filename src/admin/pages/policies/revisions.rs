@@ -92,6 +92,7 @@ async fn changes_of(
     responses(
         (status = 200, body = RevisionChangesView, description = "The new revision and its changes"),
         (status = 409, body = ProblemDetails, content_type = "application/problem+json", description = "Somebody else was faster"),
+        (status = 413, body = ProblemDetails, content_type = "application/problem+json", description = "The body is longer than is read"),
         (status = 422, body = ProblemDetails, content_type = "application/problem+json", description = "The policies would not work: every mistake")
     )
 )]
