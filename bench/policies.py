@@ -153,6 +153,9 @@ def strategy(application, number, burst):
 
 
 def all_edits(strategies):
+    for at in range(APPLICATIONS):
+        name = f"a{at}"
+        yield edit("application", "", name, {"routes": [name]})
     for at in range(strategies):
         application, number = at % APPLICATIONS, at // APPLICATIONS
         path = f"/a{application}/r{number}"

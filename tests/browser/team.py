@@ -40,6 +40,7 @@ POLICIES = """
 applications:
   shop:
     description: The shop's API
+    routes: [orders]
     resources:
       all: {route: orders}
       checkout: {route: orders, match: {path: /orders/checkout, methods: [POST]}}
@@ -51,6 +52,7 @@ applications:
     clients: {grace: gold, alan: gold}
   search:
     description: Search and suggestions
+    routes: [search]
     resources: {all: {route: search}}
     strategies:
       everybody: {limit: {key: client_ip, rate: 50/s}, resources: [all]}

@@ -70,7 +70,7 @@ fn each_bad_document_is_refused_with_its_exact_message() {
 #[test]
 fn a_mistake_in_a_document_without_lines_is_named_by_its_path() {
     let strategy = json!({"limit": {"key": "client_ip", "rate": "ten"}, "resources": ["all", "gone"]});
-    let shop = json!({"resources": {"all": {"route": "orders"}}, "strategies": {"per-client": strategy}});
+    let shop = json!({"routes": ["orders"], "resources": {"all": {"route": "orders"}}, "strategies": {"per-client": strategy}});
     let told = from_json(&json!({"applications": {"shop": shop}})).unwrap_err();
     assert_eq!(
         told.to_string(),
@@ -88,6 +88,7 @@ fn a_strategy_is_a_limit_of_each_of_its_resources() {
         "applications:
   shop:
     description: The shop's API
+    routes: [orders, items, hosted]
     resources:
       all: {route: orders}
       same: {route: orders, match: {}}
@@ -134,14 +135,14 @@ fn the_command_checks_a_file_and_a_document_together() {
     };
     let document = |route: &str| {
         format!(
-            "applications: {{shop: {{resources: {{all: {{route: {route}}}}}, strategies: {{s: {{limit: {{key: client_ip, rate: 1/s}}, \
-             resources: [all]}}}}}}}}\n"
+            "applications: {{shop: {{routes: [orders], resources: {{all: {{route: {route}}}}}, strategies: {{s: {{limit: {{key: client_ip, \
+             rate: 1/s}}, resources: [all]}}}}}}}}\n"
         )
     };
     let (code, told) = run(&document("orders"));
     assert!(code == Some(0) && told.ends_with("OK, 4 routes, 3 limits, 0 upstreams, 1 listener\n"), "{told}");
     let (code, told) = run(&document("gone"));
-    assert!(code == Some(1) && told.contains("policies.yaml:1:48: ") && told.contains("no route \"gone\""), "{told}");
+    assert!(code == Some(1) && told.contains("policies.yaml:1:66: ") && told.contains("no route \"gone\""), "{told}");
     let (code, told) = run("applications: [");
     assert!(code == Some(1) && told.contains("policies.yaml:") && told.contains("not YAML"), "{told}");
 }
@@ -159,7 +160,7 @@ fn a_part_by_an_expression_stands_before_its_route() {
 routes: [{name: all, match: {path: {regex: ^/v}}, echo: true}, {name: other, match: {path: /x}, echo: true}]\n";
     let set = PolicySet::parse(
         "policies.yaml",
-        "applications: {a: {resources: {posts: {route: all, match: {methods: [POST]}}}, strategies: {s: {limit: {key: client_ip, rate: 1/s}, resources: [posts]}}}}",
+        "applications: {a: {routes: [all], resources: {posts: {route: all, match: {methods: [POST]}}}, strategies: {s: {limit: {key: client_ip, rate: 1/s}, resources: [posts]}}}}",
     );
     let loaded = parse_with("routes.yaml", file, &|_| None, Some(&set.unwrap())).unwrap();
     let names: Vec<_> = loaded.config.routes.iter().map(|route| &*route.name).collect();
@@ -171,6 +172,7 @@ fn clients_have_the_numbers_of_their_plans() {
     let loaded = parse(
         "applications:
   shop:
+    routes: [orders]
     resources: {all: {route: orders}}
     strategies:
       per-address: {limit: {key: client_ip, rate: 10/s}, resources: [all]}
@@ -208,6 +210,7 @@ fn limits_share_the_table_of_a_hundred_thousand_clients() {
     let strategies: HashMap<String, &Json> = (0..50).map(|n| (format!("s{n}"), &strategy)).collect();
     let rates: HashMap<String, Json> = (0..50).map(|n| (format!("s{n}"), json!({"rate": "100/s"}))).collect();
     let shop = json!({
+        "routes": ["orders"],
         "resources": {"all": {"route": "orders"}},
         "strategies": strategies,
         "plans": {"gold": {"limits": rates}},
@@ -229,6 +232,7 @@ fn tried(on: &str, node: &str) -> Loaded {
     let text = format!(
         "applications:
   shop:
+    routes: [orders]
     resources: {{all: {{route: orders}}, checkout: {{route: orders, match: {{path: /orders/checkout}}}}}}
     strategies:
       per-client:
@@ -277,6 +281,14 @@ fn a_candidate_in_shadow_or_for_some_keys_is_a_limit_beside_the_one_that_holds()
 }
 
 #[test]
+fn the_candidate_on_the_page_about_rollouts_works() {
+    let page = std::fs::read_to_string(root().join("docs/rollouts.md")).unwrap();
+    let example = page.split("```yaml\n").nth(1).unwrap().split("```").next().unwrap();
+    let loaded = parse(example).unwrap_or_else(|mistakes| panic!("{mistakes}"));
+    assert_eq!((loaded.warnings.len(), loaded.config.candidates.len()), (0, 1));
+}
+
+#[test]
 fn a_candidate_for_some_nodes_stands_in_place_of_the_limit_there_and_nowhere_else() {
     for (node, burst, candidates) in [("canary-7", 5, 1), ("edge-1", 10, 0)] {
         let loaded = tried("{nodes: [other, \"canary-*\"]}", node);
@@ -292,7 +304,7 @@ fn a_candidate_for_some_nodes_stands_in_place_of_the_limit_there_and_nowhere_els
 fn a_strategy_may_have_a_candidate_alone_and_is_warned_of_when_it_has_nothing() {
     let loaded = |strategy: &str| {
         parse(&format!(
-            "applications: {{shop: {{resources: {{all: {{route: orders}}}}, strategies: {{s: {{resources: [all]{strategy}}}}}, \
+            "applications: {{shop: {{routes: [orders], resources: {{all: {{route: orders}}}}, strategies: {{s: {{resources: [all]{strategy}}}}}, \
              plans: {{gold: {{limits: {{s: {{rate: 9/s}}}}}}}}}}}}"
         ))
         .unwrap()
@@ -316,7 +328,8 @@ fn ten_thousand_strategies_are_checked_in_time() {
     let resources: HashMap<String, Json> = (0..10_000)
         .map(|n| (format!("r{n}"), json!({"route": "orders", "match": {"path": format!("/orders/{n}")}})))
         .collect();
-    let document = json!({"applications": {"shop": {"resources": resources, "strategies": strategies}}});
+    let shop = json!({"routes": ["orders"], "resources": resources, "strategies": strategies});
+    let document = json!({"applications": {"shop": shop}});
     let began = clock::now();
     let loaded = from_json(&document).unwrap();
     let took = began.elapsed();
@@ -339,6 +352,8 @@ fn what_is_written_comes_back_as_json_and_as_yaml() {
     let text = "applications:
   shop:
     description: \"007\"
+    routes:
+      - orders
     resources:
       all:
         route: orders

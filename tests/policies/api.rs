@@ -17,6 +17,7 @@ fn strategy(burst: u64) -> Json {
 fn document(burst: u64) -> Json {
     json!({"applications": {"shop": {
         "description": "The shop's API",
+        "routes": ["orders"],
         "resources": {"all": {"route": "orders"}},
         "strategies": {"few": strategy(burst)}
     }}})

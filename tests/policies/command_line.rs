@@ -10,6 +10,7 @@ use crate::process::Gateway;
 const TRIED: &str = "
 applications:
   shop:
+    routes: [orders]
     resources: {all: {route: orders}}
     strategies:
       few:
@@ -22,6 +23,7 @@ const FILE: &str = "
 applications:
   shop:
     description: The shop's API
+    routes: [orders]
     resources: {all: {route: orders}}
     strategies:
       few: {limit: {key: {constant: all}, rate: 1/h, burst: 3}, resources: [all]}

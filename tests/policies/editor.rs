@@ -78,6 +78,12 @@ pub fn edit(kind: ObjectKind, name: &str, body: Json) -> ObjectEdit {
     ObjectEdit { id, expected: Expected::Any, body: Some(body) }
 }
 
+/// The application, with these routes as its own.
+pub fn owning(routes: &[&str]) -> ObjectEdit {
+    let id = ObjectId::of_application("shop").unwrap();
+    ObjectEdit { id, expected: Expected::Any, body: Some(json!({"routes": routes})) }
+}
+
 /// A limit of all requests of a route together.
 pub fn strategy(name: &str, burst: u64, resource: &str) -> ObjectEdit {
     let limit = json!({"key": {"constant": "all"}, "rate": "1/h", "burst": burst});
@@ -87,6 +93,7 @@ pub fn strategy(name: &str, burst: u64, resource: &str) -> ObjectEdit {
 /// Resources for the routes of [`routes`], and a limit of three for the first.
 pub fn first_edits() -> Vec<ObjectEdit> {
     vec![
+        owning(&["orders", "items"]),
         edit(ObjectKind::Resource, "all", json!({"route": "orders"})),
         edit(ObjectKind::Resource, "items", json!({"route": "items"})),
         strategy("few", 3, "all"),

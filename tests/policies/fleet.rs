@@ -13,7 +13,7 @@ use tollgate_policies::model::{ObjectKind, PolicyState};
 use tollgate_test_support::redis::RedisServer;
 use tollgate_test_support::turns;
 
-use crate::editor::{APPLIED, Editor, await_revision, edit, first_edits, routes, spend, strategy};
+use crate::editor::{APPLIED, Editor, await_revision, edit, first_edits, owning, routes, spend, strategy};
 use crate::process::{Gateway, status};
 
 #[test]
@@ -53,6 +53,7 @@ fn a_hundred_thousand_assignments_are_taken_over_at_once_and_changed_one_by_one(
     let editor = Editor::of(&url);
     let limit = json!({"key": {"header": "x-client"}, "rate": "1/h", "burst": 1});
     let mut edits = vec![
+        owning(&["orders"]),
         edit(ObjectKind::Resource, "all", json!({"route": "orders"})),
         edit(ObjectKind::Strategy, "per-client", json!({"limit": limit, "resources": ["all"]})),
         edit(ObjectKind::Plan, "gold", json!({"limits": {"per-client": {"rate": "1/h", "burst": 4}}})),

@@ -5,7 +5,7 @@ use tollgate_policies::model::ObjectKind;
 use tollgate_test_support::turns;
 
 use crate::editor::{
-    APPLIED, Editor, REFUSED, REVISION, await_log, await_revision, edit, first_edits, routes, spend, strategy,
+    APPLIED, Editor, REFUSED, REVISION, await_log, await_revision, edit, first_edits, owning, routes, spend, strategy,
 };
 use crate::process::{Gateway, curl, eventually};
 
@@ -22,9 +22,10 @@ fn a_revision_that_names_a_route_which_is_gone_is_refused_until_the_file_has_it(
     let written = routes(&url, folder.path(), "");
     let node = Gateway::start(&written);
     let carts = edit(ObjectKind::Resource, "carts", json!({"route": "carts"}));
-    editor.commit(vec![carts, strategy("carts", 1, "carts"), strategy("few", 9, "all")]);
+    let owned = owning(&["orders", "items", "carts"]);
+    editor.commit(vec![owned, carts, strategy("carts", 1, "carts"), strategy("few", 9, "all")]);
     eventually("the revision is refused", || (node.metric(REFUSED) == 1.0).then_some(()));
-    await_log(&node, "policies of revision 2: applications.shop.resources.carts.route: the file has no route");
+    await_log(&node, "policies of revision 2: applications.shop.routes[2]: the file has no route");
     let console = curl(&["-H", &session, &format!("http://{}/console", node.admin)]);
     assert!(console.contains("has no route") && console.contains("Revision 2 of the policies"), "{console}");
     // The whole revision: its good parts neither.

@@ -54,8 +54,7 @@ struct Maker(Editor);
 
 impl Maker {
     fn write(&self, application: &str, name: &str, body: Json) -> u64 {
-        let kind = if name == "all" { ObjectKind::Resource } else { ObjectKind::Strategy };
-        let id = ObjectId::new(kind, application, name).unwrap();
+        let id = ObjectId::new(ObjectKind::Strategy, application, name).unwrap();
         self.0.commit(vec![ObjectEdit { id, expected: Expected::Any, body: Some(body) }])
     }
 
@@ -205,8 +204,12 @@ fn each_role_may_do_with_a_strategy_what_the_table_says() {
     let folder = tempfile::tempdir().unwrap();
     let url = format!("sqlite://{}/policies.db", folder.path().display());
     let maker = Maker(Editor::of(&url));
-    for application in ["shop", "bank"] {
-        maker.write(application, "all", json!({"route": "orders"}));
+    for (application, route) in [("shop", "orders"), ("bank", "items")] {
+        let own = ObjectId::of_application(application).unwrap();
+        let all = ObjectId::new(ObjectKind::Resource, application, "all").unwrap();
+        let bodies = [(own, json!({"routes": [route]})), (all, json!({"route": route}))];
+        let edit = |(id, body)| ObjectEdit { id, expected: Expected::Any, body: Some(body) };
+        maker.0.commit(bodies.map(edit).into());
     }
     let gateway = Gateway::start(&routes(&url, folder.path(), ""));
     await_revision(&gateway, 2);

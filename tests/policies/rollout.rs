@@ -10,7 +10,7 @@ use tollgate_policies::model::{ObjectKind, Revision};
 use tollgate_test_support::turns;
 use tollgate_test_support::upstream::{OK, ScriptedUpstream};
 
-use crate::editor::{Editor, await_log, await_revision, copy, edit, routes};
+use crate::editor::{Editor, await_log, await_revision, copy, edit, owning, routes};
 use crate::front::{Fault, Front};
 use crate::process::{Gateway, curl, eventually, status};
 use crate::servers::{Product, TestDatabase};
@@ -95,6 +95,7 @@ fn sqlite(folder: &Path, candidate: &Json) -> (String, Editor) {
 
 fn commit(editor: &Editor, candidate: &Json) -> u64 {
     editor.commit(vec![
+        owning(&["orders"]),
         edit(ObjectKind::Resource, "all", json!({"route": "orders"})),
         edit(ObjectKind::Strategy, "per-client", tried(candidate)),
     ])
@@ -212,6 +213,7 @@ fn errors_and_latency_of_the_routes_that_a_candidate_counts_end_it() {
         let _others = Traffic::start(&node, if path == "slow" { "/broken" } else { "/slow" }, 2);
         let candidate = json!({"limit": limit(9), "on": "shadow", "bounds": bounds, "over": "2s", "least": 10});
         revision = editor.commit(vec![
+            owning(&["broken", "slow"]),
             edit(ObjectKind::Resource, path, json!({"route": path})),
             edit(ObjectKind::Strategy, path, json!({"resources": [path], "candidate": candidate})),
         ]);

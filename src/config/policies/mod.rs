@@ -1,12 +1,14 @@
 //! Policies: a document that people edit beside the file, and that lies over it.
 //!
 //! `document` reads one, from text or from JSON, and `state` makes one of the objects of a revision. `overlay` turns it into limits and routes of the file's own tree, so that
-//! the rest of the configuration checks them as it checks the file. `candidate` has the limits of a strategy, `part` makes a part of a route, and `within` tells whether
+//! the rest of the configuration checks them as it checks the file. `owned_routes` says which routes are an application's,
+//! `candidate` has the limits of a strategy, `part` makes a part of a route, and `within` tells whether
 //! one match takes only what another does.
 
 pub mod candidate;
 pub mod document;
 pub mod overlay;
+mod owned_routes;
 mod part;
 mod state;
 mod within;

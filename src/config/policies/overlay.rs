@@ -10,6 +10,7 @@ use tollgate_limiter::limit::units::show_size;
 
 use super::candidate::{self, StrategyLimit, candidate_name};
 use super::document::PolicySet;
+use super::owned_routes::OwnedRoutes;
 use super::part;
 use crate::config::candidate::Candidate;
 use crate::config::file::policies::plans::{
@@ -110,10 +111,11 @@ impl Overlay {
         let YamlValue::List(routes) = &mut section.value.value else { return };
         let by_name: HashMap<String, usize> =
             routes.iter().enumerate().filter_map(|(at, route)| Some((name_of(route)?.to_owned(), at))).collect();
+        let owned = OwnedRoutes::read(&self.applications, &by_name, report);
         let mut changes: HashMap<usize, RouteChanges<'_>> = HashMap::new();
         for application in &self.applications {
             if let Some(raw) = &application.value {
-                changes_of((&application.text, raw), &self.added, &by_name, &mut changes, report);
+                changes_of((&application.text, raw), &self.added, (&by_name, &owned), &mut changes, report);
             }
         }
         let mut copied = 0_usize;
@@ -188,7 +190,7 @@ fn check_applications(applications: &Setting<Mapping<DefinedName, RawApplication
 fn changes_of<'a>(
     (application, raw): (&'a str, &'a RawApplication),
     added: &HashSet<String>,
-    routes: &HashMap<String, usize>,
+    (routes, owned): (&HashMap<String, usize>, &OwnedRoutes<'_>),
     changes: &mut HashMap<usize, RouteChanges<'a>>,
     report: &mut Report,
 ) {
@@ -218,7 +220,7 @@ fn changes_of<'a>(
     }
     for (entry, resource) in resources.iter().filter_map(|entry| Some((entry, entry.value.as_ref()?))) {
         let limits = by_resource.remove(entry.text.as_str()).unwrap_or_default();
-        let Some(route) = route_of(resource, routes, report) else { continue };
+        let Some(route) = owned.find((application, raw), resource, report) else { continue };
         let route = changes.entry(route).or_default();
         let RawResource { r#match, .. } = resource;
         match r#match {
@@ -235,18 +237,6 @@ fn changes_of<'a>(
             Setting::Absent | Setting::Valid(_) => route.limits.extend(limits),
         }
     }
-}
-
-/// The route that a resource names, by its place in the file. `None`: a mistake was reported.
-fn route_of(resource: &RawResource, routes: &HashMap<String, usize>, report: &mut Report) -> Option<usize> {
-    let Located { location, value: DefinedName(name) } = resource.route.valid()?;
-    if let Some(at) = routes.get(&**name) {
-        return Some(*at);
-    }
-    let problem = ValueProblem::new(format!("the file has no route {}", quote(name)));
-    let otherwise = "name a route of the file, or take the resource away";
-    report.mistake(location, problem.suggest(name, routes.keys().map(String::as_str), otherwise));
-    None
 }
 
 /// The part as a route. `None`: a mistake was reported.

@@ -32,7 +32,9 @@ record! {
     RawApplication {
         /// A text for people.
         optional description: Located<PlainText>,
-        /// Routes of the file, or parts of them, by name.
+        /// The file's routes that are its own, by name. A route is of one application at most.
+        optional routes: NonEmptyList<Located<DefinedName>>,
+        /// Routes of its own, or parts of them, by name.
         optional resources: Mapping<DefinedName, RawResource>,
         /// Limits for resources, by name.
         optional strategies: Mapping<DefinedName, RawStrategy>,

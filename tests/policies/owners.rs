@@ -1,0 +1,137 @@
+//! Routes belong to applications: whoever owns one application tries each way to touch the route of another.
+
+use serde_json::{Value as Json, json};
+use tollgate_policies::model::{Expected, ObjectEdit, ObjectId, ObjectKind};
+use tollgate_policies::people::{ApplicationRole, Rights};
+use tollgate_test_support::turns;
+
+use crate::editor::{Editor, await_revision, first_edits, owning, routes, spend};
+use crate::port::{Port, PortAnswer, file};
+use crate::process::Gateway;
+use crate::visit::Visit;
+
+const SHOP: &str = "/policies/applications/shop";
+
+/// An edit of the bank, whose route is `free`.
+fn bank(kind: ObjectKind, name: &str, body: Json) -> ObjectEdit {
+    let id = match kind {
+        ObjectKind::Application => ObjectId::of_application("bank"),
+        kind => ObjectId::new(kind, "bank", name),
+    };
+    ObjectEdit { id: id.unwrap(), expected: Expected::Any, body: Some(body) }
+}
+
+fn mistake(answer: &PortAnswer) -> (u16, &str, &str, &str) {
+    let first = &answer.body["mistakes"][0];
+    let text = |key: &str| first[key].as_str().unwrap_or_default();
+    (answer.status, text("path"), text("message"), text("hint"))
+}
+
+#[test]
+fn an_owner_of_one_application_cannot_touch_the_route_of_another() {
+    let _turn = turns::beside_others();
+    let folder = tempfile::tempdir().unwrap();
+    let url = format!("sqlite://{}/policies.db", folder.path().display());
+    let editor = Editor::of(&url);
+    // Once the route was the shop's. Then it became the bank's.
+    editor.commit(first_edits().into_iter().chain([owning(&["orders", "items", "free"])]).skip(1).collect());
+    let few = json!({"limit": {"key": {"constant": "all"}, "rate": "1/h", "burst": 2}, "resources": ["all"]});
+    editor.commit(vec![
+        owning(&["orders"]),
+        ObjectEdit { body: None, ..crate::editor::edit(ObjectKind::Resource, "items", json!({})) },
+        bank(ObjectKind::Application, "bank", json!({"routes": ["free"]})),
+        bank(ObjectKind::Resource, "all", json!({"route": "free"})),
+        bank(ObjectKind::Strategy, "few", few),
+    ]);
+    let gateway = Gateway::start(&routes(&url, folder.path(), ""));
+    await_revision(&gateway, 2);
+    assert_eq!(spend(&gateway, "/free", 1), 1);
+    let owner = Port::of(&gateway, &editor, "owner", Rights::of("shop", ApplicationRole::Owner));
+    let visit = Visit::with(&gateway, editor.begin_session("owner"));
+
+    // A resource is the owner's to make, and may name routes of the shop alone.
+    let resource = format!("{SHOP}/resources/x?reason=x");
+    for body in [json!({"route": "free"}), json!({"route": "free", "match": {"methods": ["GET"]}})] {
+        let expected = (
+            422,
+            "applications.shop.resources.x.route",
+            "route \"free\" is of another application",
+            "name a route of application \"shop\", or take the resource away",
+        );
+        assert_eq!(mistake(&owner.put(&resource, "", &body)), expected);
+        let edit =
+            json!({"id": {"kind": "resource", "application": "shop", "name": "x"}, "expected": "any", "body": body});
+        assert_eq!(mistake(&owner.post("/policies/revisions?reason=x", &json!({"edits": [edit]}))), expected);
+        let document = json!({"applications": {"shop": {"routes": ["orders"], "resources": {"x": body}}}});
+        assert_eq!(mistake(&owner.post("/policies?reason=x", &document)), expected);
+        let path = file(folder.path(), "mine.json", &document.to_string());
+        let refused = owner.policy_refusal(&["import", &path, "--reason", "x"]);
+        assert!(refused.contains("resources.x.route: route \"free\" is of another application"), "{refused}");
+    }
+    let free = mistake(&owner.put(&resource, "", &json!({"route": "items"}))).3.to_owned();
+    assert_eq!(free, "write routes: [orders, items] in the application; in a database only an admin may");
+
+    // Which routes are the shop's is for an admin to say.
+    let wider = json!({"routes": ["orders", "free"]});
+    let edit = |application: &str, body: &Json| json!({"edits": [{"id": {"kind": "application", "application": "", "name": application}, "expected": "any", "body": body}]});
+    let document = |application: &str, body: &Json| json!({"applications": {application: body}});
+    let path = file(folder.path(), "wider.json", &document("shop", &wider).to_string());
+    for answer in [
+        owner.put(&format!("{SHOP}?reason=x"), "*", &wider),
+        owner.put("/policies/applications/cart?reason=x", "", &json!({"routes": ["items"]})),
+        owner.put("/policies/applications/bank?reason=x", "*", &json!({"routes": ["items"]})),
+        owner.post("/policies/revisions?reason=x", &edit("shop", &wider)),
+        owner.post("/policies/revisions?reason=x", &edit("bank", &Json::Null)),
+        owner.post("/policies?reason=x", &document("shop", &wider)),
+        owner.post("/policies?reason=x&mode=replace", &document("cart", &wider)),
+        owner.send("DELETE", &format!("{SHOP}?reason=x"), &["If-Match: *"], None),
+        owner.send("DELETE", "/policies/applications/bank?reason=x", &["If-Match: *"], None),
+        owner.send("POST", "/policies/revisions/1/revert?reason=x", &[], None),
+        owner.send("POST", "/policies/revisions/2/undo?reason=x", &[], None),
+    ] {
+        assert_eq!(
+            (answer.status, &answer.body["type"]),
+            (403, &json!("urn:tollgate:problem:missing-role")),
+            "{answer:?}"
+        );
+    }
+    assert!(owner.policy_refusal(&["import", &path, "--reason", "x"]).contains("admin"));
+    assert!(owner.policy_refusal(&["undo", "2", "--reason", "x"]).contains("admin"));
+    let field = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+    let sent = |kind: &str, name: &str, body: &str| {
+        let token = visit.form_token();
+        let known = [("token", &*token), ("kind", kind), ("name", name), ("application", "shop"), ("body", body)];
+        let more = [("step", "save"), ("reason", "x"), ("expected", if kind == "resource" { "absent" } else { "2" })];
+        let fields: Vec<_> = known.iter().chain(&more).map(|(name, value)| field(name, value)).collect();
+        visit.submit("/edit", &fields)
+    };
+    let refused = sent("application", "shop", &wider.to_string());
+    assert!(refused.starts_with("HTTP/1.1 403 "), "{refused}");
+    let refused = sent("resource", "x", "{\"route\": \"free\"}");
+    assert!(refused.starts_with("HTTP/1.1 422 ") && refused.contains("is of another application"), "{refused}");
+
+    assert_eq!(editor.history().len(), 2, "nothing was changed");
+    assert_eq!(spend(&gateway, "/free", 4), 1, "the bank's limit holds");
+}
+
+/// Two lists that have one route are an admin's mistake, which names both.
+#[test]
+fn a_route_is_given_to_one_application_alone() {
+    let _turn = turns::beside_others();
+    let folder = tempfile::tempdir().unwrap();
+    let url = format!("sqlite://{}/policies.db", folder.path().display());
+    let editor = Editor::of(&url);
+    editor.commit(first_edits());
+    let gateway = Gateway::start(&routes(&url, folder.path(), ""));
+    await_revision(&gateway, 1);
+    let admin = Port::admin(&gateway, &editor);
+    let bank = "/policies/applications/bank?reason=x";
+    let refused = admin.put(bank, "", &json!({"routes": ["free", "orders"]}));
+    let (status, path, message, _) = mistake(&refused);
+    assert_eq!((status, path), (422, "applications.shop.routes[0]"));
+    assert!(message.contains("\"bank\"") && message.contains("\"shop\""), "{message}");
+    assert_eq!(admin.put(bank, "", &json!({"routes": ["free"]})).status, 200);
+    let gone = admin.put(bank, "*", &json!({"routes": ["fee"]}));
+    let expected = (422, "applications.bank.routes[0]", "the file has no route \"fee\"", "did you mean \"free\"?");
+    assert_eq!(mistake(&gone), expected);
+}
