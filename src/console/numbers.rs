@@ -62,6 +62,22 @@ pub fn date(unix_secs: u64) -> String {
     httpdate::fmt_http_date(std::time::UNIX_EPOCH + std::time::Duration::from_secs(unix_secs))
 }
 
+/// `2026-11-23 03:00 UTC`, of RFC 3339.
+pub fn short_time(at: &str) -> String {
+    match (at.get(..10), at.get(11..16)) {
+        (Some(date), Some(time)) => format!("{date} {time} UTC"),
+        _ => at.to_owned(),
+    }
+}
+
+/// `2026-11-23 03:00:12 UTC`, of RFC 3339.
+pub fn exact_time(at: &str) -> String {
+    match (at.get(..10), at.get(11..19)) {
+        (Some(date), Some(time)) => format!("{date} {time} UTC"),
+        _ => at.to_owned(),
+    }
+}
+
 /// `one endpoint`, `3 endpoints`.
 pub fn plural(number: usize, one: &str, many: &str) -> String {
     if number == 1 { format!("one {one}") } else { format!("{} {many}", count(number as u64)) }
@@ -85,6 +101,8 @@ mod tests {
         assert_eq!([count(7), count(1_000), count(1_234_567)], ["7", "1\u{202f}000", "1\u{202f}234\u{202f}567"]);
         assert_eq!([span(59), span(61), span(7_260), span(90_000)], ["59 s", "1 min 1 s", "2 h 1 min", "1 d 1 h"]);
         assert_eq!(date(784_111_777), "Sun, 06 Nov 1994 08:49:37 GMT");
+        let at = "2026-11-23T03:00:12.345Z";
+        assert_eq!([short_time(at), exact_time(at)], ["2026-11-23 03:00 UTC", "2026-11-23 03:00:12 UTC"]);
         assert_eq!([plural(1, "node", "nodes"), plural(2, "node", "nodes")], ["one node", "2 nodes"]);
     }
 }

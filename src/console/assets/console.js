@@ -37,6 +37,9 @@
   const clock = time => new Date(time * 1000).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
   const exactly = time => new Date(time * 1000).toLocaleTimeString([], { hourCycle: "h23" });
 
+  // Ten minutes, or what there is of them: a gateway that has just started would show one stroke at the edge.
+  const begins = (times, last) => Math.max(last - MINUTES * 60, Math.min(times[0] ?? last, last - 60));
+
   const build = element => {
     const unit = element.dataset.unit;
     const text = value => value == null ? "–" : (value >= 100 ? Math.round(value) : +value.toFixed(value < 1 ? 2 : 1)) + unit;
@@ -44,17 +47,17 @@
     const lines = element.dataset.lines.split("|").map((label, at) => ({
       label, stroke: color(`--line-${at + 1}`), width: 2, dash: at === 0 ? [] : at === 1 ? [7, 3] : [2, 3],
       // A line of one point would not be seen.
-      points: { show: true, size: 3, filter: (chart, line) => lonely(chart.data[line]) }, value: (_, value) => text(value),
+      points: { show: true, size: 3, filter: (chart, line) => lonely(chart.data[line]) }, value: (_, value) => value == null ? "" : text(value),
     }));
     return new uPlot({
       width: element.clientWidth, height: 180,
       cursor: { y: false, drag: { x: false, y: false } },
-      scales: { x: { range: (_, __, last) => [last - MINUTES * 60, last] }, y: { range: (_, __, max) => [0, max > 0 ? max * 1.1 : 1] } },
+      scales: { x: { range: (chart, _, last) => [begins(chart.data[0], last), last] }, y: { range: (_, __, max) => [0, max > 0 ? max * 1.1 : 1] } },
       axes: [
-        { ...axis, space: 60, size: 28, incrs: [60, 120, 300], values: (_, times) => times.map(clock) },
+        { ...axis, space: 60, size: 28, incrs: [15, 30, 60, 120, 300], values: (_, times, __, ___, step) => times.map(step < 60 ? exactly : clock) },
         { ...axis, size: 62, values: (_, values) => values.map(text) },
       ],
-      series: [{ label: "Time", value: (_, time) => time == null ? "–" : exactly(time) }, ...lines],
+      series: [{ label: "Time", value: (_, time) => time == null ? "" : exactly(time) }, ...lines],
     }, [[], ...lines.map(() => [])], element);
   };
 

@@ -74,7 +74,9 @@ impl NodesPart {
         let rows = nodes.into_iter().take(MOST_NODES);
         let mut calls = BTreeMap::new();
         console.metrics.visit_counters("tollgate_store_calls_total", |key, count| {
-            calls.insert(label(key, "outcome").replace('_', " "), numbers::count(count));
+            if count > 0 {
+                calls.insert(label(key, "outcome").replace('_', " "), numbers::count(count));
+            }
         });
         Self {
             nodes: rows.map(|node| NodeRow::of(node, &silent, newest)).collect(),

@@ -6,18 +6,20 @@ use axum::response::Response;
 use tollgate_policies::model::{Object, ObjectId, ObjectKind, PolicyState};
 use tollgate_policies::people::Operation;
 
-use super::shown::{service, short_time};
+use super::fields::in_one_line;
+use super::shown::service;
 use crate::admin::caller::Caller;
 use crate::admin::problem_details::ProblemDetails;
+use crate::console::numbers::short_time;
 use crate::console::pages::list::{ListQuery, encode};
 use crate::console::shell::{Shell, Visitor, page};
 use crate::console::state::ConsoleState;
 
-/// The sections of the page: kind, title, and what an object of it is.
-const SECTIONS: [(ObjectKind, &str, &str); 3] = [
-    (ObjectKind::Resource, "Resources", "Routes of the file, or parts of them."),
-    (ObjectKind::Strategy, "Strategies", "Limits, and the resources that each counts."),
-    (ObjectKind::Plan, "Plans", "Other rates for some clients."),
+/// The sections of the page: kind, title, one of its objects, and what that is.
+const SECTIONS: [(ObjectKind, &str, &str, &str); 3] = [
+    (ObjectKind::Resource, "Resources", "resource", "Routes of the file, or parts of them."),
+    (ObjectKind::Strategy, "Strategies", "strategy", "Limits, and the resources that each counts."),
+    (ObjectKind::Plan, "Plans", "plan", "Other rates for some clients."),
 ];
 
 #[derive(Template)]
@@ -35,6 +37,7 @@ struct ApplicationPage {
 
 struct ObjectSection {
     title: &'static str,
+    one: &'static str,
     lead: &'static str,
     id: &'static str,
     rows: Vec<ObjectRow>,
@@ -90,8 +93,9 @@ async fn find(
     }
     let own = ObjectId::of_application(name).ok().and_then(|id| state.get(&id).cloned());
     let description = own.as_ref().and_then(|object| object.body.get("description")?.as_str().map(str::to_owned));
-    let section = |(kind, title, lead)| ObjectSection {
+    let section = |(kind, title, one, lead)| ObjectSection {
         title,
+        one,
         lead,
         id: ObjectKind::plural(kind),
         rows: state.of(kind, name).map(|object| ObjectRow::of(object)).collect(),
@@ -135,7 +139,7 @@ impl ObjectRow {
     fn of(object: &Object) -> Self {
         let text = |path: &str| {
             let found = path.split('.').try_fold(object.body.as_ref(), |body, step| body.get(step));
-            found.map_or_else(String::new, |found| found.as_str().map_or_else(|| found.to_string(), str::to_owned))
+            found.map_or_else(String::new, in_one_line)
         };
         let id = &object.id;
         Self {

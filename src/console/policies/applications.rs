@@ -6,9 +6,10 @@ use axum::response::Response;
 use tollgate_policies::model::ObjectKind;
 use tollgate_policies::people::Operation;
 
-use super::shown::{service, short_time};
+use super::shown::service;
 use crate::admin::caller::Caller;
 use crate::admin::problem_details::ProblemDetails;
+use crate::console::numbers::short_time;
 use crate::console::pages::list::{ListQuery, Paging, encode};
 use crate::console::shell::{Shell, Visitor, page};
 use crate::console::state::ConsoleState;

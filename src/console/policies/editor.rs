@@ -34,6 +34,10 @@ struct ObjectFormPage {
     is_new: bool,
     expected: String,
     problem: Option<ProblemDetails>,
+    /// The name of the first field with a mistake. Empty: none has one.
+    first_mistake: String,
+    /// The page of the limit that a strategy is.
+    limit_path: String,
     /// Mistakes that are of no field.
     mistakes: Vec<MistakeView>,
     fields: Vec<ShownField>,
@@ -256,7 +260,12 @@ impl ObjectFormPage {
         let title = if is_new { format!("A new {words}") } else { asked.name.clone() };
         let owner = if asked.kind == ObjectKind::Application { &asked.name } else { &asked.application };
         let may = |operation| caller.may(operation, owner).is_ok();
+        let is_limit = asked.kind == ObjectKind::Strategy && !is_new;
+        let limit_path = format!("/console/limits/{}", encode(&format!("{}.{}", asked.application, asked.name)));
+        let first_mistake = fields.iter().find(|field| !field.mistakes.is_empty());
         Self {
+            first_mistake: first_mistake.map_or_else(String::new, |field| field.name.clone()),
+            limit_path: if is_limit { limit_path } else { String::new() },
             may_change: may(Operation::Change(asked.kind)),
             may_delete: !is_new && may(Operation::Delete(asked.kind)),
             shell: visitor.shell(console, "Applications", &title),

@@ -63,6 +63,7 @@ fn fields_of(kind: ObjectKind) -> &'static [BodyField] {
                     field("limit.key", "Counts by", "client_ip, {header: x-client}, or several: [route, client_ip]"),
                     field("limit.rate", "Rate", "such as 10/s, 100/m or 5000/h"),
                     field("limit.burst", "Burst", "tokens of a full bucket"),
+                    field("resources", "Resources", "those that it counts, such as [all, checkout]"),
                     field(
                         "limit.algorithm",
                         "Algorithm",
@@ -75,7 +76,6 @@ fn fields_of(kind: ObjectKind) -> &'static [BodyField] {
                         "Enforced for",
                         "all keys if empty; 0% only counts, 10% acts on every tenth",
                     ),
-                    field("resources", "Resources", "those that it counts, such as [all, checkout]"),
                     BodyField {
                         path: "candidate",
                         label: "Candidate",
@@ -209,7 +209,29 @@ fn written(value: &Json, rows: usize) -> String {
     match value {
         Json::String(text) => text.clone(),
         Json::Object(_) if rows > 1 => yaml(value),
+        other => in_one_line(other),
+    }
+}
+
+/// A value as people write it in a line of YAML: `{header: x-client}`.
+pub fn in_one_line(value: &Json) -> String {
+    let short = bare(value);
+    match read(&short) {
+        Ok(Some(same)) if same == *value => short,
         // JSON is YAML.
+        _ => value.to_string(),
+    }
+}
+
+/// Without quotation marks, which some texts need.
+fn bare(value: &Json) -> String {
+    let list = |items: Vec<String>| items.join(", ");
+    match value {
+        Json::String(text) => text.clone(),
+        Json::Array(items) => format!("[{}]", list(items.iter().map(bare).collect())),
+        Json::Object(members) => {
+            format!("{{{}}}", list(members.iter().map(|(name, value)| format!("{name}: {}", bare(value))).collect()))
+        }
         other => other.to_string(),
     }
 }
@@ -266,6 +288,20 @@ mod tests {
             assert_eq!(super::body(kind, &mut shown), Some(body), "{shown:?}");
             let sent: Pairs = shown.iter().map(|field| (field.name.clone(), field.value.clone())).collect();
             assert_eq!(of_form(kind, &sent), shown);
+        }
+    }
+
+    #[test]
+    fn a_value_has_quotation_marks_where_it_needs_them() {
+        for (value, written) in [
+            (json!(["all", "checkout"]), "[all, checkout]"),
+            (json!([{"header": "x-client"}, "route"]), "[{header: x-client}, route]"),
+            (json!(["10", "a, b"]), "[\"10\",\"a, b\"]"),
+            (json!({"a": "b: c"}), "{\"a\":\"b: c\"}"),
+            (json!([1, true]), "[1, true]"),
+        ] {
+            assert_eq!(in_one_line(&value), written);
+            assert_eq!(read(written), Ok(Some(value)));
         }
     }
 

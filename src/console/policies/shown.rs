@@ -7,6 +7,7 @@ use askama::Template;
 use crate::admin::policy_service::PolicyService;
 use crate::admin::problem_details::ProblemDetails;
 use crate::admin::views::policies::{PolicyChangeView, RevisionView};
+use crate::console::numbers::short_time;
 use crate::console::state::ConsoleState;
 
 /// What differs, object by object.
@@ -55,14 +56,6 @@ impl From<&RevisionView> for ShownRevision {
         let RevisionView { revision, author, at, reason, edits } = revision;
         let objects = if *edits == 1 { "one object".to_owned() } else { format!("{edits} objects") };
         Self { number: *revision, author: author.clone(), at: short_time(at), reason: reason.clone(), objects }
-    }
-}
-
-/// `2026-11-23 03:00 UTC`, of RFC 3339.
-pub fn short_time(at: &str) -> String {
-    match (at.get(..10), at.get(11..16)) {
-        (Some(date), Some(time)) => format!("{date} {time} UTC"),
-        _ => at.to_owned(),
     }
 }
 

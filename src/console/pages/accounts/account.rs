@@ -13,6 +13,7 @@ use tollgate_policies::people::{ApplicationRole, AuditOutcome, FleetRole, NewTok
 use super::words::show_rights;
 use crate::admin::problem_details::ProblemDetails;
 use crate::console::forms::ConsoleForm;
+use crate::console::numbers::short_time;
 use crate::console::shell::{Shell, Visitor, page};
 use crate::console::state::ConsoleState;
 
@@ -163,8 +164,8 @@ impl AccountPage {
         let tokens = accounts.people.tokens(&caller.name).await.map_err(|error| ProblemDetails::database(&error))?;
         let row = |token: tollgate_policies::people::ApiToken| TokenRow {
             scope: show_rights(&token.scope),
-            created: token.created_at.to_string(),
-            expires: token.expires_at.map_or_else(|| "never".to_owned(), |at| at.to_string()),
+            created: short_time(&token.created_at.to_string()),
+            expires: token.expires_at.map_or_else(|| "never".to_owned(), |at| short_time(&at.to_string())),
             is_revoked: token.revoked,
             id: token.id,
             label: token.label,

@@ -8,6 +8,7 @@ use tollgate_policies::database::Page;
 use tollgate_policies::people::{AuditEntry, AuditOutcome, AuditVerdict, Operation};
 
 use crate::admin::problem_details::ProblemDetails;
+use crate::console::numbers::exact_time;
 use crate::console::shell::{Shell, Visitor, page};
 use crate::console::state::ConsoleState;
 
@@ -83,9 +84,9 @@ impl AuditRow {
         };
         let record = entry.record;
         Self {
-            at: entry.at.to_string(),
+            at: exact_time(&entry.at.to_string()),
             account: record.account,
-            action: record.action.replace('_', " "),
+            action: record.action.replace(['_', '.'], " "),
             object: record.object,
             address: record.address,
             outcome,

@@ -11,6 +11,7 @@ use super::words::{chosen_fleet_role, chosen_role, show_rights};
 use crate::admin::caller::fleet_word;
 use crate::admin::problem_details::ProblemDetails;
 use crate::console::forms::ConsoleForm;
+use crate::console::numbers::short_time;
 use crate::console::pages::encode;
 use crate::console::shell::{Shell, Visitor, page};
 use crate::console::state::ConsoleState;
@@ -127,8 +128,8 @@ impl PersonPage {
             ("Roles", show_rights(&rights)),
             ("Signs in by", sign_in(account.has_password, account.subject.is_some()).to_owned()),
             ("State", if account.disabled { "disabled" } else { "active" }.to_owned()),
-            ("Made", account.created_at.to_string()),
-            ("Changed", account.changed_at.to_string()),
+            ("Made", short_time(&account.created_at.to_string())),
+            ("Changed", short_time(&account.changed_at.to_string())),
         ];
         Ok(Self {
             shell: visitor.shell(console, "People", name),
