@@ -1,25 +1,21 @@
 #!/usr/bin/env python3
-"""What a person makes of the console: `make browser`.
+"""What a person makes of the console of one node without accounts: `make browser`.
 
 Debian's chromium clicks through the pages, looks up a bucket and resets it, sees a denial appear, goes without a mouse
-and on a phone, in light and dark. axe-core must find nothing to complain of.
+and on a phone, in light and dark. axe-core must find nothing to complain of. team.py has a fleet with accounts.
 
     tests/browser/console.py BINARY AXE SCREENSHOTS
 """
 
 import contextlib
 import http.client
-import json
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
-from driver import Browser, BrowserError, free_port
-
-TAB, ENTER, SPACE = "\ue004", "\ue007", " "
-PATIENCE = 30
+from driver import Browser, free_port
+from person import ENTER, SPACE, TAB, Person, expect, run, showing, wait
 
 FILE = """
 workers: 1
@@ -53,8 +49,6 @@ PAGES = {
     "upstreams": "/upstreams",
     "nodes": "/nodes",
 }
-
-FOCUSABLE = "a[href], button:not([disabled]), input:not([type=hidden]), textarea, summary, [tabindex='0']"
 
 
 class Gateway:
@@ -90,86 +84,6 @@ class Gateway:
         self.process.wait(30)
 
 
-class Person:
-    """A browser on the console, and the folder that its pictures go to."""
-
-    def __init__(self, browser, gateway, axe, pictures):
-        self.browser, self.gateway, self.axe, self.pictures = browser, gateway, axe, pictures
-
-    def open(self, path=""):
-        self.browser.goto(self.gateway.console(path))
-
-    def see(self, script, *arguments):
-        # Not by a promise: a page that is left meanwhile keeps none.
-        body = {"script": f"const args = arguments; return {script}", "args": list(arguments)}
-        return self.browser.command("execute/sync", body)
-
-    def text(self, selector="main"):
-        return self.see("document.querySelector(args[0])?.innerText ?? ''", selector)
-
-    def shows(self, what, selector, text):
-        """Waits for a text, as after a click that leads to another page."""
-        self.until(f"{what}: {text}", "document.querySelector(args[0])?.innerText === args[1]", selector, text)
-
-    def until(self, what, script, *arguments):
-        def ask():
-            with contextlib.suppress(BrowserError):  # it is leaving the page
-                return self.see(script, *arguments)
-
-        return wait(what, ask)
-
-    def has_drawn(self):
-        """Charts are there, where there are any."""
-        self.until("charts are drawn", "[...document.querySelectorAll('[data-chart]')].every(chart => chart.querySelector('canvas'))")
-
-    def size(self, width, height, mobile=False):
-        self.browser.devtools(
-            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=mobile
-        )
-
-    def colours(self, scheme):
-        self.browser.devtools("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
-
-    def picture(self, name):
-        height = self.see("document.documentElement.scrollHeight")
-        width = self.see("innerWidth")
-        self.size(width, min(max(height, 600), 4000), width < 500)
-        time.sleep(0.3)  # the charts are drawn anew in the next frame
-        self.browser.screenshot(self.pictures / f"{name}.png")
-
-    def judge(self, name):
-        """What axe-core finds, told briefly. Nothing is expected."""
-        found = self.browser.run(f"{self.axe}; return (await axe.run(document)).violations")
-        told = [f"{one['id']}: {one['help']}: {node['target']} {node['failureSummary']}" for one in found for node in one["nodes"]]
-        expect(f"axe-core on {name}", told, [])
-
-    def fits(self, name):
-        told = self.see("[document.documentElement.scrollWidth, innerWidth]")
-        if told[0] > told[1]:
-            widest = self.see(
-                "[...document.querySelectorAll('main *, header *')].filter(e => e.getBoundingClientRect().right > innerWidth + 1"
-                " && !e.closest('.scroll')).slice(0, 5).map(e => e.outerHTML.slice(0, 120))"
-            )
-            sys.exit(f"console: {name} scrolls sideways: {told}: {widest}")
-
-    def is_content(self):
-        expect("complaints of the browser", self.browser.complaints(), [])
-
-
-def wait(what, ask):
-    end = time.monotonic() + PATIENCE
-    while not (answer := ask()):
-        if time.monotonic() > end:
-            sys.exit(f"console: waited in vain until {what}")
-        time.sleep(0.05)
-    return answer
-
-
-def expect(what, told, expected):
-    if told != expected:
-        sys.exit(f"console: {what}: expected {expected}\nconsole: but it is {json.dumps(told, indent=1)}")
-
-
 def every_page_is_accessible_and_fits_a_phone(person):
     gateway = person.gateway
     for at in range(24):
@@ -178,168 +92,127 @@ def every_page_is_accessible_and_fits_a_phone(person):
         gateway.ask(f"/shop/{at}/x", 2, **{"x-tenant": f"tenant-{at % 3}"})
     gateway.ask("/shop/1/x", 9, **{"x-tenant": "<script>alert(1)</script>"})
     gateway.ask("/orders/7", 3)
-    for scheme in ("light", "dark"):
-        person.colours(scheme)
-        for name, path in PAGES.items():
-            person.size(1280, 900)
-            person.open(path)
-            person.has_drawn()
-            person.judge(f"{name}, {scheme}")
-            person.fits(name)
-            person.picture(f"{name}-{scheme}")
-            person.is_content()
-    person.colours("light")
     for name, path in PAGES.items():
-        person.size(360, 740, mobile=True)
-        person.open(path)
-        person.has_drawn()
-        person.fits(f"{name} at 360 pixels")
-        person.judge(f"{name} at 360 pixels")
-        person.picture(f"{name}-phone")
-    person.size(1280, 900)
+        with showing(f"the page {name} in light, in dark and on a phone"):
+            person.open(path)
+            person.look(name)
+            person.is_content()
 
 
 def clicks_lead_through_all_pages(person):
-    person.open()
-    for name in ("Routes", "Limits", "Explain", "Upstreams", "Nodes", "Overview"):
-        person.browser.click("nav li:first-child a" if name == "Overview" else f"nav a[href='/console/{name.lower()}']")
-        person.shows("the current page", "nav [aria-current=page]", name)
-        person.shows("its heading", "h1", "Explain a request" if name == "Explain" else name)
-    person.browser.click("[data-part=limits] tbody a")
-    person.until("a limit is shown", "location.pathname.startsWith('/console/limits/')")
-    # The switch is a form: its page comes back, in other colours.
-    before = person.see("getComputedStyle(document.body).backgroundColor")
-    person.browser.click(".theme [value=dark]")
-    person.until("it is dark", "document.documentElement.dataset.theme === 'dark'")
-    expect("another colour", person.see("getComputedStyle(document.body).backgroundColor") != before, True)
-    person.browser.click(".theme [value=auto]")
-    person.until("it is as the system has it", "document.documentElement.dataset.theme === 'auto'")
-    person.is_content()
+    with showing("the navigation leads to each page, and a list to what stands in it"):
+        person.open()
+        for name in ("Routes", "Limits", "Explain", "Upstreams", "Nodes", "Overview"):
+            person.browser.click("nav li:first-child a" if name == "Overview" else f"nav a[href='/console/{name.lower()}']")
+            person.shows("the current page", "nav [aria-current=page]", name)
+            person.shows("its heading", "h1", "Explain a request" if name == "Explain" else name)
+        person.browser.click("[data-part=limits] tbody a")
+        person.until("a limit is shown", "location.pathname.startsWith('/console/limits/')")
+    with showing("a switch makes it dark, and leaves it to the system again"):
+        # The switch is a form: its page comes back, in other colours.
+        before = person.see("getComputedStyle(document.body).backgroundColor")
+        person.browser.click(".theme [value=dark]")
+        person.until("it is dark", "document.documentElement.dataset.theme === 'dark'")
+        expect("another colour", person.see("getComputedStyle(document.body).backgroundColor") != before, True)
+        person.browser.click(".theme [value=auto]")
+        person.until("it is as the system has it", "document.documentElement.dataset.theme === 'auto'")
+        person.is_content()
 
 
 def a_denial_appears_while_one_looks(person):
-    person.open("/limits/busy")
-    person.open("/limits/per-tenant")
-    person.see("window.here = true")
-    expect("nobody yet", "tenant-live" in person.text("[data-part=denied]"), False)
-    codes = person.gateway.ask("/shop/1/x", 9, **{"x-tenant": "tenant-live"})
-    expect("answers", (codes.count(200), codes.count(429)), (5, 4))
-    person.until("the denials appear", "document.querySelector('[data-part=denied]').innerText.includes('per-tenant:tenant-live|tenants-of-the-shop\\t4')")
-    expect("no other page was loaded", person.see("window.here"), True)
-    # Who does not want things to move stops them.
-    person.browser.click("#pause")
-    person.shows("it is said", "#live-state", "Updates are paused.")
-    person.browser.click("#pause")
-    person.is_content()
+    with showing("a denied client appears on the page of the limit, which nobody loads anew"):
+        person.open("/limits/per-tenant")
+        person.see("window.here = true")
+        expect("nobody yet", "tenant-live" in person.text("[data-part=denied]"), False)
+        codes = person.gateway.ask("/shop/1/x", 9, **{"x-tenant": "tenant-live"})
+        expect("answers", (codes.count(200), codes.count(429)), (5, 4))
+        person.until("the denials appear", "document.querySelector('[data-part=denied]').innerText.includes('per-tenant:tenant-live|tenants-of-the-shop\\t4')")
+        expect("no other page was loaded", person.see("window.here"), True)
+    with showing("what moves can be stopped"):
+        person.browser.click("#pause")
+        person.shows("it is said", "#live-state", "Updates are paused.")
+        person.browser.click("#pause")
+        person.is_content()
 
 
 def a_bucket_is_looked_up_and_reset(person):
-    person.gateway.ask("/client", 25)
-    person.open("/limits/per-client")
-    person.browser.run("document.querySelector('#part-1').value = '127.0.0.1'")
-    person.browser.click(".fields .primary")
-    person.shows("the bucket", "h1", "per-client:127.0.0.1")
-    person.shows("its level", ".level strong", "0 of 20 tokens")
-    person.browser.run("document.querySelector('#reset-operator').value = 'ada'; document.querySelector('#reset-reason').value = 'ticket 4711'")
-    person.browser.click("form[aria-label='Make it full'] button")
-    person.shows("a dry run first", "#change-title", "A reset would make the bucket full")
-    person.judge("the preview of a reset")
-    person.picture("bucket-preview")
-    person.size(1280, 900)
-    person.shows("nothing has changed", ".level strong", "0 of 20 tokens")
-    person.browser.click(".notice .primary")
-    person.shows("it is done", "#change-title", "The bucket was made full")
-    person.shows("and seen", ".level strong", "20 of 20 tokens")
-    person.judge("a reset")
-    person.picture("bucket-reset")
-    person.size(1280, 900)
-    expect("requests pass", person.gateway.ask("/client"), [200])
-    person.is_content()
+    with showing("a bucket is found by what it counts by"):
+        person.gateway.ask("/client", 25)
+        person.open("/limits/per-client")
+        person.fill("#part-1", "127.0.0.1")
+        person.browser.click(".fields .primary")
+        person.shows("the bucket", "h1", "per-client:127.0.0.1")
+        person.shows("its level", ".level strong", "0 of 20 tokens")
+    with showing("a reset is previewed, which changes nothing"):
+        person.fill("#reset-operator", "ada")
+        person.fill("#reset-reason", "ticket 4711")
+        person.browser.click("form[aria-label='Make it full'] button")
+        person.shows("a dry run first", "#change-title", "A reset would make the bucket full")
+        person.look("bucket-preview")
+        person.shows("nothing has changed", ".level strong", "0 of 20 tokens")
+        expect("requests are denied", person.gateway.ask("/client"), [429])
+    with showing("then it is done, and the client's requests pass"):
+        person.browser.click(".notice .primary")
+        person.shows("it is done", "#change-title", "The bucket was made full")
+        person.shows("and seen", ".level strong", "20 of 20 tokens")
+        person.look("bucket-reset")
+        expect("requests pass", person.gateway.ask("/client"), [200])
+        person.is_content()
 
 
 def a_request_is_explained(person):
-    person.open("/explain")
-    person.browser.run("""
-        document.querySelector('#url').value = 'http://api.example.com/shop/7/x';
-        document.querySelector('#headers').value = 'x-tenant: acme';
-    """)
-    person.browser.click("button.primary")
-    person.shows("its end", "#found-title", "Answered 200, as the route says")
-    expect("its limit", "per-tenant:acme|tenants-of-the-shop" in person.text(".limits"), True)
-    person.judge("an explanation")
-    person.picture("explain-answer")
-    person.size(360, 740, mobile=True)
-    person.fits("an explanation at 360 pixels")
-    person.picture("explain-answer-phone")
-    person.size(1280, 900)
-    person.is_content()
+    with showing("a request is explained, with its limits and their keys"):
+        person.open("/explain")
+        person.fill("#url", "http://api.example.com/shop/7/x")
+        person.fill("#headers", "x-tenant: acme")
+        person.browser.click("button.primary")
+        person.shows("its end", "#found-title", "Answered 200, as the route says")
+        expect("its limit", "per-tenant:acme|tenants-of-the-shop" in person.text(".limits"), True)
+        person.look("explain-answer")
+        person.is_content()
 
 
 def a_keyboard_is_enough(person):
-    """Every control is reached by Tab, shows that it has the focus, and works by keys."""
     for name, path in PAGES.items():
-        person.open(path)
-        person.has_drawn()
-        person.browser.click("#pause") if person.see("!document.querySelector('.live-control').hidden") else None
-        person.browser.run("document.activeElement.blur(); window.reached = new Set()")
-        person.browser.run("document.querySelectorAll('details').forEach(one => one.open = true)")
-        count = person.see(f"""[...document.querySelectorAll("{FOCUSABLE}")].filter(one => one.checkVisibility()).length""")
-        for _ in range(count + 5):
-            person.browser.press(TAB)
-            hidden = person.see("""(() => {
-                const one = document.activeElement;
-                if (one === document.body) return '';
-                window.reached.add(one);
-                const style = getComputedStyle(one);
-                return style.outlineStyle === 'none' || parseFloat(style.outlineWidth) < 2 ? one.outerHTML.slice(0, 160) : '';
-            })()""")
-            expect(f"{name}: a focus that does not show", hidden, "")
-        missed = person.see(f"""[...document.querySelectorAll("{FOCUSABLE}")].filter(one => one.checkVisibility() && !window.reached.has(one)).map(one => one.outerHTML.slice(0, 160))""")
-        expect(f"{name}: out of reach", missed, [])
-    person.open()
-    person.browser.press(TAB)
-    expect("the first stop", person.see("document.activeElement.innerText"), "Skip to content")
-    person.browser.press(ENTER)
-    expect("it leads to the content", person.see("document.activeElement.id"), "main")
-    # From the list of limits to a bucket that is full again, without a mouse.
-    person.gateway.ask("/client", 25)
-    person.open("/limits/per-client")
-    focus(person, "#part-1")
-    person.browser.press(*"127.0.0.1", ENTER)
-    person.until("the bucket is shown", "document.querySelector('h1').innerText === 'per-client:127.0.0.1'")
-    focus(person, "#tokens")
-    person.browser.press(*"3", TAB, *"ada", TAB, *"by hand", ENTER)
-    person.until("a dry run is shown", "document.querySelector('#change-title')?.innerText === '3 tokens would be given back, at most until it is full'")
-    focus(person, ".notice .primary")
-    person.browser.press(SPACE)
-    person.until("it is done", "document.querySelector('#change-title')?.innerText === '3 tokens were given back, at most until it was full'")
-    person.is_content()
-
-
-def focus(person, selector):
-    """Goes on with Tab until the focus is there."""
-    for _ in range(200):
-        if person.see("document.activeElement.matches(args[0])", selector):
-            return
+        with showing(f"every control of the page {name} is reached by Tab, and shows the focus"):
+            person.open(path)
+            person.has_drawn()
+            person.reaches_everything(name)
+    with showing("the first stop leads past the navigation"):
+        person.open()
         person.browser.press(TAB)
-    sys.exit(f"console: {selector} is not reached by Tab")
+        expect("the first stop", person.see("document.activeElement.innerText"), "Skip to content")
+        person.browser.press(ENTER)
+        expect("it leads to the content", person.see("document.activeElement.id"), "main")
+    with showing("without a mouse, from a limit to a bucket with more tokens"):
+        person.gateway.ask("/client", 25)
+        person.open("/limits/per-client")
+        person.focus("#part-1")
+        person.browser.press(*"127.0.0.1", ENTER)
+        person.shows("the bucket", "h1", "per-client:127.0.0.1")
+        person.focus("#tokens")
+        person.browser.press(*"3", TAB, *"ada", TAB, *"by hand", ENTER)
+        person.shows("a dry run first", "#change-title", "3 tokens would be given back, at most until it is full")
+        person.focus(".notice .primary")
+        person.browser.press(SPACE)
+        person.shows("it is done", "#change-title", "3 tokens were given back, at most until it was full")
+        person.is_content()
 
 
 def main():
     binary, axe, pictures = sys.argv[1], Path(sys.argv[2]).read_text(), Path(sys.argv[3])
     pictures.mkdir(parents=True, exist_ok=True)
+    stories = (
+        every_page_is_accessible_and_fits_a_phone,
+        clicks_lead_through_all_pages,
+        a_denial_appears_while_one_looks,
+        a_bucket_is_looked_up_and_reset,
+        a_request_is_explained,
+        a_keyboard_is_enough,
+    )
     with tempfile.TemporaryDirectory() as name, Gateway(binary, Path(name)) as gateway, Browser() as browser:
         person = Person(browser, gateway, axe, pictures)
-        for test in (
-            every_page_is_accessible_and_fits_a_phone,
-            clicks_lead_through_all_pages,
-            a_denial_appears_while_one_looks,
-            a_bucket_is_looked_up_and_reset,
-            a_request_is_explained,
-            a_keyboard_is_enough,
-        ):
-            test(person)
-            print(f"{test.__name__}: ok", flush=True)
+        run(stories, [person], person)
     print(f"pictures are in {pictures}")
 
 

@@ -99,6 +99,10 @@ class Browser:
         """A command of the Chrome DevTools Protocol, for what WebDriver has none for."""
         return self.command("goog/cdp/execute", {"cmd": name, "params": parameters})
 
+    def cookies(self):
+        """All cookies of the page, also those that no script sees."""
+        return self.call("GET", f"/session/{self.session}/cookie")
+
     def complaints(self):
         """What the browser has said of pages since the last time, such as that their policy forbids a script."""
         return [entry["message"] for entry in self.command("se/log", {"type": "browser"})]
