@@ -35,10 +35,11 @@ export TRY
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
 
-run: ## build for release and serve routes.yaml on :8080, admin and console on 127.0.0.1:9901, with some traffic to look at (TRAFFIC=off: none)
+FILE ?= routes.yaml
+run: ## build for release and serve FILE=routes.yaml on :8080, admin and console on 127.0.0.1:9901, with some traffic to look at (TRAFFIC=off: none)
 	cargo build --release --locked
 	@printf '\nTry, from another terminal:\n\n%s\n\n' "$$TRY"
-	@exec scripts/first-run $(TARGET)/release/tollgate routes.yaml http://127.0.0.1:8080 http://127.0.0.1:9901
+	@exec scripts/first-run $(TARGET)/release/tollgate $(FILE) http://127.0.0.1:8080 http://127.0.0.1:9901
 
 test: ## every test of every crate; installs redis-server, redis-cli, openssl, faketime, curl, promtool, strace, PostgreSQL and MariaDB where they are missing
 	scripts/require redis-server redis-cli openssl faketime curl promtool strace postgres mariadbd
@@ -103,10 +104,12 @@ browser: build-tested $(AXE) ## what chromium makes of the console, of HTTP/2, e
 	python3 tests/browser/console.py $(TARGET)/debug/tollgate $(AXE)/axe.min.js $(TARGET)/console
 	scripts/require redis-server
 	python3 tests/browser/team.py $(TARGET)/debug/tollgate $(AXE)/axe.min.js $(TARGET)/console
+	scripts/require curl
+	python3 tests/browser/tour.py $(TARGET)/debug/tollgate $(TARGET)/tour
 
-tour: build-tested $(AXE) ## the pictures of docs/tour.md, made anew by the test that clicks through the console; a minute
-	scripts/require chromium chromedriver redis-server
-	python3 tests/browser/team.py $(TARGET)/debug/tollgate $(AXE)/axe.min.js $(TARGET)/console docs/tour
+tour: build-tested ## follows docs/tour.md in chromium, and makes its pictures anew; two minutes
+	scripts/require chromium chromedriver curl
+	python3 tests/browser/tour.py $(TARGET)/debug/tollgate docs/tour
 
 $(AXE):
 	scripts/require npm

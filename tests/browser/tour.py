@@ -129,6 +129,7 @@ def an_application(person):
         person.clicks("New application")
         person.arrives("A new application")
         person.types("#name", "shop")
+        person.types("#others", "routes: [everything-else]")
         person.saves("First steps")
         person.clicks("Save")
         person.arrives("Revision 1")
