@@ -13,10 +13,11 @@ use axum::http::{HeaderMap, Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use tollgate_policies::model::ObjectKind;
-use tollgate_policies::people::{ApplicationRole, AuditOutcome, AuditRecord, FleetRole, Operation, Rights, may};
+use tollgate_policies::people::{
+    ApplicationRole, AuditOutcome, AuditRecord, FleetRole, Operation, Rights, SESSION_BEGINNING, may,
+};
 
 use super::accounts::AccountService;
-use super::accounts::cookie::SESSION_BEGINNING;
 use super::browser_guard::{OPEN, OPERATOR};
 use super::problem_details::ProblemDetails;
 use super::state::AdminState;
@@ -178,7 +179,8 @@ impl Caller {
 
     /// Keeps in the audit log that this caller was refused something.
     pub async fn record_refusal(&self, method: &Method, path: &str, status: StatusCode) {
-        if status == StatusCode::FORBIDDEN {
+        let is_recorded = || self.accounts.as_ref().is_some_and(|accounts| accounts.records_refusal(&self.name));
+        if status == StatusCode::FORBIDDEN && is_recorded() {
             self.record("refused", &format!("{method} {path}"), AuditOutcome::Refused, "").await;
         }
     }

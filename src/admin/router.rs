@@ -2,8 +2,10 @@
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
-use axum::http::Uri;
-use axum::middleware::from_fn_with_state;
+use axum::http::header::{CACHE_CONTROL, X_CONTENT_TYPE_OPTIONS};
+use axum::http::{HeaderValue, Uri};
+use axum::middleware::{from_fn_with_state, map_response};
+use axum::response::Response;
 use axum::routing::{get, post};
 use tollgate_policies::model::MOST_BODY_BYTES;
 
@@ -61,6 +63,14 @@ fn open_pages() -> Router<AdminState> {
         .route("/metrics", get(health::metrics))
 }
 
+/// Answers have keys of clients, policies and who may do what: no cache keeps them, and no browser takes them for a page.
+async fn keep_private(mut response: Response) -> Response {
+    let headers = response.headers_mut();
+    headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    response
+}
+
 /// All paths with their pages.
 pub fn router(state: AdminState) -> Router {
     open_pages()
@@ -100,5 +110,6 @@ pub fn router(state: AdminState) -> Router {
         .method_not_allowed_fallback(async || ProblemDetails::method_not_allowed())
         .layer(from_fn_with_state(state.clone(), require_caller))
         .layer(from_fn_with_state(state.origins.clone(), browser_guard::guard))
+        .layer(map_response(keep_private))
         .with_state(state)
 }

@@ -25,6 +25,9 @@ use crate::transport::tls::server::acceptor::TlsAcceptor;
 /// Probes, a few scrapers, a few operators.
 const MAX_CONNECTIONS: usize = 256;
 
+/// Half of them: no address holds all. A proxy in front of the console has one.
+const MAX_CONNECTIONS_PER_CLIENT: u32 = 128;
+
 /// A slower client holds a connection that a probe may need.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -70,9 +73,9 @@ pub async fn serve(listener: TcpListener, pages: AdminPages, drain: Drain) -> st
         max_header_bytes: MAX_HEADER_BYTES,
         max_headers: MAX_HEADERS,
         max_connections: MAX_CONNECTIONS,
-        max_connections_per_client: None,
+        max_connections_per_client: Some(MAX_CONNECTIONS_PER_CLIENT),
     };
-    let limit = ConnectionLimit::uncounted(spec.max_connections);
+    let limit = ConnectionLimit::uncounted(spec.max_connections).per_client(spec.max_connections_per_client);
     server::serve(vec![listener], Arc::new(spec), Pages(Arc::new(pages)), limit, drain).await;
     Ok(())
 }

@@ -81,3 +81,48 @@ fn a_flood_of_tokens_is_stopped_before_the_database_is_asked() {
     assert_eq!(house.sign_in("ada").get("/limits").status, 200);
     assert_eq!(house.get("/metrics").status, 200);
 }
+
+#[test]
+fn a_token_is_made_by_whoever_knows_the_password_and_ends_with_it() {
+    const NEXT: &str = "another horse battery";
+    let _turn = turns::beside_others();
+    let house = House::with(&[("ada", &["--admin"]), ("bob", &["--operator"])]);
+    let make = |password: &str| {
+        let fields = [("action", "token"), ("label", "ci"), ("scope", "all"), ("days", "0"), ("current", password)];
+        house.sign_in("bob").post("/console/account", &fields)
+    };
+    for wrong in ["", "not the password"] {
+        let refused = make(wrong);
+        assert_eq!(refused.status, 400, "an open browser is not enough");
+        assert!(refused.body.contains("the current password is wrong") && !refused.body.contains("tgt_"));
+    }
+    let made = || {
+        let page = make(PASSWORD).body;
+        let (_, rest) = page.split_once("<code>tgt_").unwrap_or_else(|| panic!("no token: {page}"));
+        format!("tgt_{}", rest.split('<').next().unwrap())
+    };
+    let is_valid = |token: &str| house.by_token("GET", "/limits", token).status == 200;
+    let (token, bob) = (made(), house.sign_in("bob"));
+    assert!(is_valid(&token));
+    let change = |current, new, tokens| {
+        [("action", "password"), ("current", current), ("new", new), ("again", new), ("earlier_tokens", tokens)]
+    };
+    let kept = bob.post("/console/account", &change(PASSWORD, NEXT, "keep"));
+    assert!(kept.body.contains("Your other sessions have ended.") && is_valid(&token), "{}", kept.body);
+    let bob = house.try_to_sign_in("bob", NEXT, "");
+    let cookie = format!("Cookie: {}", bob.cookie());
+    let form = form_token(&house.ask("GET", "/console/account", &["-H", &cookie]).body);
+    let mut fields = change(NEXT, PASSWORD, "revoke").to_vec();
+    fields.push(("token", &form));
+    let revoked = house.send_form("/console/account", &fields, &[&cookie]);
+    assert!(revoked.body.contains("have ended, and the tokens were revoked") && !is_valid(&token), "{}", revoked.body);
+
+    // By an administrator, too, whether by a form or by a command.
+    let (ada, token) = (house.sign_in("ada"), made());
+    assert_eq!(ada.post("/console/people/bob", &[("action", "password"), ("password", PASSWORD)]).status, 303);
+    assert!(!is_valid(&token));
+    let (kept, revoked) = (house.token("bob"), house.token("ada"));
+    assert!(house.done(&["account", "password", "bob", "--keep-tokens"]).ends_with("its sessions have ended\n"));
+    assert!(house.done(&["account", "password", "ada"]).ends_with("and its tokens were revoked\n"));
+    assert_eq!((is_valid(&kept), is_valid(&revoked)), (true, false));
+}

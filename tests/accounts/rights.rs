@@ -2,7 +2,7 @@
 
 use tollgate_test_support::turns;
 
-use crate::house::{BrowserSession, House};
+use crate::house::{BrowserSession, House, PASSWORD};
 use crate::process::{eventually, status};
 
 /// The roles, in the order of the letters of [`PAGES`] and [`CHANGES`].
@@ -59,7 +59,11 @@ const CHANGES: [(&str, &FormFields, &str); 12] = [
         "....OA",
     ),
     ("/console/explain", &[("url", "http://127.0.0.1/")], "....OA"),
-    ("/console/account", &[("action", "token"), ("label", "mine"), ("scope", "all"), ("days", "1")], "nvwoOA"),
+    (
+        "/console/account",
+        &[("action", "token"), ("label", "mine"), ("scope", "all"), ("days", "1"), ("current", PASSWORD)],
+        "nvwoOA",
+    ),
     ("/console/people/nobody", &[("action", "role"), ("application", "shop"), ("role", "none")], "...o.A"),
     ("/console/people/nobody", &[("action", "role"), ("application", "bank"), ("role", "none")], ".....A"),
     ("/console/people/nobody", &[("action", "fleet"), ("role", "none")], ".....A"),
@@ -195,4 +199,21 @@ fn keys_of_those_who_are_denied_are_shown_to_whoever_may_look_at_the_limit() {
         (shown.status, shown.body.contains("per-client:127.0.0.1"), shown.body.contains("per-client:#"))
     };
     assert_eq!((seen("ada"), seen("vera")), ((200, true, false), (200, false, true)));
+}
+
+#[test]
+fn nobody_fills_the_audit_log_with_refusals() {
+    let _turn = turns::beside_others();
+    let house = House::with(&[("ada", &["--admin"]), ("vera", &["--role", "shop=viewer"])]);
+    let token = house.token("vera");
+    (0..70).for_each(|_| assert_eq!(house.by_token("DELETE", BUCKET, &token).status, 403));
+    let ada = house.sign_in("ada");
+    let (mut rows, mut before) = (0, String::new());
+    for _ in 0..2 {
+        let page = ada.get(&format!("/console/audit{before}")).body;
+        rows += page.matches(&format!("DELETE {}", BUCKET.split('?').next().unwrap())).count();
+        before = format!("?before={}", page.split("before=").nth(1).unwrap_or("1\"").split('"').next().unwrap());
+    }
+    // One more is kept each minute.
+    assert!((60..=61).contains(&rows), "{rows}");
 }

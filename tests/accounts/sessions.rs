@@ -23,6 +23,13 @@ fn only_probes_and_metrics_are_open_to_everybody() {
         assert_eq!((reply.status, reply.header("location")), (303, Some(sign_in.as_str())), "{page}");
     }
     assert_eq!(house.get("/console/data?view=overview").status, 401);
+    let token = house.token("ada");
+    for path in ["/limits", "/policies", "/nowhere", "/buckets/per-client?client_ip=127.0.0.1"] {
+        for reply in [house.by_token("GET", path, &token), house.get(path)] {
+            let fields = ["cache-control", "x-content-type-options"].map(|name| reply.header(name));
+            assert_eq!(fields, [Some("no-store"), Some("nosniff")], "{path}: {}", reply.head);
+        }
+    }
 }
 
 #[test]

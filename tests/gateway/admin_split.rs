@@ -1,5 +1,6 @@
 //! The two ports of the admin server: probes and metrics alone on the one, all else on the other, which may speak TLS.
 
+use std::net::TcpStream;
 use std::process::Command;
 
 use tollgate_test_support::topology::CertificateAuthority;
@@ -132,4 +133,24 @@ fn health_asks_the_port_of_probes() {
     assert_eq!(health(&format!("{admin}, probe_address: '{probes}'")), format!("ready: http://{probes}\n"));
     let said = health(&admin);
     assert!(said.contains("add `probe_address: 127.0.0.1:9902` to `admin`"), "{said}");
+}
+
+#[test]
+fn no_address_holds_all_connections_of_the_admin_port() {
+    let _turn = turns::among_few();
+    let gateway = Gateway::start(&routes("probe_address: '127.0.0.1:0'", ""));
+    for port in [gateway.admin, gateway.probes.unwrap()] {
+        let live = format!("http://{port}/livez");
+        let held: Vec<TcpStream> = (0..300).map(|_| TcpStream::connect(port).unwrap()).collect();
+        eventually("the address has no room", || is_refused(&live).then_some(()));
+        assert_eq!(curl(&["--interface", "127.0.0.2", &live]), "live\n", "{port}");
+        drop(held);
+        eventually("it has room again", || (!is_refused(&live)).then_some(()));
+    }
+}
+
+/// Whether curl's connection is closed before it gets an answer.
+fn is_refused(url: &str) -> bool {
+    let output = Command::new("curl").args(["-sS", "--max-time", "20", url]).output().unwrap();
+    output.stdout.is_empty()
 }

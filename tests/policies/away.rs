@@ -191,3 +191,24 @@ fn another_database_in_place_of_the_one_that_was_followed_is_read_anew() {
     eventually("the other database's policies are at work", || (node.metric(APPLIED) > 0.0).then_some(()));
     assert_eq!((node.metric(REVISION), spend(&node, "/items", 3)), (1.0, 1));
 }
+
+#[test]
+fn a_database_or_a_copy_that_others_of_the_machine_may_read_is_told() {
+    let _turn = turns::beside_others();
+    let folder = tempfile::tempdir().unwrap();
+    let (url, _editor) = database(folder.path());
+    let routes = routes(&url, folder.path(), "");
+    leave_copy(&routes, folder.path());
+    let files = [folder.path().join("database/policies.db"), copy(folder.path()).into()];
+    let told = |modes: [u32; 2]| {
+        files.iter().zip(modes).for_each(|(file, mode)| {
+            fs::set_permissions(file, fs::Permissions::from_mode(mode)).unwrap();
+        });
+        let log = Gateway::start(&routes).log();
+        files
+            .each_ref()
+            .map(|file| log.lines().any(|line| line.contains("chmod 600") && line.contains(&*file.to_string_lossy())))
+    };
+    assert_eq!(told([0o600, 0o600]), [false, false]);
+    assert_eq!((told([0o640, 0o600]), told([0o600, 0o602])), ([true, false], [false, true]));
+}

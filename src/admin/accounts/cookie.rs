@@ -5,10 +5,7 @@
 
 use axum::http::header::COOKIE;
 use axum::http::{HeaderMap, HeaderValue};
-use tollgate_policies::people::Secret;
-
-/// Secrets of sessions begin with this.
-pub const SESSION_BEGINNING: &str = "tgs_";
+use tollgate_policies::people::{SESSION_BEGINNING, Secret};
 
 /// How sessions are kept in browsers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

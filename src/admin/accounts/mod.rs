@@ -1,6 +1,8 @@
-//! The accounts of a gateway with a database of policies: `cookie` has the cookies of sessions.
+//! The accounts of a gateway with a database of policies: `cookie` has the cookies of sessions, `refusals` bounds what is kept
+//! of refusals.
 
 pub mod cookie;
+mod refusals;
 
 use std::net::IpAddr;
 use std::num::NonZeroU64;
@@ -15,6 +17,7 @@ use tollgate_policies::database::DatabaseError;
 use tollgate_policies::people::{AuditOutcome, AuditRecord, People, PeopleError, Secret, SessionTerms, UserAccount};
 
 use self::cookie::SessionCookies;
+use self::refusals::RecordedRefusals;
 use super::problem_details::ProblemDetails;
 use crate::clock;
 use crate::identity::attempts::{Attempt, FailedAttempts};
@@ -42,6 +45,10 @@ const NETWORKS_OF_A_NAME: u32 = 20;
 const TOKEN_FAILURES: u64 = 60;
 const TOKEN_FAILURE_EVERY_US: u64 = 1_000_000;
 
+/// Refusals of one account that are recorded at once; then one each [`REFUSAL_EVERY_US`].
+const REFUSALS: u64 = 60;
+const REFUSAL_EVERY_US: u64 = 60_000_000;
+
 /// Letters of a name that somebody says to have, in the audit log.
 const MOST_OF_A_NAME: usize = 64;
 
@@ -51,6 +58,7 @@ pub struct AccountService {
     pub cookies: SessionCookies,
     attempts: Arc<FailedAttempts>,
     token_attempts: Arc<FailedAttempts>,
+    refusals: RecordedRefusals,
     /// Whether an account was seen. The last admin cannot be taken away.
     has_some: AtomicBool,
 }
@@ -68,6 +76,7 @@ impl AccountService {
             cookies,
             attempts: Arc::new(attempts),
             token_attempts: Arc::new(token_attempts),
+            refusals: RecordedRefusals::new(bound(REFUSAL_EVERY_US, REFUSALS)?),
             has_some: AtomicBool::new(false),
         })
     }
@@ -159,14 +168,21 @@ impl AccountService {
         self.record(&record).await;
     }
 
+    /// Whether another refusal of this account is to be recorded.
+    pub fn records_refusal(&self, account: &str) -> bool {
+        self.refusals.take(account)
+    }
+
     /// Keeps a record in the audit log. The log of the process has it when the database cannot take it.
     pub async fn record(&self, record: &AuditRecord) {
-        if let Err(error) = self.people.record(record).await {
-            tracing::error!(
+        match self.people.record(record).await {
+            // Outside of the database: whoever rewrites the whole log there, cannot rewrite this.
+            Ok(entry) => tracing::info!(number = entry.number, hash = entry.hash, "audit log written"),
+            Err(error) => tracing::error!(
                 %error, account = record.account, action = record.action, object = record.object,
                 address = record.address, outcome = ?record.outcome, detail = record.detail,
                 "the audit log could not be written"
-            );
+            ),
         }
     }
 }

@@ -1,5 +1,7 @@
 //! What a gateway begins with: the policies of the database, else those of the copy.
 
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
 use std::sync::Arc;
 
 use tollgate_policies::database::{DatabaseError, PolicyDatabase};
@@ -44,6 +46,7 @@ pub async fn begin(
     ground: &Ground,
 ) -> anyhow::Result<(FirstPolicies, Loaded)> {
     let in_database = newest(&database).await;
+    database.file().into_iter().chain([copy.path()]).for_each(warn_of_readers);
     let (kept, stopped) = match copy.read() {
         Ok(CopyContent { state, stopped }) => (Ok(state), stopped),
         Err(error) => (Err(error.to_string()), Vec::new()),
@@ -85,6 +88,15 @@ pub async fn begin(
     };
     let newest = newest.unwrap_or_else(|| running.clone());
     Ok((FirstPolicies { database, copy, newest, running, candidates, node: node.clone() }, loaded))
+}
+
+/// Whoever may read the database has the hashes of passwords; whoever may write either of the two decides limits.
+fn warn_of_readers(path: &Path) {
+    let mode = path.metadata().map_or(0, |file| file.permissions().mode() & 0o7777);
+    if mode & 0o066 != 0 {
+        let mode = format!("{mode:04o}");
+        tracing::warn!(file = %path.display(), mode, "others of this machine may read or write it: chmod 600");
+    }
 }
 
 /// The file alone, if it may do without policies.

@@ -6,7 +6,7 @@ use std::io::{BufRead as _, IsTerminal as _};
 use anyhow::Context;
 use clap::{Args, Subcommand};
 use serde_json::json;
-use tollgate_policies::people::{AccountChange, NewAccount, UserAccount};
+use tollgate_policies::people::{AccountChange, EarlierTokens, NewAccount, UserAccount};
 
 use super::roles::{RoleArgs, show_rights};
 use super::{DatabaseArgs, record};
@@ -79,10 +79,13 @@ enum AccountCommand {
         #[command(flatten)]
         database: DatabaseArgs,
     },
-    /// Set a new password. Ends all sessions of the account.
+    /// Set a new password. Ends all sessions of the account, and its tokens.
     Password {
         /// The account.
         name: String,
+        /// Leave its tokens as they are: programs go on.
+        #[arg(long)]
+        keep_tokens: bool,
         #[command(flatten)]
         database: DatabaseArgs,
     },
@@ -147,12 +150,14 @@ pub fn run(args: AccountArgs) -> anyhow::Result<CommandOutput> {
             record(&people, "account_disable", &format!("account {name}"), "").await?;
             Ok(format!("disabled the account {name}\n"))
         }),
-        AccountCommand::Password { name, database } => {
+        AccountCommand::Password { name, keep_tokens, database } => {
             let password = ask_password(&name)?;
             database.with_people(async |people| {
-                people.set_password(&name, &password).await?;
-                record(&people, "account_password", &format!("account {name}"), "").await?;
-                Ok(format!("set the password of {name}: its sessions have ended\n"))
+                let tokens = if keep_tokens { EarlierTokens::Keep } else { EarlierTokens::Revoke };
+                people.set_password(&name, &password, tokens).await?;
+                let ended = if keep_tokens { "" } else { ", and its tokens were revoked" };
+                record(&people, "account_password", &format!("account {name}"), ended.trim_start_matches(", ")).await?;
+                Ok(format!("set the password of {name}: its sessions have ended{ended}\n"))
             })
         }
         AccountCommand::Remove { name, database } => database.with_people(async |people| {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 /// The schema that this version knows.
-pub const SCHEMA: u32 = 1;
+pub const SCHEMA: u32 = 2;
 
 /// A failure of the database. `place` is its URL without secrets.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]

@@ -1,5 +1,6 @@
 //! `PolicyDatabase`: the handle that all calls go through.
 
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -32,6 +33,11 @@ impl PolicyDatabase {
     /// The URL without user, password and parameters.
     pub fn place(&self) -> &str {
         self.pool.address().place()
+    }
+
+    /// The file of a SQLite database.
+    pub fn file(&self) -> Option<&Path> {
+        self.pool.address().file()
     }
 
     pub(crate) fn pool(&self) -> &Arc<ConnectionPool> {

@@ -58,6 +58,13 @@ pub struct AccountChange {
     pub seen: Option<UnixTime>,
 }
 
+/// What becomes of an account's tokens when it gets a new password.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum EarlierTokens {
+    Keep,
+    Revoke,
+}
+
 impl fmt::Debug for NewAccount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { name, display_name, password, subject, rights } = self;

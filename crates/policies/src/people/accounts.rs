@@ -4,7 +4,8 @@
 use std::time::Duration;
 
 use super::account::{
-    AccountChange, NewAccount, OidcSubject, UserAccount, check_display_name, check_name, check_rights, check_subject,
+    AccountChange, EarlierTokens, NewAccount, OidcSubject, UserAccount, check_display_name, check_name, check_rights,
+    check_subject,
 };
 use super::error::PeopleError;
 use super::handle::{People, begin, now};
@@ -94,8 +95,8 @@ impl People {
         removed
     }
 
-    /// Ends the account's sessions too.
-    pub async fn set_password(&self, name: &str, password: &str) -> Result<(), PeopleError> {
+    /// Ends the account's sessions too, and unless they are kept, its tokens: whoever had the old password may have made some.
+    pub async fn set_password(&self, name: &str, password: &str, tokens: EarlierTokens) -> Result<(), PeopleError> {
         let hash = hash(password).await?;
         let mut lease = self.pool.take().await?;
         begin(&mut lease, "people").await?;
@@ -104,6 +105,9 @@ impl People {
         let sql = "UPDATE tollgate_accounts SET password = ?, changed_at = ? WHERE name = ?";
         let known = lease.execute(sql, &values).await? == 1;
         end_sessions(&mut lease, name).await?;
+        if tokens == EarlierTokens::Revoke {
+            revoke_tokens(&mut lease, name).await?;
+        }
         lease.commit().await?;
         lease.give_back();
         if known { Ok(()) } else { Err(PeopleError::Unknown(name.to_owned())) }
@@ -121,7 +125,7 @@ impl People {
 }
 
 /// Keeps what was done, or takes it back. After a failure of the database there is nothing to take back.
-async fn end<T>(connection: &mut Connection, done: &Result<T, PeopleError>) -> Result<(), PeopleError> {
+pub async fn end<T>(connection: &mut Connection, done: &Result<T, PeopleError>) -> Result<(), PeopleError> {
     match done {
         Ok(_) => connection.commit().await?,
         Err(PeopleError::Database(error)) => return Err(error.clone().into()),
@@ -245,6 +249,11 @@ async fn by_subject(connection: &mut Connection, subject: &OidcSubject) -> Resul
 
 pub async fn end_sessions(connection: &mut Connection, name: &str) -> Result<u64, DatabaseError> {
     connection.execute("DELETE FROM tollgate_sessions WHERE account = ?", &[SqlValue::Text(name)]).await
+}
+
+async fn revoke_tokens(connection: &mut Connection, name: &str) -> Result<(), DatabaseError> {
+    let sql = "UPDATE tollgate_tokens SET revoked = 1 WHERE account = ?";
+    connection.execute(sql, &[SqlValue::Text(name)]).await.map(|_| ())
 }
 
 /// The account and the hash of its password.

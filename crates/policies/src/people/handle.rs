@@ -6,7 +6,8 @@ use crate::database::sql::{Connection, ConnectionPool, SqlRow};
 use crate::database::{DatabaseError, PolicyDatabase};
 use crate::time::UnixTime;
 
-/// Accounts, sessions, tokens and the audit log of a database of policies. A clone shares its connections.
+/// Accounts, sessions, tokens and the audit log of a database of policies. A clone shares its connections. These are not
+/// those of policies: strangers, who are asked for here, keep no node from following.
 #[derive(Clone, Debug)]
 pub struct People {
     pub(super) pool: Arc<ConnectionPool>,
@@ -14,7 +15,7 @@ pub struct People {
 
 impl PolicyDatabase {
     pub fn people(&self) -> People {
-        People { pool: Arc::clone(self.pool()) }
+        People { pool: Arc::new(ConnectionPool::new(self.pool().address().clone())) }
     }
 }
 

@@ -11,11 +11,11 @@ mod secret;
 mod session;
 mod token;
 
-pub use account::{AccountChange, NewAccount, OidcSubject, UserAccount};
+pub use account::{AccountChange, EarlierTokens, NewAccount, OidcSubject, UserAccount};
 pub use audit::{AuditEntry, AuditOutcome, AuditRecord, AuditVerdict};
 pub use error::PeopleError;
 pub use handle::People;
 pub use rights::{ApplicationRole, FleetRole, Operation, Rights, may};
 pub use secret::Secret;
-pub use session::{Session, SessionTerms};
-pub use token::{ApiToken, NewToken};
+pub use session::{MOST_SESSIONS, SESSION_BEGINNING, Session, SessionTerms};
+pub use token::{ApiToken, MOST_TOKENS, NewToken};

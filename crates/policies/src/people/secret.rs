@@ -9,6 +9,9 @@ use sha2::{Digest as _, Sha256};
 
 use super::error::PeopleError;
 
+/// 256 bits in Base64 without padding.
+const ENCODED_BYTES: usize = 43;
+
 /// Shown once, to whom it is for.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
@@ -35,6 +38,12 @@ impl fmt::Debug for Secret {
     }
 }
 
+/// Whether `text` looks like one, so that nobody asks the database for what it cannot have.
+pub fn is_secret(beginning: &str, text: &str) -> bool {
+    let is_of_base64 = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+    text.strip_prefix(beginning).is_some_and(|rest| rest.len() == ENCODED_BYTES && rest.bytes().all(is_of_base64))
+}
+
 /// In hex. All that is stored: bits that were drawn at random need no slow hash.
 pub fn sha256(bytes: &[u8]) -> String {
     let mut hex = String::with_capacity(64);
@@ -58,7 +67,12 @@ mod tests {
     fn secrets_differ_and_are_not_shown() {
         let (one, other) = (Secret::new("tgt_").unwrap(), Secret::new("tgt_").unwrap());
         assert_ne!(one.expose(), other.expose());
-        assert_eq!(one.expose().len(), 4 + 43);
+        assert!(is_secret("tgt_", one.expose()) && !is_secret("tgs_", one.expose()));
+        for other in
+            [&format!("{}A", one.expose()), &one.expose()[..46], &one.expose().replace(&one.expose()[9..10], "é"), ""]
+        {
+            assert!(!is_secret("tgt_", other), "{other}");
+        }
         assert_eq!(format!("{one:?}"), "Secret(…)");
         assert_eq!(sha256(b"abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
     }

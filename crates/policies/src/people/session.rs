@@ -8,10 +8,13 @@ use super::account::UserAccount;
 use super::accounts::{ACCOUNT_COLUMNS, by_name, end_sessions, read_account};
 use super::error::PeopleError;
 use super::handle::{People, now};
-use super::secret::{Secret, sha256};
+use super::secret::{Secret, is_secret, sha256};
 use crate::database::DatabaseError;
-use crate::database::sql::{BadData, SqlRow, SqlValue};
+use crate::database::sql::{BadData, Connection, SqlRow, SqlValue};
 use crate::time::UnixTime;
+
+/// Of a session's secret.
+pub const SESSION_BEGINNING: &str = "tgs_";
 
 /// How long a session lasts without a request, and at most.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,15 +31,20 @@ pub struct Session {
     /// Moved on while it is used.
     pub idle_until: UnixTime,
     pub ends_at: UnixTime,
+    /// The time of the database when it told this.
+    pub read_at: UnixTime,
 }
 
 /// A session is written again only when this part of its idle time has passed, so that a page of twenty requests writes once.
 const PART_OF_IDLE: i64 = 16;
 
+/// Sessions of one account at a time. A person has a few browsers.
+pub const MOST_SESSIONS: usize = 20;
+
 impl People {
-    /// Logs an account in. Also forgets the sessions of all that have ended.
+    /// Logs an account in. Also forgets the sessions of all that have ended, and the oldest of an account with too many.
     pub async fn begin_session(&self, name: &str, terms: SessionTerms) -> Result<(Secret, Session), PeopleError> {
-        let secret = Secret::new("tgs_")?;
+        let secret = Secret::new(SESSION_BEGINNING)?;
         let mut lease = self.pool.take().await?;
         let now = now(&mut lease).await?;
         match by_name(&mut lease, name).await? {
@@ -46,7 +54,7 @@ impl People {
         }
         let ends_at = now.after(terms.absolute);
         let idle_until = now.after(terms.idle).min(ends_at);
-        let session = Session { account: name.to_owned(), begun_at: now, idle_until, ends_at };
+        let session = Session { account: name.to_owned(), begun_at: now, idle_until, ends_at, read_at: now };
         let past = [SqlValue::Int(now.millis()); 2];
         lease.execute("DELETE FROM tollgate_sessions WHERE idle_until <= ? OR ends_at <= ?", &past).await?;
         let hash = secret.hash();
@@ -61,12 +69,16 @@ impl People {
         let sql = "INSERT INTO tollgate_sessions (hash, account, begun_at, idle_millis, idle_until, ends_at) \
                    VALUES (?, ?, ?, ?, ?, ?)";
         lease.execute(sql, &values).await?;
+        end_oldest(&mut lease, name, &hash).await?;
         lease.give_back();
         Ok((secret, session))
     }
 
     /// Who is logged in by this secret, with the rights of this moment. Moves the idle end on.
     pub async fn session(&self, secret: &str) -> Result<Option<(UserAccount, Session)>, DatabaseError> {
+        if !is_secret(SESSION_BEGINNING, secret) {
+            return Ok(None);
+        }
         let hash = sha256(secret.as_bytes());
         let mut lease = self.pool.take().await?;
         let sql = format!(
@@ -75,13 +87,13 @@ impl People {
             lease.dialect().now()
         );
         let found = lease.row(&sql, &[SqlValue::Text(&hash)], read_session).await?;
-        let found = found.filter(|found| !found.account.disabled && found.now < found.session.idle_until);
-        let Some(mut found) = found.filter(|found| found.now < found.session.ends_at) else {
+        let found = found.filter(|found| !found.account.disabled && found.session.read_at < found.session.idle_until);
+        let Some(mut found) = found.filter(|found| found.session.read_at < found.session.ends_at) else {
             lease.give_back();
             return Ok(None);
         };
         let idle = Duration::from_millis(found.idle_millis.unsigned_abs());
-        let moved = found.now.after(idle).min(found.session.ends_at);
+        let moved = found.session.read_at.after(idle).min(found.session.ends_at);
         if moved.millis() - found.session.idle_until.millis() > found.idle_millis / PART_OF_IDLE {
             let values = [SqlValue::Int(moved.millis()), SqlValue::Text(&hash)];
             lease.execute("UPDATE tollgate_sessions SET idle_until = ? WHERE hash = ?", &values).await?;
@@ -109,17 +121,32 @@ impl People {
     }
 }
 
+/// Ends the oldest sessions of an account that has too many, but not the `newest`.
+async fn end_oldest(connection: &mut Connection, name: &str, newest: &str) -> Result<(), DatabaseError> {
+    let sql = "SELECT hash FROM tollgate_sessions WHERE account = ? AND hash <> ? ORDER BY begun_at DESC";
+    let values = [SqlValue::Text(name), SqlValue::Text(newest)];
+    let others = connection.rows(sql, &values, |row| row.text(0).map(ToOwned::to_owned)).await?;
+    for hash in others.iter().skip(MOST_SESSIONS - 1) {
+        connection.execute("DELETE FROM tollgate_sessions WHERE hash = ?", &[SqlValue::Text(hash)]).await?;
+    }
+    Ok(())
+}
+
 struct FoundSession {
     account: UserAccount,
     session: Session,
     idle_millis: i64,
-    now: UnixTime,
 }
 
 fn read_session(row: &SqlRow<'_>) -> Result<FoundSession, BadData> {
     let (account, _) = read_account(row)?;
     let time = |column| row.int(column).map(UnixTime::from_millis);
-    let session =
-        Session { account: account.name.clone(), begun_at: time(9)?, idle_until: time(10)?, ends_at: time(11)? };
-    Ok(FoundSession { account, session, idle_millis: row.int(12)?, now: time(13)? })
+    let session = Session {
+        account: account.name.clone(),
+        begun_at: time(9)?,
+        idle_until: time(10)?,
+        ends_at: time(11)?,
+        read_at: time(13)?,
+    };
+    Ok(FoundSession { account, session, idle_millis: row.int(12)? })
 }

@@ -7,16 +7,25 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::Serialize;
 
 use super::account::{UserAccount, check_rights, check_text};
-use super::accounts::{ACCOUNT_COLUMNS, by_name, read_account, read_rights, written};
+use super::accounts::{ACCOUNT_COLUMNS, by_name, end, read_account, read_rights, written};
 use super::error::PeopleError;
-use super::handle::{People, now};
+use super::handle::{People, begin, now};
 use super::rights::Rights;
-use super::secret::{Secret, random, sha256};
+use super::secret::{Secret, is_secret, random, sha256};
 use crate::database::DatabaseError;
-use crate::database::sql::{BadData, SqlRow, SqlValue};
+use crate::database::sql::{BadData, Connection, SqlRow, SqlValue};
 use crate::time::UnixTime;
 
+/// Of a token's secret.
+const BEGINNING: &str = "tgt_";
+
 const MOST_LABEL_BYTES: usize = 128;
+
+/// Valid tokens of one account.
+pub const MOST_TOKENS: usize = 50;
+
+/// Tokens of one account that are valid no more, and are kept to be looked at.
+const MOST_SPENT: usize = 50;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NewToken {
@@ -46,43 +55,19 @@ impl People {
     pub async fn create_token(&self, name: &str, new: &NewToken) -> Result<(Secret, ApiToken), PeopleError> {
         check_text("label", &new.label, MOST_LABEL_BYTES)?;
         check_rights(&new.scope)?;
-        let (secret, id) = (Secret::new("tgt_")?, random::<9>()?);
         let mut lease = self.pool.take().await?;
-        let now = now(&mut lease).await?;
-        match by_name(&mut lease, name).await? {
-            None => return Err(PeopleError::Unknown(name.to_owned())),
-            Some((account, _)) if account.disabled => return Err(PeopleError::Disabled(name.to_owned())),
-            Some((account, _)) if !new.scope.is_within(&account.rights) => return Err(PeopleError::BeyondRights),
-            Some(_) => {}
-        }
-        let token = ApiToken {
-            id: URL_SAFE_NO_PAD.encode(id),
-            label: new.label.clone(),
-            scope: new.scope.clone(),
-            created_at: now,
-            expires_at: new.expires_in.map(|within| now.after(within)),
-            revoked: false,
-        };
-        let (hash, scope) = (secret.hash(), written(&token.scope));
-        let values = [
-            SqlValue::Text(&token.id),
-            SqlValue::Text(&hash),
-            SqlValue::Text(name),
-            SqlValue::Text(&token.label),
-            SqlValue::Text(&scope),
-            SqlValue::Int(now.millis()),
-            SqlValue::MaybeInt(token.expires_at.map(UnixTime::millis)),
-            SqlValue::Int(0),
-        ];
-        let sql = "INSERT INTO tollgate_tokens (id, hash, account, label, scope, created_at, expires_at, revoked) \
-                   VALUES (?, ?, ?, ?, ?, ?, ?, ?)";
-        lease.execute(sql, &values).await?;
+        begin(&mut lease, "people").await?;
+        let made = create(&mut lease, name, new).await;
+        end(&mut lease, &made).await?;
         lease.give_back();
-        Ok((secret, token))
+        made
     }
 
     /// Who acts by this secret: the account, with the rights that it and the token have in common at this moment.
     pub async fn token(&self, secret: &str) -> Result<Option<(UserAccount, ApiToken)>, DatabaseError> {
+        if !is_secret(BEGINNING, secret) {
+            return Ok(None);
+        }
         let hash = sha256(secret.as_bytes());
         let mut lease = self.pool.take().await?;
         let sql = format!(
@@ -94,9 +79,7 @@ impl People {
             |row: &SqlRow<'_>| Ok((read_account(row)?.0, read_token(row, 9)?, UnixTime::from_millis(row.int(15)?)));
         let found = lease.row(&sql, &[SqlValue::Text(&hash)], read).await?;
         lease.give_back();
-        let valid = found.filter(|(account, token, now)| {
-            !account.disabled && !token.revoked && token.expires_at.is_none_or(|end| *now < end)
-        });
+        let valid = found.filter(|(account, token, now)| !account.disabled && token.is_valid(*now));
         Ok(valid.map(|(account, token, _)| {
             let rights = account.rights.common(&token.scope);
             (UserAccount { rights, ..account }, token)
@@ -106,9 +89,7 @@ impl People {
     /// Those of an account, oldest first, revoked ones too.
     pub async fn tokens(&self, name: &str) -> Result<Vec<ApiToken>, DatabaseError> {
         let mut lease = self.pool.take().await?;
-        let sql =
-            format!("SELECT {TOKEN_COLUMNS} FROM tollgate_tokens t WHERE t.account = ? ORDER BY t.created_at, t.id");
-        let found = lease.rows(&sql, &[SqlValue::Text(name)], |row| read_token(row, 0)).await?;
+        let found = tokens_of(&mut lease, name).await?;
         lease.give_back();
         Ok(found)
     }
@@ -121,6 +102,61 @@ impl People {
         let revoked = lease.execute(sql, &values).await?;
         lease.give_back();
         Ok(revoked == 1)
+    }
+}
+
+/// Makes a token, and forgets the oldest of those that are valid no more.
+async fn create(connection: &mut Connection, name: &str, new: &NewToken) -> Result<(Secret, ApiToken), PeopleError> {
+    let now = now(connection).await?;
+    match by_name(connection, name).await? {
+        None => return Err(PeopleError::Unknown(name.to_owned())),
+        Some((account, _)) if account.disabled => return Err(PeopleError::Disabled(name.to_owned())),
+        Some((account, _)) if !new.scope.is_within(&account.rights) => return Err(PeopleError::BeyondRights),
+        Some(_) => {}
+    }
+    let (valid, spent): (Vec<_>, Vec<_>) =
+        tokens_of(connection, name).await?.into_iter().partition(|token| token.is_valid(now));
+    if valid.len() >= MOST_TOKENS {
+        return Err(PeopleError::Invalid(format!("{name} has {MOST_TOKENS} tokens, and may have no more: revoke one")));
+    }
+    for old in spent.iter().rev().skip(MOST_SPENT) {
+        connection.execute("DELETE FROM tollgate_tokens WHERE id = ?", &[SqlValue::Text(&old.id)]).await?;
+    }
+    let (secret, id) = (Secret::new(BEGINNING)?, random::<9>()?);
+    let token = ApiToken {
+        id: URL_SAFE_NO_PAD.encode(id),
+        label: new.label.clone(),
+        scope: new.scope.clone(),
+        created_at: now,
+        expires_at: new.expires_in.map(|within| now.after(within)),
+        revoked: false,
+    };
+    let (hash, scope) = (secret.hash(), written(&token.scope));
+    let values = [
+        SqlValue::Text(&token.id),
+        SqlValue::Text(&hash),
+        SqlValue::Text(name),
+        SqlValue::Text(&token.label),
+        SqlValue::Text(&scope),
+        SqlValue::Int(now.millis()),
+        SqlValue::MaybeInt(token.expires_at.map(UnixTime::millis)),
+        SqlValue::Int(0),
+    ];
+    let sql = "INSERT INTO tollgate_tokens (id, hash, account, label, scope, created_at, expires_at, revoked) \
+               VALUES (?, ?, ?, ?, ?, ?, ?, ?)";
+    connection.execute(sql, &values).await?;
+    Ok((secret, token))
+}
+
+/// Oldest first.
+async fn tokens_of(connection: &mut Connection, name: &str) -> Result<Vec<ApiToken>, DatabaseError> {
+    let sql = format!("SELECT {TOKEN_COLUMNS} FROM tollgate_tokens t WHERE t.account = ? ORDER BY t.created_at, t.id");
+    connection.rows(&sql, &[SqlValue::Text(name)], |row| read_token(row, 0)).await
+}
+
+impl ApiToken {
+    fn is_valid(&self, now: UnixTime) -> bool {
+        !self.revoked && self.expires_at.is_none_or(|end| now < end)
     }
 }
 

@@ -66,8 +66,13 @@ async fn the_database_refuses_to_change_the_log(test: TestDatabase) {
     }
     let mut forbidden =
         vec!["UPDATE tollgate_audit SET account = 'eve'", "DELETE FROM tollgate_audit WHERE number = 2"];
-    if test.product == Product::Postgres {
-        forbidden.push("TRUNCATE tollgate_audit");
+    let columns = "number, made_at, account, action, object, address, outcome, detail, previous, hash";
+    let again = format!("INTO tollgate_audit ({columns}) SELECT {columns} FROM tollgate_audit WHERE number = 1");
+    let replace = format!("REPLACE {again}");
+    let upsert = format!("INSERT {again} ON CONFLICT (number) DO UPDATE SET account = 'eve'");
+    match test.product {
+        Product::Postgres => forbidden.extend(["TRUNCATE tollgate_audit", upsert.as_str()]),
+        Product::Sqlite | Product::MariaDb => forbidden.push(&replace),
     }
     for sql in forbidden {
         let refused = test.try_run(sql).await.unwrap_err().to_string();

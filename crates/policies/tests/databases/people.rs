@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use tollgate_policies::people::{
-    AccountChange, ApplicationRole, FleetRole, NewAccount, NewToken, OidcSubject, People, PeopleError, Rights,
-    SessionTerms,
+    AccountChange, ApplicationRole, EarlierTokens, FleetRole, MOST_SESSIONS, MOST_TOKENS, NewAccount, NewToken,
+    OidcSubject, People, PeopleError, Rights, Session, SessionTerms,
 };
 
 use crate::servers::TestDatabase;
@@ -15,6 +15,7 @@ over_all! {
     the_last_admin_stays,
     two_admins_cannot_take_each_others_rights_at_once,
     a_session_ends_in_every_way_it_can,
+    an_account_has_so_many_tokens_and_sessions_and_no_more,
     a_token_does_no_more_than_its_account,
 }
 
@@ -83,13 +84,21 @@ async fn only_the_right_password_lets_in(test: TestDatabase) {
         assert_eq!(people.log_in(name, password).await.unwrap(), None, "{name}");
     }
     let (session, _) = people.begin_session("ada", TERMS).await.unwrap();
-    assert!(matches!(people.set_password("ada", "short").await, Err(PeopleError::Invalid(_))));
+    assert!(matches!(people.set_password("ada", "short", EarlierTokens::Keep).await, Err(PeopleError::Invalid(_))));
     assert!(people.session(session.expose()).await.unwrap().is_some());
-    people.set_password("ada", "another horse").await.unwrap();
+    let all = NewToken { label: "ci".into(), scope: Rights::admin(), expires_in: None };
+    let (token, _) = people.create_token("ada", &all).await.unwrap();
+    people.set_password("ada", "a third horse", EarlierTokens::Keep).await.unwrap();
+    assert!(people.token(token.expose()).await.unwrap().is_some());
+    people.set_password("ada", "another horse", EarlierTokens::Revoke).await.unwrap();
+    assert!(people.token(token.expose()).await.unwrap().is_none(), "a new password takes tokens with it");
     assert_eq!(people.session(session.expose()).await.unwrap(), None, "a new password ends sessions");
     assert_eq!(people.log_in("ada", "correct horse").await.unwrap(), None);
     assert!(people.log_in("ada", "another horse").await.unwrap().is_some());
-    assert!(matches!(people.set_password("eve", "another horse").await, Err(PeopleError::Unknown(_))));
+    assert!(matches!(
+        people.set_password("eve", "another horse", EarlierTokens::Keep).await,
+        Err(PeopleError::Unknown(_))
+    ));
     people.create(&new("root", Rights::admin())).await.unwrap();
     people.change("ada", &disabled()).await.unwrap();
     assert_eq!(people.log_in("ada", "another horse").await.unwrap(), None, "a disabled account stays out");
@@ -149,9 +158,11 @@ async fn a_session_ends_in_every_way_it_can(test: TestDatabase) {
     };
     let (secret, session) = begin().await;
     let (account, found) = people.session(secret.expose()).await.unwrap().unwrap();
+    assert!(found.read_at >= session.read_at);
+    let found = Session { read_at: session.read_at, ..found };
     assert_eq!((account.name.as_str(), &found), ("ada", &session));
     assert_eq!(session.ends_at.millis() - session.begun_at.millis(), 3_600_000);
-    assert!(!is_in("tgs_nothing").await && !is_in("").await);
+    assert!(!is_in(&format!("tgs_{}", "A".repeat(43))).await && !is_in("").await);
 
     // What time does, done by hand.
     test.run("UPDATE tollgate_sessions SET idle_until = idle_until - 600000").await;
@@ -187,6 +198,42 @@ async fn a_session_ends_in_every_way_it_can(test: TestDatabase) {
     assert_eq!(people.begin_session("ada", TERMS).await.unwrap_err(), PeopleError::Unknown("ada".into()));
 }
 
+async fn an_account_has_so_many_tokens_and_sessions_and_no_more(test: TestDatabase) {
+    let people = people(&test).await;
+    people.create(&new("ada", Rights::default())).await.unwrap();
+    people.create(&new("bob", Rights::default())).await.unwrap();
+    let token = NewToken { label: "ci".into(), scope: Rights::default(), expires_in: None };
+    let (first, bobs) = (people.create_token("ada", &token).await.unwrap(), people.create_token("bob", &token).await);
+    for _ in 1..MOST_TOKENS {
+        people.create_token("ada", &token).await.unwrap();
+    }
+    let refused = people.create_token("ada", &token).await.unwrap_err().to_string();
+    assert_eq!(refused, format!("ada has {MOST_TOKENS} tokens, and may have no more: revoke one"));
+    for round in 0..60 {
+        let oldest = people.tokens("ada").await.unwrap().into_iter().find(|token| !token.revoked).unwrap();
+        assert!(people.revoke_token("ada", &oldest.id).await.unwrap(), "{round}");
+        people.create_token("ada", &token).await.unwrap();
+    }
+    let kept = people.tokens("ada").await.unwrap();
+    assert!(kept.len() <= 2 * MOST_TOKENS + 1, "{}", kept.len());
+    assert_eq!(kept.iter().filter(|token| !token.revoked).count(), MOST_TOKENS);
+    assert!(!kept.contains(&first.1), "the oldest of those that are revoked is forgotten");
+    assert!(people.token(bobs.unwrap().0.expose()).await.unwrap().is_some(), "others keep theirs");
+
+    let (others, _) = people.begin_session("bob", TERMS).await.unwrap();
+    let mut begun = Vec::new();
+    for _ in 0..=MOST_SESSIONS {
+        begun.push(people.begin_session("ada", TERMS).await.unwrap().0);
+        // So that each has a time of its own.
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    assert_eq!(people.session(begun[0].expose()).await.unwrap(), None, "the oldest has ended");
+    for session in &begun[1..] {
+        assert!(people.session(session.expose()).await.unwrap().is_some());
+    }
+    assert!(people.session(others.expose()).await.unwrap().is_some());
+}
+
 async fn a_token_does_no_more_than_its_account(test: TestDatabase) {
     let people = people(&test).await;
     let editor = Rights::of("shop", ApplicationRole::Editor);
@@ -206,7 +253,7 @@ async fn a_token_does_no_more_than_its_account(test: TestDatabase) {
     };
     assert_eq!(rights(narrow.expose()).await, Some(viewer.clone()));
     assert_eq!(rights(wide.expose()).await, Some(editor.clone()));
-    assert_eq!(rights("tgt_nothing").await, None);
+    assert_eq!(rights(&format!("tgt_{}", "A".repeat(43))).await, None);
     people.change("ada", &AccountChange { rights: Some(viewer.clone()), ..AccountChange::default() }).await.unwrap();
     assert_eq!(rights(wide.expose()).await, Some(viewer.clone()), "it shrinks with its account");
     let operator = Rights { fleet: Some(FleetRole::Operator), ..Rights::default() };

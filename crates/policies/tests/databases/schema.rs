@@ -12,6 +12,7 @@ over_all! {
     a_database_without_tables_asks_to_be_migrated,
     a_newer_schema_is_refused_by_every_call,
     a_migration_that_broke_off_is_done_again,
+    an_older_schema_is_brought_up_to_this_one_with_all_that_it_has,
     whoever_may_only_read_can_follow,
 }
 
@@ -93,6 +94,23 @@ async fn a_migration_that_broke_off_is_done_again(test: TestDatabase) {
     commit(&database, vec![rate("a", 1)]).await;
     assert!(test.try_run("DELETE FROM tollgate_audit WHERE number = 1").await.is_ok(), "there is none");
     assert!(database.people().audit(tollgate_policies::database::Page::default()).await.unwrap().is_empty());
+}
+
+async fn an_older_schema_is_brought_up_to_this_one_with_all_that_it_has(test: TestDatabase) {
+    let database = test.migrated().await;
+    commit(&database, vec![rate("a", 1)]).await;
+    if test.product == Product::Sqlite {
+        test.run("DROP TRIGGER tollgate_audit_insert").await;
+    }
+    test.run("UPDATE tollgate_schema SET version = 1").await;
+    assert!(matches!(test.handle().head().await, Err(DatabaseError::SchemaOlder { found: 1, .. })));
+    assert_eq!(test.handle().migrate().await.unwrap(), Migrated { from: 1, to: SCHEMA });
+    assert_eq!(test.handle().state(None).await.unwrap().len(), 1);
+    if test.product == Product::Sqlite {
+        let again =
+            test.try_run("CREATE TRIGGER tollgate_audit_insert BEFORE INSERT ON tollgate_audit BEGIN SELECT 1; END");
+        assert!(again.await.unwrap_err().to_string().contains("already exists"));
+    }
 }
 
 async fn whoever_may_only_read_can_follow(test: TestDatabase) {

@@ -10,12 +10,17 @@ use axum::http::header::SET_COOKIE;
 use axum::response::Response;
 use tollgate_policies::people::{ApplicationRole, AuditOutcome, FleetRole, NewToken, Rights};
 
-use super::words::show_rights;
+use super::words::{and_tokens, earlier_tokens, show_rights};
+use crate::admin::accounts::AccountService;
+use crate::admin::caller::Caller;
 use crate::admin::problem_details::ProblemDetails;
 use crate::console::forms::ConsoleForm;
 use crate::console::numbers::short_time;
 use crate::console::shell::{Shell, Visitor, page};
 use crate::console::state::ConsoleState;
+
+/// How long after signing in somebody without a password may make a token.
+const RECENT: Duration = Duration::from_secs(600);
 
 /// The longest that a token may be told to last: ten years.
 const MOST_DAYS: u64 = 3_650;
@@ -31,6 +36,7 @@ struct AccountPage {
     /// The secret of a token, which is shown once.
     secret: String,
     tokens: Vec<TokenRow>,
+    has_password: bool,
 }
 
 struct TokenRow {
@@ -63,7 +69,7 @@ pub async fn submit(
 ) -> Response {
     let outcome = match form.field("action") {
         "password" => change_password(&console, &mut form, peer).await,
-        "token" => create_token(&console, &form).await,
+        "token" => create_token(&console, &form, peer).await,
         "revoke" => revoke_token(&console, &form).await,
         _ => Err(ProblemDetails::bad_request("the form asks for nothing that there is")),
     };
@@ -104,20 +110,55 @@ async fn change_password(
     if new != form.exact_field("again") {
         return Err(ProblemDetails::bad_request("the new password was not written twice alike"));
     }
-    accounts.check_password(&caller.name, form.exact_field("current"), peer.ip()).await.map_err(|problem| {
-        // Not 401: somebody is signed in.
-        if problem.is_of_strangers() { ProblemDetails::bad_request("the current password is wrong") } else { problem }
-    })?;
+    check_current_password(accounts, &caller.name, form, peer).await?;
     console.tokens.spend(form.token)?;
-    accounts.people.set_password(&caller.name, new).await.map_err(|error| ProblemDetails::people(&error))?;
-    caller.record("password", &format!("account {}", caller.name), AuditOutcome::Done, "their own").await;
+    let tokens = earlier_tokens(form);
+    accounts.people.set_password(&caller.name, new, tokens).await.map_err(|error| ProblemDetails::people(&error))?;
+    let detail = format!("their own{}", and_tokens(tokens));
+    caller.record("password", &format!("account {}", caller.name), AuditOutcome::Done, &detail).await;
     let secret = accounts.begin_session(&caller.name, peer.ip(), "after a change of the password").await?;
     form.visitor.caller = Some(caller.in_session(secret.expose()));
-    let done = "Your password was changed. Your other sessions have ended.".to_owned();
+    let done = format!("Your password was changed. Your other sessions have ended{}.", and_tokens(tokens));
     Ok(AccountOutcome { done, cookie: accounts.cookies.begin(&secret), ..AccountOutcome::default() })
 }
 
-async fn create_token(console: &ConsoleState, form: &ConsoleForm) -> Result<AccountOutcome, ProblemDetails> {
+/// A token outlives the session, so it is made by the account's owner, and not by whoever came by an open browser.
+async fn check_presence(
+    accounts: &AccountService,
+    caller: &Caller,
+    form: &ConsoleForm,
+    peer: SocketAddr,
+) -> Result<(), ProblemDetails> {
+    let found = accounts.people.session(caller.session()).await.map_err(|error| ProblemDetails::database(&error))?;
+    let (account, session) = found.ok_or_else(|| ProblemDetails::bad_request("the session has ended"))?;
+    if account.has_password {
+        return check_current_password(accounts, &caller.name, form, peer).await;
+    }
+    match session.read_at <= session.begun_at.after(RECENT) {
+        true => Ok(()),
+        false => Err(ProblemDetails::bad_request("you have signed in too long ago for this")
+            .hint("sign out and in again, then make the token within ten minutes")),
+    }
+}
+
+async fn check_current_password(
+    accounts: &AccountService,
+    name: &str,
+    form: &ConsoleForm,
+    peer: SocketAddr,
+) -> Result<(), ProblemDetails> {
+    let checked = accounts.check_password(name, form.exact_field("current"), peer.ip()).await;
+    checked.map(drop).map_err(|problem| {
+        // Not 401: somebody is signed in.
+        if problem.is_of_strangers() { ProblemDetails::bad_request("the current password is wrong") } else { problem }
+    })
+}
+
+async fn create_token(
+    console: &ConsoleState,
+    form: &ConsoleForm,
+    peer: SocketAddr,
+) -> Result<AccountOutcome, ProblemDetails> {
     let (accounts, caller) = (console.accounts()?, form.visitor.caller()?);
     let days = form.field("days").parse::<u64>().ok().filter(|days| *days <= MOST_DAYS);
     let days = days.ok_or_else(|| ProblemDetails::bad_request(format!("a token lasts 0 to {MOST_DAYS} days")))?;
@@ -128,6 +169,7 @@ async fn create_token(console: &ConsoleState, form: &ConsoleForm) -> Result<Acco
     };
     let expires_in = (days > 0).then(|| Duration::from_secs(days * 86_400));
     let new = NewToken { label: form.field("label").to_owned(), scope, expires_in };
+    check_presence(accounts, caller, form, peer).await?;
     console.tokens.spend(form.token)?;
     let made = accounts.people.create_token(&caller.name, &new).await;
     let (secret, token) = made.map_err(|error| ProblemDetails::people(&error))?;
@@ -161,7 +203,9 @@ impl AccountPage {
         problem: Option<ProblemDetails>,
     ) -> Result<Self, ProblemDetails> {
         let (accounts, caller) = (console.accounts()?, visitor.caller()?);
-        let tokens = accounts.people.tokens(&caller.name).await.map_err(|error| ProblemDetails::database(&error))?;
+        let away = |error| ProblemDetails::database(&error);
+        let tokens = accounts.people.tokens(&caller.name).await.map_err(away)?;
+        let account = accounts.people.account(&caller.name).await.map_err(away)?;
         let row = |token: tollgate_policies::people::ApiToken| TokenRow {
             scope: show_rights(&token.scope),
             created: short_time(&token.created_at.to_string()),
@@ -177,6 +221,7 @@ impl AccountPage {
             done: outcome.done.clone(),
             secret: outcome.secret.clone(),
             tokens: tokens.into_iter().map(row).collect(),
+            has_password: account.is_some_and(|account| account.has_password),
         })
     }
 }

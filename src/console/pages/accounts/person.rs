@@ -7,7 +7,7 @@ use tollgate_policies::people::{AccountChange, AuditOutcome, Operation, UserAcco
 use tollgate_policies::time::UnixTime;
 
 use super::people::{may_see_people, visible_rights};
-use super::words::{chosen_fleet_role, chosen_role, show_rights};
+use super::words::{and_tokens, chosen_fleet_role, chosen_role, earlier_tokens, show_rights};
 use crate::admin::caller::fleet_word;
 use crate::admin::problem_details::ProblemDetails;
 use crate::console::forms::ConsoleForm;
@@ -102,7 +102,11 @@ async fn carry_out(console: &ConsoleState, name: &str, form: &ConsoleForm) -> Re
     }
     console.tokens.spend(form.token)?;
     match action {
-        "password" => people.set_password(name, form.exact_field("password")).await.map_err(wrong)?,
+        "password" => {
+            let tokens = earlier_tokens(form);
+            people.set_password(name, form.exact_field("password"), tokens).await.map_err(wrong)?;
+            detail = format!("a new password{}", and_tokens(tokens));
+        }
         "remove" => people.remove(name).await.map_err(wrong)?,
         _ => drop(people.change(name, &change).await.map_err(wrong)?),
     }

@@ -1,9 +1,10 @@
 //! Rights, as people read and choose them.
 
-use tollgate_policies::people::{ApplicationRole, FleetRole, Rights};
+use tollgate_policies::people::{ApplicationRole, EarlierTokens, FleetRole, Rights};
 
 use crate::admin::caller::{application_word, fleet_word};
 use crate::admin::problem_details::ProblemDetails;
+use crate::console::forms::ConsoleForm;
 
 /// `operator; shop: owner`.
 pub fn show_rights(rights: &Rights) -> String {
@@ -31,6 +32,19 @@ pub fn chosen_fleet_role(word: &str) -> Result<Option<FleetRole>, ProblemDetails
         "operator" => Ok(Some(FleetRole::Operator)),
         "admin" => Ok(Some(FleetRole::Admin)),
         _ => Err(ProblemDetails::bad_request("a role in the fleet is none, operator or admin")),
+    }
+}
+
+/// What a form with a new password does with tokens. Revoked, unless it says otherwise.
+pub fn earlier_tokens(form: &ConsoleForm) -> EarlierTokens {
+    if form.field("earlier_tokens") == "keep" { EarlierTokens::Keep } else { EarlierTokens::Revoke }
+}
+
+/// What became of them, after what became of sessions.
+pub fn and_tokens(tokens: EarlierTokens) -> &'static str {
+    match tokens {
+        EarlierTokens::Keep => "",
+        EarlierTokens::Revoke => ", and the tokens were revoked",
     }
 }
 

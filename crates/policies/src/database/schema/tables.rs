@@ -73,9 +73,14 @@ const HEADS: [&str; 3] = ["policies", "people", "audit"];
 
 /// The statements that lead to this version from the one before. MySQL may run them a second time, after a crash.
 pub fn statements(dialect: Dialect, version: u32) -> Vec<String> {
-    if version != 1 {
-        return Vec::new();
+    match version {
+        1 => first(dialect),
+        2 => no_replacing(dialect),
+        _ => Vec::new(),
     }
+}
+
+fn first(dialect: Dialect) -> Vec<String> {
     let mut found: Vec<_> = FIRST.iter().flat_map(|table| created(dialect, table)).collect();
     let ignored = match dialect {
         Dialect::MySql => ("INSERT IGNORE", ""),
@@ -123,9 +128,23 @@ fn typed(dialect: Dialect, columns: &str) -> String {
     typed.replace("@text", if dialect == Dialect::MySql { "MEDIUMTEXT" } else { "TEXT" })
 }
 
+/// Why a statement on the audit log is refused.
+const WHY: &str = "the audit log is append-only";
+
+/// `INSERT OR REPLACE` of SQLite takes rows away without the trigger on deleting. Other servers run theirs.
+fn no_replacing(dialect: Dialect) -> Vec<String> {
+    match dialect {
+        Dialect::Sqlite => vec![format!(
+            "CREATE TRIGGER tollgate_audit_insert BEFORE INSERT ON tollgate_audit \
+             WHEN EXISTS (SELECT 1 FROM tollgate_audit WHERE number >= NEW.number) \
+             BEGIN SELECT RAISE(ABORT, '{WHY}'); END"
+        )],
+        Dialect::MySql | Dialect::Postgres => Vec::new(),
+    }
+}
+
 /// Triggers that refuse to change the audit log, for whoever may write to the database.
 fn append_only(dialect: Dialect) -> Vec<String> {
-    const WHY: &str = "the audit log is append-only";
     let each = |make: &dyn Fn(&str, &str) -> String| [make("update", "UPDATE"), make("delete", "DELETE")];
     match dialect {
         Dialect::Sqlite => each(&|name, event| {

@@ -40,6 +40,7 @@ enum DriverOptions {
 }
 
 /// A database's address and how long to wait for it.
+#[derive(Clone)]
 pub struct DatabaseAddress {
     options: DriverOptions,
     place: Arc<str>,
