@@ -91,6 +91,7 @@ class Newcomer(Member):
         """A small picture of what a visitor sees first, with the mouse out of the way."""
         self.colours("dark" if mode == "dark" else "light")
         width = 390 if mode == "phone" else 1100
+        self.browser.devtools("Emulation.setScrollbarsHidden", hidden=True)
         self.size(width, 800)
         height = self.see("document.documentElement.scrollHeight")
         self.size(width, min(max(height, 420), 860))

@@ -38,7 +38,10 @@
   const exactly = time => new Date(time * 1000).toLocaleTimeString([], { hourCycle: "h23" });
 
   // Ten minutes, or what there is of them: a gateway that has just started would show one stroke at the edge.
-  const begins = (times, last) => Math.max(last - MINUTES * 60, Math.min(times[0] ?? last, last - 60));
+  const begins = ([times, ...lines], last) => {
+    const first = times.find((_, at) => lines.some(line => line[at] != null));
+    return Math.max(last - MINUTES * 60, Math.min(first ?? last, last - 60));
+  };
 
   const build = element => {
     const unit = element.dataset.unit;
@@ -52,7 +55,7 @@
     return new uPlot({
       width: element.clientWidth, height: 180,
       cursor: { y: false, drag: { x: false, y: false } },
-      scales: { x: { range: (chart, _, last) => [begins(chart.data[0], last), last] }, y: { range: (_, __, max) => [0, max > 0 ? max * 1.1 : 1] } },
+      scales: { x: { range: (chart, _, last) => [begins(chart.data, last), last] }, y: { range: (_, __, max) => [0, max > 0 ? max * 1.1 : 1] } },
       axes: [
         { ...axis, space: 60, size: 28, incrs: [15, 30, 60, 120, 300], values: (_, times, __, ___, step) => times.map(step < 60 ? exactly : clock) },
         { ...axis, size: 62, values: (_, values) => values.map(text) },
