@@ -21,6 +21,7 @@ limits:
   per-address: {{key: client_ip, rate: 1000/s}}
 routes:
   - {{name: orders, match: {{path: /orders/*}}, respond: {{status: 200, body: ok}}, limits: [per-address]}}
+  - {{name: legacy, match: {{path: '/a/path/that/is/as/long/as/those/which/people/make/when/nobody/stops/them/*'}}, respond: {{status: 200, body: ok}}}}
   - {{name: search, match: {{path: /search}}, respond: {{status: 200, body: ok}}}}
 """
 
@@ -44,6 +45,14 @@ applications:
     resources: {all: {route: search}}
     strategies:
       everybody: {limit: {key: client_ip, rate: 50/s}, resources: [all]}
+  the-shop-that-we-bought-in-2019:
+    description: It stays until the last of its clients has moved on, which was to be done by the end of last year. It stays until the last of its clients has moved on, which was to be done by the end of last year. It stays until the last of its clients has moved on, which was to be done by the end of last year. 
+    routes: [legacy]
+    resources: {every-client-by-header-and-route: {route: legacy}}
+    strategies:
+      every-client-by-header-and-route: {limit: {key: [{header: x-client-of-the-old-interface}, route, client_ip], rate: 5000/h}, resources: [every-client-by-header-and-route]}
+    plans: {the-plan-of-those-who-have-paid-for-more-than-they-ever-use: {limits: {every-client-by-header-and-route: {rate: 9000/h}}}}
+    clients: {a-client-with-a-name-of-more-than-a-hundred-characters-since-somebody-took-the-token-for-a-name-once-upon-a-time: the-plan-of-those-who-have-paid-for-more-than-they-ever-use}
 """
 
 
@@ -51,14 +60,18 @@ class Node:
     """A gateway of the fleet."""
 
     def __init__(self, binary, folder, name, redis):
-        self.binary, self.port, self.admin = binary, free_port(), free_port()
-        self.file = folder / f"{name}.yaml"
-        self.file.write_text(FILE.format(name=name, port=self.port, admin=self.admin, redis=redis, folder=folder))
-        with open(folder / f"{name}.log", "w") as log:
-            self.process = subprocess.Popen([binary, "run", "--config", self.file], stdout=log, stderr=log)
-        wait(f"the node {name} serves", self.is_up)
+        self.binary, self.file, self.parts = binary, folder / f"{name}.yaml", {"name": name, "redis": redis, "folder": folder}
+        self.start()
+
+    def start(self):
+        self.port, self.admin = free_port(), free_port()
+        self.file.write_text(FILE.format(port=self.port, admin=self.admin, **self.parts))
+        with open(self.file.with_suffix(".log"), "w") as log:
+            self.process = subprocess.Popen([self.binary, "run", "--config", self.file], stdout=log, stderr=log)
 
     def is_up(self):
+        if self.process.poll() is not None:
+            self.start()  # a port that was free may be somebody else's by now
         with contextlib.suppress(OSError):
             return self.ask("/readyz", port=self.admin)[0] == 200
 
@@ -98,18 +111,19 @@ class Fleet:
     """Two nodes, their store and their database; Ada, an admin, Otto, who owns the shop, and Vera, who may look at it."""
 
     def __init__(self, binary, folder):
-        self.redis = free_port()
-        self.store = subprocess.Popen(
-            ["redis-server", "--port", str(self.redis), "--bind", "127.0.0.1", "--save", "", "--dir", folder],
-            stdout=subprocess.DEVNULL,
-        )
-        self.nodes = [Node(binary, folder, name, self.redis) for name in ("gate-a", "gate-b")]
+        self.binary, self.folder, self.redis, self.nodes = binary, folder, free_port(), []
+
+    def start(self):
+        for name in ("gate-a", "gate-b"):
+            self.nodes.append(Node(self.binary, self.folder, name, self.redis))
+        for node in self.nodes:
+            wait(f"the node {node.file.stem} serves", node.is_up)
         node = self.nodes[0]
         for name, *roles in (("ada", "--admin"), ("vera", "--role", "shop=viewer"), ("otto", "--role", "shop=owner")):
             node.command("account", "create", name, *roles, "--config", node.file, typed=f"{PASSWORD}\n")
-        token = folder / "token"
+        token = self.folder / "token"
         token.write_text(node.command("token", "create", "ada", "--label", "import", "--config", node.file))
-        policies = folder / "policies.yaml"
+        policies = self.folder / "policies.yaml"
         policies.write_text(POLICIES)
         admin = ["--admin", f"http://127.0.0.1:{node.admin}", "--token-file", token]
         node.command("policy", "import", policies, "--reason", "The limits of the shop and of search", *admin)
@@ -119,6 +133,16 @@ class Fleet:
         wait(f"both nodes run revision {revision}", lambda: [node.revision() for node in self.nodes] == [revision] * 2)
 
     def __enter__(self):
+        self.store = subprocess.Popen(
+            ["redis-server", "--port", str(self.redis), "--bind", "127.0.0.1", "--save", "", "--dir", self.folder],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        try:
+            self.start()
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *_):

@@ -23,6 +23,9 @@ STRATEGY = "/edit?application=shop&kind=strategy&name=per-client"
 BUCKET = "/limits/shop.per-client/bucket?key=shop.per-client:alan-turing"
 CANDIDATE = "limit: {key: {header: x-client}, rate: 30/h, burst: 30}\non: shadow"
 
+LONG = "the-shop-that-we-bought-in-2019"
+LONG_STRATEGY = "every-client-by-header-and-route"
+
 # With what is on them by then.
 PAGES = {
     "applications": "/applications",
@@ -42,6 +45,9 @@ PAGES = {
     "audit": "/audit?verify=true",
     "team-overview": "",
     "team-limit": "/limits/shop.per-client",
+    "long-names": f"/applications/{LONG}",
+    "long-strategy": f"/edit?application={LONG}&kind=strategy&name={LONG_STRATEGY}",
+    "long-limit": f"/limits/{LONG}.{LONG_STRATEGY}",
     "not-there": "/applications/nobody",
 }
 
@@ -289,6 +295,7 @@ def every_page_in_each_mode(team):
     # A token and a disabled account, so that there is something to see.
     team.ada.open("/account")
     team.ada.fill("#label", "a label that is as long as the names that people give to things which they mean to tidy up")
+    team.ada.fill("#proof", PASSWORD)
     team.ada.browser.click("form[aria-label='A new token'] button")
     team.ada.until("a token is made", "document.querySelector('#secret-title')")
     for name, path in PAGES.items():
@@ -325,9 +332,15 @@ def keys_are_enough(team):
 
 def tokens_come_and_go(team):
     ada, node = team.ada, team.fleet.nodes[0]
-    with showing("a token is shown once, and programs may do with it what it says"):
+    with showing("a token takes the password, is shown once, and lets programs do what it says"):
         ada.open("/account")
         ada.fill("#label", "deploys")
+        ada.fill("#proof", "wrong horse battery")
+        ada.browser.click("form[aria-label='A new token'] button")
+        ada.until("a wrong password is refused", "document.querySelector('main .notice.bad')?.innerText.includes('password is wrong')")
+        ada.browser.complaints()
+        ada.fill("#label", "deploys")
+        ada.fill("#proof", PASSWORD)
         ada.browser.click("form[aria-label='A new token'] button")
         ada.until("the token is shown", "document.querySelector('#secret-title')")
         token = ada.text("section[aria-labelledby=secret-title] code")
