@@ -24,6 +24,7 @@ routes:
   - {name: items, match: {path: \"/items/{id}\"}, echo: true, limits: [{limit: shop.standard, cost: 2}]}
   - {name: hosted, match: {host: \"*.example.com\", headers: {x-tier: paid}}, echo: true}
   - {name: shop.taken, match: {path: /taken}, echo: true}
+  - {name: everything, match: {path: /*}, echo: true}
 ";
 
 fn lay(policies: &PolicySet) -> Result<Loaded, Mistakes> {
@@ -116,6 +117,26 @@ fn a_strategy_is_a_limit_of_each_of_its_resources() {
     assert_eq!((limit.algorithm.burst().get(), format!("{:?}", limit.on_outage)), (20, "Deny".to_owned()));
 }
 
+/// The page about policies says how a strategy counts a part within a part.
+#[test]
+fn a_part_within_a_part_is_counted_by_strategies_that_name_it() {
+    let loaded = parse(
+        "applications:
+  shop:
+    routes: [orders]
+    resources:
+      carts: {route: orders, match: {path: /orders/carts/*}}
+      checkout: {route: orders, match: {path: /orders/carts/checkout}}
+    strategies:
+      carts-alone: {limit: {key: client_ip, rate: 10/s}, resources: [carts]}
+      all-carts: {limit: {key: client_ip, rate: 20/s}, resources: [carts, checkout]}
+",
+    )
+    .unwrap();
+    assert_eq!(limits(route(&loaded, "shop.checkout")), ["standard", "shop.all-carts"]);
+    assert_eq!(limits(route(&loaded, "shop.carts")), ["standard", "shop.carts-alone", "shop.all-carts"]);
+}
+
 #[test]
 fn the_command_checks_a_file_and_a_document_together() {
     let folder = tempfile::tempdir().unwrap();
@@ -140,7 +161,7 @@ fn the_command_checks_a_file_and_a_document_together() {
         )
     };
     let (code, told) = run(&document("orders"));
-    assert!(code == Some(0) && told.ends_with("OK, 4 routes, 3 limits, 0 upstreams, 1 listener\n"), "{told}");
+    assert!(code == Some(0) && told.ends_with("OK, 5 routes, 3 limits, 0 upstreams, 1 listener\n"), "{told}");
     let (code, told) = run(&document("gone"));
     assert!(code == Some(1) && told.contains("policies.yaml:1:66: ") && told.contains("no route \"gone\""), "{told}");
     let (code, told) = run("applications: [");
@@ -333,7 +354,7 @@ fn ten_thousand_strategies_are_checked_in_time() {
     let began = clock::now();
     let loaded = from_json(&document).unwrap();
     let took = began.elapsed();
-    assert_eq!((loaded.config.limits.len(), loaded.config.routes.len()), (10_002, 10_004));
+    assert_eq!((loaded.config.limits.len(), loaded.config.routes.len()), (10_002, 10_005));
     assert!(took < Duration::from_secs(20), "{took:?}");
 }
 

@@ -2,13 +2,14 @@
 //!
 //! `document` reads one, from text or from JSON, and `state` makes one of the objects of a revision. `overlay` turns it into limits and routes of the file's own tree, so that
 //! the rest of the configuration checks them as it checks the file. `owned_routes` says which routes are an application's,
-//! `candidate` has the limits of a strategy, `part` makes a part of a route, and `within` tells whether
-//! one match takes only what another does.
+//! `candidate` has the limits of a strategy, `part` makes a part of a route, `within` tells whether
+//! one match takes only what another does, and `precedence` whether a part takes what the file gives to another route.
 
 pub mod candidate;
 pub mod document;
 pub mod overlay;
 mod owned_routes;
 mod part;
+mod precedence;
 mod state;
 mod within;

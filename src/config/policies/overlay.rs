@@ -12,6 +12,7 @@ use super::candidate::{self, StrategyLimit, candidate_name};
 use super::document::PolicySet;
 use super::owned_routes::OwnedRoutes;
 use super::part;
+use super::precedence::FileRoutes;
 use crate::config::candidate::Candidate;
 use crate::config::file::policies::plans::{
     ApplicationClients, AssignedClient, PolicyPlans, StrategyPlan, StrategyPlans,
@@ -22,7 +23,6 @@ use crate::config::report::{Location, Report, ValueProblem, quote};
 use crate::config::yaml::collection::{Mapping, MappingEntry};
 use crate::config::yaml::decode::{Decode, Located, Setting};
 use crate::config::yaml::node::{NodeEntry, YamlNode, YamlValue};
-use crate::route::Match;
 
 /// Bytes of copied routes at most: parts of long routes would fill all memory.
 const MOST_COPIED: usize = 256 << 20;
@@ -110,7 +110,7 @@ impl Overlay {
         let Some(section) = sections.iter_mut().find(|section| section.key == "routes") else { return };
         let YamlValue::List(routes) = &mut section.value.value else { return };
         let by_name: HashMap<String, usize> =
-            routes.iter().enumerate().filter_map(|(at, route)| Some((name_of(route)?.to_owned(), at))).collect();
+            routes.iter().enumerate().filter_map(|(at, route)| Some((part::name_of(route)?.to_owned(), at))).collect();
         let owned = OwnedRoutes::read(&self.applications, &by_name, report);
         let mut changes: HashMap<usize, RouteChanges<'_>> = HashMap::new();
         for application in &self.applications {
@@ -118,13 +118,14 @@ impl Overlay {
                 changes_of((&application.text, raw), &self.added, (&by_name, &owned), &mut changes, report);
             }
         }
+        let has_parts = changes.values().any(|changes| !changes.parts.is_empty());
+        let file = if has_parts { FileRoutes::of(routes) } else { FileRoutes::of(&[]) };
         let mut copied = 0_usize;
         let mut changed = Vec::with_capacity(routes.len());
         for (at, mut route) in std::mem::take(routes).into_iter().enumerate() {
             if let Some(changes) = changes.remove(&at) {
                 add_references(&mut route, &changes.limits);
                 let size = route.size();
-                let whole = if let YamlValue::Map(entries) = &route.value { part::match_of(entries) } else { None };
                 for piece in changes.parts {
                     copied = copied.saturating_add(size);
                     if copied > MOST_COPIED {
@@ -133,7 +134,7 @@ impl Overlay {
                         report.mistake(piece.at, problem.hint("make fewer resources, or shorten their routes"));
                         break;
                     }
-                    changed.extend(whole.as_ref().and_then(|whole| copy(&route, whole, &piece, report)));
+                    changed.extend(copy(&route, (at, &file), &piece, report));
                 }
             }
             // Behind its parts: of two expressions, the first takes a request.
@@ -240,8 +241,20 @@ fn changes_of<'a>(
 }
 
 /// The part as a route. `None`: a mistake was reported.
-fn copy(route: &YamlNode, whole: &Match, piece: &PartOfRoute<'_>, report: &mut Report) -> Option<YamlNode> {
-    let mut copy = part::of((route, whole), piece.conditions, (&piece.name, piece.at), report)?;
+fn copy(
+    route: &YamlNode,
+    (at, file): (usize, &FileRoutes),
+    piece: &PartOfRoute<'_>,
+    report: &mut Report,
+) -> Option<YamlNode> {
+    let whole = file.matches(at)?;
+    let (mut copy, narrowed) = part::of((route, whole), piece.conditions, (&piece.name, piece.at), report)?;
+    if let Some(other) = file.robbed(&narrowed, at) {
+        let problem = ValueProblem::new(format!("some of its requests are those of route {}", quote(other)));
+        let hint = "narrow it: a part has only requests that its own route has without it";
+        report.mistake(&piece.conditions.location, problem.hint(hint));
+        return None;
+    }
     add_references(&mut copy, &piece.limits);
     Some(copy)
 }
@@ -267,7 +280,7 @@ fn add_references(route: &mut YamlNode, limits: &[LimitReference]) {
         }
     };
     let YamlValue::List(items) = &mut entries[at].value.value else { return };
-    let mut known: HashSet<String> = items.iter().filter_map(text_of).map(str::to_owned).collect();
+    let mut known: HashSet<String> = items.iter().filter_map(part::text_of).map(str::to_owned).collect();
     for (name, location) in limits {
         if known.insert(name.clone()) {
             let value = YamlValue::Scalar { text: name.clone(), plain: false };
@@ -366,22 +379,5 @@ fn into_members<K, V>(setting: Setting<Mapping<K, V>>) -> Vec<MappingEntry<K, V>
     match setting {
         Setting::Valid(Mapping(entries)) => entries,
         Setting::Absent | Setting::Invalid => Vec::new(),
-    }
-}
-
-fn name_of(route: &YamlNode) -> Option<&str> {
-    let YamlValue::Map(entries) = &route.value else { return None };
-    text_of(&part::entry(entries, "name")?.value)
-}
-
-/// A text, or that of the limit that a list has with a cost.
-fn text_of(node: &YamlNode) -> Option<&str> {
-    match &node.value {
-        YamlValue::Scalar { text, .. } => Some(text),
-        YamlValue::Map(entries) => match &part::entry(entries, "limit")?.value.value {
-            YamlValue::Scalar { text, .. } => Some(text),
-            _ => None,
-        },
-        _ => None,
     }
 }

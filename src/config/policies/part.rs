@@ -31,13 +31,13 @@ pub fn is_whole(part: &YamlNode) -> bool {
     }
 }
 
-/// The route called `name` that takes those requests of `route` which `part` is for. `None`: a mistake was reported.
+/// The route called `name` that takes those requests of `route` which `part` is for, and its match. `None`: a mistake was reported.
 pub fn of(
     (route, whole): (&YamlNode, &Match),
     part: &YamlNode,
     (name, at): (&str, &Location),
     report: &mut Report,
-) -> Option<YamlNode> {
+) -> Option<(YamlNode, Match)> {
     let YamlValue::Map(entries) = &route.value else { return None };
     let own = entry(entries, MATCH).map(|entry| &entry.value);
     let joined = joined(own, part);
@@ -63,7 +63,7 @@ pub fn of(
         return None;
     }
     // Not at the route's line, where another route begins.
-    Some(YamlNode { location: at.clone(), value: YamlValue::Map(copy) })
+    Some((YamlNode { location: at.clone(), value: YamlValue::Map(copy) }, narrowed))
 }
 
 /// The conditions of a route with those of a part in their place; header conditions are added.
@@ -92,4 +92,22 @@ fn joined(own: Option<&YamlNode>, part: &YamlNode) -> YamlNode {
 /// The entry of `key`.
 pub fn entry<'a>(entries: &'a [NodeEntry], key: &str) -> Option<&'a NodeEntry> {
     entries.iter().find(|entry| entry.key == key)
+}
+
+/// The name of a route.
+pub fn name_of(route: &YamlNode) -> Option<&str> {
+    let YamlValue::Map(entries) = &route.value else { return None };
+    text_of(&entry(entries, "name")?.value)
+}
+
+/// A text, or that of the limit that a list has with a cost.
+pub fn text_of(node: &YamlNode) -> Option<&str> {
+    match &node.value {
+        YamlValue::Scalar { text, .. } => Some(text),
+        YamlValue::Map(entries) => match &entry(entries, "limit")?.value.value {
+            YamlValue::Scalar { text, .. } => Some(text),
+            _ => None,
+        },
+        _ => None,
+    }
 }

@@ -44,7 +44,7 @@ fn condition(key: &'static str, shown: String, of_route: impl Iterator<Item = St
     WidenedCondition { key, shown, of_route: of_route.collect::<Vec<_>>().join(", ") }
 }
 
-fn host_within(part: &HostMatch, whole: &HostMatch) -> bool {
+pub fn host_within(part: &HostMatch, whole: &HostMatch) -> bool {
     match (part, whole) {
         (_, HostMatch::Any) => true,
         (HostMatch::Exact(host) | HostMatch::Suffix(host), HostMatch::Suffix(suffix)) => host.ends_with(&**suffix),
@@ -53,7 +53,7 @@ fn host_within(part: &HostMatch, whole: &HostMatch) -> bool {
     }
 }
 
-fn path_within(part: &PathMatch, whole: &PathMatch) -> bool {
+pub fn path_within(part: &PathMatch, whole: &PathMatch) -> bool {
     match (part, whole) {
         (PathMatch::Pattern(part), PathMatch::Pattern(whole)) => pattern_within(part, whole),
         (PathMatch::Expression(_), PathMatch::Pattern(whole)) => whole.rest && whole.segments.is_empty(),
