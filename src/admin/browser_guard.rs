@@ -97,11 +97,12 @@ impl OwnOrigins {
     /// # Errors
     /// When one has.
     pub fn check_site(&self, headers: &HeaderMap) -> Result<(), ProblemDetails> {
-        let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or_default());
-        if text("sec-fetch-site").is_some_and(|site| !["same-origin", "none"].contains(&site)) {
+        // Each of several: a proxy may add one of its own.
+        let texts = |name: &str| headers.get_all(name).iter().map(|value| value.to_str().unwrap_or_default());
+        if texts("sec-fetch-site").any(|site| !["same-origin", "none"].contains(&site)) {
             return Err(ProblemDetails::cross_site("a page of another site asked for this change"));
         }
-        if text(ORIGIN.as_str()).is_some_and(|origin| !self.is_own(origin, host_of(headers))) {
+        if texts(ORIGIN.as_str()).any(|origin| !self.is_own(origin, host_of(headers))) {
             return Err(ProblemDetails::cross_site("a page of another origin asked for this change"));
         }
         Ok(())

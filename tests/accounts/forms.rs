@@ -27,6 +27,7 @@ fn a_form_is_taken_from_its_own_session_and_site_alone() {
     assert_eq!(send("", &[&own_site, &cookie]), 403, "no token");
     assert_eq!(send(&own, &["Origin: http://evil.example", &cookie]), 403, "another site");
     assert_eq!(send(&own, &["Origin: null", &cookie]), 403, "no site");
+    assert_eq!(send(&own, &[&own_site, "Origin: http://evil.example", &cookie]), 403, "its own and another");
     assert_eq!(send(&own, &[&own_site, "Sec-Fetch-Site: cross-site", &cookie]), 403, "a browser that says so");
     assert_eq!(send(&own, &[&own_site]), 401, "no session");
     assert_eq!(send(&own, &[&own_site, &cookie]), 200, "its own");
