@@ -70,4 +70,6 @@ fn a_command_asks_by_its_token() {
     house.done(&["token", "revoke", "ada", listed.split(' ').next().unwrap()]);
     assert!(!peek(Some(&token)).0);
     assert!(said(&house, &["token", "revoke", "ada", "nothing"]).contains("ada has no token nothing"));
+    // Ids are Base64 for URLs, which has a dash.
+    assert!(said(&house, &["token", "revoke", "ada", "-nothing"]).contains("ada has no token -nothing"));
 }

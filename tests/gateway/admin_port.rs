@@ -1,11 +1,13 @@
 //! The admin port among clients that mean no good.
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use crate::process::{Gateway, curl, status};
+use socket2::{Domain, Socket, Type};
 use tollgate_test_support::turns;
+
+use crate::process::{Gateway, curl, status};
 
 const ROUTES: &str = "
 workers: 1
@@ -14,11 +16,18 @@ admin: {address: '127.0.0.1:0'}
 routes: [{name: all, match: {path: '/*'}, respond: {status: 200}}]
 ";
 
-/// Connections that the port serves at once.
+/// Connections that the port serves at once, half of them to one address.
 const PLACES: usize = 256;
 
 fn send(gateway: &Gateway, bytes: &[u8]) -> TcpStream {
-    let mut client = TcpStream::connect(gateway.admin).unwrap();
+    send_from(Ipv4Addr::LOCALHOST, gateway, bytes)
+}
+
+fn send_from(own: Ipv4Addr, gateway: &Gateway, bytes: &[u8]) -> TcpStream {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    socket.bind(&SocketAddr::from((own, 0)).into()).unwrap();
+    socket.connect(&gateway.admin.into()).unwrap();
+    let mut client = TcpStream::from(socket);
     client.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     client.write_all(bytes).unwrap();
     client
@@ -37,7 +46,9 @@ fn unfinished_requests_block_the_admin_port_for_seconds_only() {
     let gateway = Gateway::start(ROUTES);
     let started = Instant::now();
     let half = b"GET /livez HTTP/1.1\r\nHost: a\r\nX-Slow: ";
-    let mut slow: Vec<TcpStream> = (0..PLACES).map(|_| send(&gateway, half)).collect();
+    let addresses = [Ipv4Addr::new(127, 0, 0, 2), Ipv4Addr::new(127, 0, 0, 3)];
+    let places = addresses.iter().cycle().take(PLACES);
+    let mut slow: Vec<TcpStream> = places.map(|own| send_from(*own, &gateway, half)).collect();
     assert_eq!(status(&[&format!("http://{}/livez", gateway.admin)]), 200);
     assert!(started.elapsed() > Duration::from_secs(4), "no more than {PLACES} are served at once");
     for client in &mut slow {

@@ -54,7 +54,8 @@ enum TokenCommand {
     Revoke {
         /// The account that it belongs to.
         account: String,
-        /// Its id, as `tollgate token list` shows it.
+        /// Its id, as `tollgate token list` shows it. Some begin with a dash.
+        #[arg(allow_hyphen_values = true)]
         id: String,
         #[command(flatten)]
         database: DatabaseArgs,
