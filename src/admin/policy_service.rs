@@ -77,6 +77,15 @@ impl PolicyService {
         place(&self.checks).await
     }
 
+    /// The policies at a revision, or the newest. Those of old are read one at a time: that is all of them.
+    ///
+    /// # Errors
+    /// When the database cannot be asked, or others read for too long.
+    pub async fn state_at(&self, at: Option<u64>) -> Result<PolicyState, ProblemDetails> {
+        let _place = if at.is_some() { Some(self.place_for_document().await?) } else { None };
+        Ok(self.database.state(at).await?)
+    }
+
     /// The revision that this node runs.
     pub fn running(&self) -> Position {
         self.running.borrow().position()

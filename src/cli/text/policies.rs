@@ -45,7 +45,10 @@ pub fn show_object_history(history: &[ObjectHistoryView]) -> String {
 fn show_revision(revision: &RevisionView) -> String {
     let RevisionView { revision, author, at, reason, edits } = revision;
     let objects = if *edits == 1 { "object" } else { "objects" };
-    format!("revision {revision}  {at}  {author}  {edits} {objects}\n    {}\n", reason.replace('\n', "\n    "))
+    format!(
+        "revision {revision}  {at}  {author}  {edits} {objects}\n    {}\n",
+        reason.replace("\r\n", "\n").replace('\n', "\n    ")
+    )
 }
 
 fn show_object(change: &PolicyChangeView) -> String {

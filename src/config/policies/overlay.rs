@@ -7,6 +7,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use tollgate_limiter::limit::units::show_size;
+use tollgate_policies::model::is_plain_text;
 
 use super::candidate::{self, StrategyLimit, candidate_name};
 use super::document::PolicySet;
@@ -183,6 +184,10 @@ fn check_applications(applications: &Setting<Mapping<DefinedName, RawApplication
         if let Some(Located { location, .. }) = description.filter(|text| text.value.0.len() > LONGEST_DESCRIPTION) {
             let problem = ValueProblem::new(format!("the description is over {LONGEST_DESCRIPTION} bytes"));
             report.mistake(location, problem.hint("shorten it"));
+        }
+        if let Some(Located { location, .. }) = description.filter(|text| !is_plain_text(&text.value.0)) {
+            let problem = ValueProblem::new("the description has characters that show nothing, or turn a line around");
+            report.mistake(location, problem.hint("take control characters and marks of direction out"));
         }
     }
 }

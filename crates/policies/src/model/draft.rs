@@ -8,6 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value as Json;
 
 use super::id::ObjectId;
+use super::text::{is_plain_line, is_plain_text};
 
 pub const MOST_BODY_BYTES: usize = 64 * 1024;
 /// Enough to import a whole application with its clients.
@@ -57,8 +58,10 @@ pub enum DraftProblem {
     NoAuthor,
     #[error("the author's name has {0} bytes, and {MOST_AUTHOR_BYTES} is the bound")]
     LongAuthor(usize),
-    #[error("the {0} has control characters: only line breaks and tabs of a reason are allowed")]
-    ControlCharacters(&'static str),
+    #[error(
+        "the {0} has control characters, or such as turn a line around: only line breaks and tabs of a reason are allowed"
+    )]
+    HiddenCharacters(&'static str),
     #[error("the draft has no edits")]
     NoEdits,
     #[error("the draft changes nothing: every object already is as it says")]
@@ -108,10 +111,8 @@ pub fn check_note(author: &str, reason: &str) -> Result<(), DraftProblem> {
         (long, _) if long > MOST_AUTHOR_BYTES => Err(DraftProblem::LongAuthor(long)),
         _ if author.trim().is_empty() => Err(DraftProblem::NoAuthor),
         _ if reason.trim().is_empty() => Err(DraftProblem::NoReason),
-        _ if author.chars().any(char::is_control) => Err(DraftProblem::ControlCharacters("author's name")),
-        _ if reason.chars().any(|c| c.is_control() && !"\r\n\t".contains(c)) => {
-            Err(DraftProblem::ControlCharacters("reason"))
-        }
+        _ if !is_plain_line(author) => Err(DraftProblem::HiddenCharacters("author's name")),
+        _ if !is_plain_text(reason) => Err(DraftProblem::HiddenCharacters("reason")),
         _ => Ok(()),
     }
 }
@@ -214,8 +215,8 @@ mod tests {
         assert_eq!(noted("ada", "more\n\tfor gold"), Ok(()));
         assert_eq!(noted("ada", " \n"), Err(DraftProblem::NoReason));
         assert_eq!(noted(" ", "why"), Err(DraftProblem::NoAuthor));
-        assert_eq!(noted("ada\n", "why"), Err(DraftProblem::ControlCharacters("author's name")));
-        assert_eq!(noted("ada", "wh\0y"), Err(DraftProblem::ControlCharacters("reason")));
+        assert_eq!(noted("ada\n", "why"), Err(DraftProblem::HiddenCharacters("author's name")));
+        assert_eq!(noted("ada", "wh\0y"), Err(DraftProblem::HiddenCharacters("reason")));
         assert_eq!(noted("ada", &"y".repeat(2049)), Err(DraftProblem::LongReason(2049)));
         assert_eq!(noted("ada", &"y".repeat(2048)), Ok(()));
         assert_eq!(noted(&"a".repeat(257), "y"), Err(DraftProblem::LongAuthor(257)));

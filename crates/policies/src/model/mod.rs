@@ -8,6 +8,7 @@ mod object;
 mod revision;
 mod shared;
 mod state;
+mod text;
 
 pub use apply::{Conflict, DraftError, LastChange, Preview};
 pub(crate) use apply::{NextRevision, list};
@@ -19,3 +20,4 @@ pub use object::{Object, ObjectChange};
 pub use revision::{Position, Revision};
 pub(crate) use shared::SharedParts;
 pub use state::PolicyState;
+pub use text::{is_plain_line, is_plain_text};

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::error::PeopleError;
 use super::rights::Rights;
-use crate::model::ObjectId;
+use crate::model::{ObjectId, is_plain_line};
 use crate::time::UnixTime;
 
 const MOST_NAME_BYTES: usize = 64;
@@ -110,7 +110,7 @@ pub fn check_rights(rights: &Rights) -> Result<(), PeopleError> {
 }
 
 pub fn check_text(what: &str, text: &str, most: usize) -> Result<(), PeopleError> {
-    if (1..=most).contains(&text.len()) && !text.chars().any(char::is_control) {
+    if (1..=most).contains(&text.len()) && is_plain_line(text) {
         return Ok(());
     }
     Err(PeopleError::Invalid(format!("the {what} has 1 to {most} bytes without control characters")))
@@ -130,7 +130,11 @@ mod tests {
             assert!(check_name(name).is_err(), "{name}");
         }
         assert!(check_display_name("Ada Lovelace, née Byron").is_ok());
-        assert!(check_display_name("").is_err() && check_display_name("a\n").is_err());
+        assert!(
+            check_display_name("").is_err()
+                && check_display_name("a\n").is_err()
+                && check_display_name("\u{202e}a").is_err()
+        );
         assert!(check_rights(&Rights::of("shop", ApplicationRole::Owner)).is_ok());
         assert!(check_rights(&Rights::of("a/b", ApplicationRole::Owner)).is_err());
         let subject = OidcSubject { issuer: "https://id.example.com".into(), subject: "x".repeat(256) };

@@ -52,7 +52,7 @@ pub async fn export(
     caller: Caller,
     ShapedQuery(query): ShapedQuery<DocumentQuery>,
 ) -> Result<impl IntoResponse, ProblemDetails> {
-    let found = service(&state)?.database.state(query.at).await?;
+    let found = service(&state)?.state_at(query.at).await?;
     let etag = format!("\"{}\"", found.revision());
     Ok(([(ETAG, etag)], PrettyJson(document::of_state(&visible(&caller, &found)))))
 }

@@ -64,7 +64,7 @@ pub async fn applications(
     caller: Caller,
     ShapedQuery(query): ShapedQuery<ObjectQuery>,
 ) -> Result<PrettyJson<Vec<PolicyObjectView>>, ProblemDetails> {
-    let found = visible(&caller, &service(&state)?.database.state(query.at).await?);
+    let found = visible(&caller, &service(&state)?.state_at(query.at).await?);
     Ok(PrettyJson(found.of_kind(ObjectKind::Application).map(|object| PolicyObjectView::of(object)).collect()))
 }
 
@@ -90,7 +90,7 @@ pub async fn list(
     let policies = service(&state)?;
     caller.may(Operation::View, &application)?;
     let kind = request::kind(&plural)?;
-    let found = policies.database.state(query.at).await?;
+    let found = policies.state_at(query.at).await?;
     let limit = query.limit.unwrap_or(MOST_LISTED).min(MOST_LISTED);
     let listed = found.of(kind, &application).filter(|object| object.id.name() > query.after.as_str());
     let listed = listed.filter(|object| object.id.name().contains(&query.q)).take(limit);
@@ -131,7 +131,7 @@ pub async fn show(
     let policies = service(&state)?;
     let id = path.id()?;
     caller.may(Operation::View, id.belongs_to())?;
-    let found = policies.database.state(query.at).await?;
+    let found = policies.state_at(query.at).await?;
     let object = found.get(&id).ok_or_else(|| {
         ProblemDetails::unknown_policy(format!("there is no {id} at revision {}", found.revision()))
             .hint(format!("GET /policies/applications lists them; its history: …/{}/history", id.name()))

@@ -34,12 +34,15 @@ pub struct DiffQuery {
     to: Option<u64>,
 }
 
+/// Revisions of one page for somebody who sees only part of them.
+const MOST_COMPARED: u32 = 50;
+
 /// `GET /policies/revisions`: the history, newest first
 #[utoipa::path(
     get, path = "/policies/revisions", operation_id = "listRevisions", tag = "policies",
     params(
         ("before" = Option<u64>, Query, description = "The last revision of the page before"),
-        ("limit" = Option<u32>, Query, maximum = 500, description = "How many; 50 if left out")
+        ("limit" = Option<u32>, Query, maximum = 500, description = "How many; 50 if left out, and at most for somebody without a role in the fleet")
     ),
     responses((status = 200, body = RevisionsView, description = "Those that changed something that the caller may look at"))
 )]
@@ -56,12 +59,15 @@ pub async fn list(
 /// # Errors
 /// When the database cannot be asked.
 pub async fn find_page(policies: &PolicyService, caller: &Caller, page: Page) -> Result<RevisionsView, ProblemDetails> {
+    let all = sees_everything(caller);
+    // What others may look at is found by comparing each revision with the one before: few at a time.
+    let _place = if all { None } else { Some(policies.place_for_document().await?) };
+    let page = if all { page } else { Page { limit: page.limit.min(MOST_COMPARED), ..page } };
     let found = policies.database.history(page).await?;
     let last = found.last().map(|revision| revision.number).filter(|number| *number > 1);
     let mut shown: Vec<Revision> = Vec::new();
     for revision in found {
         // Of what the caller may not look at, not even a reason is told.
-        let all = sees_everything(caller);
         if all || !changes_of(policies, caller, revision.number).await?.is_empty() {
             shown.push(revision);
         }

@@ -1,0 +1,33 @@
+//! Texts that people write: shown in pages, in logs and on terminals, they say what they seem to say.
+
+/// Whether `c` shows nothing itself, and changes how what is beside it shows: control characters, and those that turn the
+/// direction of a line or break it (Unicode's `Bidi_Control`, U+2028 and U+2029).
+fn is_hidden(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
+}
+
+/// Whether a text of one line shows all that it has.
+pub fn is_plain_line(text: &str) -> bool {
+    !text.contains(is_hidden)
+}
+
+/// Whether each line of a text does. Browsers end lines with CR LF, and people indent.
+pub fn is_plain_text(text: &str) -> bool {
+    !text.replace("\r\n", "\n").contains(|c| is_hidden(c) && c != '\n' && c != '\t')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_changes_how_a_text_shows_is_hidden() {
+        assert!(is_plain_line("Ada Lovelace, née Byron ✓ עברית"));
+        assert!(is_plain_text("first\r\n\tsecond\nthird"));
+        for hidden in ["a\rb", "\u{1b}[31m", "\u{202e}gnp", "a\u{2028}b", "\u{2066}", "\u{feff}", "\0", "\u{9b}2J"] {
+            assert!(!is_plain_line(hidden) && !is_plain_text(hidden), "{hidden:?}");
+        }
+        assert!(!is_plain_line("a\nb") && !is_plain_line("a\tb"));
+    }
+}
