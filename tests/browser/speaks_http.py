@@ -120,7 +120,9 @@ class Gateway:
                 time.sleep(0.05)
 
     def lines(self):
-        return [json.loads(line) for line in self.log.read_text().splitlines()] if self.log.exists() else []
+        # The last may be half written.
+        text = self.log.read_text() if self.log.exists() else ""
+        return [json.loads(line) for line in text.rpartition("\n")[0].splitlines()]
 
     def __enter__(self):
         return self
