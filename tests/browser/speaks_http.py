@@ -185,6 +185,10 @@ def denial(browser, gateway):
     passed = {"status": 200, "limit": '"once"', "waits": False, "violated": None}
     denied = {"status": 429, "limit": '"once"', "waits": True, "violated": ["once"]}
     expect(told, [passed, denied])
+    # Its own line, and those of requests before it, may not be written yet.
+    end = time.monotonic() + 15
+    while not any(line["status"] == 429 for line in gateway.lines()) and time.monotonic() < end:
+        time.sleep(0.05)
     expect([line["status"] for line in gateway.lines() if line["method"] == "OPTIONS"], [200])
 
 
