@@ -27,12 +27,12 @@ pub const OPERATOR: &str = "x-tollgate-operator";
 /// The header with the reason for a change.
 pub const REASON: &str = "x-tollgate-reason";
 
-/// What browsers call the admin port by.
+/// The names that browsers call the admin port by.
 #[derive(Clone, Debug, Default)]
 pub struct OwnOrigins {
     /// Whether the port itself speaks TLS.
     pub has_tls: bool,
-    /// What it is called where a name leads to it.
+    /// The URL of the port, where a name leads to it.
     pub public_url: Option<PublicUrl>,
 }
 

@@ -24,11 +24,11 @@ pub struct ProblemDetails {
     /// When to come back, of a refusal that passes.
     #[serde(skip)]
     pub retry_after_secs: Option<u32>,
-    /// What is wrong with policies, each at its place.
+    /// The mistakes in policies, each at its place.
     #[serde(default, skip_serializing_if = "<[_]>::is_empty")]
     #[schema(value_type = Vec<MistakeView>)]
     pub mistakes: Box<[MistakeView]>,
-    /// What others have changed meanwhile.
+    /// The changes that others have made meanwhile.
     #[serde(default, skip_serializing_if = "<[_]>::is_empty")]
     #[schema(value_type = Vec<ConflictView>)]
     pub conflicts: Box<[ConflictView]>,
@@ -37,7 +37,7 @@ pub struct ProblemDetails {
 /// A mistake of the policies or of the file beneath them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct MistakeView {
-    /// What it is in: the policies of a revision, or a file of the node that checks.
+    /// The source of the mistake: the policies of a revision, or a file of the node that checks.
     pub file: String,
     /// Where in it: `applications.shop.strategies.per-client.limit.rate`
     pub path: String,
@@ -55,7 +55,7 @@ pub struct ConflictView {
     /// The revision of the object as it is; none: it is not there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub found: Option<u64>,
-    /// Who changed it last, in which revision and when.
+    /// The last change of it: by whom, in which revision and when.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

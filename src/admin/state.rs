@@ -21,7 +21,7 @@ pub struct AdminState {
     pub gateway: Arc<ArcSwap<Gateway>>,
     pub buckets: Arc<BucketService>,
     pub nodes: Arc<FleetNodes>,
-    /// What browsers call the port by.
+    /// The names that browsers call the port by.
     pub origins: Arc<OwnOrigins>,
     /// `None`: there are no accounts, and whoever reaches the port may do everything.
     pub accounts: Option<Arc<AccountService>>,

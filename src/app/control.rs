@@ -276,7 +276,7 @@ fn account_service(policies: &Policies, config: &Config) -> anyhow::Result<Arc<A
     Ok(Arc::new(AccountService::new(policies.database.people(), cookies)?))
 }
 
-/// What browsers call the admin port by.
+/// The names that browsers call the admin port by.
 fn own_origins(config: &Config) -> OwnOrigins {
     config.admin.as_ref().map_or_else(OwnOrigins::default, |admin| OwnOrigins {
         has_tls: admin.tls.is_some(),

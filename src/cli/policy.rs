@@ -35,7 +35,7 @@ pub struct PolicyArgs {
 enum PolicyCommand {
     /// Print all policies as one document.
     Export {
-        /// As of this revision; the newest if left out.
+        /// The revision to print; the newest if left out.
         #[arg(long, value_name = "REVISION")]
         at: Option<u64>,
         #[command(flatten)]

@@ -26,7 +26,7 @@ pub struct CandidateTerms {
     pub promote_after: Option<Duration>,
 }
 
-/// What a candidate must stay within. Shares are in hundredths of a percent.
+/// The bounds that a candidate must stay within. Shares are in hundredths of a percent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CandidateBounds {
     pub denials: Option<u16>,

@@ -2,7 +2,7 @@
 
 use metrics::{Counter, Gauge, counter, gauge};
 
-/// What became of candidates of strategies.
+/// Ends of candidates of strategies.
 pub struct RolloutMetrics {
     stopped: Counter,
     aborted: Counter,

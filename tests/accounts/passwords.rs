@@ -39,7 +39,7 @@ fn a_flood_of_guesses_is_stopped_before_anything_is_hashed() {
     assert_eq!(house.try_to_sign_in("bob", PASSWORD, "").status, 429);
     assert_eq!(signed_in.get("/console").status, 200);
     let log = signed_in.get("/console/audit").body;
-    // As many as the bound lets through: strangers do not fill it.
+    // The bound lets ten through: strangers do not fill it.
     assert_eq!(log.matches("wrong name or password, or disabled").count(), 10, "{log}");
     assert!(!log.contains("too many failed"), "{log}");
 }
@@ -67,7 +67,7 @@ fn a_flood_of_tokens_is_stopped_before_the_database_is_asked() {
     let token = house.token("ada");
     // More than the bound of valid ones changes nothing.
     (0..70).for_each(|_| assert_eq!(house.by_token("GET", "/limits", &token).status, 200));
-    // One more is let in each second meanwhile.
+    // Another is let in each second meanwhile.
     let refused = (0..600)
         .map(|index| house.by_token("GET", "/limits", &format!("tgt_{index}")))
         .find(|reply| reply.status != 401);

@@ -214,6 +214,6 @@ fn nobody_fills_the_audit_log_with_refusals() {
         rows += page.matches(&format!("DELETE {}", BUCKET.split('?').next().unwrap())).count();
         before = format!("?before={}", page.split("before=").nth(1).unwrap_or("1\"").split('"').next().unwrap());
     }
-    // One more is kept each minute.
+    // Another is kept each minute.
     assert!((60..=61).contains(&rows), "{rows}");
 }

@@ -1,4 +1,4 @@
-//! Who may do what with the strategies of an application, point by point, by the API and in the console.
+//! The table of roles: what each may do with the strategies of an application, by the API and in the console.
 
 use std::fmt::Write as _;
 
@@ -12,7 +12,7 @@ use crate::port::Port;
 use crate::process::Gateway;
 use crate::visit::Visit;
 
-/// What each may do, by the API and in the console alike. Without an account nothing is done at all.
+/// The rights of each, by the API and in the console alike. Without an account nothing is done at all.
 const TABLE: &str = "
                                    nobody  viewer  editor  owner   operator  admin
 look at a strategy of shop         -       yes     yes     yes     yes       yes

@@ -209,7 +209,7 @@ fn errors_and_latency_of_the_routes_that_a_candidate_counts_end_it() {
         ("broken", json!({"denials": "50%", "errors": "1%"}), "answers 5xx were 100.0% of "),
         ("slow", json!({"errors": "1%", "latency": "100ms"}), "the latency of 99 % of "),
     ] {
-        // What others do is none of its business.
+        // Other nodes' traffic is none of its business.
         let _others = Traffic::start(&node, if path == "slow" { "/broken" } else { "/slow" }, 2);
         let candidate = json!({"limit": limit(9), "on": "shadow", "bounds": bounds, "over": "2s", "least": 10});
         revision = editor.commit(vec![
@@ -264,7 +264,7 @@ fn nodes_stop_at_once_while_the_database_is_away_and_one_of_them_commits_when_it
         eventually("its limit holds alone", || (passed(node, "ada", 3) == 3).then_some(()));
     }
     drop(traffic);
-    // What a node has stopped comes back neither by a restart nor with the database.
+    // A candidate that a node has stopped comes back neither by a restart nor with the database.
     nodes.end(0, 1);
     nodes.begin_again(0, "edge-1");
     await_log(&nodes.nodes[0], "beginning with the copy of the policies");

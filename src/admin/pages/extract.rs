@@ -1,4 +1,4 @@
-//! What a request brings, read by its shape: a body of JSON, a query, a number in the path. What does not fit is refused as
+//! Reads a request's body of JSON, its query or a number in its path by a shape. Anything that does not fit is refused as
 //! a problem that says why.
 
 use axum::body::Bytes;

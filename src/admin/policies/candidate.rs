@@ -8,7 +8,7 @@ pub const CANDIDATE: &str = "candidate";
 /// The key of a strategy's limit, and of its candidate's.
 const LIMIT: &str = "limit";
 
-/// What becomes of a candidate.
+/// The end of a candidate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CandidateEnd {
     Aborted,

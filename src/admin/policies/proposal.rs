@@ -19,7 +19,7 @@ pub struct Proposal {
     pub dry_run: bool,
 }
 
-/// What became of a proposal.
+/// The result of a proposal.
 #[derive(Clone, Debug)]
 pub struct AcceptedProposal {
     /// `None`: nothing was changed, as was asked.
@@ -67,7 +67,7 @@ impl From<AcceptedProposal> for RevisionChangesView {
 }
 
 async fn preview(policies: &PolicyService, mut draft: Draft) -> Result<AcceptedProposal, ProblemDetails> {
-    // What only a commit needs.
+    // Needed by a commit alone.
     for (text, stand_in) in [(&mut draft.author, "somebody"), (&mut draft.reason, "a trial")] {
         if text.trim().is_empty() {
             stand_in.clone_into(text);

@@ -1,4 +1,4 @@
-//! What differs between two bodies of an object, as lines that a person reads: one for each value, by its path.
+//! The differences between two bodies of an object, as lines that a person reads: one for each value, by its path.
 
 use std::collections::BTreeMap;
 

@@ -30,7 +30,7 @@ pub struct StampView {
     pub at: String,
 }
 
-/// What became of an object.
+/// The change of an object.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct PolicyChangeView {
     pub kind: String,
@@ -42,7 +42,7 @@ pub struct PolicyChangeView {
     /// Its body after; none: it is gone.
     #[schema(value_type = Option<Object>)]
     pub after: Option<Json>,
-    /// What differs, for people.
+    /// The differences, for people.
     pub lines: Vec<ComparedLine>,
 }
 
@@ -76,7 +76,7 @@ pub struct RevisionChangesView {
     pub changes: Vec<PolicyChangeView>,
 }
 
-/// What became of one object in a revision.
+/// The change of one object in a revision.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct ObjectHistoryView {
     pub revision: RevisionView,

@@ -63,7 +63,7 @@ struct CopyHead {
     database: String,
 }
 
-/// What a copy has.
+/// The content of a copy.
 #[derive(Deserialize)]
 pub struct CopyContent {
     pub state: PolicyState,

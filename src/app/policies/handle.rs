@@ -25,7 +25,7 @@ pub struct Policies {
     pub newest: watch::Sender<PolicyState>,
     /// The state at work.
     pub running: watch::Sender<PolicyState>,
-    /// What is known of candidates.
+    /// The knowledge of candidates.
     pub candidates: watch::Sender<CandidateKnowledge>,
     /// The candidates that act on this node.
     pub acting: watch::Sender<Vec<Candidate>>,

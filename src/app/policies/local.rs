@@ -22,7 +22,7 @@ pub struct NodePolicies {
     withheld: BTreeSet<ObjectId>,
 }
 
-/// What a node knows of candidates.
+/// A node's knowledge of candidates.
 #[derive(Clone)]
 pub struct CandidateKnowledge {
     /// Those that it has stopped, and that are not known to be taken away.

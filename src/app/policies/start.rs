@@ -19,7 +19,7 @@ pub struct FirstPolicies {
     pub newest: PolicyState,
     /// What was checked together with the file.
     pub running: PolicyState,
-    /// What is known of candidates.
+    /// The knowledge of candidates.
     pub candidates: CandidateKnowledge,
     /// The name of this node.
     pub node: Arc<str>,

@@ -1,4 +1,4 @@
-//! What this process has counted of candidates, as its metrics have it.
+//! Counts of candidates in this process, read from its metrics.
 
 use std::collections::HashMap;
 
@@ -14,7 +14,7 @@ use crate::observe::series::label;
 const COUNTED: [(&str, bool); 5] =
     [("allowed", false), ("denied", true), ("degraded", true), ("shadow_allowed", false), ("shadow_denied", true)];
 
-/// What was counted of one candidate since the process began.
+/// Counts of one candidate since the process began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CandidateTotals {
     /// Requests that it decided on.
@@ -65,7 +65,7 @@ impl CandidateTotals {
         totals
     }
 
-    /// What was counted since `before`.
+    /// The counts since `before`.
     pub fn since(&self, before: &Self) -> Self {
         let mut latency = self.latency;
         latency.iter_mut().zip(before.latency).for_each(|(now, before)| *now = now.saturating_sub(before));

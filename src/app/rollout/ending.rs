@@ -11,7 +11,7 @@ use crate::admin::policies::candidate::CandidateEnd;
 use crate::admin::policy_service::PolicyService;
 use crate::config::Mistakes;
 
-/// Who these revisions are by.
+/// The author of these revisions.
 const AUTHOR: &str = "rollout";
 
 /// Ends the candidate of `strategy`, unless that has changed since: of several nodes, one does it. A state without a candidate

@@ -30,7 +30,7 @@ use crate::observe::recorder::MetricsHandle;
 /// Between two judgements, and between two tries to commit.
 const STEP: Duration = Duration::from_secs(1);
 
-/// What the watch needs of the gateway.
+/// The parts of the gateway that the watch needs.
 pub struct WatchedGateway {
     pub policies: Arc<Policies>,
     /// Checks what is promoted, and tells other nodes of what was committed.
@@ -69,7 +69,7 @@ impl RolloutWatch {
         let mut acting = self.watched.policies.acting.subscribe();
         acting.mark_changed();
         loop {
-            // What a candidate has done is counted from when it comes.
+            // A candidate is counted from when it comes.
             tokio::select! {
                 () = sleep(STEP) => {}
                 Ok(()) = acting.changed() => {}

@@ -15,7 +15,7 @@ use crate::console::live::totals::BUCKETS;
 /// The share of requests whose latency is bounded.
 const MOST_REQUESTS: f64 = 0.99;
 
-/// What was counted of a candidate since it acts on this node.
+/// Counts of a candidate since it acts on this node.
 pub struct CandidateWindow {
     terms: CandidateTerms,
     began: (Instant, CandidateTotals),
@@ -23,7 +23,7 @@ pub struct CandidateWindow {
     samples: VecDeque<(Instant, CandidateTotals)>,
 }
 
-/// What the last seconds say of a candidate.
+/// The judgement of a candidate by the last seconds.
 #[derive(Clone, Debug, PartialEq)]
 pub enum CandidateVerdict {
     /// Nothing yet, or nothing against it.
@@ -33,7 +33,7 @@ pub enum CandidateVerdict {
     Abort(BrokenBound),
 }
 
-/// What speaks for a candidate.
+/// The evidence for a candidate.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Passed {
     after: Duration,

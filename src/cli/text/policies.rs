@@ -34,7 +34,7 @@ pub fn show_history(page: &RevisionsView) -> String {
     }
 }
 
-/// What became of one object.
+/// The history of one object.
 pub fn show_object_history(history: &[ObjectHistoryView]) -> String {
     if history.is_empty() {
         return "there never was such an object\n".to_owned();

@@ -144,7 +144,7 @@ impl Overlay {
         *routes = changed;
     }
 
-    /// What the plans of all applications say of their limits, and the candidates among these.
+    /// The plans of all applications with their limits, and the candidates among these.
     pub fn into_parts(self, report: &mut Report) -> (PolicyPlans, Vec<Candidate>) {
         let mut all = PolicyPlans::default();
         for MappingEntry { text, value, .. } in self.applications {
@@ -172,7 +172,7 @@ impl Overlay {
     }
 }
 
-/// What is wrong with applications themselves. A dot in a name would give `APPLICATION.STRATEGY` two readings, and each node
+/// Checks applications themselves. A dot in a name would give `APPLICATION.STRATEGY` two readings, and each node
 /// keeps all of the document in memory.
 fn check_applications(applications: &Setting<Mapping<DefinedName, RawApplication>>, report: &mut Report) {
     for application in members(applications) {

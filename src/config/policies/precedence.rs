@@ -30,7 +30,7 @@ struct PathTree {
     routes: Vec<usize>,
 }
 
-/// One of the hosts and one of the paths of a route.
+/// A host and a path of a route.
 type Way<'a> = (&'a HostMatch, &'a PathMatch);
 
 impl FileRoutes {
@@ -56,7 +56,7 @@ impl FileRoutes {
         all
     }
 
-    /// What the route takes.
+    /// The requests that the route takes.
     pub fn matches(&self, route: usize) -> Option<&Match> {
         self.matches.get(route)?.as_ref()
     }

@@ -28,7 +28,7 @@ struct ApplicationPage {
     shell: Shell,
     name: String,
     description: String,
-    /// Who made and changed the application itself.
+    /// The people who made and changed the application itself.
     stamps: Vec<(&'static str, String)>,
     edit: String,
     sections: Vec<ObjectSection>,

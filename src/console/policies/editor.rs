@@ -170,7 +170,7 @@ async fn change(console: &ConsoleState, caller: &Caller, form: &ConsoleForm) -> 
         Err(problem) if problem.status == 403 => Err(problem),
         Err(problem) => {
             if !problem.conflicts.is_empty() {
-                // What is sent next is made upon what the others have made, and shown as such.
+                // The next form is made upon the change of the others, and shown as such.
                 let state = service(console)?.database.state(None).await?;
                 asked.expected = state.get(&id).map_or_else(|| "absent".to_owned(), |object| object.since.to_string());
             }
@@ -179,7 +179,7 @@ async fn change(console: &ConsoleState, caller: &Caller, form: &ConsoleForm) -> 
     }
 }
 
-/// What a strategy is without its candidate, or with that as its limit.
+/// A strategy without its candidate, or with that as its limit.
 async fn ended(
     console: &ConsoleState,
     caller: &Caller,

@@ -1,4 +1,4 @@
-//! What the pages of policies share: changes and revisions as they are shown.
+//! Changes and revisions as all pages of policies show them.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::admin::views::policies::{PolicyChangeView, RevisionView};
 use crate::console::numbers::short_time;
 use crate::console::state::ConsoleState;
 
-/// What differs, object by object.
+/// The differences, object by object.
 #[derive(Template)]
 #[template(path = "parts/changes.html")]
 pub struct ShownChanges {

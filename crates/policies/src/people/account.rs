@@ -58,7 +58,7 @@ pub struct AccountChange {
     pub seen: Option<UnixTime>,
 }
 
-/// What becomes of an account's tokens when it gets a new password.
+/// Whether an account's tokens outlive its old password.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum EarlierTokens {
     Keep,

@@ -224,7 +224,7 @@ async fn an_account_has_so_many_tokens_and_sessions_and_no_more(test: TestDataba
     let mut begun = Vec::new();
     for _ in 0..=MOST_SESSIONS {
         begun.push(people.begin_session("ada", TERMS).await.unwrap().0);
-        // So that each has a time of its own.
+        // Each gets a time of its own.
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
     assert_eq!(people.session(begun[0].expose()).await.unwrap(), None, "the oldest has ended");

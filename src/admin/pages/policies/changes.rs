@@ -1,4 +1,4 @@
-//! What stands before each change of policies: whether the caller may change any, and a place for what is sent.
+//! Admits a change of policies: asks whether the caller may change any, and finds a place for the document.
 //!
 //! Guarantees that nothing is read of a body before that.
 

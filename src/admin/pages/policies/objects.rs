@@ -73,7 +73,7 @@ pub async fn applications(
     get, path = "/policies/applications/{application}/{kind}", operation_id = "listObjects", tag = "policies",
     params(
         ("application" = String, Path, description = "The application's name"),
-        ("kind" = String, Path, description = "resources, strategies, plans, assignments or api_keys"),
+        ("kind" = String, Path, description = "resources, strategies, plans or assignments"),
         ("at" = Option<u64>, Query, description = "A revision; the newest if left out"),
         ("q" = Option<String>, Query, description = "A part of the name"),
         ("after" = Option<String>, Query, description = "The last name of the page before"),
@@ -116,7 +116,7 @@ impl ObjectPath {
     get, path = "/policies/applications/{application}/{kind}/{name}", operation_id = "readObject", tag = "policies",
     params(
         ("application" = String, Path, description = "The application's name"),
-        ("kind" = String, Path, description = "resources, strategies, plans, assignments or api_keys"),
+        ("kind" = String, Path, description = "resources, strategies, plans or assignments"),
         ("name" = String, Path, description = "The object's name; of an assignment, the client"),
         ("at" = Option<u64>, Query, description = "A revision; the newest if left out")
     ),
@@ -144,7 +144,7 @@ pub async fn show(
     put, path = "/policies/applications/{application}/{kind}/{name}", operation_id = "writeObject", tag = "policies",
     params(
         ("application" = String, Path, description = "The application's name"),
-        ("kind" = String, Path, description = "resources, strategies, plans, assignments or api_keys"),
+        ("kind" = String, Path, description = "resources, strategies, plans or assignments"),
         ("name" = String, Path, description = "The object's name; of an assignment, the client"),
         ("If-Match" = Option<String>, Header, description = "The ETag that was seen; *: whatever there is"),
         ("If-None-Match" = Option<String>, Header, description = "*: it is new"),
@@ -175,7 +175,7 @@ pub async fn write(
     delete, path = "/policies/applications/{application}/{kind}/{name}", operation_id = "deleteObject", tag = "policies",
     params(
         ("application" = String, Path, description = "The application's name"),
-        ("kind" = String, Path, description = "resources, strategies, plans, assignments or api_keys"),
+        ("kind" = String, Path, description = "resources, strategies, plans or assignments"),
         ("name" = String, Path, description = "The object's name; of an assignment, the client"),
         ("If-Match" = String, Header, description = "The ETag that was seen; *: whatever there is"),
         ("reason" = Option<String>, Query, description = "Why, for the history; also as X-Tollgate-Reason"),
@@ -214,7 +214,7 @@ async fn change(
     get, path = "/policies/applications/{application}/{kind}/{name}/history", operation_id = "objectHistory", tag = "policies",
     params(
         ("application" = String, Path, description = "The application's name"),
-        ("kind" = String, Path, description = "resources, strategies, plans, assignments or api_keys"),
+        ("kind" = String, Path, description = "resources, strategies, plans or assignments"),
         ("name" = String, Path, description = "The object's name; of an assignment, the client"),
         ("before" = Option<u64>, Query, description = "The last revision of the page before"),
         ("limit" = Option<u32>, Query, maximum = 500, description = "How many; 50 if left out")

@@ -1,4 +1,4 @@
-//! What the pages of policies are asked: the query, the reason for a change, what a caller has seen.
+//! Reads requests for the pages of policies: the query, the reason for a change, the version that a caller has seen.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ pub struct ChangeQuery {
     pub dry_run: bool,
 }
 
-/// What a change says of itself: its query, and header fields.
+/// The query and the header fields of a change.
 pub struct ChangeRequest {
     pub query: ChangeQuery,
     pub headers: HeaderMap,
@@ -81,7 +81,7 @@ pub fn kind(plural: &str) -> Result<ObjectKind, ProblemDetails> {
     let found = known.into_iter().find(|kind| kind.plural() == plural);
     found.ok_or_else(|| {
         ProblemDetails::unknown_policy(format!("there are no {}", plural.escape_debug()))
-            .hint("an application has resources, strategies, plans, assignments and api_keys")
+            .hint("an application has resources, strategies, plans and assignments")
     })
 }
 

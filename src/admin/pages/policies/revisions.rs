@@ -60,7 +60,7 @@ pub async fn list(
 /// When the database cannot be asked.
 pub async fn find_page(policies: &PolicyService, caller: &Caller, page: Page) -> Result<RevisionsView, ProblemDetails> {
     let all = sees_everything(caller);
-    // What others may look at is found by comparing each revision with the one before: few at a time.
+    // For others each revision is compared with the one before, to find what they may look at: few at a time.
     let _place = if all { None } else { Some(policies.place_for_document().await?) };
     let page = if all { page } else { Page { limit: page.limit.min(MOST_COMPARED), ..page } };
     let found = policies.database.history(page).await?;

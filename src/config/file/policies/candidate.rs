@@ -20,7 +20,7 @@ record! {
         required limit: RawStrategyLimit,
         /// Where it acts: shadow, a share of the keys such as 10%, or {nodes: [edge-1]}.
         required on: RawStage,
-        /// What it must stay within. Beyond, it is taken away.
+        /// The bounds that it must stay within. Beyond, it is taken away.
         optional bounds: RawCandidateBounds,
         /// The time that the bounds are judged over. 1s to 10m.
         default("10s") over: Located<BoundedDuration<600_000, 1_000>>,
@@ -32,7 +32,7 @@ record! {
 }
 
 record! {
-    /// What a candidate must stay within.
+    /// The bounds that a candidate must stay within.
     RawCandidateBounds at location {
         /// The share of requests that it denies, or would deny.
         optional denials: Located<Rollout>,

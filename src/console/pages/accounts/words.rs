@@ -35,12 +35,12 @@ pub fn chosen_fleet_role(word: &str) -> Result<Option<FleetRole>, ProblemDetails
     }
 }
 
-/// What a form with a new password does with tokens. Revoked, unless it says otherwise.
+/// Tokens are revoked with a new password, unless the form says otherwise.
 pub fn earlier_tokens(form: &ConsoleForm) -> EarlierTokens {
     if form.field("earlier_tokens") == "keep" { EarlierTokens::Keep } else { EarlierTokens::Revoke }
 }
 
-/// What became of them, after what became of sessions.
+/// The words for that, after those about sessions.
 pub fn and_tokens(tokens: EarlierTokens) -> &'static str {
     match tokens {
         EarlierTokens::Keep => "",
