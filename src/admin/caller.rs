@@ -18,6 +18,7 @@ use tollgate_policies::people::{
 };
 
 use super::accounts::AccountService;
+pub use super::accounts::role_words::{application_word, fleet_word};
 use super::browser_guard::{OPEN, OPERATOR};
 use super::problem_details::ProblemDetails;
 use super::state::AdminState;
@@ -274,23 +275,6 @@ fn least_role(operation: Operation, application: &str) -> String {
     let fleet = [FleetRole::Operator, FleetRole::Admin];
     let enough = |role: &FleetRole| may(&Rights { fleet: Some(*role), ..Rights::default() }, operation, application);
     fleet.into_iter().find(enough).map_or("admin", fleet_word).to_owned()
-}
-
-/// A role in an application, as people write it.
-pub fn application_word(role: ApplicationRole) -> &'static str {
-    match role {
-        ApplicationRole::Viewer => "viewer",
-        ApplicationRole::Editor => "editor",
-        ApplicationRole::Owner => "owner",
-    }
-}
-
-/// A role in the fleet, as people write it.
-pub fn fleet_word(role: FleetRole) -> &'static str {
-    match role {
-        FleetRole::Operator => "operator",
-        FleetRole::Admin => "admin",
-    }
 }
 
 #[cfg(test)]

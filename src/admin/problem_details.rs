@@ -137,6 +137,17 @@ impl ProblemDetails {
         Self { retry_after_secs: u32::try_from(retry_after_secs).ok(), ..problem }
     }
 
+    /// 403: somebody known, who may not come in.
+    pub fn not_permitted(detail: &str) -> Self {
+        Self::new(StatusCode::FORBIDDEN, "not-permitted", detail)
+    }
+
+    /// 503: the provider that people sign in at cannot be asked.
+    pub fn provider_away(detail: &str) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "provider-away", detail)
+            .hint("those who have a password sign in by it; the file's admin.openid_connect says where the provider is")
+    }
+
     /// 503: nobody can be told apart without the database of accounts, and nothing of it changed.
     pub fn database(error: &DatabaseError) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "database-away", error.to_string())

@@ -35,6 +35,7 @@ use super::workers::Workers;
 use crate::admin::AdminPages;
 use crate::admin::accounts::AccountService;
 use crate::admin::accounts::cookie::SessionCookies;
+use crate::admin::accounts::provider::ProviderSignIn;
 use crate::admin::browser_guard::OwnOrigins;
 use crate::admin::bucket_service::{BucketService, FleetBuckets};
 use crate::admin::fleet_nodes::{FleetNodes, OwnReport};
@@ -273,7 +274,8 @@ fn policy_service(policies: &Arc<Policies>, inspector: Option<&RedisInspector>) 
 /// The people who may use the admin port: they live in the database of policies.
 fn account_service(policies: &Policies, config: &Config) -> anyhow::Result<Arc<AccountService>> {
     let cookies = SessionCookies { is_secure: config.admin.as_ref().is_some_and(AdminSpec::is_secure) };
-    Ok(Arc::new(AccountService::new(policies.database.people(), cookies)?))
+    let openid = config.admin.as_ref().and_then(|admin| admin.openid.clone()).map(ProviderSignIn::new);
+    Ok(Arc::new(AccountService::new(policies.database.people(), cookies, openid)?))
 }
 
 /// The names that browsers call the admin port by.

@@ -37,7 +37,7 @@ pub use load_keys::{load_api_keys, load_key_set, load_users};
 pub use policies::document::PolicySet;
 pub use printed::print;
 pub use report::{Mistake, Mistakes};
-pub use settings::{AdminSpec, Config, ListenerConfig, PolicySource};
+pub use settings::{AdminSpec, Config, ListenerConfig, PolicySource, SignInSpec};
 pub use source::{STDIN, of_file, of_stdin};
 
 /// The JSON Schema of the file, for editors.

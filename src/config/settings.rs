@@ -9,11 +9,13 @@ use std::time::Duration;
 use http::HeaderValue;
 use tollgate_limiter::limit::definition::{Limit, LimitUse};
 use tollgate_limiter::store::redis::spec::RedisSpec;
+use tollgate_policies::people::Rights;
 
 use super::candidate::Candidate;
 use super::file::policies::source::DatabaseUrl;
 use super::file::scalar::http::PublicUrl;
 use crate::gateway::body_keys::BodyKeyBounds;
+use crate::identity::openid::spec::OpenIdSpec;
 use crate::identity::spec::AuthenticatorSpec;
 use crate::observe::access_log::spec::AccessLogSpec;
 use crate::route::Route;
@@ -76,12 +78,24 @@ pub struct AdminSpec {
     pub hsts: Option<HeaderValue>,
     /// Where browsers find it, if not at its address.
     pub public_url: Option<PublicUrl>,
+    /// The provider that people may sign in at.
+    pub openid: Option<SignInSpec>,
+}
+
+/// How people sign in at a provider of OpenID Connect.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SignInSpec {
+    pub provider: OpenIdSpec,
+    /// What each of its groups may do. `None`: groups do not decide.
+    pub roles: Option<Vec<(String, Rights)>>,
+    /// Whether an account is made at somebody's first sign-in.
+    pub creates_accounts: bool,
 }
 
 impl AdminSpec {
     /// In the clear, with nothing beside it.
     pub const fn at(address: SocketAddr) -> Self {
-        Self { address, probe_address: None, tls: None, hsts: None, public_url: None }
+        Self { address, probe_address: None, tls: None, hsts: None, public_url: None, openid: None }
     }
 
     /// Whether browsers reach it by HTTPS.
@@ -89,9 +103,11 @@ impl AdminSpec {
         self.tls.is_some() || self.public_url.as_ref().is_some_and(|url| url.is_secure)
     }
 
-    /// The part that only a restart changes: all but certificates, and what clients must show.
-    fn server(&self) -> (SocketAddr, Option<SocketAddr>, bool, Option<&HeaderValue>, Option<&PublicUrl>) {
-        (self.address, self.probe_address, self.tls.is_some(), self.hsts.as_ref(), self.public_url.as_ref())
+    /// Whether only a restart takes `new` over: all but certificates, and what clients must show.
+    fn is_another(&self, new: &Self) -> bool {
+        let both = self.tls.is_some() && new.tls.is_some();
+        let tls = if both { &self.tls } else { &new.tls };
+        *self != Self { tls: tls.clone(), ..new.clone() }
     }
 }
 
@@ -137,12 +153,16 @@ impl Config {
     /// The sections in which `new` differs and which are only read at start: sockets, threads and what they were built
     /// around. A reload applies everything else.
     pub fn needs_restart(&self, new: &Self) -> Vec<&'static str> {
+        let admin_changed = match (&self.admin, &new.admin) {
+            (Some(old), Some(new)) => old.is_another(new),
+            (old, new) => old.is_some() != new.is_some(),
+        };
         let changed = [
             ("node_name", self.node_name != new.node_name),
             ("workers", self.workers != new.workers),
             ("listeners", !self.servers().eq(new.servers())),
             ("handover", self.handover != new.handover),
-            ("admin", self.admin.as_ref().map(AdminSpec::server) != new.admin.as_ref().map(AdminSpec::server)),
+            ("admin", admin_changed),
             ("store", self.store != new.store),
             ("policies", self.policies != new.policies),
             ("max_local_buckets", self.max_local_buckets != new.max_local_buckets),

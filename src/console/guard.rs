@@ -82,7 +82,10 @@ async fn stranger(console: &ConsoleState, visitor: &Visitor, page: Option<String
 
 /// Whether a path says nothing of the gateway.
 fn is_open(path: &str) -> bool {
-    path.starts_with("/console/assets/") || ["/console/theme", "/console/sign-in"].contains(&path)
+    path.starts_with("/console/assets/")
+        || path == "/console/theme"
+        || path == "/console/sign-in"
+        || path.starts_with("/console/sign-in/")
 }
 
 /// Whether a path is about the visitor's own account: it takes no role.

@@ -6,7 +6,7 @@ use axum::middleware::from_fn_with_state;
 use axum::response::Redirect;
 use axum::routing::{get, post};
 
-use super::pages::accounts::{account, audit, people, person, sign_in};
+use super::pages::accounts::{account, audit, people, person, provider, sign_in};
 use super::pages::{bucket, data, explain, limit, limits, nodes, overview, routes, upstreams};
 use super::policies::{application, applications, editor, revisions};
 use super::state::ConsoleState;
@@ -29,6 +29,8 @@ pub fn router(console: ConsoleState) -> Router {
         .route("/console/upstreams", get(upstreams::show))
         .route("/console/nodes", get(nodes::show))
         .route("/console/sign-in", get(sign_in::show).post(sign_in::submit))
+        .route("/console/sign-in/provider", get(provider::begin))
+        .route("/console/sign-in/return", get(provider::finish))
         .route("/console/sign-out", post(sign_in::sign_out))
         .route("/console/account", get(account::show).post(account::submit))
         .route("/console/people", get(people::list).post(people::create))

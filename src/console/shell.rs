@@ -109,6 +109,11 @@ impl Visitor {
         Self { theme: theme.unwrap_or_default(), page: page.to_owned(), caller }
     }
 
+    /// On another page, as far as that shows.
+    pub fn at(self, page: &str) -> Self {
+        Self { page: page.to_owned(), ..self }
+    }
+
     /// Who this is.
     ///
     /// # Errors

@@ -3,7 +3,7 @@
 //!
 //! `spec` is what an operator writes, `credential` the places where a request carries one, `authenticator` one
 //! authenticator at work and `route` those of a route together. `api_key`, `stored_key`, `password` and `jwt` are what
-//! credentials of their kind are checked by, `forward` asks a service; `attempts` bounds those that fail,
+//! credentials of their kind are checked by, `forward` asks a service; people sign in to the console by `openid`; `attempts` bounds those that fail,
 //! `shared_checks` has the checks under way, and `upkeep` follows the keys of issuers.
 
 pub mod api_key;
@@ -14,6 +14,7 @@ pub mod forward;
 mod generations;
 pub mod jwt;
 mod metrics;
+pub mod openid;
 pub mod password;
 pub mod refusal;
 pub mod route;

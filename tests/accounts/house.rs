@@ -92,8 +92,12 @@ routes: [{{name: client, respond: {{status: 200}}, limits: [per-client]}}]
 
     /// Asks the admin port.
     pub fn ask(&self, method: &str, path: &str, more: &[&str]) -> Reply {
+        self.ask_by(self.origin.rsplit('/').next().unwrap_or_default(), method, path, more)
+    }
+
+    fn ask_by(&self, host: &str, method: &str, path: &str, more: &[&str]) -> Reply {
         let url = format!("{}://{}{path}", self.scheme, self.gateway.admin);
-        let host = format!("Host: {}", self.origin.rsplit('/').next().unwrap_or_default());
+        let host = format!("Host: {host}");
         // Heads of HTTP/1.1 are read below.
         let mut args = vec!["-i", "-g", "-k", "--http1.1", "-H", &host, "-X", method];
         args.extend(more);
@@ -103,6 +107,11 @@ routes: [{{name: client, respond: {{status: 200}}, limits: [per-client]}}]
 
     pub fn get(&self, path: &str) -> Reply {
         self.ask("GET", path, &[])
+    }
+
+    /// Asks as a browser does that calls the gateway `host`.
+    pub fn get_by(&self, path: &str, host: &str) -> Reply {
+        self.ask_by(host, "GET", path, &[])
     }
 
     /// A token with all rights of an account.

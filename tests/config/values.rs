@@ -39,6 +39,7 @@ use tollgate_limiter::limit::on_limit::{Degrade, OnLimit, Queueing};
 use tollgate_limiter::limit::plan::{PlanHash, PlanSource, Plans};
 use tollgate_limiter::limit::rollout::Rollout;
 use tollgate_limiter::limit::status_set::{StatusRange, StatusSet};
+use tollgate_policies::people::{ApplicationRole, FleetRole, Rights};
 
 use super::{EVERY_KEY, LISTENERS, ROUTES, check, good};
 
@@ -216,6 +217,16 @@ fn reads_every_key() {
     );
     assert_eq!(admin.public_url.as_ref().unwrap().to_string(), "https://gate.example:8443");
     assert!(admin.is_secure() && admin.tls.is_some() && admin.hsts.is_some());
+    let openid = admin.openid.as_ref().unwrap();
+    let provider = &openid.provider;
+    assert_eq!((provider.issuer.as_str(), provider.client_id.as_str()), ("https://id.example/realms/a", "tollgate"));
+    assert_eq!(provider.scopes, ["openid", "profile", "groups"]);
+    assert_eq!((provider.groups_claim.as_str(), provider.name_claim.as_str()), ("roles", "email"));
+    assert!(provider.tls.is_some() && openid.creates_accounts);
+    let mut shop = Rights::of("shop", ApplicationRole::Owner);
+    shop.applications.insert("bank".to_owned(), ApplicationRole::Editor);
+    let operator = Rights { fleet: Some(FleetRole::Operator), ..Rights::default() };
+    assert_eq!(openid.roles.as_deref().unwrap(), [("ops".to_owned(), operator), ("shop people".to_owned(), shop)]);
     let policies = config.policies.as_ref().unwrap();
     assert_eq!(&*policies.database.0, "mysql://gate:hunter2@db/policies");
     assert_eq!((policies.copy.to_str(), policies.required), (Some("/run/gate/policies.json"), false));

@@ -37,9 +37,36 @@ impl SessionCookies {
         HeaderValue::try_from(format!("{}={}; Max-Age=0", self.name(), self.attributes())).ok()
     }
 
+    /// Sets the cookie of a sign-in that goes on at a provider, for ten minutes. It comes back with a redirect from there.
+    pub fn begin_sign_in(self, text: &str) -> Option<HeaderValue> {
+        let attributes = self.attributes_of("Lax");
+        let mut value =
+            HeaderValue::try_from(format!("{}={text}{attributes}; Max-Age=600", self.sign_in_name())).ok()?;
+        value.set_sensitive(true);
+        Some(value)
+    }
+
+    /// What the browser has kept of a sign-in.
+    pub fn sign_in(self, headers: &HeaderMap) -> Option<&str> {
+        cookie(headers, self.sign_in_name())
+    }
+
+    /// Takes that cookie away.
+    pub fn end_sign_in(self) -> Option<HeaderValue> {
+        HeaderValue::try_from(format!("{}={}; Max-Age=0", self.sign_in_name(), self.attributes_of("Lax"))).ok()
+    }
+
+    fn sign_in_name(self) -> &'static str {
+        if self.is_secure { "__Host-tollgate-sign-in" } else { "tollgate-sign-in" }
+    }
+
     fn attributes(self) -> String {
+        self.attributes_of("Strict")
+    }
+
+    fn attributes_of(self, same_site: &str) -> String {
         let secure = if self.is_secure { "; Secure" } else { "" };
-        format!("; Path=/; HttpOnly; SameSite=Strict{secure}")
+        format!("; Path=/; HttpOnly; SameSite={same_site}{secure}")
     }
 }
 

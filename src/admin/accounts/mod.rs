@@ -1,8 +1,11 @@
 //! The accounts of a gateway with a database of policies: `cookie` has the cookies of sessions, `refusals` bounds what is kept
-//! of refusals.
+//! of refusals, `provider` is where people may sign in, `openid` has those who do, and `role_words` has roles in words.
 
 pub mod cookie;
+pub mod openid;
+pub mod provider;
 mod refusals;
+pub mod role_words;
 
 use std::net::IpAddr;
 use std::num::NonZeroU64;
@@ -17,6 +20,7 @@ use tollgate_policies::database::DatabaseError;
 use tollgate_policies::people::{AuditOutcome, AuditRecord, People, PeopleError, Secret, SessionTerms, UserAccount};
 
 use self::cookie::SessionCookies;
+use self::provider::ProviderSignIn;
 use self::refusals::RecordedRefusals;
 use super::problem_details::ProblemDetails;
 use crate::clock;
@@ -45,6 +49,10 @@ const NETWORKS_OF_A_NAME: u32 = 20;
 const TOKEN_FAILURES: u64 = 60;
 const TOKEN_FAILURE_EVERY_US: u64 = 1_000_000;
 
+/// Steps of sign-ins at the provider from one network at once; then one each [`START_EVERY_US`]. A sign-in has two.
+const STARTS: u64 = 60;
+const START_EVERY_US: u64 = 2_000_000;
+
 /// Refusals of one account that are recorded at once; then one each [`REFUSAL_EVERY_US`].
 const REFUSALS: u64 = 60;
 const REFUSAL_EVERY_US: u64 = 60_000_000;
@@ -58,7 +66,11 @@ pub struct AccountService {
     pub cookies: SessionCookies,
     attempts: Arc<FailedAttempts>,
     token_attempts: Arc<FailedAttempts>,
+    /// Sign-ins at the provider that have begun or come back.
+    starts: Arc<FailedAttempts>,
     refusals: RecordedRefusals,
+    /// The provider that people may sign in at.
+    openid: Option<ProviderSignIn>,
     /// Whether an account was seen. The last admin cannot be taken away.
     has_some: AtomicBool,
 }
@@ -66,17 +78,20 @@ pub struct AccountService {
 impl AccountService {
     /// # Errors
     /// Never: the bound on logins is within the limiter's bounds.
-    pub fn new(people: People, cookies: SessionCookies) -> Result<Self, QuotaError> {
+    pub fn new(people: People, cookies: SessionCookies, openid: Option<ProviderSignIn>) -> Result<Self, QuotaError> {
         let number = |number| NonZeroU64::new(number).unwrap_or(NonZeroU64::MIN);
         let bound = |every_us, at_once| TokenBucket::new(number(1), number(every_us), number(at_once));
         let attempts = FailedAttempts::new(bound(FAILURE_EVERY_US, FAILURES)?).with_known_names(NETWORKS_OF_A_NAME);
         let token_attempts = FailedAttempts::new(bound(TOKEN_FAILURE_EVERY_US, TOKEN_FAILURES)?);
+        let starts = FailedAttempts::new(bound(START_EVERY_US, STARTS)?);
         Ok(Self {
             people,
             cookies,
+            starts: Arc::new(starts),
             attempts: Arc::new(attempts),
             token_attempts: Arc::new(token_attempts),
             refusals: RecordedRefusals::new(bound(REFUSAL_EVERY_US, REFUSALS)?),
+            openid,
             has_some: AtomicBool::new(false),
         })
     }

@@ -6,7 +6,7 @@ use std::io::{BufRead as _, IsTerminal as _};
 use anyhow::Context;
 use clap::{Args, Subcommand};
 use serde_json::json;
-use tollgate_policies::people::{AccountChange, EarlierTokens, NewAccount, UserAccount};
+use tollgate_policies::people::{AccountChange, EarlierTokens, NewAccount, OidcSubject, UserAccount};
 
 use super::roles::{RoleArgs, show_rights};
 use super::{DatabaseArgs, record};
@@ -40,9 +40,12 @@ enum AccountCommand {
         /// The person's name; the account's, if left out.
         #[arg(long, value_name = "TEXT")]
         display_name: Option<String>,
-        /// Ask for no password: the account is for tokens alone, or gets one later.
+        /// Ask for no password: the account is for tokens or OpenID Connect alone, or gets one later.
         #[arg(long)]
         no_password: bool,
+        /// Who signs in to it at a provider of OpenID Connect: the issuer, and what that calls them (sub).
+        #[arg(long, num_args = 2, value_names = ["ISSUER", "SUBJECT"])]
+        subject: Option<Vec<String>>,
         #[command(flatten)]
         database: DatabaseArgs,
     },
@@ -69,6 +72,12 @@ enum AccountCommand {
         /// Let a disabled account in again.
         #[arg(long)]
         enable: bool,
+        /// Who signs in to it at a provider of OpenID Connect. In place of somebody else, ends sessions and tokens.
+        #[arg(long, num_args = 2, value_names = ["ISSUER", "SUBJECT"], conflicts_with = "no_subject")]
+        subject: Option<Vec<String>>,
+        /// Nobody signs in to it by OpenID Connect any more.
+        #[arg(long)]
+        no_subject: bool,
         #[command(flatten)]
         database: DatabaseArgs,
     },
@@ -104,13 +113,17 @@ enum AccountCommand {
 /// When the file names no database, that cannot be asked, or refuses.
 pub fn run(args: AccountArgs) -> anyhow::Result<CommandOutput> {
     let done = match args.command {
-        AccountCommand::Create { name, roles, display_name, no_password, database } => {
+        AccountCommand::Create { name, roles, display_name, no_password, subject, database } => {
             let password = if no_password { None } else { Some(ask_password(&name)?) };
             let display_name = display_name.unwrap_or_else(|| name.clone());
-            let new = NewAccount { name, display_name, password, subject: None, rights: roles.rights() };
+            let new =
+                NewAccount { name, display_name, password, subject: subject.and_then(pair), rights: roles.rights() };
             database.with_people(async |people| {
                 let made = people.create(&new).await?;
-                let shown = show_rights(&made.rights);
+                let mut shown = show_rights(&made.rights);
+                if let Some(OidcSubject { issuer, subject }) = &made.subject {
+                    shown = format!("{shown}; signs in as {subject} at {issuer}");
+                }
                 record(&people, "account_create", &format!("account {}", made.name), &shown).await?;
                 Ok(format!("made the account {} ({shown})\n", made.name))
             })
@@ -123,7 +136,8 @@ pub fn run(args: AccountArgs) -> anyhow::Result<CommandOutput> {
                 table(&accounts)
             })
         }),
-        AccountCommand::Change { name, roles, no_fleet_role, display_name, enable, database } => {
+        AccountCommand::Change { name, roles, no_fleet_role, display_name, enable, subject, no_subject, database } => {
+            let subject = if no_subject { Some(None) } else { subject.map(pair) };
             database.with_people(async |people| {
                 let account = people.account(&name).await?.with_context(|| format!("there is no account {name}"))?;
                 let (mut rights, seen) = (account.rights, Some(account.changed_at));
@@ -135,12 +149,16 @@ pub fn run(args: AccountArgs) -> anyhow::Result<CommandOutput> {
                 let change = AccountChange {
                     display_name,
                     rights,
+                    subject,
                     disabled: enable.then_some(false),
                     seen,
                     ..AccountChange::default()
                 };
                 let changed = people.change(&name, &change).await?;
-                let shown = show_rights(&changed.rights);
+                let mut shown = show_rights(&changed.rights);
+                if let (Some(OidcSubject { issuer, subject }), Some(_)) = (&changed.subject, &change.subject) {
+                    shown = format!("{shown}; signs in as {subject} at {issuer}");
+                }
                 record(&people, "account_change", &format!("account {name}"), &shown).await?;
                 Ok(format!("changed the account {name} ({shown})\n"))
             })
@@ -169,6 +187,12 @@ pub fn run(args: AccountArgs) -> anyhow::Result<CommandOutput> {
     done.map(CommandOutput::Done)
 }
 
+/// The two values of `--subject`.
+fn pair(values: Vec<String>) -> Option<OidcSubject> {
+    let [issuer, subject] = <[String; 2]>::try_from(values).ok()?;
+    Some(OidcSubject { issuer, subject })
+}
+
 /// Asks twice on a terminal. Otherwise reads a line: without its end, and with the spaces that it may have.
 fn ask_password(name: &str) -> anyhow::Result<String> {
     let input = std::io::stdin();
@@ -190,6 +214,7 @@ fn in_json(account: &UserAccount) -> serde_json::Value {
         "name": account.name,
         "display_name": account.display_name,
         "rights": account.rights,
+        "subject": account.subject,
         "disabled": account.disabled,
         "has_password": account.has_password,
         "created_at": account.created_at,

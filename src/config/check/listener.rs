@@ -1,6 +1,7 @@
 //! The addresses of listeners, none of them twice. `admin` has those of the admin server.
 
 pub mod admin;
+mod openid;
 mod tls;
 
 use std::collections::HashMap;

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use serde_json::{Value as Json, json};
 
+use super::identity::openid::RawOpenId;
 use super::limit::RawLimitUse;
 use super::listener_tls::{HttpsPort, RawListenerTls};
 use super::scalar::address::{Cidr, SocketMode};
@@ -70,6 +71,8 @@ record! {
         optional tls: RawListenerTls,
         /// Where browsers find the console, such as https://gate.example.com, if not at address: behind a proxy.
         optional public_url: Located<PublicUrl>,
+        /// A provider of OpenID Connect, at which people may sign in to the console.
+        optional openid_connect: RawOpenId,
     }
 }
 

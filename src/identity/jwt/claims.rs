@@ -87,6 +87,15 @@ impl TokenClaims {
         as_text(self.0.get(name)?)
     }
 
+    /// A claim as texts: of a list of them, or of one.
+    pub fn list(&self, name: &str) -> Vec<String> {
+        match self.0.get(name) {
+            Some(Json::Array(list)) => list.iter().filter_map(as_text).collect(),
+            Some(one) => as_text(one).into_iter().collect(),
+            None => Vec::new(),
+        }
+    }
+
     /// All claims that are texts or whole numbers.
     pub fn texts(&self) -> BTreeMap<String, String> {
         self.0.iter().filter_map(|(name, value)| Some((name.clone(), as_text(value)?))).collect()

@@ -1,11 +1,11 @@
-//! Fetches the keys of an issuer: one request on one connection, on the control plane.
+//! Asks an issuer for its keys and else: one request on one connection, on the control plane.
 //!
 //! Guarantees that the answer is bounded. Redirects are not followed: they could lead anywhere.
 
 use bytes::Bytes;
 use http::header::{ACCEPT, CONNECTION, HOST, USER_AGENT};
-use http::{Request, Response, StatusCode};
-use http_body_util::{BodyExt, Empty, Limited};
+use http::{HeaderValue, Request, Response, StatusCode};
+use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
@@ -21,16 +21,23 @@ use crate::transport::{ClearStream, Stream};
 /// # Errors
 /// Why it could not be fetched.
 pub async fn fetch(url: &KeySetUrl) -> Result<Bytes, String> {
+    let request = Request::get(&url.target).header(ACCEPT, "application/json").body(Full::default());
+    let (status, text) = ask(url, request.map_err(|_| "the URL cannot be asked for")?).await?;
+    if status == StatusCode::OK { Ok(text) } else { Err(format!("the answer is {} and not 200", status.as_u16())) }
+}
+
+/// Sends a request for the target of `url`, and returns the whole answer.
+///
+/// # Errors
+/// Why there is none.
+pub async fn ask(url: &KeySetUrl, mut request: Request<Full<Bytes>>) -> Result<(StatusCode, Bytes), String> {
     let stream = connect(url).await?;
     let broken = |error: hyper::Error| format!("the connection broke off: {error}");
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
-    let request = Request::get(&url.target)
-        .header(HOST, &url.authority)
-        .header(ACCEPT, "application/json")
-        .header(CONNECTION, "close")
-        .header(USER_AGENT, "tollgate")
-        .body(Empty::<Bytes>::new())
-        .map_err(|_| "the URL cannot be asked for")?;
+    let headers = request.headers_mut();
+    headers.insert(HOST, HeaderValue::from_str(&url.authority).map_err(|_| "the URL cannot be asked for")?);
+    headers.insert(CONNECTION, HeaderValue::from_static("close"));
+    headers.insert(USER_AGENT, HeaderValue::from_static("tollgate"));
     let exchange = async { text(sender.send_request(request).await.map_err(broken)?).await };
     tokio::pin!(connection, exchange);
     tokio::select! {
@@ -53,11 +60,10 @@ async fn connect(url: &KeySetUrl) -> Result<Stream, String> {
     }
 }
 
-async fn text(response: Response<Incoming>) -> Result<Bytes, String> {
-    if response.status() != StatusCode::OK {
-        return Err(format!("the answer is {} and not 200", response.status().as_u16()));
-    }
+async fn text(response: Response<Incoming>) -> Result<(StatusCode, Bytes), String> {
+    let status = response.status();
     let body = Limited::new(response.into_body(), MAX_SET).collect().await;
     let too_large = KeySetError::TooLarge;
-    body.map(|body| body.to_bytes()).map_err(|error| format!("the answer broke off, or {too_large}: {error}"))
+    let body = body.map_err(|error| format!("the answer broke off, or {too_large}: {error}"))?;
+    Ok((status, body.to_bytes()))
 }

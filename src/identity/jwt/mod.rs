@@ -4,12 +4,12 @@
 //! `verified` remembers those that were good. `issuer` says when keys behind a URL are asked for, and `fetch` brings them.
 
 pub mod algorithm;
+pub mod claims;
 pub mod fetch;
 pub mod issuer;
 pub mod key_set;
 pub mod spec;
 
-mod claims;
 mod verified;
 
 use std::collections::BTreeMap;
@@ -96,6 +96,19 @@ impl TokenVerifier {
         let token = VerifiedToken { identity: identity.clone(), expires, key_set: keys.version };
         self.verified.insert(hash, token);
         Ok(identity)
+    }
+
+    /// The claims of a token that is presented once, by `keys`: it is not remembered.
+    ///
+    /// # Errors
+    /// Why it is not accepted.
+    pub fn check_once(&self, spec: &JwtSpec, keys: &KeySet, token: &[u8]) -> Result<TokenClaims, TokenFault> {
+        if token.len() > spec.max_token {
+            return Err(TOO_LARGE);
+        }
+        let claims = self.verify(spec, keys, token)?;
+        claims.check(spec, clock::unix_micros() as f64 / 1e6).map_err(TokenFault::Refused)?;
+        Ok(claims)
     }
 
     /// Looks at a token that no keys are known for: it may be another issuer's, or none at all.

@@ -56,6 +56,8 @@ pub struct AccountChange {
     pub rights: Option<Rights>,
     /// `changed_at` of the account that this is made upon. If somebody else has changed it since, nothing is.
     pub seen: Option<UnixTime>,
+    /// Ends the account's sessions and revokes its tokens. So does another `subject` in place of one: it may be another person.
+    pub shuts_out: bool,
 }
 
 /// Whether an account's tokens outlive its old password.

@@ -167,6 +167,8 @@ async fn update(connection: &mut Connection, name: &str, change: &AccountChange)
         return Err(PeopleError::Changed(name.to_owned()));
     }
     let was_admin = is_active_admin(&account);
+    let is_another = change.subject.as_ref().is_some_and(|new| account.subject.is_some() && account.subject != *new);
+    let shuts_out = change.shuts_out || is_another;
     if let Some(display_name) = &change.display_name {
         account.display_name.clone_from(display_name);
     }
@@ -195,8 +197,11 @@ async fn update(connection: &mut Connection, name: &str, change: &AccountChange)
     let sql = "UPDATE tollgate_accounts SET display_name = ?, issuer = ?, subject = ?, disabled = ?, admin = ?, \
                rights = ?, changed_at = ? WHERE name = ?";
     connection.execute(sql, &values).await?;
-    if account.disabled {
+    if account.disabled || shuts_out {
         end_sessions(connection, name).await?;
+    }
+    if shuts_out {
+        revoke_tokens(connection, name).await?;
     }
     keep_an_admin(connection, was_admin).await?;
     Ok(account)

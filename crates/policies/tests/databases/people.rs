@@ -17,6 +17,7 @@ over_all! {
     a_session_ends_in_every_way_it_can,
     an_account_has_so_many_tokens_and_sessions_and_no_more,
     a_token_does_no_more_than_its_account,
+    another_person_finds_no_session_and_no_token_of_the_one_before,
 }
 
 const TERMS: SessionTerms = SessionTerms { idle: Duration::from_secs(900), absolute: Duration::from_secs(3600) };
@@ -54,6 +55,7 @@ async fn an_account_is_made_changed_and_taken_away(test: TestDatabase) {
         rights: Some(Rights::of("shop", ApplicationRole::Editor)),
         disabled: None,
         seen: Some(bob.changed_at),
+        shuts_out: false,
     };
     let changed = people.change("bob", &change).await.unwrap();
     assert_eq!((changed.display_name.as_str(), &changed.subject), ("Robert", &None));
@@ -276,4 +278,35 @@ async fn a_token_does_no_more_than_its_account(test: TestDatabase) {
     assert_eq!(people.create_token("ada", &limited).await.unwrap_err(), PeopleError::Disabled("ada".into()));
     people.remove("ada").await.unwrap();
     assert!(people.tokens("ada").await.unwrap().is_empty());
+}
+
+async fn another_person_finds_no_session_and_no_token_of_the_one_before(test: TestDatabase) {
+    let people = people(&test).await;
+    people.create(&new("ada", Rights::admin())).await.unwrap();
+    people.create(&new("bob", Rights::admin())).await.unwrap();
+    let subject = |subject: &str| OidcSubject { issuer: "https://id.example.com".into(), subject: subject.into() };
+    let bound = |who: Option<&str>| AccountChange { subject: Some(who.map(subject)), ..AccountChange::default() };
+    let token = NewToken { label: "ci".into(), scope: Rights::admin(), expires_in: None };
+    let shut_out = AccountChange { rights: Some(Rights::default()), shuts_out: true, ..AccountChange::default() };
+    // Bound for the first time or once more, it is the same person's.
+    for (change, stays) in [
+        (bound(Some("1")), true),
+        (bound(Some("1")), true),
+        (bound(Some("2")), false),
+        (bound(None), false),
+        (AccountChange { rights: Some(Rights::admin()), ..AccountChange::default() }, true),
+        (shut_out.clone(), false),
+    ] {
+        let (session, _) = people.begin_session("ada", TERMS).await.unwrap();
+        let (secret, _) = people.create_token("ada", &token).await.unwrap();
+        let (other, _) = people.begin_session("bob", TERMS).await.unwrap();
+        people.change("ada", &change).await.unwrap();
+        assert_eq!(people.session(session.expose()).await.unwrap().is_some(), stays, "{change:?}");
+        assert_eq!(people.token(secret.expose()).await.unwrap().is_some(), stays, "{change:?}");
+        assert!(people.session(other.expose()).await.unwrap().is_some());
+    }
+    // The last admin stays, and stays in.
+    let (session, _) = people.begin_session("bob", TERMS).await.unwrap();
+    assert_eq!(people.change("bob", &shut_out).await, Err(PeopleError::LastAdmin));
+    assert!(people.session(session.expose()).await.unwrap().is_some());
 }

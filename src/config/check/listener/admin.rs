@@ -5,7 +5,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use super::tls;
+use super::{openid, tls};
 use crate::config::file::config::RawConfig;
 use crate::config::file::listener::{RawAdmin, RawAdminServer};
 use crate::config::report::{Location, Report, ValueProblem};
@@ -28,12 +28,14 @@ pub fn admin(setting: &Setting<RawAdmin>, report: &mut Report) -> Option<Option<
 fn server(raw: &RawAdminServer, report: &mut Report) -> Option<AdminSpec> {
     let hsts = raw.tls.valid().map_or(Some(None), |raw| raw.hsts.build(|raw| tls::hsts(raw, report)));
     let tls = raw.tls.build(|raw| tls::tls(raw, report));
+    let openid = raw.openid_connect.build(|raw| openid::sign_in(raw, report));
     Some(AdminSpec {
         address: raw.address.value()?,
         probe_address: raw.probe_address.build(|at| Some(at.value))?,
         tls: tls?,
         hsts: hsts?,
         public_url: raw.public_url.build(|at| Some(at.value.clone()))?,
+        openid: openid?,
     })
 }
 
@@ -79,6 +81,17 @@ pub fn check(file: &RawConfig, admin: Option<&AdminSpec>, report: &mut Report) {
     if let (Some(at), false) = (raw.and_then(|raw| raw.public_url.valid()), has_accounts) {
         let problem = ValueProblem::new("browsers elsewhere would reach an admin server without accounts");
         report.mistake(&at.location, problem.hint("keep accounts in a database of policies, or leave public_url out"));
+    }
+    if let (Some(openid), false) = (raw.and_then(|raw| raw.openid_connect.valid()), has_accounts) {
+        let problem = ValueProblem::new("there are no accounts that people could sign in to");
+        report.mistake(&openid.location, problem.hint("keep accounts in a database of policies"));
+    }
+    if let Some(openid) = raw.and_then(|raw| raw.openid_connect.valid())
+        && admin.public_url.is_none()
+        && !admin.address.ip().to_canonical().is_loopback()
+    {
+        let problem = ValueProblem::new("the provider could not send browsers back: there is no public_url");
+        report.mistake(&openid.location, problem.hint("write where browsers find the console: public_url: https://…"));
     }
     if let Some(location) = location {
         check_reach(admin, (location, has_accounts), report);

@@ -5,6 +5,7 @@ pub mod basic;
 pub mod forward;
 pub mod jwt;
 pub mod keys;
+pub mod openid;
 
 use http::HeaderName;
 use tollgate_limiter::limit::key::CertificatePart;

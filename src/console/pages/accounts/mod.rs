@@ -4,5 +4,6 @@ pub mod account;
 pub mod audit;
 pub mod people;
 pub mod person;
+pub mod provider;
 pub mod sign_in;
 mod words;

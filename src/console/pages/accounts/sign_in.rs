@@ -17,6 +17,7 @@ use crate::admin::accounts::AccountService;
 use crate::admin::caller::{CallerProof, unknown_caller};
 use crate::admin::problem_details::ProblemDetails;
 use crate::console::forms::{ConsoleForm, page_of_console};
+use crate::console::pages::encode;
 use crate::console::shell::{Shell, Visitor, page};
 use crate::console::state::ConsoleState;
 
@@ -28,6 +29,9 @@ struct SignInPage {
     name: String,
     /// Where to go then.
     next: String,
+    next_encoded: String,
+    /// Whether people may also sign in at a provider.
+    by_provider: bool,
 }
 
 /// Where to go after signing in.
@@ -35,6 +39,12 @@ struct SignInPage {
 pub struct NextPage {
     #[serde(default)]
     page: String,
+}
+
+impl NextPage {
+    pub fn page(&self) -> &str {
+        &self.page
+    }
 }
 
 /// `GET /console/sign-in`
@@ -100,7 +110,9 @@ async fn end(console: &ConsoleState, visitor: &Visitor) -> Result<HeaderValue, P
 
 impl SignInPage {
     fn new(console: &ConsoleState, visitor: &Visitor, next: String) -> Self {
-        Self { shell: visitor.shell(console, "", "Sign in"), problem: None, name: String::new(), next }
+        let by_provider = console.accounts().is_ok_and(|accounts| accounts.provider().is_ok());
+        let (shell, next_encoded) = (visitor.shell(console, "", "Sign in"), encode(&next));
+        Self { shell, problem: None, name: String::new(), next, next_encoded, by_provider }
     }
 }
 

@@ -1,18 +1,10 @@
 //! Rights, as people read and choose them.
 
-use tollgate_policies::people::{ApplicationRole, EarlierTokens, FleetRole, Rights};
+use tollgate_policies::people::{ApplicationRole, EarlierTokens, FleetRole};
 
-use crate::admin::caller::{application_word, fleet_word};
+pub use crate::admin::accounts::role_words::show_rights;
 use crate::admin::problem_details::ProblemDetails;
 use crate::console::forms::ConsoleForm;
-
-/// `operator; shop: owner`.
-pub fn show_rights(rights: &Rights) -> String {
-    let fleet = rights.fleet.map(|role| fleet_word(role).to_owned());
-    let applications = rights.applications.iter().map(|(name, role)| format!("{name}: {}", application_word(*role)));
-    let all: Vec<_> = fleet.into_iter().chain(applications).collect();
-    if all.is_empty() { "none".to_owned() } else { all.join("; ") }
-}
 
 /// The role in an application that a form has chosen. `None`: none.
 pub fn chosen_role(word: &str) -> Result<Option<ApplicationRole>, ProblemDetails> {
@@ -50,6 +42,8 @@ pub fn and_tokens(tokens: EarlierTokens) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use tollgate_policies::people::Rights;
+
     use super::*;
 
     #[test]

@@ -1,0 +1,139 @@
+//! `/console/sign-in/provider` and `/console/sign-in/return`: signing in at a provider of OpenID Connect.
+//!
+//! Guarantees that only the browser that began a sign-in ends it. The session's cookie is for this site alone, so it is not
+//! sent with the redirect from the provider: a page that goes on from here comes between.
+
+use std::net::SocketAddr;
+
+use askama::Template;
+use axum::extract::{ConnectInfo, Query, State};
+use axum::http::header::{HOST, SET_COOKIE};
+use axum::http::{HeaderMap, HeaderValue};
+use axum::response::{AppendHeaders, IntoResponse, Redirect, Response};
+use percent_encoding::percent_decode_str;
+
+use super::sign_in::NextPage;
+use crate::admin::problem_details::ProblemDetails;
+use crate::clock;
+use crate::console::forms::page_of_console;
+use crate::console::pages::encode;
+use crate::console::shell::{Shell, Visitor, page};
+use crate::console::state::ConsoleState;
+use crate::identity::openid::pending::PendingSignIn;
+use crate::identity::openid::provider::ProviderAnswer;
+
+/// Where a browser comes back to.
+const RETURN: &str = "/console/sign-in/return";
+
+const BEGIN: &str = "/console/sign-in/provider";
+
+/// Letters of the page to go on with, in a cookie.
+const MAX_NEXT: usize = 2_048;
+
+#[derive(Template)]
+#[template(path = "signed_in.html")]
+struct SignedInPage {
+    shell: Shell,
+    /// Where to go on.
+    next: String,
+}
+
+/// `GET /console/sign-in/provider`
+pub async fn begin(
+    State(console): State<ConsoleState>,
+    ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    visitor: Visitor,
+    headers: HeaderMap,
+    Query(next): Query<NextPage>,
+) -> Response {
+    let next = page_of_console(next.page());
+    if !is_at_home(&console, &headers) {
+        return Redirect::to(&format!("{}{BEGIN}?page={}", home(&console), encode(&next))).into_response();
+    }
+    match begun(&console, peer, &next).await {
+        Ok((cookie, place)) => ([(SET_COOKIE, cookie)], Redirect::to(&place)).into_response(),
+        Err(problem) => console.refuse(&visitor, &problem),
+    }
+}
+
+/// The cookie of a sign-in, and where it goes on.
+async fn begun(console: &ConsoleState, peer: SocketAddr, next: &str) -> Result<(HeaderValue, String), ProblemDetails> {
+    let accounts = console.accounts()?;
+    let provider = &accounts.provider()?.provider;
+    accounts.start_at_provider(peer.ip()).await?;
+    let next = Some(encode(next)).filter(|next| next.len() <= MAX_NEXT).unwrap_or_default();
+    let pending = PendingSignIn::begin(now(), next)
+        .map_err(|_| ProblemDetails::provider_away("the system has no random numbers"))?;
+    let place = provider.sign_in_url(&pending, &return_to(console)).await;
+    let place = place.map_err(|fault| ProblemDetails::provider_away(&fault.to_string()))?;
+    let cookie = accounts.cookies.begin_sign_in(&pending.text(&provider.key));
+    Ok((cookie.ok_or_else(|| ProblemDetails::bad_request("the page to go on with is too odd"))?, place))
+}
+
+/// `GET /console/sign-in/return`
+pub async fn finish(
+    State(console): State<ConsoleState>,
+    ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    visitor: Visitor,
+    headers: HeaderMap,
+    Query(answer): Query<ProviderAnswer>,
+) -> Response {
+    // What the provider has sent along stands on no page.
+    let visitor = visitor.at("/console/sign-in");
+    let mut response = match finished(&console, &headers, &answer, peer).await {
+        Ok((cookie, next)) => {
+            let shown = page(&SignedInPage { shell: visitor.shell(&console, "", "Signed in"), next });
+            (AppendHeaders([(SET_COOKIE, cookie)]), shown).into_response()
+        }
+        Err(problem) => console.refuse(&visitor, &problem),
+    };
+    // Good for one answer, whatever came of it.
+    let over = console.accounts().ok().and_then(|accounts| accounts.cookies.end_sign_in());
+    if let Some(cookie) = over {
+        response.headers_mut().append(SET_COOKIE, cookie);
+    }
+    response
+}
+
+/// The cookie of the new session, and the page to go on with.
+async fn finished(
+    console: &ConsoleState,
+    headers: &HeaderMap,
+    answer: &ProviderAnswer,
+    peer: SocketAddr,
+) -> Result<(HeaderValue, String), ProblemDetails> {
+    let accounts = console.accounts()?;
+    let provider = &accounts.provider()?.provider;
+    let kept = accounts.cookies.sign_in(headers);
+    let pending = kept.and_then(|kept| PendingSignIn::read(kept, &provider.key, now())).ok_or_else(|| {
+        ProblemDetails::unauthenticated("this browser has begun no sign-in, or more than ten minutes ago")
+            .hint("begin anew from the page for signing in, with cookies allowed")
+    })?;
+    let next = page_of_console(&percent_decode_str(&pending.next).decode_utf8_lossy());
+    let cookie = accounts.sign_in_by_provider((answer, &return_to(console)), &pending, peer.ip()).await?;
+    Ok((cookie, next))
+}
+
+fn now() -> u64 {
+    clock::unix_micros() / 1_000_000
+}
+
+/// Where browsers find the console: by the name that the file has, or else its address. Never by the name that a request has:
+/// whoever sends it says that.
+fn home(console: &ConsoleState) -> String {
+    let origins = &console.admin.origins;
+    match &origins.public_url {
+        Some(url) => url.to_string(),
+        None => format!("{}://{}", if origins.has_tls { "https" } else { "http" }, console.address),
+    }
+}
+
+fn return_to(console: &ConsoleState) -> String {
+    format!("{}{RETURN}", home(console))
+}
+
+/// Whether the browser is where it comes back to, and so has the cookie then. A proxy in front may name another host.
+fn is_at_home(console: &ConsoleState, headers: &HeaderMap) -> bool {
+    let host = headers.get(HOST).and_then(|host| host.to_str().ok());
+    console.admin.origins.public_url.is_some() || host == Some(&console.address.to_string())
+}
