@@ -263,6 +263,13 @@ fn strangers_start_sign_ins_within_bounds() {
     let statuses: Vec<_> = (0..70).map(|_| house.get("/console/sign-in/provider").status).collect();
     assert!(statuses[..60].iter().all(|status| *status == 303), "{statuses:?}");
     assert!(statuses[60..].contains(&429), "{statuses:?}");
+    // Refusals are recorded for ever, so there are fewer of them.
+    let house = House::at(&provider.admin(ROLES), "http", None);
+    house.done(&["account", "create", "root", "--admin"]);
+    let statuses: Vec<_> = (0..12).map(|_| sign_in(&house, &provider, &json!({"nonce": "another"})).status).collect();
+    assert!(statuses[..10].iter().all(|status| *status == 401) && statuses[11] == 429, "{statuses:?}");
+    // Passwords go on.
+    assert_eq!(house.sign_in("root").get("/console").status, 200);
 }
 
 #[test]

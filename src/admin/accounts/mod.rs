@@ -68,6 +68,8 @@ pub struct AccountService {
     token_attempts: Arc<FailedAttempts>,
     /// Sign-ins at the provider that have begun or come back.
     starts: Arc<FailedAttempts>,
+    /// Those of them that were refused.
+    refused_starts: Arc<FailedAttempts>,
     refusals: RecordedRefusals,
     /// The provider that people may sign in at.
     openid: Option<ProviderSignIn>,
@@ -84,10 +86,12 @@ impl AccountService {
         let attempts = FailedAttempts::new(bound(FAILURE_EVERY_US, FAILURES)?).with_known_names(NETWORKS_OF_A_NAME);
         let token_attempts = FailedAttempts::new(bound(TOKEN_FAILURE_EVERY_US, TOKEN_FAILURES)?);
         let starts = FailedAttempts::new(bound(START_EVERY_US, STARTS)?);
+        let refused_starts = FailedAttempts::new(bound(FAILURE_EVERY_US, FAILURES)?);
         Ok(Self {
             people,
             cookies,
             starts: Arc::new(starts),
+            refused_starts: Arc::new(refused_starts),
             attempts: Arc::new(attempts),
             token_attempts: Arc::new(token_attempts),
             refusals: RecordedRefusals::new(bound(REFUSAL_EVERY_US, REFUSALS)?),

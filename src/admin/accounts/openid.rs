@@ -14,6 +14,7 @@ use super::AccountService;
 use super::provider::ProviderSignIn;
 use super::role_words::show_rights;
 use crate::admin::problem_details::ProblemDetails;
+use crate::identity::openid::directory::printable;
 use crate::identity::openid::fault::OpenIdFault;
 use crate::identity::openid::pending::PendingSignIn;
 use crate::identity::openid::provider::{OpenIdPerson, ProviderAnswer};
@@ -48,8 +49,16 @@ impl AccountService {
     ) -> Result<HeaderValue, ProblemDetails> {
         let openid = self.provider()?;
         self.start_at_provider(ip).await?;
+        // Each that is refused is recorded, in a log that nobody may clear.
+        let mut attempt = super::attempt(&self.refused_starts, ip, None, ProblemDetails::too_many_sign_ins).await?;
+        attempt.begin();
         let person = match openid.provider.person(answer, pending, return_to).await {
             Ok(person) => person,
+            Err(OpenIdFault::Unavailable(why)) => {
+                attempt.succeeded();
+                tracing::warn!(issuer = openid.provider.issuer(), why, "a sign-in could not be ended at the provider");
+                return Err(ProblemDetails::provider(&OpenIdFault::Unavailable(why)));
+            }
             Err(fault) => {
                 self.record_sign_in("of the provider", ip, AuditOutcome::Refused, &fault.to_string()).await;
                 return Err(ProblemDetails::provider(&fault));
@@ -60,9 +69,13 @@ impl AccountService {
             Ok(account) => self.new_session(&account.name, ip, "by OpenID Connect").await,
             Err(problem) => Err(problem),
         };
-        if let Err(problem) = &session {
-            let detail = format!("subject {} at {}: {}", subject.subject, subject.issuer, problem.detail);
-            self.record_sign_in("of the provider", ip, AuditOutcome::Refused, &detail).await;
+        match &session {
+            Ok(_) => attempt.succeeded(),
+            Err(problem) => {
+                let (subject, issuer) = (printable(&subject.subject), &subject.issuer);
+                let detail = format!("subject {subject} at {issuer}: {}", problem.detail);
+                self.record_sign_in("of the provider", ip, AuditOutcome::Refused, &detail).await;
+            }
         }
         session
     }

@@ -219,7 +219,19 @@ pub fn read<T: DeserializeOwned>(text: &[u8], place: &str) -> Result<T, OpenIdFa
     serde_json::from_slice(text).map_err(odd)
 }
 
-/// Words of others, of which a page and a log take some.
+/// Words of others, of which a page and a log take some: none that hides what it says.
 pub fn printable(text: &str) -> String {
-    text.chars().filter(|letter| !letter.is_control()).take(200).collect()
+    let is_plain = |letter: &char| letter.is_alphanumeric() || letter.is_ascii_punctuation() || *letter == ' ';
+    text.chars().filter(is_plain).take(200).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_of_others_hide_nothing() {
+        assert_eq!(printable("käse <b>\n\u{202e}\u{200b}x\u{7}"), "käse <b>x");
+        assert_eq!(printable(&"a".repeat(300)).len(), 200);
+    }
 }

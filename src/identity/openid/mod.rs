@@ -4,9 +4,8 @@
 //! `provider` redeems a code, and `fault` says why not. Guarantees that a person is who a token says that this provider has signed, for this client, for this
 //! one sign-in, and that is still good.
 
+pub mod directory;
 pub mod fault;
 pub mod pending;
 pub mod provider;
 pub mod spec;
-
-mod directory;
