@@ -79,6 +79,20 @@ class Newcomer(Member):
         self.until(f"there is {words}", f"!!{find}", words)
         self.see(f"{find}.click()", words)
 
+    def chooses(self, selector, value):
+        """Takes what a list offers."""
+        self.reads(value)
+        offered = "[...document.querySelector(args[0]).options].some(one => one.value === args[1])"
+        self.until(f"{value} is offered", offered, selector, value)
+        self.see("document.querySelector(args[0]).value = args[1]", selector, value)
+
+    def ticks(self, name, value):
+        self.reads(value)
+        box = "document.querySelector(`input[type=checkbox][name='${args[0]}'][value='${args[1]}']`)"
+        self.until(f"{value} is offered", f"!!{box}", name, value)
+        self.see(f"{box}.click()", name, value)
+        expect(f"{value} is ticked", self.see(f"{box}.checked", name, value), True)
+
     def arrives(self, heading):
         self.until(f"the page is {heading}", "document.querySelector('h1')?.innerText.split('\\n')[0].startsWith(args[0])", heading)
 
@@ -130,7 +144,7 @@ def an_application(person):
         person.clicks("New application")
         person.arrives("A new application")
         person.types("#name", "shop")
-        person.types("#others", "routes: [everything-else]")
+        person.ticks("routes", "everything-else")
         person.saves("First steps")
         person.clicks("Save")
         person.arrives("Revision 1")
@@ -139,7 +153,7 @@ def an_application(person):
         person.clicks("Add a resource")
         person.arrives("A new resource")
         person.types("#name", "search")
-        person.types("#route", "everything-else")
+        person.chooses("#route", "everything-else")
         person.types("#match", "path: /search/*")
         person.saves("The search of the shop")
         person.clicks("Save")
@@ -216,8 +230,8 @@ def other_people(person):
         person.fill("#password", PASSWORD)
         person.clicks("Make the account")
         person.arrives("vera")
-        person.types("#application", "shop")
-        person.see("document.querySelector('#role').value = 'viewer'")
+        person.chooses("#application", "shop")
+        person.chooses("#role", "viewer")
         person.clicks("Give this role")
         person.until("she has it", "document.querySelector('main').innerText.includes('shop: viewer')")
         person.takes("person")

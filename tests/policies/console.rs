@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use tollgate_policies::model::ObjectKind;
-use tollgate_policies::people::Rights;
+use tollgate_policies::people::{ApplicationRole, Rights};
 use tollgate_test_support::turns;
 
 use crate::editor::{Editor, await_revision, edit, first_edits, routes, spend};
@@ -75,6 +75,49 @@ fn a_mistake_stands_beside_its_field_and_nothing_is_saved() {
 }
 
 #[test]
+fn routes_are_chosen_from_those_of_the_file_and_of_the_application() {
+    let _turn = turns::beside_others();
+    let folder = tempfile::tempdir().unwrap();
+    let url = format!("sqlite://{}/policies.db", folder.path().display());
+    let editor = Editor::of(&url);
+    let part = json!({"route": "orders", "match": {"path": "/orders/checkout"}});
+    editor.commit(first_edits().into_iter().chain([edit(ObjectKind::Resource, "checkout", part)]).collect());
+    let gateway = Gateway::start(&routes(&url, folder.path(), ""));
+    let visit = Visit::of(&gateway, &editor);
+    let boxes = |page: &str| {
+        let boxes = page.split("<input type=\"checkbox\" ").skip(1).map(|rest| rest.split("</label>").next().unwrap());
+        boxes.map(|one| one.strip_prefix("name=\"routes\" ").unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    // A part is no route of the file.
+    let page = visit.page("/edit?application=&kind=application&name=shop");
+    let expected = ["value=\"orders\" checked> orders", "value=\"items\" checked> items", "value=\"free\"> free"];
+    assert_eq!(boxes(&page), expected);
+    let other = visit.page("/edit?kind=application");
+    assert_eq!(boxes(&other), ["value=\"free\"> free"]);
+    assert!(other.contains("<span class=\"taken\">orders <span class=\"hint\">of shop</span></span>"), "{other}");
+
+    let ticked = |page: &str, routes: &[&str], name: &str| {
+        let mut fields = with(form(page, if name == "shop" { "shop" } else { "A new application" }), &[("name", name)]);
+        fields.retain(|(name, _)| name != "routes");
+        fields.extend(routes.iter().map(|route| ("routes".to_owned(), (*route).to_owned())));
+        visit.submit("/edit", &fields)
+    };
+    let refused = ticked(&other, &["free", "orders"], "bank");
+    assert!(refused.starts_with("HTTP/1.1 422 "), "{refused}");
+    let review = ticked(&other, &["free"], "bank");
+    let saved = visit.submit("/edit", &with(form(&review, "Save"), &[("reason", "a new one")]));
+    assert!(saved.contains("location: /console/revisions/2?done"), "{saved}");
+    assert!(visit.page("/edit?kind=application&name=bank").contains("value=\"free\" checked> free"));
+    assert!(ticked(&page, &["orders", "free"], "shop").starts_with("HTTP/1.1 422 "), "it is the bank's by now");
+
+    let resource = visit.page("/edit?application=shop&kind=resource&name=all");
+    let options: Vec<_> =
+        resource.split("<option ").skip(1).map(|one| one.split("</option>").next().unwrap()).collect();
+    let own = ["value=\"items\">items", "value=\"orders\" selected>orders"];
+    assert!(options.ends_with(&own), "{options:?}");
+}
+
+#[test]
 fn a_candidate_is_promoted_on_the_page_of_its_strategy() {
     let _turn = turns::beside_others();
     let folder = tempfile::tempdir().unwrap();
@@ -100,4 +143,24 @@ fn a_candidate_is_promoted_on_the_page_of_its_strategy() {
     assert_eq!(editor.body(ObjectKind::Strategy, "few"), json!({"limit": limit, "resources": ["all"]}));
     let late = visit.submit("/edit", &with(form(&page, "Candidate"), &[("action", "abort")]));
     assert!(late.contains("has no candidate any more"), "{late}");
+}
+
+#[test]
+fn a_role_is_given_in_one_of_the_applications_that_there_are() {
+    let _turn = turns::beside_others();
+    let folder = tempfile::tempdir().unwrap();
+    let url = format!("sqlite://{}/policies.db", folder.path().display());
+    let editor = Editor::of(&url);
+    editor.make_account("vera", Rights::of("gone", ApplicationRole::Viewer));
+    let gateway = Gateway::start(&routes(&url, folder.path(), ""));
+    let visit = Visit::of(&gateway, &editor);
+    let offered = || {
+        let page = visit.page("/people/vera");
+        let (_, list) = page.split_once("name=\"application\">").unwrap_or_else(|| panic!("no list: {page}"));
+        let list = list.split("</select>").next().unwrap();
+        list.split("<option>").skip(1).map(|one| one.split('<').next().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(offered(), ["gone"], "a role in what is gone can be taken back");
+    editor.commit(first_edits());
+    assert_eq!(offered(), ["gone", "shop"]);
 }

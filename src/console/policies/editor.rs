@@ -8,6 +8,7 @@ use serde_json::Value as Json;
 use tollgate_policies::model::{Expected, ObjectEdit, ObjectId, ObjectKind};
 use tollgate_policies::people::Operation;
 
+use super::choices::offer;
 use super::fields::{self, ShownField};
 use super::shown::{ShownChanges, service};
 use crate::admin::caller::Caller;
@@ -104,24 +105,23 @@ async fn open(
     caller: &Caller,
     query: EditQuery,
 ) -> Result<ObjectFormPage, ProblemDetails> {
-    let asked = AskedEdit::new(query.application, &query.kind, query.name, String::new())?;
+    let mut asked = AskedEdit::new(query.application, &query.kind, query.name, String::new())?;
+    let policies = service(console)?;
     if asked.name.is_empty() {
         caller.may(Operation::Change(asked.kind), &asked.application)?;
-        let fields = fields::of_body(asked.kind, &Json::Object(serde_json::Map::new()));
-        return Ok(ObjectFormPage::new(
-            console,
-            (visitor, caller),
-            AskedEdit { expected: "absent".into(), ..asked },
-            fields,
-        ));
+        let mut fields = fields::of_body(asked.kind, &Json::Object(serde_json::Map::new()));
+        offer(console, &policies.database.state(None).await?, asked.owner(), &mut fields);
+        asked.expected = "absent".to_owned();
+        return Ok(ObjectFormPage::new(console, (visitor, caller), asked, fields));
     }
     let id = asked.id()?;
     caller.may(Operation::View, id.belongs_to())?;
-    let state = service(console)?.database.state(None).await?;
+    let state = policies.database.state(None).await?;
     let object = state.get(&id).ok_or_else(|| ProblemDetails::unknown_policy(format!("there is no {id}")))?;
-    let fields = fields::of_body(asked.kind, &object.body);
-    let expected = object.since.to_string();
-    Ok(ObjectFormPage::new(console, (visitor, caller), AskedEdit { expected, ..asked }, fields))
+    let mut fields = fields::of_body(asked.kind, &object.body);
+    offer(console, &state, asked.owner(), &mut fields);
+    asked.expected = object.since.to_string();
+    Ok(ObjectFormPage::new(console, (visitor, caller), asked, fields))
 }
 
 async fn change(console: &ConsoleState, caller: &Caller, form: &ConsoleForm) -> Result<Response, ProblemDetails> {
@@ -169,10 +169,14 @@ async fn change(console: &ConsoleState, caller: &Caller, form: &ConsoleForm) -> 
         }),
         Err(problem) if problem.status == 403 => Err(problem),
         Err(problem) => {
+            // Without the database the form has no choices, and still all that was written.
+            let state = service(console)?.database.state(None).await;
+            if let Ok(state) = &state {
+                offer(console, state, asked.owner(), &mut fields);
+            }
             if !problem.conflicts.is_empty() {
                 // The next form is made upon the change of the others, and shown as such.
-                let state = service(console)?.database.state(None).await?;
-                asked.expected = state.get(&id).map_or_else(|| "absent".to_owned(), |object| object.since.to_string());
+                asked.expected = state?.get(&id).map_or_else(|| "absent".to_owned(), |object| object.since.to_string());
             }
             Ok(refused(console, (form, caller), (asked, fields), problem))
         }
@@ -232,6 +236,11 @@ impl AskedEdit {
         }
     }
 
+    /// The application that it is, or is of.
+    fn owner(&self) -> &str {
+        if self.kind == ObjectKind::Application { &self.name } else { &self.application }
+    }
+
     fn words(&self) -> String {
         format!("the {} {}", kind_words(self.kind), self.name)
     }
@@ -258,8 +267,7 @@ impl ObjectFormPage {
         let is_new = asked.expected == "absent";
         let words = kind_words(asked.kind);
         let title = if is_new { format!("A new {words}") } else { asked.name.clone() };
-        let owner = if asked.kind == ObjectKind::Application { &asked.name } else { &asked.application };
-        let may = |operation| caller.may(operation, owner).is_ok();
+        let may = |operation| caller.may(operation, asked.owner()).is_ok();
         let is_limit = asked.kind == ObjectKind::Strategy && !is_new;
         let limit_path = format!("/console/limits/{}", encode(&format!("{}.{}", asked.application, asked.name)));
         let first_mistake = fields.iter().find(|field| !field.mistakes.is_empty());

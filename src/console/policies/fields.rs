@@ -11,6 +11,10 @@ use crate::config::PolicySet;
 /// The name of the field for keys that have none of their own.
 pub const OTHERS: &str = "others";
 
+/// The fields with the route of a resource, and with those of an application.
+pub const ROUTE: &str = "route";
+pub const ROUTES: &str = "routes";
+
 /// A key of an object's body.
 struct BodyField {
     /// Its place in the body, with dots.
@@ -31,7 +35,18 @@ pub struct ShownField {
     pub hint: &'static str,
     pub rows: usize,
     pub value: String,
+    /// Empty: it is written.
+    pub choices: Vec<FieldChoice>,
     pub mistakes: Vec<MistakeView>,
+}
+
+/// A value that can be chosen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FieldChoice {
+    pub value: String,
+    pub chosen: bool,
+    /// What else there is to know of it.
+    pub note: String,
 }
 
 const fn field(path: &'static str, label: &'static str, hint: &'static str) -> BodyField {
@@ -41,12 +56,17 @@ const fn field(path: &'static str, label: &'static str, hint: &'static str) -> B
 fn fields_of(kind: ObjectKind) -> &'static [BodyField] {
     match kind {
         ObjectKind::Application => {
-            const { &[BodyField { path: "description", label: "Description", hint: "for people", rows: 2, is_text: true }] }
+            const {
+                &[
+                    BodyField { path: "description", label: "Description", hint: "for people", rows: 2, is_text: true },
+                    field(ROUTES, "Routes", "those of the file that are its own: its resources name no others"),
+                ]
+            }
         }
         ObjectKind::Resource => {
             const {
                 &[
-                    field("route", "Route", "the name of a route of the file"),
+                    field(ROUTE, "Route", "one of the application's own"),
                     BodyField {
                         path: "match",
                         label: "Only a part of it",
@@ -121,11 +141,24 @@ pub fn of_body(kind: ObjectKind, body: &Json) -> Vec<ShownField> {
 /// The form as it was sent.
 pub fn of_form(kind: ObjectKind, sent: &Pairs) -> Vec<ShownField> {
     let value = |name: &str| {
+        if name == ROUTES {
+            return chosen(sent);
+        }
         let found = sent.iter().find(|(known, _)| known == name);
         found.map_or_else(String::new, |(_, value)| value.trim().to_owned())
     };
     let own = fields_of(kind).iter().map(|field| field.shown(value(field.path)));
     own.chain([others_field(value(OTHERS))]).collect()
+}
+
+/// The routes that were chosen, or the list that was written.
+fn chosen(sent: &Pairs) -> String {
+    let mut found = sent.iter().filter(|(name, _)| name == ROUTES).map(|(_, value)| value.trim());
+    match (found.next(), found.next()) {
+        (None, _) => String::new(),
+        (Some(list), None) if list.is_empty() || list.starts_with('[') => list.to_owned(),
+        (first, second) => Json::from_iter(first.into_iter().chain(second).chain(found)).to_string(),
+    }
 }
 
 /// The body that a form describes. `None`: what is wrong stands beside its field.
@@ -178,17 +211,18 @@ pub fn place_mistakes(shown: &mut [ShownField], place: &str, mistakes: Vec<Mista
 impl BodyField {
     fn shown(&self, value: String) -> ShownField {
         let Self { path, label, hint, rows, .. } = *self;
-        ShownField { name: path.to_owned(), label, hint, rows, value, mistakes: Vec::new() }
+        ShownField { name: path.to_owned(), label, hint, rows, value, choices: Vec::new(), mistakes: Vec::new() }
     }
 }
 
 fn others_field(value: String) -> ShownField {
     let hint = "any that the file takes here, a line each";
-    ShownField { name: OTHERS.to_owned(), label: "Other keys", hint, rows: 3, value, mistakes: Vec::new() }
+    let (name, label, choices, mistakes) = (OTHERS.to_owned(), "Other keys", Vec::new(), Vec::new());
+    ShownField { name, label, hint, rows: 3, value, choices, mistakes }
 }
 
 /// A value as the file has it. Nothing: the field is empty.
-fn read(value: &str) -> Result<Option<Json>, Vec<MistakeView>> {
+pub fn read(value: &str) -> Result<Option<Json>, Vec<MistakeView>> {
     if value.is_empty() {
         return Ok(None);
     }
@@ -281,7 +315,8 @@ mod tests {
             ),
             (ObjectKind::Resource, json!({"route": "orders", "match": {"path": "/a", "methods": ["GET"]}})),
             (ObjectKind::Plan, json!({"limits": {"a": {"rate": "1/s"}}})),
-            (ObjectKind::Application, json!({"description": "12"})),
+            (ObjectKind::Application, json!({"description": "12", "routes": ["orders", "items"]})),
+            (ObjectKind::Application, json!({"routes": ["orders"]})),
             (ObjectKind::Assignment, json!({"plan": "gold"})),
         ] {
             let mut shown = of_body(kind, &body);
@@ -302,6 +337,17 @@ mod tests {
         ] {
             assert_eq!(in_one_line(&value), written);
             assert_eq!(read(written), Ok(Some(value)));
+        }
+    }
+
+    #[test]
+    fn routes_that_are_ticked_become_a_list() {
+        for (ticked, list) in
+            [(&[][..], None), (&["a"], Some(json!(["a"]))), (&["a", "b", "c"], Some(json!(["a", "b", "c"])))]
+        {
+            let sent = ticked.iter().map(|route| (ROUTES.to_owned(), (*route).to_owned())).collect();
+            let body = body(ObjectKind::Application, &mut of_form(ObjectKind::Application, &sent)).unwrap();
+            assert_eq!(body.get(ROUTES).cloned(), list);
         }
     }
 

@@ -1,9 +1,11 @@
 //! `/console/people/{name}`: somebody's roles, and for admins their password and their account.
 
+use std::collections::BTreeSet;
+
 use askama::Template;
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Redirect, Response};
-use tollgate_policies::people::{AccountChange, AuditOutcome, Operation, UserAccount};
+use tollgate_policies::people::{AccountChange, AuditOutcome, Operation, Rights, UserAccount};
 use tollgate_policies::time::UnixTime;
 
 use super::people::{may_see_people, visible_rights};
@@ -25,7 +27,7 @@ struct PersonPage {
     action: String,
     /// What there is to know, and its value.
     facts: Vec<(&'static str, String)>,
-    /// The applications whose roles the visitor gives. Empty: any.
+    /// The applications whose roles the visitor gives. Empty for an admin: there is none yet.
     owned: Vec<String>,
     fleet: &'static str,
     is_disabled: bool,
@@ -126,7 +128,12 @@ impl PersonPage {
         let account = find(console, name).await?;
         let rights = visible_rights(caller, &account.rights);
         let manages_accounts = caller.may(Operation::ManageAccounts, "").is_ok();
-        let owned = caller.rights.applications.keys().filter(|name| caller.may(Operation::ManageRights, name).is_ok());
+        let owned = if manages_accounts {
+            applications(console, &account.rights).await?
+        } else {
+            caller.rights.applications.keys().cloned().collect()
+        };
+        let owned = owned.into_iter().filter(|name| caller.may(Operation::ManageRights, name).is_ok());
         let facts = [
             ("Name", account.display_name),
             ("Roles", show_rights(&rights)),
@@ -141,7 +148,7 @@ impl PersonPage {
             name: name.to_owned(),
             action: format!("/console/people/{}", encode(name)),
             facts: facts.into_iter().filter(|(_, value)| !value.is_empty()).collect(),
-            owned: if manages_accounts { Vec::new() } else { owned.cloned().collect() },
+            owned: owned.collect(),
             fleet: account.rights.fleet.map_or("none", fleet_word),
             is_disabled: account.disabled,
             manages_accounts,
@@ -153,6 +160,15 @@ impl PersonPage {
     fn gives_roles(&self) -> bool {
         self.manages_accounts || !self.owned.is_empty()
     }
+}
+
+/// Those that there are, and those that somebody still has a role in.
+async fn applications(console: &ConsoleState, rights: &Rights) -> Result<BTreeSet<String>, ProblemDetails> {
+    let mut names: BTreeSet<String> = rights.applications.keys().cloned().collect();
+    if let Some(policies) = &console.admin.policies {
+        names.extend(policies.database.state(None).await?.applications().into_iter().map(str::to_owned));
+    }
+    Ok(names)
 }
 
 /// The version that a form was made upon.
