@@ -272,9 +272,12 @@ fn least_role(operation: Operation, application: &str) -> String {
     if let Some(role) = role.filter(|_| !application.is_empty()) {
         return format!("{} of the application {application}", application_word(role));
     }
-    let fleet = [FleetRole::Operator, FleetRole::Admin];
+    let fleet = [FleetRole::Viewer, FleetRole::Operator, FleetRole::Admin];
     let enough = |role: &FleetRole| may(&Rights { fleet: Some(*role), ..Rights::default() }, operation, application);
-    fleet.into_iter().find(enough).map_or("admin", fleet_word).to_owned()
+    match fleet.into_iter().find(enough) {
+        Some(FleetRole::Viewer) => "viewer of the fleet".to_owned(),
+        found => found.map_or("admin", fleet_word).to_owned(),
+    }
 }
 
 #[cfg(test)]
@@ -294,7 +297,8 @@ mod tests {
             (Operation::Delete(ObjectKind::Strategy), "shop", "owner of the application shop"),
             (Operation::View, "bank", "viewer of the application bank"),
             (Operation::Delete(ObjectKind::Application), "shop", "admin"),
-            (Operation::ViewFleet, "", "operator"),
+            (Operation::ViewFleet, "", "viewer of the fleet"),
+            (Operation::ActOnFleet, "", "operator"),
             (Operation::ManageAccounts, "", "admin"),
         ] {
             let problem = viewer.may(operation, application).unwrap_err();

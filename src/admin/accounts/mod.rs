@@ -141,14 +141,14 @@ impl AccountService {
         }
     }
 
-    /// A new session of an account whose proof has been checked: never one that the browser brought along.
+    /// A new session of an account whose proof has been checked, while it is as it was then: never one that the browser brought along.
     ///
     /// # Errors
     /// When the account is disabled, or the database is away.
-    pub async fn begin_session(&self, name: &str, ip: IpAddr, how: &str) -> Result<Secret, ProblemDetails> {
-        let begun = self.people.begin_session(name, SessionTerms { idle: IDLE, absolute: ABSOLUTE }).await;
+    pub async fn begin_session(&self, account: &UserAccount, ip: IpAddr, how: &str) -> Result<Secret, ProblemDetails> {
+        let begun = self.people.begin_session(account, SessionTerms { idle: IDLE, absolute: ABSOLUTE }).await;
         let (secret, _) = begun.map_err(|error| ProblemDetails::people(&error))?;
-        self.record_sign_in(name, ip, AuditOutcome::Done, how).await;
+        self.record_sign_in(&account.name, ip, AuditOutcome::Done, how).await;
         Ok(secret)
     }
 
@@ -156,8 +156,13 @@ impl AccountService {
     ///
     /// # Errors
     /// As [`begin_session`](Self::begin_session).
-    pub async fn new_session(&self, name: &str, ip: IpAddr, how: &str) -> Result<HeaderValue, ProblemDetails> {
-        let secret = self.begin_session(name, ip, how).await?;
+    pub async fn new_session(
+        &self,
+        account: &UserAccount,
+        ip: IpAddr,
+        how: &str,
+    ) -> Result<HeaderValue, ProblemDetails> {
+        let secret = self.begin_session(account, ip, how).await?;
         self.cookies.begin(&secret).ok_or_else(|| ProblemDetails::bad_request("the session cannot be sent"))
     }
 

@@ -66,7 +66,7 @@ impl AccountService {
         };
         let subject = OidcSubject { issuer: openid.provider.issuer().to_owned(), subject: person.subject.clone() };
         let session = match self.account_at_provider(openid, &person, &subject, ip).await {
-            Ok(account) => self.new_session(&account.name, ip, "by OpenID Connect").await,
+            Ok(account) => self.new_session(&account, ip, "by OpenID Connect").await,
             Err(problem) => Err(problem),
         };
         match &session {

@@ -5,6 +5,7 @@ use tollgate_policies::people::{ApplicationRole, FleetRole, Rights};
 /// A role in the fleet, as people write it.
 pub fn fleet_word(role: FleetRole) -> &'static str {
     match role {
+        FleetRole::Viewer => "viewer",
         FleetRole::Operator => "operator",
         FleetRole::Admin => "admin",
     }

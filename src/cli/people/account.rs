@@ -64,7 +64,7 @@ enum AccountCommand {
         #[command(flatten)]
         roles: RoleArgs,
         /// Take the role in the fleet away.
-        #[arg(long, conflicts_with_all = ["admin", "operator"])]
+        #[arg(long, conflicts_with_all = ["admin", "operator", "viewer"])]
         no_fleet_role: bool,
         /// The person's name.
         #[arg(long, value_name = "TEXT")]

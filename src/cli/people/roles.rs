@@ -9,11 +9,14 @@ use crate::admin::caller::{application_word, fleet_word};
 #[derive(Clone, Debug, Args)]
 pub struct RoleArgs {
     /// May do everything.
-    #[arg(long, conflicts_with = "operator")]
+    #[arg(long, conflicts_with_all = ["operator", "viewer"])]
     admin: bool,
     /// May look at everything, and change buckets.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "viewer")]
     operator: bool,
+    /// May look at everything.
+    #[arg(long)]
+    viewer: bool,
     /// A role in an application: viewer, editor or owner.
     #[arg(long, value_name = "APPLICATION=ROLE", value_parser = role)]
     role: Vec<(String, Option<ApplicationRole>)>,
@@ -22,11 +25,9 @@ pub struct RoleArgs {
 impl RoleArgs {
     /// The role in the fleet. `None`: nothing was said of it.
     pub fn fleet(&self) -> Option<FleetRole> {
-        match (self.admin, self.operator) {
-            (true, _) => Some(FleetRole::Admin),
-            (false, true) => Some(FleetRole::Operator),
-            (false, false) => None,
-        }
+        let said =
+            [(self.admin, FleetRole::Admin), (self.operator, FleetRole::Operator), (self.viewer, FleetRole::Viewer)];
+        said.into_iter().find(|(is_said, _)| *is_said).map(|(_, role)| role)
     }
 
     /// Whether nothing was said.
@@ -80,7 +81,7 @@ mod tests {
     #[test]
     fn roles_are_given_and_taken() {
         let taken = vec![role("shop=none").unwrap(), role("bank=owner").unwrap()];
-        let args = RoleArgs { admin: false, operator: true, role: taken };
+        let args = RoleArgs { admin: false, operator: true, viewer: false, role: taken };
         let mut rights = Rights::of("shop", ApplicationRole::Viewer);
         args.apply(&mut rights);
         assert_eq!(show_rights(&rights), "operator, bank=owner");

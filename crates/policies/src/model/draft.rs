@@ -70,6 +70,8 @@ pub enum DraftProblem {
     Twice(ObjectId),
     #[error("the body of {0} is no JSON object")]
     NoObject(ObjectId),
+    #[error("a text in the body of {0} has control characters, or such as show nothing or turn a line around")]
+    HiddenText(ObjectId),
     #[error("the body of {0} has more than {MOST_BODY_BYTES} bytes")]
     LargeBody(ObjectId),
     #[error("the body of {0} is nested more than {MOST_DEPTH} deep")]
@@ -117,6 +119,16 @@ pub fn check_note(author: &str, reason: &str) -> Result<(), DraftProblem> {
     }
 }
 
+/// Whether a text or a key in `body` does not show all that it has: pages, logs and terminals repeat them.
+fn hides_something(body: &Json) -> bool {
+    match body {
+        Json::String(text) => !is_plain_text(text),
+        Json::Array(items) => items.iter().any(hides_something),
+        Json::Object(members) => members.iter().any(|(key, value)| !is_plain_line(key) || hides_something(value)),
+        Json::Null | Json::Bool(_) | Json::Number(_) => false,
+    }
+}
+
 /// The bytes that the body takes.
 fn check_body(id: &ObjectId, body: &Json) -> Result<usize, DraftProblem> {
     if !body.is_object() {
@@ -125,6 +137,9 @@ fn check_body(id: &ObjectId, body: &Json) -> Result<usize, DraftProblem> {
     // Before it is written, which recurses as deep.
     if is_deeper(body, MOST_DEPTH) {
         return Err(DraftProblem::DeepBody(id.clone()));
+    }
+    if hides_something(body) {
+        return Err(DraftProblem::HiddenText(id.clone()));
     }
     let mut counted = CountedBytes(0);
     serde_json::to_writer(&mut counted, body).map_err(|_| DraftProblem::LargeBody(id.clone()))?;
@@ -235,6 +250,14 @@ mod tests {
         assert_eq!(draft(&[nested(MOST_DEPTH + 2)]).check(), Err(DraftProblem::DeepBody(id("s0"))));
         let large = draft(&vec![sized(MOST_BODY_BYTES); MOST_DRAFT_BYTES / MOST_BODY_BYTES]);
         assert_eq!(large.check(), Err(DraftProblem::LargeDraft));
+    }
+
+    #[test]
+    fn bodies_hide_nothing() {
+        assert_eq!(draft(&[json!({"a": ["first\n\tsecond", {"b": "ädä"}]})]).check(), Ok(()));
+        for hiding in [json!({"a": ["v\u{9b}2J"]}), json!({"a": {"x\u{202e}": 1}}), json!({"a": "\u{0}"})] {
+            assert_eq!(draft(&[hiding]).check(), Err(DraftProblem::HiddenText(id("s0"))));
+        }
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Names of objects, checked where they are made: what an `ObjectId` holds may stand in a limit's name and in a URL.
 
+use super::text::is_plain_line;
 use std::fmt::{self, Display};
 use std::str::FromStr;
 use std::sync::Arc;
@@ -183,7 +184,7 @@ fn is_application(text: &str) -> bool {
 
 fn is_client(text: &str) -> bool {
     let fits = (1..=MOST_CLIENT_BYTES).contains(&text.len());
-    fits && !text.chars().any(char::is_control) && text.trim() == text && !is_dots(text)
+    fits && is_plain_line(text) && text.trim() == text && !is_dots(text)
 }
 
 fn is_dots(text: &str) -> bool {

@@ -20,4 +20,4 @@ pub use object::{Object, ObjectChange};
 pub use revision::{Position, Revision};
 pub(crate) use shared::SharedParts;
 pub use state::PolicyState;
-pub use text::{is_plain_line, is_plain_text};
+pub use text::{is_hidden, is_plain_line, is_plain_text};

@@ -15,6 +15,43 @@ const MOST_ISSUER_BYTES: usize = 512;
 const MOST_SUBJECT_BYTES: usize = 255;
 const MOST_APPLICATIONS: usize = 1000;
 
+/// The account that something is made for. Where somebody has proven to be its owner, it is the account as it was then: what comes
+/// of the proof does not outlive a new password, or any other change.
+#[derive(Clone, Copy, Debug)]
+pub struct ProvenAccount<'a> {
+    pub name: &'a str,
+    seen: Option<UnixTime>,
+}
+
+impl ProvenAccount<'_> {
+    /// # Errors
+    /// When the account is not as it was.
+    pub fn check(&self, account: &UserAccount) -> Result<(), PeopleError> {
+        match self.seen {
+            Some(seen) if seen != account.changed_at => Err(PeopleError::Changed(account.name.clone())),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl<'a> From<&'a str> for ProvenAccount<'a> {
+    fn from(name: &'a str) -> Self {
+        Self { name, seen: None }
+    }
+}
+
+impl<'a> From<&'a String> for ProvenAccount<'a> {
+    fn from(name: &'a String) -> Self {
+        Self { name, seen: None }
+    }
+}
+
+impl<'a> From<&'a UserAccount> for ProvenAccount<'a> {
+    fn from(account: &'a UserAccount) -> Self {
+        Self { name: &account.name, seen: Some(account.changed_at) }
+    }
+}
+
 /// Somebody who may look at policies, or more.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct UserAccount {

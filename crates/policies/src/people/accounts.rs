@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use super::account::{
-    AccountChange, EarlierTokens, NewAccount, OidcSubject, UserAccount, check_display_name, check_name, check_rights,
-    check_subject,
+    AccountChange, EarlierTokens, NewAccount, OidcSubject, ProvenAccount, UserAccount, check_display_name, check_name,
+    check_rights, check_subject,
 };
 use super::error::PeopleError;
 use super::handle::{People, begin, now};
@@ -72,7 +72,7 @@ impl People {
         Ok(found)
     }
 
-    /// Whoever is disabled is also logged out.
+    /// Whoever is disabled is also logged out, and has no tokens any more.
     pub async fn change(&self, name: &str, change: &AccountChange) -> Result<UserAccount, PeopleError> {
         change.display_name.as_deref().map_or(Ok(()), check_display_name)?;
         check_subject(change.subject.as_ref().and_then(Option::as_ref))?;
@@ -96,28 +96,31 @@ impl People {
     }
 
     /// Ends the account's sessions too, and unless they are kept, its tokens: whoever had the old password may have made some.
-    pub async fn set_password(&self, name: &str, password: &str, tokens: EarlierTokens) -> Result<(), PeopleError> {
-        let hash = hash(password).await?;
+    /// Returns the account as it is then.
+    pub async fn set_password(
+        &self,
+        account: impl Into<ProvenAccount<'_>>,
+        password: &str,
+        tokens: EarlierTokens,
+    ) -> Result<UserAccount, PeopleError> {
+        let (proven, hash) = (account.into(), hash(password).await?);
         let mut lease = self.pool.take().await?;
         begin(&mut lease, "people").await?;
-        let now = now(&mut lease).await?;
-        let values = [SqlValue::Text(&hash), SqlValue::Int(now.millis()), SqlValue::Text(name)];
-        let sql = "UPDATE tollgate_accounts SET password = ?, changed_at = ? WHERE name = ?";
-        let known = lease.execute(sql, &values).await? == 1;
-        end_sessions(&mut lease, name).await?;
-        if tokens == EarlierTokens::Revoke {
-            revoke_tokens(&mut lease, name).await?;
-        }
-        lease.commit().await?;
+        let replaced = replace_password(&mut lease, proven, &hash, tokens).await;
+        end(&mut lease, &replaced).await?;
         lease.give_back();
-        if known { Ok(()) } else { Err(PeopleError::Unknown(name.to_owned())) }
+        replaced
     }
 
     /// `None`: there is no such account, it is disabled, or the password is another. Each takes as long.
     pub async fn log_in(&self, name: &str, password: &str) -> Result<Option<UserAccount>, DatabaseError> {
-        let mut lease = self.pool.take().await?;
-        let found = by_name(&mut lease, name).await?.filter(|(account, _)| !account.disabled);
-        lease.give_back();
+        let mut found = None;
+        // What cannot be a name is not asked for: some databases take offence.
+        if check_name(name).is_ok() {
+            let mut lease = self.pool.take().await?;
+            found = by_name(&mut lease, name).await?.filter(|(account, _)| !account.disabled);
+            lease.give_back();
+        }
         let hash = found.as_ref().and_then(|(_, hash)| hash.as_deref());
         let fits = verify(password, hash).await;
         Ok(found.filter(|_| fits).map(|(account, _)| account))
@@ -199,12 +202,30 @@ async fn update(connection: &mut Connection, name: &str, change: &AccountChange)
     connection.execute(sql, &values).await?;
     if account.disabled || shuts_out {
         end_sessions(connection, name).await?;
-    }
-    if shuts_out {
         revoke_tokens(connection, name).await?;
     }
     keep_an_admin(connection, was_admin).await?;
     Ok(account)
+}
+
+async fn replace_password(
+    connection: &mut Connection,
+    proven: ProvenAccount<'_>,
+    hash: &str,
+    tokens: EarlierTokens,
+) -> Result<UserAccount, PeopleError> {
+    let name = proven.name;
+    let (account, _) = by_name(connection, name).await?.ok_or_else(|| PeopleError::Unknown(name.to_owned()))?;
+    proven.check(&account)?;
+    let changed_at = now(connection).await?.max(account.changed_at.after(Duration::from_millis(1)));
+    let values = [SqlValue::Text(hash), SqlValue::Int(changed_at.millis()), SqlValue::Text(name)];
+    let sql = "UPDATE tollgate_accounts SET password = ?, changed_at = ? WHERE name = ?";
+    connection.execute(sql, &values).await?;
+    end_sessions(connection, name).await?;
+    if tokens == EarlierTokens::Revoke {
+        revoke_tokens(connection, name).await?;
+    }
+    Ok(UserAccount { has_password: true, changed_at, ..account })
 }
 
 async fn delete(connection: &mut Connection, name: &str) -> Result<(), PeopleError> {

@@ -8,6 +8,7 @@ use super::handle::{People, begin};
 use super::secret::sha256;
 use crate::database::sql::{BadData, Connection, SqlRow, SqlValue};
 use crate::database::{DatabaseError, Page};
+use crate::model::is_hidden;
 use crate::time::UnixTime;
 
 /// Of each text. What is longer is cut.
@@ -17,7 +18,7 @@ const NOTHING: &str = "0";
 /// Entries that are verified at a time.
 const PART: i64 = 1000;
 
-/// Who did what. Texts are cut to 4 KiB, and control characters in them are replaced.
+/// Who did what. Texts are cut to 4 KiB, and what shows nothing in them is replaced.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct AuditRecord {
     /// Empty for somebody unknown.
@@ -63,6 +64,9 @@ pub enum AuditVerdict {
     Damaged { number: u64, what: String },
 }
 
+/// A row that the log has not come to: somebody else has written it.
+const STRANGE: &str = "number < 1 OR number > (SELECT number FROM tollgate_heads WHERE name = 'audit')";
+
 const AUDIT_COLUMNS: &str = "number, made_at, account, action, object, address, outcome, detail, previous, hash";
 
 impl People {
@@ -85,8 +89,9 @@ impl People {
     /// Newest first.
     pub async fn audit(&self, page: Page) -> Result<Vec<AuditEntry>, DatabaseError> {
         let (before, limit) = page.bounds();
-        let sql =
-            format!("SELECT {AUDIT_COLUMNS} FROM tollgate_audit WHERE number < ? ORDER BY number DESC LIMIT {limit}");
+        let sql = format!(
+            "SELECT {AUDIT_COLUMNS} FROM tollgate_audit WHERE number < ? AND NOT ({STRANGE}) ORDER BY number DESC LIMIT {limit}"
+        );
         let mut lease = self.pool.take().await?;
         let found = lease.rows(&sql, &[SqlValue::Int(before)], read_entry).await?;
         lease.give_back();
@@ -115,8 +120,14 @@ impl People {
                 break;
             }
         }
+        let sql = format!("SELECT number FROM tollgate_audit WHERE {STRANGE} ORDER BY number LIMIT 1");
+        let strange = lease.row(&sql, &[], |row| row.int(0)).await?;
         lease.give_back();
         Ok(match seen {
+            _ if strange.is_some() => AuditVerdict::Damaged {
+                number: strange.and_then(|number| u64::try_from(number).ok()).unwrap_or_default(),
+                what: "the log has not come to it: it was added by other means".into(),
+            },
             _ if seen < entries => AuditVerdict::Damaged { number: seen + 1, what: "it is missing".into() },
             _ if previous != hash => {
                 AuditVerdict::Damaged { number: seen, what: "the log has noted another hash for it".into() }
@@ -192,10 +203,10 @@ impl AuditRecord {
     }
 }
 
-/// What any database stores as it is.
+/// What any database stores as it is, and any page shows as it is.
 fn cleaned(text: &str) -> String {
     let fits = text.char_indices().take_while(|(at, c)| at + c.len_utf8() <= MOST_BYTES);
-    fits.map(|(_, c)| if c.is_control() { '\u{fffd}' } else { c }).collect()
+    fits.map(|(_, c)| if is_hidden(c) { '\u{fffd}' } else { c }).collect()
 }
 
 impl AuditOutcome {

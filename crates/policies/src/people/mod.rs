@@ -11,7 +11,7 @@ mod secret;
 mod session;
 mod token;
 
-pub use account::{AccountChange, EarlierTokens, NewAccount, OidcSubject, UserAccount};
+pub use account::{AccountChange, EarlierTokens, NewAccount, OidcSubject, ProvenAccount, UserAccount};
 pub use audit::{AuditEntry, AuditOutcome, AuditRecord, AuditVerdict};
 pub use error::PeopleError;
 pub use handle::People;

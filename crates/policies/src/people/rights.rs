@@ -22,7 +22,9 @@ pub enum ApplicationRole {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FleetRole {
-    /// Looks at everything, and acts on buckets and nodes.
+    /// Looks at everything.
+    Viewer,
+    /// Also acts on buckets and nodes.
     Operator,
     /// Everything.
     Admin,
@@ -78,7 +80,7 @@ impl Rights {
     /// With what the role in the fleet brings along.
     fn role_in(&self, application: &str) -> Option<ApplicationRole> {
         let fleet = self.fleet.map(|role| match role {
-            FleetRole::Operator => ApplicationRole::Viewer,
+            FleetRole::Viewer | FleetRole::Operator => ApplicationRole::Viewer,
             FleetRole::Admin => ApplicationRole::Owner,
         });
         fleet.max(self.applications.get(application).copied())
@@ -114,7 +116,8 @@ pub fn may(rights: &Rights, operation: Operation, application: &str) -> bool {
         Operation::Change(ObjectKind::Resource | ObjectKind::ApiKey)
         | Operation::Delete(_)
         | Operation::ManageRights => role >= Some(ApplicationRole::Owner),
-        Operation::ViewFleet | Operation::ActOnFleet => rights.fleet.is_some(),
+        Operation::ViewFleet => rights.fleet.is_some(),
+        Operation::ActOnFleet => rights.fleet >= Some(FleetRole::Operator),
         Operation::ManageAccounts => rights.is_admin(),
     }
 }
@@ -136,12 +139,13 @@ mod tests {
     }
 
     /// None, each role in the shop, each in the fleet.
-    fn roles() -> [Rights; 6] {
+    fn roles() -> [Rights; 7] {
         [
             Rights::default(),
             Rights::of("shop", ApplicationRole::Viewer),
             Rights::of("shop", ApplicationRole::Editor),
             Rights::of("shop", ApplicationRole::Owner),
+            Rights { fleet: Some(FleetRole::Viewer), ..Rights::default() },
             Rights { fleet: Some(FleetRole::Operator), ..Rights::default() },
             Rights::admin(),
         ]
@@ -149,25 +153,25 @@ mod tests {
 
     #[test]
     fn every_role_may_do_what_the_table_says() {
-        // In their own application, and in another: nobody, viewer, editor, owner, operator, admin.
+        // In their own application, and in another: nobody, viewer, editor, owner, viewer of the fleet, operator, admin.
         let table = [
-            (Operation::View, ".vwoOA", "....OA"),
-            (Operation::Change(ObjectKind::Application), ".....A", ".....A"),
-            (Operation::Change(ObjectKind::Resource), "...o.A", ".....A"),
-            (Operation::Change(ObjectKind::Strategy), "..wo.A", ".....A"),
-            (Operation::Change(ObjectKind::Plan), "..wo.A", ".....A"),
-            (Operation::Change(ObjectKind::Assignment), "..wo.A", ".....A"),
-            (Operation::Change(ObjectKind::ApiKey), "...o.A", ".....A"),
-            (Operation::Delete(ObjectKind::Application), ".....A", ".....A"),
-            (Operation::Delete(ObjectKind::Resource), "...o.A", ".....A"),
-            (Operation::Delete(ObjectKind::Strategy), "...o.A", ".....A"),
-            (Operation::Delete(ObjectKind::Plan), "...o.A", ".....A"),
-            (Operation::Delete(ObjectKind::Assignment), "...o.A", ".....A"),
-            (Operation::Delete(ObjectKind::ApiKey), "...o.A", ".....A"),
-            (Operation::ManageRights, "...o.A", ".....A"),
-            (Operation::ViewFleet, "....OA", "....OA"),
-            (Operation::ActOnFleet, "....OA", "....OA"),
-            (Operation::ManageAccounts, ".....A", ".....A"),
+            (Operation::View, ".vwoVOA", "....VOA"),
+            (Operation::Change(ObjectKind::Application), "......A", "......A"),
+            (Operation::Change(ObjectKind::Resource), "...o..A", "......A"),
+            (Operation::Change(ObjectKind::Strategy), "..wo..A", "......A"),
+            (Operation::Change(ObjectKind::Plan), "..wo..A", "......A"),
+            (Operation::Change(ObjectKind::Assignment), "..wo..A", "......A"),
+            (Operation::Change(ObjectKind::ApiKey), "...o..A", "......A"),
+            (Operation::Delete(ObjectKind::Application), "......A", "......A"),
+            (Operation::Delete(ObjectKind::Resource), "...o..A", "......A"),
+            (Operation::Delete(ObjectKind::Strategy), "...o..A", "......A"),
+            (Operation::Delete(ObjectKind::Plan), "...o..A", "......A"),
+            (Operation::Delete(ObjectKind::Assignment), "...o..A", "......A"),
+            (Operation::Delete(ObjectKind::ApiKey), "...o..A", "......A"),
+            (Operation::ManageRights, "...o..A", "......A"),
+            (Operation::ViewFleet, "....VOA", "....VOA"),
+            (Operation::ActOnFleet, ".....OA", ".....OA"),
+            (Operation::ManageAccounts, "......A", "......A"),
         ];
         assert_eq!(table.len(), operations().len(), "every operation has its row");
         for (operation, own, other) in table {

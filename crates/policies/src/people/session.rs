@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::account::UserAccount;
-use super::accounts::{ACCOUNT_COLUMNS, by_name, end_sessions, read_account};
+use super::account::{ProvenAccount, UserAccount};
+use super::accounts::{ACCOUNT_COLUMNS, by_name, end, end_sessions, read_account};
 use super::error::PeopleError;
-use super::handle::{People, now};
+use super::handle::{People, begin, now};
 use super::secret::{Secret, is_secret, sha256};
 use crate::database::DatabaseError;
 use crate::database::sql::{BadData, Connection, SqlRow, SqlValue};
@@ -43,35 +43,18 @@ pub const MOST_SESSIONS: usize = 20;
 
 impl People {
     /// Logs an account in. Also forgets the sessions of all that have ended, and the oldest of an account with too many.
-    pub async fn begin_session(&self, name: &str, terms: SessionTerms) -> Result<(Secret, Session), PeopleError> {
-        let secret = Secret::new(SESSION_BEGINNING)?;
+    pub async fn begin_session(
+        &self,
+        account: impl Into<ProvenAccount<'_>>,
+        terms: SessionTerms,
+    ) -> Result<(Secret, Session), PeopleError> {
+        let proven = account.into();
         let mut lease = self.pool.take().await?;
-        let now = now(&mut lease).await?;
-        match by_name(&mut lease, name).await? {
-            None => return Err(PeopleError::Unknown(name.to_owned())),
-            Some((account, _)) if account.disabled => return Err(PeopleError::Disabled(name.to_owned())),
-            Some(_) => {}
-        }
-        let ends_at = now.after(terms.absolute);
-        let idle_until = now.after(terms.idle).min(ends_at);
-        let session = Session { account: name.to_owned(), begun_at: now, idle_until, ends_at, read_at: now };
-        let past = [SqlValue::Int(now.millis()); 2];
-        lease.execute("DELETE FROM tollgate_sessions WHERE idle_until <= ? OR ends_at <= ?", &past).await?;
-        let hash = secret.hash();
-        let values = [
-            SqlValue::Text(&hash),
-            SqlValue::Text(name),
-            SqlValue::Int(now.millis()),
-            SqlValue::Int(i64::try_from(terms.idle.as_millis()).unwrap_or(i64::MAX)),
-            SqlValue::Int(session.idle_until.millis()),
-            SqlValue::Int(session.ends_at.millis()),
-        ];
-        let sql = "INSERT INTO tollgate_sessions (hash, account, begun_at, idle_millis, idle_until, ends_at) \
-                   VALUES (?, ?, ?, ?, ?, ?)";
-        lease.execute(sql, &values).await?;
-        end_oldest(&mut lease, name, &hash).await?;
+        begin(&mut lease, "people").await?;
+        let begun = insert(&mut lease, proven, terms).await;
+        end(&mut lease, &begun).await?;
         lease.give_back();
-        Ok((secret, session))
+        begun
     }
 
     /// Who is logged in by this secret, with the rights of this moment. Moves the idle end on.
@@ -119,6 +102,39 @@ impl People {
         lease.give_back();
         Ok(ended)
     }
+}
+
+async fn insert(
+    connection: &mut Connection,
+    proven: ProvenAccount<'_>,
+    terms: SessionTerms,
+) -> Result<(Secret, Session), PeopleError> {
+    let (secret, name) = (Secret::new(SESSION_BEGINNING)?, proven.name);
+    let now = now(connection).await?;
+    let (account, _) = by_name(connection, name).await?.ok_or_else(|| PeopleError::Unknown(name.to_owned()))?;
+    if account.disabled {
+        return Err(PeopleError::Disabled(name.to_owned()));
+    }
+    proven.check(&account)?;
+    let ends_at = now.after(terms.absolute);
+    let idle_until = now.after(terms.idle).min(ends_at);
+    let session = Session { account: name.to_owned(), begun_at: now, idle_until, ends_at, read_at: now };
+    let past = [SqlValue::Int(now.millis()); 2];
+    connection.execute("DELETE FROM tollgate_sessions WHERE idle_until <= ? OR ends_at <= ?", &past).await?;
+    let hash = secret.hash();
+    let values = [
+        SqlValue::Text(&hash),
+        SqlValue::Text(name),
+        SqlValue::Int(now.millis()),
+        SqlValue::Int(i64::try_from(terms.idle.as_millis()).unwrap_or(i64::MAX)),
+        SqlValue::Int(session.idle_until.millis()),
+        SqlValue::Int(session.ends_at.millis()),
+    ];
+    let sql = "INSERT INTO tollgate_sessions (hash, account, begun_at, idle_millis, idle_until, ends_at) \
+               VALUES (?, ?, ?, ?, ?, ?)";
+    connection.execute(sql, &values).await?;
+    end_oldest(connection, name, &hash).await?;
+    Ok((secret, session))
 }
 
 /// Ends the oldest sessions of an account that has too many, but not the `newest`.

@@ -6,7 +6,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::Serialize;
 
-use super::account::{UserAccount, check_rights, check_text};
+use super::account::{ProvenAccount, UserAccount, check_rights, check_text};
 use super::accounts::{ACCOUNT_COLUMNS, by_name, end, read_account, read_rights, written};
 use super::error::PeopleError;
 use super::handle::{People, begin, now};
@@ -52,12 +52,17 @@ const TOKEN_COLUMNS: &str = "t.id, t.label, t.scope, t.created_at, t.expires_at,
 
 impl People {
     /// The secret is known to nobody after this.
-    pub async fn create_token(&self, name: &str, new: &NewToken) -> Result<(Secret, ApiToken), PeopleError> {
+    pub async fn create_token(
+        &self,
+        account: impl Into<ProvenAccount<'_>>,
+        new: &NewToken,
+    ) -> Result<(Secret, ApiToken), PeopleError> {
+        let proven = account.into();
         check_text("label", &new.label, MOST_LABEL_BYTES)?;
         check_rights(&new.scope)?;
         let mut lease = self.pool.take().await?;
         begin(&mut lease, "people").await?;
-        let made = create(&mut lease, name, new).await;
+        let made = create(&mut lease, proven, new).await;
         end(&mut lease, &made).await?;
         lease.give_back();
         made
@@ -106,13 +111,18 @@ impl People {
 }
 
 /// Makes a token, and forgets the oldest of those that are valid no more.
-async fn create(connection: &mut Connection, name: &str, new: &NewToken) -> Result<(Secret, ApiToken), PeopleError> {
-    let now = now(connection).await?;
-    match by_name(connection, name).await? {
-        None => return Err(PeopleError::Unknown(name.to_owned())),
-        Some((account, _)) if account.disabled => return Err(PeopleError::Disabled(name.to_owned())),
-        Some((account, _)) if !new.scope.is_within(&account.rights) => return Err(PeopleError::BeyondRights),
-        Some(_) => {}
+async fn create(
+    connection: &mut Connection,
+    proven: ProvenAccount<'_>,
+    new: &NewToken,
+) -> Result<(Secret, ApiToken), PeopleError> {
+    let (now, name) = (now(connection).await?, proven.name);
+    let (account, _) = by_name(connection, name).await?.ok_or_else(|| PeopleError::Unknown(name.to_owned()))?;
+    proven.check(&account)?;
+    match account {
+        UserAccount { disabled: true, .. } => return Err(PeopleError::Disabled(name.to_owned())),
+        account if !new.scope.is_within(&account.rights) => return Err(PeopleError::BeyondRights),
+        _ => {}
     }
     let (valid, spent): (Vec<_>, Vec<_>) =
         tokens_of(connection, name).await?.into_iter().partition(|token| token.is_valid(now));

@@ -88,7 +88,11 @@ async fn whatever_is_changed_behind_its_back_is_found(test: TestDatabase) {
          DELETE FROM tollgate_audit WHERE number = 2; \
          UPDATE tollgate_audit SET number = 2 WHERE number = 3; UPDATE tollgate_audit SET number = 3 WHERE number = 99"
     );
+    let forged = format!(
+        "INSERT INTO tollgate_audit (number, {columns}) SELECT 77, {columns} FROM tollgate_audit WHERE number = 2"
+    );
     let cases = [
+        (forged.as_str(), 77, "the log has not come to it: it was added by other means"),
         ("UPDATE tollgate_audit SET account = 'eve' WHERE number = 2", 2, "it is not what was written"),
         ("UPDATE tollgate_audit SET made_at = made_at + 1 WHERE number = 1", 1, "it is not what was written"),
         ("UPDATE tollgate_audit SET outcome = 'refused' WHERE number = 3", 3, "it is not what was written"),
@@ -114,6 +118,7 @@ async fn whatever_is_changed_behind_its_back_is_found(test: TestDatabase) {
         };
         test.run(unlock).await;
         test.run(sql).await;
+        assert!(people.audit(Page::default()).await.unwrap().iter().all(|entry| entry.number <= 4), "{sql}");
         let found = people.verify_audit().await.unwrap();
         assert_eq!(found, AuditVerdict::Damaged { number, what: what.into() }, "{sql}");
     }

@@ -231,7 +231,7 @@ async fn names_and_bodies_come_back_byte_by_byte(test: TestDatabase) {
     let largest = "x\u{1f600}\"\\".repeat(6000);
     let edits = clients.iter().enumerate().map(|(at, client)| {
         let body =
-            json!({ "plan": client, "at": at, "text": "\u{0}\u{7f}\n", "large": if at == 0 { &largest } else { "" } });
+            json!({ "plan": client, "at": at, "text": "\t\r\n\\", "large": if at == 0 { &largest } else { "" } });
         edit(&id(ObjectKind::Assignment, client), Expected::Absent, body)
     });
     let draft = draft("ädä \u{1f600}", edits.collect());

@@ -97,6 +97,7 @@ async fn only_the_right_password_lets_in(test: TestDatabase) {
     assert_eq!(people.session(session.expose()).await.unwrap(), None, "a new password ends sessions");
     assert_eq!(people.log_in("ada", "correct horse").await.unwrap(), None);
     assert!(people.log_in("ada", "another horse").await.unwrap().is_some());
+    what_was_proven_by_a_password_holds_while_it_stands(&people).await;
     assert!(matches!(
         people.set_password("eve", "another horse", EarlierTokens::Keep).await,
         Err(PeopleError::Unknown(_))
@@ -104,6 +105,21 @@ async fn only_the_right_password_lets_in(test: TestDatabase) {
     people.create(&new("root", Rights::admin())).await.unwrap();
     people.change("ada", &disabled()).await.unwrap();
     assert_eq!(people.log_in("ada", "another horse").await.unwrap(), None, "a disabled account stays out");
+}
+
+/// Whoever knew the old password gets nothing of it once there is another, however early it was checked.
+async fn what_was_proven_by_a_password_holds_while_it_stands(people: &People) {
+    let proven = people.log_in("ada", "another horse").await.unwrap().unwrap();
+    people.set_password("ada", "a fourth horse", EarlierTokens::Revoke).await.unwrap();
+    let changed = Err(PeopleError::Changed("ada".into()));
+    let token = NewToken { label: "ci".into(), scope: Rights::default(), expires_in: None };
+    assert_eq!(people.begin_session(&proven, TERMS).await.map(drop), changed);
+    assert_eq!(people.create_token(&proven, &token).await.map(drop), changed);
+    assert_eq!(people.set_password(&proven, "another horse", EarlierTokens::Keep).await.map(drop), changed);
+    let proven = people.log_in("ada", "a fourth horse").await.unwrap().unwrap();
+    let proven = people.set_password(&proven, "another horse", EarlierTokens::Keep).await.unwrap();
+    people.begin_session(&proven, TERMS).await.unwrap();
+    assert_eq!(people.log_in("ada\0", "another horse").await.unwrap(), None, "what is no name is nobody's");
 }
 
 async fn the_last_admin_stays(test: TestDatabase) {

@@ -27,7 +27,7 @@ record! {
         optional scopes: NonEmptyList<Located<PlainText>>,
         /// The claim of the ID token that lists somebody's groups.
         default("groups") groups_claim: Located<PlainText>,
-        /// What each group may do: admin, operator, or APPLICATION=viewer, editor or owner. With it, groups decide at each sign-in.
+        /// What each group may do: admin, operator, viewer, or APPLICATION=viewer, editor or owner. With it, groups decide at each sign-in.
         optional roles: Mapping<PlainText, OneOrMore<Located<GroupRole>>>,
         /// Whether an account is made at somebody's first sign-in. Otherwise only those who have one come in.
         default(false) create_accounts: Located<bool>,
@@ -86,11 +86,12 @@ impl Scalar for GroupRole {
     fn read(text: &str) -> Result<Self, ValueProblem> {
         let problem = || {
             ValueProblem::new(format!("{} is not a role", quote(text)))
-                .hint("write admin, operator, or APPLICATION=viewer, editor or owner, such as shop=editor")
+                .hint("write admin, operator, viewer, or APPLICATION=viewer, editor or owner, such as shop=editor")
         };
         match text.split_once('=') {
             None if text == "admin" => Ok(Self::Fleet(FleetRole::Admin)),
             None if text == "operator" => Ok(Self::Fleet(FleetRole::Operator)),
+            None if text == "viewer" => Ok(Self::Fleet(FleetRole::Viewer)),
             Some((application, role)) if !application.is_empty() => {
                 let role = match role {
                     "viewer" => ApplicationRole::Viewer,
@@ -105,6 +106,6 @@ impl Scalar for GroupRole {
     }
 
     fn schema() -> Json {
-        json!({ "type": "string", "pattern": or_variable("admin|operator|[^=]+=(viewer|editor|owner)") })
+        json!({ "type": "string", "pattern": or_variable("admin|operator|viewer|[^=]+=(viewer|editor|owner)") })
     }
 }

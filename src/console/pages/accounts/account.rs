@@ -8,7 +8,7 @@ use axum::extract::{ConnectInfo, State};
 use axum::http::HeaderValue;
 use axum::http::header::SET_COOKIE;
 use axum::response::Response;
-use tollgate_policies::people::{ApplicationRole, AuditOutcome, FleetRole, NewToken, Rights};
+use tollgate_policies::people::{ApplicationRole, AuditOutcome, FleetRole, NewToken, Rights, UserAccount};
 
 use super::words::{and_tokens, earlier_tokens, show_rights};
 use crate::admin::accounts::AccountService;
@@ -110,13 +110,14 @@ async fn change_password(
     if new != form.exact_field("again") {
         return Err(ProblemDetails::bad_request("the new password was not written twice alike"));
     }
-    check_current_password(accounts, &caller.name, form, peer).await?;
+    let account = check_current_password(accounts, &caller.name, form, peer).await?;
     console.tokens.spend(form.token)?;
     let tokens = earlier_tokens(form);
-    accounts.people.set_password(&caller.name, new, tokens).await.map_err(|error| ProblemDetails::people(&error))?;
+    let changed = accounts.people.set_password(&account, new, tokens).await;
+    let account = changed.map_err(|error| ProblemDetails::people(&error))?;
     let detail = format!("their own{}", and_tokens(tokens));
     caller.record("password", &format!("account {}", caller.name), AuditOutcome::Done, &detail).await;
-    let secret = accounts.begin_session(&caller.name, peer.ip(), "after a change of the password").await?;
+    let secret = accounts.begin_session(&account, peer.ip(), "after a change of the password").await?;
     form.visitor.caller = Some(caller.in_session(secret.expose()));
     let done = format!("Your password was changed. Your other sessions have ended{}.", and_tokens(tokens));
     Ok(AccountOutcome { done, cookie: accounts.cookies.begin(&secret), ..AccountOutcome::default() })
@@ -128,14 +129,14 @@ async fn check_presence(
     caller: &Caller,
     form: &ConsoleForm,
     peer: SocketAddr,
-) -> Result<(), ProblemDetails> {
+) -> Result<UserAccount, ProblemDetails> {
     let found = accounts.people.session(caller.session()).await.map_err(|error| ProblemDetails::database(&error))?;
     let (account, session) = found.ok_or_else(|| ProblemDetails::bad_request("the session has ended"))?;
     if account.has_password {
         return check_current_password(accounts, &caller.name, form, peer).await;
     }
     match session.read_at <= session.begun_at.after(RECENT) {
-        true => Ok(()),
+        true => Ok(account),
         false => Err(ProblemDetails::bad_request("you have signed in too long ago for this")
             .hint("sign out and in again, then make the token within ten minutes")),
     }
@@ -146,9 +147,9 @@ async fn check_current_password(
     name: &str,
     form: &ConsoleForm,
     peer: SocketAddr,
-) -> Result<(), ProblemDetails> {
+) -> Result<UserAccount, ProblemDetails> {
     let checked = accounts.check_password(name, form.exact_field("current"), peer.ip()).await;
-    checked.map(drop).map_err(|problem| {
+    checked.map_err(|problem| {
         // Not 401: somebody is signed in.
         if problem.is_of_strangers() { ProblemDetails::bad_request("the current password is wrong") } else { problem }
     })
@@ -169,9 +170,9 @@ async fn create_token(
     };
     let expires_in = (days > 0).then(|| Duration::from_secs(days * 86_400));
     let new = NewToken { label: form.field("label").to_owned(), scope, expires_in };
-    check_presence(accounts, caller, form, peer).await?;
+    let account = check_presence(accounts, caller, form, peer).await?;
     console.tokens.spend(form.token)?;
-    let made = accounts.people.create_token(&caller.name, &new).await;
+    let made = accounts.people.create_token(&account, &new).await;
     let (secret, token) = made.map_err(|error| ProblemDetails::people(&error))?;
     let detail = format!("{}: {}", token.label, show_rights(&token.scope));
     caller.record("token_create", &format!("token {}", token.id), AuditOutcome::Done, &detail).await;
@@ -192,7 +193,7 @@ async fn revoke_token(console: &ConsoleState, form: &ConsoleForm) -> Result<Acco
 /// The least of each role.
 fn only_looking(rights: &Rights) -> Rights {
     let applications = rights.applications.keys().map(|name| (name.clone(), ApplicationRole::Viewer));
-    Rights { fleet: rights.fleet.map(|_| FleetRole::Operator), applications: applications.collect() }
+    Rights { fleet: rights.fleet.map(|_| FleetRole::Viewer), applications: applications.collect() }
 }
 
 impl AccountPage {
@@ -228,13 +229,19 @@ impl AccountPage {
 
 #[cfg(test)]
 mod tests {
+    use tollgate_policies::model::ObjectKind;
+    use tollgate_policies::people::{Operation, may};
+
     use super::*;
 
     #[test]
     fn a_token_that_only_looks_is_within_the_rights_of_its_account() {
         let rights = Rights { fleet: Some(FleetRole::Admin), ..Rights::of("shop", ApplicationRole::Owner) };
         let scope = only_looking(&rights);
-        assert!(scope.is_within(&rights) && !scope.is_admin());
+        assert!(scope.is_within(&rights) && may(&scope, Operation::ViewFleet, ""));
+        for changing in [Operation::ActOnFleet, Operation::Change(ObjectKind::Strategy), Operation::ManageRights] {
+            assert!(!may(&scope, changing, "shop"), "{changing:?}");
+        }
         assert_eq!(only_looking(&Rights::default()), Rights::default());
     }
 }

@@ -97,7 +97,7 @@ async fn sign_in(console: &ConsoleState, form: &ConsoleForm, peer: SocketAddr) -
     if form.visitor.caller.as_ref().is_some_and(|caller| caller.by == CallerProof::Session) {
         end(console, &form.visitor).await?;
     }
-    accounts.new_session(&account.name, peer.ip(), "by password").await
+    accounts.new_session(&account, peer.ip(), "by password").await
 }
 
 /// Ends the visitor's session in the database. The cookie that takes theirs away.

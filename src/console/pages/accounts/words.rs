@@ -21,9 +21,10 @@ pub fn chosen_role(word: &str) -> Result<Option<ApplicationRole>, ProblemDetails
 pub fn chosen_fleet_role(word: &str) -> Result<Option<FleetRole>, ProblemDetails> {
     match word {
         "none" => Ok(None),
+        "viewer" => Ok(Some(FleetRole::Viewer)),
         "operator" => Ok(Some(FleetRole::Operator)),
         "admin" => Ok(Some(FleetRole::Admin)),
-        _ => Err(ProblemDetails::bad_request("a role in the fleet is none, operator or admin")),
+        _ => Err(ProblemDetails::bad_request("a role in the fleet is none, viewer, operator or admin")),
     }
 }
 
