@@ -20,7 +20,7 @@ pub struct CandidateTerms {
     pub bounds: CandidateBounds,
     /// The time that the bounds are judged over.
     pub over: Duration,
-    /// Requests in that time, or nothing is judged.
+    /// Requests that a judgement wants. Where there are fewer in that time, it goes further back.
     pub least: u64,
     /// The time within its bounds after which it becomes the limit.
     pub promote_after: Option<Duration>,
@@ -34,6 +34,9 @@ pub struct CandidateBounds {
     /// Of 99 % of the requests.
     pub latency: Option<Duration>,
 }
+
+/// Nodes that a sentence names: reasons of revisions are short.
+const SHOWN_NODES: usize = 3;
 
 /// Where a candidate acts.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,7 +78,11 @@ impl Stage {
             Self::Shadow => "in shadow".to_owned(),
             Self::Share(share) => format!("on {share} of the keys"),
             Self::Nodes(nodes) => {
-                format!("on nodes {}", nodes.iter().map(|node| &*node.0).collect::<Vec<_>>().join(", "))
+                let shown = nodes.iter().take(SHOWN_NODES).map(|node| &*node.0).collect::<Vec<_>>().join(", ");
+                match nodes.len().saturating_sub(SHOWN_NODES) {
+                    0 => format!("on nodes {shown}"),
+                    more => format!("on nodes {shown} and {more} more"),
+                }
             }
         }
     }
@@ -84,6 +91,14 @@ impl Stage {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_sentence_names_few_nodes() {
+        let on =
+            |count: usize| Stage::Nodes((0..count).map(|node| NodePattern::new(&format!("edge-{node}"))).collect());
+        assert_eq!(on(3).shown(), "on nodes edge-0, edge-1, edge-2");
+        assert_eq!(on(500).shown(), "on nodes edge-0, edge-1, edge-2 and 497 more");
+    }
 
     #[test]
     fn a_star_stands_for_any_characters() {

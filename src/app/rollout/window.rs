@@ -19,7 +19,8 @@ const MOST_REQUESTS: f64 = 0.99;
 pub struct CandidateWindow {
     terms: CandidateTerms,
     began: (Instant, CandidateTotals),
-    /// The oldest first: one that is as old as the window, or older, and those within.
+    /// The oldest first: one that is as old as the window, or older, and those within. Where nothing was counted for a while,
+    /// the first and the last of that while: with little traffic a window is long.
     samples: VecDeque<(Instant, CandidateTotals)>,
 }
 
@@ -62,9 +63,17 @@ impl CandidateWindow {
 
     /// Goes on to `totals`, and judges the last seconds.
     pub fn advance(&mut self, now: Instant, totals: CandidateTotals) -> CandidateVerdict {
+        if self.samples.len() > 1 && self.samples.iter().rev().take(2).all(|(_, last)| *last == totals) {
+            self.samples.pop_back();
+        }
         self.samples.push_back((now, totals));
-        let is_old = |(at, _): &(Instant, _)| now.saturating_duration_since(*at) >= self.terms.over;
-        while self.samples.get(1).is_some_and(is_old) {
+        let CandidateTerms { over, least, .. } = self.terms;
+        // Few requests a second are judged over the time that it takes to have enough of them.
+        let is_left = |(at, before): &(Instant, CandidateTotals)| {
+            let risen = totals.since(before);
+            now.saturating_duration_since(*at) >= over && risen.decisions >= least && risen.requests >= least
+        };
+        while self.samples.get(1).is_some_and(is_left) {
             self.samples.pop_front();
         }
         let Some((since, before)) = self.samples.front() else { return CandidateVerdict::GoesOn };
@@ -75,10 +84,13 @@ impl CandidateWindow {
         let (began, before) = &self.began;
         let (after, totals) = (now.saturating_duration_since(*began), totals.since(before));
         let is_due = self.terms.promote_after.is_some_and(|promote_after| after >= promote_after);
-        if is_due && totals.decisions >= self.terms.least {
-            return CandidateVerdict::Promote(Passed { after, totals });
+        if !is_due || totals.decisions < least {
+            return CandidateVerdict::GoesOn;
         }
-        CandidateVerdict::GoesOn
+        match self.broken(&totals) {
+            Some(bound) => CandidateVerdict::Abort(BrokenBound { bound, over: after, totals }),
+            None => CandidateVerdict::Promote(Passed { after, totals }),
+        }
     }
 
     fn broken(&self, risen: &CandidateTotals) -> Option<BoundKind> {
@@ -199,7 +211,13 @@ mod tests {
         let found = end(terms(denials), &[totals(20, 6), totals(20, 6), totals(20, 6)]);
         assert_eq!(shown(found), (3, "denials were 30.0% of 60 requests in 3.0 s, over 5%".to_owned()));
         assert_eq!(end(terms(denials), &[totals(1_000, 50); 20]), None, "the bound itself is allowed");
-        assert_eq!(end(terms(denials), &[totals(9, 9); 20]), None, "there are never enough");
+        let found = end(terms(denials), &[totals(9, 9); 20]);
+        assert_eq!(
+            shown(found),
+            (6, "denials were 100.0% of 54 requests in 6.0 s, over 5%".to_owned()),
+            "few a second"
+        );
+        assert_eq!(end(terms(denials), &[totals(2, 2); 20]), None, "there are never enough");
         let errors = CandidateBounds { errors: Some(50), ..CandidateBounds::default() };
         let failing = CandidateTotals { errors: 1, ..totals(100, 100) };
         let found = end(terms(errors), &[totals(100, 100), failing]);
@@ -242,5 +260,23 @@ mod tests {
         let words = "within its bounds for 6 s: denials were 0.0% of 60 requests, answers 5xx 0.0%";
         assert_eq!(shown(found), (6, words.to_owned()));
         assert_eq!(end(terms, &[totals(1, 0); 40]), None, "too few requests speak for it");
+        let found = end(CandidateTerms { promote_after: Some(30 * SECOND), ..terms }, &[totals(3, 3); 60]);
+        assert_eq!(shown(found), (17, "denials were 100.0% of 51 requests in 17.0 s, over 5%".to_owned()));
+        // Each window is within the bound for want of requests, and the whole is not.
+        let mut seconds = vec![totals(12, 12)];
+        seconds.extend([totals(0, 0); 4]);
+        seconds.extend([totals(8, 0); 10]);
+        let found = end(CandidateTerms { promote_after: Some(9 * SECOND), ..terms }, &seconds);
+        assert!(matches!(found, Some((_, CandidateVerdict::Abort(_)))), "{found:?}");
+    }
+
+    #[test]
+    fn a_window_keeps_few_samples_while_nothing_is_counted() {
+        let began = clock::now();
+        let mut window = CandidateWindow::new(terms(CandidateBounds::default()), began, totals(0, 0));
+        for second in 1..10_000_u32 {
+            window.advance(began + second * SECOND, totals(u64::from(second / 1_000), 0));
+        }
+        assert!(window.samples.len() <= 20, "{}", window.samples.len());
     }
 }
