@@ -1,10 +1,14 @@
 //! Finds the likely word for a misspelt one, for hints to operators.
 
+/// Words that are looked at: a hint is not worth more.
+const MOST_KNOWN: usize = 1_000;
+
 /// The word of `known` that is nearest to `word`, if any is near.
 pub fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let length = word.chars().count();
     let most = ((length + 1) / 3).max(1);
     known
+        .take(MOST_KNOWN)
         // No distance is shorter than the difference in length, and no word of ours is longer than a name.
         .filter(|candidate| length <= 64 && candidate.chars().count().abs_diff(length) <= most)
         .map(|candidate| (distance(word, candidate), candidate))

@@ -34,6 +34,8 @@ pub struct OwnOrigins {
     pub has_tls: bool,
     /// The URL of the port, where a name leads to it.
     pub public_url: Option<PublicUrl>,
+    /// Whether callers have accounts.
+    pub has_accounts: bool,
 }
 
 /// Lets reading pass, and changes that no web page can have asked for.
@@ -48,9 +50,9 @@ pub async fn guard(State(origins): State<Arc<OwnOrigins>>, request: Request, nex
     }
 }
 
-/// Probes and scrapers know the port by any name. A page has no token, so whoever sends one is none.
+/// Probes and scrapers know the port by any name. A page has no token, so whoever sends one is none: where it is asked for.
 fn check_reading(origins: &OwnOrigins, request: &Request) -> Result<(), ProblemDetails> {
-    if OPEN.contains(&request.uri().path()) || request.headers().contains_key(AUTHORIZATION) {
+    if OPEN.contains(&request.uri().path()) || (origins.has_accounts && request.headers().contains_key(AUTHORIZATION)) {
         return Ok(());
     }
     origins.check_host(request.headers())
@@ -188,7 +190,8 @@ mod tests {
     #[test]
     fn the_name_that_the_file_has_is_the_ports_own() {
         let authority = "gate.example".parse().unwrap();
-        let origins = OwnOrigins { has_tls: false, public_url: Some(PublicUrl { is_secure: true, authority }) };
+        let origins =
+            OwnOrigins { public_url: Some(PublicUrl { is_secure: true, authority }), ..OwnOrigins::default() };
         let asked =
             |host: &str, origin: &str| passes_at(&origins, &[(OPERATOR, "ada"), ("host", host), ("origin", origin)]);
         assert!(asked("gate.example", "https://gate.example"));
@@ -203,7 +206,7 @@ mod tests {
 
     #[test]
     fn a_port_with_tls_has_pages_of_https() {
-        let origins = OwnOrigins { has_tls: true, public_url: None };
+        let origins = OwnOrigins { has_tls: true, ..OwnOrigins::default() };
         assert!(passes_at(&origins, &[(OPERATOR, "ada"), ("origin", "https://127.0.0.1:9901")]));
         assert!(!passes_at(&origins, &[(OPERATOR, "ada"), ("origin", "http://127.0.0.1:9901")]));
     }

@@ -1,9 +1,11 @@
 //! Policies as people change them: the database, the check of a draft, and the notice that there is a new revision.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{Notify, Semaphore, SemaphorePermit, watch};
+use parking_lot::Mutex;
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, SemaphorePermit, watch};
 use tokio::time::timeout;
 use tollgate_limiter::limit::key::Key;
 use tollgate_limiter::store::inspect::{ChangeNotice, Inspect};
@@ -20,6 +22,8 @@ const NOTICE_KEY: &str = "!policies";
 /// would take what requests need.
 const MOST_DOCUMENTS: usize = 2;
 const MOST_CHECKS: usize = 1;
+/// So are those that read what is long.
+const MOST_READINGS: usize = 2;
 
 /// How long a change waits for others.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -36,9 +40,18 @@ pub struct PolicyService {
     wake: Arc<Notify>,
     /// Of a gateway with a store.
     notices: Option<Arc<dyn Inspect>>,
-    /// Documents that are read, and changes that are checked, at a time.
-    documents: Semaphore,
-    checks: Semaphore,
+    /// Documents that are read, changes that are checked, and long answers that are made, at a time.
+    documents: Arc<Semaphore>,
+    checks: Arc<Semaphore>,
+    readings: Semaphore,
+    /// The place of each account that changes something: it has one at a time, and leaves the others to others.
+    places: Mutex<HashMap<String, Arc<Semaphore>>>,
+}
+
+/// A place among the documents that are read at a time, and the only one of its account.
+pub struct DocumentPlace {
+    _own: OwnedSemaphorePermit,
+    _shared: OwnedSemaphorePermit,
 }
 
 impl PolicyService {
@@ -49,8 +62,9 @@ impl PolicyService {
         wake: Arc<Notify>,
         notices: Option<Arc<dyn Inspect>>,
     ) -> Self {
-        let (documents, checks) = (Semaphore::new(MOST_DOCUMENTS), Semaphore::new(MOST_CHECKS));
-        Self { database, check, running, wake, notices, documents, checks }
+        let (documents, checks) = (Arc::new(Semaphore::new(MOST_DOCUMENTS)), Arc::new(Semaphore::new(MOST_CHECKS)));
+        let (readings, places) = (Semaphore::new(MOST_READINGS), Mutex::default());
+        Self { database, check, running, wake, notices, documents, checks, readings, places }
     }
 
     /// Whether this node could run `state`: its whole file with that laid over it, by the code of `tollgate check`.
@@ -61,20 +75,38 @@ impl PolicyService {
         (self.check)(state)
     }
 
-    /// A place among the documents that are read at a time.
+    /// A place among the documents that are read at a time, for an account.
+    ///
+    /// # Errors
+    /// When none becomes free, or the account goes on having one.
+    pub async fn place_for_document(&self, account: &str) -> Result<DocumentPlace, ProblemDetails> {
+        let own = {
+            let mut places = self.places.lock();
+            places.retain(|_, place| Arc::strong_count(place) > 1);
+            places.entry(account.to_owned()).or_insert_with(|| Arc::new(Semaphore::new(1))).clone()
+        };
+        let own = owned_place(own).await?;
+        Ok(DocumentPlace { _own: own, _shared: owned_place(self.documents.clone()).await? })
+    }
+
+    /// A place among the long answers that are made at a time.
     ///
     /// # Errors
     /// When none becomes free.
-    pub async fn place_for_document(&self) -> Result<SemaphorePermit<'_>, ProblemDetails> {
-        place(&self.documents).await
+    pub async fn place_for_reading(&self) -> Result<SemaphorePermit<'_>, ProblemDetails> {
+        timeout(PATIENCE, self.readings.acquire())
+            .await
+            .ok()
+            .and_then(Result::ok)
+            .ok_or_else(ProblemDetails::too_many_readers)
     }
 
     /// A place among the changes that are checked at a time.
     ///
     /// # Errors
     /// When none becomes free.
-    pub async fn place_for_check(&self) -> Result<SemaphorePermit<'_>, ProblemDetails> {
-        place(&self.checks).await
+    pub async fn place_for_check(&self) -> Result<OwnedSemaphorePermit, ProblemDetails> {
+        owned_place(self.checks.clone()).await
     }
 
     /// The policies at a revision, or the newest. Those of old are read one at a time: that is all of them.
@@ -82,7 +114,7 @@ impl PolicyService {
     /// # Errors
     /// When the database cannot be asked, or others read for too long.
     pub async fn state_at(&self, at: Option<u64>) -> Result<PolicyState, ProblemDetails> {
-        let _place = if at.is_some() { Some(self.place_for_document().await?) } else { None };
+        let _place = if at.is_some() { Some(self.place_for_reading().await?) } else { None };
         Ok(self.database.state(at).await?)
     }
 
@@ -113,8 +145,12 @@ impl PolicyService {
     }
 }
 
-async fn place(places: &Semaphore) -> Result<SemaphorePermit<'_>, ProblemDetails> {
-    timeout(PATIENCE, places.acquire()).await.ok().and_then(Result::ok).ok_or_else(ProblemDetails::too_many_changes)
+async fn owned_place(places: Arc<Semaphore>) -> Result<OwnedSemaphorePermit, ProblemDetails> {
+    timeout(PATIENCE, places.acquire_owned())
+        .await
+        .ok()
+        .and_then(Result::ok)
+        .ok_or_else(ProblemDetails::too_many_changes)
 }
 
 /// Whether a notice tells of a new revision.

@@ -199,6 +199,19 @@ impl ProblemDetails {
         Self { retry_after_secs: Some(5), ..problem.hint("nothing was changed; try again") }
     }
 
+    /// 503: others read what takes long to find.
+    pub fn too_many_readers() -> Self {
+        let detail = "others are reading old revisions, which takes all of the policies each time";
+        let problem = Self::new(StatusCode::SERVICE_UNAVAILABLE, "too-many-readers", detail);
+        Self { retry_after_secs: Some(5), ..problem.hint("try again") }
+    }
+
+    /// 408: a body that does not arrive.
+    pub fn body_too_slow() -> Self {
+        Self::new(StatusCode::REQUEST_TIMEOUT, "body-too-slow", "the request's body did not arrive in time")
+            .hint("nothing was changed; send it again")
+    }
+
     /// 503: the database of policies does not answer.
     pub fn policies_away(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "policies-away", detail)

@@ -34,8 +34,8 @@ const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Scrapers come back every 15 s to 60 s; those that come later connect again.
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// For an answer that is not read, and for a form that is not sent.
-const BODY_TIMEOUT: Duration = Duration::from_secs(10);
+/// For a part of an answer that is not read. Bodies of requests have their own.
+const BODY_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// A target may take half of it: room for the longest key, escaped.
 const MAX_HEADER_BYTES: usize = 32 * 1024;

@@ -283,6 +283,7 @@ fn own_origins(config: &Config) -> OwnOrigins {
     config.admin.as_ref().map_or_else(OwnOrigins::default, |admin| OwnOrigins {
         has_tls: admin.tls.is_some(),
         public_url: admin.public_url.clone(),
+        has_accounts: config.policies.is_some(),
     })
 }
 

@@ -9,7 +9,7 @@ use arc_swap::ArcSwap;
 use futures_util::future::pending;
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
-use tokio::time::interval;
+use tokio::time::{interval, sleep};
 use tollgate_policies::model::PolicyState;
 
 use super::assemble;
@@ -22,6 +22,7 @@ use super::policies::handle::Policies;
 use super::policies::local::{CandidateKnowledge, NodePolicies};
 use super::restart::systemd::{self, ServiceState};
 use super::signals::{OperatorSignal, Signals};
+use crate::clock::{self, Instant};
 use crate::config::source_watch::SourceWatches;
 use crate::config::watch::FileVersion;
 use crate::config::{self, Config, Ground, Loaded, Mistakes};
@@ -34,6 +35,9 @@ use crate::upstream::watch::discover;
 
 /// How often the file is checked for changes.
 const CHECK: Duration = Duration::from_secs(1);
+
+/// Between two tries to take policies over, at most.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// The configuration at work, and the file that it came from.
 pub struct Reloader {
@@ -56,6 +60,8 @@ pub struct Reloader {
     pub news: Option<PolicyNews>,
     /// The policies that lie over the file at work.
     pub laid: Option<NodePolicies>,
+    /// When policies that something passing kept from being taken over are tried again, and how long that was waited for.
+    pub again: Option<(Instant, Duration)>,
 }
 
 /// Tells of newer policies, and of candidates that act no longer or again.
@@ -99,6 +105,7 @@ impl Reloader {
                     self.maintenance.check();
                 }
                 () = self.credentials.follow() => {}
+                () = due_again(self.again) => due = DueReload::Policies,
                 () = news(self.news.as_mut()) => due = DueReload::Policies,
             }
             let applying = async {
@@ -180,6 +187,7 @@ impl Reloader {
     /// Lays the newest policies over the file at work, or else those at work without what the newest have stopped.
     async fn take_policies_over(&mut self) {
         let Some(policies) = self.policies.clone() else { return };
+        let waited = self.again.take().map_or(Duration::ZERO, |(_, waited)| waited);
         let mut refused = None;
         for choice in policies.choices() {
             let revision = choice.state.revision();
@@ -187,7 +195,17 @@ impl Reloader {
                 self.status.set_policies(revision, refused);
                 return;
             }
-            match self.lay(&policies, choice.clone()).await {
+            let laid = lay(&policies, choice.clone()).await;
+            // No other revision need come for this one to be taken over: a file that the configuration names may be missing for a moment.
+            let may_pass = match &laid {
+                Ok(_) => true,
+                Err(error) => error.downcast_ref::<Mistakes>().is_none_or(Mistakes::may_pass),
+            };
+            let applied = match laid {
+                Ok(loaded) => self.install(loaded).await,
+                Err(error) => Err(error),
+            };
+            match applied {
                 Ok(()) => {
                     self.laid = Some(choice.clone());
                     if !policies.runs(&choice.state) {
@@ -198,6 +216,10 @@ impl Reloader {
                     return;
                 }
                 Err(error) => {
+                    if may_pass {
+                        let pause = (2 * waited).clamp(CHECK, LONGEST_PAUSE);
+                        self.again = Some((clock::now() + pause, pause));
+                    }
                     let running = policies.running.borrow().revision();
                     let mistakes = refuse(&policies, &error, (revision, running));
                     self.status.set_policies(running, Some((revision, mistakes.clone())));
@@ -205,15 +227,6 @@ impl Reloader {
                 }
             }
         }
-    }
-
-    async fn lay(&mut self, policies: &Policies, choice: NodePolicies) -> anyhow::Result<()> {
-        let ground = policies.ground.load_full();
-        let mut loaded = spawn_blocking(move || choice.lay(&ground)).await??;
-        // Those of the file were told when it was read.
-        loaded.warnings.retain(|warning| warning.at.is_none());
-        loaded.warn();
-        self.install(loaded).await
     }
 
     /// Makes a configuration the one at work.
@@ -248,6 +261,14 @@ impl PolicyNews {
     }
 }
 
+/// Waits until policies are tried again.
+async fn due_again(again: Option<(Instant, Duration)>) {
+    match again {
+        Some((at, _)) => sleep(at.saturating_duration_since(clock::now())).await,
+        None => pending().await,
+    }
+}
+
 /// Waits for newer policies.
 async fn news(news: Option<&mut PolicyNews>) {
     let Some(PolicyNews { newest, candidates }) = news else { return pending().await };
@@ -256,6 +277,16 @@ async fn news(news: Option<&mut PolicyNews>) {
         Ok(()) = candidates.changed() => {}
         else => pending().await,
     }
+}
+
+/// The configuration that the file comes to with these policies.
+async fn lay(policies: &Policies, choice: NodePolicies) -> anyhow::Result<Loaded> {
+    let ground = policies.ground.load_full();
+    let mut loaded = spawn_blocking(move || choice.lay(&ground)).await??;
+    // Those of the file were told when it was read.
+    loaded.warnings.retain(|warning| warning.at.is_none());
+    loaded.warn();
+    Ok(loaded)
 }
 
 /// Logs and counts that a revision does not fit, and returns why.

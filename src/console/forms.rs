@@ -7,11 +7,13 @@ use axum::extract::{Form, FromRequest, Request};
 use axum::http::HeaderMap;
 use axum::http::header::{ORIGIN, SET_COOKIE};
 use axum::response::{IntoResponse, Redirect, Response};
+use tokio::time::timeout;
 
 use super::shell::{THEME_COOKIE, Theme, Visitor};
 use super::state::ConsoleState;
 use super::tokens::FormToken;
 use crate::admin::browser_guard::OwnOrigins;
+use crate::admin::pages::extract::{BODY_TIMEOUT, unreadable_body};
 use crate::admin::problem_details::ProblemDetails;
 use crate::admin::query::Pairs;
 
@@ -50,8 +52,9 @@ impl FromRequest<ConsoleState> for ConsoleForm {
         let visitor = Visitor::of(request.headers(), request.uri(), request.extensions());
         let refuse = |problem: ProblemDetails| console.refuse(&visitor, &problem);
         check_origin(&console.admin.origins, request.headers()).map_err(refuse)?;
-        let form = Form::<Pairs>::from_request(request, &()).await;
-        let Form(fields) = form.map_err(|error| refuse(ProblemDetails::bad_request(error.body_text())))?;
+        let form = timeout(BODY_TIMEOUT, Form::<Pairs>::from_request(request, &())).await;
+        let form = form.map_err(|_| refuse(ProblemDetails::body_too_slow()))?;
+        let Form(fields) = form.map_err(|error| refuse(unreadable_body(error.status(), error.body_text())))?;
         let token = fields.iter().find(|(name, _)| name == TOKEN).map_or("", |(_, token)| token);
         let token = console.tokens.check(token, visitor.session()).map_err(refuse)?;
         Ok(Self { visitor, fields, token })

@@ -15,8 +15,12 @@ use super::{assets, forms, guard};
 /// The longest form: the body of a policy, as it is stored, with its characters escaped.
 const MAX_FORM: usize = 256 * 1024;
 
+/// The longest form of people themselves: strangers send some of them.
+const MAX_SMALL_FORM: usize = 8 * 1024;
+
 /// All paths with their pages.
 pub fn router(console: ConsoleState) -> Router {
+    let small = || DefaultBodyLimit::max(MAX_SMALL_FORM);
     Router::new()
         .route("/console", get(overview::show))
         .route("/console/", get(async || Redirect::permanent("/console")))
@@ -28,11 +32,11 @@ pub fn router(console: ConsoleState) -> Router {
         .route("/console/explain", get(explain::show).post(explain::submit))
         .route("/console/upstreams", get(upstreams::show))
         .route("/console/nodes", get(nodes::show))
-        .route("/console/sign-in", get(sign_in::show).post(sign_in::submit))
+        .route("/console/sign-in", get(sign_in::show).post(sign_in::submit).layer(small()))
         .route("/console/sign-in/provider", get(provider::begin))
         .route("/console/sign-in/return", get(provider::finish))
-        .route("/console/sign-out", post(sign_in::sign_out))
-        .route("/console/account", get(account::show).post(account::submit))
+        .route("/console/sign-out", post(sign_in::sign_out).layer(small()))
+        .route("/console/account", get(account::show).post(account::submit).layer(small()))
         .route("/console/people", get(people::list).post(people::create))
         .route("/console/people/{name}", get(person::show).post(person::change))
         .route("/console/audit", get(audit::show))
@@ -42,7 +46,7 @@ pub fn router(console: ConsoleState) -> Router {
         .route("/console/revisions", get(revisions::list))
         .route("/console/revisions/{revision}", get(revisions::show).post(revisions::undo))
         .route("/console/data", get(data::show))
-        .route("/console/theme", post(forms::choose_theme))
+        .route("/console/theme", post(forms::choose_theme).layer(small()))
         .route("/console/assets/{version}/{name}", get(assets::get))
         .layer(DefaultBodyLimit::max(MAX_FORM))
         .layer(from_fn_with_state(console.clone(), guard::guard))

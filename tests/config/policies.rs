@@ -398,3 +398,46 @@ fn what_is_written_comes_back_as_json_and_as_yaml() {
     assert_eq!(PolicySet::parse("again", &again.to_yaml()).unwrap().to_json(), json);
     assert_eq!(lay(&set).unwrap(), lay(&again).unwrap());
 }
+
+#[test]
+fn a_limit_sends_requests_to_upstreams_of_its_application_alone() {
+    let file = "listeners: [{address: \"127.0.0.1:0\"}]
+upstreams: {cache: {endpoints: [\"http://127.0.0.1:1\"]}, vault: {endpoints: [\"http://127.0.0.1:2\"]}}
+routes:
+  - {name: orders, match: {path: /orders/*}, upstream: cache}
+  - {name: rest, match: {path: /*}, upstream: vault}
+";
+    let lay = |own: &str, upstream: &str| {
+        let text = format!(
+            "applications: {{shop: {{routes: [orders], {own} resources: {{all: {{route: orders}}}}, strategies: {{few: {{\
+             limit: {{key: client_ip, rate: 1/h, on_limit: {{degrade: {{upstream: {upstream}}}}}}}, resources: [all]}}}}}}}}"
+        );
+        let set = PolicySet::parse("policies.yaml", &text).unwrap();
+        parse_with("routes.yaml", file, &|_| None, Some(&set)).map(drop).map_err(|mistakes| mistakes.to_string())
+    };
+    assert_eq!(lay("upstreams: [cache],", "cache"), Ok(()));
+    for own in ["", "upstreams: [cache],"] {
+        let told = lay(own, "vault").unwrap_err();
+        assert!(told.contains("upstream \"vault\" is not among those of application \"shop\""), "{told}");
+        assert!(
+            told.contains("write upstreams: [vault] in the application; in a database only an admin may"),
+            "{told}"
+        );
+    }
+}
+
+/// Each request is charged to all limits of its route: nobody who edits one application makes the others wait for that.
+#[test]
+fn a_route_has_a_bounded_number_of_limits() {
+    let lay = |strategies: usize| {
+        let strategies: HashMap<String, Json> = (0..strategies)
+            .map(|at| (format!("s{at}"), json!({"limit": {"key": "client_ip", "rate": "1/h"}, "resources": ["all"]})))
+            .collect();
+        let shop = json!({"routes": ["orders"], "resources": {"all": {"route": "orders"}}, "strategies": strategies});
+        from_json(&json!({"applications": {"shop": shop}})).map(drop).map_err(|mistakes| mistakes.to_string())
+    };
+    // The file gives the route one.
+    assert_eq!(lay(63), Ok(()));
+    let told = lay(64).unwrap_err();
+    assert!(told.contains("route \"orders\" has more than 64 limits"), "{told}");
+}

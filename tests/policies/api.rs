@@ -1,12 +1,18 @@
 //! The policy API: objects by themselves and all at once, who was faster, what does not check, and back again.
 
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::thread;
+use std::time::Duration;
+
 use serde_json::{Value as Json, json};
+use tollgate_policies::database::Page;
 use tollgate_policies::people::{ApplicationRole, Rights};
 use tollgate_test_support::turns;
 
 use crate::editor::{Editor, await_revision, routes, spend};
 use crate::port::Port;
-use crate::process::Gateway;
+use crate::process::{Gateway, eventually};
 
 const SHOP: &str = "/policies/applications/shop";
 
@@ -162,6 +168,61 @@ fn no_body_is_read_of_somebody_who_may_change_nothing_and_no_object_is_larger_th
     assert_eq!(viewer.put(SHOP, "", &large).status, 403);
     assert_eq!(admin.put(SHOP, "", &large).status, 413);
     assert_eq!(viewer.post("/policies", &document(3)).status, 403);
+}
+
+/// The head of a change by somebody, and as much of its body as is given.
+fn begin_change(gateway: &Gateway, token: &str, head: &str, (length, body): (usize, &str)) -> TcpStream {
+    let mut stream = TcpStream::connect(gateway.admin).unwrap();
+    let sent = format!(
+        "{head} HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {token}\r\nX-Tollgate-Operator: ed\r\nIf-Match: *\r\n\
+         Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}",
+        gateway.admin
+    );
+    stream.write_all(sent.as_bytes()).unwrap();
+    stream
+}
+
+#[test]
+fn a_change_whose_client_has_gone_away_is_recorded() {
+    let _turn = turns::beside_others();
+    let Scene { gateway, editor, .. } = &scene();
+    let admin = Port::admin(gateway, editor);
+    admin.post("/policies?reason=first", &document(3));
+    let body = strategy(2).to_string();
+    for made in 2..22 {
+        let head = format!("PUT {SHOP}/strategies/few?reason=away{made}");
+        let body = body.replace("\"burst\":2", &format!("\"burst\":{}", made + 10));
+        let stream = begin_change(gateway, &admin.token, &head, (body.len(), &body));
+        // Each goes away a little later in the course of its change.
+        thread::sleep(4 * made * Duration::from_millis(1));
+        drop(stream);
+    }
+    let people = editor.database.people();
+    let recorded = || {
+        let entries = editor.wait(people.audit(Page { limit: 100, ..Page::default() })).unwrap();
+        entries.into_iter().filter(|entry| entry.record.action == "policies.changed").count()
+    };
+    // Some went away before they were read: what was made has its entry.
+    eventually("every revision is in the audit log", || {
+        let made = editor.history().len();
+        (made > 1 && recorded() == made).then_some(())
+    });
+}
+
+#[test]
+fn somebody_whose_changes_do_not_arrive_keeps_nobody_else_from_theirs() {
+    let _turn = turns::beside_others();
+    let Scene { gateway, editor, .. } = &scene();
+    let admin = Port::admin(gateway, editor);
+    assert_eq!(admin.post("/policies?reason=first", &document(3)).status, 200);
+    let slow = Port::of(gateway, editor, "ed", Rights::of("shop", ApplicationRole::Editor));
+    let head = format!("PUT {SHOP}/strategies/few?reason=slow");
+    let stalled: Vec<TcpStream> = (0..4).map(|_| begin_change(gateway, &slow.token, &head, (1_000, "{"))).collect();
+    let change = format!("{SHOP}/strategies/few?reason=mine");
+    assert_eq!(admin.send("PUT", &change, &["If-Match: *"], Some(&strategy(7))).status, 200);
+    let mut said = String::new();
+    (&stalled[0]).read_to_string(&mut said).unwrap();
+    assert!(said.starts_with("HTTP/1.1 408") && said.contains("body-too-slow"), "{said}");
 }
 
 #[test]

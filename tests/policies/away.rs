@@ -192,6 +192,35 @@ fn another_database_in_place_of_the_one_that_was_followed_is_read_anew() {
     assert_eq!((node.metric(REVISION), spend(&node, "/items", 3)), (1.0, 1));
 }
 
+/// A disk that is not mounted, or a database that was made anew.
+#[test]
+fn a_database_that_has_lost_all_policies_takes_none_of_them_away() {
+    let _turn = turns::beside_others();
+    let folder = tempfile::tempdir().unwrap();
+    let (url, _editor) = database(folder.path());
+    let routes = routes(&url, folder.path(), "");
+    leave_copy(&routes, folder.path());
+    let empty = tempfile::tempdir_in(folder.path()).unwrap();
+    drop(Editor::of(&format!("sqlite://{}/policies.db", empty.path().display())));
+    take_away(folder.path());
+    let mut node = Gateway::start(&routes);
+    fs::rename(empty.path(), folder.path().join("database")).unwrap();
+    await_log(&node, "the database has no policies, and this node knows revision 1");
+    assert_eq!((node.metric(REVISION), spend(&node, "/orders/1", 4)), (1.0, 3));
+    node.signal("TERM");
+    assert!(node.wait().success());
+    let node = Gateway::start(&routes);
+    await_log(&node, "beginning with the copy of the policies");
+    assert_eq!((node.metric(REVISION), spend(&node, "/orders/1", 4)), (1.0, 3));
+    // What is put into it is what holds from then on.
+    let editor = Editor::of(&url);
+    let mut edits = first_edits();
+    edits.push(strategy("few", 1, "all"));
+    edits.remove(3);
+    editor.commit(edits);
+    eventually("the new policies are at work", || (node.metric(APPLIED) > 0.0).then_some(()));
+}
+
 #[test]
 fn a_database_or_a_copy_that_others_of_the_machine_may_read_is_told() {
     let _turn = turns::beside_others();

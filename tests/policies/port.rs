@@ -12,7 +12,7 @@ use crate::process::{Gateway, curl};
 /// Somebody with an account, at the admin port of a node.
 pub struct Port<'a> {
     gateway: &'a Gateway,
-    token: String,
+    pub token: String,
     name: String,
 }
 

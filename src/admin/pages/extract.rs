@@ -1,13 +1,19 @@
 //! Reads a request's body of JSON, its query or a number in its path by a shape. Anything that does not fit is refused as
 //! a problem that says why.
 
+use std::time::Duration;
+
 use axum::body::Bytes;
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
 use serde::de::DeserializeOwned;
+use tokio::time::timeout;
 
 use crate::admin::problem_details::ProblemDetails;
+
+/// For the whole of a body: others wait for the place that its sender has.
+pub const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A body of JSON.
 pub struct JsonBody<T>(pub T);
@@ -18,15 +24,21 @@ pub struct ShapedQuery<T>(pub T);
 /// The number of a revision in a path.
 pub struct RevisionNumber(pub u64);
 
+/// Why a body could not be read.
+pub fn unreadable_body(status: StatusCode, text: String) -> ProblemDetails {
+    match status {
+        StatusCode::PAYLOAD_TOO_LARGE => ProblemDetails::content_too_large(),
+        _ => ProblemDetails::bad_request(text),
+    }
+}
+
 impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for JsonBody<T> {
     type Rejection = ProblemDetails;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, ProblemDetails> {
-        let bytes = Bytes::from_request(request, state).await;
-        let bytes = bytes.map_err(|error| match error.status() {
-            StatusCode::PAYLOAD_TOO_LARGE => ProblemDetails::content_too_large(),
-            _ => ProblemDetails::bad_request(error.body_text()),
-        })?;
+        let bytes = timeout(BODY_TIMEOUT, Bytes::from_request(request, state)).await;
+        let bytes = bytes.map_err(|_| ProblemDetails::body_too_slow())?;
+        let bytes = bytes.map_err(|error| unreadable_body(error.status(), error.body_text()))?;
         let read = serde_json::from_slice(&bytes);
         read.map(Self)
             .map_err(|error| ProblemDetails::bad_request(format!("the body is not what is taken here: {error}")))

@@ -39,23 +39,32 @@ impl Proposal {
         caller: &Caller,
     ) -> Result<AcceptedProposal, ProblemDetails> {
         self.edits.iter().try_for_each(|edit| caller.may(Operation::of(edit), edit.id.belongs_to()))?;
-        let _place = policies.place_for_check().await?;
+        let place = policies.place_for_check().await?;
         let (reason, dry_run) = (self.reason, self.dry_run);
         let draft = Draft { edits: self.edits, author: caller.name.clone(), reason };
-        let policies = Arc::clone(policies);
-        // The check reads the whole configuration: the control plane goes on meanwhile.
+        let (policies, caller) = (Arc::clone(policies), caller.clone());
+        // The check reads the whole configuration: the control plane goes on meanwhile. What has begun goes on without a client that
+        // has gone away, so the place is kept and the change recorded here.
         let runtime = tokio::runtime::Handle::current();
         let work = move || {
+            let _place = place;
             runtime.block_on(async {
-                if dry_run { preview(&policies, draft).await } else { commit(&policies, &draft).await }
+                if dry_run {
+                    return preview(&policies, draft).await;
+                }
+                let revision = commit(&policies, &draft).await?;
+                let object = format!("revision {}", revision.number);
+                caller.record("policies.changed", &object, AuditOutcome::Done, &revision.reason).await;
+                policies.announce().await;
+                let changes = policies.database.diff(revision.number - 1, revision.number).await?;
+                Ok(AcceptedProposal { revision: Some(revision), changes })
             })
         };
         let done = tokio::task::spawn_blocking(work).await;
-        let accepted = done.unwrap_or_else(|_| Err(ProblemDetails::policies_away("the check broke off")))?;
-        if let Some(Revision { number, reason, .. }) = &accepted.revision {
-            caller.record("policies.changed", &format!("revision {number}"), AuditOutcome::Done, reason).await;
-        }
-        Ok(accepted)
+        done.unwrap_or_else(|broken| {
+            tracing::error!(%broken, "a check of policies broke off: this is a defect of the gateway");
+            Err(ProblemDetails::policies_away("the check broke off"))
+        })
     }
 }
 
@@ -82,10 +91,8 @@ async fn preview(policies: &PolicyService, mut draft: Draft) -> Result<AcceptedP
     Ok(AcceptedProposal { revision: None, changes: preview.changes })
 }
 
-async fn commit(policies: &PolicyService, draft: &Draft) -> Result<AcceptedProposal, ProblemDetails> {
+async fn commit(policies: &PolicyService, draft: &Draft) -> Result<Revision, ProblemDetails> {
     let revision = policies.database.commit(draft, |state| policies.check(state)).await?;
-    policies.announce().await;
-    let changes = policies.database.diff(revision.number - 1, revision.number).await?;
     tracing::info!(
         revision = revision.number,
         author = revision.author,
@@ -93,7 +100,7 @@ async fn commit(policies: &PolicyService, draft: &Draft) -> Result<AcceptedPropo
         edits = revision.edits,
         "policies were changed"
     );
-    Ok(AcceptedProposal { revision: Some(revision), changes })
+    Ok(revision)
 }
 
 /// The edits that make the newest state what it was at `target`.

@@ -34,11 +34,21 @@ pub struct PolicyFollower<'a> {
     policies: &'a Policies,
     /// How the last question failed.
     failed: Option<Discriminant<DatabaseError>>,
+    /// Whether it was found without any policies though there had been some.
+    is_emptied: bool,
+}
+
+/// What the database had.
+enum Found {
+    /// What is known now.
+    Followed,
+    /// Nothing any more.
+    Emptied { known: u64 },
 }
 
 impl<'a> PolicyFollower<'a> {
     pub fn new(policies: &'a Policies) -> Self {
-        Self { policies, failed: None }
+        Self { policies, failed: None, is_emptied: false }
     }
 
     /// Runs until dropped.
@@ -50,14 +60,15 @@ impl<'a> PolicyFollower<'a> {
                 () = self.policies.wake.notified() => {}
             }
             match self.look().await {
-                Ok(()) => self.succeeded(),
+                Ok(Found::Followed) => self.succeeded(),
+                Ok(Found::Emptied { known }) => self.emptied(known),
                 Err(error) => self.failed(&error),
             }
         }
     }
 
     /// Hands on what the database has, if that is news.
-    async fn look(&self) -> Result<(), DatabaseError> {
+    async fn look(&self) -> Result<Found, DatabaseError> {
         let database = &self.policies.database;
         let known = self.policies.newest.borrow().clone();
         // It was away when this process began.
@@ -66,10 +77,13 @@ impl<'a> PolicyFollower<'a> {
             self.policies.is_current.store(true, Ordering::Relaxed);
         }
         let head = database.head().await?;
-        self.policies.note_reached();
         if head == known.position() {
+            self.policies.note_reached();
             self.policies.note_heard();
-            return Ok(());
+            return Ok(Found::Followed);
+        }
+        if head.revision == 0 && known.revision() > 0 {
+            return Ok(Found::Emptied { known: known.revision() });
         }
         let newest = match database.changes_after(known.position()).await? {
             ChangesAfter::Known { changes, to } => known.advanced(&changes, to),
@@ -91,11 +105,24 @@ impl<'a> PolicyFollower<'a> {
             *state = newest;
             is_news
         });
+        self.policies.note_reached();
         self.policies.note_heard();
-        Ok(())
+        Ok(Found::Followed)
+    }
+
+    /// Logs once that the database has lost all policies.
+    fn emptied(&mut self, known: u64) {
+        if !std::mem::replace(&mut self.is_emptied, true) {
+            tracing::error!(
+                database = self.policies.database.place(),
+                "{}: those at work stay in force",
+                start::emptied(known)
+            );
+        }
     }
 
     fn succeeded(&mut self) {
+        self.is_emptied = false;
         if self.failed.take().is_some() {
             tracing::info!(database = self.policies.database.place(), "the database of policies answers again");
         }

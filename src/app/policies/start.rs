@@ -57,6 +57,14 @@ pub async fn begin(
     };
     let mut reasons = Vec::new();
     let newest = in_database.map_err(|error| reasons.push(error.to_string())).ok();
+    let known = kept.as_ref().map_or(0, PolicyState::revision);
+    let newest = newest.filter(|state| {
+        let is_swapped = state.revision() == 0 && known > 0;
+        if is_swapped {
+            reasons.push(emptied(known));
+        }
+        !is_swapped
+    });
     if let Some(state) = &newest {
         match lay(state, state) {
             Ok(loaded) => {
@@ -88,6 +96,13 @@ pub async fn begin(
     };
     let newest = newest.unwrap_or_else(|| running.clone());
     Ok((FirstPolicies { database, copy, newest, running, candidates, node: node.clone() }, loaded))
+}
+
+/// A database that lost all policies is another one, or its disk is not there: nothing that holds is given up for it.
+pub fn emptied(known: u64) -> String {
+    format!(
+        "the database has no policies, and this node knows revision {known}: it was emptied, or is another one. Restore it, or          import the policies with `tollgate policy import`"
+    )
 }
 
 /// Whoever may read the database has the hashes of passwords; whoever may write either of the two decides limits.

@@ -1,14 +1,16 @@
 //! Policies: a document that people edit beside the file, and that lies over it.
 //!
 //! `document` reads one, from text or from JSON, and `state` makes one of the objects of a revision. `overlay` turns it into limits and routes of the file's own tree, so that
-//! the rest of the configuration checks them as it checks the file. `owned_routes` says which routes are an application's,
-//! `candidate` has the limits of a strategy, `part` makes a part of a route, `within` tells whether
+//! the rest of the configuration checks them as it checks the file. `owned_routes` and `owned_upstreams` say which routes and upstreams are an application's,
+//! `candidate` has the limits of a strategy, `limit_references` puts them on a route's list, `part` makes a part of a route, `within` tells whether
 //! one match takes only what another does, and `precedence` whether a part takes what the file gives to another route.
 
 pub mod candidate;
 pub mod document;
+mod limit_references;
 pub mod overlay;
 mod owned_routes;
+mod owned_upstreams;
 mod part;
 mod precedence;
 mod state;

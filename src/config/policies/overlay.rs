@@ -11,7 +11,9 @@ use tollgate_policies::model::is_plain_text;
 
 use super::candidate::{self, StrategyLimit, candidate_name};
 use super::document::PolicySet;
+use super::limit_references::{LimitReference, add_references};
 use super::owned_routes::OwnedRoutes;
+use super::owned_upstreams::OwnedUpstreams;
 use super::part;
 use super::precedence::FileRoutes;
 use crate::config::candidate::Candidate;
@@ -42,9 +44,6 @@ pub struct Overlay {
     /// The name of the node that it is for. `None`: it is to fit any.
     node: Option<Arc<str>>,
 }
-
-/// A limit of a resource, and where that is said.
-type LimitReference = (String, Location);
 
 /// A part of a route that becomes a route of its own.
 struct PartOfRoute<'a> {
@@ -83,10 +82,12 @@ impl Overlay {
         let mut known: HashMap<String, Location> =
             limits.iter().map(|limit| (limit.key.clone(), limit.key_location.clone())).collect();
         let (mut added, mut candidates) = (HashSet::new(), Vec::new());
+        let upstreams = OwnedUpstreams::read(&self.applications);
         for (application, strategy, raw) in self.strategies() {
             let names = (application, &*strategy.text, joined_name(application, &strategy.text));
             for limit in candidate::limits_of(names, &strategy.location, raw, self.node.as_deref(), report) {
                 let StrategyLimit { name, at, tree, candidate } = limit;
+                upstreams.check(application, &tree, report);
                 if let Some(first) = known.get(&name) {
                     let place = first.line_beside(&at);
                     let problem = ValueProblem::new(format!("there is a limit {} already, on {place}", quote(&name)));
@@ -125,7 +126,7 @@ impl Overlay {
         let mut changed = Vec::with_capacity(routes.len());
         for (at, mut route) in std::mem::take(routes).into_iter().enumerate() {
             if let Some(changes) = changes.remove(&at) {
-                add_references(&mut route, &changes.limits);
+                add_references(&mut route, &changes.limits, report);
                 let size = route.size();
                 for piece in changes.parts {
                     copied = copied.saturating_add(size);
@@ -260,38 +261,8 @@ fn copy(
         report.mistake(&piece.conditions.location, problem.hint(hint));
         return None;
     }
-    add_references(&mut copy, &piece.limits);
+    add_references(&mut copy, &piece.limits, report);
     Some(copy)
-}
-
-/// Adds limits to those that a route lists. Those that it lists already are left out: two resources may be one route.
-fn add_references(route: &mut YamlNode, limits: &[LimitReference]) {
-    let location = route.location.clone();
-    let YamlValue::Map(entries) = &mut route.value else { return };
-    if limits.is_empty() {
-        return;
-    }
-    let at = match entries.iter().position(|entry| entry.key == "limits") {
-        Some(at) if !entries[at].value.value.is_null() => at,
-        found => {
-            let at = found.unwrap_or(entries.len());
-            let place = location.key("limits", location.position());
-            let value = YamlNode { location: place.clone(), value: YamlValue::List(Vec::new()) };
-            entries.splice(
-                at..found.map_or(at, |at| at + 1),
-                [NodeEntry { key: "limits".to_owned(), key_location: place, value }],
-            );
-            at
-        }
-    };
-    let YamlValue::List(items) = &mut entries[at].value.value else { return };
-    let mut known: HashSet<String> = items.iter().filter_map(part::text_of).map(str::to_owned).collect();
-    for (name, location) in limits {
-        if known.insert(name.clone()) {
-            let value = YamlValue::Scalar { text: name.clone(), plain: false };
-            items.push(YamlNode { location: location.clone(), value });
-        }
-    }
 }
 
 /// The plans of one application, whose mistakes against its strategies are reported.

@@ -127,6 +127,9 @@ async fn open(
 async fn change(console: &ConsoleState, caller: &Caller, form: &ConsoleForm) -> Result<Response, ProblemDetails> {
     let text = |name: &str| form.field(name).to_owned();
     let mut asked = AskedEdit::new(text("application"), form.field("kind"), text("name"), text("expected"))?;
+    let belongs_to = if asked.kind == ObjectKind::Application { &asked.name } else { &asked.application };
+    // Before anything of the form is read.
+    caller.may_change_policies(Some(belongs_to))?;
     asked.is_deletion = form.field("action") == "delete";
     let is_saving = form.field("step") == "save";
     let end = match form.field("action") {

@@ -24,11 +24,11 @@ pub async fn admit(
     };
     let application = parameters.iter().find(|(name, _)| *name == "application").map(|(_, application)| application);
     let admitted = match request.extensions().get::<Caller>() {
-        Some(caller) => caller.may_change_policies(application),
+        Some(caller) => caller.may_change_policies(application).map(|()| caller.name.clone()),
         None => Err(ProblemDetails::unauthenticated("this needs an account")),
     };
     let place = match admitted {
-        Ok(()) => policies.place_for_document().await,
+        Ok(account) => policies.place_for_document(&account).await,
         Err(problem) => Err(problem),
     };
     match place {

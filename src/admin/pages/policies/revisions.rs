@@ -61,7 +61,7 @@ pub async fn list(
 pub async fn find_page(policies: &PolicyService, caller: &Caller, page: Page) -> Result<RevisionsView, ProblemDetails> {
     let all = sees_everything(caller);
     // For others each revision is compared with the one before, to find what they may look at: few at a time.
-    let _place = if all { None } else { Some(policies.place_for_document().await?) };
+    let _place = if all { None } else { Some(policies.place_for_reading().await?) };
     let page = if all { page } else { Page { limit: page.limit.min(MOST_COMPARED), ..page } };
     let found = policies.database.history(page).await?;
     let last = found.last().map(|revision| revision.number).filter(|number| *number > 1);

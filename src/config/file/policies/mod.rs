@@ -34,6 +34,8 @@ record! {
         optional description: Located<PlainText>,
         /// The file's routes that are its own, by name. A route is of one application at most.
         optional routes: NonEmptyList<Located<DefinedName>>,
+        /// The file's upstreams that its limits may send requests to, by name. Default: none.
+        optional upstreams: NonEmptyList<Located<DefinedName>>,
         /// Routes of its own, or parts of them, by name.
         optional resources: Mapping<DefinedName, RawResource>,
         /// Limits for resources, by name.
