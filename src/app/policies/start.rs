@@ -51,20 +51,17 @@ pub async fn begin(
         Ok(CopyContent { state, stopped }) => (Ok(state), stopped),
         Err(error) => (Err(error.to_string()), Vec::new()),
     };
+    let known = kept.as_ref().map_or(0, PolicyState::revision);
+    let in_database = in_database.map_err(|error| error.to_string()).and_then(|state| match state.revision() {
+        0 if known > 0 => Err(emptied(known)),
+        _ => Ok(state),
+    });
     let candidates = CandidateKnowledge { stopped: stopped.into(), has_heard: in_database.is_ok() };
     let lay = |state: &PolicyState, newest: &PolicyState| {
         NodePolicies::new(node.clone(), state.clone(), newest, &candidates).lay(ground)
     };
     let mut reasons = Vec::new();
-    let newest = in_database.map_err(|error| reasons.push(error.to_string())).ok();
-    let known = kept.as_ref().map_or(0, PolicyState::revision);
-    let newest = newest.filter(|state| {
-        let is_swapped = state.revision() == 0 && known > 0;
-        if is_swapped {
-            reasons.push(emptied(known));
-        }
-        !is_swapped
-    });
+    let newest = in_database.map_err(|reason| reasons.push(reason)).ok();
     if let Some(state) = &newest {
         match lay(state, state) {
             Ok(loaded) => {
@@ -101,7 +98,8 @@ pub async fn begin(
 /// A database that lost all policies is another one, or its disk is not there: nothing that holds is given up for it.
 pub fn emptied(known: u64) -> String {
     format!(
-        "the database has no policies, and this node knows revision {known}: it was emptied, or is another one. Restore it, or          import the policies with `tollgate policy import`"
+        "the database has no policies, and this node knows revision {known}: it was emptied, or is another one. Restore it, or \
+         import the policies with `tollgate policy import`"
     )
 }
 
