@@ -28,9 +28,16 @@ impl RedisServer {
         std::iter::repeat_with(|| Self::try_start_at(free_port())).take(5).flatten().next().unwrap()
     }
 
-    /// Like `start`, on a port of the caller's choice.
+    /// Like `start`, on a port of the caller's choice. A connection of another test may have it for a moment.
     pub fn start_at(port: u16) -> Self {
-        Self::try_start_at(port).unwrap()
+        let started = clock::now();
+        loop {
+            if let Some(server) = Self::try_start_at(port) {
+                return server;
+            }
+            assert!(started.elapsed() < Duration::from_secs(10), "port {port} is not given back");
+            std::thread::sleep(Duration::from_millis(50));
+        }
     }
 
     /// Starts a server with more arguments than the usual ones, which may name its directory.
