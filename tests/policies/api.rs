@@ -220,6 +220,11 @@ fn somebody_whose_changes_do_not_arrive_keeps_nobody_else_from_theirs() {
     let stalled: Vec<TcpStream> = (0..4).map(|_| begin_change(gateway, &slow.token, &head, (1_000, "{"))).collect();
     let change = format!("{SHOP}/strategies/few?reason=mine");
     assert_eq!(admin.send("PUT", &change, &["If-Match: *"], Some(&strategy(7))).status, 200);
+    for stream in &stalled {
+        stream.set_nonblocking(true).unwrap();
+        assert!(stream.peek(&mut [0]).is_err(), "nobody had to give a place back");
+        stream.set_nonblocking(false).unwrap();
+    }
     let mut said = String::new();
     (&stalled[0]).read_to_string(&mut said).unwrap();
     assert!(said.starts_with("HTTP/1.1 408") && said.contains("body-too-slow"), "{said}");

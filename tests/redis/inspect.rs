@@ -119,9 +119,12 @@ async fn a_grant_that_timed_out_is_not_made_later() {
     let bucket = charge("k", shape(10, HOUR, 20), 1);
     redis.take(&bucket, 20).await;
     redis.server.stop();
+    let started = tollgate::clock::now();
     let refused = redis.inspector.grant(&bucket, TokenGrant::All).await;
-    redis.server.cont();
     assert!(refused.is_err(), "{refused:?}");
+    // Its deadline is a time limit of 500 ms away, and by as much as the reply before it took further.
+    eventually("the grant is late", || async { started.elapsed() > Duration::from_millis(1_500) }).await;
+    redis.server.cont();
     eventually("redis answers again", || async { redis.inspector.peek(&bucket).await.is_ok() }).await;
     assert_eq!(redis.left(&bucket).await, 0);
 }
