@@ -35,6 +35,8 @@ pub struct Caller {
     accounts: Option<Arc<AccountService>>,
     /// What forms are bound to.
     session: Arc<str>,
+    /// Of a program.
+    token: Arc<str>,
 }
 
 /// How a caller is known.
@@ -59,6 +61,7 @@ impl Caller {
             address,
             accounts: None,
             session: "".into(),
+            token: "".into(),
         }
     }
 
@@ -79,16 +82,35 @@ impl Caller {
             address: parts.address(),
             accounts: Some(service.clone()),
             session: session.into(),
+            token: "".into(),
         };
         if let Some(token) = bearer(parts.headers) {
             let found = service.check_token(token, parts.ip()).await?;
-            return Ok(found.map(|account| known(account.name, account.rights, CallerProof::Token, "")));
+            let known = found.map(|account| known(account.name, account.rights, CallerProof::Token, ""));
+            return Ok(known.map(|known| Self { token: token.into(), ..known }));
         }
         let Some(secret) = service.cookies.session(parts.headers).filter(|_| parts.takes_session) else {
             return Ok(None);
         };
         let found = service.people.session(secret).await.map_err(problem)?;
         Ok(found.map(|(account, _)| known(account.name, account.rights, CallerProof::Session, secret)))
+    }
+
+    /// This caller as of now: while a body was on its way, somebody may have taken rights away, or the account.
+    ///
+    /// # Errors
+    /// When what they came in by does not hold any more, and when the database cannot be asked.
+    pub async fn anew(&self) -> Result<Self, ProblemDetails> {
+        let Some(service) = &self.accounts else { return Ok(self.clone()) };
+        let found = match self.by {
+            CallerProof::Token => {
+                service.people.token(&self.token).await.map(|found| found.map(|(account, _)| account))
+            }
+            _ => service.people.session(&self.session).await.map(|found| found.map(|(account, _)| account)),
+        };
+        let found = found.map_err(|error| ProblemDetails::database(&error))?;
+        let gone = || ProblemDetails::unauthenticated("meanwhile this sign-in or token has ended");
+        found.map(|account| Self { rights: account.rights, ..self.clone() }).ok_or_else(gone)
     }
 
     /// The account; without accounts what somebody is `called`.
@@ -233,6 +255,22 @@ pub async fn require_caller(State(state): State<AdminState>, mut request: Reques
     response
 }
 
+/// Carries a change out to its end, its entry in the audit log included, though its client goes away meanwhile.
+pub async fn carry_changes_out(request: Request, next: Next) -> Response {
+    match [Method::GET, Method::HEAD].contains(request.method()) {
+        true => next.run(request).await,
+        false => carry_out(request, next).await,
+    }
+}
+
+/// Carries a request out to its end, whatever its method.
+pub async fn carry_out(request: Request, next: Next) -> Response {
+    tokio::spawn(next.run(request)).await.unwrap_or_else(|broken| {
+        tracing::error!(%broken, "a request of the admin port broke off: this is a defect of the gateway");
+        ProblemDetails::policies_away("the request broke off").into_response()
+    })
+}
+
 /// Why somebody unknown is refused.
 pub async fn unknown_caller(accounts: Option<&AccountService>) -> ProblemDetails {
     match accounts {
@@ -282,6 +320,16 @@ fn least_role(operation: Operation, application: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use axum::Router;
+    use axum::body::Body;
+    use axum::middleware::from_fn;
+    use axum::routing::get;
+    use tokio::sync::mpsc;
+    use tokio::time::timeout;
+    use tower::ServiceExt as _;
+
     use super::*;
 
     fn with(rights: Rights) -> Caller {
@@ -314,6 +362,23 @@ mod tests {
         may(Some("shop")).unwrap();
         for other in [None, Some("bank"), Some("shops"), Some("")] {
             may(other).unwrap_err();
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_change_is_carried_out_though_its_client_goes_away() {
+        const SECOND: Duration = Duration::from_secs(1);
+        let (done, mut is_done) = mpsc::unbounded_channel();
+        let slow = async move || {
+            tokio::time::sleep(SECOND).await;
+            let _ = done.send(());
+        };
+        let pages = Router::new().route("/", get(slow.clone()).post(slow)).layer(from_fn(carry_changes_out));
+        for (method, goes_on) in [(Method::GET, false), (Method::POST, true)] {
+            let request = Request::builder().method(&method).body(Body::empty()).unwrap();
+            timeout(SECOND / 2, pages.clone().oneshot(request)).await.expect_err("it goes away before");
+            let carried_out = timeout(2 * SECOND, is_done.recv()).await.is_ok();
+            assert_eq!(carried_out, goes_on, "{method}");
         }
     }
 

@@ -4,12 +4,12 @@ use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::http::header::{CACHE_CONTROL, X_CONTENT_TYPE_OPTIONS};
 use axum::http::{HeaderValue, Uri};
-use axum::middleware::{from_fn_with_state, map_response};
+use axum::middleware::{from_fn, from_fn_with_state, map_response};
 use axum::response::Response;
 use axum::routing::{get, post};
 use tollgate_policies::model::MOST_BODY_BYTES;
 
-use super::caller::require_caller;
+use super::caller::{carry_changes_out, require_caller};
 use super::pages::policies::{candidates, changes, document, objects, revisions};
 use super::pages::{buckets, explain, health, limits, nodes, upstreams};
 use super::problem_details::ProblemDetails;
@@ -105,6 +105,7 @@ pub fn router(state: AdminState) -> Router {
         .route("/policies/revisions/{revision}/revert", post(revisions::revert))
         .route("/policies/diff", get(revisions::diff))
         .layer(DefaultBodyLimit::max(MOST_DOCUMENT))
+        .layer(from_fn(carry_changes_out))
         .layer(from_fn_with_state(state.clone(), changes::admit))
         .fallback(async |uri: Uri| ProblemDetails::not_found(uri.path()))
         .method_not_allowed_fallback(async || ProblemDetails::method_not_allowed())

@@ -49,7 +49,7 @@ impl FromRequest<ConsoleState> for ConsoleForm {
     type Rejection = Response;
 
     async fn from_request(request: Request, console: &ConsoleState) -> Result<Self, Response> {
-        let visitor = Visitor::of(request.headers(), request.uri(), request.extensions());
+        let mut visitor = Visitor::of(request.headers(), request.uri(), request.extensions());
         let refuse = |problem: ProblemDetails| console.refuse(&visitor, &problem);
         check_origin(&console.admin.origins, request.headers()).map_err(refuse)?;
         let form = timeout(BODY_TIMEOUT, Form::<Pairs>::from_request(request, &())).await;
@@ -57,6 +57,10 @@ impl FromRequest<ConsoleState> for ConsoleForm {
         let Form(fields) = form.map_err(|error| refuse(unreadable_body(error.status(), error.body_text())))?;
         let token = fields.iter().find(|(name, _)| name == TOKEN).map_or("", |(_, token)| token);
         let token = console.tokens.check(token, visitor.session()).map_err(refuse)?;
+        if let Some(caller) = &visitor.caller {
+            let anew = caller.anew().await.map_err(refuse)?;
+            visitor.caller = Some(anew);
+        }
         Ok(Self { visitor, fields, token })
     }
 }

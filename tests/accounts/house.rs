@@ -16,7 +16,7 @@ pub struct House {
     /// How its admin port is spoken to.
     scheme: &'static str,
     /// How browsers call it.
-    origin: String,
+    pub origin: String,
     _folder: TempDir,
 }
 
@@ -167,19 +167,19 @@ impl BrowserSession<'_> {
         form_token(&self.get("/console/account").body)
     }
 
-    /// The version of an account that its page shows; 1 where it has no form.
-    pub fn seen(&self, path: &str) -> Option<String> {
+    /// When the account was made whose page this is; 1 where it has no form.
+    pub fn made_at(&self, path: &str) -> Option<String> {
         let page = self.get(path).body;
-        let (_, rest) = page.split_once("name=\"seen\" value=\"").unwrap_or(("", "1\""));
+        let (_, rest) = page.split_once("name=\"made_at\" value=\"").unwrap_or(("", "1\""));
         rest.split('"').next().map(str::to_owned)
     }
 
     pub fn post(&self, path: &str, fields: &[(&str, &str)]) -> Reply {
         let token = self.form_token();
-        let sends_version = path.starts_with("/console/people/") && fields.iter().all(|(name, _)| *name != "seen");
-        let seen = if sends_version { self.seen(path) } else { None };
+        let is_of_account = path.starts_with("/console/people/") && fields.iter().all(|(name, _)| *name != "made_at");
+        let made_at = if is_of_account { self.made_at(path) } else { None };
         let mut all = vec![("token", token.as_str())];
-        all.extend(seen.iter().map(|seen| ("seen", seen.as_str())));
+        all.extend(made_at.iter().map(|made_at| ("made_at", made_at.as_str())));
         all.extend(fields);
         self.house.send_form(path, &all, &[&format!("Cookie: {}", self.cookie)])
     }

@@ -7,6 +7,7 @@ use tollgate_test_support::turns;
 
 use crate::house::{House, Reply, form_token};
 use crate::issuer::{IssuerKey, base64, now};
+use crate::process::eventually;
 use crate::provider::{Provider, ProviderMood, begin, finish, session, sign_in};
 
 const ROLES: &str = ", create_accounts: true, roles: {ops: operator, staff: [shop=viewer, bank=editor]}";
@@ -299,6 +300,17 @@ fn whoever_loses_all_groups_loses_sessions_and_tokens() {
         token.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_' && letter != '-').next().unwrap()
     );
     assert_eq!(house.by_token("GET", "/nodes", &token).status, 200);
+    // No word about groups is not the word that there are none.
+    for groups in [json!(null), json!({"staff": true}), json!([["staff"]])] {
+        let unknown = sign_in(&house, &provider, &json!({"sub": "42", "groups": groups}));
+        assert!((unknown.status, session(&unknown)) == (403, None), "{groups}: {}", unknown.body);
+        assert!(
+            unknown.body.contains("the provider does not say what your groups are (claim groups)"),
+            "{}",
+            unknown.body
+        );
+        assert_eq!(house.by_token("GET", "/nodes", &token).status, 200, "{groups}");
+    }
     let gone = sign_in(&house, &provider, &json!({"sub": "42", "groups": []}));
     assert!((gone.status, session(&gone)) == (403, None), "{}", gone.body);
     assert_eq!(house.by_token("GET", "/nodes", &token).status, 401);
@@ -338,4 +350,29 @@ fn an_administrator_binds_an_account_to_somebody() {
     assert_eq!(sign_in(&house, &provider, &json!({"sub": "another"})).status, 403);
     let log = house.sign_in("root").get("/console/audit").body;
     assert!(log.contains(&format!("signs in as another at {issuer}")), "{log}");
+}
+
+#[test]
+fn a_renewed_client_secret_keeps_no_policies_out() {
+    let _turn = turns::beside_others();
+    let provider = Provider::start();
+    let house = House::at(&provider.admin(""), "http", None);
+    house.done(&["account", "create", "root", "--admin"]);
+    let bearer = format!("Authorization: Bearer {}", house.token("root"));
+    let change = |name: &str, revision: f64| {
+        let put = ["-H", &bearer, "-H", "If-None-Match: *", "-H", "Content-Type: application/json", "-d", "{}"];
+        let reply = house.ask("PUT", &format!("/policies/applications/{name}?reason=x"), &put);
+        assert_eq!(reply.status, 200, "{}", reply.body);
+        eventually("the node runs it", || (house.gateway.metric("tollgate_policy_revision") == revision).then_some(()));
+    };
+    std::fs::write(&provider.secret_file, "renewed\n").unwrap();
+    change("shop", 1.0);
+    std::fs::remove_file(&provider.secret_file).unwrap();
+    change("bank", 2.0);
+    // The file of the configuration is read with what is there now.
+    std::fs::write(&provider.secret_file, "renewed\n").unwrap();
+    house.gateway.signal("HUP");
+    let warned = "the files of admin.openid_connect have changed";
+    eventually("the secret is said to be another", || house.gateway.log().contains(warned).then_some(()));
+    eventually("it is reloaded", || house.gateway.log().contains("reloaded").then_some(()));
 }

@@ -1,5 +1,9 @@
 //! Who may do what, point by point: every role against every page and every change, over real sockets.
 
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use tollgate_test_support::turns;
 
 use crate::house::{BrowserSession, House, PASSWORD};
@@ -150,24 +154,103 @@ fn a_refusal_names_the_role_and_is_in_the_audit_log() {
 }
 
 #[test]
-fn whoever_changes_an_account_second_is_told() {
+fn a_form_changes_one_thing_of_the_account_that_it_was_made_for() {
     let _turn = turns::beside_others();
-    let accounts: [(&str, &[&str]); 3] =
-        [("ada", &["--admin"]), ("eve", &["--admin"]), ("bob", &["--role", "shop=viewer"])];
+    let accounts: [(&str, &[&str]); 4] =
+        [("ada", &["--admin"]), ("zoe", &["--role", "shop=owner"]), ("bob", &["--role", "shop=viewer"]), ("eve", &[])];
     let house = House::with(&accounts);
-    let (ada, eve) = (house.sign_in("ada"), house.sign_in("eve"));
-    let seen = ada.seen("/console/people/bob").unwrap();
-    let role = |role| [("seen", seen.as_str()), ("action", "role"), ("application", "shop"), ("role", role)];
-    assert_eq!(eve.post("/console/people/bob", &role("editor")).status, 303);
-    for late in [role("none").as_slice(), &[("seen", &seen), ("action", "disable")]] {
-        let refused = ada.post("/console/people/bob", late);
+    let (ada, owner) = (house.sign_in("ada"), house.sign_in("zoe"));
+    let made_at = ada.made_at("/console/people/bob").unwrap();
+    let with = |more: &[(&'static str, &'static str)]| [&[("made_at", made_at.as_str())], more].concat();
+    // Whatever others do meanwhile: an owner keeps no admin from shutting somebody out.
+    let role = |role| [("action", "role"), ("application", "shop"), ("role", role)];
+    assert_eq!(owner.post("/console/people/bob", &role("editor")).status, 303);
+    assert_eq!(ada.post("/console/people/bob", &with(&[("action", "fleet"), ("role", "operator")])).status, 303);
+    assert_eq!(owner.post("/console/people/bob", &role("viewer")).status, 303);
+    assert!(house.done(&["account", "list"]).contains("bob  operator, shop=viewer\n"));
+    assert_eq!(owner.post("/console/people/bob", &role("none")).status, 303);
+    assert_eq!(ada.post("/console/people/bob", &with(&[("action", "disable")])).status, 303);
+    assert!(house.done(&["account", "list"]).contains("bob  operator  disabled\n"));
+    assert_eq!(ada.post("/console/people/bob", &[("made_at", ""), ("action", "enable")]).status, 400);
+
+    // Another one with the name is another one.
+    house.done(&["account", "remove", "bob"]);
+    house.done(&["account", "create", "bob", "--no-password"]);
+    for late in [with(&role("owner")), with(&[("action", "fleet"), ("role", "admin")])] {
+        let refused = ada.post("/console/people/bob", &late);
         assert_eq!(refused.status, 409, "{}", refused.body);
         assert!(refused.body.contains("somebody else has changed the account bob meanwhile"), "{}", refused.body);
-        assert!(refused.body.contains("shop: editor"), "the page has it as it is now: {}", refused.body);
     }
-    assert!(house.done(&["account", "list"]).contains("bob  shop=editor\n"));
-    assert_eq!(ada.post("/console/people/bob", &[("action", "disable")]).status, 303, "upon what it is now");
-    assert_eq!(ada.post("/console/people/bob", &[("seen", ""), ("action", "enable")]).status, 400);
+}
+
+#[test]
+fn whoever_is_shut_out_while_a_form_is_on_its_way_changes_nothing() {
+    let _turn = turns::beside_others();
+    let accounts: [(&str, &[&str]); 3] = [("ada", &["--admin"]), ("zoe", &["--role", "shop=owner"]), ("bob", &[])];
+    let house = House::with(&accounts);
+    let zoe = house.sign_in("zoe");
+    let made_at = zoe.made_at("/console/people/bob").unwrap();
+    let begin = || {
+        let body = format!("token={}&made_at={made_at}&action=role&application=shop&role=owner", zoe.form_token());
+        let (first, rest) = body.split_at(body.len() - 1);
+        let mut stream = TcpStream::connect(&house.gateway.admin).unwrap();
+        let head = format!(
+            "POST /console/people/bob HTTP/1.1\r\nhost: {host}\r\norigin: {origin}\r\ncookie: {}\r\nconnection: close\r\n\
+             content-type: application/x-www-form-urlencoded\r\ncontent-length: {}\r\nexpect: 100-continue\r\n\r\n",
+            zoe.cookie,
+            body.len(),
+            host = house.gateway.admin,
+            origin = house.origin,
+        );
+        stream.write_all(head.as_bytes()).unwrap();
+        // Its rights are known by now: the body is asked for.
+        let mut asked = [0; 25];
+        stream.read_exact(&mut asked).unwrap();
+        assert!(asked.starts_with(b"HTTP/1.1 100 "), "{:?}", String::from_utf8_lossy(&asked));
+        stream.write_all(first.as_bytes()).unwrap();
+        (stream, rest.to_owned())
+    };
+    let end = |(mut stream, rest): (TcpStream, String)| {
+        stream.write_all(rest.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer.split(' ').nth(1).unwrap().parse::<u16>().unwrap()
+    };
+    let begun = begin();
+    house.done(&["account", "change", "zoe", "--role", "shop=viewer"]);
+    assert_eq!(end(begun), 403);
+    house.done(&["account", "change", "zoe", "--role", "shop=owner"]);
+    let begun = begin();
+    house.done(&["account", "disable", "zoe"]);
+    assert_eq!(end(begun), 401);
+    assert!(!house.done(&["account", "list"]).contains("bob  shop"), "bob has no role");
+}
+
+#[test]
+fn roles_that_come_and_go_keep_nobody_from_signing_in() {
+    let _turn = turns::beside_others();
+    let accounts: [(&str, &[&str]); 2] = [("ada", &["--admin"]), ("owner", &["--role", "shop=owner"])];
+    let house = House::with(&accounts);
+    let owner = house.sign_in("owner");
+    let enough = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let changing = || {
+            let mut changes = 0;
+            while !enough.load(Ordering::Relaxed) {
+                let role = ["viewer", "none"][changes % 2];
+                let form = [("action", "role"), ("application", "shop"), ("role", role)];
+                assert_eq!(owner.post("/console/people/ada", &form).status, 303);
+                changes += 1;
+            }
+            changes
+        };
+        let running = scope.spawn(changing);
+        // Looked at once the other has ended: nothing else ends it.
+        let signed_in: Vec<u16> = (0..10).map(|_| house.try_to_sign_in("ada", PASSWORD, "").status).collect();
+        enough.store(true, Ordering::Relaxed);
+        assert!(running.join().unwrap() > 0);
+        assert_eq!(signed_in, [303; 10]);
+    });
 }
 
 #[test]

@@ -8,6 +8,7 @@ use std::net::IpAddr;
 use axum::http::HeaderValue;
 use tollgate_policies::people::{
     AccountChange, AuditOutcome, AuditRecord, NewAccount, OidcSubject, PeopleError, Rights, UserAccount,
+    check_display_name,
 };
 
 use super::AccountService;
@@ -88,18 +89,21 @@ impl AccountService {
         ip: IpAddr,
     ) -> Result<UserAccount, ProblemDetails> {
         let found = self.people.account_of(subject).await.map_err(|error| ProblemDetails::database(&error))?;
-        let rights = openid.rights(person);
+        let rights = openid.rights(person).map_err(|unknown| {
+            ProblemDetails::not_permitted(&unknown.to_string())
+                .hint("an administrator lets the provider put the claim into ID tokens, or names another one under admin.openid_connect.groups_claim")
+        })?;
         let has_none = rights.as_ref().is_some_and(|rights| *rights == Rights::default());
         match (found, rights) {
             (Some(account), _) if account.disabled => {
                 Err(ProblemDetails::not_permitted(&format!("the account {} is disabled", account.name)))
             }
             (Some(account), rights) if has_none => {
-                self.set_rights(&account, rights, ip).await?;
+                self.set_rights(&account, subject, rights, ip).await?;
                 Err(without_a_role())
             }
             (None, _) if has_none => Err(without_a_role()),
-            (Some(account), Some(rights)) => self.set_rights(&account, Some(rights), ip).await,
+            (Some(account), Some(rights)) => self.set_rights(&account, subject, Some(rights), ip).await,
             (Some(account), None) if account.rights == Rights::default() => {
                 Err(ProblemDetails::not_permitted(&format!("the account {} has no role", account.name))
                     .hint("an administrator gives it one: tollgate account change NAME --role APPLICATION=ROLE"))
@@ -117,6 +121,7 @@ impl AccountService {
     async fn set_rights(
         &self,
         account: &UserAccount,
+        subject: &OidcSubject,
         rights: Option<Rights>,
         ip: IpAddr,
     ) -> Result<UserAccount, ProblemDetails> {
@@ -124,7 +129,9 @@ impl AccountService {
         if rights.as_ref() == Some(&account.rights) && !shuts_out {
             return Ok(account.clone());
         }
-        let change = AccountChange { rights, shuts_out, ..AccountChange::default() };
+        // By now the account may be somebody else's.
+        let of_subject = Some(subject.clone());
+        let change = AccountChange { rights, shuts_out, of_subject, ..AccountChange::default() };
         let changed =
             self.people.change(&account.name, &change).await.map_err(|error| ProblemDetails::people(&error))?;
         if changed.rights != account.rights {
@@ -144,7 +151,9 @@ impl AccountService {
             ProblemDetails::not_permitted("the provider does not say what your account is to be called")
                 .hint("an administrator names the claim that does under admin.openid_connect.name_claim")
         })?;
-        let display_name = person.display_name.clone().unwrap_or_else(|| name.clone());
+        // A claim that cannot be shown keeps nobody out.
+        let shown = person.display_name.clone().filter(|shown| check_display_name(shown).is_ok());
+        let display_name = shown.unwrap_or_else(|| name.clone());
         let new = NewAccount { name, display_name, password: None, subject: Some(subject.clone()), rights };
         let made = self.people.create(&new).await.map_err(|error| match error {
             PeopleError::Exists(name) => {

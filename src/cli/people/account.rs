@@ -6,7 +6,7 @@ use std::io::{BufRead as _, IsTerminal as _};
 use anyhow::Context;
 use clap::{Args, Subcommand};
 use serde_json::json;
-use tollgate_policies::people::{AccountChange, EarlierTokens, NewAccount, OidcSubject, UserAccount};
+use tollgate_policies::people::{AccountChange, EarlierTokens, NewAccount, OidcSubject, RoleChange, UserAccount};
 
 use super::roles::{RoleArgs, show_rights};
 use super::{DatabaseArgs, record};
@@ -139,19 +139,12 @@ pub fn run(args: AccountArgs) -> anyhow::Result<CommandOutput> {
         AccountCommand::Change { name, roles, no_fleet_role, display_name, enable, subject, no_subject, database } => {
             let subject = if no_subject { Some(None) } else { subject.map(pair) };
             database.with_people(async |people| {
-                let account = people.account(&name).await?.with_context(|| format!("there is no account {name}"))?;
-                let (mut rights, seen) = (account.rights, Some(account.changed_at));
-                if no_fleet_role {
-                    rights.fleet = None;
-                }
-                roles.apply(&mut rights);
-                let rights = (no_fleet_role || !roles.is_empty()).then_some(rights);
+                let no_fleet_role = no_fleet_role.then_some(RoleChange::Fleet(None));
                 let change = AccountChange {
                     display_name,
-                    rights,
+                    roles: no_fleet_role.into_iter().chain(roles.changes()).collect(),
                     subject,
                     disabled: enable.then_some(false),
-                    seen,
                     ..AccountChange::default()
                 };
                 let changed = people.change(&name, &change).await?;

@@ -1,7 +1,7 @@
 //! Roles, as the command line takes and shows them.
 
 use clap::Args;
-use tollgate_policies::people::{ApplicationRole, FleetRole, Rights};
+use tollgate_policies::people::{ApplicationRole, FleetRole, Rights, RoleChange};
 
 use crate::admin::caller::{application_word, fleet_word};
 
@@ -35,20 +35,16 @@ impl RoleArgs {
         self.fleet().is_none() && self.role.is_empty()
     }
 
-    /// Changes what was said.
-    pub fn apply(&self, rights: &mut Rights) {
-        rights.fleet = self.fleet().or(rights.fleet);
-        for (application, role) in &self.role {
-            match role {
-                Some(role) => drop(rights.applications.insert(application.clone(), *role)),
-                None => drop(rights.applications.remove(application)),
-            }
-        }
+    /// What was said.
+    pub fn changes(&self) -> Vec<RoleChange> {
+        let fleet = self.fleet().map(|role| RoleChange::Fleet(Some(role)));
+        let roles = self.role.iter().map(|(application, role)| RoleChange::Application(application.clone(), *role));
+        fleet.into_iter().chain(roles).collect()
     }
 
     pub fn rights(&self) -> Rights {
         let mut rights = Rights::default();
-        self.apply(&mut rights);
+        self.changes().iter().for_each(|change| rights.give(change));
         rights
     }
 }
@@ -83,7 +79,7 @@ mod tests {
         let taken = vec![role("shop=none").unwrap(), role("bank=owner").unwrap()];
         let args = RoleArgs { admin: false, operator: true, viewer: false, role: taken };
         let mut rights = Rights::of("shop", ApplicationRole::Viewer);
-        args.apply(&mut rights);
+        args.changes().iter().for_each(|change| rights.give(change));
         assert_eq!(show_rights(&rights), "operator, bank=owner");
         for odd in ["shop", "=viewer", "shop=admin", "shop="] {
             role(odd).unwrap_err();

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::error::PeopleError;
-use super::rights::Rights;
+use super::rights::{Rights, RoleChange};
 use crate::model::{ObjectId, is_plain_line};
 use crate::time::UnixTime;
 
@@ -16,19 +16,23 @@ const MOST_SUBJECT_BYTES: usize = 255;
 const MOST_APPLICATIONS: usize = 1000;
 
 /// The account that something is made for. Where somebody has proven to be its owner, it is the account as it was then: what comes
-/// of the proof does not outlive a new password, or any other change.
+/// of the proof does not outlive the password and the subject that proved it. Other changes do not matter: whoever gives roles would
+/// keep people from signing in.
 #[derive(Clone, Copy, Debug)]
 pub struct ProvenAccount<'a> {
     pub name: &'a str,
-    seen: Option<UnixTime>,
+    proven: Option<&'a UserAccount>,
 }
 
 impl ProvenAccount<'_> {
     /// # Errors
     /// When the account is not as it was.
     pub fn check(&self, account: &UserAccount) -> Result<(), PeopleError> {
-        match self.seen {
-            Some(seen) if seen != account.changed_at => Err(PeopleError::Changed(account.name.clone())),
+        let what = |account: &UserAccount| {
+            (account.created_at, account.password.clone(), account.subject.clone(), account.disabled)
+        };
+        match self.proven {
+            Some(proven) if what(proven) != what(account) => Err(PeopleError::Changed(account.name.clone())),
             _ => Ok(()),
         }
     }
@@ -36,19 +40,19 @@ impl ProvenAccount<'_> {
 
 impl<'a> From<&'a str> for ProvenAccount<'a> {
     fn from(name: &'a str) -> Self {
-        Self { name, seen: None }
+        Self { name, proven: None }
     }
 }
 
 impl<'a> From<&'a String> for ProvenAccount<'a> {
     fn from(name: &'a String) -> Self {
-        Self { name, seen: None }
+        Self { name, proven: None }
     }
 }
 
 impl<'a> From<&'a UserAccount> for ProvenAccount<'a> {
     fn from(account: &'a UserAccount) -> Self {
-        Self { name: &account.name, seen: Some(account.changed_at) }
+        Self { name: &account.name, proven: Some(account) }
     }
 }
 
@@ -59,11 +63,23 @@ pub struct UserAccount {
     pub display_name: String,
     pub subject: Option<OidcSubject>,
     pub has_password: bool,
+    #[serde(skip)]
+    pub(super) password: StoredPassword,
     /// May not come in, but stands in histories.
     pub disabled: bool,
     pub rights: Rights,
     pub created_at: UnixTime,
     pub changed_at: UnixTime,
+}
+
+/// The hash of a password, which tells passwords apart. Not printable.
+#[derive(Clone, PartialEq, Eq, Default)]
+pub(super) struct StoredPassword(pub Option<String>);
+
+impl fmt::Debug for StoredPassword {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("StoredPassword")
+    }
 }
 
 /// Who somebody is at an OpenID Connect provider (OpenID Connect Core §2: `iss` and `sub`).
@@ -90,9 +106,13 @@ pub struct AccountChange {
     pub display_name: Option<String>,
     pub subject: Option<Option<OidcSubject>>,
     pub disabled: Option<bool>,
+    /// All of them. Who gives one of them names that one.
     pub rights: Option<Rights>,
-    /// `changed_at` of the account that this is made upon. If somebody else has changed it since, nothing is.
-    pub seen: Option<UnixTime>,
+    pub roles: Vec<RoleChange>,
+    /// `created_at` of the account that is meant: by now another one may have its name.
+    pub made_at: Option<UnixTime>,
+    /// Who is meant: if the account is not theirs any more, nothing is changed.
+    pub of_subject: Option<OidcSubject>,
     /// Ends the account's sessions and revokes its tokens. So does another `subject` in place of one: it may be another person.
     pub shuts_out: bool,
 }

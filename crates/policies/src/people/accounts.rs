@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use super::account::{
-    AccountChange, EarlierTokens, NewAccount, OidcSubject, ProvenAccount, UserAccount, check_display_name, check_name,
-    check_rights, check_subject,
+    AccountChange, EarlierTokens, NewAccount, OidcSubject, ProvenAccount, StoredPassword, UserAccount,
+    check_display_name, check_name, check_rights, check_subject,
 };
 use super::error::PeopleError;
 use super::handle::{People, begin, now};
@@ -37,12 +37,13 @@ impl People {
             display_name: new.display_name.clone(),
             subject: new.subject.clone(),
             has_password: password.is_some(),
+            password: StoredPassword(password),
             disabled: false,
             rights: new.rights.clone(),
             created_at: now,
             changed_at: now,
         };
-        let made = insert(&mut lease, &account, password.as_deref()).await;
+        let made = insert(&mut lease, &account).await;
         end(&mut lease, &made).await?;
         lease.give_back();
         made.map(|()| account)
@@ -52,7 +53,7 @@ impl People {
         let mut lease = self.pool.take().await?;
         let found = by_name(&mut lease, name).await?;
         lease.give_back();
-        Ok(found.map(|(account, _)| account))
+        Ok(found)
     }
 
     /// The account of somebody whom an OpenID Connect provider vouches for.
@@ -67,7 +68,7 @@ impl People {
     pub async fn accounts(&self) -> Result<Vec<UserAccount>, DatabaseError> {
         let sql = format!("SELECT {ACCOUNT_COLUMNS} FROM tollgate_accounts a ORDER BY a.name");
         let mut lease = self.pool.take().await?;
-        let found = lease.rows(&sql, &[], |row| Ok(read_account(row)?.0)).await?;
+        let found = lease.rows(&sql, &[], read_account).await?;
         lease.give_back();
         Ok(found)
     }
@@ -118,12 +119,12 @@ impl People {
         // What cannot be a name is not asked for: some databases take offence.
         if check_name(name).is_ok() {
             let mut lease = self.pool.take().await?;
-            found = by_name(&mut lease, name).await?.filter(|(account, _)| !account.disabled);
+            found = by_name(&mut lease, name).await?.filter(|account| !account.disabled);
             lease.give_back();
         }
-        let hash = found.as_ref().and_then(|(_, hash)| hash.as_deref());
+        let hash = found.as_ref().and_then(|account| account.password.0.as_deref());
         let fits = verify(password, hash).await;
-        Ok(found.filter(|_| fits).map(|(account, _)| account))
+        Ok(found.filter(|_| fits))
     }
 }
 
@@ -137,7 +138,7 @@ pub async fn end<T>(connection: &mut Connection, done: &Result<T, PeopleError>) 
     Ok(())
 }
 
-async fn insert(connection: &mut Connection, account: &UserAccount, password: Option<&str>) -> Result<(), PeopleError> {
+async fn insert(connection: &mut Connection, account: &UserAccount) -> Result<(), PeopleError> {
     if by_name(connection, &account.name).await?.is_some() {
         return Err(PeopleError::Exists(account.name.clone()));
     }
@@ -147,7 +148,7 @@ async fn insert(connection: &mut Connection, account: &UserAccount, password: Op
     let values = [
         SqlValue::Text(&account.name),
         SqlValue::Text(&account.display_name),
-        SqlValue::MaybeText(password),
+        SqlValue::MaybeText(account.password.0.as_deref()),
         SqlValue::MaybeText(issuer),
         SqlValue::MaybeText(subject),
         SqlValue::Int(0),
@@ -165,10 +166,13 @@ async fn insert(connection: &mut Connection, account: &UserAccount, password: Op
 
 async fn update(connection: &mut Connection, name: &str, change: &AccountChange) -> Result<UserAccount, PeopleError> {
     let found = by_name(connection, name).await?;
-    let (mut account, _) = found.ok_or_else(|| PeopleError::Unknown(name.to_owned()))?;
-    if change.seen.is_some_and(|seen| seen != account.changed_at) {
+    let before = found.ok_or_else(|| PeopleError::Unknown(name.to_owned()))?;
+    let is_meant = change.made_at.is_none_or(|made_at| made_at == before.created_at)
+        && (change.of_subject.is_none() || change.of_subject == before.subject);
+    if !is_meant {
         return Err(PeopleError::Changed(name.to_owned()));
     }
+    let mut account = before.clone();
     let was_admin = is_active_admin(&account);
     let is_another = change.subject.as_ref().is_some_and(|new| account.subject.is_some() && account.subject != *new);
     let shuts_out = change.shuts_out || is_another;
@@ -182,7 +186,12 @@ async fn update(connection: &mut Connection, name: &str, change: &AccountChange)
     if let Some(rights) = &change.rights {
         account.rights.clone_from(rights);
     }
+    change.roles.iter().for_each(|role| account.rights.give(role));
+    check_rights(&account.rights)?;
     account.disabled = change.disabled.unwrap_or(account.disabled);
+    if account == before && !account.disabled && !shuts_out {
+        return Ok(account);
+    }
     // Never twice the same, nor back with the clock: it tells the account's versions apart.
     account.changed_at = now(connection).await?.max(account.changed_at.after(Duration::from_millis(1)));
     let (issuer, subject) = parts(account.subject.as_ref());
@@ -215,7 +224,7 @@ async fn replace_password(
     tokens: EarlierTokens,
 ) -> Result<UserAccount, PeopleError> {
     let name = proven.name;
-    let (account, _) = by_name(connection, name).await?.ok_or_else(|| PeopleError::Unknown(name.to_owned()))?;
+    let account = by_name(connection, name).await?.ok_or_else(|| PeopleError::Unknown(name.to_owned()))?;
     proven.check(&account)?;
     let changed_at = now(connection).await?.max(account.changed_at.after(Duration::from_millis(1)));
     let values = [SqlValue::Text(hash), SqlValue::Int(changed_at.millis()), SqlValue::Text(name)];
@@ -225,12 +234,12 @@ async fn replace_password(
     if tokens == EarlierTokens::Revoke {
         revoke_tokens(connection, name).await?;
     }
-    Ok(UserAccount { has_password: true, changed_at, ..account })
+    Ok(UserAccount { has_password: true, password: StoredPassword(Some(hash.to_owned())), changed_at, ..account })
 }
 
 async fn delete(connection: &mut Connection, name: &str) -> Result<(), PeopleError> {
     let found = by_name(connection, name).await?;
-    let (account, _) = found.ok_or_else(|| PeopleError::Unknown(name.to_owned()))?;
+    let account = found.ok_or_else(|| PeopleError::Unknown(name.to_owned()))?;
     connection.execute("DELETE FROM tollgate_accounts WHERE name = ?", &[SqlValue::Text(name)]).await?;
     keep_an_admin(connection, is_active_admin(&account)).await
 }
@@ -259,10 +268,7 @@ async fn alone(connection: &mut Connection, subject: Option<&OidcSubject>, name:
     }
 }
 
-pub async fn by_name(
-    connection: &mut Connection,
-    name: &str,
-) -> Result<Option<(UserAccount, Option<String>)>, DatabaseError> {
+pub async fn by_name(connection: &mut Connection, name: &str) -> Result<Option<UserAccount>, DatabaseError> {
     let sql = format!("SELECT {ACCOUNT_COLUMNS} FROM tollgate_accounts a WHERE a.name = ?");
     connection.row(&sql, &[SqlValue::Text(name)], read_account).await
 }
@@ -270,7 +276,7 @@ pub async fn by_name(
 async fn by_subject(connection: &mut Connection, subject: &OidcSubject) -> Result<Option<UserAccount>, DatabaseError> {
     let sql = format!("SELECT {ACCOUNT_COLUMNS} FROM tollgate_accounts a WHERE a.issuer = ? AND a.subject = ?");
     let values = [SqlValue::Text(&subject.issuer), SqlValue::Text(&subject.subject)];
-    connection.row(&sql, &values, |row| Ok(read_account(row)?.0)).await
+    connection.row(&sql, &values, read_account).await
 }
 
 pub async fn end_sessions(connection: &mut Connection, name: &str) -> Result<u64, DatabaseError> {
@@ -282,22 +288,21 @@ async fn revoke_tokens(connection: &mut Connection, name: &str) -> Result<(), Da
     connection.execute(sql, &[SqlValue::Text(name)]).await.map(|_| ())
 }
 
-/// The account and the hash of its password.
-pub fn read_account(row: &SqlRow<'_>) -> Result<(UserAccount, Option<String>), BadData> {
+pub fn read_account(row: &SqlRow<'_>) -> Result<UserAccount, BadData> {
     let password = row.maybe_text(2)?.map(ToOwned::to_owned);
     let subject = row.maybe_text(3)?.zip(row.maybe_text(4)?);
     let name = row.text(0)?.to_owned();
-    let account = UserAccount {
+    Ok(UserAccount {
         display_name: row.text(1)?.to_owned(),
         subject: subject.map(|(issuer, subject)| OidcSubject { issuer: issuer.into(), subject: subject.into() }),
         has_password: password.is_some(),
+        password: StoredPassword(password),
         disabled: row.int(5)? != 0,
         rights: read_rights(row.text(6)?, &name)?,
         created_at: UnixTime::from_millis(row.int(7)?),
         changed_at: UnixTime::from_millis(row.int(8)?),
         name,
-    };
-    Ok((account, password))
+    })
 }
 
 pub fn read_rights(text: &str, name: &str) -> Result<Rights, BadData> {

@@ -11,11 +11,13 @@ mod secret;
 mod session;
 mod token;
 
-pub use account::{AccountChange, EarlierTokens, NewAccount, OidcSubject, ProvenAccount, UserAccount};
+pub use account::{
+    AccountChange, EarlierTokens, NewAccount, OidcSubject, ProvenAccount, UserAccount, check_display_name,
+};
 pub use audit::{AuditEntry, AuditOutcome, AuditRecord, AuditVerdict};
 pub use error::PeopleError;
 pub use handle::People;
-pub use rights::{ApplicationRole, FleetRole, Operation, Rights, may};
+pub use rights::{ApplicationRole, FleetRole, Operation, Rights, RoleChange, may};
 pub use secret::Secret;
 pub use session::{MOST_SESSIONS, SESSION_BEGINNING, Session, SessionTerms};
 pub use token::{ApiToken, MOST_TOKENS, NewToken};

@@ -38,6 +38,13 @@ pub struct Rights {
     pub applications: BTreeMap<String, ApplicationRole>,
 }
 
+/// One role that somebody gets, or loses. Others stay what they are by then.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum RoleChange {
+    Fleet(Option<FleetRole>),
+    Application(String, Option<ApplicationRole>),
+}
+
 /// What somebody wants to do.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Operation {
@@ -75,6 +82,19 @@ impl Rights {
 
     pub fn is_admin(&self) -> bool {
         self.fleet == Some(FleetRole::Admin)
+    }
+
+    /// Gives one role, or takes it.
+    pub fn give(&mut self, change: &RoleChange) {
+        match change {
+            RoleChange::Fleet(role) => self.fleet = *role,
+            RoleChange::Application(application, Some(role)) => {
+                self.applications.insert(application.clone(), *role);
+            }
+            RoleChange::Application(application, None) => {
+                self.applications.remove(application);
+            }
+        }
     }
 
     /// With what the role in the fleet brings along.

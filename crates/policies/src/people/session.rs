@@ -111,7 +111,7 @@ async fn insert(
 ) -> Result<(Secret, Session), PeopleError> {
     let (secret, name) = (Secret::new(SESSION_BEGINNING)?, proven.name);
     let now = now(connection).await?;
-    let (account, _) = by_name(connection, name).await?.ok_or_else(|| PeopleError::Unknown(name.to_owned()))?;
+    let account = by_name(connection, name).await?.ok_or_else(|| PeopleError::Unknown(name.to_owned()))?;
     if account.disabled {
         return Err(PeopleError::Disabled(name.to_owned()));
     }
@@ -155,7 +155,7 @@ struct FoundSession {
 }
 
 fn read_session(row: &SqlRow<'_>) -> Result<FoundSession, BadData> {
-    let (account, _) = read_account(row)?;
+    let account = read_account(row)?;
     let time = |column| row.int(column).map(UnixTime::from_millis);
     let session = Session {
         account: account.name.clone(),

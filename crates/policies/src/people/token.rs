@@ -81,7 +81,7 @@ impl People {
             lease.dialect().now()
         );
         let read =
-            |row: &SqlRow<'_>| Ok((read_account(row)?.0, read_token(row, 9)?, UnixTime::from_millis(row.int(15)?)));
+            |row: &SqlRow<'_>| Ok((read_account(row)?, read_token(row, 9)?, UnixTime::from_millis(row.int(15)?)));
         let found = lease.row(&sql, &[SqlValue::Text(&hash)], read).await?;
         lease.give_back();
         let valid = found.filter(|(account, token, now)| !account.disabled && token.is_valid(*now));
@@ -117,7 +117,7 @@ async fn create(
     new: &NewToken,
 ) -> Result<(Secret, ApiToken), PeopleError> {
     let (now, name) = (now(connection).await?, proven.name);
-    let (account, _) = by_name(connection, name).await?.ok_or_else(|| PeopleError::Unknown(name.to_owned()))?;
+    let account = by_name(connection, name).await?.ok_or_else(|| PeopleError::Unknown(name.to_owned()))?;
     proven.check(&account)?;
     match account {
         UserAccount { disabled: true, .. } => return Err(PeopleError::Disabled(name.to_owned())),

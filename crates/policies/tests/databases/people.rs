@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use tollgate_policies::people::{
     AccountChange, ApplicationRole, EarlierTokens, FleetRole, MOST_SESSIONS, MOST_TOKENS, NewAccount, NewToken,
-    OidcSubject, People, PeopleError, Rights, Session, SessionTerms,
+    OidcSubject, People, PeopleError, Rights, RoleChange, Session, SessionTerms,
 };
+use tollgate_policies::time::UnixTime;
 
 use crate::servers::TestDatabase;
 
@@ -53,18 +54,34 @@ async fn an_account_is_made_changed_and_taken_away(test: TestDatabase) {
         display_name: Some("Robert".into()),
         subject: Some(None),
         rights: Some(Rights::of("shop", ApplicationRole::Editor)),
-        disabled: None,
-        seen: Some(bob.changed_at),
-        shuts_out: false,
+        made_at: Some(bob.created_at),
+        of_subject: Some(subject("2")),
+        ..AccountChange::default()
     };
     let changed = people.change("bob", &change).await.unwrap();
     assert_eq!((changed.display_name.as_str(), &changed.subject), ("Robert", &None));
     assert_eq!((changed.created_at, changed.changed_at >= bob.changed_at), (bob.created_at, true));
-    assert_eq!(
-        people.change("bob", &change).await,
-        Err(PeopleError::Changed("bob".into())),
-        "it is as another left it"
-    );
+    let another = Err(PeopleError::Changed("bob".into()));
+    assert_eq!(people.change("bob", &change).await, another, "it is not that subject's any more");
+    let of_nobody = AccountChange { of_subject: None, subject: None, ..change };
+    let earlier = AccountChange { made_at: Some(UnixTime::from_millis(1)), ..of_nobody.clone() };
+    assert_eq!(people.change("bob", &earlier).await, another, "another one had the name");
+    assert_eq!(people.change("bob", &of_nobody).await.unwrap(), changed, "nothing differs: it is the same version");
+    let role =
+        |role| AccountChange { roles: vec![RoleChange::Application("bank".into(), role)], ..AccountChange::default() };
+    let both = people.change("bob", &role(Some(ApplicationRole::Viewer))).await.unwrap();
+    assert_eq!(both.rights.applications.len(), 2, "the other one stays");
+    let changed = people.change("bob", &role(None)).await.unwrap();
+    assert_eq!(changed.rights, Rights::of("shop", ApplicationRole::Editor));
+    let odd = people
+        .change("bob", &AccountChange { roles: vec![RoleChange::Application("a b".into(), None)], ..role(None) })
+        .await;
+    assert_eq!(odd.unwrap(), changed, "nobody has such a role");
+    let odd = AccountChange {
+        roles: vec![RoleChange::Application("a b".into(), Some(ApplicationRole::Owner))],
+        ..role(None)
+    };
+    assert!(matches!(people.change("bob", &odd).await, Err(PeopleError::Invalid(_))));
     assert_eq!(people.account_of(&subject("2")).await.unwrap(), None);
     assert_eq!(people.accounts().await.unwrap(), [made, changed]);
     assert!(matches!(people.create(&new("a b", Rights::default())).await, Err(PeopleError::Invalid(_))));
@@ -72,8 +89,7 @@ async fn an_account_is_made_changed_and_taken_away(test: TestDatabase) {
     people.remove("eve").await.unwrap();
     assert_eq!(people.account("eve").await.unwrap(), None);
     assert_eq!(people.remove("eve").await, Err(PeopleError::Unknown("eve".into())));
-    let change = AccountChange { seen: None, ..change };
-    assert_eq!(people.change("eve", &change).await, Err(PeopleError::Unknown("eve".into())));
+    assert_eq!(people.change("eve", &of_nobody).await, Err(PeopleError::Unknown("eve".into())));
 }
 
 async fn only_the_right_password_lets_in(test: TestDatabase) {
@@ -118,7 +134,17 @@ async fn what_was_proven_by_a_password_holds_while_it_stands(people: &People) {
     assert_eq!(people.set_password(&proven, "another horse", EarlierTokens::Keep).await.map(drop), changed);
     let proven = people.log_in("ada", "a fourth horse").await.unwrap().unwrap();
     let proven = people.set_password(&proven, "another horse", EarlierTokens::Keep).await.unwrap();
+    // Whoever gives roles keeps nobody out.
+    let role = RoleChange::Application("shop".into(), Some(ApplicationRole::Viewer));
+    people.change("ada", &AccountChange { roles: vec![role], ..AccountChange::default() }).await.unwrap();
     people.begin_session(&proven, TERMS).await.unwrap();
+    people.create_token(&proven, &token).await.unwrap();
+    let proven = people.log_in("ada", "another horse").await.unwrap().unwrap();
+    let subject = OidcSubject { issuer: "https://id.example.com".into(), subject: "7".into() };
+    let bound = AccountChange { subject: Some(Some(subject)), ..AccountChange::default() };
+    people.change("ada", &bound).await.unwrap();
+    assert_eq!(people.begin_session(&proven, TERMS).await.map(drop), changed);
+    assert!(!format!("{proven:?}").contains("argon2"), "{proven:?}");
     assert_eq!(people.log_in("ada\0", "another horse").await.unwrap(), None, "what is no name is nobody's");
 }
 

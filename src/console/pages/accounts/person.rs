@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use askama::Template;
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Redirect, Response};
-use tollgate_policies::people::{AccountChange, AuditOutcome, Operation, Rights, UserAccount};
+use tollgate_policies::people::{AccountChange, AuditOutcome, Operation, PeopleError, Rights, RoleChange, UserAccount};
 use tollgate_policies::time::UnixTime;
 
 use super::people::{may_see_people, visible_rights};
@@ -32,8 +32,8 @@ struct PersonPage {
     fleet: &'static str,
     is_disabled: bool,
     manages_accounts: bool,
-    /// The version that a form is made upon.
-    seen: i64,
+    /// When the account was made: by the time of a form, another one may have its name.
+    made_at: i64,
 }
 
 /// `GET /console/people/{name}`
@@ -78,39 +78,38 @@ async fn carry_out(console: &ConsoleState, name: &str, form: &ConsoleForm) -> Re
         "role" => caller.may(Operation::ManageRights, application)?,
         _ => caller.may(Operation::ManageAccounts, "")?,
     }
-    let account = find(console, name).await?;
-    let mut rights = account.rights;
     let wrong = |error| ProblemDetails::people(&error);
     let mut detail = String::new();
-    let mut change = AccountChange { seen: Some(seen(form)?), ..AccountChange::default() };
+    let mut change = AccountChange { made_at: Some(made_at(form)?), ..AccountChange::default() };
     match action {
         "role" => {
-            match chosen_role(form.field("role"))? {
-                Some(role) => drop(rights.applications.insert(application.to_owned(), role)),
-                None => drop(rights.applications.remove(application)),
-            }
-            detail = show_rights(&rights);
-            change.rights = Some(rights);
+            let role = chosen_role(form.field("role"))?;
+            change.roles.push(RoleChange::Application(application.to_owned(), role));
         }
-        "fleet" => {
-            rights.fleet = chosen_fleet_role(form.field("role"))?;
-            detail = show_rights(&rights);
-            change.rights = Some(rights);
-        }
+        "fleet" => change.roles.push(RoleChange::Fleet(chosen_fleet_role(form.field("role"))?)),
         "disable" => change.disabled = Some(true),
         "enable" => change.disabled = Some(false),
         "password" | "remove" => {}
         _ => return Err(ProblemDetails::bad_request("the form asks for nothing that there is")),
     }
+    let account = find(console, name).await?;
+    if change.made_at != Some(account.created_at) {
+        return Err(wrong(PeopleError::Changed(name.to_owned())));
+    }
     console.tokens.spend(form.token)?;
     match action {
         "password" => {
             let tokens = earlier_tokens(form);
-            people.set_password(name, form.exact_field("password"), tokens).await.map_err(wrong)?;
+            people.set_password(&account, form.exact_field("password"), tokens).await.map_err(wrong)?;
             detail = format!("a new password{}", and_tokens(tokens));
         }
         "remove" => people.remove(name).await.map_err(wrong)?,
-        _ => drop(people.change(name, &change).await.map_err(wrong)?),
+        _ => {
+            let changed = people.change(name, &change).await.map_err(wrong)?;
+            if !change.roles.is_empty() {
+                detail = show_rights(&changed.rights);
+            }
+        }
     }
     caller.record(&format!("account_{action}"), &format!("account {name}"), AuditOutcome::Done, &detail).await;
     Ok(if action == "remove" { "/console/people".to_owned() } else { format!("/console/people/{}", encode(name)) })
@@ -152,7 +151,7 @@ impl PersonPage {
             fleet: account.rights.fleet.map_or("none", fleet_word),
             is_disabled: account.disabled,
             manages_accounts,
-            seen: account.changed_at.millis(),
+            made_at: account.created_at.millis(),
         })
     }
 
@@ -171,12 +170,11 @@ async fn applications(console: &ConsoleState, rights: &Rights) -> Result<BTreeSe
     Ok(names)
 }
 
-/// The version that a form was made upon.
-fn seen(form: &ConsoleForm) -> Result<UnixTime, ProblemDetails> {
-    let seen = form.field("seen").parse().map(UnixTime::from_millis);
-    seen.map_err(|_| {
-        ProblemDetails::bad_request("the form does not say what it was made upon").hint("load the page anew")
-    })
+/// When the account was made that a form is about.
+fn made_at(form: &ConsoleForm) -> Result<UnixTime, ProblemDetails> {
+    let made_at = form.field("made_at").parse().map(UnixTime::from_millis);
+    made_at
+        .map_err(|_| ProblemDetails::bad_request("the form does not say whom it is about").hint("load the page anew"))
 }
 
 fn sign_in(has_password: bool, has_subject: bool) -> &'static str {
