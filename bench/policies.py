@@ -31,6 +31,7 @@ APPLICATIONS = 100
 # Seconds.
 BOUND = 2.0
 PATIENCE = 120.0
+SETTLE = 4.0
 
 GATEWAY = """
 workers: 1
@@ -56,25 +57,25 @@ class Node:
         self.began = time.monotonic()
         self.service = Service([binary, "run", "--config", file], EVERYWHERE, directory / "log")
 
-    def quota(self):
+    def quota(self, connection):
         """The burst that an answer names."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
-        try:
-            connection.request("GET", "/a0/r0")
-            answer = connection.getresponse()
-            answer.read()
-            found = re.search(r'"a0\.s0";q=(\d+)', answer.getheader("RateLimit-Policy", ""))
-            return int(found[1]) if found else None
-        finally:
-            connection.close()
+        connection.request("GET", "/a0/r0")
+        answer = connection.getresponse()
+        answer.read()
+        found = re.search(r'"a0\.s0";q=(\d+)', answer.getheader("RateLimit-Policy", ""))
+        return int(found[1]) if found else None
 
     def await_quota(self, quota):
         """When its answers name the quota."""
         end = time.monotonic() + PATIENCE
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
         while time.monotonic() < end:
-            with contextlib.suppress(OSError, http.client.HTTPException):
-                if self.quota() == quota:
+            try:
+                if self.quota(connection) == quota:
+                    connection.close()
                     return time.monotonic()
+            except (OSError, http.client.HTTPException):
+                connection.close()
             # Whoever measures uses the same cores.
             time.sleep(0.05)
         raise Failed(f"the change did not come: {self.service.said()}")
@@ -253,7 +254,8 @@ def measure(options, directory, stack):
             if told:
                 announce(redis)
             slowest.append(max(reach(nodes, quota)))
-            time.sleep(0.3)
+            # The nodes keep their copies of it before the next one comes.
+            time.sleep(SETTLE)
         way = "told over Redis" if told else "found by looking"
         print(f"a change is at work on all {options.nodes} nodes after " + ", ".join(f"{one:.2f}" for one in slowest) + f" s, {way}")
         fine &= max(slowest) <= BOUND

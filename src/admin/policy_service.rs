@@ -18,15 +18,16 @@ use crate::config::Mistakes;
 /// Stands for the policies among the buckets that operators changed. `!` starts no limit's name, so no bucket has this key.
 const NOTICE_KEY: &str = "!policies";
 
-/// A document takes many times its length while it is read, and a check reads all of the configuration: more of them at a time
-/// would take what requests need.
+/// A document takes many times its length while it is read: more of them at a time would take what requests need.
 const MOST_DOCUMENTS: usize = 2;
-const MOST_CHECKS: usize = 1;
 /// So are those that read what is long.
 const MOST_READINGS: usize = 2;
 
 /// How long a change waits for others.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A check reads all of the configuration: more of them at a time would take what requests need.
+const MOST_CHECKS: usize = 1;
 
 /// Judges the file of this node with policies laid over it.
 pub type PolicyCheck = Arc<dyn Fn(&PolicyState) -> Result<(), Mistakes> + Send + Sync>;
@@ -40,18 +41,60 @@ pub struct PolicyService {
     wake: Arc<Notify>,
     /// Of a gateway with a store.
     notices: Option<Arc<dyn Inspect>>,
-    /// Documents that are read, changes that are checked, and long answers that are made, at a time.
+    /// Documents that are read, and long answers that are made, at a time.
     documents: Arc<Semaphore>,
-    checks: Arc<Semaphore>,
+    documents_of_admins: Arc<Semaphore>,
     readings: Semaphore,
-    /// The place of each account that changes something: it has one at a time, and leaves the others to others.
-    places: Mutex<HashMap<String, Arc<Semaphore>>>,
+    /// Accounts whose documents are read.
+    account_places: AccountPlaces,
+    /// Changes that are checked at a time.
+    pub checks: CheckPlaces,
 }
 
-/// A place among the documents that are read at a time, and the only one of its account.
-pub struct DocumentPlace {
+/// A place among those of all accounts, and the only one of its account.
+pub struct AccountPlace {
     _own: OwnedSemaphorePermit,
     _shared: OwnedSemaphorePermit,
+}
+
+/// A place for each account that changes something.
+#[derive(Default)]
+struct AccountPlaces(Mutex<HashMap<String, Arc<Semaphore>>>);
+
+/// The places of changes that are checked: no account keeps the others waiting by more than one, and admins never wait for the others.
+pub struct CheckPlaces {
+    shared: Arc<Semaphore>,
+    /// Of those who put right what others did.
+    admins: Arc<Semaphore>,
+    accounts: AccountPlaces,
+}
+
+impl AccountPlaces {
+    fn of(&self, account: &str) -> Arc<Semaphore> {
+        let mut places = self.0.lock();
+        places.retain(|_, place| Arc::strong_count(place) > 1);
+        places.entry(account.to_owned()).or_insert_with(|| Arc::new(Semaphore::new(1))).clone()
+    }
+}
+
+impl Default for CheckPlaces {
+    fn default() -> Self {
+        let places = || Arc::new(Semaphore::new(MOST_CHECKS));
+        Self { shared: places(), admins: places(), accounts: AccountPlaces::default() }
+    }
+}
+
+impl CheckPlaces {
+    /// A place for a change of an account.
+    ///
+    /// # Errors
+    /// At once when another change of the account is checked or waits for that. Later when none becomes free.
+    pub async fn take(&self, account: &str, is_admin: bool) -> Result<AccountPlace, ProblemDetails> {
+        let own = self.accounts.of(account).try_acquire_owned();
+        let own = own.map_err(|_| ProblemDetails::change_under_way(account))?;
+        let shared = if is_admin { &self.admins } else { &self.shared };
+        Ok(AccountPlace { _own: own, _shared: owned_place(shared.clone()).await? })
+    }
 }
 
 impl PolicyService {
@@ -62,9 +105,18 @@ impl PolicyService {
         wake: Arc<Notify>,
         notices: Option<Arc<dyn Inspect>>,
     ) -> Self {
-        let (documents, checks) = (Arc::new(Semaphore::new(MOST_DOCUMENTS)), Arc::new(Semaphore::new(MOST_CHECKS)));
-        let (readings, places) = (Semaphore::new(MOST_READINGS), Mutex::default());
-        Self { database, check, running, wake, notices, documents, checks, readings, places }
+        Self {
+            database,
+            check,
+            running,
+            wake,
+            notices,
+            documents: Arc::new(Semaphore::new(MOST_DOCUMENTS)),
+            documents_of_admins: Arc::new(Semaphore::new(MOST_DOCUMENTS)),
+            readings: Semaphore::new(MOST_READINGS),
+            account_places: AccountPlaces::default(),
+            checks: CheckPlaces::default(),
+        }
     }
 
     /// Whether this node could run `state`: its whole file with that laid over it, by the code of `tollgate check`.
@@ -75,18 +127,14 @@ impl PolicyService {
         (self.check)(state)
     }
 
-    /// A place among the documents that are read at a time, for an account.
+    /// A place among the documents that are read at a time, for an account. Admins have places of their own.
     ///
     /// # Errors
     /// When none becomes free, or the account goes on having one.
-    pub async fn place_for_document(&self, account: &str) -> Result<DocumentPlace, ProblemDetails> {
-        let own = {
-            let mut places = self.places.lock();
-            places.retain(|_, place| Arc::strong_count(place) > 1);
-            places.entry(account.to_owned()).or_insert_with(|| Arc::new(Semaphore::new(1))).clone()
-        };
-        let own = owned_place(own).await?;
-        Ok(DocumentPlace { _own: own, _shared: owned_place(self.documents.clone()).await? })
+    pub async fn place_for_document(&self, account: &str, is_admin: bool) -> Result<AccountPlace, ProblemDetails> {
+        let own = owned_place(self.account_places.of(account)).await?;
+        let shared = if is_admin { &self.documents_of_admins } else { &self.documents };
+        Ok(AccountPlace { _own: own, _shared: owned_place(shared.clone()).await? })
     }
 
     /// A place among the long answers that are made at a time.
@@ -99,14 +147,6 @@ impl PolicyService {
             .ok()
             .and_then(Result::ok)
             .ok_or_else(ProblemDetails::too_many_readers)
-    }
-
-    /// A place among the changes that are checked at a time.
-    ///
-    /// # Errors
-    /// When none becomes free.
-    pub async fn place_for_check(&self) -> Result<OwnedSemaphorePermit, ProblemDetails> {
-        owned_place(self.checks.clone()).await
     }
 
     /// The policies at a revision, or the newest. Those of old are read one at a time: that is all of them.
@@ -156,4 +196,29 @@ async fn owned_place(places: Arc<Semaphore>) -> Result<OwnedSemaphorePermit, Pro
 /// Whether a notice tells of a new revision.
 pub fn tells_of_policies(notice: &ChangeNotice) -> bool {
     notice.key.as_bytes() == NOTICE_KEY.as_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::StatusCode;
+    use axum::response::IntoResponse;
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn an_account_has_one_check_at_a_time_and_admins_do_not_wait_for_others() {
+        let places = CheckPlaces::default();
+        let first = places.take("ed", false).now_or_never().unwrap().ok().unwrap();
+        let second = places.take("ed", false).now_or_never().expect("no wait for itself").err().unwrap();
+        assert_eq!(second.into_response().status(), StatusCode::TOO_MANY_REQUESTS);
+        let mut waiting = Box::pin(places.take("bo", false));
+        assert!(waiting.as_mut().now_or_never().is_none(), "one check at a time");
+        assert!(places.take("bo", false).now_or_never().expect("its place in the line is taken").is_err());
+        let admin = places.take("ada", true).now_or_never().expect("admins have a place of their own");
+        assert!(admin.is_ok());
+        drop(first);
+        assert!(waiting.await.is_ok());
+        assert!(places.take("ed", false).now_or_never().unwrap().is_ok());
+    }
 }

@@ -199,6 +199,19 @@ impl ProblemDetails {
         Self { retry_after_secs: Some(5), ..problem.hint("nothing was changed; try again") }
     }
 
+    /// 429: a change by the same account is being checked.
+    pub fn change_under_way(account: &str) -> Self {
+        let detail = match account {
+            "" => "another change is being checked".to_owned(),
+            account => format!("another change by {account} is being checked"),
+        };
+        let problem = Self::new(StatusCode::TOO_MANY_REQUESTS, "change-under-way", detail);
+        Self {
+            retry_after_secs: Some(1),
+            ..problem.hint("nothing was changed; an account makes one change at a time: try again")
+        }
+    }
+
     /// 503: others read what takes long to find.
     pub fn too_many_readers() -> Self {
         let detail = "others are reading old revisions, which takes all of the policies each time";

@@ -4,6 +4,7 @@
 //! [`MAX_CONNECTIONS`] are open. The port is for a few tools, and must answer them even when a stranger has found it.
 
 use std::convert::Infallible;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -42,6 +43,9 @@ const MAX_HEADER_BYTES: usize = 32 * 1024;
 
 const MAX_HEADERS: usize = 100;
 
+/// Bytes a second at least, both ways: whoever reads an answer byte by byte has it held for them.
+const MIN_BODY_RATE: u64 = 4 * 1024;
+
 /// Answers with the pages.
 #[derive(Clone)]
 struct Pages(Arc<AdminPages>);
@@ -69,7 +73,7 @@ pub async fn serve(listener: TcpListener, pages: AdminPages, drain: Drain) -> st
         header_timeout: HEADER_TIMEOUT,
         keepalive_timeout: KEEPALIVE_TIMEOUT,
         body_timeout: BODY_TIMEOUT,
-        min_body_rate: None,
+        min_body_rate: NonZeroU64::new(MIN_BODY_RATE),
         max_header_bytes: MAX_HEADER_BYTES,
         max_headers: MAX_HEADERS,
         max_connections: MAX_CONNECTIONS,

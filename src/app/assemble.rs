@@ -26,6 +26,7 @@ use crate::gateway::stack::{
 };
 use crate::gateway::{Gateway, RouteGuard, RouteRuntime, RouteTarget, UNROUTED, Upstreams};
 use crate::identity::Authenticators;
+use crate::identity::api_key::ApiKeyTable;
 use crate::identity::authenticator::Authenticator;
 use crate::identity::credential::CredentialPlace;
 use crate::identity::route::RouteAuthenticators;
@@ -64,16 +65,29 @@ pub fn gateway(
         Ok::<_, QuotaError>((!rules.is_empty()).then(|| Arc::new(rules)))
     };
     let unidentified = config.listeners.iter().map(unidentified).collect::<Result<Vec<_>, QuotaError>>()?;
-    let of_listeners: Vec<_> =
-        config.listeners.iter().map(|listener| asked(&authenticators, &listener.authenticate)).collect();
+    let unrouted = Arc::default();
+    let of_listeners: Vec<_> = config
+        .listeners
+        .iter()
+        .map(|listener| asked(&authenticators, &listener.authenticate, Some(&unrouted)))
+        .collect();
     let catalog = Arc::new(Catalog::of(&config.limits, &costs, &states.plans)?);
     let logged = |route: Option<&Route>| {
         let log = access_log.filter(|_| route.is_none_or(|route| route.is_logged))?;
         Some(RouteLog { log: log.clone(), limits: catalog.clone() })
     };
     let guard = |name: Arc<str>, limits: &[LimitUse], route: Option<&Route>| {
-        let own = route.and_then(|route| route.authenticate.as_deref()).map(|names| asked(&authenticators, names));
-        let asked_by = |of_listener: &Asked| own.as_ref().unwrap_or(of_listener).clone();
+        let keys = match route {
+            Some(route) => config.policy_keys.as_ref().map(|keys| keys.of(&route.name)),
+            None => Some(unrouted.clone()),
+        };
+        let keys = keys.as_ref();
+        let own =
+            route.and_then(|route| route.authenticate.as_deref()).map(|names| asked(&authenticators, names, keys));
+        let asked_by = |of_listener: &Asked| match &own {
+            Some(own) => own.clone(),
+            None => of_listener.as_ref().map(|of_listener| of_listener.on_route(keys)),
+        };
         let asked: Vec<Asked> = of_listeners.iter().map(asked_by).collect();
         let maintenance = route.and_then(|route| maintenance(config, route, before));
         let body_keys = BodyKeys::of(limits, &name, config.body_keys, &body_memory, max_requests).map(Arc::new);
@@ -185,14 +199,14 @@ fn used(changes: &Arc<FieldChanges>) -> Option<Arc<FieldChanges>> {
 /// The authenticators that are asked, if any are.
 type Asked = Option<Arc<RouteAuthenticators>>;
 
-/// The authenticators with these names.
-fn asked(running: &Authenticators, names: &[Arc<str>]) -> Asked {
+/// The authenticators with these names, which take these keys of policies.
+fn asked(running: &Authenticators, names: &[Arc<str>], keys: Option<&Arc<ApiKeyTable>>) -> Asked {
     if names.is_empty() {
         return None;
     }
     // Fewer than are listed would only refuse more: a route that lists any is never open.
     let listed = names.iter().filter_map(|name| running.get(name).cloned());
-    Some(Arc::new(RouteAuthenticators::new(listed.collect())))
+    Some(Arc::new(RouteAuthenticators::new(listed.collect(), keys.cloned())))
 }
 
 /// The fields that authenticators of listeners set for upstreams, where others are asked, or none. An upstream that believes

@@ -233,6 +233,9 @@ impl Reloader {
     async fn install(&mut self, loaded: Loaded) -> anyhow::Result<()> {
         let stuck = self.config.needs_restart(&loaded.config);
         anyhow::ensure!(stuck.is_empty(), "{} can only be changed by a restart", stuck.join(", "));
+        for files in self.config.renewed_files(&loaded.config) {
+            tracing::warn!("the files of {files} have changed: those of the start stay in use until a restart");
+        }
         let access_log = assemble::access_log(&loaded.config, self.access_log.as_ref())?;
         let before = self.gateway.load_full();
         let tls = self.tls.prepare(&loaded.config)?;

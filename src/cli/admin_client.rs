@@ -12,7 +12,7 @@ use bytes::Bytes;
 use clap::Args;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
 use http::uri::{Authority, Scheme};
-use http::{HeaderValue, Method, Request, StatusCode, Uri};
+use http::{HeaderName, HeaderValue, Method, Request, StatusCode, Uri};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
@@ -99,6 +99,8 @@ pub struct AdminCall<'a> {
     pub target: String,
     /// For changes.
     pub note: Option<&'a OperatorNote>,
+    /// The version that a change is made upon (RFC 9110 §13).
+    pub condition: Option<(HeaderName, HeaderValue)>,
     /// JSON.
     pub body: Bytes,
 }
@@ -201,6 +203,9 @@ impl AdminPort {
             if let Some(reason) = &note.reason {
                 request = request.header(REASON, text(reason)?);
             }
+        }
+        if let Some((name, value)) = &call.condition {
+            request = request.header(name, value);
         }
         let request = request.body(Full::new(call.body.clone()))?;
         let exchange = async {

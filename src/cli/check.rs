@@ -62,15 +62,14 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     }
     let policies = args.policies.as_deref().map(PolicySet::load).transpose();
     let checked = args.files.iter().map(|file| {
-        let policies = policies.as_ref().map_err(Clone::clone).map(Option::as_ref);
-        (file, policies.and_then(|policies| load(file, policies)).and_then(|loaded| with_files(file, loaded)))
+        (file, policies.clone().and_then(|policies| load(file, policies)).and_then(|loaded| with_files(file, loaded)))
     });
     let fine = if args.json { print_report(checked.map(|(_, result)| result))? } else { print_lines(checked)? };
     Ok(if fine { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// Reads and checks the file at `path`, or standard input where that is `-`, with policies laid over it.
-pub(super) fn load(path: &Path, policies: Option<&PolicySet>) -> Result<Loaded, Mistakes> {
+pub(super) fn load(path: &Path, policies: Option<PolicySet>) -> Result<Loaded, Mistakes> {
     if is_stdin(path) { config::load_stdin(policies) } else { config::read_with(path, policies).result }
 }
 

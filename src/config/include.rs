@@ -123,7 +123,7 @@ impl FileReader<'_> {
     /// The entries of the file at `path`, or of each file in the folder there.
     fn file_or_folder(&mut self, path: &Path, at: &Location) -> Vec<Vec<NodeEntry>> {
         // The path is that of a file from here on: a join with an empty folder leaves it as it is.
-        let path = Path::new(&*at.file).parent().unwrap_or(Path::new("")).join(path);
+        let path = Path::new(&**at.file()).parent().unwrap_or(Path::new("")).join(path);
         self.files.push(FileVersion::of(&path));
         let files = match fs::metadata(&path) {
             Ok(meta) if meta.is_dir() => files_in(&path),

@@ -12,6 +12,7 @@ use super::file::policies::plans::PolicyPlans;
 use super::include;
 use super::policies::document::PolicySet;
 use super::policies::overlay::Overlay;
+use super::policies::state::KnownApplications;
 use super::report::{Mistake, Mistakes, Report};
 use super::settings::Config;
 use super::source::{self, STDIN};
@@ -20,6 +21,7 @@ use super::yaml::decode::Decode;
 use super::yaml::node::YamlNode;
 use super::yaml::variables::VariableLookup;
 use super::{check, defaults};
+use crate::identity::api_key::RouteKeys;
 
 /// A configuration without mistakes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,9 +51,9 @@ pub fn read(path: &Path) -> Reading {
 }
 
 /// Like [`read`], with policies laid over the file.
-pub fn read_with(path: &Path, policies: Option<&PolicySet>) -> Reading {
+pub fn read_with(path: &Path, policies: Option<PolicySet>) -> Reading {
     let (ground, files) = read_ground(path);
-    Reading { result: ground.and_then(|ground| ground.checked(policies)), files }
+    Reading { result: ground.and_then(|ground| ground.checked(|report| Overlay::read(policies?, report))), files }
 }
 
 /// The file at `path` and those that it includes as trees: policies are laid over them again and again.
@@ -62,6 +64,7 @@ pub struct Ground {
     is_whole: bool,
     /// What is wrong with them so far.
     report: Report,
+    known: KnownApplications,
 }
 
 /// Reads the file at `path` and those that it includes, and all files that were read, whatever came of it.
@@ -80,15 +83,15 @@ impl Ground {
         let mut report = Report::new(file_name);
         let tree = include::tree(text, (env, false), &mut report, files);
         let is_whole = tree.as_ref().is_some_and(|tree| tree.is_whole);
-        Self { root: tree.map(|tree| tree.root), is_whole, report }
+        Self { root: tree.map(|tree| tree.root), is_whole, report, known: KnownApplications::default() }
     }
 
     /// The configuration with policies laid over it.
     ///
     /// # Errors
     /// Every mistake in the files and in the policies.
-    pub fn with(&self, policies: Option<&PolicySet>) -> Result<Loaded, Mistakes> {
-        self.clone().checked(policies)
+    pub fn with(&self, policies: Option<PolicySet>) -> Result<Loaded, Mistakes> {
+        self.clone().checked(|report| Overlay::read(policies?, report))
     }
 
     /// The configuration that the node called `name` has with the policies of a revision.
@@ -96,7 +99,10 @@ impl Ground {
     /// # Errors
     /// Every mistake in the files and in the policies.
     pub fn on(&self, name: &Arc<str>, state: &PolicyState) -> Result<Loaded, Mistakes> {
-        self.with(Some(&PolicySet::of_state(state)?.on(name.clone())))
+        self.clone().checked(|report| {
+            let applications = self.known.of_state(state, true, report)?;
+            Some(Overlay::of(applications, Some(name.clone())))
+        })
     }
 
     /// Checks the configuration that any node has with the policies of a revision.
@@ -104,14 +110,16 @@ impl Ground {
     /// # Errors
     /// Every mistake in the files and in the policies.
     pub fn fits(&self, state: &PolicyState) -> Result<(), Mistakes> {
-        self.with(Some(&PolicySet::of_state(state)?)).map(drop)
+        let overlay = |report: &mut Report| Some(Overlay::of(self.known.of_state(state, false, report)?, None));
+        self.clone().checked(overlay).map(drop)
     }
 
-    fn checked(mut self, policies: Option<&PolicySet>) -> Result<Loaded, Mistakes> {
-        let config = match self.tree(policies) {
-            Some(CheckedTree { file, plans, candidates }) if self.is_whole => {
+    /// Checks the file with the overlay that is read, which reports its own mistakes.
+    fn checked(mut self, overlay: impl FnOnce(&mut Report) -> Option<Overlay>) -> Result<Loaded, Mistakes> {
+        let config = match self.tree(overlay) {
+            Some(CheckedTree { file, plans, candidates, keys }) if self.is_whole => {
                 let config = check::config(&file, &plans, &mut self.report);
-                config.map(|config| Config { candidates, ..config })
+                config.map(|config| Config { candidates, policy_keys: keys, ..config })
             }
             // A name that is missing may stand in the part that could not be read.
             _ => None,
@@ -119,10 +127,10 @@ impl Ground {
         self.report.close(config).map(|(config, warnings)| Loaded { config, warnings })
     }
 
-    fn tree(&mut self, policies: Option<&PolicySet>) -> Option<CheckedTree> {
+    fn tree(&mut self, overlay: impl FnOnce(&mut Report) -> Option<Overlay>) -> Option<CheckedTree> {
         let (mut root, report) = (self.root.take()?, &mut self.report);
         // A route that policies name may stand in a part that could not be read.
-        let mut overlay = policies.filter(|_| self.is_whole).and_then(|policies| Overlay::read(policies, report));
+        let mut overlay = if self.is_whole { overlay(report) } else { None };
         if let Some(overlay) = &mut overlay {
             overlay.add_limits(&mut root, report);
         }
@@ -130,8 +138,8 @@ impl Ground {
         if let Some(overlay) = &overlay {
             overlay.change_routes(&mut root, report);
         }
-        let (plans, candidates) = overlay.map(|overlay| overlay.into_parts(report)).unwrap_or_default();
-        Some(CheckedTree { file: RawConfig::decode(&root, report)?, plans, candidates })
+        let (plans, candidates, keys) = overlay.map(Overlay::into_parts).unwrap_or_default();
+        Some(CheckedTree { file: RawConfig::decode(&root, report)?, plans, candidates, keys })
     }
 }
 
@@ -139,7 +147,7 @@ impl Ground {
 ///
 /// # Errors
 /// Every mistake in it, or the one that kept it from being read.
-pub fn load_stdin(policies: Option<&PolicySet>) -> Result<Loaded, Mistakes> {
+pub fn load_stdin(policies: Option<PolicySet>) -> Result<Loaded, Mistakes> {
     parse_with(STDIN, &source::of_stdin()?, &variable, policies)
 }
 
@@ -152,7 +160,7 @@ pub fn load_probed(path: &Path) -> Result<Option<ProbedAddress>, Mistakes> {
     let name = path.display().to_string();
     let text = source::of_file(&name, path)?;
     let mut ground = Ground::of((&name, &text), &variable, &mut Vec::new());
-    let probed = ground.tree(None).and_then(|CheckedTree { file, .. }| check::probed_address(&file));
+    let probed = ground.tree(|_| None).and_then(|CheckedTree { file, .. }| check::probed_address(&file));
     probed.map_or_else(|| ground.report.close(None).map(|(probed, _)| probed), Ok)
 }
 
@@ -177,9 +185,9 @@ pub fn parse_with(
     file_name: &str,
     text: &str,
     env: &dyn Fn(&str) -> Option<String>,
-    policies: Option<&PolicySet>,
+    policies: Option<PolicySet>,
 ) -> Result<Loaded, Mistakes> {
-    Ground::of((file_name, text), env, &mut Vec::new()).checked(policies)
+    Ground::of((file_name, text), env, &mut Vec::new()).checked(|report| Overlay::read(policies?, report))
 }
 
 /// The mirror of the file and of those that it includes.
@@ -188,4 +196,6 @@ struct CheckedTree {
     /// What policies say of some of its limits.
     plans: PolicyPlans,
     candidates: Vec<Candidate>,
+    /// `None`: no policies are laid over it.
+    keys: Option<RouteKeys>,
 }

@@ -54,8 +54,14 @@ fn tables(file: &Arc<str>, text: &str, authenticators: &[&str], report: &mut Rep
         report.mistake(&Location::root(file, (1, 1)), problem);
         return None;
     }
-    let mut entries = check::ApiKeyEntries::of(authenticators);
-    let root = yaml::parse::items(file, text, &mut |node, report| entries.add(&node, report), report)?;
+    let spaces: Vec<_> = authenticators.iter().map(|name| check::ClientSpace::Authenticator(name)).collect();
+    let mut entries = check::ApiKeyEntries::of(&spaces);
+    let root = yaml::parse::items(
+        file,
+        text,
+        &mut |node, report| entries.add(RawApiKey::decode(&node, report).as_ref(), report),
+        report,
+    )?;
     // It is empty by now, if it is a list at all.
     Vec::<RawApiKey>::decode(&root, report)?;
     entries.into_tables()

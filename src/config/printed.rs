@@ -66,7 +66,7 @@ fn items(node: &mut YamlNode) -> &mut [YamlNode] {
 
 /// Makes a path begin at `folder`. An absolute one stays, also where a variable makes it one.
 fn lead(page: &mut YamlNode, folder: &Path, env: VariableLookup<'_>, report: &mut Report) {
-    let own = self::folder(&page.location.file);
+    let own = self::folder(page.location.file());
     let begin = own.strip_prefix(folder).unwrap_or(own).to_owned();
     let mut meant = page.clone();
     variables::substitute(&mut meant, env, report);

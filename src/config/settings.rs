@@ -15,6 +15,7 @@ use super::candidate::Candidate;
 use super::file::policies::source::DatabaseUrl;
 use super::file::scalar::http::PublicUrl;
 use crate::gateway::body_keys::BodyKeyBounds;
+use crate::identity::api_key::RouteKeys;
 use crate::identity::openid::spec::OpenIdSpec;
 use crate::identity::spec::AuthenticatorSpec;
 use crate::observe::access_log::spec::AccessLogSpec;
@@ -61,6 +62,8 @@ pub struct Config {
     pub limits: Vec<Arc<Limit>>,
     /// The limits among them that are tried out.
     pub candidates: Vec<Candidate>,
+    /// The API keys of policies, by route. `None`: no policies are known.
+    pub policy_keys: Option<RouteKeys>,
     pub upstreams: Vec<Arc<UpstreamSpec>>,
     pub authenticators: Vec<Arc<AuthenticatorSpec>>,
     pub routes: Vec<Arc<Route>>,
@@ -107,7 +110,20 @@ impl AdminSpec {
     fn is_another(&self, new: &Self) -> bool {
         let both = self.tls.is_some() && new.tls.is_some();
         let tls = if both { &self.tls } else { &new.tls };
-        *self != Self { tls: tls.clone(), ..new.clone() }
+        let mut like = Self { tls: tls.clone(), ..new.clone() };
+        if let (Some(own), Some(other)) = (&self.openid, &mut like.openid) {
+            other.provider.take_files_of(&own.provider);
+        }
+        *self != like
+    }
+
+    /// Whether files that its provider is asked with have another content than those of `new`.
+    fn has_other_files(&self, new: &Self) -> bool {
+        matches!((&self.openid, &new.openid), (Some(own), Some(other)) if {
+            let mut like = own.provider.clone();
+            like.take_files_of(&other.provider);
+            like != own.provider
+        })
     }
 }
 
@@ -157,17 +173,30 @@ impl Config {
             (Some(old), Some(new)) => old.is_another(new),
             (old, new) => old.is_some() != new.is_some(),
         };
+        let store_changed = match (&self.store, &new.store) {
+            (Some(old), Some(new)) => *old != RedisSpec { tls: old.tls.clone(), ..new.clone() },
+            (old, new) => old.is_some() != new.is_some(),
+        };
         let changed = [
             ("node_name", self.node_name != new.node_name),
             ("workers", self.workers != new.workers),
             ("listeners", !self.servers().eq(new.servers())),
             ("handover", self.handover != new.handover),
             ("admin", admin_changed),
-            ("store", self.store != new.store),
+            ("store", store_changed),
             ("policies", self.policies != new.policies),
             ("max_local_buckets", self.max_local_buckets != new.max_local_buckets),
         ];
         changed.into_iter().filter(|(_, changed)| *changed).map(|(section, _)| section).collect()
+    }
+
+    /// The files of `new` that have another content, and are only read at start: a renewed certificate keeps nothing else of
+    /// the configuration from being applied.
+    pub fn renewed_files(&self, new: &Self) -> Vec<&'static str> {
+        let store = matches!((&self.store, &new.store), (Some(old), Some(new)) if old.tls != new.tls);
+        let admin = matches!((&self.admin, &new.admin), (Some(old), Some(new)) if old.has_other_files(new));
+        let renewed = [("store.tls", store), ("admin.openid_connect", admin)];
+        renewed.into_iter().filter(|(_, renewed)| *renewed).map(|(section, _)| section).collect()
     }
 
     /// What a reload cannot change of the listeners: their sockets, and whether they speak TLS. Certificates and limits it

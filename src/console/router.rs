@@ -2,7 +2,7 @@
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
-use axum::middleware::from_fn_with_state;
+use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::Redirect;
 use axum::routing::{get, post};
 
@@ -11,6 +11,7 @@ use super::pages::{bucket, data, explain, limit, limits, nodes, overview, routes
 use super::policies::{application, applications, editor, revisions};
 use super::state::ConsoleState;
 use super::{assets, forms, guard};
+use crate::admin::caller::{carry_changes_out, carry_out};
 
 /// The longest form: the body of a policy, as it is stored, with its characters escaped.
 const MAX_FORM: usize = 256 * 1024;
@@ -34,7 +35,7 @@ pub fn router(console: ConsoleState) -> Router {
         .route("/console/nodes", get(nodes::show))
         .route("/console/sign-in", get(sign_in::show).post(sign_in::submit).layer(small()))
         .route("/console/sign-in/provider", get(provider::begin))
-        .route("/console/sign-in/return", get(provider::finish))
+        .route("/console/sign-in/return", get(provider::finish).layer(from_fn(carry_out)))
         .route("/console/sign-out", post(sign_in::sign_out).layer(small()))
         .route("/console/account", get(account::show).post(account::submit).layer(small()))
         .route("/console/people", get(people::list).post(people::create))
@@ -49,6 +50,7 @@ pub fn router(console: ConsoleState) -> Router {
         .route("/console/theme", post(forms::choose_theme).layer(small()))
         .route("/console/assets/{version}/{name}", get(assets::get))
         .layer(DefaultBodyLimit::max(MAX_FORM))
+        .layer(from_fn(carry_changes_out))
         .layer(from_fn_with_state(console.clone(), guard::guard))
         .with_state(console)
 }

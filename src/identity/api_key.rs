@@ -16,8 +16,15 @@ use tollgate_limiter::limit::key::CallerIdentity;
 pub type CredentialHash = [u8; 32];
 
 /// Clients by the hash of their key. A client may have several.
-#[derive(Default)]
+#[derive(Default, PartialEq, Eq)]
 pub struct ApiKeyTable(HashMap<CredentialHash, Arc<CallerIdentity>>);
+
+/// The API keys of policies: each route takes those of the application that it is of, and has no others to look in.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RouteKeys {
+    by_route: HashMap<String, Arc<ApiKeyTable>>,
+    none: Arc<ApiKeyTable>,
+}
 
 /// A key that nobody has yet.
 pub struct NewApiKey {
@@ -35,6 +42,17 @@ impl NewApiKey {
         let key = format!("tg_{}", URL_SAFE_NO_PAD.encode(random));
         let key_sha256 = hash(key.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
         Some(Self { key, key_sha256 })
+    }
+}
+
+impl RouteKeys {
+    /// The keys that the route called `name` takes.
+    pub fn of(&self, name: &str) -> Arc<ApiKeyTable> {
+        self.by_route.get(name).unwrap_or(&self.none).clone()
+    }
+
+    pub fn add(&mut self, route: String, keys: Arc<ApiKeyTable>) {
+        self.by_route.insert(route, keys);
     }
 }
 

@@ -136,10 +136,11 @@ impl Authenticator {
         }
     }
 
-    /// Looks for a credential, and checks it. An authenticator that `may_wait` no more decides by what it knows.
-    pub fn check(&self, source: CredentialSource<'_>, may_wait: bool) -> Finding {
+    /// Looks for a credential, and checks it, an API key of policies by those of the route. An authenticator that `may_wait`
+    /// no more decides by what it knows.
+    pub fn check(&self, source: CredentialSource<'_>, keys: Option<&ApiKeyTable>, may_wait: bool) -> Finding {
         match &self.spec.method {
-            AuthenticationMethod::ApiKey(spec) => self.check_key(spec, source),
+            AuthenticationMethod::ApiKey(spec) => self.check_key(spec, source, keys),
             AuthenticationMethod::Basic(spec) => self.check_password(spec, source),
             AuthenticationMethod::Forward(spec) => {
                 match forward::ask(spec, &self.spec.name, self.answers.as_ref(), source) {
@@ -152,7 +153,7 @@ impl Authenticator {
         }
     }
 
-    fn check_key(&self, spec: &ApiKeySpec, source: CredentialSource<'_>) -> Finding {
+    fn check_key(&self, spec: &ApiKeySpec, source: CredentialSource<'_>, keys: Option<&ApiKeyTable>) -> Finding {
         let key = match spec.place.find(source.uri, source.headers) {
             FoundCredential::Absent => return Finding::Absent,
             FoundCredential::Several => return Finding::Decided(Err(SENT_TWICE)),
@@ -167,7 +168,12 @@ impl Authenticator {
             };
         }
         let material = self.material.load();
-        let Some(Material::ApiKeys(table)) = material.as_deref() else {
+        let table = match (&spec.keys, material.as_deref()) {
+            (ApiKeySource::Policies, _) => keys,
+            (_, Some(Material::ApiKeys(table))) => Some(table),
+            _ => None,
+        };
+        let Some(table) = table else {
             return Finding::Decided(Err(AuthenticationRefusal::Unavailable("the keys are not known yet")));
         };
         Finding::Decided(

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use futures_util::future::BoxFuture;
 use http::{HeaderName, HeaderValue, Request};
 
+use super::api_key::ApiKeyTable;
 use super::authenticator::{Authenticator, Awaited, Finding};
 use super::credential::CredentialPlace;
 use super::refusal::{AuthenticationRefusal, VerifiedClient};
 use super::source::CredentialSource;
-use super::spec::{AuthenticationMethod, BEARER};
+use super::spec::{ApiKeySource, ApiKeySpec, AuthenticationMethod, BEARER};
 use crate::body::Body;
 use crate::error::Failure;
 
@@ -18,8 +19,11 @@ const STILL_UNKNOWN: &str = "the credential could not be checked in time";
 const OTHER_ISSUER: AuthenticationRefusal = AuthenticationRefusal::Invalid("the token is of another issuer");
 
 /// The authenticators of a route, in the order in which they are asked.
+#[derive(Clone)]
 pub struct RouteAuthenticators {
     authenticators: Vec<Arc<Authenticator>>,
+    /// The API keys of policies that the route takes. `None`: no policies are known.
+    policy_keys: Option<Arc<ApiKeyTable>>,
     /// The answer to a request without any credential.
     missing: Failure,
     /// Taken out of requests before they go on.
@@ -50,14 +54,25 @@ pub struct AuthenticationProgress {
 }
 
 impl RouteAuthenticators {
-    pub fn new(authenticators: Vec<Arc<Authenticator>>) -> Self {
+    pub fn new(authenticators: Vec<Arc<Authenticator>>, policy_keys: Option<Arc<ApiKeyTable>>) -> Self {
         let own_fields: Vec<HeaderName> = authenticators.iter().flat_map(|one| one.spec.own_fields()).collect();
         let removed = authenticators.iter().filter(|one| !one.spec.forward_credential).map(|one| one.spec.place());
         // A field that only an authenticator sets has lost what the client sent: this would be what a service says.
         let is_own = |place: &CredentialPlace| place.field().is_some_and(|field| own_fields.contains(field));
         let removed = removed.filter(|place| *place != CredentialPlace::Nowhere && !is_own(place)).collect();
         let missing = missing(&authenticators);
-        Self { authenticators, missing, removed, own_fields }
+        Self { authenticators, policy_keys, missing, removed, own_fields }
+    }
+
+    /// These, on a route that takes `policy_keys`.
+    pub fn on_route(self: &Arc<Self>, policy_keys: Option<&Arc<ApiKeyTable>>) -> Arc<Self> {
+        let of_policies = |method: &AuthenticationMethod| {
+            matches!(method, AuthenticationMethod::ApiKey(ApiKeySpec { keys: ApiKeySource::Policies, .. }))
+        };
+        if !self.all().any(|one| of_policies(&one.spec.method)) {
+            return self.clone();
+        }
+        Arc::new(Self { policy_keys: policy_keys.cloned(), ..Self::clone(self) })
     }
 
     /// The credentials that upstreams do not get, whichever of them has decided.
@@ -104,7 +119,7 @@ impl RouteAuthenticators {
         if let Some(authenticator) = self.authenticators.get(progress.place) {
             let finding = match awaited {
                 Awaited::Decided(result) => Finding::Decided(result),
-                Awaited::AskAgain => match authenticator.check(source, false) {
+                Awaited::AskAgain => match authenticator.check(source, self.policy_keys.as_deref(), false) {
                     Finding::Waits(_) => Finding::Decided(Err(AuthenticationRefusal::Unavailable(STILL_UNKNOWN))),
                     finding => finding,
                 },
@@ -119,7 +134,8 @@ impl RouteAuthenticators {
 
     fn ask(&self, mut progress: AuthenticationProgress, source: CredentialSource<'_>) -> RouteFinding {
         while let Some(authenticator) = self.authenticators.get(progress.place) {
-            if let Some(concluded) = self.conclude(authenticator, authenticator.check(source, true), &mut progress) {
+            let finding = authenticator.check(source, self.policy_keys.as_deref(), true);
+            if let Some(concluded) = self.conclude(authenticator, finding, &mut progress) {
                 return concluded;
             }
             progress.place += 1;

@@ -52,6 +52,8 @@ pub struct ApiKeySpec {
 pub enum ApiKeySource {
     File(PathBuf),
     Redis(StoredKeySpec),
+    /// In policies: those of the application that a route is of.
+    Policies,
 }
 
 impl AuthenticatorSpec {
@@ -70,7 +72,7 @@ impl AuthenticatorSpec {
         match &self.method {
             AuthenticationMethod::ApiKey(spec) => match &spec.keys {
                 ApiKeySource::File(file) => Some(file),
-                ApiKeySource::Redis(_) => None,
+                ApiKeySource::Redis(_) | ApiKeySource::Policies => None,
             },
             AuthenticationMethod::Basic(spec) => Some(&spec.users),
             AuthenticationMethod::Jwt(spec) => match &spec.keys {

@@ -51,6 +51,11 @@ impl PathExpression {
         Ok(Self { text: text.into(), regex, is_anchored })
     }
 
+    /// Whether `text` takes at most so many bytes when it is compiled: some expressions cost a time that grows with these.
+    pub fn is_within(text: &str, most: usize) -> bool {
+        RegexBuilder::new(text).size_limit(most).build().is_ok()
+    }
+
     /// The text as it was written.
     pub fn text(&self) -> &str {
         &self.text

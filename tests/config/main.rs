@@ -7,6 +7,7 @@ mod coming_from;
 mod docs;
 mod include;
 mod policies;
+mod revisions;
 mod values;
 
 use std::collections::BTreeMap;

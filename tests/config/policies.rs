@@ -2,11 +2,13 @@
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value as Json, json};
 use tollgate::clock;
 use tollgate::config::{Loaded, Mistakes, PolicySet, parse_with};
+use tollgate::identity::api_key::RouteKeys;
 use tollgate::route::Route;
 use tollgate_limiter::limit::plan::{PlanSource, Plans};
 use tollgate_limiter::limit::rollout::Rollout;
@@ -27,16 +29,16 @@ routes:
   - {name: everything, match: {path: /*}, echo: true}
 ";
 
-fn lay(policies: &PolicySet) -> Result<Loaded, Mistakes> {
+fn lay(policies: PolicySet) -> Result<Loaded, Mistakes> {
     parse_with("routes.yaml", FILE, &|_| None, Some(policies))
 }
 
 fn parse(text: &str) -> Result<Loaded, Mistakes> {
-    PolicySet::parse("policies.yaml", text).and_then(|set| lay(&set))
+    PolicySet::parse("policies.yaml", text).and_then(lay)
 }
 
 fn from_json(json: &Json) -> Result<Loaded, Mistakes> {
-    PolicySet::of_json("policies of revision 12", json).and_then(|set| lay(&set))
+    PolicySet::of_json("policies of revision 12", json).and_then(lay)
 }
 
 fn route<'a>(loaded: &'a Loaded, name: &str) -> &'a Route {
@@ -170,7 +172,9 @@ fn the_command_checks_a_file_and_a_document_together() {
 
 #[test]
 fn an_empty_document_changes_nothing() {
-    let alone = parse_with("routes.yaml", FILE, &|_| None, None).unwrap();
+    let mut alone = parse_with("routes.yaml", FILE, &|_| None, None).unwrap();
+    // It is known now that no route takes a key.
+    assert_eq!(alone.config.policy_keys.replace(RouteKeys::default()), None);
     assert_eq!(parse("applications: {}\n").unwrap(), alone);
     assert_eq!(from_json(&json!({"applications": {"shop": {"description": "none"}}})).unwrap(), alone);
 }
@@ -183,7 +187,7 @@ routes: [{name: all, match: {path: {regex: ^/v}}, echo: true}, {name: other, mat
         "policies.yaml",
         "applications: {a: {routes: [all], resources: {posts: {route: all, match: {methods: [POST]}}}, strategies: {s: {limit: {key: client_ip, rate: 1/s}, resources: [posts]}}}}",
     );
-    let loaded = parse_with("routes.yaml", file, &|_| None, Some(&set.unwrap())).unwrap();
+    let loaded = parse_with("routes.yaml", file, &|_| None, Some(set.unwrap())).unwrap();
     let names: Vec<_> = loaded.config.routes.iter().map(|route| &*route.name).collect();
     assert_eq!((names, loaded.warnings), (vec!["a.posts", "all", "other"], vec![]));
 }
@@ -248,6 +252,63 @@ fn limits_share_the_table_of_a_hundred_thousand_clients() {
     assert_eq!((assigned.clients.len(), assigned.find(b"client-99999").is_some()), (100_000, true));
 }
 
+#[test]
+fn a_client_is_found_by_what_an_application_calls_it() {
+    let of = |clients: Json, by: Json| {
+        let strategy = json!({"limit": {"key": "host", "rate": "10/s"}, "resources": ["all"], "client": by});
+        let file = "listeners: [{address: '127.0.0.1:0', authenticate: [keys]}]
+policies: {database: 'sqlite:///policies.db', copy: /policies.json}
+authenticators: {keys: {api_key: {header: x-api-key, policies: true}}}
+routes: [{name: orders, match: {path: /orders}, echo: true}]
+";
+        let shop = json!({
+            "routes": ["orders"],
+            "resources": {"all": {"route": "orders"}},
+            "strategies": {"s": strategy},
+            "plans": {"gold": {"limits": {"s": {"rate": "100/s"}}}, "tin": {"limits": {"s": {"rate": "1/s"}}}},
+            "clients": clients,
+        });
+        let set = PolicySet::of_json("policies", &json!({"applications": {"shop": shop}}));
+        set.and_then(|set| parse_with("routes.yaml", file, &|_| None, Some(set)))
+    };
+    for by in [json!("identity"), json!({"identity": "label.team"})] {
+        let loaded = of(json!({"ada": "gold"}), by).unwrap();
+        let PlanSource::Assigned(assigned) = &plans(&loaded, "shop.s").source else { panic!() };
+        assert!(assigned.find(b"@shop/ada").is_some() && assigned.find(b"ada").is_some());
+        assert!(assigned.find(b"@bank/ada").is_none());
+    }
+    let loaded = of(json!({}), json!({"identity": "plan"})).unwrap();
+    let PlanSource::Table(table) = &plans(&loaded, "shop.s").source else { panic!() };
+    let mut names: Vec<&str> = table.keys().map(|name| std::str::from_utf8(name).unwrap()).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["@shop/gold", "@shop/tin", "gold", "tin"]);
+    let told = of(json!({"@shop/ada": "tin", "ada": "gold"}), json!("identity")).unwrap_err().to_string();
+    assert!(told.contains("\"ada\" is a client with plan \"tin\" already"), "{told}");
+}
+
+#[test]
+fn the_routes_of_an_application_share_a_hundred_thousand_keys() {
+    let hash = |n: usize| format!("{n:064x}");
+    let keys: HashMap<String, Json> = (0..100_000)
+        .map(|n| (format!("key-{n}"), json!({"client": format!("client-{}", n / 2), "key_sha256": hash(n)})))
+        .collect();
+    let shop = json!({
+        "routes": ["orders", "items"],
+        "resources": {"part": {"route": "orders", "match": {"path": "/orders/part"}}},
+        "plans": {"gold": {}},
+        "clients": {"client-7": "gold"},
+        "keys": keys,
+    });
+    let loaded = from_json(&json!({"applications": {"shop": shop}})).unwrap();
+    let keys = |name: &str| loaded.config.policy_keys.as_ref().unwrap().of(&route(&loaded, name).name);
+    let table = keys("orders");
+    assert_eq!(table.len(), 100_000);
+    for name in ["items", "shop.part"] {
+        assert!(Arc::ptr_eq(&keys(name), &table), "{name}");
+    }
+    assert!(keys("everything").is_empty(), "a route of no application takes none");
+}
+
 /// A strategy whose candidate acts `on` something, for the node called `node`.
 fn tried(on: &str, node: &str) -> Loaded {
     let text = format!(
@@ -268,7 +329,7 @@ fn tried(on: &str, node: &str) -> Loaded {
     clients: {{203.0.113.7: gold}}
 "
     );
-    lay(&PolicySet::parse("policies.yaml", &text).unwrap().on(node.into())).unwrap()
+    lay(PolicySet::parse("policies.yaml", &text).unwrap().on(node.into())).unwrap()
 }
 
 #[test]
@@ -341,20 +402,24 @@ fn a_strategy_may_have_a_candidate_alone_and_is_warned_of_when_it_has_nothing() 
 /// The bound is for a build without optimizations on a machine with other work; what is meant is that nothing is quadratic.
 #[test]
 fn ten_thousand_strategies_are_checked_in_time() {
-    let strategies: HashMap<String, Json> = (0..10_000)
-        .map(|n| {
-            (format!("s{n}"), json!({"limit": {"key": "client_ip", "rate": "10/s"}, "resources": [format!("r{n}")]}))
-        })
-        .collect();
-    let resources: HashMap<String, Json> = (0..10_000)
-        .map(|n| (format!("r{n}"), json!({"route": "orders", "match": {"path": format!("/orders/{n}")}})))
-        .collect();
-    let shop = json!({"routes": ["orders"], "resources": resources, "strategies": strategies});
-    let document = json!({"applications": {"shop": shop}});
+    let mut file = FILE.to_owned();
+    let applications = (0..10).map(|at| {
+        writeln!(file, "  - {{name: route-{at}, match: {{path: /route-{at}/*}}, echo: true}}").unwrap();
+        let limit = json!({"key": "client_ip", "rate": "10/s"});
+        let strategies: HashMap<String, Json> =
+            (0..1_000).map(|n| (format!("s{n}"), json!({"limit": limit, "resources": [format!("r{n}")]}))).collect();
+        let part = |n| json!({"route": format!("route-{at}"), "match": {"path": format!("/route-{at}/{n}")}});
+        let resources: HashMap<String, Json> = (0..1_000).map(|n| (format!("r{n}"), part(n))).collect();
+        let routes = [format!("route-{at}")];
+        (format!("a{at}"), json!({"routes": routes, "resources": resources, "strategies": strategies}))
+    });
+    let applications: HashMap<String, Json> = applications.collect();
+    let document = json!({"applications": applications});
     let began = clock::now();
-    let loaded = from_json(&document).unwrap();
+    let set = PolicySet::of_json("policies of revision 12", &document).unwrap();
+    let loaded = parse_with("routes.yaml", &file, &|_| None, Some(set)).unwrap();
     let took = began.elapsed();
-    assert_eq!((loaded.config.limits.len(), loaded.config.routes.len()), (10_002, 10_005));
+    assert_eq!((loaded.config.limits.len(), loaded.config.routes.len()), (10_002, 10_015));
     assert!(took < Duration::from_secs(20), "{took:?}");
 }
 
@@ -396,7 +461,7 @@ fn what_is_written_comes_back_as_json_and_as_yaml() {
     let again = PolicySet::of_json("again", &json).unwrap();
     assert_eq!(again.to_json(), json);
     assert_eq!(PolicySet::parse("again", &again.to_yaml()).unwrap().to_json(), json);
-    assert_eq!(lay(&set).unwrap(), lay(&again).unwrap());
+    assert_eq!(lay(set).unwrap(), lay(again).unwrap());
 }
 
 #[test]
@@ -413,7 +478,7 @@ routes:
              limit: {{key: client_ip, rate: 1/h, on_limit: {{degrade: {{upstream: {upstream}}}}}}}, resources: [all]}}}}}}}}"
         );
         let set = PolicySet::parse("policies.yaml", &text).unwrap();
-        parse_with("routes.yaml", file, &|_| None, Some(&set)).map(drop).map_err(|mistakes| mistakes.to_string())
+        parse_with("routes.yaml", file, &|_| None, Some(set)).map(drop).map_err(|mistakes| mistakes.to_string())
     };
     assert_eq!(lay("upstreams: [cache],", "cache"), Ok(()));
     for own in ["", "upstreams: [cache],"] {
@@ -427,6 +492,83 @@ routes:
 }
 
 /// Each request is charged to all limits of its route: nobody who edits one application makes the others wait for that.
+#[test]
+fn an_application_has_a_bounded_number_of_everything() {
+    let route = |resources: String, strategies: String, clients: String| {
+        format!(
+            "{{applications: {{shop: {{routes: [everything], resources: {{all: {{route: everything}}, {resources}}}, \
+             strategies: {{{strategies}}}, plans: {{gold: {{}}}}, clients: {{{clients}}}}}}}}}"
+        )
+    };
+    let refused = |text: String| parse(&text).err().map(|mistakes| mistakes.to_string()).unwrap_or_default();
+    let list = |count: usize, one: &dyn Fn(usize) -> String| (0..count).map(one).collect::<Vec<_>>().join(", ");
+    let strategies =
+        |count| list(count, &|at| format!("s{at}: {{limit: {{key: client_ip, rate: 1/s}}, resources: [p{at}]}}"));
+    let parts = |count| list(count, &|at| format!("p{at}: {{route: everything, match: {{path: /p{at}}}}}"));
+    let told = refused(route(parts(999), strategies(1_001), String::new()));
+    assert!(told.contains("application \"shop\" has more than 1000 strategies"), "{told}");
+    let told = refused(route(parts(1_000), String::new(), String::new()));
+    assert!(told.contains("application \"shop\" has more than 1000 resources"), "{told}");
+    let expressions = |count| list(count, &|at| format!("{{regex: \"^/e{at}$\"}}"));
+    let resource = |count| format!("e: {{route: everything, match: {{path: [/e, {}]}}}}", expressions(count));
+    assert_eq!(refused(route(resource(16), String::new(), String::new())), "");
+    let told = refused(route(resource(17), String::new(), String::new()));
+    assert!(told.contains("application \"shop\" has more than 16 expressions among its paths"), "{told}");
+    let one = |text: &str| format!("e: {{route: everything, match: {{path: {{regex: '{text}'}}}}}}");
+    assert_eq!(refused(route(one("^/v[0-9]+/orders/(?<id>[^/]+)/items$"), String::new(), String::new())), "");
+    let told = refused(route(one("^/z/[ab]*a[ab]{700}c"), String::new(), String::new()));
+    assert!(told.contains("compiled, the expression of a policy has over 16KiB"), "{told}");
+    let plans = |count| list(count, &|at| format!("p{at}: {{}}"));
+    let told = refused(format!("{{applications: {{shop: {{routes: [orders], plans: {{{}}}}}}}}}", plans(1_001)));
+    assert!(told.contains("application \"shop\" has more than 1000 plans"), "{told}");
+    let clients = |count| list(count, &|at| format!("c{at}: gold"));
+    let told = refused(route(String::new(), String::new(), clients(200_001)));
+    assert!(told.contains("application \"shop\" has more than 200000 clients"), "{told}");
+}
+
+#[test]
+fn what_a_request_is_looked_through_for_is_bounded() {
+    let shop = |strategies: usize, limit: &Json, plan: &Json| {
+        let strategy = json!({"limit": limit, "resources": ["all"]});
+        let strategies: HashMap<String, &Json> = (0..strategies).map(|at| (format!("s{at}"), &strategy)).collect();
+        json!({"applications": {"shop": {
+            "routes": ["orders"],
+            "resources": {"all": {"route": "orders"}},
+            "strategies": strategies,
+            "plans": {"gold": {"limits": {"s0": plan}}},
+        }}})
+    };
+    let plan = json!({"rate": "1/h"});
+    let told = |strategies: usize, limit: Json| {
+        from_json(&shop(strategies, &limit, &plan)).err().map(|mistakes| mistakes.to_string()).unwrap_or_default()
+    };
+    let parts = |parts: usize| {
+        let parts: Vec<Json> = (0..parts).map(|at| json!({"query": format!("q{at}")})).collect();
+        json!({"key": parts, "rate": "1/h"})
+    };
+    assert_eq!(told(32, parts(4)), "");
+    assert!(told(32, parts(5)).contains("the limits of policies on route \"orders\" have more than 128 parts of keys"));
+    let exempt = |clients: usize| {
+        let clients: Vec<String> = (0..clients).map(|at| format!("10.0.{}.{}", at / 256, at % 256)).collect();
+        json!({"key": "client_ip", "rate": "1/h", "exempt": {"client": clients}})
+    };
+    assert_eq!(told(2, exempt(256)), "");
+    assert!(told(2, exempt(257)).contains("have more than 512 exempt clients and header fields"));
+    let sums = |values: usize| {
+        let fields: Vec<String> = (0..values).map(|at| format!("usage.f{at}")).collect();
+        json!({"key": "client_ip", "rate": "1/h", "cost": {"response_json": fields, "reserve": 1}})
+    };
+    assert_eq!(told(2, sums(8)), "");
+    assert!(told(3, sums(6)).contains("have more than 16 values of JSON responses"));
+    let plan = |values: usize| json!({"rate": "1/h", "cost": sums(values)["cost"]});
+    let told = |plan: Json| {
+        let laid = from_json(&shop(1, &json!({"key": "client_ip", "rate": "1/h"}), &plan));
+        laid.err().map(|mistakes| mistakes.to_string()).unwrap_or_default()
+    };
+    assert_eq!(told(plan(2)), "");
+    assert!(told(plan(3)).contains("the cost of a plan has more than 2 values of JSON responses"));
+}
+
 #[test]
 fn a_route_has_a_bounded_number_of_limits() {
     let lay = |strategies: usize| {

@@ -192,6 +192,25 @@ fn another_database_in_place_of_the_one_that_was_followed_is_read_anew() {
     assert_eq!((node.metric(REVISION), spend(&node, "/items", 3)), (1.0, 1));
 }
 
+/// A URL with a slip makes a database of its own.
+#[test]
+fn an_empty_database_in_place_of_the_one_of_the_copy_begins_nothing() {
+    let _turn = turns::beside_others();
+    let folder = tempfile::tempdir().unwrap();
+    let (url, _editor) = database(folder.path());
+    let right = routes(&url, folder.path(), "");
+    leave_copy(&right, folder.path());
+    let wrong = right.replace("policies.db", "polices.db");
+    let mut node = Gateway::start_unready(&wrong);
+    assert!(!node.wait().success());
+    for words in ["the database has no policies, and this node ran those of sqlite:", "is the right one"] {
+        await_log(&node, words);
+    }
+    // Whoever means it takes the copy away.
+    fs::remove_file(copy(folder.path())).unwrap();
+    assert_eq!(Gateway::start(&wrong).metric(REVISION), 0.0);
+}
+
 /// A disk that is not mounted, or a database that was made anew.
 #[test]
 fn a_database_that_has_lost_all_policies_takes_none_of_them_away() {

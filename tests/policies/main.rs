@@ -9,6 +9,7 @@ mod command_line;
 mod console;
 mod editor;
 mod fleet;
+mod keys;
 mod owners;
 mod port;
 mod refused;

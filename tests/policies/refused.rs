@@ -2,6 +2,7 @@
 
 use serde_json::json;
 use tollgate_policies::model::ObjectKind;
+use tollgate_policies::people::{ApplicationRole, Rights};
 use tollgate_test_support::turns;
 
 use crate::editor::{
@@ -49,6 +50,14 @@ fn a_revision_that_names_a_route_which_is_gone_is_refused_until_the_file_has_it(
     await_log(&node, "policies of revision 2: applications.shop.routes[2]: the file has no route");
     let console = curl(&["-H", &session, &format!("http://{}/console", node.admin)]);
     assert!(console.contains("has no route") && console.contains("Revision 2 of the policies"), "{console}");
+    editor.make_account("vera", Rights::of("bank", ApplicationRole::Owner));
+    for page in ["/console", "/console/data?view=overview"] {
+        let seen = curl(&["-H", &editor.begin_session("vera"), &format!("http://{}{page}", node.admin)]);
+        assert!(
+            seen.contains("an operator finds in the log what is wrong") && !seen.contains("has no route"),
+            "{seen}"
+        );
+    }
     // The whole revision: its good parts neither.
     assert_eq!((node.metric(REVISION), node.metric(APPLIED), spend(&node, "/orders/1", 5)), (1.0, 0.0, 3));
     let carts = "  - {name: carts, match: {path: /carts}, respond: {status: 200}}\n";

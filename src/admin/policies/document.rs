@@ -1,6 +1,6 @@
 //! The policy document: the shape that lies over the file, from the objects of a state and back.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value as Json, json};
 use tollgate_policies::model::{Expected, ImportMode, NameProblem, ObjectEdit, ObjectId, ObjectKind, PolicyState};
@@ -90,7 +90,16 @@ fn read_application(
 /// The edits that make `base` say what the document says.
 pub fn edits(objects: &DocumentObjects, base: &PolicyState, mode: ImportMode) -> Vec<ObjectEdit> {
     let gone = base.iter().map(|object| &object.id);
-    let gone = gone.filter(|id| mode == ImportMode::Replace && !objects.contains_key(*id)).map(|id| (id, None));
+    // API keys that the document does not mention may be hidden from whoever exported it.
+    let kept: BTreeSet<&str> = objects.keys().map(ObjectId::belongs_to).collect();
+    let with_keys = objects.keys().filter(|id| id.kind() == ObjectKind::ApiKey);
+    let with_keys: BTreeSet<&str> = with_keys.map(ObjectId::belongs_to).collect();
+    let is_mentioned = |id: &ObjectId| {
+        let owner = id.belongs_to();
+        id.kind() != ObjectKind::ApiKey || with_keys.contains(owner) || !kept.contains(owner)
+    };
+    let is_gone = |id: &&ObjectId| mode == ImportMode::Replace && !objects.contains_key(*id) && is_mentioned(id);
+    let gone = gone.filter(is_gone).map(|id| (id, None));
     let written = objects.iter().map(|(id, body)| (id, Some(body)));
     let differs = |(id, body): &(&ObjectId, Option<&Json>)| base.get(id).map(|old| old.body.as_ref()) != *body;
     let edits = gone.chain(written).filter(differs).map(|(id, body)| ObjectEdit {

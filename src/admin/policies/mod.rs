@@ -7,3 +7,4 @@ pub mod candidate;
 pub mod document;
 pub mod proposal;
 pub mod refusal;
+mod revoked_keys;

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use tollgate_policies::model::{Draft, Expected, ObjectChange, ObjectEdit, PolicyState, Revision};
+use tollgate_policies::model::{Draft, Expected, ObjectChange, ObjectEdit, ObjectKind, PolicyState, Revision};
 use tollgate_policies::people::{AuditOutcome, Operation};
 
+use super::revoked_keys::{may_be_undone, refuse_revoked};
 use crate::admin::caller::Caller;
 use crate::admin::policy_service::PolicyService;
 use crate::admin::problem_details::ProblemDetails;
@@ -38,17 +39,20 @@ impl Proposal {
         policies: &Arc<PolicyService>,
         caller: &Caller,
     ) -> Result<AcceptedProposal, ProblemDetails> {
+        let place = policies.checks.take(&caller.name, caller.rights.is_admin()).await?;
+        // A body, and the wait for the place, have taken a while.
+        let caller = caller.anew().await?;
         self.edits.iter().try_for_each(|edit| caller.may(Operation::of(edit), edit.id.belongs_to()))?;
-        let place = policies.place_for_check().await?;
         let (reason, dry_run) = (self.reason, self.dry_run);
-        let draft = Draft { edits: self.edits, author: caller.name.clone(), reason };
-        let (policies, caller) = (Arc::clone(policies), caller.clone());
+        let mut draft = Draft { edits: self.edits, author: caller.name.clone(), reason };
+        let policies = Arc::clone(policies);
         // The check reads the whole configuration: the control plane goes on meanwhile. What has begun goes on without a client that
         // has gone away, so the place is kept and the change recorded here.
         let runtime = tokio::runtime::Handle::current();
         let work = move || {
             let _place = place;
             runtime.block_on(async {
+                refuse_revoked(&policies.database, &mut draft.edits).await?;
                 if dry_run {
                     return preview(&policies, draft).await;
                 }
@@ -103,9 +107,15 @@ async fn commit(policies: &PolicyService, draft: &Draft) -> Result<Revision, Pro
     Ok(revision)
 }
 
-/// The edits that make the newest state what it was at `target`.
+/// The edits that make the newest state what it was at `target`. API keys stay as they are, unless their application goes.
 pub fn reverting(newest: &PolicyState, target: &PolicyState) -> Vec<ObjectEdit> {
-    let edits = newest.differences(target).into_iter().map(|change| ObjectEdit {
+    let remaining = target.applications();
+    let is_meant = |change: &ObjectChange| {
+        let goes = change.after.is_none() && !remaining.contains(change.id.belongs_to());
+        goes || change.id.kind() != ObjectKind::ApiKey
+    };
+    let changes = newest.differences(target).into_iter().filter(is_meant);
+    let edits = changes.map(|change| ObjectEdit {
         expected: change.before.map_or(Expected::Absent, |object| Expected::Revision(object.since)),
         body: change.after.map(|object| object.body.as_ref().clone()),
         id: change.id,
@@ -113,12 +123,26 @@ pub fn reverting(newest: &PolicyState, target: &PolicyState) -> Vec<ObjectEdit> 
     edits.collect()
 }
 
-/// The edits that take the changes of one revision back. An object that was changed since is a conflict.
-pub fn undoing(changes: Vec<ObjectChange>) -> Vec<ObjectEdit> {
-    let edits = changes.into_iter().map(|change| ObjectEdit {
+/// The edits that take back what revision `number` changed, but for API keys that it took away. An object that was changed since
+/// is a conflict.
+///
+/// # Errors
+/// When there is nothing to take back, and when the database is away.
+pub async fn undoing(policies: &PolicyService, number: u64) -> Result<Vec<ObjectEdit>, ProblemDetails> {
+    policies.database.revision(number).await?;
+    let changes = policies.database.diff(number.saturating_sub(1), number).await?;
+    let edits: Vec<_> = changes.into_iter().filter(may_be_undone).map(undoing_one).collect();
+    if edits.is_empty() {
+        let what = format!("revision {number} took API keys away and changed nothing else: they do not come back");
+        return Err(ProblemDetails::unusable_policies(what).hint("make a new key"));
+    }
+    Ok(edits)
+}
+
+fn undoing_one(change: ObjectChange) -> ObjectEdit {
+    ObjectEdit {
         expected: change.after.map_or(Expected::Absent, |object| Expected::Revision(object.since)),
         body: change.before.map(|object| object.body.as_ref().clone()),
         id: change.id,
-    });
-    edits.collect()
+    }
 }

@@ -20,8 +20,11 @@ use crate::regular_file;
 
 const FORMAT: &str = "tollgate-policy-copy/1";
 
-/// From a revision that is applied to its copy.
-const SETTLE: Duration = Duration::from_secs(1);
+/// From a revision that is applied to its copy: the machine may be busy until all of its nodes have applied it.
+const SETTLE: Duration = Duration::from_secs(2);
+
+/// From a copy that could not be written to the next attempt.
+const RETRY: Duration = Duration::from_secs(30);
 
 /// Bytes of a copy at most: a million assignments have half of it.
 const MOST_BYTES: u64 = 1 << 30;
@@ -142,11 +145,13 @@ impl PolicyCopy {
         mut known: watch::Receiver<CandidateKnowledge>,
     ) {
         running.mark_changed();
+        let mut is_written = true;
         loop {
             tokio::select! {
-                // The next revision may be near, and taking over what is written has just kept the machine busy.
+                // The next revision may be near as well.
                 Ok(()) = running.changed() => sleep(SETTLE).await,
                 Ok(()) = known.changed() => {}
+                () = sleep(RETRY), if !is_written => {}
                 else => return,
             }
             let (state, stopped) = (running.borrow_and_update().clone(), known.borrow_and_update().stopped.clone());
@@ -155,16 +160,45 @@ impl PolicyCopy {
                 continue;
             }
             let copy = self.clone();
-            match spawn_blocking(move || copy.write(&state, &stopped)).await {
-                Ok(Ok(())) => {}
-                Ok(Err(error)) => tracing::error!(
+            let written = spawn_blocking(move || copy.write(&state, &stopped)).await;
+            let written = written.unwrap_or_else(|broken| Err(io::Error::other(broken)));
+            if let Err(error) = &written {
+                tracing::error!(
                     copy = %self.path.display(),
                     %error,
                     "cannot write the copy of the policies: a start without the database would find none, or an old one. \
-                     Name a file that this user can write by `policies.copy`"
-                ),
-                Err(_) => return,
+                     Name a file that this user can write by `policies.copy`. Trying again in 30 s"
+                );
             }
+            is_written = written.is_ok();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tollgate_policies::model::Position;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_copy_that_could_not_be_written_is_tried_again() {
+        let place = tempfile::tempdir().unwrap();
+        let folder = place.path().join("kept");
+        // A file stands where the folder is to be.
+        fs::write(&folder, "").unwrap();
+        let copy = PolicyCopy::new(folder.join("copy.json"), "sqlite:policies.db");
+        let state = PolicyState::new(Position { revision: 7, ..Position::default() }, []);
+        let (_running, running) = watch::channel(state);
+        let (_known, known) = watch::channel(CandidateKnowledge { stopped: [].into(), has_heard: true });
+        let kept = copy.clone();
+        let following = tokio::spawn(async move { kept.follow(running, known).await });
+        sleep(SETTLE * 2).await;
+        fs::remove_file(&folder).unwrap();
+        sleep(RETRY / 2).await;
+        assert!(matches!(copy.read(), Err(CopyProblem::Missing(_))));
+        sleep(RETRY).await;
+        assert_eq!(copy.read().unwrap().state.revision(), 7);
+        following.abort();
     }
 }

@@ -1,4 +1,4 @@
-//! Keeps up with the database: asks for its newest revision each second, and at once when another node tells of one.
+//! Keeps up with the database: asks for its newest revision twice a second, and at once when another node tells of one.
 //!
 //! Guarantees that a database which is away changes nothing but the age of what is known.
 
@@ -14,7 +14,7 @@ use super::handle::Policies;
 use super::start;
 
 /// Between two questions. Each is put off or brought forward, lest all nodes ask at once.
-const POLL: Duration = Duration::from_secs(1);
+const POLL: Duration = Duration::from_millis(500);
 
 /// The part of a pause that is by chance.
 const JITTER: f64 = 0.2;

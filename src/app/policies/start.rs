@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tollgate_policies::database::{DatabaseError, PolicyDatabase};
 use tollgate_policies::model::PolicyState;
 
-use super::copy::{CopyContent, PolicyCopy};
+use super::copy::{CopyContent, CopyProblem, PolicyCopy};
 use super::local::{CandidateKnowledge, NodePolicies};
 use crate::config::{Config, Ground, Loaded, Mistakes};
 
@@ -47,15 +47,17 @@ pub async fn begin(
 ) -> anyhow::Result<(FirstPolicies, Loaded)> {
     let in_database = newest(&database).await;
     database.file().into_iter().chain([copy.path()]).for_each(warn_of_readers);
-    let (kept, stopped) = match copy.read() {
+    let read = copy.read();
+    let in_database =
+        in_database.map_err(|error| error.to_string()).and_then(|state| match (state.revision(), &read) {
+            (0, Ok(CopyContent { state: kept, .. })) if kept.revision() > 0 => Err(emptied(kept.revision())),
+            (0, Err(CopyProblem::Stranger(_, other))) => Err(another(other)),
+            _ => Ok(state),
+        });
+    let (kept, stopped) = match read {
         Ok(CopyContent { state, stopped }) => (Ok(state), stopped),
         Err(error) => (Err(error.to_string()), Vec::new()),
     };
-    let known = kept.as_ref().map_or(0, PolicyState::revision);
-    let in_database = in_database.map_err(|error| error.to_string()).and_then(|state| match state.revision() {
-        0 if known > 0 => Err(emptied(known)),
-        _ => Ok(state),
-    });
     let candidates = CandidateKnowledge { stopped: stopped.into(), has_heard: in_database.is_ok() };
     let lay = |state: &PolicyState, newest: &PolicyState| {
         NodePolicies::new(node.clone(), state.clone(), newest, &candidates).lay(ground)
@@ -100,6 +102,14 @@ pub fn emptied(known: u64) -> String {
     format!(
         "the database has no policies, and this node knows revision {known}: it was emptied, or is another one. Restore it, or \
          import the policies with `tollgate policy import`"
+    )
+}
+
+/// Policies of a wrong database would be none at all.
+fn another(other: &str) -> String {
+    format!(
+        "the database has no policies, and this node ran those of {other}. Look whether `policies.database` is the right one. If \
+         it is, import the policies with `tollgate policy import`, or take the copy away to begin without any"
     )
 }
 

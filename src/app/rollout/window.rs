@@ -15,13 +15,24 @@ use crate::console::live::totals::BUCKETS;
 /// The share of requests whose latency is bounded.
 const MOST_REQUESTS: f64 = 0.99;
 
+/// Samples that are kept of a candidate, at most: about one a second for as long as `over` may be.
+const MOST_SAMPLES: usize = 600;
+
 /// Counts of a candidate since it acts on this node.
 pub struct CandidateWindow {
     terms: CandidateTerms,
     began: (Instant, CandidateTotals),
+    /// For denials: with enough decisions. A limit may decide on few of a route's requests.
+    decisions: Samples,
+    /// For errors and latency: with enough requests.
+    requests: Samples,
+}
+
+/// Counts of the last seconds, up to `MOST_SAMPLES` of them.
+struct Samples {
     /// The oldest first: one that is as old as the window, or older, and those within. Where nothing was counted for a while,
     /// the first and the last of that while: with little traffic a window is long.
-    samples: VecDeque<(Instant, CandidateTotals)>,
+    kept: VecDeque<(Instant, CandidateTotals)>,
 }
 
 /// The judgement of a candidate by the last seconds.
@@ -58,28 +69,19 @@ enum BoundKind {
 
 impl CandidateWindow {
     pub fn new(terms: CandidateTerms, now: Instant, totals: CandidateTotals) -> Self {
-        Self { terms, began: (now, totals), samples: VecDeque::from([(now, totals)]) }
+        Self { terms, began: (now, totals), decisions: Samples::new(now, totals), requests: Samples::new(now, totals) }
     }
 
     /// Goes on to `totals`, and judges the last seconds.
     pub fn advance(&mut self, now: Instant, totals: CandidateTotals) -> CandidateVerdict {
-        if self.samples.len() > 1 && self.samples.iter().rev().take(2).all(|(_, last)| *last == totals) {
-            self.samples.pop_back();
-        }
-        self.samples.push_back((now, totals));
         let CandidateTerms { over, least, .. } = self.terms;
-        // Few requests a second are judged over the time that it takes to have enough of them.
-        let is_left = |(at, before): &(Instant, CandidateTotals)| {
-            let risen = totals.since(before);
-            now.saturating_duration_since(*at) >= over && risen.decisions >= least && risen.requests >= least
-        };
-        while self.samples.get(1).is_some_and(is_left) {
-            self.samples.pop_front();
+        let (since, risen) = self.decisions.advance((now, totals), over, |risen| risen.decisions >= least);
+        if let Some(bound) = self.broken_by_denials(&risen) {
+            return CandidateVerdict::Abort(BrokenBound { bound, over: since, totals: risen });
         }
-        let Some((since, before)) = self.samples.front() else { return CandidateVerdict::GoesOn };
-        let (over, risen) = (now.saturating_duration_since(*since), totals.since(before));
-        if let Some(bound) = self.broken(&risen) {
-            return CandidateVerdict::Abort(BrokenBound { bound, over, totals: risen });
+        let (since, risen) = self.requests.advance((now, totals), over, |risen| risen.requests >= least);
+        if let Some(bound) = self.broken_by_answers(&risen) {
+            return CandidateVerdict::Abort(BrokenBound { bound, over: since, totals: risen });
         }
         let (began, before) = &self.began;
         let (after, totals) = (now.saturating_duration_since(*began), totals.since(before));
@@ -90,21 +92,77 @@ impl CandidateWindow {
         CandidateVerdict::Promote(Passed { after, totals })
     }
 
-    fn broken(&self, risen: &CandidateTotals) -> Option<BoundKind> {
+    fn broken_by_denials(&self, risen: &CandidateTotals) -> Option<BoundKind> {
         let CandidateTerms { bounds, least, .. } = self.terms;
-        let is_over = |part: u64, whole: u64, most: u16| {
-            whole >= least && u128::from(part) * 10_000 > u128::from(whole) * u128::from(most)
-        };
-        if let Some(most) = bounds.denials.filter(|most| is_over(risen.denied, risen.decisions, *most)) {
-            return Some(BoundKind::Denials(most));
+        let most = bounds.denials.filter(|_| risen.decisions >= least)?;
+        is_over(risen.denied, risen.decisions, most).then_some(BoundKind::Denials(most))
+    }
+
+    fn broken_by_answers(&self, risen: &CandidateTotals) -> Option<BoundKind> {
+        let CandidateTerms { bounds, least, .. } = self.terms;
+        if risen.requests < least {
+            return None;
         }
         if let Some(most) = bounds.errors.filter(|most| is_over(risen.errors, risen.requests, *most)) {
             return Some(BoundKind::Errors(most));
         }
-        let most = bounds.latency.filter(|_| risen.requests >= least)?;
+        let most = bounds.latency?;
         let found_s = quantile(&small(&risen.latency), MOST_REQUESTS)?;
         (found_s > most.as_secs_f32()).then_some(BoundKind::Latency { most, found_s })
     }
+}
+
+impl Samples {
+    fn new(now: Instant, totals: CandidateTotals) -> Self {
+        Self { kept: VecDeque::from([(now, totals)]) }
+    }
+
+    /// Goes on to `totals`. Returns how far the window goes back, and what was counted within: few requests a second are
+    /// judged over the time that it takes to have enough of them.
+    fn advance(
+        &mut self,
+        (now, totals): (Instant, CandidateTotals),
+        over: Duration,
+        is_enough: impl Fn(&CandidateTotals) -> bool,
+    ) -> (Duration, CandidateTotals) {
+        if self.kept.len() > 1 && self.kept.iter().rev().take(2).all(|(_, last)| *last == totals) {
+            self.kept.pop_back();
+        }
+        self.kept.push_back((now, totals));
+        let is_left = |(at, before): &(Instant, CandidateTotals)| {
+            now.saturating_duration_since(*at) >= over && is_enough(&totals.since(before))
+        };
+        while self.kept.get(1).is_some_and(is_left) {
+            self.kept.pop_front();
+        }
+        let (since, before) = self.kept.front().copied().unwrap_or((now, totals));
+        let age = now.saturating_duration_since(since);
+        if self.kept.len() > MOST_SAMPLES {
+            self.thin(since, age);
+        }
+        (age, totals.since(&before))
+    }
+
+    /// Keeps about half as many samples as there may be, at even distances, and the newest. A window is then up to a 150th longer than
+    /// it has to be.
+    fn thin(&mut self, since: Instant, age: Duration) {
+        let distance = age / (MOST_SAMPLES as u32 / 2);
+        let newest = self.kept.pop_back();
+        let mut next = since;
+        self.kept.retain(|(at, _)| {
+            let is_kept = *at >= next;
+            if is_kept {
+                next = *at + distance;
+            }
+            is_kept
+        });
+        self.kept.extend(newest);
+    }
+}
+
+/// Whether `part` is a greater share of `whole` than so many hundredths of a percent.
+fn is_over(part: u64, whole: u64, most: u16) -> bool {
+    u128::from(part) * 10_000 > u128::from(whole) * u128::from(most)
 }
 
 impl fmt::Display for BrokenBound {
@@ -268,6 +326,41 @@ mod tests {
         for second in 1..10_000_u32 {
             window.advance(began + second * SECOND, totals(u64::from(second / 1_000), 0));
         }
-        assert!(window.samples.len() <= 20, "{}", window.samples.len());
+        for samples in [&window.decisions, &window.requests] {
+            assert!(samples.kept.len() <= 20, "{}", samples.kept.len());
+        }
+    }
+
+    #[test]
+    fn a_window_that_never_has_enough_keeps_samples_at_even_distances() {
+        let began = clock::now();
+        let bounds = CandidateBounds { errors: Some(5_000), ..CandidateBounds::default() };
+        let mut window = CandidateWindow::new(CandidateTerms { least: 10_000, ..terms(bounds) }, began, totals(0, 0));
+        let mut requests = CandidateTotals::default();
+        for second in 1..=86_400_u32 {
+            // The limit decides on one request of ten seconds, and the route has one of two.
+            requests.decisions = u64::from(second / 10);
+            requests.requests = u64::from(second / 2);
+            assert_eq!(window.advance(began + second * SECOND, requests), CandidateVerdict::GoesOn);
+            assert!(window.decisions.kept.len() <= MOST_SAMPLES && window.requests.kept.len() <= MOST_SAMPLES);
+        }
+        let (since, before) = window.requests.kept[0];
+        let counted = requests.since(&before).requests;
+        assert!((10_000..10_200).contains(&counted), "{counted} requests are judged");
+        assert!(window.decisions.kept[0].0 < since, "too few decisions yet");
+        // Three of four of the last requests fail, and of the day's, one of four.
+        requests.requests += 20_000;
+        requests.errors += 15_000;
+        let verdict = window.advance(began + 86_410 * SECOND, requests);
+        assert!(matches!(verdict, CandidateVerdict::Abort(_)), "{verdict:?}");
+    }
+
+    #[test]
+    fn errors_are_judged_by_requests_where_the_limit_decides_on_few() {
+        let errors = CandidateBounds { errors: Some(500), ..CandidateBounds::default() };
+        let mut seconds = vec![CandidateTotals { decisions: 0, ..totals(100, 0) }; 600];
+        seconds.extend([CandidateTotals { decisions: 0, errors: 10, ..totals(100, 0) }; 10]);
+        let found = end(terms(errors), &seconds);
+        assert_eq!(shown(found), (603, "answers 5xx were 6.0% of 500 requests in 5.0 s, over 5%".to_owned()));
     }
 }

@@ -30,7 +30,11 @@ pub fn config(file: &RawConfig, plans: &PolicyPlans, report: &mut Report) -> Opt
     let policies = &PolicyTables::new(plans);
     let context = LimitContext { upstreams: &upstreams, has_store: file.store.is_present(), autonomy, policies };
     let limits = NamedSection::build("limit", &file.limits, |name, raw| definition::build(name, raw, &context, report));
-    let available = AuthenticatorContext { upstreams: &upstreams, has_store: file.store.is_present() };
+    let available = AuthenticatorContext {
+        upstreams: &upstreams,
+        has_store: file.store.is_present(),
+        has_policies: file.policies.is_present(),
+    };
     let authenticators = NamedSection::build("authenticator", &file.authenticators, |name, raw| {
         identity::build(name, raw, available, report)
     });
@@ -70,6 +74,7 @@ pub fn config(file: &RawConfig, plans: &PolicyPlans, report: &mut Report) -> Opt
         body_keys: body_keys?,
         limits: limits.into_all()?,
         candidates: Vec::new(),
+        policy_keys: None,
         upstreams: upstreams.into_all()?,
         authenticators: authenticators.into_all()?,
         routes: routes?,

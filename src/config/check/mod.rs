@@ -23,7 +23,7 @@ mod store;
 mod upstream;
 
 pub use config::{config, probed_address};
-pub use identity::keys::ApiKeyEntries;
+pub use identity::keys::{ApiKeyEntries, ClientSpace};
 pub use identity::users::table as users;
 pub use listener::admin::ProbedAddress;
 pub use matches::matches;

@@ -9,7 +9,6 @@ use tollgate_limiter::store::redis::tls::{TlsError, TlsSpec};
 use crate::config::file::store::{PemPath, RawStore, RawTls, RedisUrl};
 use crate::config::report::{Report, ValueProblem, quote};
 use crate::config::yaml::decode::{Located, Setting};
-use crate::regular_file;
 
 /// Bytes of a PEM file at most. Bundles of every public authority have a fifth of it.
 const MAX_PEM: u64 = 1 << 20;
@@ -81,7 +80,8 @@ pub fn pem(Located { location, value }: &Located<PemPath>, report: &mut Report) 
             "a path counts from the directory that the gateway is started in, and its user must be able to read it",
         )
     };
-    regular_file::read(&value.0, MAX_PEM).map_err(|error| report.mistake(location, problem(error))).ok()
+    let content = report.named_files.read(&value.0, MAX_PEM);
+    content.map_err(|error| report.mistake(location, problem(error))).ok()
 }
 
 fn unusable(path: &Located<PemPath>, error: TlsError) -> ValueProblem {

@@ -117,3 +117,8 @@ fn tree(raw: &RawCandidate, report: &mut Report) -> Option<YamlNode> {
     entries.push(NodeEntry { key: "enforce".to_owned(), key_location: on.location.clone(), value });
     Some(tree)
 }
+
+/// The name that a strategy's limit and a part of a route have.
+pub fn joined_name(application: &str, name: &str) -> String {
+    format!("{application}.{name}")
+}

@@ -1,6 +1,6 @@
 //! The limits that strategies add to the list of a route.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use super::part;
 use crate::config::report::{Location, Report, ValueProblem, quote};
@@ -9,8 +9,76 @@ use crate::config::yaml::node::{NodeEntry, YamlNode, YamlValue};
 /// Limits of a route at most, the file's own included.
 const MOST_LIMITS: usize = 64;
 
+/// What the limits of policies on one route may have in sum: each request is looked through for all of it.
+const MOST_WORK: [(usize, &str); 3] =
+    [(128, "parts of keys"), (512, "exempt clients and header fields"), (16, "values of JSON responses")];
+
 /// A limit of a resource, and where that is said.
 pub type LimitReference = (String, Location);
+
+/// What a request costs by one limit, in the order of [`MOST_WORK`].
+#[derive(Clone, Copy, Default)]
+pub struct LimitWork([usize; 3]);
+
+impl LimitWork {
+    /// Of the limit as it is written, its plans included.
+    pub fn of(limit: &YamlNode) -> Self {
+        let YamlValue::Map(entries) = &limit.value else { return Self::default() };
+        let all = |key| part::entry(entries, key).map_or(0, |entry| leaves(&entry.value));
+        Self([all("key"), all("exempt"), values_of(limit, JSON_PATHS)])
+    }
+}
+
+/// The key of a cost by values of JSON responses.
+const JSON_PATHS: &str = "response_json";
+
+/// The texts in a tree.
+fn leaves(node: &YamlNode) -> usize {
+    match &node.value {
+        YamlValue::Scalar { .. } => 1,
+        YamlValue::List(items) => items.iter().map(leaves).sum(),
+        YamlValue::Map(entries) => entries.iter().map(|entry| leaves(&entry.value)).sum(),
+        YamlValue::Unusable => 0,
+    }
+}
+
+/// The texts below each `key` in a tree.
+fn values_of(node: &YamlNode, key: &str) -> usize {
+    match &node.value {
+        YamlValue::List(items) => items.iter().map(|item| values_of(item, key)).sum(),
+        YamlValue::Map(entries) => {
+            let of =
+                |entry: &NodeEntry| if entry.key == key { leaves(&entry.value) } else { values_of(&entry.value, key) };
+            entries.iter().map(of).sum()
+        }
+        YamlValue::Scalar { .. } | YamlValue::Unusable => 0,
+    }
+}
+
+/// Reports that a route's limits of policies have more to look at than its requests can be.
+pub fn check_work(
+    route: &YamlNode,
+    limits: [&[LimitReference]; 2],
+    works: &HashMap<String, LimitWork>,
+    report: &mut Report,
+) {
+    for (at, (most, what)) in MOST_WORK.into_iter().enumerate() {
+        let mut sum = 0;
+        let beyond = limits.into_iter().flatten().find(|(limit, _)| {
+            sum += works.get(limit).map_or(0, |work| work.0[at]);
+            sum > most
+        });
+        if let Some((_, location)) = beyond {
+            let name = part::name_of(route).map_or_else(String::new, quote);
+            let problem =
+                ValueProblem::new(format!("the limits of policies on route {name} have more than {most} {what}"));
+            report.mistake(
+                location,
+                problem.hint("each of its requests is looked through for all of them: make do with fewer"),
+            );
+        }
+    }
+}
 
 /// Adds limits to those that a route lists. Those that it lists already are left out: two resources may be one route.
 pub fn add_references(route: &mut YamlNode, limits: &[LimitReference], report: &mut Report) {

@@ -48,7 +48,7 @@ pub fn of(
     copy.push(NodeEntry { key: MATCH.to_owned(), key_location: part.location.clone(), value: joined });
     // A part with a mistake of its own is checked no further.
     let narrowed = match_of(&copy)?;
-    if let Some(WidenedCondition { key, shown, of_route }) = widened(&narrowed, whole) {
+    if let Some(WidenedCondition { key, shown, of_route, hint }) = widened(&narrowed, whole) {
         let location = match &part.value {
             YamlValue::Map(entries) => entry(entries, key).map_or(&part.location, |entry| &entry.value.location),
             _ => &part.location,
@@ -59,7 +59,7 @@ pub fn of(
         });
         let problem =
             ValueProblem::new(format!("{} is not within the {key} of route {of}: {}", quote(&shown), quote(&of_route)));
-        report.mistake(location, problem.hint("a resource is a part of its route: narrow it, or name another route"));
+        report.mistake(location, problem.hint(hint));
         return None;
     }
     // Not at the route's line, where another route begins.

@@ -1,10 +1,16 @@
-//! The objects of a revision as a policy document.
+//! The objects of a revision as applications.
 
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
 use serde_json::Value as Json;
-use tollgate_policies::model::{Object, ObjectKind, PolicyState};
+use tollgate_limiter::limit::units::show_size;
+use tollgate_policies::model::{Object, ObjectId, ObjectKind, PolicyState};
 
-use super::document::{NOWHERE, PolicySet, node};
-use crate::config::report::{Location, Mistakes, Report, ValueProblem, quote};
+use super::application::{CheckedApplication, checked_applications};
+use super::document::{NOWHERE, node};
+use crate::config::report::{Location, Report, ValueProblem, quote};
 use crate::config::yaml::node::{NodeEntry, YamlNode, YamlValue};
 
 /// The kinds that an application has many of, and their keys in the document.
@@ -16,29 +22,102 @@ const SECTIONS: [(ObjectKind, &str); 5] = [
     (ObjectKind::ApiKey, "keys"),
 ];
 
-impl PolicySet {
-    /// The policies that stand at a revision.
-    ///
-    /// # Errors
-    /// When an object is not of the shape of its kind: each is told by its place in the document.
-    pub fn of_state(state: &PolicyState) -> Result<Self, Mistakes> {
-        let mut report = Report::new(&format!("policies of revision {}", state.revision()));
-        let file = report.file();
-        let root = Location::root(&file, NOWHERE);
-        let top = root.key("applications", NOWHERE);
-        let applications =
-            state.applications().into_iter().map(|name| application(state, name, &top, &mut report)).collect();
-        let value = YamlNode { location: top.clone(), value: YamlValue::Map(applications) };
-        let entry = NodeEntry { key: "applications".to_owned(), key_location: top, value };
-        let root = YamlNode { location: root, value: YamlValue::Map(vec![entry]) };
-        report.close(Some(root)).map(|(root, _)| Self { name: file, root, node: None })
+/// What locations call the objects: those that stay the same are read once for many revisions.
+const OBJECTS: &str = "policies";
+
+const APPLICATIONS: &str = "applications";
+
+/// Bytes of an application's objects at most: each node keeps all of them in memory, and reads all when it starts.
+const MOST_TEXT: usize = 64 << 20;
+
+/// The applications of the newest revision that was read: those whose objects have not changed are not read again.
+#[derive(Clone, Default)]
+pub struct KnownApplications(Arc<ArcSwap<HashMap<String, KnownApplication>>>);
+
+/// An application without mistakes.
+#[derive(Clone)]
+struct KnownApplication {
+    objects: Vec<Arc<Object>>,
+    application: Arc<CheckedApplication>,
+}
+
+impl KnownApplications {
+    /// The applications at a revision, which is `kept` as the newest or is only looked at. `None`: a mistake was reported, such as
+    /// an object that is not of the shape of its kind: each is told by its place in the document.
+    pub fn of_state(
+        &self,
+        state: &PolicyState,
+        is_kept: bool,
+        report: &mut Report,
+    ) -> Option<Vec<Arc<CheckedApplication>>> {
+        report.include_as(OBJECTS.into(), format!("policies of revision {}", state.revision()).into());
+        let (known, mut next) = (self.0.load(), HashMap::new());
+        let top = Location::root(&OBJECTS.into(), NOWHERE).key(APPLICATIONS, NOWHERE);
+        let (mut all, mut is_whole) = (Vec::new(), true);
+        for name in state.applications() {
+            let unchanged = known.get(name).filter(|known| known.is_of(state, name));
+            let told = report.told();
+            let application = match unchanged {
+                Some(known) => Some(known.application.clone()),
+                None => read(state, name, &top, report),
+            };
+            is_whole &= application.is_some();
+            let Some(application) = application else { continue };
+            if is_kept && report.told() == told {
+                let objects = || objects_of(state, name).cloned().collect();
+                let known = unchanged.cloned();
+                let known =
+                    known.unwrap_or_else(|| KnownApplication { objects: objects(), application: application.clone() });
+                next.insert(name.to_owned(), known);
+            }
+            all.push(application);
+        }
+        if is_kept {
+            self.0.store(Arc::new(next));
+        }
+        is_whole.then_some(all)
     }
+}
+
+impl KnownApplication {
+    /// Whether nothing of the application called `name` has changed.
+    fn is_of(&self, state: &PolicyState, name: &str) -> bool {
+        let mut objects = objects_of(state, name);
+        let is_next = |known: &Arc<Object>| objects.next().is_some_and(|object| Arc::ptr_eq(known, object));
+        self.objects.iter().all(is_next) && objects.next().is_none()
+    }
+}
+
+/// The objects of an application, itself among them.
+fn objects_of<'a>(state: &'a PolicyState, name: &'a str) -> impl Iterator<Item = &'a Arc<Object>> {
+    let own = ObjectId::of_application(name).ok().and_then(|id| state.get(&id));
+    own.into_iter().chain(SECTIONS.into_iter().flat_map(move |(kind, _)| state.of(kind, name)))
+}
+
+/// `None`: a mistake was reported.
+fn read(state: &PolicyState, name: &str, top: &Location, report: &mut Report) -> Option<Arc<CheckedApplication>> {
+    let told = report.told();
+    let entry = application(state, name, top, report);
+    if entry.value.text_bytes() > MOST_TEXT {
+        let problem =
+            ValueProblem::new(format!("application {} has over {}", quote(name), show_size(MOST_TEXT as u64)));
+        report
+            .mistake(&entry.key_location, problem.hint("shorten its objects, or divide it into several applications"));
+    }
+    if report.told() > told {
+        return None;
+    }
+    let all = YamlNode { location: top.clone(), value: YamlValue::Map(vec![entry]) };
+    let all = NodeEntry { key: APPLICATIONS.to_owned(), key_location: top.clone(), value: all };
+    let document = YamlNode { location: top.clone(), value: YamlValue::Map(vec![all]) };
+    checked_applications(&document, report)?.pop()
 }
 
 fn application(state: &PolicyState, name: &str, above: &Location, report: &mut Report) -> NodeEntry {
     let location = above.key(name, NOWHERE);
     let mut entries = Vec::new();
-    for object in state.of_kind(ObjectKind::Application).filter(|object| object.id.name() == name) {
+    let own = ObjectId::of_application(name).ok().and_then(|id| state.get(&id));
+    if let Some(object) = own {
         for (key, value) in object.body.as_object().into_iter().flatten() {
             let at = location.key(key, NOWHERE);
             if SECTIONS.iter().any(|(_, section)| section == key) {

@@ -10,7 +10,12 @@ pub struct WidenedCondition {
     pub shown: String,
     /// The route's conditions, for messages.
     pub of_route: String,
+    /// The remedy.
+    pub hint: &'static str,
 }
+
+const NARROW_IT: &str = "a resource is a part of its route: narrow it, or name another route";
+const KEEP_THE_NAMES: &str = "give its parameters the names that they have in the route, each at its place";
 
 /// The first condition of `part` that lets it take requests that `whole` does not take. An expression is within patterns only
 /// where these take all paths, and within another expression only if both are alike: nothing else can be told.
@@ -22,6 +27,15 @@ pub fn widened(part: &Match, whole: &Match) -> Option<WidenedCondition> {
     let path = part.paths.iter().find(|path| !whole.paths.iter().any(|other| path_within(path, other)));
     if let Some(path) = path {
         return Some(condition("path", path.to_string(), whole.paths.iter().map(PathMatch::to_string)));
+    }
+    // Limits, rewrites and fields of the route go by the names.
+    let renamed = part
+        .paths
+        .iter()
+        .find(|path| !whole.paths.iter().any(|other| path_within(path, other) && names_within(path, other)));
+    if let Some(path) = renamed {
+        let condition = condition("path", path.to_string(), whole.paths.iter().map(PathMatch::to_string));
+        return Some(WidenedCondition { hint: KEEP_THE_NAMES, ..condition });
     }
     if !whole.methods.is_empty() {
         let of_route = || whole.methods.iter().map(ToString::to_string);
@@ -41,7 +55,7 @@ pub fn widened(part: &Match, whole: &Match) -> Option<WidenedCondition> {
 }
 
 fn condition(key: &'static str, shown: String, of_route: impl Iterator<Item = String>) -> WidenedCondition {
-    WidenedCondition { key, shown, of_route: of_route.collect::<Vec<_>>().join(", ") }
+    WidenedCondition { key, shown, of_route: of_route.collect::<Vec<_>>().join(", "), hint: NARROW_IT }
 }
 
 pub fn host_within(part: &HostMatch, whole: &HostMatch) -> bool {
@@ -75,6 +89,18 @@ fn pattern_within(part: &PathPattern, whole: &PathPattern) -> bool {
     let length =
         part.segments.len() == whole.segments.len() || whole.rest && part.segments.len() > whole.segments.len();
     length && (whole.rest || !part.rest) && part.segments.iter().zip(&whole.segments).all(fits)
+}
+
+/// Whether each parameter of the part that is called like one of the whole stands in its place, and none there has another name.
+fn names_within(part: &PathMatch, whole: &PathMatch) -> bool {
+    let (PathMatch::Pattern(part), PathMatch::Pattern(whole)) = (part, whole) else { return true };
+    let is_of_whole =
+        |name: &str| whole.segments.iter().any(|other| matches!(other, Segment::Param(other) if **other == *name));
+    part.segments.iter().enumerate().all(|(at, segment)| match (segment, whole.segments.get(at)) {
+        (Segment::Literal(_), _) => true,
+        (Segment::Param(name), Some(Segment::Param(other))) => name == other,
+        (Segment::Param(name), _) => !is_of_whole(name),
+    })
 }
 
 fn show_host(host: &HostMatch) -> String {
@@ -144,6 +170,33 @@ mod tests {
             path_within(&expression("^/a"), &expression("^/a")) && path_within(&expression("^/a"), &expression(".*"))
         );
         assert!(!path_within(&expression("^/a"), &expression("^/ab")));
+    }
+
+    #[test]
+    fn a_part_keeps_the_names_of_its_routes_parameters() {
+        for (part, whole) in [
+            ("/orders/{tenant}/{id}", "/orders/{tenant}/{id}"),
+            ("/orders/{tenant}/7", "/orders/{tenant}/{id}"),
+            ("/orders/{tenant}/{id}/{item}", "/orders/{tenant}/{id}/*"),
+            ("/orders/{any}/*", "/orders/*"),
+        ] {
+            assert!(names_within(&pattern(part), &pattern(whole)), "{part} {whole}");
+        }
+        for (part, whole) in [
+            ("/orders/{id}/{tenant}", "/orders/{tenant}/{id}"),
+            ("/orders/{x}/{id}", "/orders/{tenant}/{id}"),
+            ("/orders/a/{tenant}", "/orders/{tenant}/*"),
+        ] {
+            let matches = |path| Match {
+                hosts: Vec::new(),
+                paths: vec![pattern(path)],
+                methods: Vec::new(),
+                headers: Vec::new(),
+            };
+            assert!(path_within(&pattern(part), &pattern(whole)), "{part} {whole}");
+            let widened = widened(&matches(part), &matches(whole)).map(|found| (found.key, found.hint));
+            assert_eq!(widened, Some(("path", KEEP_THE_NAMES)), "{part} {whole}");
+        }
     }
 
     #[test]

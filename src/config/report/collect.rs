@@ -5,18 +5,30 @@ use std::sync::Arc;
 
 use super::location::Location;
 use super::mistake::{Mistake, Mistakes};
+use super::named_files::NamedFiles;
 use super::problem::ValueProblem;
 use super::quote::quote;
+
+/// Mistakes that are told, and those with a likely word that is looked for: nobody reads more, and a document of thousands
+/// would take minutes.
+const MOST_MISTAKES: usize = 100;
+const MOST_SUGGESTIONS: usize = 20;
 
 /// All that was found in a file and those that it includes.
 #[derive(Clone)]
 pub struct Report {
     /// In the order of their first reading.
     files: Vec<Arc<str>>,
+    /// What messages call files that locations call otherwise.
+    shown: HashMap<Arc<str>, Arc<str>>,
     mistakes: Vec<Mistake>,
+    /// Mistakes beyond those.
+    more_mistakes: usize,
     warnings: Vec<Mistake>,
     /// The values that came from variables, by file, line and column.
     variables: HashMap<(Arc<str>, (usize, usize)), VariableText>,
+    /// Files that are checked as a part of it.
+    pub named_files: NamedFiles,
 }
 
 /// A value that came from variables, which may be secrets.
@@ -28,7 +40,15 @@ struct VariableText {
 
 impl Report {
     pub fn new(file: &str) -> Self {
-        Self { files: vec![file.into()], mistakes: Vec::new(), warnings: Vec::new(), variables: HashMap::new() }
+        Self {
+            files: vec![file.into()],
+            shown: HashMap::new(),
+            mistakes: Vec::new(),
+            more_mistakes: 0,
+            warnings: Vec::new(),
+            variables: HashMap::new(),
+            named_files: NamedFiles::default(),
+        }
     }
 
     /// The name of the file that includes the others.
@@ -41,24 +61,51 @@ impl Report {
         self.files.push(file);
     }
 
+    /// Another file, which messages are to call `shown`.
+    pub fn include_as(&mut self, file: Arc<str>, shown: Arc<str>) {
+        self.shown.insert(file, shown.clone());
+        self.include(shown);
+    }
+
+    /// How much was found so far.
+    pub fn told(&self) -> usize {
+        self.mistakes.len() + self.more_mistakes + self.warnings.len()
+    }
+
     /// The value at `location` came from variables: messages show how it is `written` instead.
     pub fn vary(&mut self, location: &Location, written: String, value: String) {
-        self.variables.insert((location.file.clone(), location.position()), VariableText { written, value });
+        self.variables.insert((location.file().clone(), location.position()), VariableText { written, value });
     }
 
     pub fn mistake(&mut self, location: &Location, problem: ValueProblem) {
-        let mistake = located(location, self.without_value(location, problem));
+        if self.mistakes.len() >= MOST_MISTAKES {
+            self.more_mistakes += 1;
+            return;
+        }
+        let mistake = self.located(location, self.without_value(location, problem));
         self.mistakes.push(mistake);
     }
 
+    /// A mistake whose hint is the likely `known` word for `word`, or else `otherwise`.
+    pub fn misnamed<'a>(
+        &mut self,
+        location: &Location,
+        problem: ValueProblem,
+        (word, known): (&str, impl Iterator<Item = &'a str>),
+        otherwise: impl Into<String>,
+    ) {
+        let searched = if self.mistakes.len() < MOST_SUGGESTIONS { usize::MAX } else { 0 };
+        self.mistake(location, problem.suggest(word, known.take(searched), otherwise));
+    }
+
     pub fn warning(&mut self, location: &Location, problem: ValueProblem) {
-        let warning = located(location, self.without_value(location, problem));
+        let warning = self.located(location, self.without_value(location, problem));
         self.warnings.push(warning);
     }
 
     /// A file that could not even be read.
     pub fn unreadable(&mut self, mistakes: Mistakes) {
-        self.mistakes.extend(mistakes.0);
+        self.mistakes.extend(mistakes.list);
     }
 
     /// The mistakes if there are any, or else `value` and the warnings.
@@ -74,7 +121,12 @@ impl Report {
             _ => {}
         }
         self.in_order_of_reading(|report| &mut report.mistakes);
-        Err(Mistakes(self.mistakes))
+        if self.more_mistakes > 0 {
+            let more = format!("and {} more", self.more_mistakes);
+            self.mistakes.extend(Mistakes::unreadable(&self.files[0], more, None).list);
+        }
+        // The last of the list stands for those that are not in it.
+        Err(Mistakes { list: self.mistakes, more: self.more_mistakes.saturating_sub(1) })
     }
 
     /// Sorts by file and line. A value that stands in several places says the same in each of them: once is enough.
@@ -90,7 +142,7 @@ impl Report {
 impl Report {
     /// The problem without the value at `location`, if that came from variables.
     fn without_value(&self, location: &Location, problem: ValueProblem) -> ValueProblem {
-        let Some(VariableText { written, value }) = self.variables.get(&(location.file.clone(), location.position()))
+        let Some(VariableText { written, value }) = self.variables.get(&(location.file().clone(), location.position()))
         else {
             return problem;
         };
@@ -104,15 +156,39 @@ impl Report {
         };
         ValueProblem { message, hint: hint.filter(|hint| value.len() < 4 || !hint.contains(value)) }
     }
+
+    fn located(&self, location: &Location, ValueProblem { message, hint }: ValueProblem) -> Mistake {
+        let file = location.file();
+        Mistake {
+            file: self.shown.get(file).unwrap_or(file).clone(),
+            at: Some(location.position()).filter(|(line, _)| *line > 0),
+            path: location.path(),
+            message,
+            hint,
+            passes: false,
+        }
+    }
 }
 
-fn located(location: &Location, ValueProblem { message, hint }: ValueProblem) -> Mistake {
-    Mistake {
-        file: location.file.clone(),
-        at: Some(location.position()).filter(|(line, _)| *line > 0),
-        path: location.path(),
-        message,
-        hint,
-        passes: false,
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_thousands_of_mistakes_the_first_are_told_and_few_have_a_likely_word() {
+        let mut report = Report::new("policies");
+        let root = Location::root(&report.file(), (1, 1));
+        let mut searched = 0;
+        for at in 0..5_000 {
+            let known = ["gold"].into_iter().inspect(|_| searched += 1);
+            let problem = ValueProblem::new(format!("there is no plan {at}"));
+            report.misnamed(&root.index(at, (at + 1, 1)), problem, ("golt", known), "define it");
+        }
+        let Err(mistakes) = report.close(None::<()>) else { panic!("there are mistakes") };
+        assert_eq!((mistakes.all().len(), searched), (101, 20));
+        let hints: Vec<_> = mistakes.all().iter().filter_map(|mistake| mistake.hint.as_deref()).collect();
+        assert_eq!((hints[19], hints[20]), ("did you mean \"gold\"?", "define it"));
+        assert_eq!(mistakes.all()[100].to_string(), "policies: and 4900 more");
+        assert!(mistakes.to_string().ends_with("\n5000 mistakes in policies"), "{mistakes}");
     }
 }

@@ -4,25 +4,21 @@ use std::sync::Arc;
 
 use super::quote::quote;
 
-/// Where something stands.
+/// Where something stands. A file of many limits has one for each of its values: it is small.
 #[derive(Clone)]
 pub struct Location {
-    /// The name that messages call it by.
-    pub file: Arc<str>,
     /// From 1. 0: there is no text, only a tree.
-    pub line: usize,
+    line: u32,
     /// In characters, from 1.
-    pub column: usize,
-    trail: Trail,
+    column: u32,
+    trail: Arc<Trail>,
 }
 
 /// The way down from the root. Shared, so that a deep file costs no more than a flat one.
-#[derive(Clone, Default)]
-struct Trail(Option<Arc<TrailLink>>);
-
-struct TrailLink {
-    parent: Trail,
-    step: PathStep,
+enum Trail {
+    /// With the name that messages call the file by.
+    Root(Arc<str>),
+    Step(Arc<Self>, PathStep),
 }
 
 enum PathStep {
@@ -31,51 +27,71 @@ enum PathStep {
 }
 
 impl Location {
-    pub fn root(file: &Arc<str>, (line, column): (usize, usize)) -> Self {
-        Self { file: Arc::clone(file), line, column, trail: Trail::default() }
+    pub fn root(file: &Arc<str>, at: (usize, usize)) -> Self {
+        Self::on(Trail::Root(Arc::clone(file)).into(), at)
     }
 
     /// The value of `key` below this location.
-    pub fn key(&self, key: &str, (line, column): (usize, usize)) -> Self {
-        self.below(PathStep::Key(key.into()), line, column)
+    pub fn key(&self, key: &str, at: (usize, usize)) -> Self {
+        self.below(PathStep::Key(key.into()), at)
     }
 
     /// The item at `index` below this location.
-    pub fn index(&self, index: usize, (line, column): (usize, usize)) -> Self {
-        self.below(PathStep::Index(index), line, column)
+    pub fn index(&self, index: usize, at: (usize, usize)) -> Self {
+        self.below(PathStep::Index(index), at)
     }
 
     /// This path, at another position.
-    pub fn moved(&self, (line, column): (usize, usize)) -> Self {
-        Self { file: Arc::clone(&self.file), line, column, trail: self.trail.clone() }
+    pub fn moved(&self, at: (usize, usize)) -> Self {
+        Self::on(Arc::clone(&self.trail), at)
+    }
+
+    /// The name that messages call the file by.
+    pub fn file(&self) -> &Arc<str> {
+        let mut trail = &self.trail;
+        loop {
+            match &**trail {
+                Trail::Root(file) => return file,
+                Trail::Step(parent, _) => trail = parent,
+            }
+        }
+    }
+
+    /// From 1; 0 where there is no text.
+    pub fn line(&self) -> usize {
+        self.line as usize
     }
 
     /// Line and column; zeros where there is no text.
     pub fn position(&self) -> (usize, usize) {
-        (self.line, self.column)
+        (self.line as usize, self.column as usize)
     }
 
     /// Its line, for a message about `other`: with the file, unless that is the same.
     pub fn line_beside(&self, other: &Self) -> String {
-        let line = self.line;
+        let (line, file) = (self.line, self.file());
         if line == 0 {
-            return format!("{} of {}", self.path(), self.file);
+            return format!("{} of {file}", self.path());
         }
-        if self.file == other.file { format!("line {line}") } else { format!("line {line} of {}", self.file) }
+        if file == other.file() { format!("line {line}") } else { format!("line {line} of {file}") }
     }
 
-    fn below(&self, step: PathStep, line: usize, column: usize) -> Self {
-        let link = TrailLink { parent: self.trail.clone(), step };
-        Self { file: Arc::clone(&self.file), line, column, trail: Trail(Some(Arc::new(link))) }
+    fn below(&self, step: PathStep, at: (usize, usize)) -> Self {
+        Self::on(Trail::Step(Arc::clone(&self.trail), step).into(), at)
+    }
+
+    fn on(trail: Arc<Trail>, (line, column): (usize, usize)) -> Self {
+        let small = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+        Self { line: small(line), column: small(column), trail }
     }
 
     /// Such as `routes[0].match.path`; empty for the root.
     pub fn path(&self) -> String {
         let mut steps = Vec::new();
-        let mut next = &self.trail;
-        while let Some(link) = &next.0 {
-            steps.push(&link.step);
-            next = &link.parent;
+        let mut trail = &self.trail;
+        while let Trail::Step(parent, step) = &**trail {
+            steps.push(step);
+            trail = parent;
         }
         steps.iter().rev().fold(String::new(), |path, step| match step {
             PathStep::Index(index) => format!("{path}[{index}]"),

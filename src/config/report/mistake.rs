@@ -25,7 +25,11 @@ pub struct Mistake {
 
 /// Everything wrong with a file and those that it includes, by file and line. Never empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mistakes(pub(super) Vec<Mistake>);
+pub struct Mistakes {
+    pub(super) list: Vec<Mistake>,
+    /// Those that are counted, and not in the list.
+    pub(super) more: usize,
+}
 
 /// `file`, `path` and `message`; `line`, `column` and `hint` where there are any.
 impl Serialize for Mistake {
@@ -50,31 +54,32 @@ impl Serialize for Mistake {
 impl Mistakes {
     /// By file, line and column.
     pub fn all(&self) -> &[Mistake] {
-        &self.0
+        &self.list
     }
 
     /// Logs them, a line each.
     pub fn log(&self) {
-        for mistake in &self.0 {
+        for mistake in &self.list {
             tracing::error!(hint = mistake.hint.as_deref(), "{}", mistake.headline());
         }
     }
 
     /// A file that could not even be read.
     pub(crate) fn unreadable(file: &str, why: String, hint: Option<String>) -> Self {
-        Self(vec![Mistake { file: file.into(), at: None, path: String::new(), message: why, hint, passes: false }])
+        let mistake = Mistake { file: file.into(), at: None, path: String::new(), message: why, hint, passes: false };
+        Self { list: vec![mistake], more: 0 }
     }
 
     /// The file could not be read, for a reason that may pass.
     #[must_use]
     pub(crate) fn passing(mut self, passes: bool) -> Self {
-        self.0.iter_mut().for_each(|mistake| mistake.passes = passes);
+        self.list.iter_mut().for_each(|mistake| mistake.passes = passes);
         self
     }
 
     /// Whether a file could not be read for a reason that may pass.
     pub fn may_pass(&self) -> bool {
-        self.0.iter().any(|mistake| mistake.passes)
+        self.list.iter().any(|mistake| mistake.passes)
     }
 }
 
@@ -97,13 +102,13 @@ impl fmt::Display for Mistake {
 
 impl fmt::Display for Mistakes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|mistake| writeln!(f, "{mistake}"))?;
-        let files: BTreeSet<&str> = self.0.iter().map(|mistake| &*mistake.file).collect();
+        self.list.iter().try_for_each(|mistake| writeln!(f, "{mistake}"))?;
+        let files: BTreeSet<&str> = self.list.iter().map(|mistake| &*mistake.file).collect();
         let place = match files.first() {
             Some(file) if files.len() == 1 => (*file).to_owned(),
             _ => format!("{} files", files.len()),
         };
-        match self.0.len() {
+        match self.list.len() + self.more {
             1 => write!(f, "1 mistake in {place}"),
             count => write!(f, "{count} mistakes in {place}"),
         }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value as Json, json};
 
-use super::decode::{Decode, Scalar, SchemaDefinitions, mismatch};
+use super::decode::{Decode, Scalar, SchemaDefinitions, Setting, mismatch};
 use super::node::{NodeEntry, YamlNode, YamlValue};
 use crate::config::report::{Location, Report, ValueProblem};
 
@@ -21,6 +21,19 @@ pub struct MappingEntry<K, V> {
     pub location: Location,
     pub key: Option<K>,
     pub value: Option<V>,
+}
+
+impl<K, V> Setting<Mapping<K, V>> {
+    pub fn members(&self) -> &[MappingEntry<K, V>] {
+        self.valid().map_or(&[], |Mapping(entries)| entries)
+    }
+
+    pub fn into_members(self) -> Vec<MappingEntry<K, V>> {
+        match self {
+            Self::Valid(Mapping(entries)) => entries,
+            Self::Absent | Self::Invalid => Vec::new(),
+        }
+    }
 }
 
 impl<T: Decode> Decode for Vec<T> {

@@ -243,7 +243,7 @@ impl OpenMap {
             report.mistake(&key_location, problem.hint("keep one of the two"));
             return;
         }
-        self.lines.insert(key.clone(), key_location.line);
+        self.lines.insert(key.clone(), key_location.line());
         if merges {
             self.merged = Some(value);
             return;

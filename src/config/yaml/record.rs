@@ -44,11 +44,15 @@ impl<'a> RecordReader<'a> {
             return None;
         };
         let mut misspelt = Vec::new();
-        for NodeEntry { key, key_location, .. } in entries.iter().filter(|entry| !known.contains(&entry.key.as_str())) {
-            misspelt.extend(nearest(key, known.iter().copied()));
+        let unknown = entries.iter().filter(|entry| !known.contains(&entry.key.as_str()));
+        for (at, NodeEntry { key, key_location, .. }) in unknown.enumerate() {
+            // A record that is all wrong is not worth the search.
+            if at < known.len() {
+                misspelt.extend(nearest(key, known.iter().copied()));
+            }
             let problem = ValueProblem::new(format!("unknown key {}", quote(key)));
             let otherwise = format!("the keys here are {}", known.join(", "));
-            report.mistake(key_location, problem.suggest(key, known.iter().copied(), otherwise));
+            report.misnamed(key_location, problem, (key, known.iter().copied()), otherwise);
         }
         Some(Self { location: &node.location, entries, misspelt, is_part: false })
     }
@@ -89,7 +93,7 @@ impl<'a> RecordReader<'a> {
             return setting;
         }
         let text = default.as_str().map_or_else(|| default.to_string(), str::to_owned);
-        let location = self.location.key(key, (self.location.line, self.location.column));
+        let location = self.location.key(key, self.location.position());
         let node = YamlNode { location, value: YamlValue::Scalar { text, plain: false } };
         T::decode(&node, report).map_or(Setting::Invalid, Setting::Valid)
     }

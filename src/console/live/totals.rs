@@ -81,11 +81,14 @@ impl Totals {
     }
 
     fn decisions(&mut self, key: &Key, count: u64) {
+        // Each limit has many such counters, and most of them stay at zero.
+        if count == 0 {
+            return;
+        }
         let row = VERDICTS.iter().position(|verdict| *verdict == label(key, "verdict"));
         let column = DECIDERS.iter().position(|decider| *decider == label(key, "decided_by"));
         let (Some(row), Some(column)) = (row, column) else { return };
         let name = label(key, "limit");
-        // Each limit has many such counters: no name is copied for them.
         match self.limits.get_mut(name) {
             Some(limit) => limit.0[row][column] += count,
             None => entry(&mut self.limits, name).0[row][column] += count,

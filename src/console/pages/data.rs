@@ -62,7 +62,7 @@ impl LiveParts {
         let mut this = Self::default();
         match view.as_str() {
             "overview" => {
-                let parts = OverviewParts::of(console);
+                let parts = OverviewParts::of(console, visitor);
                 this.add("health", &parts.health).add("traffic", &parts.traffic).add("minutes", &parts.minutes);
                 this.add("routes", &parts.routes).add("limits", &parts.limits).add("about", &parts.about);
                 this.summary(parts.summary).charts = parts.charts;

@@ -3,10 +3,12 @@
 use askama::Template;
 use axum::extract::State;
 use axum::response::Response;
+use tollgate_policies::people::Operation;
 
 use super::charts::{Charts, TrafficMinutes, TrafficSummary};
 use super::limits::LimitTable;
 use super::routes::RouteTraffic;
+
 use crate::admin::state::LifecyclePhase;
 use crate::clock;
 use crate::console::config_status::{FileReading, PolicyReading};
@@ -85,14 +87,17 @@ pub struct AboutPart {
     policies: Option<PolicyReading>,
 }
 
+/// In place of mistakes, to whoever has no role in the fleet.
+const HIDDEN: &str = "an operator finds in the log what is wrong";
+
 /// `GET /console`
 pub async fn show(State(console): State<ConsoleState>, visitor: Visitor) -> Response {
     let shell = visitor.shell(&console, "Overview", "Overview").live("view=overview");
-    page(&OverviewPage { shell, parts: OverviewParts::of(&console) })
+    page(&OverviewPage { shell, parts: OverviewParts::of(&console, &visitor) })
 }
 
 impl OverviewParts {
-    pub fn of(console: &ConsoleState) -> Self {
+    pub fn of(console: &ConsoleState, visitor: &Visitor) -> Self {
         let gateway = console.admin.gateway.load_full();
         let live = console.live.lock();
         Self {
@@ -102,7 +107,7 @@ impl OverviewParts {
             minutes: live.traffic_minutes(&live.whole),
             routes: RouteTraffic::busiest(&gateway, &live, BUSIEST),
             limits: LimitTable::busiest(&gateway, &live, BUSIEST),
-            about: AboutPart::of(console),
+            about: AboutPart::of(console, visitor),
             charts: live.traffic_charts(&live.whole),
         }
     }
@@ -216,8 +221,16 @@ impl TrafficPart {
 }
 
 impl AboutPart {
-    fn of(console: &ConsoleState) -> Self {
-        let FileReading { at, applied_at, mistakes } = console.config.last();
+    fn of(console: &ConsoleState, visitor: &Visitor) -> Self {
+        let FileReading { at, applied_at, mut mistakes } = console.config.last();
+        let mut policies = console.config.policies();
+        // They tell of all applications, and of the file.
+        if visitor.may(Operation::ViewFleet, "").is_err() {
+            let refused = policies.iter_mut().filter_map(|policies| policies.refused.as_mut());
+            for told in refused.map(|(_, told)| told).chain([&mut mistakes]).filter(|told| !told.is_empty()) {
+                *told = vec![HIDDEN.to_owned()];
+            }
+        }
         Self {
             version: env!("CARGO_PKG_VERSION"),
             uptime: uptime(console),
@@ -227,7 +240,7 @@ impl AboutPart {
             read_ago: numbers::span((clock::unix_micros() / 1_000_000).saturating_sub(at)),
             applied_at: numbers::date(applied_at),
             mistakes,
-            policies: console.config.policies(),
+            policies,
         }
     }
 }

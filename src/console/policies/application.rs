@@ -9,6 +9,7 @@ use tollgate_policies::people::Operation;
 use super::fields::in_one_line;
 use super::shown::service;
 use crate::admin::caller::Caller;
+use crate::admin::pages::policies::request::may_see;
 use crate::admin::problem_details::ProblemDetails;
 use crate::console::numbers::short_time;
 use crate::console::pages::list::{ListQuery, encode};
@@ -16,11 +17,15 @@ use crate::console::shell::{Shell, Visitor, page};
 use crate::console::state::ConsoleState;
 
 /// The sections of the page: kind, title, one of its objects, and what that is.
-const SECTIONS: [(ObjectKind, &str, &str, &str); 3] = [
+const SECTIONS: [(ObjectKind, &str, &str, &str); 4] = [
     (ObjectKind::Resource, "Resources", "resource", "Routes of the file, or parts of them."),
     (ObjectKind::Strategy, "Strategies", "strategy", "Limits, and the resources that each counts."),
     (ObjectKind::Plan, "Plans", "plan", "Other rates for some clients."),
+    (ObjectKind::ApiKey, "API keys", "key", "Those that its routes take. Of each, only the hash is kept."),
 ];
+
+/// Objects of a kind that the page shows. Of keys there may be very many.
+const MOST_ROWS: usize = 1_000;
 
 #[derive(Template)]
 #[template(path = "application.html")]
@@ -41,6 +46,8 @@ struct ObjectSection {
     lead: &'static str,
     id: &'static str,
     rows: Vec<ObjectRow>,
+    /// Objects that are not among the rows.
+    more: usize,
     /// Empty: the caller may add none.
     add: String,
 }
@@ -93,12 +100,14 @@ async fn find(
     }
     let own = ObjectId::of_application(name).ok().and_then(|id| state.get(&id).cloned());
     let description = own.as_ref().and_then(|object| object.body.get("description")?.as_str().map(str::to_owned));
+    let shown = SECTIONS.into_iter().filter(|(kind, ..)| may_see(caller, *kind, name).is_ok());
     let section = |(kind, title, one, lead)| ObjectSection {
         title,
         one,
         lead,
         id: ObjectKind::plural(kind),
-        rows: state.of(kind, name).map(|object| ObjectRow::of(object)).collect(),
+        rows: state.of(kind, name).take(MOST_ROWS).map(|object| ObjectRow::of(object)).collect(),
+        more: state.of(kind, name).skip(MOST_ROWS).count(),
         add: add_path(caller, kind, name),
     };
     let itself = ObjectKind::Application;
@@ -107,7 +116,7 @@ async fn find(
         description: description.unwrap_or_default(),
         stamps: own.iter().flat_map(|object| [("Created", created(object)), ("Changed", changed(object))]).collect(),
         edit: if may_edit(caller, itself, name) { edit_path(name, itself, name) } else { String::new() },
-        sections: SECTIONS.map(section).into(),
+        sections: shown.map(section).collect(),
         clients: ClientSection::of(&state, caller, (name, query)),
         shell: visitor.shell(console, "Applications", name),
     })
@@ -156,6 +165,8 @@ impl ObjectRow {
                     }
                 }
                 ObjectKind::Assignment => text("plan"),
+                ObjectKind::ApiKey if text("client").is_empty() => id.name().to_owned(),
+                ObjectKind::ApiKey => text("client"),
                 _ => object
                     .body
                     .get("limits")

@@ -12,6 +12,7 @@ use super::choices::offer;
 use super::fields::{self, ShownField};
 use super::shown::{ShownChanges, service};
 use crate::admin::caller::Caller;
+use crate::admin::pages::policies::request::may_see;
 use crate::admin::policies::candidate::{CANDIDATE, CandidateEnd};
 use crate::admin::policies::document::place_of;
 use crate::admin::policies::proposal::Proposal;
@@ -21,6 +22,7 @@ use crate::console::forms::ConsoleForm;
 use crate::console::pages::list::encode;
 use crate::console::shell::{Shell, Visitor, page};
 use crate::console::state::ConsoleState;
+use crate::identity::api_key::NewApiKey;
 
 #[derive(Template)]
 #[template(path = "object_form.html")]
@@ -54,6 +56,8 @@ struct ReviewPage {
     shell: Shell,
     title: String,
     changes: ShownChanges,
+    /// An API key that was made for it.
+    key: Option<String>,
     /// The fields of the form that makes the change.
     hidden: Vec<(&'static str, String)>,
     back: String,
@@ -115,7 +119,7 @@ async fn open(
         return Ok(ObjectFormPage::new(console, (visitor, caller), asked, fields));
     }
     let id = asked.id()?;
-    caller.may(Operation::View, id.belongs_to())?;
+    may_see(caller, asked.kind, id.belongs_to())?;
     let state = policies.database.state(None).await?;
     let object = state.get(&id).ok_or_else(|| ProblemDetails::unknown_policy(format!("there is no {id}")))?;
     let mut fields = fields::of_body(asked.kind, &object.body);
@@ -145,7 +149,8 @@ async fn change(console: &ConsoleState, caller: &Caller, form: &ConsoleForm) -> 
     } else {
         fields::of_form(asked.kind, &form.fields)
     };
-    let body = if asked.is_deletion { None } else { fields::body(asked.kind, &mut fields) };
+    let mut body = if asked.is_deletion { None } else { fields::body(asked.kind, &mut fields) };
+    let key = body.as_mut().filter(|_| asked.kind == ObjectKind::ApiKey && !is_saving).and_then(make_key);
     if body.is_none() && !asked.is_deletion {
         let page = ObjectFormPage::new(console, (&form.visitor, caller), asked, fields);
         return Ok(with_status(&page, &ProblemDetails::unusable_policies("")));
@@ -167,7 +172,7 @@ async fn change(console: &ConsoleState, caller: &Caller, form: &ConsoleForm) -> 
             Some(revision) => Redirect::to(&format!("/console/revisions/{}?done", revision.number)).into_response(),
             None => {
                 let changes: Vec<_> = accepted.changes.iter().map(PolicyChangeView::of).collect();
-                page(&ReviewPage::new((console, &form.visitor), &asked, &changes, body))
+                page(&ReviewPage { key, ..ReviewPage::new((console, &form.visitor), &asked, &changes, body) })
             }
         }),
         Err(problem) if problem.status == 403 => Err(problem),
@@ -184,6 +189,15 @@ async fn change(console: &ConsoleState, caller: &Caller, form: &ConsoleForm) -> 
             Ok(refused(console, (form, caller), (asked, fields), problem))
         }
     }
+}
+
+/// Makes an API key for a body that has none. The key is on the page to review alone: its hash goes on from there.
+fn make_key(body: &mut Json) -> Option<String> {
+    let body = body.as_object_mut().filter(|body| !body.contains_key("key_sha256"))?;
+    // Without random bytes the check says that there is no hash.
+    let NewApiKey { key, key_sha256 } = NewApiKey::generate()?;
+    body.insert("key_sha256".to_owned(), key_sha256.into());
+    Some(key)
 }
 
 /// A strategy without its candidate, or with that as its limit.
@@ -317,6 +331,7 @@ impl ReviewPage {
             shell: visitor.shell(console, "Applications", &title),
             title,
             changes: changes.into(),
+            key: None,
             hidden,
             back: format!("/console/applications/{}", encode(&asked.application)),
             is_deletion: asked.is_deletion,

@@ -53,6 +53,10 @@ const fn field(path: &'static str, label: &'static str, hint: &'static str) -> B
     BodyField { path, label, hint, rows: 1, is_text: false }
 }
 
+const fn text_field(path: &'static str, label: &'static str, hint: &'static str) -> BodyField {
+    BodyField { is_text: true, ..field(path, label, hint) }
+}
+
 fn fields_of(kind: ObjectKind) -> &'static [BodyField] {
     match kind {
         ObjectKind::Application => {
@@ -118,7 +122,19 @@ fn fields_of(kind: ObjectKind) -> &'static [BodyField] {
             }
         }
         ObjectKind::Assignment => const { &[field("plan", "Plan", "the plan's name")] },
-        ObjectKind::ApiKey => const { &[] },
+        ObjectKind::ApiKey => {
+            const {
+                &[
+                    text_field("client", "Client", "whose key it is. Empty: called like the key"),
+                    text_field(
+                        "key_sha256",
+                        "SHA-256 of the key",
+                        "empty: a key is made, and shown on the next page alone",
+                    ),
+                    field("labels", "Labels", "further names of the client, such as {team: web}"),
+                ]
+            }
+        }
     }
 }
 

@@ -110,8 +110,7 @@ async fn take_back(
     if reason.is_empty() {
         return Err(ProblemDetails::bad_request("a change wants a reason").hint("say why it is taken back"));
     }
-    policies.database.revision(number).await?;
-    let edits = undoing(policies.database.diff(number.saturating_sub(1), number).await?);
+    let edits = undoing(policies, number).await?;
     console.tokens.spend(form.token)?;
     let accepted = Proposal { edits, reason, dry_run: false }.submit(policies, caller).await?;
     Ok(accepted.revision.map_or(number, |revision| revision.number))
@@ -127,7 +126,7 @@ impl RevisionPage {
         let policies = service(console)?;
         let found = find(policies, caller, number).await?;
         let revision = found.revision.as_ref().map(ShownRevision::from);
-        let edits = undoing(policies.database.diff(number.saturating_sub(1), number).await?);
+        let edits = undoing(policies, number).await;
         let may = |edit: &tollgate_policies::model::ObjectEdit| {
             caller.may(tollgate_policies::people::Operation::of(edit), edit.id.belongs_to()).is_ok()
         };
@@ -138,7 +137,7 @@ impl RevisionPage {
             running: policies.running().revision,
             problem: None,
             is_done: false,
-            may_undo: edits.iter().all(may),
+            may_undo: edits.is_ok_and(|edits| edits.iter().all(may)),
         })
     }
 }

@@ -96,6 +96,14 @@ impl TokenClaims {
         }
     }
 
+    /// A claim as texts: of a list of nothing else, or of one. `None`: it is missing, or says something else.
+    pub fn texts_of(&self, name: &str) -> Option<Vec<String>> {
+        match self.0.get(name)? {
+            Json::Array(list) => list.iter().map(as_text).collect(),
+            one => as_text(one).map(|one| vec![one]),
+        }
+    }
+
     /// All claims that are texts or whole numbers.
     pub fn texts(&self) -> BTreeMap<String, String> {
         self.0.iter().filter_map(|(name, value)| Some((name.clone(), as_text(value)?))).collect()

@@ -37,7 +37,7 @@ pub struct OpenIdPerson {
     /// What an account of theirs would be called.
     pub name: Option<String>,
     pub display_name: Option<String>,
-    pub groups: Vec<String>,
+    pub groups: Option<Vec<String>>,
 }
 
 /// The query that a browser brings back (RFC 6749 §4.1.2, RFC 9207).
@@ -158,7 +158,7 @@ impl OpenIdProvider {
             subject: subject.ok_or_else(|| refused("the ID token does not say who it is about (sub)"))?,
             name: claims.text(&self.spec.name_claim),
             display_name: claims.text("name"),
-            groups: claims.list(&self.spec.groups_claim),
+            groups: claims.texts_of(&self.spec.groups_claim),
         })
     }
 

@@ -22,6 +22,16 @@ pub struct OpenIdSpec {
     pub tls: Option<ClientTls>,
 }
 
+impl OpenIdSpec {
+    /// Takes what came from files of the other: the secret, and the authorities that are trusted.
+    pub fn take_files_of(&mut self, other: &Self) {
+        self.client_secret = other.client_secret.clone();
+        if let (Some(own), Some(other)) = (&mut self.tls, &other.tls) {
+            own.clone_from(other);
+        }
+    }
+}
+
 /// The secret that the provider knows this gateway by. It is shown nowhere.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ClientSecret(pub Arc<str>);

@@ -24,11 +24,13 @@ pub async fn admit(
     };
     let application = parameters.iter().find(|(name, _)| *name == "application").map(|(_, application)| application);
     let admitted = match request.extensions().get::<Caller>() {
-        Some(caller) => caller.may_change_policies(application).map(|()| caller.name.clone()),
+        Some(caller) => {
+            caller.may_change_policies(application).map(|()| (caller.name.clone(), caller.rights.is_admin()))
+        }
         None => Err(ProblemDetails::unauthenticated("this needs an account")),
     };
     let place = match admitted {
-        Ok(account) => policies.place_for_document(&account).await,
+        Ok((account, is_admin)) => policies.place_for_document(&account, is_admin).await,
         Err(problem) => Err(problem),
     };
     match place {

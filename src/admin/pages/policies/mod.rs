@@ -8,5 +8,5 @@ pub mod candidates;
 pub mod changes;
 pub mod document;
 pub mod objects;
-mod request;
+pub mod request;
 pub mod revisions;

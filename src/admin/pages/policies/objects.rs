@@ -9,7 +9,7 @@ use tollgate_policies::database::Page;
 use tollgate_policies::model::{ObjectEdit, ObjectId, ObjectKind};
 use tollgate_policies::people::Operation;
 
-use super::request::{self, ChangeRequest, service, visible};
+use super::request::{self, ChangeRequest, may_see, service, visible};
 use crate::admin::caller::Caller;
 use crate::admin::pages::extract::{JsonBody, ShapedQuery};
 use crate::admin::policies::proposal::Proposal;
@@ -73,7 +73,7 @@ pub async fn applications(
     get, path = "/policies/applications/{application}/{kind}", operation_id = "listObjects", tag = "policies",
     params(
         ("application" = String, Path, description = "The application's name"),
-        ("kind" = String, Path, description = "resources, strategies, plans or assignments"),
+        ("kind" = String, Path, description = "resources, strategies, plans, assignments or api_keys"),
         ("at" = Option<u64>, Query, description = "A revision; the newest if left out"),
         ("q" = Option<String>, Query, description = "A part of the name"),
         ("after" = Option<String>, Query, description = "The last name of the page before"),
@@ -90,6 +90,7 @@ pub async fn list(
     let policies = service(&state)?;
     caller.may(Operation::View, &application)?;
     let kind = request::kind(&plural)?;
+    may_see(&caller, kind, &application)?;
     let found = policies.state_at(query.at).await?;
     let limit = query.limit.unwrap_or(MOST_LISTED).min(MOST_LISTED);
     let listed = found.of(kind, &application).filter(|object| object.id.name() > query.after.as_str());
@@ -116,7 +117,7 @@ impl ObjectPath {
     get, path = "/policies/applications/{application}/{kind}/{name}", operation_id = "readObject", tag = "policies",
     params(
         ("application" = String, Path, description = "The application's name"),
-        ("kind" = String, Path, description = "resources, strategies, plans or assignments"),
+        ("kind" = String, Path, description = "resources, strategies, plans, assignments or api_keys"),
         ("name" = String, Path, description = "The object's name; of an assignment, the client"),
         ("at" = Option<u64>, Query, description = "A revision; the newest if left out")
     ),
@@ -130,7 +131,7 @@ pub async fn show(
 ) -> Result<impl IntoResponse, ProblemDetails> {
     let policies = service(&state)?;
     let id = path.id()?;
-    caller.may(Operation::View, id.belongs_to())?;
+    may_see(&caller, id.kind(), id.belongs_to())?;
     let found = policies.state_at(query.at).await?;
     let object = found.get(&id).ok_or_else(|| {
         ProblemDetails::unknown_policy(format!("there is no {id} at revision {}", found.revision()))
@@ -144,7 +145,7 @@ pub async fn show(
     put, path = "/policies/applications/{application}/{kind}/{name}", operation_id = "writeObject", tag = "policies",
     params(
         ("application" = String, Path, description = "The application's name"),
-        ("kind" = String, Path, description = "resources, strategies, plans or assignments"),
+        ("kind" = String, Path, description = "resources, strategies, plans, assignments or api_keys"),
         ("name" = String, Path, description = "The object's name; of an assignment, the client"),
         ("If-Match" = Option<String>, Header, description = "The ETag that was seen; *: whatever there is"),
         ("If-None-Match" = Option<String>, Header, description = "*: it is new"),
@@ -175,7 +176,7 @@ pub async fn write(
     delete, path = "/policies/applications/{application}/{kind}/{name}", operation_id = "deleteObject", tag = "policies",
     params(
         ("application" = String, Path, description = "The application's name"),
-        ("kind" = String, Path, description = "resources, strategies, plans or assignments"),
+        ("kind" = String, Path, description = "resources, strategies, plans, assignments or api_keys"),
         ("name" = String, Path, description = "The object's name; of an assignment, the client"),
         ("If-Match" = String, Header, description = "The ETag that was seen; *: whatever there is"),
         ("reason" = Option<String>, Query, description = "Why, for the history; also as X-Tollgate-Reason"),
@@ -214,7 +215,7 @@ async fn change(
     get, path = "/policies/applications/{application}/{kind}/{name}/history", operation_id = "objectHistory", tag = "policies",
     params(
         ("application" = String, Path, description = "The application's name"),
-        ("kind" = String, Path, description = "resources, strategies, plans or assignments"),
+        ("kind" = String, Path, description = "resources, strategies, plans, assignments or api_keys"),
         ("name" = String, Path, description = "The object's name; of an assignment, the client"),
         ("before" = Option<u64>, Query, description = "The last revision of the page before"),
         ("limit" = Option<u32>, Query, maximum = 500, description = "How many; 50 if left out")
@@ -229,7 +230,7 @@ pub async fn history(
 ) -> Result<PrettyJson<Vec<ObjectHistoryView>>, ProblemDetails> {
     let policies = service(&state)?;
     let id = path.id()?;
-    caller.may(Operation::View, id.belongs_to())?;
+    may_see(&caller, id.kind(), id.belongs_to())?;
     let found = policies.database.history_of(&id, query.into()).await?;
     let view = |entry: tollgate_policies::database::ObjectRevision| ObjectHistoryView {
         change: PolicyChangeView::of(&entry.change),

@@ -56,7 +56,7 @@ pub fn service(state: &AdminState) -> Result<&Arc<PolicyService>, ProblemDetails
     state.policies.as_ref().ok_or_else(ProblemDetails::no_policies)
 }
 
-/// The applications of a state that the caller may look at, with all that is theirs.
+/// The applications of a state that the caller may look at, with what they may see of these.
 pub fn visible(caller: &Caller, state: &PolicyState) -> PolicyState {
     let shown = state.iter().filter(|object| sees(caller, &object.id)).cloned();
     PolicyState::new(state.position(), shown.collect::<Vec<Arc<Object>>>())
@@ -69,7 +69,17 @@ pub fn visible_changes(caller: &Caller, mut changes: Vec<ObjectChange>) -> Vec<O
 }
 
 fn sees(caller: &Caller, id: &ObjectId) -> bool {
-    caller.may(Operation::View, id.belongs_to()).is_ok()
+    may_see(caller, id.kind(), id.belongs_to()).is_ok()
+}
+
+/// Whether the caller may look at an application's objects of a kind. API keys are for those who may change them: the hash of a
+/// key that somebody made up can be guessed.
+///
+/// # Errors
+/// When the caller may not.
+pub fn may_see(caller: &Caller, kind: ObjectKind, application: &str) -> Result<(), ProblemDetails> {
+    let operation = if kind == ObjectKind::ApiKey { Operation::Change(kind) } else { Operation::View };
+    caller.may(operation, application)
 }
 
 /// The kind that a path calls by its plural.
@@ -81,7 +91,7 @@ pub fn kind(plural: &str) -> Result<ObjectKind, ProblemDetails> {
     let found = known.into_iter().find(|kind| kind.plural() == plural);
     found.ok_or_else(|| {
         ProblemDetails::unknown_policy(format!("there are no {}", plural.escape_debug()))
-            .hint("an application has resources, strategies, plans and assignments")
+            .hint("an application has resources, strategies, plans, assignments and api_keys")
     })
 }
 

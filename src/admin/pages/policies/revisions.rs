@@ -187,9 +187,7 @@ pub async fn undo(
     ShapedQuery(query): ShapedQuery<ChangeQuery>,
     headers: HeaderMap,
 ) -> Result<PrettyJson<RevisionChangesView>, ProblemDetails> {
-    let database = &service(&state)?.database;
-    database.revision(number).await?;
-    let edits = undoing(database.diff(number - 1, number).await?);
+    let edits = undoing(service(&state)?, number).await?;
     submit(&state, &caller, edits, (&query, &headers)).await
 }
 

@@ -16,7 +16,7 @@ use self::header_place::field;
 use super::named::NamedSection;
 use crate::config::file::identity::{RawApiKeys, RawAuthenticator, RawStoredKeys};
 use crate::config::file::scalar::text::{DefinedName, PlainText};
-use crate::config::report::{Report, ValueProblem, quote};
+use crate::config::report::{Location, Report, ValueProblem, quote};
 use crate::config::yaml::decode::{Located, only_one};
 use crate::identity::credential::CredentialPlace;
 use crate::identity::spec::{ApiKeySource, ApiKeySpec, AuthenticationMethod, AuthenticatorSpec};
@@ -29,6 +29,8 @@ pub struct AuthenticatorContext<'a> {
     pub upstreams: &'a NamedSection<UpstreamSpec>,
     /// Whether the file names a store.
     pub has_store: bool,
+    /// Whether it names a database of policies.
+    pub has_policies: bool,
 }
 
 /// An authenticator. `None`: a mistake was reported.
@@ -75,13 +77,23 @@ fn api_key(raw: &RawApiKeys, context: AuthenticatorContext<'_>, report: &mut Rep
     let sources = [
         raw.keys.build(|file| Some(ApiKeySource::File(file.value.0.clone()))),
         raw.redis.build(|raw| stored(raw, context, report)).map(|spec| spec.map(ApiKeySource::Redis)),
+        raw.policies.build(|at| of_policies(&at.location, context, report)),
     ];
     let keys = only_one(sources).unwrap_or_else(|_| {
-        let problem = ValueProblem::new("keys are in exactly one of \"keys\", a file, and \"redis\"");
+        let problem = ValueProblem::new("keys are in exactly one of \"keys\", a file, \"redis\" and \"policies\"");
         report.mistake(&raw.location, problem.hint("write {header: x-api-key, keys: /etc/tollgate/keys.yaml}"));
         None
     });
     Some(ApiKeySpec { place: place?, keys: keys? })
+}
+
+fn of_policies(at: &Location, context: AuthenticatorContext<'_>, report: &mut Report) -> Option<ApiKeySource> {
+    if context.has_policies {
+        return Some(ApiKeySource::Policies);
+    }
+    let problem = ValueProblem::new("the keys are in policies, but the file has no database of them");
+    report.mistake(at, problem.hint("add policies: {database: \"sqlite:///…\"}, or write the keys into a file"));
+    None
 }
 
 fn stored(raw: &RawStoredKeys, context: AuthenticatorContext<'_>, report: &mut Report) -> Option<StoredKeySpec> {

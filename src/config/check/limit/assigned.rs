@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use tollgate_limiter::limit::key::{IdentityPart, Key, KeyPart};
+use tollgate_limiter::limit::key::{CallerIdentity, IdentityPart, Key, KeyPart};
 use tollgate_limiter::limit::plan::{AssignedPlans, PlanSource, Plans};
 
 use super::plan::{self, PlanContext};
@@ -27,6 +27,8 @@ type ClientTable = Arc<HashMap<Box<[u8]>, Arc<str>>>;
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum ClientSpelling {
     Text,
+    /// As an authenticator has it, or as a client of the application is called.
+    OfIdentity,
     LowerCase,
     /// An address by the prefixes of IPv4 and IPv6.
     Address(u8, u8),
@@ -69,7 +71,11 @@ impl<'a> PolicyTables<'a> {
         let by = by.filter(|_| sound)?;
         let source = if by == KeyPart::Identity(IdentityPart::Plan) {
             // Such a request names its plan itself.
-            PlanSource::Table(plans.into_iter().map(|(name, plan)| (name.as_bytes().into(), plan)).collect())
+            let own = |name: &str| CallerIdentity::of_application_alone(&assigned.application.name, name);
+            let named = plans.into_iter().flat_map(|(name, plan)| {
+                [(own(&name).into_bytes().into(), plan.clone()), (name.as_bytes().into(), plan)]
+            });
+            PlanSource::Table(named.collect())
         } else {
             PlanSource::Assigned(AssignedPlans { clients: self.table(&assigned.application, &by, report), plans })
         };
@@ -91,6 +97,7 @@ impl ClientSpelling {
         match by {
             KeyPart::ClientIp { ipv4_prefix, ipv6_prefix } => Self::Address(*ipv4_prefix, *ipv6_prefix),
             KeyPart::Host => Self::LowerCase,
+            KeyPart::Identity(_) => Self::OfIdentity,
             _ => Self::Text,
         }
     }
@@ -100,22 +107,27 @@ impl ClientSpelling {
         let mut table: HashMap<Box<[u8]>, Arc<str>> = HashMap::with_capacity(application.clients.len());
         for assigned in &application.clients {
             let Some(value) = self.value(&assigned.client) else { continue };
-            if let Some(other) = table.get(&value).filter(|other| **other != assigned.plan) {
+            let own = (self == Self::OfIdentity)
+                .then(|| CallerIdentity::of_application_alone(&application.name, &assigned.client).into_bytes().into());
+            for value in [value].into_iter().chain(own) {
+                let Some(other) = table.insert(value, assigned.plan.clone()).filter(|other| *other != assigned.plan)
+                else {
+                    continue;
+                };
                 let problem = ValueProblem::new(format!(
                     "to a limit of this application, {} is a client with plan {} already",
                     quote(&assigned.client),
-                    quote(other)
+                    quote(&other)
                 ));
                 report.mistake(&assigned.location, problem.hint("give both the same plan, or keep one of them"));
             }
-            table.insert(value, assigned.plan.clone());
         }
         Arc::new(table)
     }
 
     fn value(self, client: &str) -> Option<Box<[u8]>> {
         match self {
-            Self::Text => Some(client.as_bytes().into()),
+            Self::Text | Self::OfIdentity => Some(client.as_bytes().into()),
             Self::LowerCase => Some(client.to_ascii_lowercase().into_bytes().into()),
             Self::Address(ipv4, ipv6) => {
                 let address: IpAddr = client.parse().ok()?;

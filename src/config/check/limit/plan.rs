@@ -65,7 +65,7 @@ fn table(
         let plan = entry.value.as_ref().and_then(|raw| plan(raw, limit, report));
         sound &= value.is_some() && plan.is_some();
         let (Some(value), Some(plan)) = (value, plan) else { continue };
-        if let Some(line) = lines.insert(value.clone(), entry.location.line) {
+        if let Some(line) = lines.insert(value.clone(), entry.location.line()) {
             let problem = ValueProblem::new(format!("{} has a plan already, on line {line}", quote(&entry.text)));
             report.mistake(&entry.location, problem.hint("keep one of the two"));
         }

@@ -9,7 +9,6 @@ use crate::config::report::{Report, ValueProblem, quote};
 use crate::config::settings::SignInSpec;
 use crate::config::yaml::decode::Located;
 use crate::identity::openid::spec::{ClientSecret, OpenIdSpec};
-use crate::regular_file;
 use crate::transport::tls::client::{ClientTls, ClientTlsSpec};
 
 /// The scope without which there is no ID token (OpenID Connect Core §3.1.2.1).
@@ -94,7 +93,7 @@ fn tls(raw: &RawOpenId, report: &mut Report) -> Option<Option<ClientTls>> {
 
 /// The secret in a file, without the end of its line.
 fn secret(Located { location, value }: &Located<FilePath>, report: &mut Report) -> Option<ClientSecret> {
-    let read = regular_file::read(&value.0, LONGEST_SECRET).map_err(|error| format!("cannot be read: {error}"));
+    let read = report.named_files.read(&value.0, LONGEST_SECRET).map_err(|error| format!("cannot be read: {error}"));
     let text = read.and_then(|text| String::from_utf8(text).map_err(|_| "has no text".to_owned()));
     match text.as_deref().map(str::trim) {
         Ok(secret) if !secret.is_empty() => Some(ClientSecret(secret.into())),

@@ -16,7 +16,7 @@ use self::jwt::RawJwt;
 use crate::config::file::limit::CookieName;
 use crate::config::file::scalar::number::{BoundedDuration, DAY};
 use crate::config::file::scalar::path::FilePath;
-use crate::config::file::scalar::text::{DefinedName, PlainText};
+use crate::config::file::scalar::text::{DefinedName, OnlyTrue, PlainText};
 use crate::config::yaml::decode::Located;
 use crate::config::yaml::record::record;
 
@@ -39,7 +39,7 @@ record! {
 }
 
 record! {
-    /// API keys. Exactly one of header, query and cookie, and one of keys and redis.
+    /// API keys. Exactly one of header, query and cookie, and one of keys, redis and policies.
     RawApiKeys at location {
         /// The header field that has the key.
         optional header: Located<HeaderName>,
@@ -51,6 +51,8 @@ record! {
         optional keys: Located<FilePath>,
         /// A hash in Redis that has the keys.
         optional redis: RawStoredKeys,
+        /// The keys of policies: a route takes those of the application that it is of.
+        optional policies: Located<OnlyTrue>,
     }
 }
 

@@ -70,6 +70,7 @@ pub struct RawBodyMember(BodyMember);
 pub struct RawKey(pub Vec<RawKeyPart>);
 
 /// A part of a key. `None`: its mistake is reported already.
+#[derive(Clone)]
 pub struct RawKeyPart(pub Option<KeyPart>);
 
 /// The name of a cookie (RFC 6265 §4.1.1: a token).

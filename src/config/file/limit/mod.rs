@@ -23,4 +23,4 @@ pub use limit_use::RawLimitUse;
 pub use on_limit::{RawDegrade, RawOnLimit};
 pub use plan::{RawPlan, RawPlanHash, RawPlans};
 pub use policy::RawLimit;
-pub use response_cost::AbsentCost;
+pub use response_cost::{AbsentCost, RawResponseField};

@@ -37,6 +37,13 @@ pub struct RawJsonSum {
     terms: Box<[JsonTerm]>,
 }
 
+impl RawJsonSum {
+    /// How many values are looked for in each response.
+    pub fn values(&self) -> usize {
+        self.terms.len()
+    }
+}
+
 /// The part of a response that says how many tokens its request took.
 pub enum RawResponseField {
     Header(Located<HeaderName>),

@@ -25,7 +25,7 @@ record! {
         /// The time that the bounds are judged over. 1s to 10m.
         default("10s") over: Located<BoundedDuration<600_000, 1_000>>,
         /// Requests that a judgement wants: where there are fewer in that time, it goes as far back as it takes to have them.
-        default(50) least: Located<WholeNumber<1, 1_000_000>>,
+        default(50) least: Located<WholeNumber<1, 10_000>>,
         /// The time within its bounds after which it becomes the limit. Default: never.
         optional promote_after: Located<BoundedDuration<{ 30 * DAY }, 1_000>>,
     }

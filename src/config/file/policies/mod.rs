@@ -9,7 +9,7 @@ pub mod strategy_limit;
 use candidate::RawCandidate;
 use strategy_limit::RawStrategyLimit;
 
-use super::identity::keys::ClientId;
+use super::identity::keys::{ClientId, KeyHash};
 use super::limit::{RawKeyPart, RawPlan};
 use super::route::RawMatch;
 use super::scalar::text::{DefinedName, PlainText};
@@ -44,6 +44,20 @@ record! {
         optional plans: Mapping<DefinedName, RawApplicationPlan>,
         /// The plan of each client.
         optional clients: Mapping<ClientId, Located<DefinedName>>,
+        /// API keys that its routes take, by a name for each.
+        optional keys: Mapping<DefinedName, RawPolicyKey>,
+    }
+}
+
+record! {
+    /// An API key, and the client that has it. The client's plan is that under `clients`.
+    RawPolicyKey at location {
+        /// The SHA-256 of the key, in hexadecimal digits.
+        required key_sha256: Located<KeyHash>,
+        /// The client. Several keys may be of one: the old one and the new one. Default: the key's name.
+        optional client: Located<ClientId>,
+        /// Further names that limits and header fields may go by.
+        optional labels: Mapping<DefinedName, Located<PlainText>>,
     }
 }
 

@@ -116,7 +116,7 @@ pub fn content_type(at: &Located<HeaderValue>, report: &mut Report) -> Option<He
 }
 
 fn read(file: &Located<IncludedPath>, report: &mut Report) -> Option<PageText> {
-    let path = Path::new(&*file.location.file).parent().unwrap_or(Path::new("")).join(&file.value.0);
+    let path = Path::new(&**file.location.file()).parent().unwrap_or(Path::new("")).join(&file.value.0);
     let mut bytes = Vec::new();
     let read = regular_file::open(&path).and_then(|file| file.take(MAX_PAGE + 1).read_to_end(&mut bytes));
     let problem = match (read, String::from_utf8(bytes)) {

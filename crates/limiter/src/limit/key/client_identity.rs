@@ -17,9 +17,9 @@ use std::sync::Arc;
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CallerIdentity {
-    /// The authenticator, a slash and the id. Empty: nobody.
+    /// The authenticator or `@` and the application, a slash and the id. Empty: nobody.
     qualified: String,
-    /// Where the id begins.
+    /// Where the id begins. That of an application's client is the whole.
     id_at: usize,
     pub plan: Option<String>,
     pub labels: BTreeMap<String, String>,
@@ -46,9 +46,21 @@ impl CallerIdentity {
         Self { qualified, id_at: authenticator.len() + 1, ..Self::default() }
     }
 
-    /// Names the client as an operator writes it: `authenticator/id`.
+    /// The client called `id` of an `application`. Its name is never without that: applications speak neither for each other nor
+    /// for an authenticator.
+    pub fn of_application(application: &str, id: &str) -> Self {
+        Self { qualified: Self::of_application_alone(application, id), ..Self::default() }
+    }
+
+    /// A plan or a label that an `application` gives its clients. No authenticator begins with an `@`.
+    pub fn of_application_alone(application: &str, text: &str) -> String {
+        format!("@{application}/{text}")
+    }
+
+    /// Names the client as an operator writes it: `authenticator/id`, or `@application/id`.
     pub fn name_as(&mut self, qualified: &str) {
-        self.id_at = qualified.find('/').map_or(0, |slash| slash + 1);
+        let is_of_application = qualified.starts_with('@');
+        self.id_at = qualified.find('/').filter(|_| !is_of_application).map_or(0, |slash| slash + 1);
         qualified.clone_into(&mut self.qualified);
     }
 
@@ -56,9 +68,9 @@ impl CallerIdentity {
         self.qualified.get(self.id_at..).unwrap_or_default()
     }
 
-    /// The name of the authenticator that found it.
+    /// The name of the authenticator that found it, or `@` and the application that it is a client of.
     pub fn authenticator(&self) -> &str {
-        self.qualified.get(..self.id_at.saturating_sub(1)).unwrap_or_default()
+        self.qualified.split_once('/').map_or("", |(authenticator, _)| authenticator)
     }
 
     /// The authenticator, a slash and the id.

@@ -15,6 +15,9 @@ use super::connection::{Connection, Driver};
 use super::failure::{SqlFailure, told};
 use crate::database::error::DatabaseError;
 
+/// How many time limits a whole statement may take in the database.
+const STATEMENT_LIMITS: u32 = 12;
+
 /// Why a URL names no database. Shows nothing of it, since it may hold a password.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum UrlProblem {
@@ -104,7 +107,8 @@ impl DatabaseAddress {
         match &self.options {
             DriverOptions::Sqlite(_) => {}
             DriverOptions::Postgres(_) => {
-                let (lock, all) = (lock.as_millis().max(1), limit.as_millis().max(1));
+                // A statement whose rows are read one by one takes longer than each of them may.
+                let (lock, all) = (lock.as_millis().max(1), (limit * STATEMENT_LIMITS).as_millis().max(1));
                 connection.run(&format!("SET lock_timeout = {lock}; SET statement_timeout = {all}")).await?;
             }
             DriverOptions::MySql(_) => {

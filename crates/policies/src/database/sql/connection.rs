@@ -89,7 +89,7 @@ impl Connection {
         within(self.limit, running).await.map_err(|failure| told(failure, &self.place))
     }
 
-    /// All rows, each read while it arrives.
+    /// All rows, each read while it arrives. The time limit is for each of them: of all, there may be as many as people made.
     pub async fn rows<T: Send>(
         &mut self,
         sql: &str,
@@ -97,18 +97,18 @@ impl Connection {
         mut read: impl FnMut(&SqlRow<'_>) -> Result<T, BadData> + Send,
     ) -> Result<Vec<T>, DatabaseError> {
         let sql = self.dialect().statement(sql);
-        let driver = &mut self.driver;
-        let running = async {
+        let (driver, limit) = (&mut self.driver, self.limit);
+        let reading = async {
             let mut found = Vec::new();
             on_each!(driver, connection, Row => {
                 let mut rows = bound(sqlx::query(&sql), values).fetch(&mut **connection);
-                while let Some(row) = rows.try_next().await? {
+                while let Some(row) = within(limit, async { Ok(rows.try_next().await?) }).await? {
                     found.push(read(&Row(&row))?);
                 }
             });
             Ok(found)
         };
-        within(self.limit, running).await.map_err(|failure| told(failure, &self.place))
+        reading.await.map_err(|failure| told(failure, &self.place))
     }
 
     /// The first row, if there is one.

@@ -2,23 +2,23 @@
 //! traffic past the logins and limits of another's routes.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
-use super::part::entry;
 use crate::config::file::policies::RawApplication;
-use crate::config::file::scalar::text::DefinedName;
+use crate::config::policies::application::CheckedApplication;
+use crate::config::policies::part::entry;
 use crate::config::report::{Report, ValueProblem, quote};
-use crate::config::yaml::collection::MappingEntry;
 use crate::config::yaml::node::{YamlNode, YamlValue};
 
 /// The upstreams of each application.
 pub struct OwnedUpstreams(HashMap<String, HashSet<String>>);
 
 impl OwnedUpstreams {
-    pub fn read(applications: &[MappingEntry<DefinedName, RawApplication>]) -> Self {
+    pub fn read(applications: &[Arc<CheckedApplication>]) -> Self {
         let listed = |raw: &RawApplication| {
             raw.upstreams.valid().into_iter().flat_map(|list| &list.0).map(|at| at.value.0.to_string()).collect()
         };
-        let all = applications.iter().filter_map(|entry| Some((entry.text.clone(), listed(entry.value.as_ref()?))));
+        let all = applications.iter().filter_map(|one| Some((one.name.clone(), listed(one.raw.as_ref()?))));
         Self(all.collect())
     }
 

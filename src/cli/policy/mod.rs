@@ -1,13 +1,18 @@
 //! `tollgate policy`: moves policies between a file and the database of a running gateway, and goes through their history.
+//! `key` makes API keys and takes them away, `port` has what all commands share.
+
+mod key;
+mod port;
 
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 use http::Method;
-use serde::de::DeserializeOwned;
 
-use super::admin_client::{AdminArgs, AdminCall, OperatorNote, target};
+use self::key::PolicyKeyCommand;
+use self::port::{PolicyChangeArgs, PortArgs};
+use super::admin_client::{AdminCall, target};
 use super::output::CommandOutput;
 use super::text::policies::{show_changes, show_history, show_object_history, show_outcome};
 use crate::config::{PolicySet, STDIN, of_stdin};
@@ -25,6 +30,7 @@ Examples:
   tollgate policy history
   tollgate policy diff 11 12
   tollgate policy promote shop per-client --reason 'good for a week'
+  tollgate policy key new shop mobile --client ada --reason 'the app of ada'
   tollgate policy undo 12 --reason 'denies too much'")]
 pub struct PolicyArgs {
     #[command(subcommand)]
@@ -79,6 +85,11 @@ enum PolicyCommand {
         #[command(flatten)]
         port: PortArgs,
     },
+    /// Make an API key of an application, or take one away.
+    Key {
+        #[command(subcommand)]
+        command: PolicyKeyCommand,
+    },
     /// Make the policies what they were at a revision.
     Revert {
         revision: u64,
@@ -130,35 +141,6 @@ struct StrategyArgs {
     strategy: String,
 }
 
-#[derive(Debug, Args)]
-struct PolicyChangeArgs {
-    /// Why, for the history.
-    #[arg(long, value_name = "TEXT")]
-    reason: String,
-    /// Say what would change, and change nothing.
-    #[arg(long)]
-    dry_run: bool,
-}
-
-#[derive(Debug, Args)]
-struct PortArgs {
-    #[command(flatten)]
-    admin: AdminArgs,
-    /// Your name, where the gateway has no accounts.
-    #[arg(long, value_name = "NAME", env = "TOLLGATE_OPERATOR")]
-    operator: Option<String>,
-    /// How to print the answer. An exported document is YAML or JSON.
-    #[arg(long, value_name = "FORMAT", default_value = "text")]
-    format: OutputFormat,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum OutputFormat {
-    /// For people.
-    Text,
-    Json,
-}
-
 /// Does what the command line says.
 ///
 /// # Errors
@@ -184,6 +166,7 @@ pub fn run(args: &PolicyArgs) -> anyhow::Result<CommandOutput> {
             let path = ["policies", "applications", application, kind, name, "history"];
             port.get(&target(&path, &page(*before, *limit)), |history: &Vec<_>| show_object_history(history))
         }
+        PolicyCommand::Key { command } => key::run(command),
         PolicyCommand::Revert { revision, change, port } => {
             post(&["revisions", &revision.to_string(), "revert"], change, port)
         }
@@ -199,7 +182,7 @@ fn export(at: Option<u64>, port: &PortArgs) -> anyhow::Result<CommandOutput> {
     let at = at.map(|at| ("at".to_owned(), at.to_string()));
     let call = PortArgs::call(Method::GET, target(&["policies"], at.as_slice()));
     port.admin.port()?.call(&call, |body| {
-        if port.format == OutputFormat::Json {
+        if port.is_json() {
             return Ok(String::from_utf8(body.to_vec())?);
         }
         Ok(PolicySet::of_json("the document", &serde_json::from_slice(body)?)?.to_yaml())
@@ -214,9 +197,8 @@ fn import(document: &DocumentArgs, port: &PortArgs, mut pairs: Vec<(String, Stri
     };
     let body = Bytes::from(read?.to_json().to_string());
     pairs.push(("mode".to_owned(), if document.replace { "replace" } else { "merge" }.to_owned()));
-    let note = port.note();
-    let call = AdminCall { note: Some(&note), body, ..PortArgs::call(Method::POST, target(&["policies"], &pairs)) };
-    port.admin.port()?.call(&call, |body| port.show(body, show_outcome))
+    let call = AdminCall { body, ..PortArgs::call(Method::POST, target(&["policies"], &pairs)) };
+    port.change(call, |body| port.show(body, show_outcome))
 }
 
 fn diff(from: Option<u64>, to: Option<u64>, port: &PortArgs) -> anyhow::Result<CommandOutput> {
@@ -245,10 +227,8 @@ fn diff(from: Option<u64>, to: Option<u64>, port: &PortArgs) -> anyhow::Result<C
 /// Asks for a change that needs no more than its path.
 fn post(path: &[&str], change: &PolicyChangeArgs, port: &PortArgs) -> anyhow::Result<CommandOutput> {
     let path: Vec<_> = ["policies"].iter().chain(path).copied().collect();
-    let target = target(&path, &change.pairs());
-    let note = port.note();
-    let call = AdminCall { note: Some(&note), ..PortArgs::call(Method::POST, target) };
-    port.admin.port()?.call(&call, |body| port.show(body, show_outcome))
+    let call = PortArgs::call(Method::POST, target(&path, &change.pairs()));
+    port.change(call, |body| port.show(body, show_outcome))
 }
 
 fn page(before: Option<u64>, limit: u32) -> Vec<(String, String)> {
@@ -259,33 +239,5 @@ fn page(before: Option<u64>, limit: u32) -> Vec<(String, String)> {
 impl StrategyArgs {
     fn path<'a>(&'a self, end: &'a str) -> [&'a str; 5] {
         ["applications", &self.application, "strategies", &self.strategy, end]
-    }
-}
-
-impl PolicyChangeArgs {
-    fn pairs(&self) -> Vec<(String, String)> {
-        let trial = self.dry_run.then(|| ("dry_run".to_owned(), "true".to_owned()));
-        [("reason".to_owned(), self.reason.clone())].into_iter().chain(trial).collect()
-    }
-}
-
-impl PortArgs {
-    fn call<'a>(method: Method, target: String) -> AdminCall<'a> {
-        AdminCall { method, target, ..AdminCall::default() }
-    }
-
-    fn get<V: DeserializeOwned>(&self, target: &str, text: impl Fn(&V) -> String) -> anyhow::Result<CommandOutput> {
-        self.admin.port()?.call(&Self::call(Method::GET, target.to_owned()), |body| self.show(body, text))
-    }
-
-    fn show<V: DeserializeOwned>(&self, body: &[u8], text: impl Fn(&V) -> String) -> anyhow::Result<String> {
-        let view = serde_json::from_slice(body)?;
-        Ok(if self.format == OutputFormat::Json { String::from_utf8(body.to_vec())? } else { text(&view) })
-    }
-
-    fn note(&self) -> OperatorNote {
-        let user = || std::env::var("USER").ok().filter(|user| user.is_ascii() && !user.is_empty());
-        let operator = self.operator.clone().or_else(user).unwrap_or_else(|| "tollgate".to_owned());
-        OperatorNote { operator, reason: None }
     }
 }

@@ -1,0 +1,85 @@
+//! The most that one application may have: each node keeps all of it, and reads all of it again when it changes.
+
+use tollgate_limiter::limit::units::show_size;
+
+use crate::config::file::policies::{RawApplication, RawResource};
+use crate::config::policies::part;
+use crate::config::report::{Location, Report, ValueProblem, quote};
+use crate::config::yaml::collection::{Mapping, MappingEntry};
+use crate::config::yaml::decode::Setting;
+use crate::config::yaml::node::YamlValue;
+use crate::route::expression::PathExpression;
+
+const MOST_STRATEGIES: usize = 1_000;
+const MOST_RESOURCES: usize = 1_000;
+const MOST_PLANS: usize = 1_000;
+const MOST_CLIENTS: usize = 200_000;
+const MOST_KEYS: usize = 200_000;
+/// Whoever sends a request may choose a path that takes each of them as long as its compiled size says.
+const MOST_EXPRESSIONS: usize = 16;
+const MOST_COMPILED: usize = 16 << 10;
+
+/// Reports what an application has too many of.
+pub fn check_counts(application: &str, raw: &RawApplication, report: &mut Report) {
+    let beyond = [
+        (beyond(&raw.strategies, MOST_STRATEGIES), MOST_STRATEGIES, "strategies"),
+        (beyond(&raw.resources, MOST_RESOURCES), MOST_RESOURCES, "resources"),
+        (beyond(&raw.plans, MOST_PLANS), MOST_PLANS, "plans"),
+        (beyond(&raw.clients, MOST_CLIENTS), MOST_CLIENTS, "clients"),
+        (beyond(&raw.keys, MOST_KEYS), MOST_KEYS, "keys"),
+        (expression_beyond(raw), MOST_EXPRESSIONS, "expressions among its paths"),
+    ];
+    for (at, most, what) in beyond {
+        if let Some(at) = at {
+            let problem = ValueProblem::new(format!("application {} has more than {most} {what}", quote(application)));
+            report.mistake(at, problem.hint("make do with fewer, or divide it into several applications"));
+        }
+    }
+    check_expressions(raw, report);
+}
+
+/// The first entry beyond the `most`.
+fn beyond<K, V>(setting: &Setting<Mapping<K, V>>, most: usize) -> Option<&Location> {
+    setting.valid()?.0.get(most).map(|entry| &entry.location)
+}
+
+/// The first resource with an expression beyond the most.
+fn expression_beyond(raw: &RawApplication) -> Option<&Location> {
+    let mut found = 0;
+    let mut resources = raw.resources.valid()?.0.iter();
+    let beyond = resources.find(|MappingEntry { value, .. }| {
+        found += value.as_ref().map_or(0, |resource| expressions(resource).count());
+        found > MOST_EXPRESSIONS
+    });
+    beyond.map(|entry| &entry.location)
+}
+
+/// Reports expressions that could hold up all requests of a node.
+fn check_expressions(raw: &RawApplication, report: &mut Report) {
+    let resources = raw.resources.members().iter().filter_map(|entry| entry.value.as_ref());
+    for (text, location) in resources.flat_map(expressions) {
+        if PathExpression::compile(text).is_ok() && !PathExpression::is_within(text, MOST_COMPILED) {
+            let most = show_size(MOST_COMPILED as u64);
+            let problem = ValueProblem::new(format!("compiled, the expression of a policy has over {most}"));
+            report.mistake(location, problem.hint("repeat less, and write [a-z0-9] where that is enough"));
+        }
+    }
+}
+
+/// The expressions among the paths of a resource. They are mappings; other paths are texts.
+fn expressions(resource: &RawResource) -> impl Iterator<Item = (&str, &Location)> {
+    let path = resource.r#match.valid().and_then(|conditions| match &conditions.0.value {
+        YamlValue::Map(entries) => part::entry(entries, "path"),
+        _ => None,
+    });
+    let paths = path.map_or(&[][..], |path| match &path.value.value {
+        YamlValue::List(paths) => paths,
+        _ => std::slice::from_ref(&path.value),
+    });
+    paths.iter().filter_map(|path| match &path.value {
+        YamlValue::Map(entries) => {
+            entries.first().and_then(|entry| Some((part::text_of(&entry.value)?, &entry.value.location)))
+        }
+        _ => None,
+    })
+}

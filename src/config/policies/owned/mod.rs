@@ -1,0 +1,4 @@
+//! What of the file is an application's own: the routes that its resources may name, and the upstreams that its limits may use.
+
+pub mod routes;
+pub mod upstreams;
