@@ -200,6 +200,23 @@ impl Caller {
         accounts.record(&record).await;
     }
 
+    /// Takes the roles in an application that this caller has removed from whoever has one.
+    pub async fn forget_application(&self, application: &str) {
+        let Some(accounts) = &self.accounts else { return };
+        match accounts.people.forget_application(application).await {
+            Ok(names) => {
+                let detail = format!("had a role in {application}, which was removed");
+                for name in names {
+                    self.record("account_change", &format!("account {name}"), AuditOutcome::Done, &detail).await;
+                }
+            }
+            Err(error) => tracing::error!(
+                %error, application,
+                "the application was removed, and the roles in it were not: take them by hand before another one is called so"
+            ),
+        }
+    }
+
     /// Keeps in the audit log that this caller was refused something.
     pub async fn record_refusal(&self, method: &Method, path: &str, status: StatusCode) {
         let is_recorded = || self.accounts.as_ref().is_some_and(|accounts| accounts.records_refusal(&self.name));

@@ -8,7 +8,6 @@ use metrics::counter;
 use tollgate_limiter::limit::algorithm::QuotaError;
 use tollgate_limiter::limit::definition::LimitUse;
 use tollgate_limiter::limit::key::KeyPart;
-use tollgate_limiter::limit::on_limit::{Degrade, OnLimit};
 use tollgate_limiter::request::catalog::Catalog;
 use tollgate_limiter::request::compiled_limit::LargestCosts;
 use tollgate_limiter::request::rule::LimitStates;
@@ -258,10 +257,7 @@ fn timed_specs(config: &Config, route: &Route, upstreams: &Upstreams) -> Vec<Arc
     }
     let own = route.action.upstreams();
     let of_listeners = config.listeners.iter().flat_map(|listener| &listener.limits);
-    let lesser = of_listeners.chain(&route.limits).filter_map(|used| match &used.limit.on_limit {
-        OnLimit::Degrade(Degrade::Upstream(name)) => Some(name),
-        _ => None,
-    });
+    let lesser = of_listeners.chain(&route.limits).filter_map(|used| used.limit.on_limit.upstream());
     let mut specs: Vec<Arc<UpstreamSpec>> = Vec::new();
     for upstream in own.into_iter().chain(lesser).filter_map(|name| upstreams.get(name)) {
         if specs.iter().all(|spec| spec.name != upstream.spec().name) {

@@ -19,22 +19,22 @@ const DEFAULTS: &str = "defaults";
 /// Bytes that are copied at most: long lists and texts for thousands of routes would fill all memory.
 const MOST_COPIED: usize = 256 << 20;
 
-/// Checks the defaults, and completes the items of each section with its own.
-pub fn apply(root: &mut YamlNode, report: &mut Report) {
+/// Checks the defaults, and completes the items of each section with its own. `completed_limits` are elsewhere, with theirs.
+pub fn apply(root: &mut YamlNode, completed_limits: usize, report: &mut Report) {
     let YamlValue::Map(sections) = &root.value else { return };
     let given = sections.iter().find(|section| section.key == DEFAULTS).filter(|given| !given.value.value.is_null());
     let raw = given.and_then(|given| RawDefaults::decode(&given.value, report));
     let is_given = |raw: RawDefaults| [raw.routes.is_present(), raw.limits.is_present(), raw.upstreams.is_present()];
-    complete(root, raw.map_or([false; 3], is_given), report);
+    complete(root, (raw.map_or([false; 3], is_given), completed_limits), report);
 }
 
 /// Completes the items of each section with its defaults. Looks at keys alone: values may still be variables.
 pub fn apply_unchecked(root: &mut YamlNode, report: &mut Report) {
-    complete(root, [true; 3], report);
+    complete(root, ([true; 3], 0), report);
 }
 
 /// Completes routes, limits and upstreams, each if it `is_given` defaults.
-fn complete(root: &mut YamlNode, is_given: [bool; 3], report: &mut Report) {
+fn complete(root: &mut YamlNode, (is_given, completed_limits): ([bool; 3], usize), report: &mut Report) {
     let YamlValue::Map(sections) = &mut root.value else { return };
     let Some(at) = sections.iter().position(|section| section.key == DEFAULTS) else { return };
     let YamlValue::Map(defaults) = sections.remove(at).value.value else { return };
@@ -52,9 +52,11 @@ fn complete(root: &mut YamlNode, is_given: [bool; 3], report: &mut Report) {
         let Some(section) = sections.iter_mut().find(|section| section.key == key) else { continue };
         let mut items = items(&mut section.value.value);
         let size: usize = given.iter().map(NodeEntry::size).sum();
-        if size.saturating_mul(items.len()) > MOST_COPIED {
+        let elsewhere = if key == RawLimit::SECTION { completed_limits } else { 0 };
+        let count = items.len() + elsewhere;
+        if size.saturating_mul(count) > MOST_COPIED {
             let most = show_size(MOST_COPIED as u64);
-            let problem = ValueProblem::new(format!("these defaults of {} {key} are over {most}", items.len()));
+            let problem = ValueProblem::new(format!("these defaults of {count} {key} are over {most}"));
             report.mistake(&value.location, problem.hint("shorten them"));
             continue;
         }

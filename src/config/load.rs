@@ -5,13 +5,11 @@ use std::sync::Arc;
 
 use tollgate_policies::model::PolicyState;
 
-use super::candidate::Candidate;
 use super::check::ProbedAddress;
 use super::file::config::RawConfig;
-use super::file::policies::plans::PolicyPlans;
 use super::include;
 use super::policies::document::PolicySet;
-use super::policies::overlay::Overlay;
+use super::policies::overlay::{Overlay, OverlayParts};
 use super::policies::state::KnownApplications;
 use super::report::{Mistake, Mistakes, Report};
 use super::settings::Config;
@@ -21,7 +19,6 @@ use super::yaml::decode::Decode;
 use super::yaml::node::YamlNode;
 use super::yaml::variables::VariableLookup;
 use super::{check, defaults};
-use crate::identity::api_key::RouteKeys;
 
 /// A configuration without mistakes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -117,9 +114,17 @@ impl Ground {
     /// Checks the file with the overlay that is read, which reports its own mistakes.
     fn checked(mut self, overlay: impl FnOnce(&mut Report) -> Option<Overlay>) -> Result<Loaded, Mistakes> {
         let config = match self.tree(overlay) {
-            Some(CheckedTree { file, plans, candidates, keys }) if self.is_whole => {
-                let config = check::config(&file, &plans, &mut self.report);
-                config.map(|config| Config { candidates, policy_keys: keys, ..config })
+            Some(CheckedTree { file, laid }) if self.is_whole => {
+                let OverlayParts { plans, candidates, keys, known, file_limits, additions } = laid;
+                let config = check::config(&file, (&plans, &known), &mut self.report);
+                let mut config = config.map(|config| Config { candidates, policy_keys: keys, ..config });
+                // Those that are known stand behind the others until now.
+                let limits = config.as_mut().and_then(|config| config.limits.get_mut(file_limits?..));
+                limits.into_iter().for_each(|limits| limits.sort_by(|one, other| one.name.cmp(&other.name)));
+                if let Some((config, additions)) = config.as_ref().zip(additions) {
+                    additions.keep(config, &self.report);
+                }
+                config
             }
             // A name that is missing may stand in the part that could not be read.
             _ => None,
@@ -134,12 +139,12 @@ impl Ground {
         if let Some(overlay) = &mut overlay {
             overlay.add_limits(&mut root, report);
         }
-        defaults::apply(&mut root, report);
-        if let Some(overlay) = &overlay {
+        defaults::apply(&mut root, overlay.as_ref().map_or(0, Overlay::known_limits), report);
+        if let Some(overlay) = &mut overlay {
             overlay.change_routes(&mut root, report);
         }
-        let (plans, candidates, keys) = overlay.map(Overlay::into_parts).unwrap_or_default();
-        Some(CheckedTree { file: RawConfig::decode(&root, report)?, plans, candidates, keys })
+        let laid = overlay.map(Overlay::into_parts).unwrap_or_default();
+        Some(CheckedTree { file: RawConfig::decode(&root, report)?, laid })
     }
 }
 
@@ -193,9 +198,6 @@ pub fn parse_with(
 /// The mirror of the file and of those that it includes.
 struct CheckedTree {
     file: RawConfig,
-    /// What policies say of some of its limits.
-    plans: PolicyPlans,
-    candidates: Vec<Candidate>,
-    /// `None`: no policies are laid over it.
-    keys: Option<RouteKeys>,
+    /// What policies add to it.
+    laid: OverlayParts,
 }

@@ -23,7 +23,14 @@ impl File {
         let folder = tempfile::tempdir().unwrap();
         let route = |name| format!("  - {{name: {name}, match: {{path: '/{name}/*'}}, echo: true}}\n");
         let routes: String = ROUTES.map(route).concat();
-        let head = "listeners: [{address: '127.0.0.1:0'}]\nroutes:\n";
+        let head = "
+listeners: [{address: '127.0.0.1:0'}]
+node_name: edge-1
+defaults: {limits: {burst: 20}}
+limits: {shop.one: {key: client_ip, rate: 1/s}}
+upstreams: {cheap: {endpoints: ['http://127.0.0.1:1']}, dear: {endpoints: ['http://127.0.0.1:2']}}
+routes:
+";
         fs::write(folder.path().join("routes.yaml"), format!("{head}{routes}")).unwrap();
         Self(folder)
     }
@@ -64,14 +71,25 @@ fn any_object() -> Arc<Object> {
     let application = ["shop", "bank", "desk"][fastrand::usize(..3)];
     let name = ["one", "two"][fastrand::usize(..2)];
     let route = ROUTES.get(fastrand::usize(..=ROUTES.len())).unwrap_or(&GONE);
-    let (kind, body) = match fastrand::usize(..7) {
-        0 => (ObjectKind::Application, json!({"routes": [route]})),
+    let limit = || json!({"key": {"header": "x-client"}, "rate": format!("{}/s", fastrand::u32(1..9))});
+    let (kind, body) = match fastrand::usize(..12) {
+        0 => (ObjectKind::Application, json!({"routes": [route], "upstreams": ["cheap"]})),
         1 => (ObjectKind::Application, json!({"routes": [route], "description": "for people"})),
         2 => (ObjectKind::Resource, json!({"route": route, "match": {"path": format!("/{route}/{name}")}})),
-        3 => {
-            let limit = json!({"key": {"header": "x-client"}, "rate": format!("{}/s", fastrand::u32(1..9))});
-            (ObjectKind::Strategy, json!({"limit": limit, "resources": [name]}))
+        3 => (ObjectKind::Strategy, json!({"limit": limit(), "resources": [name]})),
+        6 => (ObjectKind::Resource, json!({"route": route})),
+        7 => (ObjectKind::Resource, json!({"route": route, "match": {"path": {"regex": format!("^/{route}/{name}")}}})),
+        8 => {
+            let mut limit = limit();
+            limit["on_limit"] = json!({"degrade": {"upstream": "cheap"}});
+            (ObjectKind::Strategy, json!({"limit": limit, "resources": ["one", "two"]}))
         }
+        9 => {
+            let on = [json!("shadow"), json!({"nodes": ["edge-*"]}), json!({"nodes": ["core"]})];
+            let candidate = json!({"limit": limit(), "on": on[fastrand::usize(..3)]});
+            (ObjectKind::Strategy, json!({"limit": limit(), "resources": [name], "candidate": candidate}))
+        }
+        10 => (ObjectKind::Strategy, json!({"resources": [name]})),
         4 => (ObjectKind::Plan, json!({"limits": {name: {"rate": format!("{}/s", fastrand::u32(0..9))}}})),
         5 => (ObjectKind::Assignment, json!({"plan": name})),
         _ => (ObjectKind::ApiKey, json!({"key_sha256": format!("{:064x}", fastrand::u8(..4))})),
@@ -85,13 +103,15 @@ fn a_revision_comes_to_what_it_does_on_a_node_that_begins_with_it() {
     let kept = file.ground();
     let (mut good, mut bad) = (0, 0);
     let (mut state, mut last_good) = (PolicyState::empty(), PolicyState::empty());
-    for _ in 0..600 {
+    for _ in 0..1_200 {
         let change = any_object();
         let taken_away = ObjectChange { id: change.id.clone(), before: None, after: None };
         let next = advanced(&state, &[if fastrand::u8(..4) == 0 { taken_away } else { set(&change) }]);
         let (anew, checked) = (file.ground().on(&node, &next), file.ground().fits(&next));
         assert!(kept.fits(&next) == checked, "{change:?} after {state:?}");
         assert!(kept.on(&node, &next) == anew, "{change:?} after {state:?}");
+        let again = kept.fits(&next);
+        assert!(again == checked, "{change:?}: {again:?} {checked:?}");
         // A database has good revisions alone, but not to each file.
         if anew.is_ok() {
             good += 1;

@@ -135,3 +135,65 @@ fn a_route_is_given_to_one_application_alone() {
     let expected = (422, "applications.bank.routes[0]", "the file has no route \"fee\"", "did you mean \"free\"?");
     assert_eq!(mistake(&gone), expected);
 }
+
+/// The file of the node has changed since: nothing can be saved until an admin mends it, and an owner of the shop learns no more of the
+/// bank than that.
+#[test]
+fn mistakes_of_another_application_are_not_told() {
+    let _turn = turns::beside_others();
+    let folder = tempfile::tempdir().unwrap();
+    let url = format!("sqlite://{}/policies.db", folder.path().display());
+    let editor = Editor::of(&url);
+    let secret = json!({"limit": {"key": "client_ip", "rate": "secret"}, "resources": ["all"]});
+    let gateway = Gateway::start(&routes(&url, folder.path(), ""));
+    editor.commit(first_edits());
+    await_revision(&gateway, 1);
+    editor.commit(vec![
+        bank(ObjectKind::Application, "bank", json!({"routes": ["free"]})),
+        bank(ObjectKind::Resource, "all", json!({"route": "free"})),
+        bank(ObjectKind::Strategy, "few", secret),
+    ]);
+    let owner = Port::of(&gateway, &editor, "owner", Rights::of("shop", ApplicationRole::Owner));
+    let admin = Port::admin(&gateway, &editor);
+    let few = format!("{SHOP}/strategies/few?reason=x");
+    let strategy = |rate: &str| json!({"limit": {"key": "client_ip", "rate": rate}, "resources": ["all"]});
+    let theirs = "mistakes in applications that owner may not look at: ask an admin";
+    let refused = owner.put(&few, "*", &strategy("1/s"));
+    assert_eq!((refused.status, &refused.body["detail"]), (422, &json!(format!("the policies would have {theirs}"))));
+    let refused = owner.put(&few, "*", &strategy("fast"));
+    let (_, path, message, _) = mistake(&refused);
+    assert_eq!(
+        (path, refused.body["mistakes"].as_array().unwrap().len()),
+        ("applications.shop.strategies.few.limit.rate", 1)
+    );
+    assert!(message.contains("fast") && !refused.body.to_string().contains("secret"), "{refused:?}");
+    let told = admin.put(&few, "*", &strategy("1/s")).body.to_string();
+    assert!(told.contains("secret") && told.contains("applications.bank.strategies.few.limit.rate"), "{told}");
+}
+
+/// Whoever had a role in an application has none in another one that comes to have its name.
+#[test]
+fn roles_go_with_their_application() {
+    let _turn = turns::beside_others();
+    let folder = tempfile::tempdir().unwrap();
+    let url = format!("sqlite://{}/policies.db", folder.path().display());
+    let editor = Editor::of(&url);
+    editor.commit(first_edits());
+    let gateway = Gateway::start(&routes(&url, folder.path(), ""));
+    await_revision(&gateway, 1);
+    let admin = Port::admin(&gateway, &editor);
+    let owner = Port::of(&gateway, &editor, "owner", Rights::of("shop", ApplicationRole::Owner));
+    let few = format!("{SHOP}/strategies/few");
+    assert_eq!(owner.get(&few).status, 200);
+    let nothing = json!({"applications": {}});
+    let trial = admin.post("/policies?mode=replace&reason=x&dry_run=true", &nothing);
+    assert_eq!((trial.status, owner.get(&few).status), (200, 200), "a trial takes no roles: {trial:?}");
+    assert_eq!(admin.post("/policies?mode=replace&reason=x", &nothing).status, 200);
+    assert_eq!(admin.send("POST", "/policies/revisions/2/undo?reason=x", &[], None).status, 200);
+    assert_eq!(admin.get(&few).status, 200, "the application is there again");
+    assert_eq!(owner.get(&few).status, 403);
+    let entries = editor.wait(editor.database.people().audit(tollgate_policies::database::Page::default())).unwrap();
+    let taken = entries.iter().find(|entry| entry.record.object == "account owner").unwrap();
+    assert_eq!(taken.record.detail, "had a role in shop, which was removed");
+    assert_eq!((&*taken.record.account, &*taken.record.action), ("ada", "account_change"));
+}

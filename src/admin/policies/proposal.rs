@@ -54,12 +54,15 @@ impl Proposal {
             runtime.block_on(async {
                 refuse_revoked(&policies.database, &mut draft.edits).await?;
                 if dry_run {
-                    return preview(&policies, draft).await;
+                    return preview(&policies, draft, &caller).await;
                 }
-                let revision = commit(&policies, &draft).await?;
+                let revision = commit(&policies, &draft, &caller).await?;
                 let object = format!("revision {}", revision.number);
                 caller.record("policies.changed", &object, AuditOutcome::Done, &revision.reason).await;
                 policies.announce().await;
+                for application in removed_applications(&draft.edits) {
+                    caller.forget_application(application).await;
+                }
                 let changes = policies.database.diff(revision.number - 1, revision.number).await?;
                 Ok(AcceptedProposal { revision: Some(revision), changes })
             })
@@ -79,7 +82,17 @@ impl From<AcceptedProposal> for RevisionChangesView {
     }
 }
 
-async fn preview(policies: &PolicyService, mut draft: Draft) -> Result<AcceptedProposal, ProblemDetails> {
+/// The applications that edits take away.
+fn removed_applications(edits: &[ObjectEdit]) -> impl Iterator<Item = &str> {
+    let removals = edits.iter().filter(|edit| edit.id.kind() == ObjectKind::Application && edit.body.is_none());
+    removals.map(|edit| edit.id.name())
+}
+
+async fn preview(
+    policies: &PolicyService,
+    mut draft: Draft,
+    caller: &Caller,
+) -> Result<AcceptedProposal, ProblemDetails> {
     // Needed by a commit alone.
     for (text, stand_in) in [(&mut draft.author, "somebody"), (&mut draft.reason, "a trial")] {
         if text.trim().is_empty() {
@@ -91,12 +104,12 @@ async fn preview(policies: &PolicyService, mut draft: Draft) -> Result<AcceptedP
     }
     draft.check()?;
     let preview = policies.database.state(None).await?.preview(&draft)?;
-    policies.check(&preview.state).map_err(|mistakes| ProblemDetails::from(&mistakes))?;
+    check(policies, &preview.state, caller)?;
     Ok(AcceptedProposal { revision: None, changes: preview.changes })
 }
 
-async fn commit(policies: &PolicyService, draft: &Draft) -> Result<Revision, ProblemDetails> {
-    let revision = policies.database.commit(draft, |state| policies.check(state)).await?;
+async fn commit(policies: &PolicyService, draft: &Draft, caller: &Caller) -> Result<Revision, ProblemDetails> {
+    let revision = policies.database.commit(draft, |state| check(policies, state, caller)).await?;
     tracing::info!(
         revision = revision.number,
         author = revision.author,
@@ -105,6 +118,10 @@ async fn commit(policies: &PolicyService, draft: &Draft) -> Result<Revision, Pro
         "policies were changed"
     );
     Ok(revision)
+}
+
+fn check(policies: &PolicyService, state: &PolicyState, caller: &Caller) -> Result<(), ProblemDetails> {
+    policies.check(state).map_err(|mistakes| ProblemDetails::mistakes(&mistakes, caller))
 }
 
 /// The edits that make the newest state what it was at `target`. API keys stay as they are, unless their application goes.

@@ -2,7 +2,9 @@
 
 use tollgate_policies::database::{CommitError, DatabaseError};
 use tollgate_policies::model::{Conflict, DraftError, DraftProblem};
+use tollgate_policies::people::Operation;
 
+use crate::admin::caller::Caller;
 use crate::admin::problem_details::{ConflictView, MistakeView, ProblemDetails};
 use crate::config::{Mistake, Mistakes};
 
@@ -51,14 +53,35 @@ impl From<DraftProblem> for ProblemDetails {
     }
 }
 
-impl From<&Mistakes> for ProblemDetails {
-    fn from(mistakes: &Mistakes) -> Self {
-        let all: Vec<MistakeView> = mistakes.all().iter().map(MistakeView::from).collect();
-        let detail = match all.as_slice() {
-            [only] => format!("{}: {}", only.path, only.message),
+impl ProblemDetails {
+    /// Why policies would not work: each mistake in what the caller may look at, and that there are others.
+    pub fn mistakes(mistakes: &Mistakes, caller: &Caller) -> Self {
+        let is_shown = |mistake: &&Mistake| match application_of(&mistake.path) {
+            Some(application) => caller.may(Operation::View, application).is_ok(),
+            None => true,
+        };
+        let all = mistakes.all();
+        let shown: Vec<MistakeView> = all.iter().filter(is_shown).map(MistakeView::from).collect();
+        let hidden = all.len() - shown.len();
+        let mut detail = match shown.as_slice() {
+            [] => String::new(),
+            [only] if hidden == 0 => format!("{}: {}", only.path, only.message),
             several => format!("the policies would have {} mistakes", several.len()),
         };
-        Self { mistakes: all.into(), ..Self::unusable_policies(detail) }
+        if hidden > 0 {
+            let also = if detail.is_empty() { "the policies would have" } else { "; and" };
+            detail += &format!("{also} mistakes in applications that {} may not look at: ask an admin", caller.name);
+        }
+        Self { mistakes: shown.into(), ..Self::unusable_policies(detail) }
+    }
+}
+
+/// The application that the place of a mistake is in, which is quoted there if it has a point.
+fn application_of(path: &str) -> Option<&str> {
+    let rest = path.strip_prefix("applications.")?;
+    match rest.strip_prefix('"') {
+        Some(quoted) => quoted.split('"').next(),
+        None => rest.split(['.', '[']).next(),
     }
 }
 
@@ -79,13 +102,34 @@ impl From<DraftError> for ProblemDetails {
     }
 }
 
-impl From<CommitError<Mistakes>> for ProblemDetails {
-    fn from(error: CommitError<Mistakes>) -> Self {
+impl From<CommitError<Self>> for ProblemDetails {
+    fn from(error: CommitError<Self>) -> Self {
         match error {
             CommitError::Draft(problem) => problem.into(),
             CommitError::Conflict(conflicts) => conflicts.as_slice().into(),
-            CommitError::Refused(mistakes) => (&mistakes).into(),
+            CommitError::Refused(problem) => problem,
             CommitError::Database(error) => error.into(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_place_of_a_mistake_tells_its_application() {
+        for (path, application) in [
+            ("applications.shop.strategies.per-client.limit.rate", Some("shop")),
+            ("applications.shop", Some("shop")),
+            ("applications.shop[0]", Some("shop")),
+            ("applications.\"shop.x\".strategies", Some("shop.x")),
+            ("applications.\"shop.x\"", Some("shop.x")),
+            ("applications", None),
+            ("routes[0].limits", None),
+            ("", None),
+        ] {
+            assert_eq!(application_of(path), application, "{path}");
         }
     }
 }

@@ -5,14 +5,22 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::config::file::route::RawRoute;
-use crate::config::report::{Report, ValueProblem, quote};
+use crate::config::report::{Location, Report, ValueProblem, quote};
 use crate::route::{HostMatch, Match, PathMatch, PathPattern, Segment};
 
 /// A route whose conditions are known.
 pub struct MatchedRoute<'a> {
-    pub raw: &'a RawRoute,
-    pub matches: Match,
+    /// `None`: its name has a mistake.
+    pub name: Option<&'a str>,
+    pub location: &'a Location,
+    pub matches: &'a Match,
+}
+
+impl MatchedRoute<'_> {
+    /// The route, for messages.
+    fn show(&self) -> String {
+        self.name.map_or_else(|| self.location.path(), quote)
+    }
 }
 
 /// All that ranks a route. Neither the names of path parameters nor the values of its conditions do.
@@ -29,12 +37,12 @@ pub fn report_ambiguities(candidates: &[MatchedRoute<'_>], report: &mut Report) 
     let mut ranks: HashMap<RouteRank<'_>, Vec<&MatchedRoute<'_>>> = HashMap::new();
     for candidate in candidates {
         let mut told = HashSet::new();
-        for rank in all_ranks(&candidate.matches) {
+        for rank in all_ranks(candidate.matches) {
             let equals = ranks.entry(rank).or_default();
-            if let Some(first) = equals.iter().find(|other| overlap(&other.matches, &candidate.matches))
-                && told.insert(first.raw.location.path())
+            if let Some(first) = equals.iter().find(|other| overlap(other.matches, candidate.matches))
+                && told.insert(first.location.path())
             {
-                report_pair(first.raw, candidate.raw, report);
+                report_pair(first, candidate, report);
             }
             equals.push(candidate);
         }
@@ -52,15 +60,14 @@ fn all_ranks(matches: &Match) -> impl Iterator<Item = RouteRank<'_>> {
     matches.hosts.iter().flat_map(move |host| patterns().map(move |path| rank(host, path, matches)))
 }
 
-fn report_pair(first: &RawRoute, second: &RawRoute, report: &mut Report) {
-    let name = |route: &RawRoute| route.name.value().map_or_else(|| route.location.path(), |name| quote(&name.0));
-    let line = first.location.line_beside(&second.location);
+fn report_pair(first: &MatchedRoute<'_>, second: &MatchedRoute<'_>, report: &mut Report) {
+    let line = first.location.line_beside(second.location);
     let problem = ValueProblem::new(format!(
         "routes {} ({line}) and {} take the same requests, and neither goes first",
-        name(first),
-        name(second)
+        first.show(),
+        second.show()
     ));
-    report.mistake(&second.location, problem.hint("change the host, path, methods or headers of one of them"));
+    report.mistake(second.location, problem.hint("change the host, path, methods or headers of one of them"));
 }
 
 fn rank<'a>(host: &'a HostMatch, path: &'a PathPattern, matches: &'a Match) -> RouteRank<'a> {

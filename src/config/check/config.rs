@@ -6,6 +6,7 @@ use std::thread;
 
 use super::identity::AuthenticatorContext;
 use super::identity::usage::AskingListeners;
+use super::known::KnownParts;
 use super::limit::assigned::PolicyTables;
 use super::limit::definition::{self, LimitContext};
 use super::listener::ListenerSections;
@@ -23,13 +24,16 @@ use crate::config::settings::{Config, PolicySource};
 use crate::config::yaml::decode::Setting;
 use crate::gateway::body_keys::BodyKeyBounds;
 
-/// The whole configuration, where some limits have the plans of policies. `None`: a mistake was reported.
-pub fn config(file: &RawConfig, plans: &PolicyPlans, report: &mut Report) -> Option<Config> {
+/// The whole configuration, where some limits have the plans of policies and some parts are known. `None`: a mistake was reported.
+pub fn config(file: &RawConfig, (plans, known): (&PolicyPlans, &KnownParts), report: &mut Report) -> Option<Config> {
     let upstreams = NamedSection::build("upstream", &file.upstreams, |name, raw| upstream::build(name, raw, report));
     let autonomy = file.store.valid().and_then(|store| Some(store.autonomy.value()?.0));
     let policies = &PolicyTables::new(plans);
     let context = LimitContext { upstreams: &upstreams, has_store: file.store.is_present(), autonomy, policies };
-    let limits = NamedSection::build("limit", &file.limits, |name, raw| definition::build(name, raw, &context, report));
+    let mut limits =
+        NamedSection::build("limit", &file.limits, |name, raw| definition::build(name, raw, &context, report));
+    known.limits.iter().for_each(|limit| limits.add(&limit.name, limit));
+    known.limits.iter().filter_map(|limit| limit.on_limit.upstream()).for_each(|name| upstreams.mark_used(name));
     let available = AuthenticatorContext {
         upstreams: &upstreams,
         has_store: file.store.is_present(),
@@ -46,7 +50,7 @@ pub fn config(file: &RawConfig, plans: &PolicyPlans, report: &mut Report) -> Opt
     let workers = file.workers.build(|at| Some(at.value.count())).map(|count| count.unwrap_or_else(one_per_core));
     upstream::warn_of_few_connections(file, workers, report);
     let sections = NamedSections { limits: &limits, upstreams: &upstreams, authenticators: &authenticators };
-    let routes = route::build(file, sections, report);
+    let routes = route::build(file, sections, known, report);
     upstream::balance::warn_of_shared_cookies(file, report);
     let asking = AskingListeners::of(file);
     upstream::balance::warn_of_unknown_clients(file, &asking, routes.as_deref().unwrap_or_default(), report);

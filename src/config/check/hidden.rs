@@ -11,14 +11,14 @@ pub fn warn_of_hidden(routes: &[MatchedRoute<'_>], report: &mut Report) {
     let greedy: Vec<_> = routes
         .iter()
         .enumerate()
-        .flat_map(|(at, route)| expressions(&route.matches).map(move |one| (at, route, one)))
+        .flat_map(|(at, route)| expressions(route.matches).map(move |one| (at, route, one)))
         .collect();
     for (at, route) in routes.iter().enumerate() {
         let hides = |host: &HostMatch, path: &PathMatch| {
             greedy.iter().find(|(other, by, expression)| {
                 *other != at
                     && by.matches.hosts.contains(host)
-                    && takes_all(&by.matches, &route.matches)
+                    && takes_all(by.matches, route.matches)
                     && match path {
                         PathMatch::Pattern(pattern) => pattern.rest && expression.takes_everything(),
                         PathMatch::Expression(own) => {
@@ -33,16 +33,15 @@ pub fn warn_of_hidden(routes: &[MatchedRoute<'_>], report: &mut Report) {
             continue;
         }
         if let Some((_, by, expression)) = pairs().find_map(|(host, path)| hides(host, path)) {
-            let name =
-                |route: &MatchedRoute<'_>| route.raw.name.value().map_or_else(String::new, |name| quote(&name.0));
-            let line = by.raw.location.line_beside(&route.raw.location);
+            let name = |route: &MatchedRoute<'_>| route.name.map_or_else(String::new, quote);
+            let line = by.location.line_beside(route.location);
             let text = quote(expression.text());
             let problem = ValueProblem::new(format!(
                 "no request reaches route {}: {text} of route {} ({line}) takes them all",
                 name(route),
                 name(by)
             ));
-            report.warning(&route.raw.location, problem.hint("make the expression narrower, or remove this route"));
+            report.warning(route.location, problem.hint("make the expression narrower, or remove this route"));
         }
     }
 }

@@ -21,7 +21,8 @@ pub struct NamedSection<T> {
 
 struct NamedMember<T> {
     name: String,
-    location: Location,
+    /// `None`: it is not of this file.
+    location: Option<Location>,
     /// `None`: its mistake is reported already.
     built: Option<Arc<T>>,
     used: Cell<bool>,
@@ -39,13 +40,27 @@ impl<T> NamedSection<T> {
             .iter()
             .map(|row| NamedMember {
                 name: row.text.clone(),
-                location: row.location.clone(),
+                location: Some(row.location.clone()),
                 built: row.key.as_ref().zip(row.value.as_ref()).and_then(|(name, raw)| make(name, raw)).map(Arc::new),
                 used: Cell::new(false),
             })
             .collect();
         let by_name = members.iter().enumerate().map(|(index, member)| (member.name.clone(), index)).collect();
         Self { what, members, by_name, unreadable: section.is_invalid() }
+    }
+
+    /// Adds a member that was built before, and that something uses.
+    pub fn add(&mut self, name: &str, built: &Arc<T>) {
+        self.by_name.insert(name.to_owned(), self.members.len());
+        let (name, built) = (name.to_owned(), Some(built.clone()));
+        self.members.push(NamedMember { name, location: None, built, used: Cell::new(true) });
+    }
+
+    /// Something uses the member called `name`, if there is one.
+    pub fn mark_used(&self, name: &str) {
+        if let Some(member) = self.by_name.get(name).and_then(|index| self.members.get(*index)) {
+            member.used.set(true);
+        }
     }
 
     /// The member called `name`. `None`: it has a mistake of its own, or does not exist, which is reported.
@@ -65,9 +80,10 @@ impl<T> NamedSection<T> {
     }
 
     pub fn warn_of_unused(&self, report: &mut Report) {
-        for member in self.members.iter().filter(|member| !member.used.get()) {
+        let unused = self.members.iter().filter(|member| !member.used.get());
+        for (member, location) in unused.filter_map(|member| Some((member, member.location.as_ref()?))) {
             let problem = ValueProblem::new(format!("nothing uses the {} {}", self.what, quote(&member.name)));
-            report.warning(&member.location, problem.hint("remove it, or refer to it from a route"));
+            report.warning(location, problem.hint("remove it, or refer to it from a route"));
         }
     }
 

@@ -12,6 +12,7 @@ use super::ambiguity::{MatchedRoute, report_ambiguities};
 use super::hidden::warn_of_hidden;
 use super::identity::listed;
 use super::identity::usage::{AskingListeners, check_route};
+use super::known::KnownParts;
 use super::limit::usage::{CheckedUse, path_params, uses};
 use super::matches::matches;
 use super::named::NamedSection;
@@ -45,21 +46,32 @@ pub struct NamedSections<'a> {
     pub authenticators: &'a NamedSection<AuthenticatorSpec>,
 }
 
-/// All routes. `None`: a mistake was reported.
-pub fn build(file: &RawConfig, sections: NamedSections<'_>, report: &mut Report) -> Option<Vec<Arc<Route>>> {
+/// All routes, with the known parts before those of the file that they are of. `None`: a mistake was reported.
+pub fn build(
+    file: &RawConfig,
+    sections: NamedSections<'_>,
+    known: &KnownParts,
+    report: &mut Report,
+) -> Option<Vec<Arc<Route>>> {
     let raws = &file.routes.valid()?.0;
     check_names(raws, report);
     let context = RouteContext { listener_limits: listener_limits(file), asking: AskingListeners::of(file), sections };
+    let all_matches: Vec<Option<Match>> = raws.iter().map(|raw| matches(&raw.r#match, report)).collect();
     let mut matched = Vec::new();
     let mut built = Vec::new();
-    for raw in raws {
-        let matches = matches(&raw.r#match, report);
-        built.push(route(raw, matches.as_ref(), &context, report));
-        matched.extend(matches.map(|matches| MatchedRoute { raw, matches }));
+    for (raw, matches) in raws.iter().zip(&all_matches) {
+        let name = raw.name.valid().map(|name| &*name.value.0);
+        for part in name.and_then(|name| known.routes.get(name)).into_iter().flatten() {
+            let route = &*part.route;
+            matched.push(MatchedRoute { name: Some(&route.name), location: &part.location, matches: &route.matches });
+            built.push(Some(part.route.clone()));
+        }
+        built.push(route(raw, matches.as_ref(), &context, report).map(Arc::new));
+        matched.extend(matches.as_ref().map(|matches| MatchedRoute { name, location: &raw.location, matches }));
     }
     report_ambiguities(&matched, report);
     warn_of_hidden(&matched, report);
-    built.into_iter().map(|route| route.map(Arc::new)).collect()
+    built.into_iter().collect()
 }
 
 fn check_names(raws: &[RawRoute], report: &mut Report) {

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use tollgate_limiter::limit::units::show_size;
 
 use super::application::{CheckedApplication, checked_applications, conditions_of};
+use super::applied::{Additions, NodeAdditions};
 use super::candidate::{self, StrategyLimit, candidate_name, joined_name};
 use super::document::PolicySet;
 use super::limit_references::{LimitReference, LimitWork, add_references, check_work};
@@ -17,6 +18,7 @@ use super::owned::upstreams::OwnedUpstreams;
 use super::part;
 use super::precedence::FileRoutes;
 use crate::config::candidate::Candidate;
+use crate::config::check::KnownParts;
 use crate::config::file::policies::RawApplication;
 use crate::config::file::policies::plans::PolicyPlans;
 use crate::config::file::scalar::text::DefinedName;
@@ -34,10 +36,31 @@ pub struct Overlay {
     applications: Vec<Arc<CheckedApplication>>,
     /// The limits that were added: routes name no others, for a mistake is told once.
     added: HashMap<String, LimitWork>,
-    /// The candidates among them.
+    /// The candidates among them, and those of applications that are known.
     candidates: Vec<Candidate>,
     /// The name of the node that it is for. `None`: it is to fit any.
     node: Option<Arc<str>>,
+    /// The limits and parts of applications that lay over this file before.
+    known: KnownParts,
+    /// By application: what it has added.
+    additions: Vec<Additions>,
+    /// How many limits the file has itself.
+    file_limits: usize,
+}
+
+/// All that comes of an overlay besides the tree.
+#[derive(Default)]
+pub struct OverlayParts {
+    /// The plans of the limits in the tree.
+    pub plans: PolicyPlans,
+    pub candidates: Vec<Candidate>,
+    /// `None`: there is no overlay.
+    pub keys: Option<RouteKeys>,
+    pub known: KnownParts,
+    /// How many limits stand before those of policies. `None`: there are none of policies.
+    pub file_limits: Option<usize>,
+    /// `None`: it is for no node, and nothing that comes of it is kept.
+    pub additions: Option<NodeAdditions>,
 }
 
 /// A part of a route that becomes a route of its own.
@@ -49,8 +72,9 @@ struct PartOfRoute<'a> {
 }
 
 /// The changes of one route of the file.
-#[derive(Default)]
 struct RouteChanges<'a> {
+    /// The application that it is of, by its place.
+    owner: usize,
     /// Of all of its requests.
     limits: Vec<LimitReference>,
     parts: Vec<PartOfRoute<'a>>,
@@ -75,34 +99,36 @@ impl Overlay {
         let Some(limits) = members_of(sections, "limits", &root.location) else { return };
         let mut known: HashMap<String, Location> =
             limits.iter().map(|limit| (limit.key.clone(), limit.key_location.clone())).collect();
-        let (mut added, mut candidates) = (HashMap::new(), Vec::new());
+        self.file_limits = limits.len();
         let upstreams = OwnedUpstreams::read(&self.applications);
-        let strategies = self.applications.iter().flat_map(|one| one.strategies().map(|found| (&*one.name, found)));
-        for (application, (strategy, raw)) in strategies {
-            let names = (application, &*strategy.text, joined_name(application, &strategy.text));
-            for limit in candidate::limits_of(names, &strategy.location, raw, self.node.as_deref(), report) {
+        for application in &self.applications {
+            let mut additions = Additions::default();
+            if let Some(applied) = application.applied(self.node.as_ref()) {
+                self.known.limits.extend(applied.limits.iter().cloned());
+                self.candidates.extend(applied.candidates.iter().cloned());
+                self.additions.push(additions);
+                continue;
+            }
+            let application = (&**application, self.node.as_deref());
+            for limit in strategy_limits(application, &upstreams, &mut known, report) {
                 let StrategyLimit { name, at, tree, candidate } = limit;
-                upstreams.check(application, &tree, report);
-                if let Some(first) = known.get(&name) {
-                    let place = first.line_beside(&at);
-                    let problem = ValueProblem::new(format!("there is a limit {} already, on {place}", quote(&name)));
-                    report.mistake(&at, problem.hint("give the strategy another name"));
-                    continue;
-                }
-                if !is_short(&name, &at, report) {
-                    continue;
-                }
-                known.insert(name.clone(), at.clone());
-                added.insert(name.clone(), LimitWork::of(&tree));
-                candidates.extend(candidate);
+                self.added.insert(name.clone(), LimitWork::of(&tree));
+                additions.limits.push(name.clone());
+                self.candidates.extend(candidate.iter().cloned());
+                additions.candidates.extend(candidate);
                 limits.push(NodeEntry { key: name, key_location: at, value: tree });
             }
+            self.additions.push(additions);
         }
-        (self.added, self.candidates) = (added, candidates);
+    }
+
+    /// The limits of the document that are not in the tree.
+    pub fn known_limits(&self) -> usize {
+        self.known.limits.len()
     }
 
     /// Adds the limits to the routes that resources name, and the parts of these routes beside them.
-    pub fn change_routes(&self, root: &mut YamlNode, report: &mut Report) {
+    pub fn change_routes(&mut self, root: &mut YamlNode, report: &mut Report) {
         let YamlValue::Map(sections) = &mut root.value else { return };
         let Some(section) = sections.iter_mut().find(|section| section.key == "routes") else { return };
         let YamlValue::List(routes) = &mut section.value.value else { return };
@@ -110,22 +136,39 @@ impl Overlay {
             routes.iter().enumerate().filter_map(|(at, route)| Some((part::name_of(route)?.to_owned(), at))).collect();
         let owned = OwnedRoutes::read(&self.applications, &by_name, report);
         let mut changes: HashMap<usize, RouteChanges<'_>> = HashMap::new();
-        for application in &self.applications {
-            if let Some(raw) = &application.raw {
-                changes_of((application, raw), &self.added, (&by_name, &owned), &mut changes, report);
+        let mut copied = 0_usize;
+        for (owner, (application, additions)) in self.applications.iter().zip(&mut self.additions).enumerate() {
+            if let Some(applied) = application.applied(self.node.as_ref()) {
+                copied = copied.saturating_add(applied.copied);
+                for (route, part) in &applied.parts {
+                    self.known.routes.entry(route.clone()).or_default().push(part.clone());
+                }
+                for (route, limits) in &applied.whole_routes {
+                    let Some(route) = by_name.get(&**route) else { continue };
+                    changes
+                        .entry(*route)
+                        .or_insert_with(|| RouteChanges::by(owner))
+                        .limits
+                        .extend(limits.iter().cloned());
+                }
+            } else if let Some(raw) = &application.raw {
+                let owner = (owner, &**application, raw);
+                changes_of(owner, &self.added, (&by_name, &owned), (&mut changes, additions), report);
             }
         }
         let has_parts = changes.values().any(|changes| !changes.parts.is_empty());
         let file = if has_parts { FileRoutes::of(routes) } else { FileRoutes::of(&[]) };
-        let mut copied = 0_usize;
         let mut changed = Vec::with_capacity(routes.len());
         for (at, mut route) in std::mem::take(routes).into_iter().enumerate() {
             if let Some(changes) = changes.remove(&at) {
+                let name: Arc<str> = part::name_of(&route).unwrap_or_default().into();
+                let additions = &mut self.additions[changes.owner];
                 add_references(&mut route, &changes.limits, report);
                 check_work(&route, [&changes.limits, &[]], &self.added, report);
                 let size = route.size();
                 for piece in &changes.parts {
                     copied = copied.saturating_add(size);
+                    additions.copied = additions.copied.saturating_add(size);
                     if copied > MOST_COPIED {
                         let most = show_size(MOST_COPIED as u64);
                         let problem = ValueProblem::new(format!("the parts of the file's routes are over {most}"));
@@ -136,6 +179,7 @@ impl Overlay {
                     if !piece.limits.is_empty() {
                         check_work(&part, [&changes.limits, &piece.limits], &self.added, report);
                     }
+                    additions.parts.push((piece.name.clone(), name.clone(), piece.at.clone()));
                     changed.push(part);
                 }
             }
@@ -145,36 +189,73 @@ impl Overlay {
         *routes = changed;
     }
 
-    /// The plans of all applications with their limits, the candidates among these, and the API keys of each route.
-    pub fn into_parts(self) -> (PolicyPlans, Vec<Candidate>, Option<RouteKeys>) {
-        let (mut all, mut route_keys) = (PolicyPlans::default(), RouteKeys::default());
-        for application in &self.applications {
-            application.add_keys(&mut route_keys);
-            all.0.extend(application.plans.iter().cloned());
-        }
+    /// All that comes of it besides the tree.
+    pub fn into_parts(self) -> OverlayParts {
+        let Self { applications, candidates, node, known, additions, file_limits, .. } = self;
+        let (mut plans, mut keys) = (PolicyPlans::default(), RouteKeys::default());
+        applications.iter().for_each(|application| application.add_keys(&mut keys));
+        let is_new =
+            |(application, _): &(Arc<CheckedApplication>, Additions)| application.applied(node.as_ref()).is_none();
+        let all: Vec<_> = applications.into_iter().zip(additions).filter(is_new).collect();
+        plans.0.extend(all.iter().flat_map(|(application, _)| application.plans.iter().cloned()));
         // A client has the same plan in a limit that may come in place of the other.
-        for candidate in &self.candidates {
-            let plans = all.0.get(&joined_name(&candidate.application, &candidate.strategy)).cloned();
-            all.0.extend(plans.map(|plans| (candidate.limit.to_string(), plans)));
+        for candidate in &candidates {
+            let same = plans.0.get(&joined_name(&candidate.application, &candidate.strategy)).cloned();
+            plans.0.extend(same.map(|same| (candidate.limit.to_string(), same)));
         }
-        (all, self.candidates, Some(route_keys))
+        let additions = node.map(|node| NodeAdditions { node, all });
+        OverlayParts { plans, candidates, keys: Some(keys), known, file_limits: Some(file_limits), additions }
     }
+}
+
+impl RouteChanges<'_> {
+    fn by(owner: usize) -> Self {
+        Self { owner, limits: Vec::new(), parts: Vec::new() }
+    }
+}
+
+/// The limits of an application's strategies on a node, except those with a mistake, which is reported.
+fn strategy_limits(
+    (application, node): (&CheckedApplication, Option<&str>),
+    upstreams: &OwnedUpstreams,
+    known: &mut HashMap<String, Location>,
+    report: &mut Report,
+) -> Vec<StrategyLimit> {
+    let mut found = Vec::new();
+    for (strategy, raw) in application.strategies() {
+        let names = (&*application.name, &*strategy.text, joined_name(&application.name, &strategy.text));
+        for limit in candidate::limits_of(names, &strategy.location, raw, node, report) {
+            let StrategyLimit { name, at, tree, .. } = &limit;
+            upstreams.check(&application.name, tree, report);
+            if let Some(first) = known.get(name) {
+                let place = first.line_beside(at);
+                let problem = ValueProblem::new(format!("there is a limit {} already, on {place}", quote(name)));
+                report.mistake(at, problem.hint("give the strategy another name"));
+                continue;
+            }
+            if is_short(name, at, report) {
+                known.insert(name.clone(), at.clone());
+                found.push(limit);
+            }
+        }
+    }
+    found
 }
 
 /// The changes of routes that an application asks for.
 fn changes_of<'a>(
-    (owner, raw): (&'a CheckedApplication, &'a RawApplication),
+    (owner, application, raw): (usize, &'a CheckedApplication, &'a RawApplication),
     added: &HashMap<String, LimitWork>,
     (routes, owned): (&HashMap<String, usize>, &OwnedRoutes<'_>),
-    changes: &mut HashMap<usize, RouteChanges<'a>>,
+    (changes, additions): (&mut HashMap<usize, RouteChanges<'a>>, &mut Additions),
     report: &mut Report,
 ) {
-    let application = &*owner.name;
+    let name = &*application.name;
     let mut by_resource: HashMap<&str, Vec<LimitReference>> = HashMap::new();
     let resources = raw.resources.members();
     let known: HashSet<&str> = resources.iter().map(|resource| resource.text.as_str()).collect();
     for (strategy, raw_strategy) in raw.strategies.members().iter().filter_map(|one| Some((one, one.value.as_ref()?))) {
-        let limit = joined_name(application, &strategy.text);
+        let limit = joined_name(name, &strategy.text);
         let tried = candidate_name(&limit);
         let limits: Vec<String> = [limit, tried].into_iter().filter(|limit| added.contains_key(limit)).collect();
         let mut seen = HashSet::new();
@@ -188,7 +269,7 @@ fn changes_of<'a>(
                 let counted = limits.iter().map(|limit| (limit.clone(), location.clone()));
                 by_resource.entry(resource).or_default().extend(counted);
             } else if !raw.resources.is_invalid() {
-                let what = format!("application {} has no resource {}", quote(application), quote(resource));
+                let what = format!("application {} has no resource {}", quote(name), quote(resource));
                 let otherwise = "define it under \"resources\" of the application";
                 let known = known.iter().copied();
                 report.misnamed(location, ValueProblem::new(what), (resource, known), otherwise);
@@ -197,11 +278,11 @@ fn changes_of<'a>(
     }
     for (entry, resource) in resources.iter().filter_map(|entry| Some((entry, entry.value.as_ref()?))) {
         let limits = by_resource.remove(entry.text.as_str()).unwrap_or_default();
-        let Some(route) = owned.find((owner, raw), resource, report) else { continue };
-        let route = changes.entry(route).or_default();
+        let Some(route) = owned.find((application, raw), resource, report) else { continue };
+        let route = changes.entry(route).or_insert_with(|| RouteChanges::by(owner));
         match conditions_of(resource) {
             Some(conditions) => {
-                let name = joined_name(application, &entry.text);
+                let name = joined_name(name, &entry.text);
                 if routes.contains_key(&name) {
                     let problem = ValueProblem::new(format!("the file has a route {} already", quote(&name)));
                     report.mistake(&entry.location, problem.hint("give the resource another name"));
@@ -210,7 +291,11 @@ fn changes_of<'a>(
                 }
             }
             None if resource.r#match.is_invalid() => {}
-            None => route.limits.extend(limits),
+            None => {
+                let of = resource.route.value().map(|name| name.0);
+                additions.whole_routes.extend(of.map(|of| (of, limits.clone())));
+                route.limits.extend(limits);
+            }
         }
     }
 }

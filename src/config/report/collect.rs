@@ -72,6 +72,16 @@ impl Report {
         self.mistakes.len() + self.more_mistakes + self.warnings.len()
     }
 
+    pub fn has_mistakes(&self) -> bool {
+        !self.mistakes.is_empty()
+    }
+
+    /// Whether a warning is about what stands at `path`, or below.
+    pub fn warns_of(&self, path: &str) -> bool {
+        let below = |rest: &str| rest.is_empty() || rest.starts_with(['.', '[']);
+        self.warnings.iter().any(|warning| warning.path.strip_prefix(path).is_some_and(below))
+    }
+
     /// The value at `location` came from variables: messages show how it is `written` instead.
     pub fn vary(&mut self, location: &Location, written: String, value: String) {
         self.variables.insert((location.file().clone(), location.position()), VariableText { written, value });

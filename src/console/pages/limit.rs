@@ -138,7 +138,10 @@ impl DeniedPart {
                     let href = format!("/console/limits/{}/bucket?key={}", encode(limit), encode(&key));
                     DeniedRow { key, href, count }
                 }
-                false => DeniedRow { key: hitter.key.redacted(limit), href: String::new(), count },
+                false => {
+                    let key = format!("client {}", console.tokens.pseudonym(hitter.key.as_bytes()));
+                    DeniedRow { key, href: String::new(), count }
+                }
             }
         };
         Self { rows: top.iter().map(row).collect(), shows_keys }

@@ -54,6 +54,14 @@ pub enum Degrade {
 }
 
 impl OnLimit {
+    /// The upstream that requests over the limit go to, if there is one.
+    pub fn upstream(&self) -> Option<&Arc<str>> {
+        match self {
+            Self::Degrade(Degrade::Upstream(name)) => Some(name),
+            _ => None,
+        }
+    }
+
     /// This choice where there are no other upstreams: `Degrade::Upstream` becomes `Reject`.
     #[must_use]
     pub fn without_upstreams(&self) -> Self {

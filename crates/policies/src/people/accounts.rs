@@ -10,7 +10,7 @@ use super::account::{
 use super::error::PeopleError;
 use super::handle::{People, begin, now};
 use super::password::{hash, verify};
-use super::rights::Rights;
+use super::rights::{Rights, RoleChange};
 use crate::database::DatabaseError;
 use crate::database::sql::{BadData, Connection, SqlRow, SqlValue};
 use crate::time::UnixTime;
@@ -84,6 +84,17 @@ impl People {
         end(&mut lease, &changed).await?;
         lease.give_back();
         changed
+    }
+
+    /// Takes the roles in an application from all accounts that have one, and returns their names: another application may come to
+    /// be called the same.
+    pub async fn forget_application(&self, application: &str) -> Result<Vec<String>, PeopleError> {
+        let mut lease = self.pool.take().await?;
+        begin(&mut lease, "people").await?;
+        let done = take_roles(&mut lease, application).await;
+        end(&mut lease, &done).await?;
+        lease.give_back();
+        done
     }
 
     /// Takes an account away, with its sessions and tokens. Its name stays in the history and in the audit log.
@@ -215,6 +226,19 @@ async fn update(connection: &mut Connection, name: &str, change: &AccountChange)
     }
     keep_an_admin(connection, was_admin).await?;
     Ok(account)
+}
+
+async fn take_roles(connection: &mut Connection, application: &str) -> Result<Vec<String>, PeopleError> {
+    let sql = format!("SELECT {ACCOUNT_COLUMNS} FROM tollgate_accounts a ORDER BY a.name");
+    let accounts = connection.rows(&sql, &[], read_account).await?;
+    let with_role = accounts.into_iter().filter(|account| account.rights.applications.contains_key(application));
+    let names: Vec<String> = with_role.map(|account| account.name).collect();
+    let roles = vec![RoleChange::Application(application.to_owned(), None)];
+    let change = AccountChange { roles, ..AccountChange::default() };
+    for name in &names {
+        update(connection, name, &change).await?;
+    }
+    Ok(names)
 }
 
 async fn replace_password(

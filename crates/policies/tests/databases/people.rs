@@ -13,6 +13,7 @@ use crate::servers::TestDatabase;
 over_all! {
     an_account_is_made_changed_and_taken_away,
     only_the_right_password_lets_in,
+    an_application_that_goes_takes_its_roles_along,
     the_last_admin_stays,
     two_admins_cannot_take_each_others_rights_at_once,
     a_session_ends_in_every_way_it_can,
@@ -146,6 +147,27 @@ async fn what_was_proven_by_a_password_holds_while_it_stands(people: &People) {
     assert_eq!(people.begin_session(&proven, TERMS).await.map(drop), changed);
     assert!(!format!("{proven:?}").contains("argon2"), "{proven:?}");
     assert_eq!(people.log_in("ada\0", "another horse").await.unwrap(), None, "what is no name is nobody's");
+}
+
+async fn an_application_that_goes_takes_its_roles_along(test: TestDatabase) {
+    let people = people(&test).await;
+    let mut both = Rights::of("shop", ApplicationRole::Owner);
+    both.give(&RoleChange::Application("shop.x".into(), Some(ApplicationRole::Editor)));
+    people.create(&new("ada", Rights::admin())).await.unwrap();
+    people.create(&new("bob", both)).await.unwrap();
+    people.create(&new("eve", Rights::of("bank", ApplicationRole::Viewer))).await.unwrap();
+    people.create(&new("zoe", Rights::of("shop", ApplicationRole::Viewer))).await.unwrap();
+    let before = people.accounts().await.unwrap();
+    assert_eq!(people.forget_application("shop").await.unwrap(), ["bob", "zoe"]);
+    let rights = |name: &'static str| {
+        let people = people.clone();
+        async move { people.account(name).await.unwrap().unwrap() }
+    };
+    assert_eq!(rights("bob").await.rights, Rights::of("shop.x", ApplicationRole::Editor));
+    assert_eq!(rights("zoe").await.rights, Rights::default());
+    assert!(rights("bob").await.changed_at > before[1].changed_at, "whoever saw it as it was is told");
+    assert_eq!((rights("ada").await, rights("eve").await), (before[0].clone(), before[2].clone()));
+    assert_eq!(people.forget_application("shop").await.unwrap(), Vec::<String>::new());
 }
 
 async fn the_last_admin_stays(test: TestDatabase) {

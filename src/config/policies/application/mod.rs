@@ -7,10 +7,11 @@ mod bounds;
 mod keys;
 mod plans;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use tollgate_policies::model::is_plain_text;
 
+use super::applied::AppliedApplication;
 use super::candidate::joined_name;
 use super::part;
 use crate::config::file::policies::plans::StrategyPlans;
@@ -35,6 +36,8 @@ pub struct CheckedApplication {
     /// The plans of its limits, by their names.
     pub plans: Vec<(String, Arc<StrategyPlans>)>,
     keys: Option<Arc<ApiKeyTable>>,
+    /// What has come of it over the file of its node.
+    applied: OnceLock<AppliedApplication>,
 }
 
 impl CheckedApplication {
@@ -44,7 +47,19 @@ impl CheckedApplication {
         check(&name, &location, raw.as_ref(), report);
         let keys = raw.as_mut().and_then(|raw| keys::table(&name, raw, report));
         let plans = raw.as_mut().map(|raw| plans::of(&name, raw, report)).unwrap_or_default();
-        Self { name, raw, has_good_name: key.is_some(), plans, keys: keys.map(Arc::new) }
+        let applied = OnceLock::new();
+        Self { name, raw, has_good_name: key.is_some(), plans, keys: keys.map(Arc::new), applied }
+    }
+
+    /// What has come of it on this `node` with the same file, if that is known.
+    pub fn applied(&self, node: Option<&Arc<str>>) -> Option<&AppliedApplication> {
+        self.applied.get().filter(|applied| applied.is_for(node))
+    }
+
+    /// Keeps what has come of it.
+    pub fn keep_applied(&self, applied: AppliedApplication) {
+        // The first holds: what has come of it elsewhere is not for this node.
+        let _ = self.applied.set(applied);
     }
 
     pub fn strategies(&self) -> impl Iterator<Item = (&MappingEntry<DefinedName, RawStrategy>, &RawStrategy)> {
