@@ -13,6 +13,7 @@ use tollgate_limiter::request::compiled_limit::LargestCosts;
 use tollgate_limiter::request::rule::LimitStates;
 use tollgate_limiter::request::rule_set::RuleSet;
 
+use super::kept_routes::KeptRoutes;
 use crate::config::{Config, ListenerConfig};
 use crate::gateway::access_log::RouteLog;
 use crate::gateway::body_keys::BodyKeys;
@@ -38,20 +39,21 @@ use crate::route::table::RouteTable;
 use crate::route::{Action, Route};
 use crate::upstream::{Upstream, UpstreamSpec};
 
-/// Assembles the gateway that `config` describes. Upstreams that are the same as `before` keep their state.
+/// Assembles the gateway that `config` describes. Upstreams that are the same as `before` keep their state, and routes that are the
+/// same go on.
 ///
 /// # Errors
 /// When a limit's rate or burst is out of bounds, which those of a checked configuration are not.
 pub fn gateway(
     config: &Config,
     access_log: Option<&AccessLog>,
-    before: Option<&Gateway>,
+    before: Option<(&Gateway, &Config)>,
 ) -> Result<Gateway, QuotaError> {
+    let kept = KeptRoutes::of(before, config);
+    let before = before.map(|(gateway, _)| gateway);
     let upstreams = upstreams(config, before);
     let authenticators = authenticators(config, before);
-    let uses = config.listeners.iter().flat_map(|listener| &listener.limits);
-    let uses = uses.chain(config.routes.iter().flat_map(|route| &route.limits));
-    let costs = LargestCosts::over(uses);
+    let costs = LargestCosts::over(all_uses(config));
     let new_states = || Arc::new(LimitStates::watching_denials());
     let states = before.map_or_else(new_states, |before| before.limit_states.clone());
     let body_memory = before.map_or_else(Arc::default, |before| before.body_memory.clone());
@@ -75,12 +77,7 @@ pub fn gateway(
         let log = access_log.filter(|_| route.is_none_or(|route| route.is_logged))?;
         Some(RouteLog { log: log.clone(), limits: catalog.clone() })
     };
-    let guard = |name: Arc<str>, limits: &[LimitUse], route: Option<&Route>| {
-        let keys = match route {
-            Some(route) => config.policy_keys.as_ref().map(|keys| keys.of(&route.name)),
-            None => Some(unrouted.clone()),
-        };
-        let keys = keys.as_ref();
+    let guard = |name: Arc<str>, limits: &[LimitUse], route: Option<&Route>, keys: Option<&Arc<ApiKeyTable>>| {
         let own =
             route.and_then(|route| route.authenticate.as_deref()).map(|names| asked(&authenticators, names, keys));
         let asked_by = |of_listener: &Asked| match &own {
@@ -122,15 +119,17 @@ pub fn gateway(
         Ok::<_, QuotaError>(RouteGuard { chains, rules, metrics, maintenance, unauthenticated, whole_time })
     };
     let runtime = |route: &Arc<Route>| {
+        let keys = config.policy_keys.as_ref().map(|keys| keys.of(&route.name));
+        if let Some(same) = kept.find(route, &costs, keys.as_ref()) {
+            return Ok(same);
+        }
         let upstream = route.action.forward().and_then(|forward| upstreams.get(&forward.upstream).cloned());
         let mirror = mirror(route, &upstreams);
-        let guard = guard(route.name.clone(), &route.limits, Some(route))?;
+        let guard = guard(route.name.clone(), &route.limits, Some(route), keys.as_ref())?;
         let timed = timed_specs(config, route, &upstreams);
         let follows_attempts = route.retry.is_some() || guard.metrics.log.is_some();
-        Ok::<_, QuotaError>(RouteRuntime {
-            target: RouteTarget { route: route.clone(), upstream, mirror, timed, follows_attempts },
-            guard,
-        })
+        let target = RouteTarget { route: route.clone(), upstream, mirror, timed, follows_attempts };
+        Ok::<_, QuotaError>(Arc::new(RouteRuntime { target, guard }))
     };
     Ok(Gateway {
         table: RouteTable::build(&config.routes),
@@ -141,7 +140,7 @@ pub fn gateway(
         trusted_proxies: config.trusted_proxies.clone(),
         listeners: config.listeners.iter().map(listener_rules).collect(),
         access_log: access_log.cloned(),
-        unrouted: guard(UNROUTED.into(), &[], None)?,
+        unrouted: guard(UNROUTED.into(), &[], None, Some(&unrouted))?,
         limit_states: states.clone(),
         body_memory: body_memory.clone(),
         panics: counter!("tollgate_panics_total"),
@@ -156,6 +155,12 @@ pub fn access_log(config: &Config, running: Option<&AccessLog>) -> anyhow::Resul
     let start =
         |spec| AccessLog::start(spec, running).with_context(|| format!("cannot open the access log ({})", spec.to));
     config.access_log.as_ref().map(start).transpose()
+}
+
+/// All uses of limits.
+pub fn all_uses(config: &Config) -> impl Iterator<Item = &LimitUse> {
+    let of_listeners = config.listeners.iter().flat_map(|listener| &listener.limits);
+    of_listeners.chain(config.routes.iter().flat_map(|route| &route.limits))
 }
 
 /// Whether a limit counts by who the client is.

@@ -1,6 +1,6 @@
 //! From a configuration to a running gateway, through its reloads, to its end. Knows every other room.
 //!
-//! `assemble` turns a configuration into a [`Gateway`], `workers` serve it on the data plane, and `control` is the control
+//! `assemble` turns a configuration into a [`Gateway`], of which `kept_routes` has the routes that go on; `workers` serve it on the data plane, and `control` is the control
 //! plane: `signals` and changed files lead to a `reload`, and the `exporter` renders the metrics. `shared` is the state
 //! that both planes use. `policies` come from a database, and `rollout` watches those of them that are tried out. `listeners` opens sockets, and `restart` has those that another process opened.
 
@@ -9,6 +9,7 @@ mod control;
 mod descriptors;
 mod exporter;
 pub mod files;
+mod kept_routes;
 mod listeners;
 mod node_report;
 mod policies;

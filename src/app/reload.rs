@@ -239,7 +239,7 @@ impl Reloader {
         let access_log = assemble::access_log(&loaded.config, self.access_log.as_ref())?;
         let before = self.gateway.load_full();
         let tls = self.tls.prepare(&loaded.config)?;
-        let gateway = assemble::gateway(&loaded.config, access_log.as_ref(), Some(&before))?;
+        let gateway = assemble::gateway(&loaded.config, access_log.as_ref(), Some((&before, &self.config)))?;
         let (credentials, endpoints) = (CredentialFiles::of(&gateway), EndpointFiles::prepare(&gateway)?);
         let credentials = spawn_blocking(move || credentials.read()).await??;
         self.endpoints = endpoints.install();

@@ -199,6 +199,52 @@ impl Config {
         renewed.into_iter().filter(|(_, renewed)| *renewed).map(|(section, _)| section).collect()
     }
 
+    /// Whether `new` differs in nothing but its routes and limits, and what policies say of these.
+    pub fn differs_in_routes_alone(&self, new: &Self) -> bool {
+        let Self {
+            node_name,
+            workers,
+            listeners,
+            admin,
+            trusted_proxies,
+            store,
+            policies,
+            max_local_buckets,
+            access_log,
+            drain_timeout,
+            handover,
+            legacy_headers,
+            max_requests,
+            tunnels_count,
+            error_pages,
+            body_keys,
+            limits: _,
+            candidates: _,
+            policy_keys: _,
+            upstreams,
+            authenticators,
+            routes: _,
+        } = self;
+        *node_name == new.node_name
+            && *workers == new.workers
+            && *listeners == new.listeners
+            && *admin == new.admin
+            && *trusted_proxies == new.trusted_proxies
+            && *store == new.store
+            && *policies == new.policies
+            && *max_local_buckets == new.max_local_buckets
+            && *access_log == new.access_log
+            && *drain_timeout == new.drain_timeout
+            && *handover == new.handover
+            && *legacy_headers == new.legacy_headers
+            && *max_requests == new.max_requests
+            && *tunnels_count == new.tunnels_count
+            && *error_pages == new.error_pages
+            && *body_keys == new.body_keys
+            && *upstreams == new.upstreams
+            && *authenticators == new.authenticators
+    }
+
     /// What a reload cannot change of the listeners: their sockets, and whether they speak TLS. Certificates and limits it
     /// does change.
     fn servers(&self) -> impl Iterator<Item = (&ListenerSpec, bool)> {

@@ -28,7 +28,7 @@ use crate::upstream::Upstream;
 pub struct Gateway {
     pub table: RouteTable,
     /// In the order the table was built from.
-    pub routes: Vec<RouteRuntime>,
+    pub routes: Vec<Arc<RouteRuntime>>,
     pub upstreams: Upstreams,
     pub authenticators: Authenticators,
     /// For operators: requests meet their limits in [`RouteGuard::chains`].

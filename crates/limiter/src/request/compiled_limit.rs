@@ -59,7 +59,7 @@ pub enum PlanOrigin {
 pub struct LargestCosts(HashMap<Arc<str>, LargestCost>);
 
 /// The most that any request takes of one limit.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct LargestCost {
     /// The largest cost that a route sets.
     stated: u64,
@@ -77,6 +77,11 @@ impl LargestCosts {
             costs.0.entry(limit.name.clone()).or_default().add(cost.as_ref());
         }
         costs
+    }
+
+    /// Whether both say the same of the limit called `name`.
+    pub fn agrees(&self, other: &Self, name: &str) -> bool {
+        self.0.get(name) == other.0.get(name)
     }
 
     fn with(&self, LimitUse { limit, cost }: &LimitUse) -> LargestCost {
