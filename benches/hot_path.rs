@@ -48,6 +48,7 @@ fn routes(count: usize) -> Vec<Arc<Route>> {
         let segments = vec![Segment::Literal(format!("service-{index}").into())];
         Arc::new(Route {
             name: format!("service-{index}").into(),
+            counted_as: format!("service-{index}").into(),
             matches: Match {
                 hosts: vec![HostMatch::Any],
                 paths: vec![PathMatch::Pattern(PathPattern { segments, rest: true })],

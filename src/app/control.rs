@@ -4,6 +4,7 @@ use std::net::TcpListener as StdListener;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use anyhow::Context as _;
 use futures_util::future::pending;
 use parking_lot::Mutex;
 use tokio::net::TcpListener;
@@ -47,7 +48,7 @@ use crate::console::tokens::FormTokens;
 use crate::identity::upkeep::follow_issuer;
 use crate::observe::logging::background::LostLogLines;
 use crate::observe::recorder::MetricsHandle;
-use crate::server::{Drain, DrainSignal, drain};
+use crate::server::{Drain, DrainSignal, drain, worker};
 use crate::transport::listening_socket::SocketFile;
 use crate::upstream::watch::{discover, monitor};
 use crate::{admin, clock, console};
@@ -121,8 +122,9 @@ impl ControlPlane {
         let AdminSockets { admin, probes } = admin;
         let admin = admin.map(|(_, socket)| accepting(socket, "admin port open")).transpose()?;
         let probes = probes.map(|(_, socket)| accepting(socket, "probe port open")).transpose()?;
+        let probes = probes.map(TcpListener::from_std).transpose()?;
         let counting = exporter.clone();
-        let console = |listener: &TcpListener| {
+        let console = |listener: &StdListener| {
             Ok::<_, anyhow::Error>(ConsoleState::new(ConsoleParts {
                 admin: state.clone(),
                 address: listener.local_addr()?,
@@ -151,8 +153,19 @@ impl ControlPlane {
         let hsts = reloader.config.admin.as_ref().and_then(|admin| admin.hsts.clone());
         let pages = AdminPages { router, tls: reloader.tls.admin(), hsts };
         let probe_pages = AdminPages { router: admin::probes(state), ..AdminPages::default() };
-        let probe_server = probes.map(|listener| serve_admin(listener, probe_pages, admin_drain.clone()));
-        let admin_server = admin.map(|listener| serve_admin(listener, pages, admin_drain));
+        if let Some(listener) = probes {
+            tokio::spawn(serve_admin(listener, probe_pages, admin_drain.clone()));
+        }
+        // Its pages may take long to make, and nothing else is to wait for them.
+        let admin_page_server = |listener| {
+            worker::spawn("admin".to_owned(), move || async {
+                match TcpListener::from_std(listener) {
+                    Ok(listener) => serve_admin(listener, pages, admin_drain).await,
+                    Err(error) => tracing::error!(%error, "the admin port failed"),
+                }
+            })
+        };
+        admin.map(admin_page_server).transpose().context("cannot start the thread of the admin port")?;
         readiness.enter(LifecyclePhase::Serving);
         tracing::info!(workers = workers.threads.len(), version = env!("CARGO_PKG_VERSION"), "serving");
         systemd::notify(ServiceState::Ready);
@@ -217,7 +230,6 @@ impl ControlPlane {
             log.flush();
         }
         tracing::info!(cut, "stopped");
-        drop((admin_server, probe_server));
         Ok(ExitCode::SUCCESS)
     }
 }
@@ -237,18 +249,16 @@ async fn taken_over_by(taken_over: Option<&mut Receiver<Successor>>) -> Successo
     pending().await
 }
 
-fn accepting(socket: StdListener, opened: &str) -> anyhow::Result<TcpListener> {
+fn accepting(socket: StdListener, opened: &str) -> anyhow::Result<StdListener> {
     socket.set_nonblocking(true)?;
     tracing::info!(address = %socket.local_addr()?, "{opened}");
-    Ok(TcpListener::from_std(socket)?)
+    Ok(socket)
 }
 
-fn serve_admin(listener: TcpListener, pages: AdminPages, drain: Drain) -> tokio::task::JoinHandle<()> {
-    tokio::spawn(async move {
-        if let Err(error) = admin::serve(listener, pages, drain).await {
-            tracing::error!(%error, "the admin port failed");
-        }
-    })
+async fn serve_admin(listener: TcpListener, pages: AdminPages, drain: Drain) {
+    if let Err(error) = admin::serve(listener, pages, drain).await {
+        tracing::error!(%error, "the admin port failed");
+    }
 }
 
 /// The buckets as operators see and change them. A change reaches the local buckets and everything else in this process that

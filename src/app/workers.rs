@@ -98,7 +98,7 @@ impl Workers {
         F: Future<Output = anyhow::Result<Drained>>,
     {
         let notify = NotifyOnDrop(self.ended.clone());
-        let thread = worker::spawn(index, move || async move {
+        let thread = worker::spawn(format!("worker-{index}"), move || async move {
             let _notify = notify;
             main().await
         });

@@ -245,7 +245,12 @@ impl RequestContext {
 }
 
 impl<'g> Exchange<'g> {
-    /// The route's name, in metrics, logs and keys.
+    /// The route's name in keys of limits.
+    pub fn counted_as(&self) -> &str {
+        self.route.as_ref().map_or(UNROUTED, |target| &target.route.counted_as)
+    }
+
+    /// The route's name, in metrics and logs.
     pub fn route_name(&self) -> &str {
         self.route.as_ref().map_or(UNROUTED, |target| &target.route.name)
     }

@@ -138,7 +138,7 @@ pub fn explain(gateway: &Gateway, described: &DescribedRequest) -> Explanation {
             client_certificate: Some(&described.client_certificate),
             client_identity: Some(&described.client_identity),
             host: RequestHost::Known(&host),
-            route: route.map_or(UNROUTED, |route| &route.name),
+            route: route.map_or(UNROUTED, |route| &route.counted_as),
             param: &|name| route?.matches.param(name, &path),
         },
     );

@@ -43,6 +43,8 @@ pub use tollgate_limiter::limit::fixed_response::FixedResponse;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Route {
     pub name: Arc<str>,
+    /// Its name in keys of limits: of a part of a route, that of the whole.
+    pub counted_as: Arc<str>,
     pub matches: Match,
     pub action: Action,
     /// The clients that it takes.

@@ -135,7 +135,7 @@ fn workers_share_a_port_and_drain_together() {
         .into_iter()
         .map(|socket| {
             let (spec, slots, drain, app) = (spec.clone(), slots.clone(), drain.clone(), ScriptedHandler(seen.clone()));
-            worker::spawn(7, move || async move {
+            worker::spawn("worker-7".to_owned(), move || async move {
                 assert_eq!(std::thread::current().name(), Some("worker-7"));
                 server::serve(vec![AcceptingSocket::try_from(socket).unwrap()], spec, app, slots, drain).await
             })

@@ -197,3 +197,25 @@ fn roles_go_with_their_application() {
     assert_eq!(taken.record.detail, "had a role in shop, which was removed");
     assert_eq!((&*taken.record.account, &*taken.record.action), ("ada", "account_change"));
 }
+
+/// An owner who divides a route into parts does not get a limit of the file once for each.
+#[test]
+fn the_parts_of_a_route_are_that_route_to_a_limit_of_the_file() {
+    let _turn = turns::beside_others();
+    let folder = tempfile::tempdir().unwrap();
+    let url = format!("sqlite://{}/policies.db", folder.path().display());
+    let editor = Editor::of(&url);
+    editor.commit(first_edits());
+    let file = routes(&url, folder.path(), "limits: {whole: {key: route, rate: 1/h, burst: 4}}");
+    let gateway = Gateway::start(&file.replace("name: orders,", "name: orders, limits: [whole],"));
+    await_revision(&gateway, 1);
+    let part = |path: &str| json!({"route": "orders", "match": {"path": path}});
+    editor.commit(vec![
+        crate::editor::edit(ObjectKind::Resource, "one", part("/orders/one")),
+        crate::editor::edit(ObjectKind::Resource, "two", part("/orders/two")),
+        ObjectEdit { body: None, ..crate::editor::edit(ObjectKind::Strategy, "few", json!({})) },
+    ]);
+    await_revision(&gateway, 2);
+    let passed = ["/orders/one", "/orders/two", "/orders/three"].map(|path| spend(&gateway, path, 2));
+    assert_eq!(passed, [2, 2, 0]);
+}

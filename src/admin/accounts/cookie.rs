@@ -72,8 +72,10 @@ impl SessionCookies {
 
 /// The value of the cookie with this name. The first of several: browsers send that of the longest path first.
 pub fn cookie<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
-    let values = headers.get_all(COOKIE).iter().filter_map(|value| value.to_str().ok());
-    let mut pairs = values.flat_map(|value| value.split(';')).filter_map(|pair| pair.trim().split_once('='));
+    let values = headers.get_all(COOKIE).iter();
+    // Each by itself: one of another application on this host may have bytes that are no text.
+    let texts = values.flat_map(|value| value.as_bytes().split(|byte| *byte == b';')).map(str::from_utf8);
+    let mut pairs = texts.filter_map(|pair| pair.ok()?.trim().split_once('='));
     pairs.find(|(found, _)| *found == name).map(|(_, value)| value)
 }
 
@@ -87,6 +89,8 @@ mod tests {
         headers.insert(COOKIE, "a=b; tollgate=tgs_x; __Host-tollgate=tgs_y; c=tgs_z".parse().unwrap());
         assert_eq!(SessionCookies { is_secure: false }.session(&headers), Some("tgs_x"));
         assert_eq!(SessionCookies { is_secure: true }.session(&headers), Some("tgs_y"));
+        headers.insert(COOKIE, HeaderValue::from_bytes(b"name=M\xfcller; tollgate=tgs_x").unwrap());
+        assert_eq!(SessionCookies { is_secure: false }.session(&headers), Some("tgs_x"), "beside one that is no text");
         headers.insert(COOKIE, "tollgate=tgt_x".parse().unwrap());
         assert_eq!(SessionCookies { is_secure: false }.session(&headers), None);
     }

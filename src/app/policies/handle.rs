@@ -137,6 +137,6 @@ impl Policies {
     pub fn service(self: &Arc<Self>, notices: Option<Arc<dyn Inspect>>) -> PolicyService {
         let policies = self.clone();
         let check: PolicyCheck = Arc::new(move |state| policies.ground.load().fits(state));
-        PolicyService::new(self.database.clone(), check, self.running.subscribe(), self.wake.clone(), notices)
+        PolicyService::new(self.database.apart(), check, self.running.subscribe(), self.wake.clone(), notices)
     }
 }

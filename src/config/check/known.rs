@@ -1,6 +1,7 @@
-//! Limits and routes of policies that were checked with this file before, and are the same ones still.
+//! What is known of policies beside the file's tree: limits and routes that were checked with this file before, and are the same ones
+//! still; and which routes of the tree are parts of others.
 //!
-//! They are not built again, but stand among the others for whatever compares all of them.
+//! The former are not built again, but stand among the others for whatever compares all of them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,12 +11,15 @@ use tollgate_limiter::limit::definition::Limit;
 use crate::config::report::Location;
 use crate::route::Route;
 
-/// What is known to be without mistakes by itself.
+/// What is known of policies.
 #[derive(Default)]
 pub struct KnownParts {
+    /// Without mistakes by themselves.
     pub limits: Vec<Arc<Limit>>,
     /// Parts of routes, by the route of the file that they stand before.
     pub routes: HashMap<Arc<str>, Vec<KnownRoute>>,
+    /// The route that a part in the tree is of, by name.
+    pub part_of: HashMap<String, Arc<str>>,
 }
 
 /// A part of a route.

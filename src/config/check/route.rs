@@ -36,6 +36,7 @@ struct RouteContext<'a> {
     listener_limits: HashMap<Arc<str>, String>,
     asking: AskingListeners,
     sections: NamedSections<'a>,
+    known: &'a KnownParts,
 }
 
 /// The sections that routes refer to.
@@ -55,7 +56,8 @@ pub fn build(
 ) -> Option<Vec<Arc<Route>>> {
     let raws = &file.routes.valid()?.0;
     check_names(raws, report);
-    let context = RouteContext { listener_limits: listener_limits(file), asking: AskingListeners::of(file), sections };
+    let (listener_limits, asking) = (listener_limits(file), AskingListeners::of(file));
+    let context = RouteContext { listener_limits, asking, sections, known };
     let all_matches: Vec<Option<Match>> = raws.iter().map(|raw| matches(&raw.r#match, report)).collect();
     let mut matched = Vec::new();
     let mut built = Vec::new();
@@ -120,8 +122,10 @@ fn route(raw: &RawRoute, matches: Option<&Match>, context: &RouteContext<'_>, re
     let retry = raw.retry.build(|raw| raw.build(report).map(Arc::new));
     let networks = network_rules(&raw.allow, &raw.deny, report);
     let maintenance = raw.maintenance.build(|raw| raw.build(report));
+    let name = raw.name.value()?.0;
     Some(Route {
-        name: raw.name.value()?.0,
+        counted_as: context.known.part_of.get(&*name).unwrap_or(&name).clone(),
+        name,
         matches: matches?.clone(),
         action: action?,
         networks: networks?,

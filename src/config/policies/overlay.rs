@@ -179,6 +179,7 @@ impl Overlay {
                     if !piece.limits.is_empty() {
                         check_work(&part, [&changes.limits, &piece.limits], &self.added, report);
                     }
+                    self.known.part_of.insert(piece.name.clone(), name.clone());
                     additions.parts.push((piece.name.clone(), name.clone(), piece.at.clone()));
                     changed.push(part);
                 }

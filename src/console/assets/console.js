@@ -1,5 +1,8 @@
 // What moves by itself: the parts of a page that change, and charts. Everything else works without.
 "use strict";
+// A page that the browser has kept to go back to is asked for again: its visitor may have signed out.
+addEventListener("pageshow", event => { if (event.persisted) location.reload(); });
+
 (() => {
   const EVERY_MS = 2000;
   const MINUTES = 10;

@@ -45,7 +45,7 @@ impl LimitedRequest<Response<Body>, Failure> for &mut Exchange<'_> {
             client_certificate: self.context.client_certificate(),
             client_identity: self.identity.as_deref(),
             host: RequestHost::Of(request.uri(), request.headers()),
-            route: self.route_name(),
+            route: self.counted_as(),
             param: &|name| self.route.as_ref().ok()?.route.matches.param(name, self.path()),
         })
     }

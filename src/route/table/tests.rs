@@ -29,6 +29,7 @@ fn route(host: HostMatch, path: &str, methods: &[Method], headers: &[(&'static s
         .collect();
     Arc::new(Route {
         name: path.into(),
+        counted_as: path.into(),
         matches: Match {
             hosts: vec![host],
             paths: path.split(' ').map(pattern).collect(),

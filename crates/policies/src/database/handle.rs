@@ -30,6 +30,12 @@ impl PolicyDatabase {
         Ok(Self { pool: Arc::new(ConnectionPool::new(address)), known: Arc::default() })
     }
 
+    /// Another handle, with connections of its own: its callers keep none of these waiting.
+    #[must_use]
+    pub fn apart(&self) -> Self {
+        Self { pool: Arc::new(ConnectionPool::new(self.pool.address().clone())), known: Arc::default() }
+    }
+
     /// The URL without user, password and parameters.
     pub fn place(&self) -> &str {
         self.pool.address().place()

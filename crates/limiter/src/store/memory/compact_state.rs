@@ -99,6 +99,11 @@ impl EvictionFloor {
         }
     }
 
+    /// From when on it covers nothing.
+    pub fn end_us(&self) -> u64 {
+        self.buckets_full_at_us.max(self.window_until_us)
+    }
+
     /// Like [`CompactState::postpone`].
     pub fn postpone(&mut self, by_us: u64) {
         self.window_until_us = self.window_until_us.saturating_add(by_us);

@@ -2,32 +2,42 @@
 //! that made room.
 //!
 //! Guarantees that keys of one limit lack nothing because keys of another were dropped, up to a bounded number of
-//! limits; further ones share a floor. Costs nothing as long as the table has room.
+//! limits at a time; further ones share a floor. Costs nothing as long as the table has room.
+
+use std::collections::HashMap;
 
 use crate::algorithm::quota::Quota;
 use crate::algorithm::state::{QuotaState, StoredState};
-use crate::algorithm::window::Timestamp;
+use crate::algorithm::window::{MAX_STEP_BACK_US, Timestamp};
 use crate::store::memory::compact_state::{CompactState, EvictionFloor};
 
-/// Limits with a part of their own, over the life of the process. All beyond share the last.
-const MAX_LIMITS: usize = 256;
+/// Limits with a part of their own at a time. All beyond share the last: far more than one application of policies may have.
+const MAX_LIMITS: usize = 16_384;
 
 /// The parts of all limits.
 #[derive(Default)]
 pub(crate) struct LimitUsages {
-    /// Only grows, so that a number stays with its limit.
+    /// A number stays with its limit for as long as that has entries or a floor.
     usages: Vec<LimitUsage>,
+    /// By the beginning of a limit's keys: its name and a colon, which names do not have.
+    numbers: HashMap<Box<[u8]>, LimitNumber>,
+    /// Those that may be given to another limit.
+    free: Vec<LimitNumber>,
+    /// Whether limits share the last, since all were taken.
+    is_shared: bool,
     /// No floor reaches further: until the first entry is dropped, this look spares the search for the limit.
     floors_end_us: u64,
 }
 
 /// The number of a limit among [`LimitUsages`].
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LimitNumber(u16);
 
+/// The one that limits share.
+const LAST: LimitNumber = LimitNumber((MAX_LIMITS - 1) as u16);
+
+#[derive(Default)]
 struct LimitUsage {
-    /// The beginning of its keys: its name and a colon, which names do not have.
-    prefix: Box<[u8]>,
     entries: usize,
     /// The position where the next search for one of its entries to drop starts.
     cursor: usize,
@@ -81,21 +91,53 @@ impl LimitUsages {
         }
     }
 
+    /// Takes numbers back from limits whose keys lack nothing, as far as is known here: they may be gone.
+    pub fn sweep(&mut self, now_us: u64) {
+        let Self { usages, numbers, free, is_shared, .. } = self;
+        let is_over = |usage: &LimitUsage| {
+            let floor_end_us = usage.floor.end_us().saturating_add(MAX_STEP_BACK_US);
+            usage.entries == 0 && floor_end_us <= now_us
+        };
+        numbers.retain(|_, number| {
+            let usage = &mut usages[usize::from(number.0)];
+            let is_over = is_over(usage);
+            if is_over {
+                *usage = LimitUsage::default();
+                free.push(*number);
+            }
+            !is_over
+        });
+        *is_shared &= !free.contains(&LAST);
+    }
+
     fn find(&self, key: &[u8]) -> Option<&LimitUsage> {
-        let prefix = prefix(key);
-        let own = self.usages.iter().find(|usage| *usage.prefix == *prefix);
-        own.or_else(|| self.usages.get(MAX_LIMITS - 1))
+        let own = self.numbers.get(prefix(key)).or_else(|| self.is_shared.then_some(&LAST));
+        own.and_then(|number| self.usages.get(usize::from(number.0)))
     }
 
     fn number(&mut self, key: &[u8]) -> LimitNumber {
         let prefix = prefix(key);
-        let known = self.usages.iter().position(|usage| *usage.prefix == *prefix);
-        let place = known.unwrap_or_else(|| self.usages.len().min(MAX_LIMITS - 1));
-        if place == self.usages.len() {
-            let floor = EvictionFloor::default();
-            self.usages.push(LimitUsage { prefix: prefix.into(), entries: 0, cursor: 0, floor });
+        if let Some(known) = self.numbers.get(prefix) {
+            return *known;
         }
-        LimitNumber(u16::try_from(place).unwrap_or(u16::MAX))
+        // Its floor may cover any limit that has none of its own.
+        if self.is_shared {
+            return LAST;
+        }
+        let next = u16::try_from(self.usages.len()).map(LimitNumber).unwrap_or(LAST);
+        let number = match self.free.pop() {
+            Some(free) => free,
+            None if self.usages.len() < MAX_LIMITS => {
+                self.usages.push(LimitUsage::default());
+                next
+            }
+            None => {
+                self.is_shared = true;
+                return LAST;
+            }
+        };
+        self.numbers.insert(prefix.into(), number);
+        number
     }
 }
 
@@ -143,8 +185,46 @@ mod tests {
             usages.remove_entry(number);
         }
         assert_eq!(usages.usages.len(), MAX_LIMITS);
-        drop_empty(&mut usages, "l300:k");
-        assert_eq!(["l301:k", "l254:k", "never seen:k"].map(|key| missing(&usages, key)), [5, 0, 5]);
+        drop_empty(&mut usages, &format!("l{MAX_LIMITS}:k"));
+        let own = format!("l{}:k", MAX_LIMITS - 2);
+        let beyond = format!("l{}:k", MAX_LIMITS + 1);
+        assert_eq!([&*beyond, &own, "never seen:k"].map(|key| missing(&usages, key)), [5, 0, 5]);
+    }
+
+    #[test]
+    fn limits_whose_keys_lack_nothing_give_their_parts_back() {
+        let mut usages = LimitUsages::default();
+        let kept = usages.add_entry(b"kept:1");
+        for number in 0..3 * MAX_LIMITS {
+            let number = usages.add_entry(format!("gone{number}:k").as_bytes());
+            usages.remove_entry(number);
+            usages.sweep(MAX_STEP_BACK_US);
+        }
+        assert!(usages.usages.len() < 3 && usages.number(b"kept:2") == kept);
+        drop_empty(&mut usages, "floor:1");
+        usages.sweep(MAX_STEP_BACK_US);
+        assert_eq!(missing(&usages, "floor:2"), 5, "it has a floor still");
+    }
+
+    #[test]
+    fn limits_that_shared_a_floor_share_it_until_it_is_over() {
+        let mut usages = LimitUsages::default();
+        for number in 0..=MAX_LIMITS {
+            let number = usages.add_entry(format!("l{number}:k").as_bytes());
+            usages.remove_entry(number);
+        }
+        let beyond = format!("l{MAX_LIMITS}:k");
+        drop_empty(&mut usages, &beyond);
+        usages.sweep(MAX_STEP_BACK_US);
+        let number = usages.add_entry(beyond.as_bytes());
+        usages.remove_entry(number);
+        assert_eq!((number, missing(&usages, &beyond)), (LAST, 5));
+        usages.sweep(2 * MAX_STEP_BACK_US + 10_000_000);
+        usages.add_entry(beyond.as_bytes());
+        assert!(
+            !usages.is_shared && usages.numbers.contains_key(beyond.split_inclusive(':').next().unwrap().as_bytes())
+        );
+        assert_eq!(missing(&usages, &beyond), 0);
     }
 
     #[test]

@@ -131,6 +131,7 @@ impl Shard {
         while slot < self.entries.len() {
             if self.entries[slot].stored.kept_until_us() <= now_us { self.remove(slot) } else { slot += 1 }
         }
+        self.limits.sweep(now_us);
         if self.entries.len() < self.entries.capacity() / 4 {
             let room = self.entries.len() * 2;
             self.entries.shrink_to(room);
