@@ -119,10 +119,50 @@ fn a_token_is_made_by_whoever_knows_the_password_and_ends_with_it() {
 
     // By an administrator, too, whether by a form or by a command.
     let (ada, token) = (house.sign_in("ada"), made());
-    assert_eq!(ada.post("/console/people/bob", &[("action", "password"), ("password", PASSWORD)]).status, 303);
+    let new = [("action", "password"), ("password", PASSWORD), ("current", PASSWORD)];
+    assert_eq!(ada.post("/console/people/bob", &new).status, 303);
     assert!(!is_valid(&token));
     let (kept, revoked) = (house.token("bob"), house.token("ada"));
     assert!(house.done(&["account", "password", "bob", "--keep-tokens"]).ends_with("its sessions have ended\n"));
     assert!(house.done(&["account", "password", "ada"]).ends_with("and its tokens were revoked\n"));
     assert_eq!((is_valid(&kept), is_valid(&revoked)), (true, false));
+}
+
+#[test]
+fn an_open_browser_of_an_admin_makes_no_lasting_way_in() {
+    const NEXT: &str = "another horse battery";
+    let _turn = turns::beside_others();
+    let house = House::with(&[("ada", &["--admin"]), ("bob", &[])]);
+    house.done(&["account", "disable", "bob"]);
+    let ada = house.sign_in("ada");
+    let before = house.done(&["account", "list"]);
+    let forms: [(&str, &[(&str, &str)]); 4] = [
+        ("/console/people", &[("name", "eve"), ("fleet", "admin"), ("password", NEXT)]),
+        ("/console/people/bob", &[("action", "password"), ("password", NEXT)]),
+        ("/console/people/bob", &[("action", "fleet"), ("role", "admin")]),
+        ("/console/people/bob", &[("action", "enable")]),
+    ];
+    for (path, fields) in forms {
+        for wrong in [&[][..], &[("current", "not the password")]] {
+            let refused = ada.post(path, &[fields, wrong].concat());
+            assert_eq!(refused.status, 400, "{path} {fields:?} {wrong:?}");
+            assert!(refused.body.contains("the current password is wrong"), "{path}: {}", refused.body);
+        }
+    }
+    assert_eq!(house.done(&["account", "list"]), before);
+    // One's own password is a matter of the page that ends the other sessions, and asks for the one before.
+    for current in [PASSWORD, ""] {
+        let own = [("action", "password"), ("password", NEXT), ("current", current)];
+        let refused = ada.post("/console/people/ada", &own);
+        assert_eq!(refused.status, 400, "{}", refused.body);
+        assert!(refused.body.contains("your own password is changed on the page of your account"), "{}", refused.body);
+    }
+    assert!(!ada.get("/console/people/ada").body.contains("A new password"));
+    assert!(ada.get("/console/people/bob").body.contains("A new password"));
+    for (path, fields) in forms {
+        let done = ada.post(path, &[fields, &[("current", PASSWORD)]].concat());
+        assert_eq!(done.status, 303, "{path} {fields:?}: {}", done.body);
+    }
+    let list = house.done(&["account", "list"]);
+    assert!(list.contains("eve  admin\n") && list.contains("bob  admin\n"), "{list}");
 }
