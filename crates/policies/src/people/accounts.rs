@@ -10,7 +10,8 @@ use super::account::{
 use super::error::PeopleError;
 use super::handle::{People, begin, now};
 use super::password::{hash, verify};
-use super::rights::{Rights, RoleChange};
+use super::rights::RoleChange;
+use super::stored_rights::{narrow_tokens, read_rights, written};
 use crate::database::DatabaseError;
 use crate::database::sql::{BadData, Connection, SqlRow, SqlValue};
 use crate::time::UnixTime;
@@ -73,7 +74,7 @@ impl People {
         Ok(found)
     }
 
-    /// Whoever is disabled is also logged out, and has no tokens any more.
+    /// Whoever is disabled is also logged out, and has no tokens any more. Tokens lose what the account loses, for good.
     pub async fn change(&self, name: &str, change: &AccountChange) -> Result<UserAccount, PeopleError> {
         change.display_name.as_deref().map_or(Ok(()), check_display_name)?;
         check_subject(change.subject.as_ref().and_then(Option::as_ref))?;
@@ -224,6 +225,9 @@ async fn update(connection: &mut Connection, name: &str, change: &AccountChange)
         end_sessions(connection, name).await?;
         revoke_tokens(connection, name).await?;
     }
+    if account.rights != before.rights {
+        narrow_tokens(connection, name, &account.rights).await?;
+    }
     keep_an_admin(connection, was_admin).await?;
     Ok(account)
 }
@@ -327,14 +331,6 @@ pub fn read_account(row: &SqlRow<'_>) -> Result<UserAccount, BadData> {
         changed_at: UnixTime::from_millis(row.int(8)?),
         name,
     })
-}
-
-pub fn read_rights(text: &str, name: &str) -> Result<Rights, BadData> {
-    serde_json::from_str(text).map_err(|error| BadData(format!("the rights of {name}: {error}")))
-}
-
-pub fn written(rights: &Rights) -> String {
-    serde_json::json!(rights).to_string()
 }
 
 fn parts(subject: Option<&OidcSubject>) -> (Option<&str>, Option<&str>) {

@@ -9,6 +9,7 @@ mod password;
 mod rights;
 mod secret;
 mod session;
+mod stored_rights;
 mod token;
 
 pub use account::{
