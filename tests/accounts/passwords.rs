@@ -166,3 +166,34 @@ fn an_open_browser_of_an_admin_makes_no_lasting_way_in() {
     let list = house.done(&["account", "list"]);
     assert!(list.contains("eve  admin\n") && list.contains("bob  admin\n"), "{list}");
 }
+
+#[test]
+fn nobody_fills_the_audit_log_by_their_own_account() {
+    let _turn = turns::beside_others();
+    let house = House::with(&[("ada", &["--admin"]), ("bob", &[])]);
+    let bob = house.sign_in("bob");
+    let fields = [("action", "token"), ("label", "ci"), ("scope", "all"), ("days", "1"), ("current", PASSWORD)];
+    assert_eq!(bob.post("/console/account", &fields).status, 200);
+    let id = house.done(&["token", "list", "bob"]).split(' ').next().unwrap().to_owned();
+    let (form, cookie) = (bob.form_token(), format!("Cookie: {}", bob.cookie));
+    let revoke = |form: &str| {
+        house.send_form("/console/account", &[("token", form), ("action", "revoke"), ("id", &id)], &[&cookie])
+    };
+    assert_eq!(revoke(&form).status, 200);
+    assert_eq!(revoke(&form).status, 400, "the form was sent before");
+    let again = revoke(&bob.form_token());
+    assert!(again.status == 404 && again.body.contains("or it was revoked before"), "{}", again.body);
+    for _ in 0..70 {
+        house.sign_in("bob");
+    }
+    let (ada, mut before, mut rows) = (house.sign_in("ada"), String::new(), Vec::new());
+    for _ in 0..2 {
+        let page = ada.get(&format!("/console/audit{before}")).body;
+        rows.extend(page.split("<tr>").filter(|row| row.contains("<td>bob</td>")).map(str::to_owned));
+        before = format!("?before={}", page.split("before=").nth(1).unwrap_or("1\"").split('"').next().unwrap());
+    }
+    let count = |what: &str| rows.iter().filter(|row| row.contains(what)).count();
+    assert_eq!(count("token revoke"), 1, "{rows:?}");
+    // Another is kept each minute.
+    assert!((60..=62).contains(&count("sign in")), "{}", count("sign in"));
+}

@@ -1,10 +1,10 @@
-//! The accounts of a gateway with a database of policies: `cookie` has the cookies of sessions, `refusals` bounds what is kept
-//! of refusals, `provider` is where people may sign in, `openid` has those who do, and `role_words` has roles in words.
+//! The accounts of a gateway with a database of policies: `cookie` has the cookies of sessions, `bounded_records` bounds what is
+//! kept of refusals and sessions, `provider` is where people may sign in, `openid` has those who do, and `role_words` has roles in words.
 
+mod bounded_records;
 pub mod cookie;
 pub mod openid;
 pub mod provider;
-mod refusals;
 pub mod role_words;
 
 use std::net::IpAddr;
@@ -19,9 +19,9 @@ use tollgate_limiter::limit::algorithm::QuotaError;
 use tollgate_policies::database::DatabaseError;
 use tollgate_policies::people::{AuditOutcome, AuditRecord, People, PeopleError, Secret, SessionTerms, UserAccount};
 
+use self::bounded_records::BoundedRecords;
 use self::cookie::SessionCookies;
 use self::provider::ProviderSignIn;
-use self::refusals::RecordedRefusals;
 use super::problem_details::ProblemDetails;
 use crate::clock;
 use crate::identity::attempts::{Attempt, FailedAttempts};
@@ -53,9 +53,10 @@ const TOKEN_FAILURE_EVERY_US: u64 = 1_000_000;
 const STARTS: u64 = 60;
 const START_EVERY_US: u64 = 2_000_000;
 
-/// Refusals of one account that are recorded at once; then one each [`REFUSAL_EVERY_US`].
-const REFUSALS: u64 = 60;
-const REFUSAL_EVERY_US: u64 = 60_000_000;
+/// Refusals of one account that are recorded at once, and as many of its sessions; then one of each kind each
+/// [`RECORD_EVERY_US`].
+const RECORDS: u64 = 60;
+const RECORD_EVERY_US: u64 = 60_000_000;
 
 /// Letters of a name that somebody says to have, in the audit log.
 const MOST_OF_A_NAME: usize = 64;
@@ -70,7 +71,9 @@ pub struct AccountService {
     starts: Arc<FailedAttempts>,
     /// Those of them that were refused.
     refused_starts: Arc<FailedAttempts>,
-    refusals: RecordedRefusals,
+    refusals: BoundedRecords,
+    /// Sessions that have begun or ended: whoever has a password, or a provider that asks nothing, could fill the log with them.
+    sessions: BoundedRecords,
     /// The provider that people may sign in at.
     openid: Option<ProviderSignIn>,
     /// Whether an account was seen. The last admin cannot be taken away.
@@ -94,7 +97,8 @@ impl AccountService {
             refused_starts: Arc::new(refused_starts),
             attempts: Arc::new(attempts),
             token_attempts: Arc::new(token_attempts),
-            refusals: RecordedRefusals::new(bound(REFUSAL_EVERY_US, REFUSALS)?),
+            refusals: BoundedRecords::new(bound(RECORD_EVERY_US, RECORDS)?),
+            sessions: BoundedRecords::new(bound(RECORD_EVERY_US, RECORDS)?),
             openid,
             has_some: AtomicBool::new(false),
         })
@@ -148,7 +152,9 @@ impl AccountService {
     pub async fn begin_session(&self, account: &UserAccount, ip: IpAddr, how: &str) -> Result<Secret, ProblemDetails> {
         let begun = self.people.begin_session(account, SessionTerms { idle: IDLE, absolute: ABSOLUTE }).await;
         let (secret, _) = begun.map_err(|error| ProblemDetails::people(&error))?;
-        self.record_sign_in(&account.name, ip, AuditOutcome::Done, how).await;
+        if self.records_session(&account.name) {
+            self.record_sign_in(&account.name, ip, AuditOutcome::Done, how).await;
+        }
         Ok(secret)
     }
 
@@ -195,6 +201,11 @@ impl AccountService {
     /// Whether another refusal of this account is to be recorded.
     pub fn records_refusal(&self, account: &str) -> bool {
         self.refusals.take(account)
+    }
+
+    /// Whether another beginning or end of a session of this account is to be recorded.
+    pub fn records_session(&self, account: &str) -> bool {
+        self.sessions.take(account)
     }
 
     /// Keeps a record in the audit log. The log of the process has it when the database cannot take it.

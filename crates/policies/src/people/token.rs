@@ -100,11 +100,11 @@ impl People {
         Ok(found)
     }
 
-    /// False: the account has no such token.
+    /// False: the account has no such token, or it was revoked before.
     pub async fn revoke_token(&self, name: &str, id: &str) -> Result<bool, DatabaseError> {
         let mut lease = self.pool.take().await?;
         let values = [SqlValue::Text(name), SqlValue::Text(id)];
-        let sql = "UPDATE tollgate_tokens SET revoked = 1 WHERE account = ? AND id = ?";
+        let sql = "UPDATE tollgate_tokens SET revoked = 1 WHERE account = ? AND id = ? AND revoked = 0";
         let revoked = lease.execute(sql, &values).await?;
         lease.give_back();
         Ok(revoked == 1)

@@ -348,6 +348,7 @@ async fn a_token_does_no_more_than_its_account(test: TestDatabase) {
     assert!(!people.revoke_token("bob", &made.id).await.unwrap(), "another's token");
     assert!(people.revoke_token("ada", &made.id).await.unwrap());
     assert_eq!(rights(wide.expose()).await, None, "revoked");
+    assert!(!people.revoke_token("ada", &made.id).await.unwrap(), "a second time");
     let all = people.tokens("ada").await.unwrap();
     assert_eq!((all.len(), all.iter().filter(|token| token.revoked).count()), (3, 1));
     people.change("ada", &disabled()).await.unwrap();

@@ -146,9 +146,10 @@ async fn create_token(
 async fn revoke_token(console: &ConsoleState, form: &ConsoleForm) -> Result<AccountOutcome, ProblemDetails> {
     let (accounts, caller) = (console.accounts()?, form.visitor.caller()?);
     let id = form.field("id");
+    console.tokens.spend(form.token)?;
     let revoked = accounts.people.revoke_token(&caller.name, id).await;
     if !revoked.map_err(|error| ProblemDetails::database(&error))? {
-        return Err(ProblemDetails::not_found("such token of yours"));
+        return Err(ProblemDetails::not_found("such token of yours, or it was revoked before"));
     }
     caller.record("token_revoke", &format!("token {id}"), AuditOutcome::Done, "").await;
     Ok(AccountOutcome { done: "The token was revoked.".to_owned(), ..AccountOutcome::default() })

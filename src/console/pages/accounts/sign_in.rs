@@ -104,7 +104,9 @@ async fn sign_in(console: &ConsoleState, form: &ConsoleForm, peer: SocketAddr) -
 async fn end(console: &ConsoleState, visitor: &Visitor) -> Result<HeaderValue, ProblemDetails> {
     let (accounts, caller) = (console.accounts()?, visitor.caller()?);
     accounts.people.end_session(caller.session()).await.map_err(|error| ProblemDetails::database(&error))?;
-    caller.record("sign_out", &format!("account {}", caller.name), AuditOutcome::Done, "").await;
+    if accounts.records_session(&caller.name) {
+        caller.record("sign_out", &format!("account {}", caller.name), AuditOutcome::Done, "").await;
+    }
     accounts.cookies.end().ok_or_else(|| ProblemDetails::bad_request("the session cannot be ended"))
 }
 
