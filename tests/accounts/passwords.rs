@@ -45,6 +45,22 @@ fn a_flood_of_guesses_is_stopped_before_anything_is_hashed() {
 }
 
 #[test]
+fn what_is_typed_as_a_name_is_kept_only_if_it_is_one() {
+    const TYPED: &str = "My-Secret-Passw0rd";
+    let _turn = turns::beside_others();
+    let house = House::with(&[("ada", &["--admin"])]);
+    for name in [TYPED, "My Secret Passw0rd", "ada"] {
+        assert_eq!(house.try_to_sign_in(name, "not the password", "").status, 401, "{name}");
+    }
+    let log = house.sign_in("ada").get("/console/audit").body;
+    assert!(!log.contains("Secret"), "{log}");
+    let refused = log.split("<tr>").filter(|row| row.contains("wrong name or password"));
+    let objects: Vec<_> =
+        refused.map(|row| row.split("class=\"why\">").nth(1).unwrap().split('<').next().unwrap()).collect();
+    assert_eq!(objects, ["account ada", "an unknown name", "an unknown name"]);
+}
+
+#[test]
 fn whoever_guesses_elsewhere_keeps_nobody_out() {
     let _turn = turns::beside_others();
     let house = House::with(&[("ada", &["--admin"])]);

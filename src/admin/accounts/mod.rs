@@ -58,9 +58,6 @@ const START_EVERY_US: u64 = 2_000_000;
 const RECORDS: u64 = 60;
 const RECORD_EVERY_US: u64 = 60_000_000;
 
-/// Letters of a name that somebody says to have, in the audit log.
-const MOST_OF_A_NAME: usize = 64;
-
 /// The people who may use the admin port.
 pub struct AccountService {
     pub people: People,
@@ -134,7 +131,8 @@ impl AccountService {
             }
             Ok(None) => {
                 drop(attempt);
-                self.record_sign_in(name, ip, AuditOutcome::Refused, "wrong name or password, or disabled").await;
+                let object = self.claimed_account(name).await;
+                self.record_refused_sign_in(&object, ip, "wrong name or password, or disabled").await;
                 Err(ProblemDetails::unauthenticated("the name or the password is wrong")
                     .hint("an administrator sets a new one: tollgate account password NAME --config FILE"))
             }
@@ -153,7 +151,7 @@ impl AccountService {
         let begun = self.people.begin_session(account, SessionTerms { idle: IDLE, absolute: ABSOLUTE }).await;
         let (secret, _) = begun.map_err(|error| ProblemDetails::people(&error))?;
         if self.records_session(&account.name) {
-            self.record_sign_in(&account.name, ip, AuditOutcome::Done, how).await;
+            self.record_sign_in(&account.name, ip, how).await;
         }
         Ok(secret)
     }
@@ -186,16 +184,21 @@ impl AccountService {
         Ok(found.map_err(|error| ProblemDetails::database(&error))?.map(|(account, _)| account))
     }
 
-    async fn record_sign_in(&self, name: &str, ip: IpAddr, outcome: AuditOutcome, detail: &str) {
-        let record = AuditRecord {
-            account: if outcome == AuditOutcome::Done { name.to_owned() } else { String::new() },
-            action: "sign_in".to_owned(),
-            object: format!("account {}", name.chars().take(MOST_OF_A_NAME).collect::<String>()),
-            address: ip.to_canonical().to_string(),
-            outcome,
-            detail: detail.to_owned(),
-        };
-        self.record(&record).await;
+    /// The account that somebody says to have, for the audit log. A name that is no account's may be a password, and would stand
+    /// there for ever.
+    async fn claimed_account(&self, name: &str) -> String {
+        match self.people.account(name).await {
+            Ok(Some(account)) => format!("account {}", account.name),
+            Ok(None) | Err(_) => "an unknown name".to_owned(),
+        }
+    }
+
+    async fn record_sign_in(&self, name: &str, ip: IpAddr, how: &str) {
+        self.record(&sign_in_record(name, format!("account {name}"), ip, AuditOutcome::Done, how)).await;
+    }
+
+    async fn record_refused_sign_in(&self, object: &str, ip: IpAddr, why: &str) {
+        self.record(&sign_in_record("", object.to_owned(), ip, AuditOutcome::Refused, why)).await;
     }
 
     /// Whether another refusal of this account is to be recorded.
@@ -219,6 +222,17 @@ impl AccountService {
                 "the audit log could not be written"
             ),
         }
+    }
+}
+
+fn sign_in_record(account: &str, object: String, ip: IpAddr, outcome: AuditOutcome, detail: &str) -> AuditRecord {
+    AuditRecord {
+        account: account.to_owned(),
+        action: "sign_in".to_owned(),
+        object,
+        address: ip.to_canonical().to_string(),
+        outcome,
+        detail: detail.to_owned(),
     }
 }
 

@@ -20,6 +20,9 @@ use crate::identity::openid::fault::OpenIdFault;
 use crate::identity::openid::pending::PendingSignIn;
 use crate::identity::openid::provider::{OpenIdPerson, ProviderAnswer};
 
+/// Whom a refusal is about, in the audit log.
+const OF_PROVIDER: &str = "account of the provider";
+
 impl AccountService {
     /// # Errors
     /// When people sign in by password alone.
@@ -61,7 +64,7 @@ impl AccountService {
                 return Err(ProblemDetails::provider(&OpenIdFault::Unavailable(why)));
             }
             Err(fault) => {
-                self.record_sign_in("of the provider", ip, AuditOutcome::Refused, &fault.to_string()).await;
+                self.record_refused_sign_in(OF_PROVIDER, ip, &fault.to_string()).await;
                 return Err(ProblemDetails::provider(&fault));
             }
         };
@@ -75,7 +78,7 @@ impl AccountService {
             Err(problem) => {
                 let (subject, issuer) = (printable(&subject.subject), &subject.issuer);
                 let detail = format!("subject {subject} at {issuer}: {}", problem.detail);
-                self.record_sign_in("of the provider", ip, AuditOutcome::Refused, &detail).await;
+                self.record_refused_sign_in(OF_PROVIDER, ip, &detail).await;
             }
         }
         session

@@ -139,10 +139,14 @@ impl fmt::Debug for NewAccount {
 
 /// Names go into paths, and into the history as authors.
 pub fn check_name(name: &str) -> Result<(), PeopleError> {
-    let fine = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-@+".contains(&byte);
-    let is_name = (1..=MOST_NAME_BYTES).contains(&name.len()) && name.bytes().all(fine) && name != "." && name != "..";
     let message = "the name of an account has 1 to 64 letters, digits, dots, dashes, underscores, @ and +";
-    if is_name { Ok(()) } else { Err(PeopleError::Invalid(message.into())) }
+    if is_name(name) { Ok(()) } else { Err(PeopleError::Invalid(message.into())) }
+}
+
+/// Whether it may be a name, as far as its letters go.
+pub fn is_name(name: &str) -> bool {
+    let fine = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-@+".contains(&byte);
+    (1..=MOST_NAME_BYTES).contains(&name.len()) && name.bytes().all(fine) && name != "." && name != ".."
 }
 
 pub fn check_display_name(name: &str) -> Result<(), PeopleError> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::account::{
     AccountChange, EarlierTokens, NewAccount, OidcSubject, ProvenAccount, StoredPassword, UserAccount,
-    check_display_name, check_name, check_rights, check_subject,
+    check_display_name, check_name, check_rights, check_subject, is_name,
 };
 use super::error::PeopleError;
 use super::handle::{People, begin, now};
@@ -51,6 +51,10 @@ impl People {
     }
 
     pub async fn account(&self, name: &str) -> Result<Option<UserAccount>, DatabaseError> {
+        // What cannot be a name is not asked for: some databases take offence.
+        if !is_name(name) {
+            return Ok(None);
+        }
         let mut lease = self.pool.take().await?;
         let found = by_name(&mut lease, name).await?;
         lease.give_back();
@@ -127,13 +131,7 @@ impl People {
 
     /// `None`: there is no such account, it is disabled, or the password is another. Each takes as long.
     pub async fn log_in(&self, name: &str, password: &str) -> Result<Option<UserAccount>, DatabaseError> {
-        let mut found = None;
-        // What cannot be a name is not asked for: some databases take offence.
-        if check_name(name).is_ok() {
-            let mut lease = self.pool.take().await?;
-            found = by_name(&mut lease, name).await?.filter(|account| !account.disabled);
-            lease.give_back();
-        }
+        let found = self.account(name).await?.filter(|account| !account.disabled);
         let hash = found.as_ref().and_then(|account| account.password.0.as_deref());
         let fits = verify(password, hash).await;
         Ok(found.filter(|_| fits))
