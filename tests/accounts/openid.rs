@@ -139,6 +139,10 @@ fn those_without_a_role_or_an_account_stay_out() {
     let nobody = sign_in(&house, &provider, &json!({"groups": ["others"]}));
     assert!((nobody.status, session(&nobody)) == (403, None), "{}", nobody.body);
     assert!(nobody.body.contains("none of your groups at the provider has a role here"), "{}", nobody.body);
+    // The provider knows them: they do not count as failures, which would keep others of their network out.
+    for round in 0..12 {
+        assert_eq!(sign_in(&house, &provider, &json!({"groups": ["others"]})).status, 403, "{round}");
+    }
     // A name at the provider leads to no account of that name.
     let taken = sign_in(&house, &provider, &json!({"preferred_username": "root"}));
     assert!(session(&taken).is_none() && taken.status != 200, "{}", taken.body);

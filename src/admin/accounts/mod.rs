@@ -6,6 +6,8 @@ pub mod cookie;
 pub mod openid;
 pub mod provider;
 pub mod role_words;
+#[cfg(test)]
+mod tests;
 
 use std::net::IpAddr;
 use std::num::NonZeroU64;
@@ -118,28 +120,18 @@ impl AccountService {
     /// # Errors
     /// When there is none, when too many logins of the name or from the address have failed, or the database is away.
     pub async fn check_password(&self, name: &str, password: &str, ip: IpAddr) -> Result<UserAccount, ProblemDetails> {
-        let mut attempt = match attempt(&self.attempts, ip, Some(name), ProblemDetails::too_many_sign_ins).await {
-            Ok(attempt) => attempt,
-            // Not recorded: those that failed before are, and strangers could fill a log that nobody may clear.
-            Err(problem) => return Err(problem),
-        };
-        attempt.begin();
+        // Not recorded without a place: those that failed before are, and strangers could fill a log that nobody may clear.
+        let attempt = attempt(&self.attempts, ip, Some(name), ProblemDetails::too_many_sign_ins).await?;
         match self.people.log_in(name, password).await {
-            Ok(Some(account)) => {
-                attempt.succeeded();
-                Ok(account)
-            }
+            Ok(Some(account)) => Ok(account),
             Ok(None) => {
-                drop(attempt);
+                attempt.failed();
                 let object = self.claimed_account(name).await;
                 self.record_refused_sign_in(&object, ip, "wrong name or password, or disabled").await;
                 Err(ProblemDetails::unauthenticated("the name or the password is wrong")
                     .hint("an administrator sets a new one: tollgate account password NAME --config FILE"))
             }
-            Err(error) => {
-                attempt.succeeded();
-                Err(ProblemDetails::database(&error))
-            }
+            Err(error) => Err(ProblemDetails::database(&error)),
         }
     }
 
@@ -175,12 +167,17 @@ impl AccountService {
     /// # Errors
     /// When too many tokens from the address were nobody's, or the database is away.
     pub async fn check_token(&self, token: &str, ip: IpAddr) -> Result<Option<UserAccount>, ProblemDetails> {
-        let mut attempt = attempt(&self.token_attempts, ip, None, ProblemDetails::too_many_tokens).await?;
-        attempt.begin();
-        let found = self.people.token(token).await;
-        if !matches!(found, Ok(None)) {
-            attempt.succeeded();
-        }
+        let attempt = attempt(&self.token_attempts, ip, None, ProblemDetails::too_many_tokens).await?;
+        let (people, token) = (self.people.clone(), token.to_owned());
+        // The lookup goes on when its client goes away: only then it is known whether the token was somebody's.
+        let looking = tokio::spawn(async move {
+            let found = people.token(&token).await;
+            if matches!(found, Ok(None)) {
+                attempt.failed();
+            }
+            found
+        });
+        let found = looking.await.map_err(|_| ProblemDetails::policies_away("the lookup of the token broke off"))?;
         Ok(found.map_err(|error| ProblemDetails::database(&error))?.map(|(account, _)| account))
     }
 

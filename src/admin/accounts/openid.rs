@@ -54,16 +54,15 @@ impl AccountService {
         let openid = self.provider()?;
         self.start_at_provider(ip).await?;
         // Each that is refused is recorded, in a log that nobody may clear.
-        let mut attempt = super::attempt(&self.refused_starts, ip, None, ProblemDetails::too_many_sign_ins).await?;
-        attempt.begin();
+        let attempt = super::attempt(&self.refused_starts, ip, None, ProblemDetails::too_many_sign_ins).await?;
         let person = match openid.provider.person(answer, pending, return_to).await {
             Ok(person) => person,
             Err(OpenIdFault::Unavailable(why)) => {
-                attempt.succeeded();
                 tracing::warn!(issuer = openid.provider.issuer(), why, "a sign-in could not be ended at the provider");
                 return Err(ProblemDetails::provider(&OpenIdFault::Unavailable(why)));
             }
             Err(fault) => {
+                attempt.failed();
                 self.record_refused_sign_in(OF_PROVIDER, ip, &fault.to_string()).await;
                 return Err(ProblemDetails::provider(&fault));
             }
@@ -73,15 +72,21 @@ impl AccountService {
             Ok(account) => self.new_session(&account, ip, "by OpenID Connect").await,
             Err(problem) => Err(problem),
         };
-        match &session {
-            Ok(_) => attempt.succeeded(),
-            Err(problem) => {
-                let (subject, issuer) = (printable(&subject.subject), &subject.issuer);
-                let detail = format!("subject {subject} at {issuer}: {}", problem.detail);
-                self.record_refused_sign_in(OF_PROVIDER, ip, &detail).await;
-            }
+        if let Err(problem) = &session {
+            self.record_known_subject(&subject, ip, problem).await;
         }
         session
+    }
+
+    /// Somebody whom the provider knows, and who does not come in. Nobody else is kept out by that, so it is recorded within bounds
+    /// of its own.
+    async fn record_known_subject(&self, subject: &OidcSubject, ip: IpAddr, problem: &ProblemDetails) {
+        let (name, issuer) = (printable(&subject.subject), &subject.issuer);
+        let detail = format!("subject {name} at {issuer}: {}", problem.detail);
+        // No account is called so.
+        if self.records_refusal(&format!("subject {}", subject.subject)) {
+            self.record_refused_sign_in(OF_PROVIDER, ip, &detail).await;
+        }
     }
 
     async fn account_at_provider(
