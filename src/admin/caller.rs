@@ -89,10 +89,13 @@ impl Caller {
             let known = found.map(|account| known(account.name, account.rights, CallerProof::Token, ""));
             return Ok(known.map(|known| Self { token: token.into(), ..known }));
         }
-        let Some(secret) = service.cookies.session(parts.headers).filter(|_| parts.takes_session) else {
-            return Ok(None);
+        let Some(secret) = service.cookies.session(parts.headers) else { return Ok(None) };
+        let found = match parts.session {
+            SessionUse::Ignored => return Ok(None),
+            SessionUse::Idle => service.people.idle_session(secret).await,
+            SessionUse::Used => service.people.session(secret).await,
         };
-        let found = service.people.session(secret).await.map_err(problem)?;
+        let found = found.map_err(problem)?;
         Ok(found.map(|(account, _)| known(account.name, account.rights, CallerProof::Session, secret)))
     }
 
@@ -231,8 +234,18 @@ impl Caller {
 pub struct CallerParts<'a> {
     pub headers: &'a HeaderMap,
     pub peer: Option<SocketAddr>,
-    /// Whether a session counts. It does not where a form's token is not asked for.
-    pub takes_session: bool,
+    pub session: SessionUse,
+}
+
+/// What a session is to a request that has one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SessionUse {
+    /// It does not count where a form's token is not asked for.
+    Ignored,
+    /// It counts, and stays as idle as it was: a script asks by itself.
+    Idle,
+    /// Somebody uses it.
+    Used,
 }
 
 impl CallerParts<'_> {
@@ -256,7 +269,8 @@ pub async fn require_caller(State(state): State<AdminState>, mut request: Reques
         return next.run(request).await;
     }
     let reads = [Method::GET, Method::HEAD].contains(request.method());
-    let parts = CallerParts { headers: request.headers(), peer: peer(&request), takes_session: reads };
+    let session = if reads { SessionUse::Used } else { SessionUse::Ignored };
+    let parts = CallerParts { headers: request.headers(), peer: peer(&request), session };
     let caller = match Caller::of(state.accounts.as_ref(), parts).await {
         Ok(Some(caller)) => caller,
         Ok(None) => return unknown_caller(state.accounts.as_deref()).await.into_response(),

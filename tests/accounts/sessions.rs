@@ -1,8 +1,12 @@
 //! Sessions: what opens with one, and that none outlives its end.
 
+use std::time::{Duration, Instant};
+
+use tollgate_policies::people::SessionTerms;
 use tollgate_test_support::turns;
 
 use crate::house::{House, PASSWORD};
+use crate::process::eventually;
 
 #[test]
 fn only_probes_and_metrics_are_open_to_everybody() {
@@ -118,4 +122,26 @@ fn a_new_password_ends_all_other_sessions() {
     assert_eq!(house.ask("GET", "/console", &["-H", &format!("Cookie: {}", changed.cookie())]).status, 200);
     assert_eq!(house.try_to_sign_in("ada", PASSWORD, "").status, 401);
     assert_eq!(house.try_to_sign_in("ada", "another long one", "").status, 303);
+}
+
+#[test]
+fn a_page_that_is_left_open_keeps_no_session_alive() {
+    /// A session is written again after a sixteenth of it: after a second.
+    const TERMS: SessionTerms = SessionTerms { idle: Duration::from_secs(16), absolute: Duration::from_secs(600) };
+    let _turn = turns::beside_others();
+    let house = House::with(&[("ada", &["--admin"])]);
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let people = house.people();
+    let (secret, begun) = runtime.block_on(people.begin_session("ada", TERMS)).unwrap();
+    let ada = house.browser(format!("tollgate={}", secret.expose()));
+    let idle_until = || runtime.block_on(people.idle_session(secret.expose())).unwrap().unwrap().1.idle_until;
+    let start = Instant::now();
+    while start.elapsed() < TERMS.idle / 12 {
+        assert_eq!(ada.get("/console/data?view=overview").status, 200);
+    }
+    assert_eq!(idle_until(), begun.idle_until);
+    eventually("a page that somebody opens keeps it alive", || {
+        assert_eq!(ada.get("/console/limits").status, 200);
+        (idle_until() > begun.idle_until).then_some(())
+    });
 }

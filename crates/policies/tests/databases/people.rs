@@ -241,6 +241,8 @@ async fn a_session_ends_in_every_way_it_can(test: TestDatabase) {
 
     // What time does, done by hand.
     test.run("UPDATE tollgate_sessions SET idle_until = idle_until - 600000").await;
+    let (_, looked_at) = people.idle_session(secret.expose()).await.unwrap().unwrap();
+    assert_eq!(looked_at.idle_until.millis(), session.idle_until.millis() - 600_000, "a page that is left open");
     let (_, moved) = people.session(secret.expose()).await.unwrap().unwrap();
     assert!(moved.idle_until >= session.idle_until, "use moves the idle end on: {moved:?} {session:?}");
     test.run("UPDATE tollgate_sessions SET idle_until = idle_until - 900000").await;
