@@ -241,7 +241,7 @@ fn a_browser_comes_back_to_the_address_that_the_file_has() {
     let house = House::at(&provider.admin(ROLES), "http", None);
     for host in ["localhost:1", "10.9.8.7", &format!("localhost:{}", house.gateway.admin.port())] {
         let moved = house.get_by("/console/sign-in/provider?page=%2Fconsole%2Flimits", host);
-        let home = format!("http://{}/console/sign-in/provider?page=%2Fconsole%2Flimits", house.gateway.admin);
+        let home = format!("http://{}/console/sign-in?page=%2Fconsole%2Flimits", house.gateway.admin);
         assert_eq!((moved.status, moved.header("location")), (303, Some(home.as_str())), "{host}");
         assert_eq!(moved.header("set-cookie"), None);
     }
@@ -257,6 +257,30 @@ fn a_browser_comes_back_to_the_address_that_the_file_has() {
             place.contains("redirect_uri=http%3A%2F%2Fgate.example%3A8080%2Fconsole%2Fsign-in%2Freturn&"),
             "{place}"
         );
+    }
+}
+
+#[test]
+fn a_page_of_another_site_begins_no_sign_in() {
+    let _turn = turns::beside_others();
+    let provider = Provider::start();
+    let house = House::at(&provider.admin(ROLES), "http", None);
+    let by = |site: &str| {
+        let site = format!("Sec-Fetch-Site: {site}");
+        house.ask("GET", "/console/sign-in/provider?page=%2Fconsole%2Flimits", &["-H", &site])
+    };
+    let page = format!("http://{}/console/sign-in?page=%2Fconsole%2Flimits", house.gateway.admin);
+    for round in 0..70 {
+        let site = ["cross-site", "same-site"][round % 2];
+        let led_away = by(site);
+        assert_eq!((led_away.status, led_away.header("location")), (303, Some(page.as_str())), "{site}");
+        assert_eq!(led_away.header("set-cookie"), None, "{site}");
+    }
+    // They have used nothing up, and who types the address or clicks on the console's page begins.
+    for site in ["same-origin", "none"] {
+        let begun = by(site);
+        assert!(begun.header("location").unwrap().starts_with(&provider.issuer()), "{site}: {}", begun.head);
+        assert!(begun.header("set-cookie").is_some(), "{site}");
     }
 }
 
