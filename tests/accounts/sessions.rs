@@ -71,6 +71,22 @@ fn a_stolen_cookie_opens_nothing_after_its_owner_has_signed_out() {
 }
 
 #[test]
+fn whoever_signs_out_everywhere_leaves_no_session_behind() {
+    let _turn = turns::beside_others();
+    let house = House::with(&[("ada", &["--admin"]), ("bob", &["--operator"])]);
+    let (here, elsewhere, bob, token) =
+        (house.sign_in("ada"), house.sign_in("ada"), house.sign_in("bob"), house.token("ada"));
+    assert!(here.get("/console/account").body.contains(">Sign out everywhere</button>"));
+    let out = here.post("/console/account", &[("action", "sign_out")]);
+    assert_eq!((out.status, out.header("location")), (303, Some("/console/sign-in")), "{}", out.body);
+    assert!(out.header("set-cookie").unwrap().contains("Max-Age=0"));
+    assert_eq!([&here, &elsewhere, &bob].map(|browser| browser.get("/console").status), [303, 303, 200]);
+    assert_eq!(house.by_token("GET", "/limits", &token).status, 200, "a token is no session");
+    let log = house.sign_in("ada").get("/console/audit").body;
+    assert!(log.contains("everywhere: 2 sessions"), "{log}");
+}
+
+#[test]
 fn each_sign_in_begins_a_session_of_its_own() {
     let _turn = turns::beside_others();
     let house = House::with(&[("ada", &["--admin"])]);

@@ -7,7 +7,7 @@ use askama::Template;
 use axum::extract::{ConnectInfo, State};
 use axum::http::HeaderValue;
 use axum::http::header::SET_COOKIE;
-use axum::response::Response;
+use axum::response::{IntoResponse, Redirect, Response};
 use tollgate_policies::people::{ApplicationRole, AuditOutcome, FleetRole, NewToken, Rights};
 
 use super::presence::{asks_password, check_current_password, check_presence};
@@ -63,6 +63,9 @@ pub async fn submit(
     ConnectInfo(peer): ConnectInfo<SocketAddr>,
     mut form: ConsoleForm,
 ) -> Response {
+    if form.field("action") == "sign_out" {
+        return sign_out_everywhere(&console, &form).await;
+    }
     let outcome = match form.field("action") {
         "password" => change_password(&console, &mut form, peer).await,
         "token" => create_token(&console, &form, peer).await,
@@ -70,6 +73,26 @@ pub async fn submit(
         _ => Err(ProblemDetails::bad_request("the form asks for nothing that there is")),
     };
     answer(&console, &form.visitor, outcome).await
+}
+
+/// Ends all sessions of the account, this one too: a cookie that somebody else has is of no use then.
+async fn sign_out_everywhere(console: &ConsoleState, form: &ConsoleForm) -> Response {
+    match end_sessions(console, form).await {
+        Ok(cookie) => ([(SET_COOKIE, cookie)], Redirect::to("/console/sign-in")).into_response(),
+        Err(problem) => answer(console, &form.visitor, Err(problem)).await,
+    }
+}
+
+/// The cookie that takes the visitor's away.
+async fn end_sessions(console: &ConsoleState, form: &ConsoleForm) -> Result<HeaderValue, ProblemDetails> {
+    let (accounts, caller) = (console.accounts()?, form.visitor.caller()?);
+    console.tokens.spend(form.token)?;
+    let ended = accounts.people.end_sessions(&caller.name).await.map_err(|error| ProblemDetails::database(&error))?;
+    if accounts.records_session(&caller.name) {
+        let detail = format!("everywhere: {ended} sessions");
+        caller.record("sign_out", &format!("account {}", caller.name), AuditOutcome::Done, &detail).await;
+    }
+    accounts.cookies.end().ok_or_else(|| ProblemDetails::bad_request("the cookie cannot be taken away"))
 }
 
 async fn answer(
