@@ -13,7 +13,8 @@ mod stored_rights;
 mod token;
 
 pub use account::{
-    AccountChange, EarlierTokens, NewAccount, OidcSubject, ProvenAccount, UserAccount, check_display_name,
+    AccountChange, EarlierTokens, NewAccount, OidcSubject, ProvenAccount, ROLLOUT_AUTHOR, UserAccount,
+    check_display_name,
 };
 pub use audit::{AuditEntry, AuditOutcome, AuditRecord, AuditVerdict};
 pub use error::PeopleError;
