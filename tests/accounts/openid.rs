@@ -8,7 +8,7 @@ use tollgate_test_support::turns;
 use crate::house::{House, Reply, form_token};
 use crate::issuer::{IssuerKey, base64, now};
 use crate::process::eventually;
-use crate::provider::{Provider, ProviderMood, begin, finish, session, sign_in};
+use crate::provider::{Provider, ProviderMood, begin, begin_at, finish, session, sign_in};
 
 const ROLES: &str = ", create_accounts: true, roles: {ops: operator, staff: [shop=viewer, bank=editor]}";
 
@@ -285,6 +285,43 @@ fn a_page_of_another_site_begins_no_sign_in() {
 }
 
 #[test]
+fn without_a_password_it_is_the_provider_that_asks_who_somebody_is() {
+    let _turn = turns::beside_others();
+    let provider = Provider::start();
+    let house = House::at(&provider.admin(ROLES), "http", None);
+    house.done(&["account", "create", "root", "--admin"]);
+    let browser = |reply: &Reply| house.browser(session(reply).unwrap().split(';').next().unwrap().to_owned());
+    let fields = [("action", "token"), ("label", "ci"), ("scope", "all"), ("days", "0")];
+    let link = "href=\"/console/sign-in/provider?prove=true&#38;page=%2Fconsole%2Faccount\"";
+    // A sign-in at which nobody was asked anything, as whoever comes by an open browser has one.
+    for silent in [json!({}), json!({"auth_time": now() - 3_600}), json!({"auth_time": now() + 3_600})] {
+        let ada = browser(&sign_in(&house, &provider, &silent));
+        assert!(ada.get("/console/account").body.contains(link), "{}", ada.get("/console/account").body);
+        let refused = ada.post("/console/account", &fields);
+        assert_eq!(refused.status, 400, "{silent}: {}", refused.body);
+        assert!(refused.body.contains("the provider has not asked you lately who you are"), "{}", refused.body);
+    }
+    let prove = |changes: &Json| {
+        let (asked, cookie) = begin_at(&house, "/console/sign-in/provider?prove=true&page=%2Fconsole%2Faccount");
+        assert_eq!((asked.get("prompt"), asked.get("max_age")), ("login", "600"));
+        finish(&house, &provider.answer(&asked, &provider.grant(&asked, changes)), &cookie)
+    };
+    for (changes, why) in [
+        (json!({}), "does not say when you have signed in there (auth_time)"),
+        (json!({"auth_time": now() - 3_600}), "has not asked you to sign in there anew (auth_time)"),
+    ] {
+        let refused = prove(&changes);
+        assert!(session(&refused).is_none() && refused.body.contains(why), "{}", refused.body);
+    }
+    let ada = browser(&prove(&json!({"auth_time": now()})));
+    assert!(!ada.get("/console/account").body.contains("prove=true"));
+    let made = ada.post("/console/account", &fields);
+    assert!(made.status == 200 && made.body.contains("<code>tgt_"), "{}", made.body);
+    let (asked, _) = begin(&house);
+    assert_eq!((asked.get("prompt"), asked.get("max_age")), ("", ""));
+}
+
+#[test]
 fn strangers_start_sign_ins_within_bounds() {
     let _turn = turns::beside_others();
     let provider = Provider::start();
@@ -308,11 +345,11 @@ fn whoever_loses_all_groups_loses_sessions_and_tokens() {
     let house = House::at(&provider.admin(ROLES), "http", None);
     house.done(&["account", "create", "root", "--admin"]);
     // A number is as good as a text.
-    let reply = sign_in(&house, &provider, &json!({"sub": 42}));
+    let reply = sign_in(&house, &provider, &json!({"sub": 42, "auth_time": now()}));
     let cookie = session(&reply).unwrap().split(';').next().unwrap().to_owned();
     let header = format!("Cookie: {cookie}");
     let page = house.ask("GET", "/console/account", &["-H", &header]);
-    // Without a password, a token is made by whoever has just signed in.
+    // Without a password, a token is made by whoever the provider has just asked.
     let fields = [
         ("token", form_token(&page.body)),
         ("action", "token".into()),

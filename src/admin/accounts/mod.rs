@@ -1,9 +1,10 @@
 //! The accounts of a gateway with a database of policies: `cookie` has the cookies of sessions, `bounded_records` bounds what is
-//! kept of refusals and sessions, `provider` is where people may sign in, `openid` has those who do, and `role_words` has roles in words.
+//! kept of refusals and sessions, `presence` has the sessions whose owners were asked lately, `provider` is where people may sign in, `openid` has those who do, and `role_words` has roles in words.
 
 mod bounded_records;
 pub mod cookie;
 pub mod openid;
+mod presence;
 pub mod provider;
 pub mod role_words;
 #[cfg(test)]
@@ -23,6 +24,7 @@ use tollgate_policies::people::{AuditOutcome, AuditRecord, People, PeopleError, 
 
 use self::bounded_records::BoundedRecords;
 use self::cookie::SessionCookies;
+use self::presence::ProvenSessions;
 use self::provider::ProviderSignIn;
 use super::problem_details::ProblemDetails;
 use crate::clock;
@@ -73,6 +75,8 @@ pub struct AccountService {
     refusals: BoundedRecords,
     /// Sessions that have begun or ended: whoever has a password, or a provider that asks nothing, could fill the log with them.
     sessions: BoundedRecords,
+    /// Those whose owners the provider has asked lately.
+    proven: ProvenSessions,
     /// The provider that people may sign in at.
     openid: Option<ProviderSignIn>,
     /// Whether an account was seen. The last admin cannot be taken away.
@@ -98,6 +102,7 @@ impl AccountService {
             token_attempts: Arc::new(token_attempts),
             refusals: BoundedRecords::new(bound(RECORD_EVERY_US, RECORDS)?),
             sessions: BoundedRecords::new(bound(RECORD_EVERY_US, RECORDS)?),
+            proven: ProvenSessions::default(),
             openid,
             has_some: AtomicBool::new(false),
         })

@@ -18,7 +18,7 @@ use crate::admin::problem_details::ProblemDetails;
 use crate::identity::openid::directory::printable;
 use crate::identity::openid::fault::OpenIdFault;
 use crate::identity::openid::pending::PendingSignIn;
-use crate::identity::openid::provider::{OpenIdPerson, ProviderAnswer};
+use crate::identity::openid::provider::{OpenIdPerson, ProviderAnswer, recent_age};
 
 /// Whom a refusal is about, in the audit log.
 const OF_PROVIDER: &str = "account of the provider";
@@ -69,13 +69,21 @@ impl AccountService {
         };
         let subject = OidcSubject { issuer: openid.provider.issuer().to_owned(), subject: person.subject.clone() };
         let session = match self.account_at_provider(openid, &person, &subject, ip).await {
-            Ok(account) => self.new_session(&account, ip, "by OpenID Connect").await,
+            Ok(account) => self.begin_session(&account, ip, "by OpenID Connect").await,
             Err(problem) => Err(problem),
         };
+        if let (Ok(secret), Some(age)) = (&session, person.asked_at.and_then(recent_age)) {
+            self.proven.add(secret.expose(), age);
+        }
         if let Err(problem) = &session {
             self.record_known_subject(&subject, ip, problem).await;
         }
-        session
+        self.cookies.begin(&session?).ok_or_else(|| ProblemDetails::bad_request("the session cannot be sent"))
+    }
+
+    /// Whether the provider has asked the owner of this session lately who they are.
+    pub fn was_asked_lately(&self, session: &str) -> bool {
+        self.proven.has(session)
     }
 
     /// Somebody whom the provider knows, and who does not come in. Nobody else is kept out by that, so it is recorded within bounds

@@ -10,7 +10,7 @@ use axum::http::header::SET_COOKIE;
 use axum::response::{IntoResponse, Redirect, Response};
 use tollgate_policies::people::{ApplicationRole, AuditOutcome, FleetRole, NewToken, Rights};
 
-use super::presence::{asks_password, check_current_password, check_presence};
+use super::presence::{PresencePart, check_current_password, check_presence};
 use super::words::{and_tokens, earlier_tokens, show_rights};
 use crate::admin::problem_details::ProblemDetails;
 use crate::console::forms::ConsoleForm;
@@ -32,7 +32,7 @@ struct AccountPage {
     /// The secret of a token, which is shown once.
     secret: String,
     tokens: Vec<TokenRow>,
-    asks_password: bool,
+    presence: PresencePart,
 }
 
 struct TokenRow {
@@ -209,7 +209,7 @@ impl AccountPage {
             done: outcome.done.clone(),
             secret: outcome.secret.clone(),
             tokens: tokens.into_iter().map(row).collect(),
-            asks_password: asks_password(accounts, caller).await?,
+            presence: PresencePart::of(console, visitor).await?,
         })
     }
 }

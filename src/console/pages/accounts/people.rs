@@ -7,7 +7,7 @@ use axum::extract::{ConnectInfo, State};
 use axum::response::{IntoResponse, Redirect, Response};
 use tollgate_policies::people::{AuditOutcome, NewAccount, Operation, Rights, UserAccount};
 
-use super::presence::{asks_password, check_presence};
+use super::presence::{PresencePart, check_presence};
 use super::words::{chosen_fleet_role, show_rights};
 use crate::admin::caller::Caller;
 use crate::admin::problem_details::ProblemDetails;
@@ -24,8 +24,7 @@ struct PeoplePage {
     rows: Vec<PersonRow>,
     /// Whether the visitor may make accounts.
     may_create: bool,
-    /// Whether the form asks for the visitor's password.
-    asks_password: bool,
+    presence: PresencePart,
 }
 
 struct PersonRow {
@@ -129,7 +128,7 @@ impl PeoplePage {
             problem,
             rows: all.into_iter().map(row).collect(),
             may_create: caller.may(Operation::ManageAccounts, "").is_ok(),
-            asks_password: asks_password(accounts, caller).await?,
+            presence: PresencePart::of(console, visitor).await?,
         })
     }
 }

@@ -12,7 +12,7 @@ use tollgate_policies::people::{
 use tollgate_policies::time::UnixTime;
 
 use super::people::{may_see_people, visible_rights};
-use super::presence::{asks_password, check_presence};
+use super::presence::{PresencePart, check_presence};
 use super::words::{and_tokens, chosen_fleet_role, chosen_role, earlier_tokens, show_rights};
 use crate::admin::caller::{Caller, fleet_word};
 use crate::admin::problem_details::ProblemDetails;
@@ -38,8 +38,7 @@ struct PersonPage {
     manages_accounts: bool,
     /// Whether it is the visitor's own.
     is_own: bool,
-    /// Whether forms ask for the visitor's password.
-    asks_password: bool,
+    presence: PresencePart,
     /// When the account was made: by the time of a form, another one may have its name.
     made_at: i64,
 }
@@ -196,7 +195,7 @@ impl PersonPage {
             is_disabled: account.disabled,
             manages_accounts,
             is_own: name == caller.name,
-            asks_password: asks_password(console.accounts()?, caller).await?,
+            presence: PresencePart::of(console, visitor).await?,
             made_at: account.created_at.millis(),
         })
     }

@@ -4,7 +4,6 @@
 //! password and no role in the fleet.
 
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use tollgate_policies::people::UserAccount;
 
@@ -12,12 +11,12 @@ use crate::admin::accounts::AccountService;
 use crate::admin::caller::Caller;
 use crate::admin::problem_details::ProblemDetails;
 use crate::console::forms::ConsoleForm;
-
-/// How long after signing in somebody without a password counts as present.
-const RECENT: Duration = Duration::from_secs(600);
+use crate::console::pages::encode;
+use crate::console::shell::Visitor;
+use crate::console::state::ConsoleState;
 
 /// The account of the caller, who has just proven to be its owner: by the field `current` of the form, or without a password by
-/// having just signed in.
+/// having been asked by the provider within ten minutes.
 ///
 /// # Errors
 /// When they have not, too many passwords were wrong, or the database is away.
@@ -28,14 +27,15 @@ pub async fn check_presence(
     peer: SocketAddr,
 ) -> Result<UserAccount, ProblemDetails> {
     let found = accounts.people.session(caller.session()).await.map_err(|error| ProblemDetails::database(&error))?;
-    let (account, session) = found.ok_or_else(|| ProblemDetails::bad_request("the session has ended"))?;
+    let (account, _) = found.ok_or_else(|| ProblemDetails::bad_request("the session has ended"))?;
     if account.has_password {
         return check_current_password(accounts, caller, form, peer).await;
     }
-    match session.read_at <= session.begun_at.after(RECENT) {
+    // Not when the session began: the provider may have asked nothing then, for whoever came by an open browser.
+    match accounts.was_asked_lately(caller.session()) {
         true => Ok(account),
-        false => Err(ProblemDetails::bad_request("you have signed in too long ago for this")
-            .hint("sign out and in again, then do it within ten minutes")),
+        false => Err(ProblemDetails::bad_request("the provider has not asked you lately who you are")
+            .hint("choose \"Prove that it is you\" on this page, and do this within ten minutes")),
     }
 }
 
@@ -56,11 +56,22 @@ pub async fn check_current_password(
     })
 }
 
-/// Whether forms of this caller's pages ask for the password.
-///
-/// # Errors
-/// When the database is away.
-pub async fn asks_password(accounts: &AccountService, caller: &Caller) -> Result<bool, ProblemDetails> {
-    let account = accounts.people.account(&caller.name).await.map_err(|error| ProblemDetails::database(&error))?;
-    Ok(account.is_some_and(|account| account.has_password))
+/// What forms of a page ask for as proof, for the template `parts/presence.html`.
+pub struct PresencePart {
+    pub asks_password: bool,
+    /// Where somebody without a password proves that it is them. Empty: they need not, or cannot.
+    pub href: String,
+}
+
+impl PresencePart {
+    /// # Errors
+    /// When the database is away.
+    pub async fn of(console: &ConsoleState, visitor: &Visitor) -> Result<Self, ProblemDetails> {
+        let (accounts, caller) = (console.accounts()?, visitor.caller()?);
+        let account = accounts.people.account(&caller.name).await.map_err(|error| ProblemDetails::database(&error))?;
+        let asks_password = account.is_some_and(|account| account.has_password);
+        let may_prove = !asks_password && accounts.provider().is_ok() && !accounts.was_asked_lately(caller.session());
+        let href = format!("/console/sign-in/provider?prove=true&page={}", encode(visitor.page()));
+        Ok(Self { asks_password, href: if may_prove { href } else { String::new() } })
+    }
 }

@@ -48,24 +48,29 @@ pub async fn begin(
     headers: HeaderMap,
     Query(next): Query<NextPage>,
 ) -> Response {
-    let next = page_of_console(next.page());
+    let (next, proves) = (page_of_console(next.page()), next.proves());
     // Another site's page would use up what its visitor's network may begin, or sign them in unasked.
     if !is_at_home(&console, &headers) || console.admin.origins.check_site(&headers).is_err() {
         return Redirect::to(&format!("{}{SIGN_IN}?page={}", home(&console), encode(&next))).into_response();
     }
-    match begun(&console, peer, &next).await {
+    match begun(&console, peer, &next, proves).await {
         Ok((cookie, place)) => ([(SET_COOKIE, cookie)], Redirect::to(&place)).into_response(),
         Err(problem) => console.refuse(&visitor, &problem),
     }
 }
 
 /// The cookie of a sign-in, and where it goes on.
-async fn begun(console: &ConsoleState, peer: SocketAddr, next: &str) -> Result<(HeaderValue, String), ProblemDetails> {
+async fn begun(
+    console: &ConsoleState,
+    peer: SocketAddr,
+    next: &str,
+    proves: bool,
+) -> Result<(HeaderValue, String), ProblemDetails> {
     let accounts = console.accounts()?;
     let provider = &accounts.provider()?.provider;
     accounts.start_at_provider(peer.ip()).await?;
     let next = Some(encode(next)).filter(|next| next.len() <= MAX_NEXT).unwrap_or_default();
-    let pending = PendingSignIn::begin(now(), next)
+    let pending = PendingSignIn::begin(now(), next, proves)
         .map_err(|_| ProblemDetails::provider_away("the system has no random numbers"))?;
     let place = provider.sign_in_url(&pending, &return_to(console)).await;
     let place = place.map_err(|fault| ProblemDetails::provider_away(&fault.to_string()))?;

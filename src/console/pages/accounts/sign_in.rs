@@ -39,11 +39,18 @@ struct SignInPage {
 pub struct NextPage {
     #[serde(default)]
     page: String,
+    /// Whether somebody is to prove that it is them.
+    #[serde(default)]
+    prove: bool,
 }
 
 impl NextPage {
     pub fn page(&self) -> &str {
         &self.page
+    }
+
+    pub const fn proves(&self) -> bool {
+        self.prove
     }
 }
 
