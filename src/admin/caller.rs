@@ -74,7 +74,7 @@ impl Caller {
         parts: CallerParts<'_>,
     ) -> Result<Option<Self>, ProblemDetails> {
         let Some(service) = accounts else { return Ok(Some(Self::local(parts.headers, parts.address()))) };
-        let problem = |error| ProblemDetails::database(&error);
+        let problem = |error| ProblemDetails::database_for_strangers(&error);
         let known = |name: String, rights, by, session: &str| Self {
             name,
             rights,
@@ -311,7 +311,7 @@ pub async fn unknown_caller(accounts: Option<&AccountService>) -> ProblemDetails
             ),
             Ok(false) => ProblemDetails::unauthenticated("there is no account yet")
                 .hint("make the first: tollgate account create NAME --admin --config FILE"),
-            Err(error) => ProblemDetails::database(&error),
+            Err(error) => ProblemDetails::database_for_strangers(&error),
         },
         None => ProblemDetails::unauthenticated("this needs an account"),
     }

@@ -1,6 +1,7 @@
-//! The accounts of a gateway with a database of policies: `cookie` has the cookies of sessions, `bounded_records` bounds what is
+//! The accounts of a gateway with a database of policies: `cookie` has the cookies of sessions, `away` what strangers are told of a failure, `bounded_records` bounds what is
 //! kept of refusals and sessions, `presence` has the sessions whose owners were asked lately, `provider` is where people may sign in, `openid` has those who do, and `role_words` has roles in words.
 
+mod away;
 mod bounded_records;
 pub mod cookie;
 pub mod openid;
@@ -136,7 +137,7 @@ impl AccountService {
                 Err(ProblemDetails::unauthenticated("the name or the password is wrong")
                     .hint("an administrator sets a new one: tollgate account password NAME --config FILE"))
             }
-            Err(error) => Err(ProblemDetails::database(&error)),
+            Err(error) => Err(ProblemDetails::database_for_strangers(&error)),
         }
     }
 
@@ -146,7 +147,7 @@ impl AccountService {
     /// When the account is disabled, or the database is away.
     pub async fn begin_session(&self, account: &UserAccount, ip: IpAddr, how: &str) -> Result<Secret, ProblemDetails> {
         let begun = self.people.begin_session(account, SessionTerms { idle: IDLE, absolute: ABSOLUTE }).await;
-        let (secret, _) = begun.map_err(|error| ProblemDetails::people(&error))?;
+        let (secret, _) = begun.map_err(|error| ProblemDetails::people_for_strangers(&error))?;
         if self.records_session(&account.name) {
             self.record_sign_in(&account.name, ip, how).await;
         }
@@ -183,7 +184,7 @@ impl AccountService {
             found
         });
         let found = looking.await.map_err(|_| ProblemDetails::policies_away("the lookup of the token broke off"))?;
-        Ok(found.map_err(|error| ProblemDetails::database(&error))?.map(|(account, _)| account))
+        Ok(found.map_err(|error| ProblemDetails::database_for_strangers(&error))?.map(|(account, _)| account))
     }
 
     /// The account that somebody says to have, for the audit log. A name that is no account's may be a password, and would stand

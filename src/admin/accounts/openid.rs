@@ -57,14 +57,13 @@ impl AccountService {
         let attempt = super::attempt(&self.refused_starts, ip, None, ProblemDetails::too_many_sign_ins).await?;
         let person = match openid.provider.person(answer, pending, return_to).await {
             Ok(person) => person,
-            Err(OpenIdFault::Unavailable(why)) => {
-                tracing::warn!(issuer = openid.provider.issuer(), why, "a sign-in could not be ended at the provider");
-                return Err(ProblemDetails::provider(&OpenIdFault::Unavailable(why)));
+            Err(fault @ OpenIdFault::Unavailable(_)) => {
+                return Err(ProblemDetails::provider_for_strangers(openid.provider.issuer(), &fault));
             }
-            Err(fault) => {
+            Err(OpenIdFault::Refused(why)) => {
                 attempt.failed();
-                self.record_refused_sign_in(OF_PROVIDER, ip, &fault.to_string()).await;
-                return Err(ProblemDetails::provider(&fault));
+                self.record_refused_sign_in(OF_PROVIDER, ip, &why).await;
+                return Err(ProblemDetails::unauthenticated(why).hint("begin anew from the page for signing in"));
             }
         };
         let subject = OidcSubject { issuer: openid.provider.issuer().to_owned(), subject: person.subject.clone() };
@@ -104,7 +103,8 @@ impl AccountService {
         subject: &OidcSubject,
         ip: IpAddr,
     ) -> Result<UserAccount, ProblemDetails> {
-        let found = self.people.account_of(subject).await.map_err(|error| ProblemDetails::database(&error))?;
+        let found =
+            self.people.account_of(subject).await.map_err(|error| ProblemDetails::database_for_strangers(&error))?;
         let rights = openid.rights(person).map_err(|unknown| {
             ProblemDetails::not_permitted(&unknown.to_string())
                 .hint("an administrator lets the provider put the claim into ID tokens, or names another one under admin.openid_connect.groups_claim")
@@ -148,8 +148,11 @@ impl AccountService {
         // By now the account may be somebody else's.
         let of_subject = Some(subject.clone());
         let change = AccountChange { rights, shuts_out, of_subject, ..AccountChange::default() };
-        let changed =
-            self.people.change(&account.name, &change).await.map_err(|error| ProblemDetails::people(&error))?;
+        let changed = self
+            .people
+            .change(&account.name, &change)
+            .await
+            .map_err(|error| ProblemDetails::people_for_strangers(&error))?;
         if changed.rights != account.rights {
             self.record_groups("account_change", &changed, ip).await;
         }
@@ -180,7 +183,7 @@ impl AccountService {
                 ProblemDetails::not_permitted(&format!("there is an account {name} that is not known to be yours"))
                     .hint(hint)
             }
-            error => ProblemDetails::people(&error),
+            error => ProblemDetails::people_for_strangers(&error),
         })?;
         self.record_groups("account_create", &made, ip).await;
         Ok(made)
@@ -211,13 +214,4 @@ fn bind(subject: &OidcSubject) -> String {
         if text.bytes().all(is_plain) { text.to_owned() } else { format!("'{}'", text.replace('\'', "'\\''")) }
     };
     format!("--subject {} {}", quoted(&subject.issuer), quoted(&subject.subject))
-}
-
-impl ProblemDetails {
-    fn provider(fault: &OpenIdFault) -> Self {
-        match fault {
-            OpenIdFault::Unavailable(_) => Self::provider_away(&fault.to_string()),
-            OpenIdFault::Refused(why) => Self::unauthenticated(why).hint("begin anew from the page for signing in"),
-        }
-    }
 }

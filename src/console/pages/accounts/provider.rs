@@ -73,7 +73,7 @@ async fn begun(
     let pending = PendingSignIn::begin(now(), next, proves)
         .map_err(|_| ProblemDetails::provider_away("the system has no random numbers"))?;
     let place = provider.sign_in_url(&pending, &return_to(console)).await;
-    let place = place.map_err(|fault| ProblemDetails::provider_away(&fault.to_string()))?;
+    let place = place.map_err(|fault| ProblemDetails::provider_for_strangers(provider.issuer(), &fault))?;
     let cookie = accounts.cookies.begin_sign_in(&pending.text(&provider.key));
     Ok((cookie.ok_or_else(|| ProblemDetails::bad_request("the page to go on with is too odd"))?, place))
 }
