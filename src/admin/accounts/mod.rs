@@ -1,5 +1,6 @@
-//! The accounts of a gateway with a database of policies: `cookie` has the cookies of sessions, `away` what strangers are told of a failure, `bounded_records` bounds what is
-//! kept of refusals and sessions, `presence` has the sessions whose owners were asked lately, `provider` is where people may sign in, `openid` has those who do, and `role_words` has roles in words.
+//! The accounts of a gateway with a database of policies: `cookie` has the cookies of sessions, `away` what strangers are told of a
+//! failure, `bounded_records` bounds what is kept of refusals and sessions, `presence` has the sessions whose owners were asked lately,
+//! `provider` is where people may sign in, `openid` has those who do, and `role_words` has roles in words.
 
 mod away;
 mod bounded_records;
