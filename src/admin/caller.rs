@@ -74,7 +74,7 @@ impl Caller {
         parts: CallerParts<'_>,
     ) -> Result<Option<Self>, ProblemDetails> {
         let Some(service) = accounts else { return Ok(Some(Self::local(parts.headers, parts.address()))) };
-        let problem = |error| ProblemDetails::database(&error);
+        let problem = |error| ProblemDetails::database_for_strangers(&error);
         let known = |name: String, rights, by, session: &str| Self {
             name,
             rights,
@@ -89,10 +89,13 @@ impl Caller {
             let known = found.map(|account| known(account.name, account.rights, CallerProof::Token, ""));
             return Ok(known.map(|known| Self { token: token.into(), ..known }));
         }
-        let Some(secret) = service.cookies.session(parts.headers).filter(|_| parts.takes_session) else {
-            return Ok(None);
+        let Some(secret) = service.cookies.session(parts.headers) else { return Ok(None) };
+        let found = match parts.session {
+            SessionUse::Ignored => return Ok(None),
+            SessionUse::Idle => service.people.idle_session(secret).await,
+            SessionUse::Used => service.people.session(secret).await,
         };
-        let found = service.people.session(secret).await.map_err(problem)?;
+        let found = found.map_err(problem)?;
         Ok(found.map(|(account, _)| known(account.name, account.rights, CallerProof::Session, secret)))
     }
 
@@ -231,8 +234,18 @@ impl Caller {
 pub struct CallerParts<'a> {
     pub headers: &'a HeaderMap,
     pub peer: Option<SocketAddr>,
-    /// Whether a session counts. It does not where a form's token is not asked for.
-    pub takes_session: bool,
+    pub session: SessionUse,
+}
+
+/// What a session is to a request that has one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SessionUse {
+    /// It does not count where a form's token is not asked for.
+    Ignored,
+    /// It counts, and stays as idle as it was: a script asks by itself.
+    Idle,
+    /// Somebody uses it.
+    Used,
 }
 
 impl CallerParts<'_> {
@@ -256,7 +269,8 @@ pub async fn require_caller(State(state): State<AdminState>, mut request: Reques
         return next.run(request).await;
     }
     let reads = [Method::GET, Method::HEAD].contains(request.method());
-    let parts = CallerParts { headers: request.headers(), peer: peer(&request), takes_session: reads };
+    let session = if reads { SessionUse::Used } else { SessionUse::Ignored };
+    let parts = CallerParts { headers: request.headers(), peer: peer(&request), session };
     let caller = match Caller::of(state.accounts.as_ref(), parts).await {
         Ok(Some(caller)) => caller,
         Ok(None) => return unknown_caller(state.accounts.as_deref()).await.into_response(),
@@ -297,7 +311,7 @@ pub async fn unknown_caller(accounts: Option<&AccountService>) -> ProblemDetails
             ),
             Ok(false) => ProblemDetails::unauthenticated("there is no account yet")
                 .hint("make the first: tollgate account create NAME --admin --config FILE"),
-            Err(error) => ProblemDetails::database(&error),
+            Err(error) => ProblemDetails::database_for_strangers(&error),
         },
         None => ProblemDetails::unauthenticated("this needs an account"),
     }
@@ -336,77 +350,4 @@ fn least_role(operation: Operation, application: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use axum::Router;
-    use axum::body::Body;
-    use axum::middleware::from_fn;
-    use axum::routing::get;
-    use tokio::sync::mpsc;
-    use tokio::time::timeout;
-    use tower::ServiceExt as _;
-
-    use super::*;
-
-    fn with(rights: Rights) -> Caller {
-        Caller { rights, ..Caller::local(&HeaderMap::new(), String::new()) }
-    }
-
-    #[test]
-    fn a_refusal_names_the_least_role() {
-        let viewer = with(Rights::of("shop", ApplicationRole::Viewer));
-        viewer.may(Operation::View, "shop").unwrap();
-        for (operation, application, role) in [
-            (Operation::Change(ObjectKind::Strategy), "shop", "editor of the application shop"),
-            (Operation::Delete(ObjectKind::Strategy), "shop", "owner of the application shop"),
-            (Operation::View, "bank", "viewer of the application bank"),
-            (Operation::Delete(ObjectKind::Application), "shop", "admin"),
-            (Operation::ViewFleet, "", "viewer of the fleet"),
-            (Operation::ActOnFleet, "", "operator"),
-            (Operation::ManageAccounts, "", "admin"),
-        ] {
-            let problem = viewer.may(operation, application).unwrap_err();
-            assert!(problem.detail.ends_with(&format!("needs the role {role}")), "{}", problem.detail);
-        }
-    }
-
-    #[test]
-    fn limits_of_strategies_are_for_those_of_their_application() {
-        let editor = with(Rights::of("shop", ApplicationRole::Editor));
-        let change = Operation::Change(ObjectKind::Strategy);
-        let may = |application| editor.may_with_limit(application, Operation::ActOnFleet, change);
-        may(Some("shop")).unwrap();
-        for other in [None, Some("bank"), Some("shops"), Some("")] {
-            may(other).unwrap_err();
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_change_is_carried_out_though_its_client_goes_away() {
-        const SECOND: Duration = Duration::from_secs(1);
-        let (done, mut is_done) = mpsc::unbounded_channel();
-        let slow = async move || {
-            tokio::time::sleep(SECOND).await;
-            let _ = done.send(());
-        };
-        let pages = Router::new().route("/", get(slow.clone()).post(slow)).layer(from_fn(carry_changes_out));
-        for (method, goes_on) in [(Method::GET, false), (Method::POST, true)] {
-            let request = Request::builder().method(&method).body(Body::empty()).unwrap();
-            timeout(SECOND / 2, pages.clone().oneshot(request)).await.expect_err("it goes away before");
-            let carried_out = timeout(2 * SECOND, is_done.recv()).await.is_ok();
-            assert_eq!(carried_out, goes_on, "{method}");
-        }
-    }
-
-    #[test]
-    fn sessions_are_no_tokens() {
-        let bearer = |value: &str| {
-            let mut headers = HeaderMap::new();
-            headers.insert(AUTHORIZATION, value.parse().unwrap());
-            bearer(&headers).map(ToOwned::to_owned)
-        };
-        assert_eq!(bearer("bearer  tgt_a").as_deref(), Some("tgt_a"));
-        assert_eq!([bearer("Bearer tgs_a"), bearer("Basic tgt_a"), bearer("tgt_a")], [None, None, None]);
-    }
-}
+mod tests;

@@ -150,7 +150,12 @@ impl ProblemDetails {
 
     /// 503: nobody can be told apart without the database of accounts, and nothing of it changed.
     pub fn database(error: &DatabaseError) -> Self {
-        Self::new(StatusCode::SERVICE_UNAVAILABLE, "database-away", error.to_string())
+        Self::database_away(error.to_string())
+    }
+
+    /// As [`database`](Self::database), in other words.
+    pub fn database_away(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "database-away", detail)
             .hint("requests are decided as before: probes and metrics go on, all else here waits for the database")
     }
 

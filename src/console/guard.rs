@@ -12,11 +12,14 @@ use axum::response::{IntoResponse, Redirect, Response};
 use super::pages::encode;
 use super::shell::Visitor;
 use super::state::ConsoleState;
-use crate::admin::caller::{Caller, CallerParts, CallerProof, peer, unknown_caller};
+use crate::admin::caller::{Caller, CallerParts, CallerProof, SessionUse, peer, unknown_caller};
 
 /// Nothing but what this process serves: no inline script, no inline style, no frame.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
      form-action 'self'; frame-ancestors 'none'; base-uri 'none'";
+
+/// Where pages get live data.
+const DATA: &str = "/console/data";
 
 /// Fields of every answer. With `no-referrer`, browsers would send forms with `Origin: null` (Fetch, "append a request
 /// `Origin` header").
@@ -44,7 +47,9 @@ pub async fn guard(State(console): State<ConsoleState>, request: Request, next: 
 
 /// Whatever is asked for by somebody known, or is open to everybody.
 async fn answer(console: &ConsoleState, mut request: Request, next: Next) -> Response {
-    let parts = CallerParts { headers: request.headers(), peer: peer(&request), takes_session: true };
+    // The script of an open page asks for that by itself, though nobody may be in front of it.
+    let session = if request.uri().path() == DATA { SessionUse::Idle } else { SessionUse::Used };
+    let parts = CallerParts { headers: request.headers(), peer: peer(&request), session };
     let caller = match Caller::of(console.admin.accounts.as_ref(), parts).await {
         // A token is for programs. Forms of nobody's session would be open to whoever has one.
         Ok(caller) => caller.filter(|caller| caller.by != CallerProof::Token),
@@ -56,7 +61,7 @@ async fn answer(console: &ConsoleState, mut request: Request, next: Next) -> Res
             return next.run(request).await;
         }
         let page = request.uri().path_and_query().map_or("/console", |page| page.as_str()).to_owned();
-        let reads = request.method() == Method::GET && request.uri().path() != "/console/data";
+        let reads = request.method() == Method::GET && request.uri().path() != DATA;
         return stranger(console, &visitor(&request), reads.then_some(page)).await;
     };
     request.extensions_mut().insert(caller.clone());

@@ -114,6 +114,11 @@ impl Visitor {
         Self { page: page.to_owned(), ..self }
     }
 
+    /// The page, with its query.
+    pub fn page(&self) -> &str {
+        &self.page
+    }
+
     /// Who this is.
     ///
     /// # Errors

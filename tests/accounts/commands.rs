@@ -27,6 +27,11 @@ fn accounts_are_made_changed_and_removed_by_commands() {
     house.done(&["account", "remove", "bob"]);
     assert_eq!(house.done(&["account", "list"]), "ada  admin\n");
     assert!(said(&house, &["account", "create", "ada"]).contains("there is an account ada already"));
+    // The history would say of somebody what the gateway has done.
+    for name in ["rollout", "@ada"] {
+        let refused = said(&house, &["account", "create", name, "--no-password"]);
+        assert!(refused.contains(&format!("no account is called {name}: @… and rollout are")), "{refused}");
+    }
     assert!(said(&house, &["account", "disable", "ada"]).contains("make somebody else an admin first"));
     assert!(said(&house, &["account", "password", "eve"]).contains("there is no account eve"));
     assert!(house.done(&["account", "list", "--json"]).contains("\"name\": \"ada\""));

@@ -4,6 +4,8 @@ use std::io::Write as _;
 use std::process::{Command, Output, Stdio};
 
 use tempfile::TempDir;
+use tollgate_policies::database::PolicyDatabase;
+use tollgate_policies::people::People;
 
 use crate::process::{Gateway, curl};
 
@@ -17,7 +19,7 @@ pub struct House {
     scheme: &'static str,
     /// How browsers call it.
     pub origin: String,
-    _folder: TempDir,
+    folder: TempDir,
 }
 
 /// The answer to a request.
@@ -58,7 +60,7 @@ routes: [{{name: client, respond: {{status: 200}}, limits: [per-client]}}]
         std::fs::write(&file, &routes).unwrap();
         let gateway = Gateway::start(&routes);
         let origin = origin.map_or_else(|| format!("{scheme}://{}", gateway.admin), ToOwned::to_owned);
-        Self { gateway, file: file.display().to_string(), scheme, origin, _folder: folder }
+        Self { gateway, file: file.display().to_string(), scheme, origin, folder }
     }
 
     /// A gateway with these accounts, each with its roles as the command line has them. All have one password.
@@ -81,6 +83,17 @@ routes: [{{name: client, respond: {{status: 200}}, limits: [per-client]}}]
         // A command that asks for none may have ended already.
         let _ = child.stdin.take().unwrap().write_all(format!("{PASSWORD}\n").as_bytes());
         child.wait_with_output().unwrap()
+    }
+
+    /// Its accounts, as another node has them.
+    pub fn people(&self) -> People {
+        let file = self.folder.path().join("policies.db");
+        PolicyDatabase::open(&format!("sqlite://{}", file.display())).unwrap().people()
+    }
+
+    /// A browser with a session that was begun elsewhere.
+    pub fn browser(&self, cookie: String) -> BrowserSession<'_> {
+        BrowserSession { house: self, cookie }
     }
 
     /// What a command that succeeds has printed.

@@ -8,7 +8,7 @@ use tollgate_test_support::turns;
 use crate::house::{House, Reply, form_token};
 use crate::issuer::{IssuerKey, base64, now};
 use crate::process::eventually;
-use crate::provider::{Provider, ProviderMood, begin, finish, session, sign_in};
+use crate::provider::{Provider, ProviderMood, begin, begin_at, finish, session, sign_in};
 
 const ROLES: &str = ", create_accounts: true, roles: {ops: operator, staff: [shop=viewer, bank=editor]}";
 
@@ -139,6 +139,10 @@ fn those_without_a_role_or_an_account_stay_out() {
     let nobody = sign_in(&house, &provider, &json!({"groups": ["others"]}));
     assert!((nobody.status, session(&nobody)) == (403, None), "{}", nobody.body);
     assert!(nobody.body.contains("none of your groups at the provider has a role here"), "{}", nobody.body);
+    // The provider knows them: they do not count as failures, which would keep others of their network out.
+    for round in 0..12 {
+        assert_eq!(sign_in(&house, &provider, &json!({"groups": ["others"]})).status, 403, "{round}");
+    }
     // A name at the provider leads to no account of that name.
     let taken = sign_in(&house, &provider, &json!({"preferred_username": "root"}));
     assert!(session(&taken).is_none() && taken.status != 200, "{}", taken.body);
@@ -176,7 +180,10 @@ fn a_provider_that_is_not_what_the_file_says_is_named() {
         let house = House::at(&provider.admin(ROLES), "http", None);
         provider.state.lock().unwrap().metadata = metadata;
         let odd = house.get("/console/sign-in/provider");
-        assert!(odd.status == 503 && odd.body.contains(why), "{why}: {}", odd.body);
+        assert!(odd.status == 503 && odd.body.contains("the provider is away"), "{why}: {}", odd.body);
+        // Where it is and how it fails is for whoever runs the gateway.
+        assert!(!odd.body.contains(why) && !odd.body.contains(&provider.issuer()), "{why}: {}", odd.body);
+        eventually("the log says why", || house.gateway.log().contains(why).then_some(()));
     }
     // One that takes its secret in the form.
     provider.state.lock().unwrap().metadata = json!({"token_endpoint_auth_methods_supported": ["client_secret_post"]});
@@ -192,7 +199,7 @@ fn a_provider_that_is_not_what_the_file_says_is_named() {
 fn a_provider_that_fails_is_asked_once_for_all_and_passwords_go_on() {
     let _turn = turns::beside_others();
     for (mood, why) in [
-        (ProviderMood::Away, "the provider cannot be asked"),
+        (ProviderMood::Away, "the provider cannot be asked: "),
         (ProviderMood::Slow, "no answer within 5 s"),
         (ProviderMood::Endless, "over 256 KiB"),
     ] {
@@ -204,10 +211,11 @@ fn a_provider_that_fails_is_asked_once_for_all_and_passwords_go_on() {
             let asking: Vec<_> = (0..4).map(|_| scope.spawn(|| house.get("/console/sign-in/provider"))).collect();
             for asked in asking {
                 let reply = asked.join().unwrap();
-                assert!(reply.status == 503 && reply.body.contains(why), "{why}: {}", reply.body);
+                assert!(reply.status == 503 && !reply.body.contains(why), "{why}: {}", reply.body);
             }
         });
         assert_eq!(house.get("/console/sign-in/provider").status, 503);
+        eventually("the log says why", || house.gateway.log().contains(why).then_some(()));
         assert_eq!(provider.lookups(), 1, "{why}");
         assert_eq!(house.sign_in("root").get("/console").status, 200);
     }
@@ -237,7 +245,7 @@ fn a_browser_comes_back_to_the_address_that_the_file_has() {
     let house = House::at(&provider.admin(ROLES), "http", None);
     for host in ["localhost:1", "10.9.8.7", &format!("localhost:{}", house.gateway.admin.port())] {
         let moved = house.get_by("/console/sign-in/provider?page=%2Fconsole%2Flimits", host);
-        let home = format!("http://{}/console/sign-in/provider?page=%2Fconsole%2Flimits", house.gateway.admin);
+        let home = format!("http://{}/console/sign-in?page=%2Fconsole%2Flimits", house.gateway.admin);
         assert_eq!((moved.status, moved.header("location")), (303, Some(home.as_str())), "{host}");
         assert_eq!(moved.header("set-cookie"), None);
     }
@@ -254,6 +262,67 @@ fn a_browser_comes_back_to_the_address_that_the_file_has() {
             "{place}"
         );
     }
+}
+
+#[test]
+fn a_page_of_another_site_begins_no_sign_in() {
+    let _turn = turns::beside_others();
+    let provider = Provider::start();
+    let house = House::at(&provider.admin(ROLES), "http", None);
+    let by = |site: &str| {
+        let site = format!("Sec-Fetch-Site: {site}");
+        house.ask("GET", "/console/sign-in/provider?page=%2Fconsole%2Flimits", &["-H", &site])
+    };
+    let page = format!("http://{}/console/sign-in?page=%2Fconsole%2Flimits", house.gateway.admin);
+    for round in 0..70 {
+        let site = ["cross-site", "same-site"][round % 2];
+        let led_away = by(site);
+        assert_eq!((led_away.status, led_away.header("location")), (303, Some(page.as_str())), "{site}");
+        assert_eq!(led_away.header("set-cookie"), None, "{site}");
+    }
+    // They have used nothing up, and who types the address or clicks on the console's page begins.
+    for site in ["same-origin", "none"] {
+        let begun = by(site);
+        assert!(begun.header("location").unwrap().starts_with(&provider.issuer()), "{site}: {}", begun.head);
+        assert!(begun.header("set-cookie").is_some(), "{site}");
+    }
+}
+
+#[test]
+fn without_a_password_it_is_the_provider_that_asks_who_somebody_is() {
+    let _turn = turns::beside_others();
+    let provider = Provider::start();
+    let house = House::at(&provider.admin(ROLES), "http", None);
+    house.done(&["account", "create", "root", "--admin"]);
+    let browser = |reply: &Reply| house.browser(session(reply).unwrap().split(';').next().unwrap().to_owned());
+    let fields = [("action", "token"), ("label", "ci"), ("scope", "all"), ("days", "0")];
+    let link = "href=\"/console/sign-in/provider?prove=true&#38;page=%2Fconsole%2Faccount\"";
+    // A sign-in at which nobody was asked anything, as whoever comes by an open browser has one.
+    for silent in [json!({}), json!({"auth_time": now() - 3_600}), json!({"auth_time": now() + 3_600})] {
+        let ada = browser(&sign_in(&house, &provider, &silent));
+        assert!(ada.get("/console/account").body.contains(link), "{}", ada.get("/console/account").body);
+        let refused = ada.post("/console/account", &fields);
+        assert_eq!(refused.status, 400, "{silent}: {}", refused.body);
+        assert!(refused.body.contains("the provider has not asked you lately who you are"), "{}", refused.body);
+    }
+    let prove = |changes: &Json| {
+        let (asked, cookie) = begin_at(&house, "/console/sign-in/provider?prove=true&page=%2Fconsole%2Faccount");
+        assert_eq!((asked.get("prompt"), asked.get("max_age")), ("login", "600"));
+        finish(&house, &provider.answer(&asked, &provider.grant(&asked, changes)), &cookie)
+    };
+    for (changes, why) in [
+        (json!({}), "does not say when you have signed in there (auth_time)"),
+        (json!({"auth_time": now() - 3_600}), "has not asked you to sign in there anew (auth_time)"),
+    ] {
+        let refused = prove(&changes);
+        assert!(session(&refused).is_none() && refused.body.contains(why), "{}", refused.body);
+    }
+    let ada = browser(&prove(&json!({"auth_time": now()})));
+    assert!(!ada.get("/console/account").body.contains("prove=true"));
+    let made = ada.post("/console/account", &fields);
+    assert!(made.status == 200 && made.body.contains("<code>tgt_"), "{}", made.body);
+    let (asked, _) = begin(&house);
+    assert_eq!((asked.get("prompt"), asked.get("max_age")), ("", ""));
 }
 
 #[test]
@@ -280,11 +349,11 @@ fn whoever_loses_all_groups_loses_sessions_and_tokens() {
     let house = House::at(&provider.admin(ROLES), "http", None);
     house.done(&["account", "create", "root", "--admin"]);
     // A number is as good as a text.
-    let reply = sign_in(&house, &provider, &json!({"sub": 42}));
+    let reply = sign_in(&house, &provider, &json!({"sub": 42, "auth_time": now()}));
     let cookie = session(&reply).unwrap().split(';').next().unwrap().to_owned();
     let header = format!("Cookie: {cookie}");
     let page = house.ask("GET", "/console/account", &["-H", &header]);
-    // Without a password, a token is made by whoever has just signed in.
+    // Without a password, a token is made by whoever the provider has just asked.
     let fields = [
         ("token", form_token(&page.body)),
         ("action", "token".into()),

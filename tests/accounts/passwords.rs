@@ -45,6 +45,22 @@ fn a_flood_of_guesses_is_stopped_before_anything_is_hashed() {
 }
 
 #[test]
+fn what_is_typed_as_a_name_is_kept_only_if_it_is_one() {
+    const TYPED: &str = "My-Secret-Passw0rd";
+    let _turn = turns::beside_others();
+    let house = House::with(&[("ada", &["--admin"])]);
+    for name in [TYPED, "My Secret Passw0rd", "ada"] {
+        assert_eq!(house.try_to_sign_in(name, "not the password", "").status, 401, "{name}");
+    }
+    let log = house.sign_in("ada").get("/console/audit").body;
+    assert!(!log.contains("Secret"), "{log}");
+    let refused = log.split("<tr>").filter(|row| row.contains("wrong name or password"));
+    let objects: Vec<_> =
+        refused.map(|row| row.split("class=\"why\">").nth(1).unwrap().split('<').next().unwrap()).collect();
+    assert_eq!(objects, ["account ada", "an unknown name", "an unknown name"]);
+}
+
+#[test]
 fn whoever_guesses_elsewhere_keeps_nobody_out() {
     let _turn = turns::beside_others();
     let house = House::with(&[("ada", &["--admin"])]);
@@ -119,10 +135,81 @@ fn a_token_is_made_by_whoever_knows_the_password_and_ends_with_it() {
 
     // By an administrator, too, whether by a form or by a command.
     let (ada, token) = (house.sign_in("ada"), made());
-    assert_eq!(ada.post("/console/people/bob", &[("action", "password"), ("password", PASSWORD)]).status, 303);
+    let new = [("action", "password"), ("password", PASSWORD), ("current", PASSWORD)];
+    assert_eq!(ada.post("/console/people/bob", &new).status, 303);
     assert!(!is_valid(&token));
     let (kept, revoked) = (house.token("bob"), house.token("ada"));
     assert!(house.done(&["account", "password", "bob", "--keep-tokens"]).ends_with("its sessions have ended\n"));
     assert!(house.done(&["account", "password", "ada"]).ends_with("and its tokens were revoked\n"));
     assert_eq!((is_valid(&kept), is_valid(&revoked)), (true, false));
+}
+
+#[test]
+fn an_open_browser_of_an_admin_makes_no_lasting_way_in() {
+    const NEXT: &str = "another horse battery";
+    let _turn = turns::beside_others();
+    let house = House::with(&[("ada", &["--admin"]), ("bob", &[])]);
+    house.done(&["account", "disable", "bob"]);
+    let ada = house.sign_in("ada");
+    let before = house.done(&["account", "list"]);
+    let forms: [(&str, &[(&str, &str)]); 4] = [
+        ("/console/people", &[("name", "eve"), ("fleet", "admin"), ("password", NEXT)]),
+        ("/console/people/bob", &[("action", "password"), ("password", NEXT)]),
+        ("/console/people/bob", &[("action", "fleet"), ("role", "admin")]),
+        ("/console/people/bob", &[("action", "enable")]),
+    ];
+    for (path, fields) in forms {
+        for wrong in [&[][..], &[("current", "not the password")]] {
+            let refused = ada.post(path, &[fields, wrong].concat());
+            assert_eq!(refused.status, 400, "{path} {fields:?} {wrong:?}");
+            assert!(refused.body.contains("the current password is wrong"), "{path}: {}", refused.body);
+        }
+    }
+    assert_eq!(house.done(&["account", "list"]), before);
+    // One's own password is a matter of the page that ends the other sessions, and asks for the one before.
+    for current in [PASSWORD, ""] {
+        let own = [("action", "password"), ("password", NEXT), ("current", current)];
+        let refused = ada.post("/console/people/ada", &own);
+        assert_eq!(refused.status, 400, "{}", refused.body);
+        assert!(refused.body.contains("your own password is changed on the page of your account"), "{}", refused.body);
+    }
+    assert!(!ada.get("/console/people/ada").body.contains("A new password"));
+    assert!(ada.get("/console/people/bob").body.contains("A new password"));
+    for (path, fields) in forms {
+        let done = ada.post(path, &[fields, &[("current", PASSWORD)]].concat());
+        assert_eq!(done.status, 303, "{path} {fields:?}: {}", done.body);
+    }
+    let list = house.done(&["account", "list"]);
+    assert!(list.contains("eve  admin\n") && list.contains("bob  admin\n"), "{list}");
+}
+
+#[test]
+fn nobody_fills_the_audit_log_by_their_own_account() {
+    let _turn = turns::beside_others();
+    let house = House::with(&[("ada", &["--admin"]), ("bob", &[])]);
+    let bob = house.sign_in("bob");
+    let fields = [("action", "token"), ("label", "ci"), ("scope", "all"), ("days", "1"), ("current", PASSWORD)];
+    assert_eq!(bob.post("/console/account", &fields).status, 200);
+    let id = house.done(&["token", "list", "bob"]).split(' ').next().unwrap().to_owned();
+    let (form, cookie) = (bob.form_token(), format!("Cookie: {}", bob.cookie));
+    let revoke = |form: &str| {
+        house.send_form("/console/account", &[("token", form), ("action", "revoke"), ("id", &id)], &[&cookie])
+    };
+    assert_eq!(revoke(&form).status, 200);
+    assert_eq!(revoke(&form).status, 400, "the form was sent before");
+    let again = revoke(&bob.form_token());
+    assert!(again.status == 404 && again.body.contains("or it was revoked before"), "{}", again.body);
+    for _ in 0..70 {
+        house.sign_in("bob");
+    }
+    let (ada, mut before, mut rows) = (house.sign_in("ada"), String::new(), Vec::new());
+    for _ in 0..2 {
+        let page = ada.get(&format!("/console/audit{before}")).body;
+        rows.extend(page.split("<tr>").filter(|row| row.contains("<td>bob</td>")).map(str::to_owned));
+        before = format!("?before={}", page.split("before=").nth(1).unwrap_or("1\"").split('"').next().unwrap());
+    }
+    let count = |what: &str| rows.iter().filter(|row| row.contains(what)).count();
+    assert_eq!(count("token revoke"), 1, "{rows:?}");
+    // Another is kept each minute.
+    assert!((60..=62).contains(&count("sign in")), "{}", count("sign in"));
 }

@@ -228,7 +228,11 @@ impl Provider {
 
 /// Begins to sign in: what the provider is asked, and the browser's cookie.
 pub fn begin(house: &House) -> (Asked, String) {
-    let begun = house.get("/console/sign-in/provider?page=%2Fconsole%2Flimits%3Fq%3Da");
+    begin_at(house, "/console/sign-in/provider?page=%2Fconsole%2Flimits%3Fq%3Da")
+}
+
+pub fn begin_at(house: &House, path: &str) -> (Asked, String) {
+    let begun = house.get(path);
     assert_eq!(begun.status, 303, "{}", begun.body);
     let (_, query) = begun.header("location").unwrap().split_once("/authorize?realm=a&").unwrap();
     (Asked(pairs(query)), begun.cookie())

@@ -71,11 +71,15 @@ const CHANGES: [(&str, &FormFields, &str); 12] = [
     ),
     ("/console/people/nobody", &[("action", "role"), ("application", "shop"), ("role", "none")], "...o..A"),
     ("/console/people/nobody", &[("action", "role"), ("application", "bank"), ("role", "none")], "......A"),
-    ("/console/people/nobody", &[("action", "fleet"), ("role", "none")], "......A"),
-    ("/console/people/nobody", &[("action", "enable")], "......A"),
+    ("/console/people/nobody", &[("action", "fleet"), ("role", "none"), ("current", PASSWORD)], "......A"),
+    ("/console/people/nobody", &[("action", "enable"), ("current", PASSWORD)], "......A"),
     ("/console/people/spare", &[("action", "disable")], "......A"),
-    ("/console/people/spare", &[("action", "password"), ("password", "another long one")], "......A"),
-    ("/console/people", &[("name", "made"), ("fleet", "admin")], "......A"),
+    (
+        "/console/people/spare",
+        &[("action", "password"), ("password", "another long one"), ("current", PASSWORD)],
+        "......A",
+    ),
+    ("/console/people", &[("name", "made"), ("fleet", "admin"), ("current", PASSWORD)], "......A"),
     ("/console/people/spare", &[("action", "remove")], "......A"),
     ("/console/theme", &[("theme", "dark"), ("page", "/console")], "nvwoVOA"),
 ];
@@ -165,7 +169,8 @@ fn a_form_changes_one_thing_of_the_account_that_it_was_made_for() {
     // Whatever others do meanwhile: an owner keeps no admin from shutting somebody out.
     let role = |role| [("action", "role"), ("application", "shop"), ("role", role)];
     assert_eq!(owner.post("/console/people/bob", &role("editor")).status, 303);
-    assert_eq!(ada.post("/console/people/bob", &with(&[("action", "fleet"), ("role", "operator")])).status, 303);
+    let fleet = |role| [("action", "fleet"), ("role", role), ("current", PASSWORD)];
+    assert_eq!(ada.post("/console/people/bob", &with(&fleet("operator"))).status, 303);
     assert_eq!(owner.post("/console/people/bob", &role("viewer")).status, 303);
     assert!(house.done(&["account", "list"]).contains("bob  operator, shop=viewer\n"));
     assert_eq!(owner.post("/console/people/bob", &role("none")).status, 303);
@@ -176,7 +181,7 @@ fn a_form_changes_one_thing_of_the_account_that_it_was_made_for() {
     // Another one with the name is another one.
     house.done(&["account", "remove", "bob"]);
     house.done(&["account", "create", "bob", "--no-password"]);
-    for late in [with(&role("owner")), with(&[("action", "fleet"), ("role", "admin")])] {
+    for late in [with(&role("owner")), with(&fleet("admin"))] {
         let refused = ada.post("/console/people/bob", &late);
         assert_eq!(refused.status, 409, "{}", refused.body);
         assert!(refused.body.contains("somebody else has changed the account bob meanwhile"), "{}", refused.body);

@@ -1,8 +1,12 @@
 //! Sessions: what opens with one, and that none outlives its end.
 
+use std::time::{Duration, Instant};
+
+use tollgate_policies::people::SessionTerms;
 use tollgate_test_support::turns;
 
 use crate::house::{House, PASSWORD};
+use crate::process::eventually;
 
 #[test]
 fn only_probes_and_metrics_are_open_to_everybody() {
@@ -67,6 +71,22 @@ fn a_stolen_cookie_opens_nothing_after_its_owner_has_signed_out() {
 }
 
 #[test]
+fn whoever_signs_out_everywhere_leaves_no_session_behind() {
+    let _turn = turns::beside_others();
+    let house = House::with(&[("ada", &["--admin"]), ("bob", &["--operator"])]);
+    let (here, elsewhere, bob, token) =
+        (house.sign_in("ada"), house.sign_in("ada"), house.sign_in("bob"), house.token("ada"));
+    assert!(here.get("/console/account").body.contains(">Sign out everywhere</button>"));
+    let out = here.post("/console/account", &[("action", "sign_out")]);
+    assert_eq!((out.status, out.header("location")), (303, Some("/console/sign-in")), "{}", out.body);
+    assert!(out.header("set-cookie").unwrap().contains("Max-Age=0"));
+    assert_eq!([&here, &elsewhere, &bob].map(|browser| browser.get("/console").status), [303, 303, 200]);
+    assert_eq!(house.by_token("GET", "/limits", &token).status, 200, "a token is no session");
+    let log = house.sign_in("ada").get("/console/audit").body;
+    assert!(log.contains("everywhere: 2 sessions"), "{log}");
+}
+
+#[test]
 fn each_sign_in_begins_a_session_of_its_own() {
     let _turn = turns::beside_others();
     let house = House::with(&[("ada", &["--admin"])]);
@@ -118,4 +138,26 @@ fn a_new_password_ends_all_other_sessions() {
     assert_eq!(house.ask("GET", "/console", &["-H", &format!("Cookie: {}", changed.cookie())]).status, 200);
     assert_eq!(house.try_to_sign_in("ada", PASSWORD, "").status, 401);
     assert_eq!(house.try_to_sign_in("ada", "another long one", "").status, 303);
+}
+
+#[test]
+fn a_page_that_is_left_open_keeps_no_session_alive() {
+    /// A session is written again after a sixteenth of it: after a second.
+    const TERMS: SessionTerms = SessionTerms { idle: Duration::from_secs(16), absolute: Duration::from_secs(600) };
+    let _turn = turns::beside_others();
+    let house = House::with(&[("ada", &["--admin"])]);
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let people = house.people();
+    let (secret, begun) = runtime.block_on(people.begin_session("ada", TERMS)).unwrap();
+    let ada = house.browser(format!("tollgate={}", secret.expose()));
+    let idle_until = || runtime.block_on(people.idle_session(secret.expose())).unwrap().unwrap().1.idle_until;
+    let start = Instant::now();
+    while start.elapsed() < TERMS.idle / 12 {
+        assert_eq!(ada.get("/console/data?view=overview").status, 200);
+    }
+    assert_eq!(idle_until(), begun.idle_until);
+    eventually("a page that somebody opens keeps it alive", || {
+        assert_eq!(ada.get("/console/limits").status, 200);
+        (idle_until() > begun.idle_until).then_some(())
+    });
 }

@@ -228,6 +228,7 @@ def other_people(person):
         person.arrives("People")
         person.types("#name", "vera")
         person.fill("#password", PASSWORD)
+        person.fill("#proof", PASSWORD)
         person.clicks("Make the account")
         person.arrives("vera")
         person.chooses("#application", "shop")

@@ -1,11 +1,16 @@
-//! The accounts of a gateway with a database of policies: `cookie` has the cookies of sessions, `refusals` bounds what is kept
-//! of refusals, `provider` is where people may sign in, `openid` has those who do, and `role_words` has roles in words.
+//! The accounts of a gateway with a database of policies: `cookie` has the cookies of sessions, `away` what strangers are told of a
+//! failure, `bounded_records` bounds what is kept of refusals and sessions, `presence` has the sessions whose owners were asked lately,
+//! `provider` is where people may sign in, `openid` has those who do, and `role_words` has roles in words.
 
+mod away;
+mod bounded_records;
 pub mod cookie;
 pub mod openid;
+mod presence;
 pub mod provider;
-mod refusals;
 pub mod role_words;
+#[cfg(test)]
+mod tests;
 
 use std::net::IpAddr;
 use std::num::NonZeroU64;
@@ -19,9 +24,10 @@ use tollgate_limiter::limit::algorithm::QuotaError;
 use tollgate_policies::database::DatabaseError;
 use tollgate_policies::people::{AuditOutcome, AuditRecord, People, PeopleError, Secret, SessionTerms, UserAccount};
 
+use self::bounded_records::BoundedRecords;
 use self::cookie::SessionCookies;
+use self::presence::ProvenSessions;
 use self::provider::ProviderSignIn;
-use self::refusals::RecordedRefusals;
 use super::problem_details::ProblemDetails;
 use crate::clock;
 use crate::identity::attempts::{Attempt, FailedAttempts};
@@ -53,12 +59,10 @@ const TOKEN_FAILURE_EVERY_US: u64 = 1_000_000;
 const STARTS: u64 = 60;
 const START_EVERY_US: u64 = 2_000_000;
 
-/// Refusals of one account that are recorded at once; then one each [`REFUSAL_EVERY_US`].
-const REFUSALS: u64 = 60;
-const REFUSAL_EVERY_US: u64 = 60_000_000;
-
-/// Letters of a name that somebody says to have, in the audit log.
-const MOST_OF_A_NAME: usize = 64;
+/// Refusals of one account that are recorded at once, and as many of its sessions; then one of each kind each
+/// [`RECORD_EVERY_US`].
+const RECORDS: u64 = 60;
+const RECORD_EVERY_US: u64 = 60_000_000;
 
 /// The people who may use the admin port.
 pub struct AccountService {
@@ -70,7 +74,11 @@ pub struct AccountService {
     starts: Arc<FailedAttempts>,
     /// Those of them that were refused.
     refused_starts: Arc<FailedAttempts>,
-    refusals: RecordedRefusals,
+    refusals: BoundedRecords,
+    /// Sessions that have begun or ended: whoever has a password, or a provider that asks nothing, could fill the log with them.
+    sessions: BoundedRecords,
+    /// Those whose owners the provider has asked lately.
+    proven: ProvenSessions,
     /// The provider that people may sign in at.
     openid: Option<ProviderSignIn>,
     /// Whether an account was seen. The last admin cannot be taken away.
@@ -94,7 +102,9 @@ impl AccountService {
             refused_starts: Arc::new(refused_starts),
             attempts: Arc::new(attempts),
             token_attempts: Arc::new(token_attempts),
-            refusals: RecordedRefusals::new(bound(REFUSAL_EVERY_US, REFUSALS)?),
+            refusals: BoundedRecords::new(bound(RECORD_EVERY_US, RECORDS)?),
+            sessions: BoundedRecords::new(bound(RECORD_EVERY_US, RECORDS)?),
+            proven: ProvenSessions::default(),
             openid,
             has_some: AtomicBool::new(false),
         })
@@ -117,27 +127,18 @@ impl AccountService {
     /// # Errors
     /// When there is none, when too many logins of the name or from the address have failed, or the database is away.
     pub async fn check_password(&self, name: &str, password: &str, ip: IpAddr) -> Result<UserAccount, ProblemDetails> {
-        let mut attempt = match attempt(&self.attempts, ip, Some(name), ProblemDetails::too_many_sign_ins).await {
-            Ok(attempt) => attempt,
-            // Not recorded: those that failed before are, and strangers could fill a log that nobody may clear.
-            Err(problem) => return Err(problem),
-        };
-        attempt.begin();
+        // Not recorded without a place: those that failed before are, and strangers could fill a log that nobody may clear.
+        let attempt = attempt(&self.attempts, ip, Some(name), ProblemDetails::too_many_sign_ins).await?;
         match self.people.log_in(name, password).await {
-            Ok(Some(account)) => {
-                attempt.succeeded();
-                Ok(account)
-            }
+            Ok(Some(account)) => Ok(account),
             Ok(None) => {
-                drop(attempt);
-                self.record_sign_in(name, ip, AuditOutcome::Refused, "wrong name or password, or disabled").await;
+                attempt.failed();
+                let object = self.claimed_account(name).await;
+                self.record_refused_sign_in(&object, ip, "wrong name or password, or disabled").await;
                 Err(ProblemDetails::unauthenticated("the name or the password is wrong")
                     .hint("an administrator sets a new one: tollgate account password NAME --config FILE"))
             }
-            Err(error) => {
-                attempt.succeeded();
-                Err(ProblemDetails::database(&error))
-            }
+            Err(error) => Err(ProblemDetails::database_for_strangers(&error)),
         }
     }
 
@@ -147,8 +148,10 @@ impl AccountService {
     /// When the account is disabled, or the database is away.
     pub async fn begin_session(&self, account: &UserAccount, ip: IpAddr, how: &str) -> Result<Secret, ProblemDetails> {
         let begun = self.people.begin_session(account, SessionTerms { idle: IDLE, absolute: ABSOLUTE }).await;
-        let (secret, _) = begun.map_err(|error| ProblemDetails::people(&error))?;
-        self.record_sign_in(&account.name, ip, AuditOutcome::Done, how).await;
+        let (secret, _) = begun.map_err(|error| ProblemDetails::people_for_strangers(&error))?;
+        if self.records_session(&account.name) {
+            self.record_sign_in(&account.name, ip, how).await;
+        }
         Ok(secret)
     }
 
@@ -171,30 +174,45 @@ impl AccountService {
     /// # Errors
     /// When too many tokens from the address were nobody's, or the database is away.
     pub async fn check_token(&self, token: &str, ip: IpAddr) -> Result<Option<UserAccount>, ProblemDetails> {
-        let mut attempt = attempt(&self.token_attempts, ip, None, ProblemDetails::too_many_tokens).await?;
-        attempt.begin();
-        let found = self.people.token(token).await;
-        if !matches!(found, Ok(None)) {
-            attempt.succeeded();
-        }
-        Ok(found.map_err(|error| ProblemDetails::database(&error))?.map(|(account, _)| account))
+        let attempt = attempt(&self.token_attempts, ip, None, ProblemDetails::too_many_tokens).await?;
+        let (people, token) = (self.people.clone(), token.to_owned());
+        // The lookup goes on when its client goes away: only then it is known whether the token was somebody's.
+        let looking = tokio::spawn(async move {
+            let found = people.token(&token).await;
+            if matches!(found, Ok(None)) {
+                attempt.failed();
+            }
+            found
+        });
+        let found = looking.await.map_err(|_| ProblemDetails::policies_away("the lookup of the token broke off"))?;
+        Ok(found.map_err(|error| ProblemDetails::database_for_strangers(&error))?.map(|(account, _)| account))
     }
 
-    async fn record_sign_in(&self, name: &str, ip: IpAddr, outcome: AuditOutcome, detail: &str) {
-        let record = AuditRecord {
-            account: if outcome == AuditOutcome::Done { name.to_owned() } else { String::new() },
-            action: "sign_in".to_owned(),
-            object: format!("account {}", name.chars().take(MOST_OF_A_NAME).collect::<String>()),
-            address: ip.to_canonical().to_string(),
-            outcome,
-            detail: detail.to_owned(),
-        };
-        self.record(&record).await;
+    /// The account that somebody says to have, for the audit log. A name that is no account's may be a password, and would stand
+    /// there for ever.
+    async fn claimed_account(&self, name: &str) -> String {
+        match self.people.account(name).await {
+            Ok(Some(account)) => format!("account {}", account.name),
+            Ok(None) | Err(_) => "an unknown name".to_owned(),
+        }
+    }
+
+    async fn record_sign_in(&self, name: &str, ip: IpAddr, how: &str) {
+        self.record(&sign_in_record(name, format!("account {name}"), ip, AuditOutcome::Done, how)).await;
+    }
+
+    async fn record_refused_sign_in(&self, object: &str, ip: IpAddr, why: &str) {
+        self.record(&sign_in_record("", object.to_owned(), ip, AuditOutcome::Refused, why)).await;
     }
 
     /// Whether another refusal of this account is to be recorded.
     pub fn records_refusal(&self, account: &str) -> bool {
         self.refusals.take(account)
+    }
+
+    /// Whether another beginning or end of a session of this account is to be recorded.
+    pub fn records_session(&self, account: &str) -> bool {
+        self.sessions.take(account)
     }
 
     /// Keeps a record in the audit log. The log of the process has it when the database cannot take it.
@@ -208,6 +226,17 @@ impl AccountService {
                 "the audit log could not be written"
             ),
         }
+    }
+}
+
+fn sign_in_record(account: &str, object: String, ip: IpAddr, outcome: AuditOutcome, detail: &str) -> AuditRecord {
+    AuditRecord {
+        account: account.to_owned(),
+        action: "sign_in".to_owned(),
+        object,
+        address: ip.to_canonical().to_string(),
+        outcome,
+        detail: detail.to_owned(),
     }
 }
 

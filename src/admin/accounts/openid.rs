@@ -18,7 +18,10 @@ use crate::admin::problem_details::ProblemDetails;
 use crate::identity::openid::directory::printable;
 use crate::identity::openid::fault::OpenIdFault;
 use crate::identity::openid::pending::PendingSignIn;
-use crate::identity::openid::provider::{OpenIdPerson, ProviderAnswer};
+use crate::identity::openid::provider::{OpenIdPerson, ProviderAnswer, recent_age};
+
+/// Whom a refusal is about, in the audit log.
+const OF_PROVIDER: &str = "account of the provider";
 
 impl AccountService {
     /// # Errors
@@ -51,34 +54,46 @@ impl AccountService {
         let openid = self.provider()?;
         self.start_at_provider(ip).await?;
         // Each that is refused is recorded, in a log that nobody may clear.
-        let mut attempt = super::attempt(&self.refused_starts, ip, None, ProblemDetails::too_many_sign_ins).await?;
-        attempt.begin();
+        let attempt = super::attempt(&self.refused_starts, ip, None, ProblemDetails::too_many_sign_ins).await?;
         let person = match openid.provider.person(answer, pending, return_to).await {
             Ok(person) => person,
-            Err(OpenIdFault::Unavailable(why)) => {
-                attempt.succeeded();
-                tracing::warn!(issuer = openid.provider.issuer(), why, "a sign-in could not be ended at the provider");
-                return Err(ProblemDetails::provider(&OpenIdFault::Unavailable(why)));
+            Err(fault @ OpenIdFault::Unavailable(_)) => {
+                return Err(ProblemDetails::provider_for_strangers(openid.provider.issuer(), &fault));
             }
-            Err(fault) => {
-                self.record_sign_in("of the provider", ip, AuditOutcome::Refused, &fault.to_string()).await;
-                return Err(ProblemDetails::provider(&fault));
+            Err(OpenIdFault::Refused(why)) => {
+                attempt.failed();
+                self.record_refused_sign_in(OF_PROVIDER, ip, &why).await;
+                return Err(ProblemDetails::unauthenticated(why).hint("begin anew from the page for signing in"));
             }
         };
         let subject = OidcSubject { issuer: openid.provider.issuer().to_owned(), subject: person.subject.clone() };
         let session = match self.account_at_provider(openid, &person, &subject, ip).await {
-            Ok(account) => self.new_session(&account, ip, "by OpenID Connect").await,
+            Ok(account) => self.begin_session(&account, ip, "by OpenID Connect").await,
             Err(problem) => Err(problem),
         };
-        match &session {
-            Ok(_) => attempt.succeeded(),
-            Err(problem) => {
-                let (subject, issuer) = (printable(&subject.subject), &subject.issuer);
-                let detail = format!("subject {subject} at {issuer}: {}", problem.detail);
-                self.record_sign_in("of the provider", ip, AuditOutcome::Refused, &detail).await;
-            }
+        if let (Ok(secret), Some(age)) = (&session, person.asked_at.and_then(recent_age)) {
+            self.proven.add(secret.expose(), age);
         }
-        session
+        if let Err(problem) = &session {
+            self.record_known_subject(&subject, ip, problem).await;
+        }
+        self.cookies.begin(&session?).ok_or_else(|| ProblemDetails::bad_request("the session cannot be sent"))
+    }
+
+    /// Whether the provider has asked the owner of this session lately who they are.
+    pub fn was_asked_lately(&self, session: &str) -> bool {
+        self.proven.has(session)
+    }
+
+    /// Somebody whom the provider knows, and who does not come in. Nobody else is kept out by that, so it is recorded within bounds
+    /// of its own.
+    async fn record_known_subject(&self, subject: &OidcSubject, ip: IpAddr, problem: &ProblemDetails) {
+        let (name, issuer) = (printable(&subject.subject), &subject.issuer);
+        let detail = format!("subject {name} at {issuer}: {}", problem.detail);
+        // No account is called so.
+        if self.records_refusal(&format!("subject {}", subject.subject)) {
+            self.record_refused_sign_in(OF_PROVIDER, ip, &detail).await;
+        }
     }
 
     async fn account_at_provider(
@@ -88,7 +103,8 @@ impl AccountService {
         subject: &OidcSubject,
         ip: IpAddr,
     ) -> Result<UserAccount, ProblemDetails> {
-        let found = self.people.account_of(subject).await.map_err(|error| ProblemDetails::database(&error))?;
+        let found =
+            self.people.account_of(subject).await.map_err(|error| ProblemDetails::database_for_strangers(&error))?;
         let rights = openid.rights(person).map_err(|unknown| {
             ProblemDetails::not_permitted(&unknown.to_string())
                 .hint("an administrator lets the provider put the claim into ID tokens, or names another one under admin.openid_connect.groups_claim")
@@ -132,8 +148,11 @@ impl AccountService {
         // By now the account may be somebody else's.
         let of_subject = Some(subject.clone());
         let change = AccountChange { rights, shuts_out, of_subject, ..AccountChange::default() };
-        let changed =
-            self.people.change(&account.name, &change).await.map_err(|error| ProblemDetails::people(&error))?;
+        let changed = self
+            .people
+            .change(&account.name, &change)
+            .await
+            .map_err(|error| ProblemDetails::people_for_strangers(&error))?;
         if changed.rights != account.rights {
             self.record_groups("account_change", &changed, ip).await;
         }
@@ -164,7 +183,7 @@ impl AccountService {
                 ProblemDetails::not_permitted(&format!("there is an account {name} that is not known to be yours"))
                     .hint(hint)
             }
-            error => ProblemDetails::people(&error),
+            error => ProblemDetails::people_for_strangers(&error),
         })?;
         self.record_groups("account_create", &made, ip).await;
         Ok(made)
@@ -195,13 +214,4 @@ fn bind(subject: &OidcSubject) -> String {
         if text.bytes().all(is_plain) { text.to_owned() } else { format!("'{}'", text.replace('\'', "'\\''")) }
     };
     format!("--subject {} {}", quoted(&subject.issuer), quoted(&subject.subject))
-}
-
-impl ProblemDetails {
-    fn provider(fault: &OpenIdFault) -> Self {
-        match fault {
-            OpenIdFault::Unavailable(_) => Self::provider_away(&fault.to_string()),
-            OpenIdFault::Refused(why) => Self::unauthenticated(why).hint("begin anew from the page for signing in"),
-        }
-    }
 }

@@ -6,13 +6,11 @@ use tokio::runtime::Handle;
 use tokio::task::spawn_blocking;
 use tollgate_policies::database::CommitError;
 use tollgate_policies::model::{Draft, Expected, Object, ObjectEdit, PolicyState, Revision};
+use tollgate_policies::people::ROLLOUT_AUTHOR;
 
 use crate::admin::policies::candidate::CandidateEnd;
 use crate::admin::policy_service::PolicyService;
 use crate::config::Mistakes;
-
-/// The author of these revisions.
-const AUTHOR: &str = "rollout";
 
 /// Ends the candidate of `strategy`, unless that has changed since: of several nodes, one does it. A state without a candidate
 /// that was good with it is good: only a promotion is checked. `None`: there is no candidate, or the process ends.
@@ -27,7 +25,7 @@ pub async fn commit(
 ) -> Result<Option<Revision>, CommitError<Mistakes>> {
     let Some(body) = end.of(&strategy.body) else { return Ok(None) };
     let edit = ObjectEdit { id: strategy.id.clone(), expected: Expected::Revision(strategy.since), body: Some(body) };
-    let draft = Draft { edits: vec![edit], author: AUTHOR.to_owned(), reason };
+    let draft = Draft { edits: vec![edit], author: ROLLOUT_AUTHOR.to_owned(), reason };
     // The check reads the whole configuration: the control plane goes on meanwhile.
     let runtime = Handle::current();
     let work = move || {

@@ -90,7 +90,10 @@ pub fn run(args: TokenArgs) -> anyhow::Result<CommandOutput> {
             Ok(tokens.iter().map(line).collect())
         }),
         TokenCommand::Revoke { account, id, database } => database.with_people(async |people| {
-            anyhow::ensure!(people.revoke_token(&account, &id).await?, "{account} has no token {id}");
+            anyhow::ensure!(
+                people.revoke_token(&account, &id).await?,
+                "{account} has no token {id}, or it was revoked before"
+            );
             record(&people, "token_revoke", &format!("token {id} of {account}"), "").await?;
             Ok(format!("revoked the token {id}\n"))
         }),

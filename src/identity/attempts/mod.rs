@@ -195,6 +195,11 @@ impl Attempt {
         self.has_failed = true;
     }
 
+    /// The credential was nobody's.
+    pub fn failed(mut self) {
+        self.has_failed = true;
+    }
+
     /// The attempt has not failed.
     pub fn succeeded(mut self) {
         self.has_failed = false;

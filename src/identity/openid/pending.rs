@@ -35,7 +35,12 @@ pub struct PendingSignIn {
     pub verifier: String,
     /// Where to go then, with no character that a cookie does not have.
     pub next: String,
+    /// Whether somebody proves that it is them: the provider must have asked them just now.
+    pub proves: bool,
 }
+
+/// Of a sign-in that proves somebody, in a cookie.
+const PROVES: &str = "proves";
 
 /// The key that sign-ins are signed with.
 pub struct SignInKey(hmac::Key);
@@ -55,13 +60,17 @@ impl SignInKey {
 impl PendingSignIn {
     /// # Errors
     /// When the system has no random numbers.
-    pub fn begin(now: u64, next: String) -> Result<Self, Unspecified> {
-        Ok(Self { began: now, state: random()?, nonce: random()?, verifier: random()?, next })
+    pub fn begin(now: u64, next: String, proves: bool) -> Result<Self, Unspecified> {
+        Ok(Self { began: now, state: random()?, nonce: random()?, verifier: random()?, next, proves })
     }
 
     /// As the value of a cookie, signed.
     pub fn text(&self, key: &SignInKey) -> String {
-        let body = format!("{}.{}.{}.{}~{}", self.began, self.state, self.nonce, self.verifier, self.next);
+        let mut secrets = format!("{}.{}.{}.{}", self.began, self.state, self.nonce, self.verifier);
+        if self.proves {
+            secrets = format!("{secrets}.{PROVES}");
+        }
+        let body = format!("{secrets}~{}", self.next);
         let tag = hmac::sign(&key.0, body.as_bytes());
         format!("{}.{body}", URL_SAFE_NO_PAD.encode(tag))
     }
@@ -74,7 +83,13 @@ impl PendingSignIn {
         let mut parts = secrets.split('.');
         let began: u64 = parts.next()?.parse().ok()?;
         let mut part = || parts.next().filter(|part| part.len() == LENGTH).map(ToOwned::to_owned);
-        let pending = Self { began, state: part()?, nonce: part()?, verifier: part()?, next: next.to_owned() };
+        let (state, nonce, verifier) = (part()?, part()?, part()?);
+        let proves = match parts.next() {
+            None => false,
+            Some(PROVES) => true,
+            Some(_) => return None,
+        };
+        let pending = Self { began, state, nonce, verifier, next: next.to_owned(), proves };
         // Another node's clock may be ahead.
         (parts.next().is_none() && now.abs_diff(began) < LASTS.as_secs()).then_some(pending)
     }
@@ -109,7 +124,7 @@ mod tests {
     const NOW: u64 = 1_800_000_000;
 
     fn begin() -> PendingSignIn {
-        PendingSignIn::begin(NOW, "%2Fconsole~".to_owned()).unwrap()
+        PendingSignIn::begin(NOW, "%2Fconsole~".to_owned(), false).unwrap()
     }
 
     #[test]
@@ -118,6 +133,8 @@ mod tests {
         let text = pending.text(&key);
         assert!(PendingSignIn::read(&text, &key, NOW + 599).unwrap() == pending);
         assert!(begin().text(&key) != text);
+        let proving = PendingSignIn { proves: true, ..pending };
+        assert!(PendingSignIn::read(&proving.text(&key), &key, NOW).unwrap() == proving);
         for odd in ["", "..", ".", "~", &text[1..], &format!("{text}a"), &text.replace("1800000000", "1800000001")] {
             assert!(PendingSignIn::read(odd, &key, NOW).is_none(), "{odd}");
         }

@@ -25,6 +25,9 @@ use crate::identity::refusal::AuthenticationRefusal;
 /// How far the provider's clock may be off.
 const LEEWAY: Duration = Duration::from_secs(30);
 
+/// How long after somebody was asked by the provider they count as present.
+pub const RECENT: Duration = Duration::from_secs(600);
+
 const MAX_TOKEN: usize = 64 << 10;
 
 /// All but the unreserved characters of RFC 3986 §2.3.
@@ -38,6 +41,8 @@ pub struct OpenIdPerson {
     pub name: Option<String>,
     pub display_name: Option<String>,
     pub groups: Option<Vec<String>>,
+    /// When the provider asked them to prove who they are (`auth_time`), in seconds since 1970. `None`: it does not say.
+    pub asked_at: Option<u64>,
 }
 
 /// The query that a browser brings back (RFC 6749 §4.1.2, RFC 9207).
@@ -113,16 +118,23 @@ impl OpenIdProvider {
     pub async fn sign_in_url(&self, pending: &PendingSignIn, return_to: &str) -> Result<String, OpenIdFault> {
         let known = self.directory.known().await?;
         let endpoint = &known.metadata.authorization_endpoint;
-        let query = form(&[
+        let (scope, age) = (self.spec.scopes.join(" "), RECENT.as_secs().to_string());
+        let challenge = pending.challenge();
+        let mut fields = vec![
             ("response_type", "code"),
             ("client_id", &self.spec.client_id),
             ("redirect_uri", return_to),
-            ("scope", &self.spec.scopes.join(" ")),
+            ("scope", &scope),
             ("state", &pending.state),
             ("nonce", &pending.nonce),
-            ("code_challenge", &pending.challenge()),
+            ("code_challenge", &challenge),
             ("code_challenge_method", "S256"),
-        ]);
+        ];
+        if pending.proves {
+            // With `max_age` the ID token has `auth_time` (Core §3.1.2.1).
+            fields.extend([("prompt", "login"), ("max_age", &age)]);
+        }
+        let query = form(&fields);
         Ok(format!("{endpoint}{}{query}", if endpoint.contains('?') { '&' } else { '?' }))
     }
 
@@ -153,12 +165,15 @@ impl OpenIdProvider {
         let token = self.redeem(&known, code, pending, return_to).await?;
         let claims = self.claims(known, token.as_bytes()).await?;
         self.check_claims(&claims, pending)?;
+        let asked_at = claims.text("auth_time").and_then(|time| time.parse().ok());
+        check_presence(pending, asked_at)?;
         let subject = claims.text("sub").filter(|subject| !subject.is_empty());
         Ok(OpenIdPerson {
             subject: subject.ok_or_else(|| refused("the ID token does not say who it is about (sub)"))?,
             name: claims.text(&self.spec.name_claim),
             display_name: claims.text("name"),
             groups: claims.texts_of(&self.spec.groups_claim),
+            asked_at,
         })
     }
 
@@ -242,6 +257,27 @@ impl OpenIdProvider {
             Ok(TokenError { error }) => Err(refused(format!("the provider refuses the code: {}", printable(&error)))),
             Err(_) => Err(OpenIdFault::Unavailable(format!("its token endpoint answers {}", status.as_u16()))),
         }
+    }
+}
+
+/// How long ago the provider asked somebody, if that was lately. Its clock may be ahead.
+pub fn recent_age(asked_at: u64) -> Option<Duration> {
+    let now = clock::unix_micros() / 1_000_000;
+    let is_past = asked_at <= now + LEEWAY.as_secs();
+    Some(Duration::from_secs(now.saturating_sub(asked_at))).filter(|age| is_past && *age < RECENT)
+}
+
+/// A sign-in that proves somebody is none if the provider has not asked them: it may go by an earlier one.
+fn check_presence(pending: &PendingSignIn, asked_at: Option<u64>) -> Result<(), OpenIdFault> {
+    match asked_at {
+        _ if !pending.proves => Ok(()),
+        None => {
+            Err(refused("the provider does not say when you have signed in there (auth_time), so this proves nothing"))
+        }
+        Some(asked_at) if recent_age(asked_at).is_none() => {
+            Err(refused("the provider has not asked you to sign in there anew (auth_time), so this proves nothing"))
+        }
+        Some(_) => Ok(()),
     }
 }
 

@@ -15,6 +15,9 @@ const MOST_ISSUER_BYTES: usize = 512;
 const MOST_SUBJECT_BYTES: usize = 255;
 const MOST_APPLICATIONS: usize = 1000;
 
+/// The author of revisions by which a candidate ends without anybody's doing.
+pub const ROLLOUT_AUTHOR: &str = "rollout";
+
 /// The account that something is made for. Where somebody has proven to be its owner, it is the account as it was then: what comes
 /// of the proof does not outlive the password and the subject that proved it. Other changes do not matter: whoever gives roles would
 /// keep people from signing in.
@@ -139,10 +142,24 @@ impl fmt::Debug for NewAccount {
 
 /// Names go into paths, and into the history as authors.
 pub fn check_name(name: &str) -> Result<(), PeopleError> {
-    let fine = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-@+".contains(&byte);
-    let is_name = (1..=MOST_NAME_BYTES).contains(&name.len()) && name.bytes().all(fine) && name != "." && name != "..";
     let message = "the name of an account has 1 to 64 letters, digits, dots, dashes, underscores, @ and +";
-    if is_name { Ok(()) } else { Err(PeopleError::Invalid(message.into())) }
+    if !is_name(name) {
+        return Err(PeopleError::Invalid(message.into()));
+    }
+    // Whoever had such a name would be taken for the author of what the gateway does by itself.
+    if name.starts_with('@') || name.eq_ignore_ascii_case(ROLLOUT_AUTHOR) {
+        let message = format!(
+            "no account is called {name}: @… and {ROLLOUT_AUTHOR} are the gateway's own names in the history. Take another name"
+        );
+        return Err(PeopleError::Invalid(message));
+    }
+    Ok(())
+}
+
+/// Whether it may be a name, as far as its letters go.
+pub fn is_name(name: &str) -> bool {
+    let fine = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-@+".contains(&byte);
+    (1..=MOST_NAME_BYTES).contains(&name.len()) && name.bytes().all(fine) && name != "." && name != ".."
 }
 
 pub fn check_display_name(name: &str) -> Result<(), PeopleError> {
@@ -188,6 +205,12 @@ mod tests {
         for name in ["", ".", "..", "a b", "a/b", "ä", &"a".repeat(65)] {
             assert!(check_name(name).is_err(), "{name}");
         }
+        for name in ["rollout", "Rollout", "@rollout", "@ada"] {
+            let told = check_name(name).unwrap_err().to_string();
+            assert!(told.starts_with(&format!("no account is called {name}: ")), "{told}");
+            assert!(told.ends_with("Take another name"), "{told}");
+        }
+        assert_eq!(check_name("rollouts"), Ok(()));
         assert!(check_display_name("Ada Lovelace, née Byron").is_ok());
         assert!(
             check_display_name("").is_err()

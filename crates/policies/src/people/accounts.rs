@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use super::account::{
     AccountChange, EarlierTokens, NewAccount, OidcSubject, ProvenAccount, StoredPassword, UserAccount,
-    check_display_name, check_name, check_rights, check_subject,
+    check_display_name, check_name, check_rights, check_subject, is_name,
 };
 use super::error::PeopleError;
 use super::handle::{People, begin, now};
 use super::password::{hash, verify};
-use super::rights::{Rights, RoleChange};
+use super::rights::RoleChange;
+use super::stored_rights::{narrow_tokens, read_rights, written};
 use crate::database::DatabaseError;
 use crate::database::sql::{BadData, Connection, SqlRow, SqlValue};
 use crate::time::UnixTime;
@@ -50,6 +51,10 @@ impl People {
     }
 
     pub async fn account(&self, name: &str) -> Result<Option<UserAccount>, DatabaseError> {
+        // What cannot be a name is not asked for: some databases take offence.
+        if !is_name(name) {
+            return Ok(None);
+        }
         let mut lease = self.pool.take().await?;
         let found = by_name(&mut lease, name).await?;
         lease.give_back();
@@ -73,7 +78,7 @@ impl People {
         Ok(found)
     }
 
-    /// Whoever is disabled is also logged out, and has no tokens any more.
+    /// Whoever is disabled is also logged out, and has no tokens any more. Tokens lose what the account loses, for good.
     pub async fn change(&self, name: &str, change: &AccountChange) -> Result<UserAccount, PeopleError> {
         change.display_name.as_deref().map_or(Ok(()), check_display_name)?;
         check_subject(change.subject.as_ref().and_then(Option::as_ref))?;
@@ -126,13 +131,7 @@ impl People {
 
     /// `None`: there is no such account, it is disabled, or the password is another. Each takes as long.
     pub async fn log_in(&self, name: &str, password: &str) -> Result<Option<UserAccount>, DatabaseError> {
-        let mut found = None;
-        // What cannot be a name is not asked for: some databases take offence.
-        if check_name(name).is_ok() {
-            let mut lease = self.pool.take().await?;
-            found = by_name(&mut lease, name).await?.filter(|account| !account.disabled);
-            lease.give_back();
-        }
+        let found = self.account(name).await?.filter(|account| !account.disabled);
         let hash = found.as_ref().and_then(|account| account.password.0.as_deref());
         let fits = verify(password, hash).await;
         Ok(found.filter(|_| fits))
@@ -223,6 +222,9 @@ async fn update(connection: &mut Connection, name: &str, change: &AccountChange)
     if account.disabled || shuts_out {
         end_sessions(connection, name).await?;
         revoke_tokens(connection, name).await?;
+    }
+    if account.rights != before.rights {
+        narrow_tokens(connection, name, &account.rights).await?;
     }
     keep_an_admin(connection, was_admin).await?;
     Ok(account)
@@ -327,14 +329,6 @@ pub fn read_account(row: &SqlRow<'_>) -> Result<UserAccount, BadData> {
         changed_at: UnixTime::from_millis(row.int(8)?),
         name,
     })
-}
-
-pub fn read_rights(text: &str, name: &str) -> Result<Rights, BadData> {
-    serde_json::from_str(text).map_err(|error| BadData(format!("the rights of {name}: {error}")))
-}
-
-pub fn written(rights: &Rights) -> String {
-    serde_json::json!(rights).to_string()
 }
 
 fn parts(subject: Option<&OidcSubject>) -> (Option<&str>, Option<&str>) {

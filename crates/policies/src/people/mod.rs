@@ -9,10 +9,12 @@ mod password;
 mod rights;
 mod secret;
 mod session;
+mod stored_rights;
 mod token;
 
 pub use account::{
-    AccountChange, EarlierTokens, NewAccount, OidcSubject, ProvenAccount, UserAccount, check_display_name,
+    AccountChange, EarlierTokens, NewAccount, OidcSubject, ProvenAccount, ROLLOUT_AUTHOR, UserAccount,
+    check_display_name,
 };
 pub use audit::{AuditEntry, AuditOutcome, AuditRecord, AuditVerdict};
 pub use error::PeopleError;

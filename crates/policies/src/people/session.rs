@@ -59,6 +59,15 @@ impl People {
 
     /// Who is logged in by this secret, with the rights of this moment. Moves the idle end on.
     pub async fn session(&self, secret: &str) -> Result<Option<(UserAccount, Session)>, DatabaseError> {
+        self.find_session(secret, true).await
+    }
+
+    /// As [`session`](Self::session), for what nobody has asked for by hand: the session stays as idle as it was.
+    pub async fn idle_session(&self, secret: &str) -> Result<Option<(UserAccount, Session)>, DatabaseError> {
+        self.find_session(secret, false).await
+    }
+
+    async fn find_session(&self, secret: &str, is_used: bool) -> Result<Option<(UserAccount, Session)>, DatabaseError> {
         if !is_secret(SESSION_BEGINNING, secret) {
             return Ok(None);
         }
@@ -77,7 +86,7 @@ impl People {
         };
         let idle = Duration::from_millis(found.idle_millis.unsigned_abs());
         let moved = found.session.read_at.after(idle).min(found.session.ends_at);
-        if moved.millis() - found.session.idle_until.millis() > found.idle_millis / PART_OF_IDLE {
+        if is_used && moved.millis() - found.session.idle_until.millis() > found.idle_millis / PART_OF_IDLE {
             let values = [SqlValue::Int(moved.millis()), SqlValue::Text(&hash)];
             lease.execute("UPDATE tollgate_sessions SET idle_until = ? WHERE hash = ?", &values).await?;
             found.session.idle_until = moved;

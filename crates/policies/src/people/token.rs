@@ -7,11 +7,12 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::Serialize;
 
 use super::account::{ProvenAccount, UserAccount, check_rights, check_text};
-use super::accounts::{ACCOUNT_COLUMNS, by_name, end, read_account, read_rights, written};
+use super::accounts::{ACCOUNT_COLUMNS, by_name, end, read_account};
 use super::error::PeopleError;
 use super::handle::{People, begin, now};
 use super::rights::Rights;
 use super::secret::{Secret, is_secret, random, sha256};
+use super::stored_rights::{read_rights, written};
 use crate::database::DatabaseError;
 use crate::database::sql::{BadData, Connection, SqlRow, SqlValue};
 use crate::time::UnixTime;
@@ -99,11 +100,11 @@ impl People {
         Ok(found)
     }
 
-    /// False: the account has no such token.
+    /// False: the account has no such token, or it was revoked before.
     pub async fn revoke_token(&self, name: &str, id: &str) -> Result<bool, DatabaseError> {
         let mut lease = self.pool.take().await?;
         let values = [SqlValue::Text(name), SqlValue::Text(id)];
-        let sql = "UPDATE tollgate_tokens SET revoked = 1 WHERE account = ? AND id = ?";
+        let sql = "UPDATE tollgate_tokens SET revoked = 1 WHERE account = ? AND id = ? AND revoked = 0";
         let revoked = lease.execute(sql, &values).await?;
         lease.give_back();
         Ok(revoked == 1)

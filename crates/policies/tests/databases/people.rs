@@ -152,18 +152,27 @@ async fn what_was_proven_by_a_password_holds_while_it_stands(people: &People) {
 async fn an_application_that_goes_takes_its_roles_along(test: TestDatabase) {
     let people = people(&test).await;
     let mut both = Rights::of("shop", ApplicationRole::Owner);
-    both.give(&RoleChange::Application("shop.x".into(), Some(ApplicationRole::Editor)));
+    both.give(&RoleChange::Application("shop-x".into(), Some(ApplicationRole::Editor)));
     people.create(&new("ada", Rights::admin())).await.unwrap();
     people.create(&new("bob", both)).await.unwrap();
     people.create(&new("eve", Rights::of("bank", ApplicationRole::Viewer))).await.unwrap();
     people.create(&new("zoe", Rights::of("shop", ApplicationRole::Viewer))).await.unwrap();
     let before = people.accounts().await.unwrap();
+    let token = |scope: &Rights| NewToken { label: "ci".into(), scope: scope.clone(), expires_in: None };
+    let (bobs, _) = people.create_token("bob", &token(&before[1].rights)).await.unwrap();
+    let (adas, _) = people.create_token("ada", &token(&Rights::of("shop", ApplicationRole::Owner))).await.unwrap();
     assert_eq!(people.forget_application("shop").await.unwrap(), ["bob", "zoe"]);
+    let scope = |secret: &str| {
+        let (people, secret) = (people.clone(), secret.to_owned());
+        async move { people.token(&secret).await.unwrap().unwrap().1.scope }
+    };
+    assert_eq!(scope(bobs.expose()).await, Rights::of("shop-x", ApplicationRole::Editor));
+    assert_eq!(scope(adas.expose()).await, Rights::of("shop", ApplicationRole::Owner), "admins may do so still");
     let rights = |name: &'static str| {
         let people = people.clone();
         async move { people.account(name).await.unwrap().unwrap() }
     };
-    assert_eq!(rights("bob").await.rights, Rights::of("shop.x", ApplicationRole::Editor));
+    assert_eq!(rights("bob").await.rights, Rights::of("shop-x", ApplicationRole::Editor));
     assert_eq!(rights("zoe").await.rights, Rights::default());
     assert!(rights("bob").await.changed_at > before[1].changed_at, "whoever saw it as it was is told");
     assert_eq!((rights("ada").await, rights("eve").await), (before[0].clone(), before[2].clone()));
@@ -232,6 +241,8 @@ async fn a_session_ends_in_every_way_it_can(test: TestDatabase) {
 
     // What time does, done by hand.
     test.run("UPDATE tollgate_sessions SET idle_until = idle_until - 600000").await;
+    let (_, looked_at) = people.idle_session(secret.expose()).await.unwrap().unwrap();
+    assert_eq!(looked_at.idle_until.millis(), session.idle_until.millis() - 600_000, "a page that is left open");
     let (_, moved) = people.session(secret.expose()).await.unwrap().unwrap();
     assert!(moved.idle_until >= session.idle_until, "use moves the idle end on: {moved:?} {session:?}");
     test.run("UPDATE tollgate_sessions SET idle_until = idle_until - 900000").await;
@@ -324,7 +335,11 @@ async fn a_token_does_no_more_than_its_account(test: TestDatabase) {
     assert_eq!(rights(wide.expose()).await, Some(viewer.clone()), "it shrinks with its account");
     let operator = Rights { fleet: Some(FleetRole::Operator), ..Rights::default() };
     people.change("ada", &AccountChange { rights: Some(operator), ..AccountChange::default() }).await.unwrap();
-    assert_eq!(rights(wide.expose()).await, Some(viewer), "and does not grow beyond its scope");
+    assert_eq!(rights(wide.expose()).await, Some(viewer.clone()), "and does not grow beyond its scope");
+    people.change("ada", &AccountChange { rights: Some(editor.clone()), ..AccountChange::default() }).await.unwrap();
+    assert_eq!(rights(wide.expose()).await, Some(viewer.clone()), "nor does a role that comes back bring it back");
+    let scopes: Vec<_> = people.tokens("ada").await.unwrap().into_iter().map(|token| token.scope).collect();
+    assert_eq!(scopes, [viewer.clone(), viewer], "and it says so");
 
     let limited = NewToken { expires_in: Some(Duration::from_secs(60)), ..token(&Rights::default()) };
     let (brief, _) = people.create_token("ada", &limited).await.unwrap();
@@ -335,6 +350,7 @@ async fn a_token_does_no_more_than_its_account(test: TestDatabase) {
     assert!(!people.revoke_token("bob", &made.id).await.unwrap(), "another's token");
     assert!(people.revoke_token("ada", &made.id).await.unwrap());
     assert_eq!(rights(wide.expose()).await, None, "revoked");
+    assert!(!people.revoke_token("ada", &made.id).await.unwrap(), "a second time");
     let all = people.tokens("ada").await.unwrap();
     assert_eq!((all.len(), all.iter().filter(|token| token.revoked).count()), (3, 1));
     people.change("ada", &disabled()).await.unwrap();

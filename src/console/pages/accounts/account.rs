@@ -7,20 +7,16 @@ use askama::Template;
 use axum::extract::{ConnectInfo, State};
 use axum::http::HeaderValue;
 use axum::http::header::SET_COOKIE;
-use axum::response::Response;
-use tollgate_policies::people::{ApplicationRole, AuditOutcome, FleetRole, NewToken, Rights, UserAccount};
+use axum::response::{IntoResponse, Redirect, Response};
+use tollgate_policies::people::{ApplicationRole, AuditOutcome, FleetRole, NewToken, Rights};
 
+use super::presence::{PresencePart, check_current_password, check_presence};
 use super::words::{and_tokens, earlier_tokens, show_rights};
-use crate::admin::accounts::AccountService;
-use crate::admin::caller::Caller;
 use crate::admin::problem_details::ProblemDetails;
 use crate::console::forms::ConsoleForm;
 use crate::console::numbers::short_time;
 use crate::console::shell::{Shell, Visitor, page};
 use crate::console::state::ConsoleState;
-
-/// How long after signing in somebody without a password may make a token.
-const RECENT: Duration = Duration::from_secs(600);
 
 /// The longest that a token may be told to last: ten years.
 const MOST_DAYS: u64 = 3_650;
@@ -36,7 +32,7 @@ struct AccountPage {
     /// The secret of a token, which is shown once.
     secret: String,
     tokens: Vec<TokenRow>,
-    has_password: bool,
+    presence: PresencePart,
 }
 
 struct TokenRow {
@@ -67,6 +63,9 @@ pub async fn submit(
     ConnectInfo(peer): ConnectInfo<SocketAddr>,
     mut form: ConsoleForm,
 ) -> Response {
+    if form.field("action") == "sign_out" {
+        return sign_out_everywhere(&console, &form).await;
+    }
     let outcome = match form.field("action") {
         "password" => change_password(&console, &mut form, peer).await,
         "token" => create_token(&console, &form, peer).await,
@@ -74,6 +73,26 @@ pub async fn submit(
         _ => Err(ProblemDetails::bad_request("the form asks for nothing that there is")),
     };
     answer(&console, &form.visitor, outcome).await
+}
+
+/// Ends all sessions of the account, this one too: a cookie that somebody else has is of no use then.
+async fn sign_out_everywhere(console: &ConsoleState, form: &ConsoleForm) -> Response {
+    match end_sessions(console, form).await {
+        Ok(cookie) => ([(SET_COOKIE, cookie)], Redirect::to("/console/sign-in")).into_response(),
+        Err(problem) => answer(console, &form.visitor, Err(problem)).await,
+    }
+}
+
+/// The cookie that takes the visitor's away.
+async fn end_sessions(console: &ConsoleState, form: &ConsoleForm) -> Result<HeaderValue, ProblemDetails> {
+    let (accounts, caller) = (console.accounts()?, form.visitor.caller()?);
+    console.tokens.spend(form.token)?;
+    let ended = accounts.people.end_sessions(&caller.name).await.map_err(|error| ProblemDetails::database(&error))?;
+    if accounts.records_session(&caller.name) {
+        let detail = format!("everywhere: {ended} sessions");
+        caller.record("sign_out", &format!("account {}", caller.name), AuditOutcome::Done, &detail).await;
+    }
+    accounts.cookies.end().ok_or_else(|| ProblemDetails::bad_request("the cookie cannot be taken away"))
 }
 
 async fn answer(
@@ -110,7 +129,7 @@ async fn change_password(
     if new != form.exact_field("again") {
         return Err(ProblemDetails::bad_request("the new password was not written twice alike"));
     }
-    let account = check_current_password(accounts, &caller.name, form, peer).await?;
+    let account = check_current_password(accounts, &caller, form, peer).await?;
     console.tokens.spend(form.token)?;
     let tokens = earlier_tokens(form);
     let changed = accounts.people.set_password(&account, new, tokens).await;
@@ -121,38 +140,6 @@ async fn change_password(
     form.visitor.caller = Some(caller.in_session(secret.expose()));
     let done = format!("Your password was changed. Your other sessions have ended{}.", and_tokens(tokens));
     Ok(AccountOutcome { done, cookie: accounts.cookies.begin(&secret), ..AccountOutcome::default() })
-}
-
-/// A token outlives the session, so it is made by the account's owner, and not by whoever came by an open browser.
-async fn check_presence(
-    accounts: &AccountService,
-    caller: &Caller,
-    form: &ConsoleForm,
-    peer: SocketAddr,
-) -> Result<UserAccount, ProblemDetails> {
-    let found = accounts.people.session(caller.session()).await.map_err(|error| ProblemDetails::database(&error))?;
-    let (account, session) = found.ok_or_else(|| ProblemDetails::bad_request("the session has ended"))?;
-    if account.has_password {
-        return check_current_password(accounts, &caller.name, form, peer).await;
-    }
-    match session.read_at <= session.begun_at.after(RECENT) {
-        true => Ok(account),
-        false => Err(ProblemDetails::bad_request("you have signed in too long ago for this")
-            .hint("sign out and in again, then make the token within ten minutes")),
-    }
-}
-
-async fn check_current_password(
-    accounts: &AccountService,
-    name: &str,
-    form: &ConsoleForm,
-    peer: SocketAddr,
-) -> Result<UserAccount, ProblemDetails> {
-    let checked = accounts.check_password(name, form.exact_field("current"), peer.ip()).await;
-    checked.map_err(|problem| {
-        // Not 401: somebody is signed in.
-        if problem.is_of_strangers() { ProblemDetails::bad_request("the current password is wrong") } else { problem }
-    })
 }
 
 async fn create_token(
@@ -182,9 +169,10 @@ async fn create_token(
 async fn revoke_token(console: &ConsoleState, form: &ConsoleForm) -> Result<AccountOutcome, ProblemDetails> {
     let (accounts, caller) = (console.accounts()?, form.visitor.caller()?);
     let id = form.field("id");
+    console.tokens.spend(form.token)?;
     let revoked = accounts.people.revoke_token(&caller.name, id).await;
     if !revoked.map_err(|error| ProblemDetails::database(&error))? {
-        return Err(ProblemDetails::not_found("such token of yours"));
+        return Err(ProblemDetails::not_found("such token of yours, or it was revoked before"));
     }
     caller.record("token_revoke", &format!("token {id}"), AuditOutcome::Done, "").await;
     Ok(AccountOutcome { done: "The token was revoked.".to_owned(), ..AccountOutcome::default() })
@@ -206,7 +194,6 @@ impl AccountPage {
         let (accounts, caller) = (console.accounts()?, visitor.caller()?);
         let away = |error| ProblemDetails::database(&error);
         let tokens = accounts.people.tokens(&caller.name).await.map_err(away)?;
-        let account = accounts.people.account(&caller.name).await.map_err(away)?;
         let row = |token: tollgate_policies::people::ApiToken| TokenRow {
             scope: show_rights(&token.scope),
             created: short_time(&token.created_at.to_string()),
@@ -222,7 +209,7 @@ impl AccountPage {
             done: outcome.done.clone(),
             secret: outcome.secret.clone(),
             tokens: tokens.into_iter().map(row).collect(),
-            has_password: account.is_some_and(|account| account.has_password),
+            presence: PresencePart::of(console, visitor).await?,
         })
     }
 }

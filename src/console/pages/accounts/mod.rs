@@ -4,6 +4,7 @@ pub mod account;
 pub mod audit;
 pub mod people;
 pub mod person;
+mod presence;
 pub mod provider;
 pub mod sign_in;
 mod words;

@@ -1,10 +1,13 @@
 //! `/console/people`: the accounts, for admins, and for operators and owners to look at.
 
+use std::net::SocketAddr;
+
 use askama::Template;
-use axum::extract::State;
+use axum::extract::{ConnectInfo, State};
 use axum::response::{IntoResponse, Redirect, Response};
 use tollgate_policies::people::{AuditOutcome, NewAccount, Operation, Rights, UserAccount};
 
+use super::presence::{PresencePart, check_presence};
 use super::words::{chosen_fleet_role, show_rights};
 use crate::admin::caller::Caller;
 use crate::admin::problem_details::ProblemDetails;
@@ -21,6 +24,7 @@ struct PeoplePage {
     rows: Vec<PersonRow>,
     /// Whether the visitor may make accounts.
     may_create: bool,
+    presence: PresencePart,
 }
 
 struct PersonRow {
@@ -37,8 +41,12 @@ pub async fn list(State(console): State<ConsoleState>, visitor: Visitor) -> Resp
 }
 
 /// `POST /console/people`: a new account.
-pub async fn create(State(console): State<ConsoleState>, form: ConsoleForm) -> Response {
-    match make(&console, &form).await {
+pub async fn create(
+    State(console): State<ConsoleState>,
+    ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    form: ConsoleForm,
+) -> Response {
+    match make(&console, &form, peer).await {
         Ok(name) => Redirect::to(&format!("/console/people/{}", encode(&name))).into_response(),
         Err(problem) => answer(&console, &form.visitor, Some(problem)).await,
     }
@@ -58,10 +66,9 @@ async fn answer(console: &ConsoleState, visitor: &Visitor, problem: Option<Probl
     }
 }
 
-async fn make(console: &ConsoleState, form: &ConsoleForm) -> Result<String, ProblemDetails> {
+async fn make(console: &ConsoleState, form: &ConsoleForm, peer: SocketAddr) -> Result<String, ProblemDetails> {
     let (accounts, caller) = (console.accounts()?, form.visitor.caller()?);
     caller.may(Operation::ManageAccounts, "")?;
-    console.tokens.spend(form.token)?;
     let password = form.exact_field("password");
     let (name, display_name) = (form.field("name"), form.field("display_name"));
     let new = NewAccount {
@@ -71,6 +78,8 @@ async fn make(console: &ConsoleState, form: &ConsoleForm) -> Result<String, Prob
         subject: None,
         rights: Rights { fleet: chosen_fleet_role(form.field("fleet"))?, ..Rights::default() },
     };
+    check_presence(accounts, caller, form, peer).await?;
+    console.tokens.spend(form.token)?;
     let made = accounts.people.create(&new).await.map_err(|error| ProblemDetails::people(&error))?;
     let object = format!("account {}", made.name);
     caller.record("account_create", &object, AuditOutcome::Done, &show_rights(&made.rights)).await;
@@ -119,6 +128,7 @@ impl PeoplePage {
             problem,
             rows: all.into_iter().map(row).collect(),
             may_create: caller.may(Operation::ManageAccounts, "").is_ok(),
+            presence: PresencePart::of(console, visitor).await?,
         })
     }
 }

@@ -1,16 +1,20 @@
 //! `/console/people/{name}`: somebody's roles, and for admins their password and their account.
 
 use std::collections::BTreeSet;
+use std::net::SocketAddr;
 
 use askama::Template;
-use axum::extract::{Path, State};
+use axum::extract::{ConnectInfo, Path, State};
 use axum::response::{IntoResponse, Redirect, Response};
-use tollgate_policies::people::{AccountChange, AuditOutcome, Operation, PeopleError, Rights, RoleChange, UserAccount};
+use tollgate_policies::people::{
+    AccountChange, AuditOutcome, Operation, People, PeopleError, Rights, RoleChange, UserAccount,
+};
 use tollgate_policies::time::UnixTime;
 
 use super::people::{may_see_people, visible_rights};
+use super::presence::{PresencePart, check_presence};
 use super::words::{and_tokens, chosen_fleet_role, chosen_role, earlier_tokens, show_rights};
-use crate::admin::caller::fleet_word;
+use crate::admin::caller::{Caller, fleet_word};
 use crate::admin::problem_details::ProblemDetails;
 use crate::console::forms::ConsoleForm;
 use crate::console::numbers::short_time;
@@ -32,6 +36,9 @@ struct PersonPage {
     fleet: &'static str,
     is_disabled: bool,
     manages_accounts: bool,
+    /// Whether it is the visitor's own.
+    is_own: bool,
+    presence: PresencePart,
     /// When the account was made: by the time of a form, another one may have its name.
     made_at: i64,
 }
@@ -42,8 +49,13 @@ pub async fn show(State(console): State<ConsoleState>, visitor: Visitor, Path(na
 }
 
 /// `POST /console/people/{name}`
-pub async fn change(State(console): State<ConsoleState>, Path(name): Path<String>, form: ConsoleForm) -> Response {
-    match carry_out(&console, &name, &form).await {
+pub async fn change(
+    State(console): State<ConsoleState>,
+    ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    Path(name): Path<String>,
+    form: ConsoleForm,
+) -> Response {
+    match carry_out(&console, &name, &form, peer).await {
         Ok(next) => Redirect::to(&next).into_response(),
         Err(problem) => answer(&console, &form.visitor, &name, Some(problem)).await,
     }
@@ -69,22 +81,52 @@ async fn find(console: &ConsoleState, name: &str) -> Result<UserAccount, Problem
 }
 
 /// Does what a form asks for. The page to go on to.
-async fn carry_out(console: &ConsoleState, name: &str, form: &ConsoleForm) -> Result<String, ProblemDetails> {
-    let (people, caller) = (&console.accounts()?.people, form.visitor.caller()?);
-    let (action, application) = (form.field("action"), form.field("application"));
-    match action {
-        // Of no application: there is none with this name, and nobody owns it.
-        "role" if application.is_empty() => return Err(ProblemDetails::bad_request("the form names no application")),
-        "role" => caller.may(Operation::ManageRights, application)?,
-        _ => caller.may(Operation::ManageAccounts, "")?,
+async fn carry_out(
+    console: &ConsoleState,
+    name: &str,
+    form: &ConsoleForm,
+    peer: SocketAddr,
+) -> Result<String, ProblemDetails> {
+    let (accounts, caller) = (console.accounts()?, form.visitor.caller()?);
+    let action = form.field("action");
+    check_role(caller, form)?;
+    let change = asked_change(form)?;
+    let account = find(console, name).await?;
+    if change.made_at != Some(account.created_at) {
+        return Err(ProblemDetails::people(&PeopleError::Changed(name.to_owned())));
     }
-    let wrong = |error| ProblemDetails::people(&error);
-    let mut detail = String::new();
+    if action == "password" && name == caller.name {
+        return Err(ProblemDetails::bad_request("your own password is changed on the page of your account")
+            .hint("open it by your name in the head of each page"));
+    }
+    // These lead in, and the session may be somebody else's by now.
+    if ["password", "fleet", "enable"].contains(&action) {
+        check_presence(accounts, caller, form, peer).await?;
+    }
+    console.tokens.spend(form.token)?;
+    let detail =
+        apply(&accounts.people, &account, &change, form).await.map_err(|error| ProblemDetails::people(&error))?;
+    caller.record(&format!("account_{action}"), &format!("account {name}"), AuditOutcome::Done, &detail).await;
+    Ok(if action == "remove" { "/console/people".to_owned() } else { format!("/console/people/{}", encode(name)) })
+}
+
+/// Whether the visitor has the role that a form takes.
+fn check_role(caller: &Caller, form: &ConsoleForm) -> Result<(), ProblemDetails> {
+    match (form.field("action"), form.field("application")) {
+        // Of no application: there is none with this name, and nobody owns it.
+        ("role", "") => Err(ProblemDetails::bad_request("the form names no application")),
+        ("role", application) => caller.may(Operation::ManageRights, application),
+        _ => caller.may(Operation::ManageAccounts, ""),
+    }
+}
+
+/// What a form changes. Nothing of it for a password and a removal, which are no changes of this kind.
+fn asked_change(form: &ConsoleForm) -> Result<AccountChange, ProblemDetails> {
     let mut change = AccountChange { made_at: Some(made_at(form)?), ..AccountChange::default() };
-    match action {
+    match form.field("action") {
         "role" => {
             let role = chosen_role(form.field("role"))?;
-            change.roles.push(RoleChange::Application(application.to_owned(), role));
+            change.roles.push(RoleChange::Application(form.field("application").to_owned(), role));
         }
         "fleet" => change.roles.push(RoleChange::Fleet(chosen_fleet_role(form.field("role"))?)),
         "disable" => change.disabled = Some(true),
@@ -92,27 +134,28 @@ async fn carry_out(console: &ConsoleState, name: &str, form: &ConsoleForm) -> Re
         "password" | "remove" => {}
         _ => return Err(ProblemDetails::bad_request("the form asks for nothing that there is")),
     }
-    let account = find(console, name).await?;
-    if change.made_at != Some(account.created_at) {
-        return Err(wrong(PeopleError::Changed(name.to_owned())));
-    }
-    console.tokens.spend(form.token)?;
-    match action {
+    Ok(change)
+}
+
+/// Changes the account. What the audit log tells of it.
+async fn apply(
+    people: &People,
+    account: &UserAccount,
+    change: &AccountChange,
+    form: &ConsoleForm,
+) -> Result<String, PeopleError> {
+    match form.field("action") {
         "password" => {
             let tokens = earlier_tokens(form);
-            people.set_password(&account, form.exact_field("password"), tokens).await.map_err(wrong)?;
-            detail = format!("a new password{}", and_tokens(tokens));
+            people.set_password(account, form.exact_field("password"), tokens).await?;
+            Ok(format!("a new password{}", and_tokens(tokens)))
         }
-        "remove" => people.remove(name).await.map_err(wrong)?,
+        "remove" => people.remove(&account.name).await.map(|()| String::new()),
         _ => {
-            let changed = people.change(name, &change).await.map_err(wrong)?;
-            if !change.roles.is_empty() {
-                detail = show_rights(&changed.rights);
-            }
+            let changed = people.change(&account.name, change).await?;
+            Ok(if change.roles.is_empty() { String::new() } else { show_rights(&changed.rights) })
         }
     }
-    caller.record(&format!("account_{action}"), &format!("account {name}"), AuditOutcome::Done, &detail).await;
-    Ok(if action == "remove" { "/console/people".to_owned() } else { format!("/console/people/{}", encode(name)) })
 }
 
 impl PersonPage {
@@ -151,6 +194,8 @@ impl PersonPage {
             fleet: account.rights.fleet.map_or("none", fleet_word),
             is_disabled: account.disabled,
             manages_accounts,
+            is_own: name == caller.name,
+            presence: PresencePart::of(console, visitor).await?,
             made_at: account.created_at.millis(),
         })
     }

@@ -25,7 +25,8 @@ use crate::identity::openid::provider::ProviderAnswer;
 /// Where a browser comes back to.
 const RETURN: &str = "/console/sign-in/return";
 
-const BEGIN: &str = "/console/sign-in/provider";
+/// Where a sign-in is begun by hand.
+const SIGN_IN: &str = "/console/sign-in";
 
 /// Letters of the page to go on with, in a cookie.
 const MAX_NEXT: usize = 2_048;
@@ -38,7 +39,8 @@ struct SignedInPage {
     next: String,
 }
 
-/// `GET /console/sign-in/provider`
+/// `GET /console/sign-in/provider`: a link of the page for signing in. Not a form, since browsers keep forms from leading to the
+/// provider (`form-action`).
 pub async fn begin(
     State(console): State<ConsoleState>,
     ConnectInfo(peer): ConnectInfo<SocketAddr>,
@@ -46,26 +48,32 @@ pub async fn begin(
     headers: HeaderMap,
     Query(next): Query<NextPage>,
 ) -> Response {
-    let next = page_of_console(next.page());
-    if !is_at_home(&console, &headers) {
-        return Redirect::to(&format!("{}{BEGIN}?page={}", home(&console), encode(&next))).into_response();
+    let (next, proves) = (page_of_console(next.page()), next.proves());
+    // Another site's page would use up what its visitor's network may begin, or sign them in unasked.
+    if !is_at_home(&console, &headers) || console.admin.origins.check_site(&headers).is_err() {
+        return Redirect::to(&format!("{}{SIGN_IN}?page={}", home(&console), encode(&next))).into_response();
     }
-    match begun(&console, peer, &next).await {
+    match begun(&console, peer, &next, proves).await {
         Ok((cookie, place)) => ([(SET_COOKIE, cookie)], Redirect::to(&place)).into_response(),
         Err(problem) => console.refuse(&visitor, &problem),
     }
 }
 
 /// The cookie of a sign-in, and where it goes on.
-async fn begun(console: &ConsoleState, peer: SocketAddr, next: &str) -> Result<(HeaderValue, String), ProblemDetails> {
+async fn begun(
+    console: &ConsoleState,
+    peer: SocketAddr,
+    next: &str,
+    proves: bool,
+) -> Result<(HeaderValue, String), ProblemDetails> {
     let accounts = console.accounts()?;
     let provider = &accounts.provider()?.provider;
     accounts.start_at_provider(peer.ip()).await?;
     let next = Some(encode(next)).filter(|next| next.len() <= MAX_NEXT).unwrap_or_default();
-    let pending = PendingSignIn::begin(now(), next)
+    let pending = PendingSignIn::begin(now(), next, proves)
         .map_err(|_| ProblemDetails::provider_away("the system has no random numbers"))?;
     let place = provider.sign_in_url(&pending, &return_to(console)).await;
-    let place = place.map_err(|fault| ProblemDetails::provider_away(&fault.to_string()))?;
+    let place = place.map_err(|fault| ProblemDetails::provider_for_strangers(provider.issuer(), &fault))?;
     let cookie = accounts.cookies.begin_sign_in(&pending.text(&provider.key));
     Ok((cookie.ok_or_else(|| ProblemDetails::bad_request("the page to go on with is too odd"))?, place))
 }
@@ -79,7 +87,7 @@ pub async fn finish(
     Query(answer): Query<ProviderAnswer>,
 ) -> Response {
     // What the provider has sent along stands on no page.
-    let visitor = visitor.at("/console/sign-in");
+    let visitor = visitor.at(SIGN_IN);
     let mut response = match finished(&console, &headers, &answer, peer).await {
         Ok((cookie, next)) => {
             let shown = page(&SignedInPage { shell: visitor.shell(&console, "", "Signed in"), next });

@@ -39,11 +39,18 @@ struct SignInPage {
 pub struct NextPage {
     #[serde(default)]
     page: String,
+    /// Whether somebody is to prove that it is them.
+    #[serde(default)]
+    prove: bool,
 }
 
 impl NextPage {
     pub fn page(&self) -> &str {
         &self.page
+    }
+
+    pub const fn proves(&self) -> bool {
+        self.prove
     }
 }
 
@@ -104,7 +111,9 @@ async fn sign_in(console: &ConsoleState, form: &ConsoleForm, peer: SocketAddr) -
 async fn end(console: &ConsoleState, visitor: &Visitor) -> Result<HeaderValue, ProblemDetails> {
     let (accounts, caller) = (console.accounts()?, visitor.caller()?);
     accounts.people.end_session(caller.session()).await.map_err(|error| ProblemDetails::database(&error))?;
-    caller.record("sign_out", &format!("account {}", caller.name), AuditOutcome::Done, "").await;
+    if accounts.records_session(&caller.name) {
+        caller.record("sign_out", &format!("account {}", caller.name), AuditOutcome::Done, "").await;
+    }
     accounts.cookies.end().ok_or_else(|| ProblemDetails::bad_request("the session cannot be ended"))
 }
 

@@ -1,4 +1,4 @@
-//! Bounds how many refusals of one account go into the audit log, which nobody may clear.
+//! Bounds how many records of one account and one kind go into the audit log, which nobody may clear.
 
 use tollgate_limiter::algorithm::share::Share;
 use tollgate_limiter::algorithm::token_bucket::TokenBucket;
@@ -11,18 +11,18 @@ use crate::clock;
 /// Accounts that are remembered.
 const MAX_BUCKETS: usize = 4_096;
 
-/// The refusals that were recorded.
-pub struct RecordedRefusals {
+/// The records of one kind that were kept.
+pub struct BoundedRecords {
     buckets: MemoryStore,
     bound: TokenBucket,
 }
 
-impl RecordedRefusals {
+impl BoundedRecords {
     pub fn new(bound: TokenBucket) -> Self {
         Self { buckets: MemoryStore::new(MAX_BUCKETS), bound }
     }
 
-    /// Whether another refusal of `account` is to be recorded.
+    /// Whether another one of `account` is to be kept.
     pub fn take(&self, account: &str) -> bool {
         let key = Key(account.as_bytes().into());
         let charge = BucketCharge { key, quota: self.bound.into(), cost: 1, largest_cost: 1 };

@@ -1,0 +1,72 @@
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::middleware::from_fn;
+use axum::routing::get;
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+use tower::ServiceExt as _;
+
+use super::*;
+
+fn with(rights: Rights) -> Caller {
+    Caller { rights, ..Caller::local(&HeaderMap::new(), String::new()) }
+}
+
+#[test]
+fn a_refusal_names_the_least_role() {
+    let viewer = with(Rights::of("shop", ApplicationRole::Viewer));
+    viewer.may(Operation::View, "shop").unwrap();
+    for (operation, application, role) in [
+        (Operation::Change(ObjectKind::Strategy), "shop", "editor of the application shop"),
+        (Operation::Delete(ObjectKind::Strategy), "shop", "owner of the application shop"),
+        (Operation::View, "bank", "viewer of the application bank"),
+        (Operation::Delete(ObjectKind::Application), "shop", "admin"),
+        (Operation::ViewFleet, "", "viewer of the fleet"),
+        (Operation::ActOnFleet, "", "operator"),
+        (Operation::ManageAccounts, "", "admin"),
+    ] {
+        let problem = viewer.may(operation, application).unwrap_err();
+        assert!(problem.detail.ends_with(&format!("needs the role {role}")), "{}", problem.detail);
+    }
+}
+
+#[test]
+fn limits_of_strategies_are_for_those_of_their_application() {
+    let editor = with(Rights::of("shop", ApplicationRole::Editor));
+    let change = Operation::Change(ObjectKind::Strategy);
+    let may = |application| editor.may_with_limit(application, Operation::ActOnFleet, change);
+    may(Some("shop")).unwrap();
+    for other in [None, Some("bank"), Some("shops"), Some("")] {
+        may(other).unwrap_err();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_is_carried_out_though_its_client_goes_away() {
+    const SECOND: Duration = Duration::from_secs(1);
+    let (done, mut is_done) = mpsc::unbounded_channel();
+    let slow = async move || {
+        tokio::time::sleep(SECOND).await;
+        let _ = done.send(());
+    };
+    let pages = Router::new().route("/", get(slow.clone()).post(slow)).layer(from_fn(carry_changes_out));
+    for (method, goes_on) in [(Method::GET, false), (Method::POST, true)] {
+        let request = Request::builder().method(&method).body(Body::empty()).unwrap();
+        timeout(SECOND / 2, pages.clone().oneshot(request)).await.expect_err("it goes away before");
+        let carried_out = timeout(2 * SECOND, is_done.recv()).await.is_ok();
+        assert_eq!(carried_out, goes_on, "{method}");
+    }
+}
+
+#[test]
+fn sessions_are_no_tokens() {
+    let bearer = |value: &str| {
+        let mut headers = HeaderMap::new();
+        headers.insert(AUTHORIZATION, value.parse().unwrap());
+        bearer(&headers).map(ToOwned::to_owned)
+    };
+    assert_eq!(bearer("bearer  tgt_a").as_deref(), Some("tgt_a"));
+    assert_eq!([bearer("Bearer tgs_a"), bearer("Basic tgt_a"), bearer("tgt_a")], [None, None, None]);
+}
