@@ -74,7 +74,6 @@ impl Caller {
         parts: CallerParts<'_>,
     ) -> Result<Option<Self>, ProblemDetails> {
         let Some(service) = accounts else { return Ok(Some(Self::local(parts.headers, parts.address()))) };
-        let problem = |error| ProblemDetails::database(&error);
         let known = |name: String, rights, by, session: &str| Self {
             name,
             rights,
@@ -92,8 +91,8 @@ impl Caller {
         let Some(secret) = service.cookies.session(parts.headers).filter(|_| parts.takes_session) else {
             return Ok(None);
         };
-        let found = service.people.session(secret).await.map_err(problem)?;
-        Ok(found.map(|(account, _)| known(account.name, account.rights, CallerProof::Session, secret)))
+        let found = service.check_session(secret, parts.ip()).await?;
+        Ok(found.map(|account| known(account.name, account.rights, CallerProof::Session, secret)))
     }
 
     /// This caller as of now: while a body was on its way, somebody may have taken rights away, or the account.
@@ -217,11 +216,18 @@ impl Caller {
         }
     }
 
-    /// Keeps in the audit log that this caller was refused something.
-    pub async fn record_refusal(&self, method: &Method, path: &str, status: StatusCode) {
+    /// Keeps in the audit log that this caller was refused something, though they go away meanwhile.
+    pub async fn record_refusal(&self, method: Method, path: String, status: StatusCode) {
         let is_recorded = || self.accounts.as_ref().is_some_and(|accounts| accounts.records_refusal(&self.name));
-        if status == StatusCode::FORBIDDEN && is_recorded() {
-            self.record("refused", &format!("{method} {path}"), AuditOutcome::Refused, "").await;
+        if status != StatusCode::FORBIDDEN || !is_recorded() {
+            return;
+        }
+        let caller = self.clone();
+        let recording = tokio::spawn(async move {
+            caller.record("refused", &format!("{method} {path}"), AuditOutcome::Refused, "").await;
+        });
+        if let Err(broken) = recording.await {
+            tracing::error!(%broken, "a refusal is not in the audit log: this is a defect of the gateway");
         }
     }
 }
@@ -268,24 +274,8 @@ pub async fn require_caller(State(state): State<AdminState>, mut request: Reques
         Ok(()) => next.run(request).await,
         Err(problem) => problem.into_response(),
     };
-    caller.record_refusal(&method, &path, response.status()).await;
+    caller.record_refusal(method, path, response.status()).await;
     response
-}
-
-/// Carries a change out to its end, its entry in the audit log included, though its client goes away meanwhile.
-pub async fn carry_changes_out(request: Request, next: Next) -> Response {
-    match [Method::GET, Method::HEAD].contains(request.method()) {
-        true => next.run(request).await,
-        false => carry_out(request, next).await,
-    }
-}
-
-/// Carries a request out to its end, whatever its method.
-pub async fn carry_out(request: Request, next: Next) -> Response {
-    tokio::spawn(next.run(request)).await.unwrap_or_else(|broken| {
-        tracing::error!(%broken, "a request of the admin port broke off: this is a defect of the gateway");
-        ProblemDetails::policies_away("the request broke off").into_response()
-    })
 }
 
 /// Why somebody unknown is refused.
@@ -337,16 +327,6 @@ fn least_role(operation: Operation, application: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
-    use axum::Router;
-    use axum::body::Body;
-    use axum::middleware::from_fn;
-    use axum::routing::get;
-    use tokio::sync::mpsc;
-    use tokio::time::timeout;
-    use tower::ServiceExt as _;
-
     use super::*;
 
     fn with(rights: Rights) -> Caller {
@@ -379,23 +359,6 @@ mod tests {
         may(Some("shop")).unwrap();
         for other in [None, Some("bank"), Some("shops"), Some("")] {
             may(other).unwrap_err();
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_change_is_carried_out_though_its_client_goes_away() {
-        const SECOND: Duration = Duration::from_secs(1);
-        let (done, mut is_done) = mpsc::unbounded_channel();
-        let slow = async move || {
-            tokio::time::sleep(SECOND).await;
-            let _ = done.send(());
-        };
-        let pages = Router::new().route("/", get(slow.clone()).post(slow)).layer(from_fn(carry_changes_out));
-        for (method, goes_on) in [(Method::GET, false), (Method::POST, true)] {
-            let request = Request::builder().method(&method).body(Body::empty()).unwrap();
-            timeout(SECOND / 2, pages.clone().oneshot(request)).await.expect_err("it goes away before");
-            let carried_out = timeout(2 * SECOND, is_done.recv()).await.is_ok();
-            assert_eq!(carried_out, goes_on, "{method}");
         }
     }
 

@@ -1,11 +1,13 @@
 //! The accounts of a gateway with a database of policies: `cookie` has the cookies of sessions, `refusals` bounds what is kept
-//! of refusals, `provider` is where people may sign in, `openid` has those who do, and `role_words` has roles in words.
+//! of refusals, `provider` is where people may sign in, `openid` has those who do, `role_words` has roles in words, and
+//! `verification` looks at the audit log.
 
 pub mod cookie;
 pub mod openid;
 pub mod provider;
 mod refusals;
 pub mod role_words;
+mod verification;
 
 use std::net::IpAddr;
 use std::num::NonZeroU64;
@@ -17,11 +19,14 @@ use axum::http::HeaderValue;
 use tollgate_limiter::algorithm::token_bucket::TokenBucket;
 use tollgate_limiter::limit::algorithm::QuotaError;
 use tollgate_policies::database::DatabaseError;
-use tollgate_policies::people::{AuditOutcome, AuditRecord, People, PeopleError, Secret, SessionTerms, UserAccount};
+use tollgate_policies::people::{
+    AuditOutcome, AuditRecord, AuditVerdict, People, PeopleError, Secret, SessionTerms, UserAccount,
+};
 
 use self::cookie::SessionCookies;
 use self::provider::ProviderSignIn;
 use self::refusals::RecordedRefusals;
+use self::verification::AuditVerification;
 use super::problem_details::ProblemDetails;
 use crate::clock;
 use crate::identity::attempts::{Attempt, FailedAttempts};
@@ -44,7 +49,8 @@ const FAILURE_EVERY_US: u64 = 30_000_000;
 /// nobody out.
 const NETWORKS_OF_A_NAME: u32 = 20;
 
-/// Tokens from one network that may be nobody's at once; then one each [`TOKEN_FAILURE_EVERY_US`]. They cannot be guessed, so
+/// Tokens from one network, and sessions, that may be nobody's at once; then one each [`TOKEN_FAILURE_EVERY_US`]. They
+/// cannot be guessed, so
 /// this bounds what the database is asked.
 const TOKEN_FAILURES: u64 = 60;
 const TOKEN_FAILURE_EVERY_US: u64 = 1_000_000;
@@ -66,6 +72,8 @@ pub struct AccountService {
     pub cookies: SessionCookies,
     attempts: Arc<FailedAttempts>,
     token_attempts: Arc<FailedAttempts>,
+    /// Apart from those: whoever floods the one keeps nobody from the other.
+    session_attempts: Arc<FailedAttempts>,
     /// Sign-ins at the provider that have begun or come back.
     starts: Arc<FailedAttempts>,
     /// Those of them that were refused.
@@ -73,6 +81,7 @@ pub struct AccountService {
     refusals: RecordedRefusals,
     /// The provider that people may sign in at.
     openid: Option<ProviderSignIn>,
+    verification: AuditVerification,
     /// Whether an account was seen. The last admin cannot be taken away.
     has_some: AtomicBool,
 }
@@ -84,7 +93,7 @@ impl AccountService {
         let number = |number| NonZeroU64::new(number).unwrap_or(NonZeroU64::MIN);
         let bound = |every_us, at_once| TokenBucket::new(number(1), number(every_us), number(at_once));
         let attempts = FailedAttempts::new(bound(FAILURE_EVERY_US, FAILURES)?).with_known_names(NETWORKS_OF_A_NAME);
-        let token_attempts = FailedAttempts::new(bound(TOKEN_FAILURE_EVERY_US, TOKEN_FAILURES)?);
+        let unknown_secrets = bound(TOKEN_FAILURE_EVERY_US, TOKEN_FAILURES)?;
         let starts = FailedAttempts::new(bound(START_EVERY_US, STARTS)?);
         let refused_starts = FailedAttempts::new(bound(FAILURE_EVERY_US, FAILURES)?);
         Ok(Self {
@@ -93,9 +102,11 @@ impl AccountService {
             starts: Arc::new(starts),
             refused_starts: Arc::new(refused_starts),
             attempts: Arc::new(attempts),
-            token_attempts: Arc::new(token_attempts),
+            token_attempts: Arc::new(FailedAttempts::new(unknown_secrets)),
+            session_attempts: Arc::new(FailedAttempts::new(unknown_secrets)),
             refusals: RecordedRefusals::new(bound(REFUSAL_EVERY_US, REFUSALS)?),
             openid,
+            verification: AuditVerification::default(),
             has_some: AtomicBool::new(false),
         })
     }
@@ -171,13 +182,29 @@ impl AccountService {
     /// # Errors
     /// When too many tokens from the address were nobody's, or the database is away.
     pub async fn check_token(&self, token: &str, ip: IpAddr) -> Result<Option<UserAccount>, ProblemDetails> {
-        let mut attempt = attempt(&self.token_attempts, ip, None, ProblemDetails::too_many_tokens).await?;
-        attempt.begin();
-        let found = self.people.token(token).await;
-        if !matches!(found, Ok(None)) {
-            attempt.succeeded();
-        }
-        Ok(found.map_err(|error| ProblemDetails::database(&error))?.map(|(account, _)| account))
+        let attempt = attempt(&self.token_attempts, ip, None, ProblemDetails::too_many_tokens).await?;
+        let (people, token) = (self.people.clone(), token.to_owned());
+        let found = look_up(attempt, async move { people.token(&token).await }).await?;
+        Ok(found.map(|(account, _)| account))
+    }
+
+    /// The account whose session has this secret.
+    ///
+    /// # Errors
+    /// When too many sessions from the address were nobody's, or the database is away.
+    pub async fn check_session(&self, secret: &str, ip: IpAddr) -> Result<Option<UserAccount>, ProblemDetails> {
+        let attempt = attempt(&self.session_attempts, ip, None, ProblemDetails::too_many_sessions).await?;
+        let (people, secret) = (self.people.clone(), secret.to_owned());
+        let found = look_up(attempt, async move { people.session(&secret).await }).await?;
+        Ok(found.map(|(account, _)| account))
+    }
+
+    /// Looks whether the audit log is as it was written.
+    ///
+    /// # Errors
+    /// When another looks, or the database is away.
+    pub async fn verify_audit(&self) -> Result<AuditVerdict, ProblemDetails> {
+        self.verification.run(&self.people).await
     }
 
     async fn record_sign_in(&self, name: &str, ip: IpAddr, outcome: AuditOutcome, detail: &str) {
@@ -209,6 +236,24 @@ impl AccountService {
             ),
         }
     }
+}
+
+/// Looks up what is nobody's unless something is found. Goes on without its client: a connection that is left in the
+/// middle of an answer is closed, and the attempt would count as failed.
+async fn look_up<T: Send + 'static>(
+    mut attempt: Attempt,
+    lookup: impl Future<Output = Result<Option<T>, DatabaseError>> + Send + 'static,
+) -> Result<Option<T>, ProblemDetails> {
+    attempt.begin();
+    let looked_up = tokio::spawn(async move {
+        let found = lookup.await;
+        if !matches!(found, Ok(None)) {
+            attempt.succeeded();
+        }
+        found
+    });
+    let found = looked_up.await.map_err(|_| ProblemDetails::policies_away("the lookup broke off"))?;
+    found.map_err(|error| ProblemDetails::database(&error))
 }
 
 /// Waits for a place among those that may fail.
