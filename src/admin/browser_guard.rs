@@ -12,12 +12,15 @@ use std::sync::Arc;
 use axum::extract::{Request, State};
 use axum::http::header::{AUTHORIZATION, CONTENT_TYPE, HOST, ORIGIN};
 use axum::http::uri::Authority;
-use axum::http::{HeaderMap, Method};
+use axum::http::{Extensions, HeaderMap, Method};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
 use super::problem_details::ProblemDetails;
 use crate::config::PublicUrl;
+
+/// Whoever watches the process asks for these.
+pub const PROBES: [&str; 2] = ["/livez", "/readyz"];
 
 /// Probes and scrapers have no account.
 pub const OPEN: [&str; 3] = ["/livez", "/readyz", "/metrics"];
@@ -27,6 +30,11 @@ pub const OPERATOR: &str = "x-tollgate-operator";
 /// The header with the reason for a change.
 pub const REASON: &str = "x-tollgate-reason";
 
+/// Whether nobody has read a request on its way, as far as this port knows: it came over TLS, from this machine, or by
+/// a proxy that the file trusts.
+#[derive(Clone, Copy, Debug)]
+pub struct PrivateWay(pub bool);
+
 /// The names that browsers call the admin port by.
 #[derive(Clone, Debug, Default)]
 pub struct OwnOrigins {
@@ -34,15 +42,13 @@ pub struct OwnOrigins {
     pub has_tls: bool,
     /// The URL of the port, where a name leads to it.
     pub public_url: Option<PublicUrl>,
-    /// Whether callers have accounts.
-    pub has_accounts: bool,
 }
 
 /// Lets reading pass, and changes that no web page can have asked for.
 pub async fn guard(State(origins): State<Arc<OwnOrigins>>, request: Request, next: Next) -> Response {
     let checked = match *request.method() {
         Method::GET | Method::HEAD => check_reading(&origins, &request),
-        _ => check(&origins, request.headers()),
+        _ => check(&origins, request.headers()).and_then(|()| origins.check_way(request.extensions())),
     };
     match checked {
         Ok(()) => next.run(request).await,
@@ -50,12 +56,17 @@ pub async fn guard(State(origins): State<Arc<OwnOrigins>>, request: Request, nex
     }
 }
 
-/// Probes and scrapers know the port by any name. A page has no token, so whoever sends one is none: where it is asked for.
+/// Probes and scrapers know the port by any name. Others do not, by a token neither: a page of another name could send
+/// wrong ones until those of its visitor's network are refused.
 fn check_reading(origins: &OwnOrigins, request: &Request) -> Result<(), ProblemDetails> {
-    if OPEN.contains(&request.uri().path()) || (origins.has_accounts && request.headers().contains_key(AUTHORIZATION)) {
+    if OPEN.contains(&request.uri().path()) {
         return Ok(());
     }
-    origins.check_host(request.headers())
+    origins.check_host(request.headers())?;
+    match request.headers().contains_key(AUTHORIZATION) {
+        true => origins.check_way(request.extensions()),
+        false => Ok(()),
+    }
 }
 
 fn check(origins: &OwnOrigins, headers: &HeaderMap) -> Result<(), ProblemDetails> {
@@ -79,6 +90,22 @@ impl OwnOrigins {
     pub fn check_host(&self, headers: &HeaderMap) -> Result<(), ProblemDetails> {
         let host = host_of(headers);
         if is_numeric_or_local(host) || self.is_public(host) { Ok(()) } else { Err(self.other_host()) }
+    }
+
+    /// A request that nobody has read on its way. Where browsers come by HTTPS and the port itself speaks none, a proxy
+    /// does: whoever comes past it brings a password or a token in the clear.
+    ///
+    /// # Errors
+    /// When one could have been read.
+    pub fn check_way(&self, extensions: &Extensions) -> Result<(), ProblemDetails> {
+        let is_private = extensions.get().is_some_and(|PrivateWay(is_private)| *is_private);
+        match &self.public_url {
+            Some(url) if url.is_secure && !self.has_tls && !is_private => Err(ProblemDetails::in_the_clear(
+                "this came in the clear, and not by a proxy that the file trusts: passwords and tokens could be read",
+            )
+            .hint(format!("use {url}; its proxy is one of trusted_proxies in the file"))),
+            _ => Ok(()),
+        }
     }
 
     fn other_host(&self) -> ProblemDetails {
@@ -141,6 +168,8 @@ fn is_numeric_or_local(host: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use tower::ServiceExt as _;
+
     use super::*;
 
     fn passes(fields: &[(&'static str, &str)]) -> bool {
@@ -202,6 +231,43 @@ mod tests {
         assert!(!asked("gate.example", "http://gate.example"), "whoever is on the way can make such a page");
         assert!(!asked("evil.example", "https://gate.example"));
         assert!(!asked("evil.gate.example", "https://evil.gate.example"));
+    }
+
+    #[test]
+    fn behind_a_proxy_with_tls_nothing_secret_is_taken_that_came_past_it() {
+        let authority: Authority = "gate.example".parse().unwrap();
+        let url = |is_secure| Some(PublicUrl { is_secure, authority: authority.clone() });
+        let takes = |has_tls, public_url, is_private: Option<bool>| {
+            let mut extensions = Extensions::new();
+            if let Some(is_private) = is_private {
+                extensions.insert(PrivateWay(is_private));
+            }
+            OwnOrigins { has_tls, public_url }.check_way(&extensions).is_ok()
+        };
+        assert!(takes(false, url(true), Some(true)));
+        assert!(!takes(false, url(true), Some(false)) && !takes(false, url(true), None));
+        assert!(takes(true, url(true), Some(false)) && takes(false, url(false), Some(false)));
+        assert!(takes(false, None, Some(false)), "then the file keeps it on this machine");
+    }
+
+    #[tokio::test]
+    async fn a_token_and_a_change_are_refused_that_came_in_the_clear() {
+        let authority = "gate.example".parse().unwrap();
+        let origins = OwnOrigins { public_url: Some(PublicUrl { is_secure: true, authority }), has_tls: false };
+        let pages = axum::Router::new().route("/", axum::routing::any(async || "done"));
+        let pages = pages.layer(axum::middleware::from_fn_with_state(Arc::new(origins), guard));
+        for (method, is_private, status) in [
+            (Method::GET, true, 200),
+            (Method::GET, false, 403),
+            (Method::DELETE, true, 200),
+            (Method::DELETE, false, 403),
+        ] {
+            let request =
+                Request::builder().method(&method).header(HOST, "gate.example").header(AUTHORIZATION, "Bearer tgt_a");
+            let request = request.extension(PrivateWay(is_private)).body(axum::body::Body::empty()).unwrap();
+            let answer = pages.clone().oneshot(request).await.unwrap();
+            assert_eq!(answer.status().as_u16(), status, "{method} {is_private}");
+        }
     }
 
     #[test]

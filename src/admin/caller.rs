@@ -74,7 +74,6 @@ impl Caller {
         parts: CallerParts<'_>,
     ) -> Result<Option<Self>, ProblemDetails> {
         let Some(service) = accounts else { return Ok(Some(Self::local(parts.headers, parts.address()))) };
-        let problem = |error| ProblemDetails::database_for_strangers(&error);
         let known = |name: String, rights, by, session: &str| Self {
             name,
             rights,
@@ -90,13 +89,13 @@ impl Caller {
             return Ok(known.map(|known| Self { token: token.into(), ..known }));
         }
         let Some(secret) = service.cookies.session(parts.headers) else { return Ok(None) };
-        let found = match parts.session {
+        let used = match parts.session {
             SessionUse::Ignored => return Ok(None),
-            SessionUse::Idle => service.people.idle_session(secret).await,
-            SessionUse::Used => service.people.session(secret).await,
+            SessionUse::Idle => false,
+            SessionUse::Used => true,
         };
-        let found = found.map_err(problem)?;
-        Ok(found.map(|(account, _)| known(account.name, account.rights, CallerProof::Session, secret)))
+        let found = service.check_session(secret, parts.ip(), used).await?;
+        Ok(found.map(|account| known(account.name, account.rights, CallerProof::Session, secret)))
     }
 
     /// This caller as of now: while a body was on its way, somebody may have taken rights away, or the account.
@@ -220,11 +219,18 @@ impl Caller {
         }
     }
 
-    /// Keeps in the audit log that this caller was refused something.
-    pub async fn record_refusal(&self, method: &Method, path: &str, status: StatusCode) {
+    /// Keeps in the audit log that this caller was refused something, though they go away meanwhile.
+    pub async fn record_refusal(&self, method: Method, path: String, status: StatusCode) {
         let is_recorded = || self.accounts.as_ref().is_some_and(|accounts| accounts.records_refusal(&self.name));
-        if status == StatusCode::FORBIDDEN && is_recorded() {
-            self.record("refused", &format!("{method} {path}"), AuditOutcome::Refused, "").await;
+        if status != StatusCode::FORBIDDEN || !is_recorded() {
+            return;
+        }
+        let caller = self.clone();
+        let recording = tokio::spawn(async move {
+            caller.record("refused", &format!("{method} {path}"), AuditOutcome::Refused, "").await;
+        });
+        if let Err(broken) = recording.await {
+            tracing::error!(%broken, "a refusal is not in the audit log: this is a defect of the gateway");
         }
     }
 }
@@ -282,24 +288,8 @@ pub async fn require_caller(State(state): State<AdminState>, mut request: Reques
         Ok(()) => next.run(request).await,
         Err(problem) => problem.into_response(),
     };
-    caller.record_refusal(&method, &path, response.status()).await;
+    caller.record_refusal(method, path, response.status()).await;
     response
-}
-
-/// Carries a change out to its end, its entry in the audit log included, though its client goes away meanwhile.
-pub async fn carry_changes_out(request: Request, next: Next) -> Response {
-    match [Method::GET, Method::HEAD].contains(request.method()) {
-        true => next.run(request).await,
-        false => carry_out(request, next).await,
-    }
-}
-
-/// Carries a request out to its end, whatever its method.
-pub async fn carry_out(request: Request, next: Next) -> Response {
-    tokio::spawn(next.run(request)).await.unwrap_or_else(|broken| {
-        tracing::error!(%broken, "a request of the admin port broke off: this is a defect of the gateway");
-        ProblemDetails::policies_away("the request broke off").into_response()
-    })
 }
 
 /// Why somebody unknown is refused.

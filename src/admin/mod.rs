@@ -6,13 +6,15 @@
 //! `fleet_nodes` knows the nodes of the fleet. `browser_guard` stands before every page and keeps web
 //! pages from changing anything; `problem_details` is the shape of a refusal, and
 //! `openapi` describes all of it for programs. `server` serves connections like a
-//! listener, with bounds of its own: these pages, and those of the console. `caller` says who asks and what they may do,
+//! listener, with bounds of its own: these pages, and those of the console; `carry_out` carries changes out
+//! though their clients go away. `caller` says who asks and what they may do,
 //! by the `accounts` of a gateway that has some.
 
 pub mod accounts;
 pub mod browser_guard;
 pub mod bucket_service;
 pub mod caller;
+pub mod carry_out;
 pub mod fleet_nodes;
 pub mod openapi;
 pub mod pages;
@@ -21,7 +23,7 @@ pub mod policy_service;
 pub mod problem_details;
 pub mod query;
 mod router;
-mod server;
+pub mod server;
 pub mod state;
 pub mod views;
 

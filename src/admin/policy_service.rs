@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, SemaphorePermit, watch};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::timeout;
 use tollgate_limiter::limit::key::Key;
 use tollgate_limiter::store::inspect::{ChangeNotice, Inspect};
@@ -20,8 +20,8 @@ const NOTICE_KEY: &str = "!policies";
 
 /// A document takes many times its length while it is read: more of them at a time would take what requests need.
 const MOST_DOCUMENTS: usize = 2;
-/// So are those that read what is long.
-const MOST_READINGS: usize = 2;
+/// Long answers that are made, or wait to be taken: each may have all of the policies.
+const MOST_READINGS: usize = 4;
 
 /// How long a change waits for others.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -44,7 +44,7 @@ pub struct PolicyService {
     /// Documents that are read, and long answers that are made, at a time.
     documents: Arc<Semaphore>,
     documents_of_admins: Arc<Semaphore>,
-    readings: Semaphore,
+    readings: ReadingPlaces,
     /// Accounts whose documents are read.
     account_places: AccountPlaces,
     /// Changes that are checked at a time.
@@ -66,6 +66,12 @@ pub struct CheckPlaces {
     shared: Arc<Semaphore>,
     /// Of those who put right what others did.
     admins: Arc<Semaphore>,
+    accounts: AccountPlaces,
+}
+
+/// The places of long answers: each account has one at a time, so that none that takes its answer slowly keeps all.
+struct ReadingPlaces {
+    shared: Arc<Semaphore>,
     accounts: AccountPlaces,
 }
 
@@ -97,6 +103,20 @@ impl CheckPlaces {
     }
 }
 
+impl Default for ReadingPlaces {
+    fn default() -> Self {
+        Self { shared: Arc::new(Semaphore::new(MOST_READINGS)), accounts: AccountPlaces::default() }
+    }
+}
+
+impl ReadingPlaces {
+    async fn take(&self, account: &str) -> Result<AccountPlace, ProblemDetails> {
+        let busy = |_| ProblemDetails::too_many_readers();
+        let own = owned_place(self.accounts.of(account)).await.map_err(busy)?;
+        Ok(AccountPlace { _own: own, _shared: owned_place(self.shared.clone()).await.map_err(busy)? })
+    }
+}
+
 impl PolicyService {
     pub fn new(
         database: PolicyDatabase,
@@ -113,7 +133,7 @@ impl PolicyService {
             notices,
             documents: Arc::new(Semaphore::new(MOST_DOCUMENTS)),
             documents_of_admins: Arc::new(Semaphore::new(MOST_DOCUMENTS)),
-            readings: Semaphore::new(MOST_READINGS),
+            readings: ReadingPlaces::default(),
             account_places: AccountPlaces::default(),
             checks: CheckPlaces::default(),
         }
@@ -137,24 +157,21 @@ impl PolicyService {
         Ok(AccountPlace { _own: own, _shared: owned_place(shared.clone()).await? })
     }
 
-    /// A place among the long answers that are made at a time.
+    /// A place among the long answers that are made at a time, for an account.
     ///
     /// # Errors
     /// When none becomes free.
-    pub async fn place_for_reading(&self) -> Result<SemaphorePermit<'_>, ProblemDetails> {
-        timeout(PATIENCE, self.readings.acquire())
-            .await
-            .ok()
-            .and_then(Result::ok)
-            .ok_or_else(ProblemDetails::too_many_readers)
+    pub async fn place_for_reading(&self, account: &str) -> Result<AccountPlace, ProblemDetails> {
+        self.readings.take(account).await
     }
 
-    /// The policies at a revision, or the newest. Those of old are read one at a time: that is all of them.
+    /// The policies at a revision, or the newest, for an account. Those of old are read a few at a time: that is all of
+    /// them.
     ///
     /// # Errors
     /// When the database cannot be asked, or others read for too long.
-    pub async fn state_at(&self, at: Option<u64>) -> Result<PolicyState, ProblemDetails> {
-        let _place = if at.is_some() { Some(self.place_for_reading().await?) } else { None };
+    pub async fn state_at(&self, at: Option<u64>, account: &str) -> Result<PolicyState, ProblemDetails> {
+        let _place = if at.is_some() { Some(self.place_for_reading(account).await?) } else { None };
         Ok(self.database.state(at).await?)
     }
 
@@ -205,6 +222,18 @@ mod tests {
     use futures_util::FutureExt;
 
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn an_account_that_takes_its_answer_slowly_keeps_nobody_else_waiting() {
+        let places = ReadingPlaces::default();
+        let slow = places.take("ed").await.ok().unwrap();
+        let refused = places.take("ed").await.err().unwrap();
+        assert_eq!(refused.into_response().status(), StatusCode::SERVICE_UNAVAILABLE);
+        let others = ["ada", "bo", "cy"].map(|account| places.take(account).now_or_never().unwrap().ok().unwrap());
+        assert!(places.take("di").await.is_err(), "so many at a time");
+        drop((slow, others));
+        assert!(places.take("ed").now_or_never().unwrap().is_ok());
+    }
 
     #[tokio::test]
     async fn an_account_has_one_check_at_a_time_and_admins_do_not_wait_for_others() {

@@ -137,6 +137,26 @@ impl ProblemDetails {
         Self { retry_after_secs: u32::try_from(retry_after_secs).ok(), ..problem }
     }
 
+    /// 429: too many sessions from this address were nobody's.
+    pub fn too_many_sessions(retry_after_secs: u64) -> Self {
+        let detail = "too many sessions from this address were nobody's, or have ended";
+        let problem = Self::new(StatusCode::TOO_MANY_REQUESTS, "too-many-sessions", detail);
+        let problem = problem.hint(format!("try again in {retry_after_secs} s, or sign in anew"));
+        Self { retry_after_secs: u32::try_from(retry_after_secs).ok(), ..problem }
+    }
+
+    /// 503: somebody else verifies the audit log.
+    pub fn verification_under_way() -> Self {
+        let detail = "the audit log is being verified, which reads all of it";
+        let problem = Self::new(StatusCode::SERVICE_UNAVAILABLE, "verification-under-way", detail);
+        Self { retry_after_secs: Some(5), ..problem.hint("try again") }
+    }
+
+    /// 403: a password or a token that others could have read.
+    pub fn in_the_clear(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::FORBIDDEN, "in-the-clear", detail)
+    }
+
     /// 403: somebody known, who may not come in.
     pub fn not_permitted(detail: &str) -> Self {
         Self::new(StatusCode::FORBIDDEN, "not-permitted", detail)
@@ -222,6 +242,20 @@ impl ProblemDetails {
         let detail = "others are reading old revisions, which takes all of the policies each time";
         let problem = Self::new(StatusCode::SERVICE_UNAVAILABLE, "too-many-readers", detail);
         Self { retry_after_secs: Some(5), ..problem.hint("try again") }
+    }
+
+    /// 503: more is asked for than is answered at a time.
+    pub fn too_many_requests() -> Self {
+        let detail = "too many requests of this client, or of all, wait for their answers or have not taken them";
+        let problem = Self::new(StatusCode::SERVICE_UNAVAILABLE, "too-many-requests", detail);
+        Self { retry_after_secs: Some(1), ..problem.hint("nothing was changed; try again") }
+    }
+
+    /// 503: more copies of the metrics are asked for than are made.
+    pub fn too_many_scrapes() -> Self {
+        let detail = "too many copies of the metrics are made for this client, or for all, or were not taken";
+        let problem = Self::new(StatusCode::SERVICE_UNAVAILABLE, "too-many-scrapes", detail);
+        Self { retry_after_secs: Some(1), ..problem.hint("try again") }
     }
 
     /// 408: a body that does not arrive.

@@ -9,7 +9,8 @@ use axum::response::Response;
 use axum::routing::{get, post};
 use tollgate_policies::model::MOST_BODY_BYTES;
 
-use super::caller::{carry_changes_out, require_caller};
+use super::caller::require_caller;
+use super::carry_out::carry_changes_out;
 use super::pages::policies::{candidates, changes, document, objects, revisions};
 use super::pages::{buckets, explain, health, limits, nodes, upstreams};
 use super::problem_details::ProblemDetails;
@@ -105,11 +106,11 @@ pub fn router(state: AdminState) -> Router {
         .route("/policies/revisions/{revision}/revert", post(revisions::revert))
         .route("/policies/diff", get(revisions::diff))
         .layer(DefaultBodyLimit::max(MOST_DOCUMENT))
-        .layer(from_fn(carry_changes_out))
         .layer(from_fn_with_state(state.clone(), changes::admit))
         .fallback(async |uri: Uri| ProblemDetails::not_found(uri.path()))
         .method_not_allowed_fallback(async || ProblemDetails::method_not_allowed())
         .layer(from_fn_with_state(state.clone(), require_caller))
+        .layer(from_fn(carry_changes_out))
         .layer(from_fn_with_state(state.origins.clone(), browser_guard::guard))
         .layer(map_response(keep_private))
         .with_state(state)

@@ -10,6 +10,7 @@ use super::browser_guard::OwnOrigins;
 use super::bucket_service::BucketService;
 use super::fleet_nodes::FleetNodes;
 use super::policy_service::PolicyService;
+use super::server::answers::AnswerBound;
 use crate::gateway::Gateway;
 
 /// All that the pages show and change.
@@ -17,6 +18,8 @@ use crate::gateway::Gateway;
 pub struct AdminState {
     pub readiness: Readiness,
     pub render: Render,
+    /// Copies of the metrics in memory, those of both ports.
+    pub renderings: Arc<AnswerBound>,
     /// The configuration at work.
     pub gateway: Arc<ArcSwap<Gateway>>,
     pub buckets: Arc<BucketService>,

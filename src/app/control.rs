@@ -1,6 +1,6 @@
 //! The control plane: admin port, breaker and heartbeats, upkeep, reloads, and the drain at the end.
 
-use std::net::TcpListener as StdListener;
+use std::net::{SocketAddr, TcpListener as StdListener};
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -40,7 +40,9 @@ use crate::admin::accounts::provider::ProviderSignIn;
 use crate::admin::browser_guard::OwnOrigins;
 use crate::admin::bucket_service::{BucketService, FleetBuckets};
 use crate::admin::fleet_nodes::{FleetNodes, OwnReport};
+use crate::admin::pages::health::{MAX_RENDERINGS, MAX_RENDERINGS_PER_CLIENT};
 use crate::admin::policy_service::{PolicyService, tells_of_policies};
+use crate::admin::server::answers::AnswerBound;
 use crate::admin::state::{AdminState, LifecyclePhase, Readiness};
 use crate::config::{AdminSpec, Config};
 use crate::console::state::{ConsoleParts, ConsoleState, FleetParts};
@@ -50,6 +52,7 @@ use crate::observe::logging::background::LostLogLines;
 use crate::observe::recorder::MetricsHandle;
 use crate::server::{Drain, DrainSignal, drain, worker};
 use crate::transport::listening_socket::SocketFile;
+use crate::upstream::discovery::own_ports;
 use crate::upstream::watch::{discover, monitor};
 use crate::{admin, clock, console};
 
@@ -107,6 +110,7 @@ impl ControlPlane {
         let state = AdminState {
             readiness: readiness.clone(),
             render: Arc::new(move || rendering.render()),
+            renderings: Arc::new(AnswerBound::new(MAX_RENDERINGS, MAX_RENDERINGS_PER_CLIENT)),
             gateway: shared.gateway.clone(),
             buckets: buckets.clone(),
             nodes: Arc::new(FleetNodes::new(report, fleet)),
@@ -139,6 +143,7 @@ impl ControlPlane {
         };
         let console = admin.as_ref().map(console).transpose()?;
 
+        own_ports::keep_out(own_addresses(admin.as_ref(), probes.as_ref()));
         // Their endpoints are looked for first: a request should find some.
         discover::first_answers(shared.gateway.load().discovering_upstreams()).await;
         // Everything that can fail has been done, and nothing was accepted yet: a process that is too late just ends.
@@ -151,8 +156,9 @@ impl ControlPlane {
         let router = admin::router(state.clone());
         let router = console.iter().fold(router, |pages, console| pages.merge(console::router(console.clone())));
         let hsts = reloader.config.admin.as_ref().and_then(|admin| admin.hsts.clone());
-        let pages = AdminPages { router, tls: reloader.tls.admin(), hsts };
-        let probe_pages = AdminPages { router: admin::probes(state), ..AdminPages::default() };
+        let gateway = shared.gateway.clone();
+        let probe_pages = AdminPages { router: admin::probes(state), gateway: gateway.clone(), tls: None, hsts: None };
+        let pages = AdminPages { router, gateway, tls: reloader.tls.admin(), hsts };
         if let Some(listener) = probes {
             tokio::spawn(serve_admin(listener, probe_pages, admin_drain.clone()));
         }
@@ -255,6 +261,12 @@ fn accepting(socket: StdListener, opened: &str) -> anyhow::Result<StdListener> {
     Ok(socket)
 }
 
+fn own_addresses(admin: Option<&StdListener>, probes: Option<&TcpListener>) -> Vec<SocketAddr> {
+    let admin = admin.and_then(|listener| listener.local_addr().ok());
+    let probes = probes.and_then(|listener| listener.local_addr().ok());
+    admin.into_iter().chain(probes).collect()
+}
+
 async fn serve_admin(listener: TcpListener, pages: AdminPages, drain: Drain) {
     if let Err(error) = admin::serve(listener, pages, drain).await {
         tracing::error!(%error, "the admin port failed");
@@ -293,7 +305,6 @@ fn own_origins(config: &Config) -> OwnOrigins {
     config.admin.as_ref().map_or_else(OwnOrigins::default, |admin| OwnOrigins {
         has_tls: admin.tls.is_some(),
         public_url: admin.public_url.clone(),
-        has_accounts: config.policies.is_some(),
     })
 }
 

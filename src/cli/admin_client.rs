@@ -3,6 +3,7 @@
 //! Not the proxy's client, which keeps connections, streams bodies and retries.
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -17,12 +18,14 @@ use http_body_util::{BodyExt, Full, Limited};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, lookup_host};
 use tollgate_limiter::limit::units::show_duration;
 
 use super::output::CommandOutput;
 use crate::admin::browser_guard::{OPERATOR, REASON};
 use crate::admin::problem_details::ProblemDetails;
+use crate::transport::tls::client::{ClientTls, ClientTlsSpec, HttpOffer, PeerName, Pem};
+use crate::transport::{ClearStream, Stream};
 
 /// The longest wait for an answer: longer than the gateway itself waits for its store.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -30,13 +33,22 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// The largest answer: more than an explanation of the largest configuration.
 const MAX_ANSWER: usize = 16 << 20;
 
+const TLS_HINT: &str = "  hint: name a file with the authority of its certificate: --admin-ca or TOLLGATE_ADMIN_CA";
+
+const CLEAR_HINT: &str = "  hint: ask by https://…, or come by ssh -L or kubectl port-forward and ask \
+     http://127.0.0.1:9901; without a token leave out --token-file and TOLLGATE_TOKEN";
+
 /// All but the unreserved characters of RFC 3986 §2.3.
 const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// The address of an admin port.
+/// The place of an admin port, and how it is spoken to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AdminPort {
     authority: Authority,
+    /// Whether it speaks TLS.
+    is_secure: bool,
+    /// The authorities that its certificate may be of. `None`: those of the system.
+    ca: Option<Pem>,
     /// The account that asks. `None`: nobody in particular.
     bearer: Option<HeaderValue>,
 }
@@ -48,32 +60,57 @@ pub struct AdminArgs {
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:9901", env = "TOLLGATE_ADMIN")]
     admin: AdminPort,
     #[command(flatten)]
-    token: TokenFileArgs,
+    access: AdminAccessArgs,
 }
 
-/// The token of an account, for a gateway that has accounts.
+/// How an admin port is known, and the account that asks it.
 #[derive(Debug, Args)]
-pub struct TokenFileArgs {
+pub struct AdminAccessArgs {
+    #[command(flatten)]
+    ca: AdminCaArgs,
     /// A file with the token of an account, for a gateway with accounts. Otherwise the variable TOLLGATE_TOKEN has it.
+    ///
+    /// It is sent over https:// alone, but to this machine.
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
+}
+
+/// How an admin port with https:// is known.
+#[derive(Debug, Args)]
+pub struct AdminCaArgs {
+    /// A PEM file of the authorities that the certificate of an admin port with https:// may be of. Otherwise those of
+    /// the system.
+    #[arg(long, value_name = "FILE", env = "TOLLGATE_ADMIN_CA")]
+    admin_ca: Option<PathBuf>,
 }
 
 impl AdminArgs {
     /// The port, asked by the token that was given.
     ///
     /// # Errors
-    /// When the file of the token cannot be read.
+    /// When the file of the token or of authorities cannot be read.
     pub fn port(&self) -> anyhow::Result<AdminPort> {
-        self.token.of(&self.admin)
+        self.access.of(&self.admin)
     }
 }
 
-impl TokenFileArgs {
+impl AdminCaArgs {
+    /// `port`, known by the authorities that were given.
+    ///
+    /// # Errors
+    /// When their file cannot be read.
+    pub fn of(&self, port: &AdminPort) -> anyhow::Result<AdminPort> {
+        let read = |file: &PathBuf| std::fs::read(file).with_context(|| format!("cannot read {}", file.display()));
+        let ca = self.admin_ca.as_ref().filter(|_| port.is_secure).map(read).transpose()?;
+        Ok(AdminPort { ca: ca.map(Into::into), ..port.clone() })
+    }
+}
+
+impl AdminAccessArgs {
     /// `port`, asked by the token that was given.
     ///
     /// # Errors
-    /// When the file of the token cannot be read, or holds none.
+    /// When the file of the token or of authorities cannot be read, or holds no token.
     pub fn of(&self, port: &AdminPort) -> anyhow::Result<AdminPort> {
         let token = match &self.token_file {
             Some(file) => {
@@ -88,7 +125,7 @@ impl TokenFileArgs {
             value.set_sensitive(true);
             Ok(value)
         });
-        Ok(AdminPort { authority: port.authority.clone(), bearer: bearer.transpose()? })
+        Ok(AdminPort { bearer: bearer.transpose()?, ..self.ca.of(port)? })
     }
 }
 
@@ -116,13 +153,14 @@ impl FromStr for AdminPort {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        const FORM: &str = "write http://ADDRESS:PORT, such as http://127.0.0.1:9901";
+        const FORM: &str = "write http://ADDRESS:PORT, such as http://127.0.0.1:9901, or https://NAME:PORT";
         let uri: Uri = text.parse().map_err(|_| FORM)?;
-        let plain = uri.scheme().is_none_or(|scheme| *scheme == Scheme::HTTP);
+        let is_secure = uri.scheme() == Some(&Scheme::HTTPS);
+        let is_known = is_secure || uri.scheme().is_none_or(|scheme| *scheme == Scheme::HTTP);
         let bare = matches!(uri.path(), "" | "/") && uri.query().is_none();
         match uri.authority() {
-            Some(authority) if plain && bare && !authority.as_str().contains('@') => {
-                Ok(Self { authority: authority.clone(), bearer: None })
+            Some(authority) if is_known && bare && !authority.as_str().contains('@') => {
+                Ok(Self { authority: authority.clone(), is_secure, ca: None, bearer: None })
             }
             _ => Err(FORM),
         }
@@ -131,7 +169,7 @@ impl FromStr for AdminPort {
 
 impl fmt::Display for AdminPort {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "http://{}", self.authority)
+        write!(f, "{}://{}", if self.is_secure { "https" } else { "http" }, self.authority)
     }
 }
 
@@ -187,14 +225,46 @@ impl AdminPort {
         answer.with_context(|| format!("cannot ask the admin port at {self}"))
     }
 
+    fn host(&self) -> &str {
+        self.authority.host().trim_start_matches('[').trim_end_matches(']')
+    }
+
+    /// A connection to the port, and what the port is called on it.
+    async fn connect(&self) -> anyhow::Result<(Stream, String)> {
+        let port = self.authority.port_u16().unwrap_or(if self.is_secure { 443 } else { 80 });
+        let addresses: Vec<SocketAddr> = lookup_host((self.host(), port)).await?.collect();
+        self.check_token(&addresses)?;
+        let socket = TcpStream::connect(&*addresses).await?;
+        if !self.is_secure {
+            // The address and not the name: changes are taken by address only (see `admin::browser_guard`), and it is
+            // the same place.
+            let address = socket.peer_addr()?.to_string();
+            return Ok((socket.into(), address));
+        }
+        let tls = ClientTls::new(ClientTlsSpec { ca: self.ca.clone(), ..ClientTlsSpec::default() });
+        let tls = tls.map_err(|error| anyhow::anyhow!("no certificate can be verified: {error} (--admin-ca)"))?;
+        let name = PeerName::of(self.host()).context("no certificate can have this name")?;
+        let stream = tls.connect(ClearStream::Tcp(socket), &name, HttpOffer::Http1).await;
+        let stream =
+            stream.map_err(|error| anyhow::anyhow!("no TLS connection that can be trusted: {error}\n{TLS_HINT}"));
+        Ok((stream?.into(), self.authority.to_string()))
+    }
+
+    /// A token is nothing that others on its way may read.
+    fn check_token(&self, addresses: &[SocketAddr]) -> anyhow::Result<()> {
+        let is_here = addresses.iter().all(|address| address.ip().to_canonical().is_loopback());
+        anyhow::ensure!(
+            self.bearer.is_none() || self.is_secure || is_here,
+            "the token would go to {} in the clear\n{CLEAR_HINT}",
+            self.authority
+        );
+        Ok(())
+    }
+
     async fn send(&self, call: &AdminCall<'_>) -> anyhow::Result<(StatusCode, Bytes)> {
-        let port = self.authority.port_u16().unwrap_or(80);
-        let host = self.authority.host().trim_start_matches('[').trim_end_matches(']');
-        let stream = TcpStream::connect((host, port)).await?;
-        // The address and not the name: changes are taken by address only (see `admin::browser_guard`), and it is the same place.
-        let address = stream.peer_addr()?.to_string();
+        let (stream, host) = self.connect().await?;
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-        let mut request = Request::builder().method(&call.method).uri(&call.target).header(HOST, address);
+        let mut request = Request::builder().method(&call.method).uri(&call.target).header(HOST, host);
         if let Some(bearer) = &self.bearer {
             request = request.header(AUTHORIZATION, bearer);
         }
@@ -262,10 +332,11 @@ mod tests {
             ("http://localhost:9901/", "http://localhost:9901"),
             ("10.0.0.1:9901", "http://10.0.0.1:9901"),
             ("http://[::1]:9901", "http://[::1]:9901"),
+            ("https://gate.example.com", "https://gate.example.com"),
         ] {
             assert_eq!(text.parse::<AdminPort>().unwrap().to_string(), shown);
         }
-        for odd in ["https://127.0.0.1:9901", "http://127.0.0.1:9901/metrics", "/", "http://a@b:1", "http://a:1/?q"] {
+        for odd in ["ftp://127.0.0.1:9901", "http://127.0.0.1:9901/metrics", "/", "http://a@b:1", "http://a:1/?q"] {
             assert!(odd.parse::<AdminPort>().is_err(), "{odd}");
         }
     }

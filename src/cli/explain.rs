@@ -7,7 +7,7 @@ use anyhow::Context;
 use clap::Args;
 use http::Method;
 
-use super::admin_client::{AdminPort, TokenFileArgs, target};
+use super::admin_client::{AdminAccessArgs, AdminPort, target};
 use super::bucket::pair;
 use super::check;
 use super::output::{CommandOutput, UsageError};
@@ -67,7 +67,7 @@ pub struct ExplainArgs {
     #[arg(long, value_name = "URL")]
     admin: Option<AdminPort>,
     #[command(flatten)]
-    token: TokenFileArgs,
+    access: AdminAccessArgs,
     /// Show every route that was passed over, not the nearest only.
     #[arg(long)]
     all: bool,
@@ -93,7 +93,7 @@ pub fn run(args: &ExplainArgs) -> anyhow::Result<CommandOutput> {
     let shown = if args.all { ShownRoutes::Every } else { ShownRoutes::Nearest };
     let pairs = args.pairs();
     if let Some(admin) = &args.admin {
-        return args.token.of(admin)?.ask(Method::GET, &target(&["explain"], &pairs), None, |body| {
+        return args.access.of(admin)?.ask(Method::GET, &target(&["explain"], &pairs), None, |body| {
             let view = serde_json::from_slice(body)?;
             Ok(if args.json { String::from_utf8(body.to_vec())? } else { show_explanation(&view, shown) })
         });

@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::Args;
 use tollgate_limiter::limit::units;
 
-use super::admin_client::AdminPort;
+use super::admin_client::{AdminCaArgs, AdminPort};
 use super::output::CommandOutput;
 use crate::config::{self, ProbedAddress};
 
@@ -33,6 +33,8 @@ pub struct HealthArgs {
     /// Ask this admin port, whatever the file says.
     #[arg(long, value_name = "URL", env = "TOLLGATE_ADMIN")]
     admin: Option<AdminPort>,
+    #[command(flatten)]
+    ca: AdminCaArgs,
     /// How long the whole question may take.
     #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = duration)]
     timeout: Duration,
@@ -62,7 +64,7 @@ impl HealthArgs {
     /// runs.
     fn admin(&self) -> anyhow::Result<(AdminPort, bool)> {
         if let Some(admin) = &self.admin {
-            return Ok((admin.clone(), false));
+            return Ok((self.ca.of(admin)?, false));
         }
         let read = config::load_probed(&self.config);
         let guessed = read.is_err();
@@ -72,7 +74,9 @@ impl HealthArgs {
         })?;
         anyhow::ensure!(
             !needs_tls,
-            "{file} has the admin port speak TLS, which probes do not: add `probe_address: 127.0.0.1:9902` to `admin`"
+            "{file} has the admin port speak TLS, by a name that its certificate has: say it, --admin \
+             https://NAME:{port}, or add `probe_address: 127.0.0.1:9902` to `admin`",
+            port = address.port()
         );
         anyhow::ensure!(address.port() != 0, "{file} gives the admin port any free port: name it with --admin");
         let admin = format!("http://{}", reachable(address)).parse().map_err(anyhow::Error::msg)?;

@@ -33,7 +33,10 @@ const FIELDS: [(HeaderName, &str); 5] = [
 
 /// Lets requests by an address pass that somebody known has made, and adds the fields to each answer.
 pub async fn guard(State(console): State<ConsoleState>, request: Request, next: Next) -> Response {
-    let mut response = match console.admin.origins.check_host(request.headers()) {
+    let origins = &console.admin.origins;
+    // Not even the page for signing in: whoever sees it types a password.
+    let checked = origins.check_host(request.headers()).and_then(|()| origins.check_way(request.extensions()));
+    let mut response = match checked {
         Ok(()) => answer(&console, request, next).await,
         Err(problem) => console.refuse(&visitor(&request), &problem),
     };
@@ -70,7 +73,7 @@ async fn answer(console: &ConsoleState, mut request: Request, next: Next) -> Res
         Err(problem) if !is_own(&path) && !is_open(&path) => console.refuse(&visitor(&request), &problem),
         _ => next.run(request).await,
     };
-    caller.record_refusal(&method, &path, response.status()).await;
+    caller.record_refusal(method, path, response.status()).await;
     response
 }
 

@@ -11,7 +11,7 @@ use super::pages::{bucket, data, explain, limit, limits, nodes, overview, routes
 use super::policies::{application, applications, editor, revisions};
 use super::state::ConsoleState;
 use super::{assets, forms, guard};
-use crate::admin::caller::{carry_changes_out, carry_out};
+use crate::admin::carry_out::{carry_changes_out, carry_out};
 
 /// The longest form: the body of a policy, as it is stored, with its characters escaped.
 const MAX_FORM: usize = 256 * 1024;
@@ -50,7 +50,7 @@ pub fn router(console: ConsoleState) -> Router {
         .route("/console/theme", post(forms::choose_theme).layer(small()))
         .route("/console/assets/{version}/{name}", get(assets::get))
         .layer(DefaultBodyLimit::max(MAX_FORM))
-        .layer(from_fn(carry_changes_out))
         .layer(from_fn_with_state(console.clone(), guard::guard))
+        .layer(from_fn(carry_changes_out))
         .with_state(console)
 }

@@ -45,12 +45,22 @@ impl House {
     /// A gateway whose admin server has `more` keys and is spoken to by `scheme`. Browsers call it by its address, unless it
     /// has an `origin`.
     pub fn at(more: &str, scheme: &'static str, origin: Option<&str>) -> Self {
+        Self::of(more, "", scheme, origin)
+    }
+
+    /// A gateway that believes a proxy on this machine. Browsers call it by an `origin`.
+    pub fn behind_proxy(origin: &str) -> Self {
+        Self::of(&format!(", public_url: '{origin}'"), "trusted_proxies: [127.0.0.1]", "http", Some(origin))
+    }
+
+    fn of(more: &str, rest: &str, scheme: &'static str, origin: Option<&str>) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let place = folder.path().display();
         let routes = format!(
             "workers: 1
 listeners: [{{address: '127.0.0.1:0'}}]
 admin: {{address: '127.0.0.1:0'{more}}}
+{rest}
 policies: {{database: 'sqlite://{place}/policies.db', copy: '{place}/policies.json'}}
 limits: {{per-client: {{key: client_ip, rate: 1/h, burst: 3}}}}
 routes: [{{name: client, respond: {{status: 200}}, limits: [per-client]}}]

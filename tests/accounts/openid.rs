@@ -250,15 +250,15 @@ fn a_browser_comes_back_to_the_address_that_the_file_has() {
         assert_eq!(moved.header("set-cookie"), None);
     }
     let public = House::at(
-        &format!(", public_url: 'http://gate.example:8080'{}", provider.admin(ROLES)),
+        &format!(", public_url: 'https://gate.example:8080'{}", provider.admin(ROLES)),
         "http",
-        Some("http://gate.example:8080"),
+        Some("https://gate.example:8080"),
     );
     for host in ["gate.example:8080", "10.9.8.7", "localhost"] {
         let begun = public.get_by("/console/sign-in/provider", host);
         let place = begun.header("location").unwrap_or_default();
         assert!(
-            place.contains("redirect_uri=http%3A%2F%2Fgate.example%3A8080%2Fconsole%2Fsign-in%2Freturn&"),
+            place.contains("redirect_uri=https%3A%2F%2Fgate.example%3A8080%2Fconsole%2Fsign-in%2Freturn&"),
             "{place}"
         );
     }

@@ -3,6 +3,7 @@
 use tollgate_test_support::turns;
 
 use crate::house::{House, PASSWORD, form_token};
+use crate::process::curl;
 
 #[test]
 fn nobody_learns_which_accounts_there_are() {
@@ -96,6 +97,62 @@ fn a_flood_of_tokens_is_stopped_before_the_database_is_asked() {
     // Sessions ask nobody for a place, nor do probes.
     assert_eq!(house.sign_in("ada").get("/limits").status, 200);
     assert_eq!(house.get("/metrics").status, 200);
+}
+
+#[test]
+fn a_flood_of_sessions_is_stopped_before_the_database_is_asked() {
+    let _turn = turns::beside_others();
+    let house = House::with(&[("ada", &["--admin"])]);
+    let ada = house.sign_in("ada");
+    // More than the bound of valid ones changes nothing.
+    (0..70).for_each(|_| assert_eq!(ada.get("/limits").status, 200));
+    let ask = |index: usize| house.ask("GET", "/limits", &["-H", &format!("Cookie: tollgate=tgs_{index:043}")]);
+    let refused = (0..600).map(ask).find(|reply| reply.status != 401).unwrap();
+    assert_eq!((refused.status, refused.header("retry-after")), (429, Some("1")), "{}", refused.body);
+    assert!(refused.body.contains("too many sessions from this address"), "{}", refused.body);
+    let cookie = format!("Cookie: {}", ada.cookie);
+    let elsewhere = house.ask("GET", "/limits", &["--interface", "127.0.0.2", "-H", &cookie]);
+    assert_eq!(elsewhere.status, 200, "from another address");
+    // Tokens have a bound of their own.
+    assert_eq!(house.by_token("GET", "/limits", &house.token("ada")).status, 200);
+}
+
+#[test]
+fn a_page_of_another_name_uses_up_no_bound() {
+    let _turn = turns::beside_others();
+    let house = House::with(&[("ada", &["--admin"])]);
+    let host = format!("evil.example:{}", house.gateway.admin.port());
+    for index in 0..100 {
+        let url = format!("http://{}/limits", house.gateway.admin);
+        let bearer = format!("Authorization: Bearer tgt_{index}");
+        let refused =
+            curl(&["-o", "/dev/null", "-w", "%{http_code}", "-H", &format!("Host: {host}"), "-H", &bearer, &url]);
+        assert_eq!(refused, "403", "no token is looked up");
+    }
+    assert_eq!(house.by_token("GET", "/limits", &house.token("ada")).status, 200);
+}
+
+#[test]
+fn behind_a_trusted_proxy_the_bounds_and_the_audit_log_have_its_clients() {
+    let _turn = turns::beside_others();
+    let house = House::behind_proxy("https://gate.example");
+    house.done(&["account", "create", "ada", "--admin"]);
+    let ask = |client: &str, token: &str| {
+        let (client, bearer) = (format!("X-Forwarded-For: {client}"), format!("Authorization: Bearer {token}"));
+        house.ask("GET", "/limits", &["-H", &client, "-H", &bearer])
+    };
+    let refused = (0..600).map(|index| ask("203.0.113.1", &format!("tgt_{index}"))).find(|reply| reply.status != 401);
+    assert_eq!(refused.unwrap().status, 429);
+    let token = house.token("ada");
+    assert_eq!(ask("203.0.113.1", &token).status, 429);
+    assert_eq!(ask("203.0.113.2", &token).status, 200, "another client of the proxy");
+    let client = ["-H", "X-Forwarded-For: 198.51.100.9, 203.0.113.7"];
+    let bearer = format!("Authorization: Bearer {}", house.token("ada"));
+    let changed = ["-H", "X-Tollgate-Operator: ada", "-H", &bearer];
+    let path = "/buckets/per-client?client_ip=127.0.0.1";
+    assert_eq!(house.ask("DELETE", path, &[&client[..], &changed].concat()).status, 200);
+    let log = house.sign_in("ada").get("/console/audit").body;
+    assert!(log.contains("203.0.113.7") && !log.contains("198.51.100.9"), "{log}");
 }
 
 #[test]

@@ -158,6 +158,21 @@ fn a_refusal_names_the_role_and_is_in_the_audit_log() {
 }
 
 #[test]
+fn a_refusal_is_in_the_audit_log_though_its_client_goes_away() {
+    let _turn = turns::beside_others();
+    let house = House::with(&[("ada", &["--admin"]), ("eve", &["--role", "shop=viewer"])]);
+    let (token, admin) = (house.token("eve"), house.gateway.admin);
+    let head = format!("DELETE {BUCKET} HTTP/1.1\r\nhost: {admin}\r\nauthorization: Bearer {token}\r\n\r\n");
+    let mut stream = TcpStream::connect(admin).unwrap();
+    stream.write_all(head.as_bytes()).unwrap();
+    drop(stream);
+    let ada = house.sign_in("ada");
+    eventually("it is recorded", || {
+        ada.get("/console/audit").body.contains("DELETE /buckets/per-client").then_some(())
+    });
+}
+
+#[test]
 fn a_form_changes_one_thing_of_the_account_that_it_was_made_for() {
     let _turn = turns::beside_others();
     let accounts: [(&str, &[&str]); 4] =

@@ -1,5 +1,8 @@
 //! The console over HTTPS: the admin port's own, or that of a proxy in front.
 
+use std::path::Path;
+use std::process::Command;
+
 use tollgate_test_support::topology::CertificateAuthority;
 use tollgate_test_support::turns;
 
@@ -29,6 +32,43 @@ fn over_tls_of_the_port_a_session_is_sent_by_https_to_this_host_alone() {
     let tls = format!(", tls: {{certificates: [{{cert: '{}', key: '{}'}}]}}", cert.display(), key.display());
     let cookie = live_a_day(&House::at(&tls, "https", None));
     assert!(cookie.starts_with("__Host-tollgate=tgs_") && cookie.ends_with(SECURE), "{cookie}");
+}
+
+#[test]
+fn a_command_asks_by_https_and_sends_no_token_in_the_clear() {
+    let _turn = turns::beside_others();
+    let authority = CertificateAuthority::create();
+    authority.issue("admin", "IP:127.0.0.1");
+    let (cert, key) = (authority.path("admin.pem"), authority.path("admin.key"));
+    let tls = format!(", tls: {{certificates: [{{cert: '{}', key: '{}'}}]}}", cert.display(), key.display());
+    let house = House::at(&tls, "https", None);
+    house.done(&["account", "create", "ada", "--admin"]);
+    let token = house.token("ada");
+    let peek = |admin: &str, ca: Option<&Path>| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
+        command.args(["bucket", "peek", "per-client", "--client-ip", "127.0.0.1", "--admin", admin]);
+        command.env("TOLLGATE_TOKEN", &token).env_remove("TOLLGATE_ADMIN_CA");
+        if let Some(ca) = ca {
+            command.arg("--admin-ca").arg(ca);
+        }
+        let output = command.output().unwrap();
+        (output.status.code(), [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap()).concat())
+    };
+    let admin = format!("https://{}", house.gateway.admin);
+    let ca = authority.path("ca.pem");
+    let (code, text) = peek(&admin, Some(&ca));
+    assert!(code == Some(0) && text.contains("3 of 3"), "{text}");
+    let (code, text) = peek(&admin, None);
+    assert!(code == Some(1) && text.contains("--admin-ca"), "{text}");
+    // Documentation's network (RFC 5737): it is refused before anybody is asked.
+    let (code, text) = peek("http://198.51.100.7:9901", None);
+    assert!(code == Some(1) && text.contains("the token would go to 198.51.100.7:9901 in the clear"), "{text}");
+    assert!(text.contains("hint: ask by https://"), "{text}");
+    let health = Command::new(env!("CARGO_BIN_EXE_tollgate"))
+        .args(["health", "--admin", &admin, "--admin-ca"])
+        .arg(&ca)
+        .output();
+    assert!(health.unwrap().status.success());
 }
 
 #[test]

@@ -183,6 +183,38 @@ fn warns_of_networks_that_are_surely_not_meant() {
 }
 
 #[test]
+fn warns_of_a_console_that_shares_its_host_with_a_route() {
+    let warned = |public_url: &str, hosts: &str| {
+        let text = format!(
+            "{LISTENERS}admin: {{public_url: \"{public_url}\"}}\npolicies: {{database: \"sqlite:///p.db\", copy: /p.json}}\n\
+             routes: [{{name: all, match: {{host: {hosts}}}, echo: true}}]\n"
+        );
+        check(&text).unwrap().warnings.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let expected = "routes.yaml:2:21: admin.public_url: the route \"all\" takes requests for gate.example, too: browsers send the \
+        cookies of the console's sessions along with them\n  hint: give the console a host name of its own: cookies ignore ports";
+    assert_eq!(warned("https://gate.example:9901", "gate.example"), [expected]);
+    assert_eq!(warned("https://Gate.example", "[a.example, \"*.example\"]"), [expected]);
+    assert_eq!(warned("https://console.gate.example", "gate.example").len(), 0);
+}
+
+#[test]
+fn warns_of_a_console_behind_a_proxy_that_is_not_named() {
+    let warned = |admin: &str, more: &str| {
+        let policies = "policies: {database: \"sqlite:///p.db\", copy: /p.json}";
+        let text = format!(
+            "{LISTENERS}admin: {{address: \"{admin}\", public_url: \"https://gate.example\"}}\n{policies}\n{more}{ROUTES}"
+        );
+        check(&text).unwrap().warnings.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let expected = "routes.yaml:2:46: admin.public_url: what a proxy on another machine brings is refused: it could be anybody in \
+        the clear\n  hint: name the proxy in front: trusted_proxies: [10.0.0.7]";
+    assert_eq!(warned("0.0.0.0:9901", ""), [expected]);
+    assert_eq!(warned("0.0.0.0:9901", "trusted_proxies: [10.0.0.7]\n").len(), 0);
+    assert_eq!(warned("127.0.0.1:9901", "").len(), 0);
+}
+
+#[test]
 fn warns_of_fewer_shared_connections_than_workers() {
     let upstream = |name: &str, more: &str| format!("  {name}: {{{more}}}\n");
     let upstreams = [

@@ -406,6 +406,25 @@ fn addresses_of_the_kind_that_cannot_be_looked_up_stay() {
 }
 
 #[test]
+fn the_admin_server_is_no_endpoint_whatever_dns_says() {
+    let _turn = turns::beside_others();
+    let (server, dns) = (Server::start(0), DnsServer::start());
+    dns.set_addresses("a.orders.test", 0, &[server.ip()]);
+    dns.set_addresses("b.orders.test", 0, &[IpAddr::from([127, 0, 0, 1])]);
+    let service = |port, target: &str| Service { priority: 10, weight: 1, port, target: target.to_owned() };
+    let own = service(server.address.port(), "a.orders.test");
+    dns.set_services("_http._tcp.orders.test", 0, std::slice::from_ref(&own));
+    let discover = format!("discover: {{srv: _http._tcp.orders.test, resolvers: ['{}'], min_ttl: 100ms}}", dns.address);
+    let gateway = Gateway::start(&routes(&discover));
+    are(&gateway, &[&server]);
+    dns.set_services("_http._tcp.orders.test", 0, &[own, service(gateway.admin.port(), "b.orders.test")]);
+    let line = "an answer of DNS names the admin server of this process";
+    eventually(line, || gateway.log().contains(line).then_some(()));
+    (0..2).for_each(|_| after_one(&gateway, "answered"));
+    are(&gateway, &[&server]);
+}
+
+#[test]
 fn servers_of_a_service_have_weights_and_backups() {
     let _turn = turns::beside_others();
     let [heavy, light, spare] = [(); 3].map(|()| Server::start(0));

@@ -413,7 +413,7 @@ fn the_command_line_reads_changes_and_explains_buckets() {
         &["peek", "per-client", "--key", "a", "--client-ip", "127.0.0.1"],
         &["peek", "per-client", "--client-ip", "localhost"],
         &["peek", "per-client", "--header", "x-tenant"],
-        &["peek", "per-client", "--admin", "https://127.0.0.1:1"],
+        &["peek", "per-client", "--admin", "ftp://127.0.0.1:1"],
     ] {
         assert_eq!(run(mistake).status.code(), Some(2), "{mistake:?}");
     }

@@ -1,6 +1,7 @@
 //! The accounts of a gateway with a database of policies: `cookie` has the cookies of sessions, `away` what strangers are told of a
 //! failure, `bounded_records` bounds what is kept of refusals and sessions, `presence` has the sessions whose owners were asked lately,
-//! `provider` is where people may sign in, `openid` has those who do, and `role_words` has roles in words.
+//! `provider` is where people may sign in, `openid` has those who do, `role_words` has roles in words, and `verification` looks at
+//! the audit log.
 
 mod away;
 mod bounded_records;
@@ -11,6 +12,7 @@ pub mod provider;
 pub mod role_words;
 #[cfg(test)]
 mod tests;
+mod verification;
 
 use std::net::IpAddr;
 use std::num::NonZeroU64;
@@ -22,12 +24,15 @@ use axum::http::HeaderValue;
 use tollgate_limiter::algorithm::token_bucket::TokenBucket;
 use tollgate_limiter::limit::algorithm::QuotaError;
 use tollgate_policies::database::DatabaseError;
-use tollgate_policies::people::{AuditOutcome, AuditRecord, People, PeopleError, Secret, SessionTerms, UserAccount};
+use tollgate_policies::people::{
+    AuditOutcome, AuditRecord, AuditVerdict, People, PeopleError, Secret, SessionTerms, UserAccount,
+};
 
 use self::bounded_records::BoundedRecords;
 use self::cookie::SessionCookies;
 use self::presence::ProvenSessions;
 use self::provider::ProviderSignIn;
+use self::verification::AuditVerification;
 use super::problem_details::ProblemDetails;
 use crate::clock;
 use crate::identity::attempts::{Attempt, FailedAttempts};
@@ -50,7 +55,8 @@ const FAILURE_EVERY_US: u64 = 30_000_000;
 /// nobody out.
 const NETWORKS_OF_A_NAME: u32 = 20;
 
-/// Tokens from one network that may be nobody's at once; then one each [`TOKEN_FAILURE_EVERY_US`]. They cannot be guessed, so
+/// Tokens from one network, and sessions, that may be nobody's at once; then one each [`TOKEN_FAILURE_EVERY_US`]. They
+/// cannot be guessed, so
 /// this bounds what the database is asked.
 const TOKEN_FAILURES: u64 = 60;
 const TOKEN_FAILURE_EVERY_US: u64 = 1_000_000;
@@ -70,6 +76,8 @@ pub struct AccountService {
     pub cookies: SessionCookies,
     attempts: Arc<FailedAttempts>,
     token_attempts: Arc<FailedAttempts>,
+    /// Apart from those: whoever floods the one keeps nobody from the other.
+    session_attempts: Arc<FailedAttempts>,
     /// Sign-ins at the provider that have begun or come back.
     starts: Arc<FailedAttempts>,
     /// Those of them that were refused.
@@ -81,6 +89,7 @@ pub struct AccountService {
     proven: ProvenSessions,
     /// The provider that people may sign in at.
     openid: Option<ProviderSignIn>,
+    verification: AuditVerification,
     /// Whether an account was seen. The last admin cannot be taken away.
     has_some: AtomicBool,
 }
@@ -92,7 +101,7 @@ impl AccountService {
         let number = |number| NonZeroU64::new(number).unwrap_or(NonZeroU64::MIN);
         let bound = |every_us, at_once| TokenBucket::new(number(1), number(every_us), number(at_once));
         let attempts = FailedAttempts::new(bound(FAILURE_EVERY_US, FAILURES)?).with_known_names(NETWORKS_OF_A_NAME);
-        let token_attempts = FailedAttempts::new(bound(TOKEN_FAILURE_EVERY_US, TOKEN_FAILURES)?);
+        let unknown_secrets = bound(TOKEN_FAILURE_EVERY_US, TOKEN_FAILURES)?;
         let starts = FailedAttempts::new(bound(START_EVERY_US, STARTS)?);
         let refused_starts = FailedAttempts::new(bound(FAILURE_EVERY_US, FAILURES)?);
         Ok(Self {
@@ -101,11 +110,13 @@ impl AccountService {
             starts: Arc::new(starts),
             refused_starts: Arc::new(refused_starts),
             attempts: Arc::new(attempts),
-            token_attempts: Arc::new(token_attempts),
+            token_attempts: Arc::new(FailedAttempts::new(unknown_secrets)),
+            session_attempts: Arc::new(FailedAttempts::new(unknown_secrets)),
             refusals: BoundedRecords::new(bound(RECORD_EVERY_US, RECORDS)?),
             sessions: BoundedRecords::new(bound(RECORD_EVERY_US, RECORDS)?),
             proven: ProvenSessions::default(),
             openid,
+            verification: AuditVerification::default(),
             has_some: AtomicBool::new(false),
         })
     }
@@ -176,16 +187,29 @@ impl AccountService {
     pub async fn check_token(&self, token: &str, ip: IpAddr) -> Result<Option<UserAccount>, ProblemDetails> {
         let attempt = attempt(&self.token_attempts, ip, None, ProblemDetails::too_many_tokens).await?;
         let (people, token) = (self.people.clone(), token.to_owned());
-        // The lookup goes on when its client goes away: only then it is known whether the token was somebody's.
-        let looking = tokio::spawn(async move {
-            let found = people.token(&token).await;
-            if matches!(found, Ok(None)) {
-                attempt.failed();
-            }
-            found
-        });
-        let found = looking.await.map_err(|_| ProblemDetails::policies_away("the lookup of the token broke off"))?;
-        Ok(found.map_err(|error| ProblemDetails::database_for_strangers(&error))?.map(|(account, _)| account))
+        let found = look_up(attempt, async move { people.token(&token).await }).await?;
+        Ok(found.map(|(account, _)| account))
+    }
+
+    /// The account whose session has this secret, which is `used` or only looked at: then it may become idle.
+    ///
+    /// # Errors
+    /// When too many sessions from the address were nobody's, or the database is away.
+    pub async fn check_session(&self, secret: &str, ip: IpAddr, used: bool) -> Result<Option<UserAccount>, ProblemDetails> {
+        let attempt = attempt(&self.session_attempts, ip, None, ProblemDetails::too_many_sessions).await?;
+        let (people, secret) = (self.people.clone(), secret.to_owned());
+        let found = look_up(attempt, async move {
+            if used { people.session(&secret).await } else { people.idle_session(&secret).await }
+        }).await?;
+        Ok(found.map(|(account, _)| account))
+    }
+
+    /// Looks whether the audit log is as it was written.
+    ///
+    /// # Errors
+    /// When another looks, or the database is away.
+    pub async fn verify_audit(&self) -> Result<AuditVerdict, ProblemDetails> {
+        self.verification.run(&self.people).await
     }
 
     /// The account that somebody says to have, for the audit log. A name that is no account's may be a password, and would stand
@@ -238,6 +262,23 @@ fn sign_in_record(account: &str, object: String, ip: IpAddr, outcome: AuditOutco
         outcome,
         detail: detail.to_owned(),
     }
+}
+
+/// Looks up what is nobody's unless something is found. Goes on without its client: a connection that is left in the
+/// middle of an answer is closed, and only then it is known whether the attempt has failed.
+async fn look_up<T: Send + 'static>(
+    attempt: Attempt,
+    lookup: impl Future<Output = Result<Option<T>, DatabaseError>> + Send + 'static,
+) -> Result<Option<T>, ProblemDetails> {
+    let looked_up = tokio::spawn(async move {
+        let found = lookup.await;
+        if matches!(found, Ok(None)) {
+            attempt.failed();
+        }
+        found
+    });
+    let found = looked_up.await.map_err(|_| ProblemDetails::policies_away("the lookup broke off"))?;
+    found.map_err(|error| ProblemDetails::database_for_strangers(&error))
 }
 
 /// Waits for a place among those that may fail.

@@ -51,6 +51,7 @@ pub fn config(file: &RawConfig, (plans, known): (&PolicyPlans, &KnownParts), rep
     upstream::warn_of_few_connections(file, workers, report);
     let sections = NamedSections { limits: &limits, upstreams: &upstreams, authenticators: &authenticators };
     let routes = route::build(file, sections, known, report);
+    admin::warn_of_shared_host(file, routes.as_deref().unwrap_or_default(), report);
     upstream::balance::warn_of_shared_cookies(file, report);
     let asking = AskingListeners::of(file);
     upstream::balance::warn_of_unknown_clients(file, &asking, routes.as_deref().unwrap_or_default(), report);

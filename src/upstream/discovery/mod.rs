@@ -1,5 +1,6 @@
 //! Endpoints that are found while the gateway runs: by DNS, or in a file under watch. `spec` says how, `dns` asks,
-//! `records` makes endpoints of the answers, `metrics` counts, `change_log` keeps a name that flaps from flooding the log.
+//! `records` makes endpoints of the answers, `metrics` counts, `change_log` keeps a name that flaps from flooding the
+//! log, and `own_ports` keeps clients from the admin server.
 //!
 //! Guarantees that a list is only replaced by a better one: a lookup that fails, or says that there is nothing, leaves it for
 //! as long as the operator says. A list has at most [`MOST_ENDPOINTS`].
@@ -7,6 +8,7 @@
 mod change_log;
 pub mod dns;
 mod metrics;
+pub mod own_ports;
 mod questions;
 mod records;
 mod spec;

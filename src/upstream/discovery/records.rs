@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use http::HeaderValue;
 
+use super::own_ports;
 use super::spec::MOST_ENDPOINTS;
 use crate::upstream::endpoints::EndpointSpec;
 use crate::upstream::url::{EndpointLocation, EndpointScheme, EndpointUrl, authority};
@@ -83,10 +84,10 @@ pub fn of_services(
     endpoints
 }
 
-/// `None`: no server can have this address.
+/// `None`: no server can have this address, or it is that of the admin server.
 fn endpoint(ip: IpAddr, port: u16, scheme: EndpointScheme, host: Option<HeaderValue>) -> Option<EndpointSpec> {
     let is_broadcast = matches!(ip, IpAddr::V4(ip) if ip.is_broadcast());
-    if ip.is_unspecified() || ip.is_multicast() || is_broadcast {
+    if ip.is_unspecified() || ip.is_multicast() || is_broadcast || own_ports::is_kept_out(SocketAddr::new(ip, port)) {
         return None;
     }
     let location = EndpointLocation::Host(authority(&SocketAddr::new(ip, port).to_string())?);

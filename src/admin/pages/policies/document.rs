@@ -3,7 +3,7 @@
 use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::http::header::ETAG;
-use axum::response::IntoResponse;
+use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use serde_json::Value;
 use tollgate_policies::model::ImportMode;
@@ -15,6 +15,7 @@ use crate::admin::pages::extract::{JsonBody, ShapedQuery};
 use crate::admin::policies::document;
 use crate::admin::policies::proposal::Proposal;
 use crate::admin::problem_details::{PrettyJson, ProblemDetails};
+use crate::admin::server::answers::count_until_sent;
 use crate::admin::state::AdminState;
 use crate::admin::views::policies::RevisionChangesView;
 
@@ -51,10 +52,13 @@ pub async fn export(
     State(state): State<AdminState>,
     caller: Caller,
     ShapedQuery(query): ShapedQuery<DocumentQuery>,
-) -> Result<impl IntoResponse, ProblemDetails> {
-    let found = service(&state)?.state_at(query.at).await?;
+) -> Result<Response, ProblemDetails> {
+    let policies = service(&state)?;
+    let place = policies.place_for_reading(&caller.name).await?;
+    let found = policies.database.state(query.at).await?;
     let etag = format!("\"{}\"", found.revision());
-    Ok(([(ETAG, etag)], PrettyJson(document::of_state(&visible(&caller, &found)))))
+    let answer = ([(ETAG, etag)], PrettyJson(document::of_state(&visible(&caller, &found)))).into_response();
+    Ok(count_until_sent(answer, place))
 }
 
 /// `POST /policies`: makes the policies what a document says

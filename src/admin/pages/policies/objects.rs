@@ -64,7 +64,7 @@ pub async fn applications(
     caller: Caller,
     ShapedQuery(query): ShapedQuery<ObjectQuery>,
 ) -> Result<PrettyJson<Vec<PolicyObjectView>>, ProblemDetails> {
-    let found = visible(&caller, &service(&state)?.state_at(query.at).await?);
+    let found = visible(&caller, &service(&state)?.state_at(query.at, &caller.name).await?);
     Ok(PrettyJson(found.of_kind(ObjectKind::Application).map(|object| PolicyObjectView::of(object)).collect()))
 }
 
@@ -91,7 +91,7 @@ pub async fn list(
     caller.may(Operation::View, &application)?;
     let kind = request::kind(&plural)?;
     may_see(&caller, kind, &application)?;
-    let found = policies.state_at(query.at).await?;
+    let found = policies.state_at(query.at, &caller.name).await?;
     let limit = query.limit.unwrap_or(MOST_LISTED).min(MOST_LISTED);
     let listed = found.of(kind, &application).filter(|object| object.id.name() > query.after.as_str());
     let listed = listed.filter(|object| object.id.name().contains(&query.q)).take(limit);
@@ -132,7 +132,7 @@ pub async fn show(
     let policies = service(&state)?;
     let id = path.id()?;
     may_see(&caller, id.kind(), id.belongs_to())?;
-    let found = policies.state_at(query.at).await?;
+    let found = policies.state_at(query.at, &caller.name).await?;
     let object = found.get(&id).ok_or_else(|| {
         ProblemDetails::unknown_policy(format!("there is no {id} at revision {}", found.revision()))
             .hint(format!("GET /policies/applications lists them; its history: …/{}/history", id.name()))

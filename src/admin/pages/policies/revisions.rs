@@ -2,6 +2,7 @@
 
 use axum::extract::State;
 use axum::http::HeaderMap;
+use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use tollgate_policies::database::Page;
 use tollgate_policies::model::{ObjectEdit, Revision};
@@ -13,6 +14,7 @@ use crate::admin::pages::extract::{JsonBody, RevisionNumber, ShapedQuery};
 use crate::admin::policies::proposal::{Proposal, reverting, undoing};
 use crate::admin::policy_service::PolicyService;
 use crate::admin::problem_details::{PrettyJson, ProblemDetails};
+use crate::admin::server::answers::count_until_sent;
 use crate::admin::state::AdminState;
 use crate::admin::views::policies::{PolicyChangeView, RevisionChangesView, RevisionsView};
 
@@ -61,7 +63,7 @@ pub async fn list(
 pub async fn find_page(policies: &PolicyService, caller: &Caller, page: Page) -> Result<RevisionsView, ProblemDetails> {
     let all = sees_everything(caller);
     // For others each revision is compared with the one before, to find what they may look at: few at a time.
-    let _place = if all { None } else { Some(policies.place_for_reading().await?) };
+    let _place = if all { None } else { Some(policies.place_for_reading(&caller.name).await?) };
     let page = if all { page } else { Page { limit: page.limit.min(MOST_COMPARED), ..page } };
     let found = policies.database.history(page).await?;
     let last = found.last().map(|revision| revision.number).filter(|number| *number > 1);
@@ -157,14 +159,16 @@ pub async fn diff(
     State(state): State<AdminState>,
     caller: Caller,
     ShapedQuery(query): ShapedQuery<DiffQuery>,
-) -> Result<PrettyJson<Vec<PolicyChangeView>>, ProblemDetails> {
-    let database = &service(&state)?.database;
+) -> Result<Response, ProblemDetails> {
+    let policies = service(&state)?;
+    let (place, database) = (policies.place_for_reading(&caller.name).await?, &policies.database);
     let to = match query.to {
         Some(to) => to,
         None => database.head().await?.revision,
     };
     let changes = visible_changes(&caller, database.diff(query.from, to).await?);
-    Ok(PrettyJson(changes.iter().map(PolicyChangeView::of).collect()))
+    let shown: Vec<PolicyChangeView> = changes.iter().map(PolicyChangeView::of).collect();
+    Ok(count_until_sent(PrettyJson(shown).into_response(), place))
 }
 
 /// `POST /policies/revisions/{revision}/undo`: takes back what one revision changed

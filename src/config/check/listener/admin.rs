@@ -4,6 +4,7 @@
 //! goes over a network in the clear.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
 
 use super::{openid, tls};
 use crate::config::file::config::RawConfig;
@@ -11,6 +12,8 @@ use crate::config::file::listener::{RawAdmin, RawAdminServer};
 use crate::config::report::{Location, Report, ValueProblem};
 use crate::config::settings::AdminSpec;
 use crate::config::yaml::decode::{Located, Setting};
+use crate::identity::openid::spec::is_this_machine;
+use crate::route::{HostMatch, Route};
 
 /// The address of the admin server when the file has none.
 const DEFAULT_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9901);
@@ -82,6 +85,13 @@ pub fn check(file: &RawConfig, admin: Option<&AdminSpec>, report: &mut Report) {
         let problem = ValueProblem::new("browsers elsewhere would reach an admin server without accounts");
         report.mistake(&at.location, problem.hint("keep accounts in a database of policies, or leave public_url out"));
     }
+    if let Some(Located { location, value }) = raw.and_then(|raw| raw.public_url.valid())
+        && !value.is_secure
+        && !is_this_machine(value.authority.host())
+    {
+        let problem = ValueProblem::new(format!("passwords and tokens would go to {value} in the clear"));
+        report.mistake(location, problem.hint("write https://…; http:// is for localhost or a loopback address"));
+    }
     if let (Some(openid), false) = (raw.and_then(|raw| raw.openid_connect.valid()), has_accounts) {
         let problem = ValueProblem::new("there are no accounts that people could sign in to");
         report.mistake(&openid.location, problem.hint("keep accounts in a database of policies"));
@@ -95,6 +105,37 @@ pub fn check(file: &RawConfig, admin: Option<&AdminSpec>, report: &mut Report) {
     }
     if let Some(location) = location {
         check_reach(admin, (location, has_accounts), report);
+    }
+    if let Some(at) = raw.and_then(|raw| raw.public_url.valid())
+        && at.value.is_secure
+        && admin.tls.is_none()
+        && !admin.address.ip().to_canonical().is_loopback()
+        && !file.trusted_proxies.is_present()
+    {
+        let problem =
+            ValueProblem::new("what a proxy on another machine brings is refused: it could be anybody in the clear");
+        report.warning(&at.location, problem.hint("name the proxy in front: trusted_proxies: [10.0.0.7]"));
+    }
+}
+
+/// Warns of a console whose host is also a route's: browsers send a cookie to all ports of its host (RFC 6265 §8.5), so
+/// upstreams of the route get those of the console's sessions.
+pub fn warn_of_shared_host(file: &RawConfig, routes: &[Arc<Route>], report: &mut Report) {
+    let Setting::Valid(RawAdmin::On(raw)) = &file.admin else { return };
+    let Some(Located { location, value }) = raw.public_url.valid() else { return };
+    let host = value.authority.host().to_ascii_lowercase();
+    let takes = |taken: &HostMatch| match taken {
+        HostMatch::Any => false,
+        HostMatch::Exact(taken) => **taken == *host,
+        HostMatch::Suffix(suffix) => host.ends_with(&**suffix),
+    };
+    if let Some(route) = routes.iter().find(|route| route.matches.hosts.iter().any(takes)) {
+        let problem = ValueProblem::new(format!(
+            "the route \"{}\" takes requests for {host}, too: browsers send the cookies of the console's sessions along \
+             with them",
+            route.name
+        ));
+        report.warning(location, problem.hint("give the console a host name of its own: cookies ignore ports"));
     }
 }
 

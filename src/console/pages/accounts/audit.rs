@@ -62,7 +62,7 @@ impl AuditPage {
         let entries = people.audit(Page { before: query.before, limit: ON_PAGE }).await.map_err(away)?;
         let (verdict, is_damaged) = match query.verify {
             false => (String::new(), false),
-            true => match people.verify_audit().await.map_err(away)? {
+            true => match console.accounts()?.verify_audit().await? {
                 AuditVerdict::Intact { entries, hash } => {
                     (format!("All {entries} entries are as they were written. The hash of the last: {hash}"), false)
                 }

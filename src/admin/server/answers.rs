@@ -1,0 +1,140 @@
+//! Bounds the answers that are made or sent at a time: so many in all, and a share of each client.
+//!
+//! Guarantees that an answer counts until it has left, but for a last piece of [`PIECE`]: an answer is
+//! held in memory for as long as its client likes to take.
+
+use std::net::IpAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use axum::body::{Body, HttpBody};
+use axum::response::Response;
+use bytes::Bytes;
+use http_body::{Frame, SizeHint};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::address_shares::{AddressShare, AddressShares};
+
+/// Bytes of an answer that are handed on at a time. A connection may hold the last ones when their body has ended.
+const PIECE: usize = 16 * 1024;
+
+/// The bound on answers of some kind.
+pub struct AnswerBound {
+    all: Arc<Semaphore>,
+    shares: Arc<AddressShares>,
+    per_client: usize,
+}
+
+/// A place for an answer. Dropping the last clone makes room.
+#[derive(Clone, Debug)]
+pub struct AnswerPlace {
+    _share: Arc<AddressShare>,
+    _permit: Arc<OwnedSemaphorePermit>,
+}
+
+/// The body of an answer, with the place that it has until it has left.
+struct CountedBody<T> {
+    body: Body,
+    /// The part of a frame that was not handed on yet.
+    rest: Bytes,
+    _place: T,
+}
+
+impl AnswerBound {
+    /// At most `all` at a time, and `per_client` of each client.
+    pub fn new(all: usize, per_client: usize) -> Self {
+        Self { all: Arc::new(Semaphore::new(all)), shares: Arc::default(), per_client }
+    }
+
+    /// A place for one more answer to the client at `ip`. `None`: there is no room.
+    pub fn take(&self, ip: IpAddr) -> Option<AnswerPlace> {
+        let share = self.shares.take(ip, 1, self.per_client)?;
+        let permit = self.all.clone().try_acquire_owned().ok()?;
+        Some(AnswerPlace { _share: Arc::new(share), _permit: Arc::new(permit) })
+    }
+}
+
+/// Keeps `place` until the answer has left.
+pub fn count_until_sent(response: Response, place: impl Send + Unpin + 'static) -> Response {
+    response.map(|body| Body::new(CountedBody { body, rest: Bytes::new(), _place: place }))
+}
+
+impl<T> CountedBody<T> {
+    /// The next piece. The last one is copied, since it would keep all of the frame in memory.
+    fn piece(&mut self) -> Bytes {
+        match self.rest.len() {
+            0..=PIECE => Bytes::copy_from_slice(&std::mem::take(&mut self.rest)),
+            _ => self.rest.split_to(PIECE),
+        }
+    }
+}
+
+impl<T: Unpin> HttpBody for CountedBody<T> {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        let this = self.get_mut();
+        if this.rest.is_empty() {
+            match ready!(Pin::new(&mut this.body).poll_frame(cx)).transpose()?.map(Frame::into_data) {
+                None => return Poll::Ready(None),
+                Some(Err(other)) => return Poll::Ready(Some(Ok(other))),
+                Some(Ok(data)) => this.rest = data,
+            }
+        }
+        Poll::Ready(Some(Ok(Frame::data(this.piece()))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.rest.is_empty() && self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let (hint, rest) = (self.body.size_hint(), self.rest.len() as u64);
+        match hint.exact() {
+            Some(length) => SizeHint::with_exact(length + rest),
+            None => SizeHint::default(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::BodyExt as _;
+
+    use super::*;
+
+    #[test]
+    fn clients_have_their_share_and_all_together_no_more_than_there_is() {
+        let bound = AnswerBound::new(3, 2);
+        let take = |client: &str| bound.take(client.parse().unwrap());
+        let mut taken = vec![take("192.0.2.1"), take("192.0.2.1"), take("192.0.2.2")];
+        assert!(taken.iter().all(Option::is_some));
+        assert!(take("192.0.2.3").is_none(), "there are three");
+        taken.pop();
+        assert!(take("192.0.2.1").is_none(), "it has two");
+        assert!(take("192.0.2.3").is_some());
+        drop(taken);
+        assert!(take("192.0.2.1").is_some() && bound.all.available_permits() == 3);
+    }
+
+    #[tokio::test]
+    async fn an_answer_counts_until_its_last_piece_and_stays_what_it_was() {
+        let bound = AnswerBound::new(1, 1);
+        let text: Bytes = (0..PIECE * 2 + 7).map(|at| u8::try_from(at % 251).unwrap()).collect::<Vec<_>>().into();
+        let place = bound.take([127, 0, 0, 1].into()).unwrap();
+        let mut body = count_until_sent(Response::new(text.clone().into()), place).into_body();
+        assert_eq!(body.size_hint().exact(), Some(text.len() as u64));
+        let mut read = Vec::new();
+        while let Some(frame) = body.frame().await {
+            let data = frame.unwrap().into_data().unwrap();
+            assert!(data.len() <= PIECE && bound.all.available_permits() == 0);
+            read.extend_from_slice(&data);
+            assert_eq!(body.size_hint().exact(), Some((text.len() - read.len()) as u64));
+        }
+        assert!(read == text && body.is_end_stream());
+        drop(body);
+        assert_eq!(bound.all.available_permits(), 1);
+    }
+}
