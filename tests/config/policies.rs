@@ -399,6 +399,35 @@ fn a_strategy_may_have_a_candidate_alone_and_is_warned_of_when_it_has_nothing() 
     assert!(warning.to_string().contains("strategy \"s\" has no limit: it limits nothing"), "{warning}");
 }
 
+/// A strategy is called like a limit on every node, whatever it has: the file's limit of that name stays the file's.
+#[test]
+fn a_strategy_takes_its_names_whether_it_has_a_limit_or_not() {
+    let file =
+        FILE.replace("limits:\n  standard", "limits:\n  shop.s.candidate: {key: client_ip, rate: 1/s}\n  standard");
+    let told = |name: &str, strategy: &str, node: Option<&str>| {
+        let text = format!(
+            "applications: {{shop: {{routes: [orders], resources: {{all: {{route: orders}}}}, strategies: {{{name}: {{resources: [all], \
+             client: {{constant: all}}, {strategy}}}}}, plans: {{p: {{limits: {{{name}: {{rate: 1/h}}}}}}}}, clients: {{all: p}}}}}}"
+        );
+        let set = PolicySet::parse("policies.yaml", &text).unwrap();
+        let set = node.into_iter().fold(set, |set, node| set.on(node.into()));
+        parse_with("routes.yaml", &file, &|_| None, Some(set)).err().map(|mistakes| mistakes.to_string())
+    };
+    let limit = "limit: {key: client_ip, rate: 1/s}";
+    let candidate = |on: &str| format!("candidate: {{{limit}, on: {on}}}");
+    let all = [String::new(), limit.to_owned(), candidate("shadow"), candidate("{nodes: [edge]}")];
+    for (strategy, node) in
+        all.iter().flat_map(|strategy| [(strategy, None), (strategy, Some("edge")), (strategy, Some("core"))])
+    {
+        let taken = |name: &str| told(name, strategy, node).unwrap_or_default();
+        let standard = taken("standard");
+        assert!(standard.contains("there is a limit \"shop.standard\" already"), "{strategy} on {node:?}: {standard}");
+        let tried = taken("s");
+        assert!(tried.contains("there is a limit \"shop.s.candidate\" already"), "{strategy} on {node:?}: {tried}");
+        assert_eq!(told("other", strategy, node), None, "{strategy} on {node:?}");
+    }
+}
+
 /// The bound is for a build without optimizations on a machine with other work; what is meant is that nothing is quadratic.
 #[test]
 fn ten_thousand_strategies_are_checked_in_time() {
