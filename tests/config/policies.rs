@@ -598,6 +598,49 @@ fn what_a_request_is_looked_through_for_is_bounded() {
     assert!(told(plan(3)).contains("the cost of a plan has more than 2 values of JSON responses"));
 }
 
+/// Each way to tell clients takes a table of all of them, and each plan of a limit some kilobytes while it is checked.
+#[test]
+fn tables_of_clients_and_limits_in_plans_are_bounded() {
+    let told = |shop: Json| {
+        let laid = from_json(&json!({"applications": {"shop": shop}}));
+        laid.err().map(|mistakes| mistakes.to_string()).unwrap_or_default()
+    };
+    let spelled = |prefixes: u8| {
+        let strategy = |prefix: u8| {
+            let client = json!({"client_ip": {"ipv4_prefix": prefix}});
+            json!({"limit": {"key": "client_ip", "rate": "1/h"}, "client": client, "resources": ["all"]})
+        };
+        let limits: HashMap<String, Json> =
+            (1..=prefixes).map(|at| (format!("s{at}"), json!({"rate": "9/h"}))).collect();
+        json!({
+            "routes": ["orders"],
+            "resources": {"all": {"route": "orders"}},
+            "strategies": (1..=prefixes).map(|at| (format!("s{at}"), strategy(at))).collect::<HashMap<_, _>>(),
+            "plans": {"gold": {"limits": limits}},
+            "clients": {"10.0.0.1": "gold"},
+        })
+    };
+    assert_eq!(told(spelled(8)), "");
+    let ninth = told(spelled(9));
+    assert!(
+        ninth.contains("the limits of application \"shop\" that have plans tell clients in more than 8 ways"),
+        "{ninth}"
+    );
+    assert!(ninth.contains("hint: give limits with plans the same prefixes of addresses"), "{ninth}");
+    let planned = |plans: usize| {
+        let limits: HashMap<String, Json> = (0..100).map(|at| (format!("s{at}"), json!({"rate": "9/h"}))).collect();
+        json!({
+            "routes": ["orders"],
+            "resources": {"all": {"route": "orders"}},
+            "strategies": (0..100).map(|at| (format!("s{at}"), json!({"resources": ["all"]}))).collect::<HashMap<_, _>>(),
+            "plans": (0..plans).map(|at| (format!("p{at}"), json!({"limits": limits}))).collect::<HashMap<_, _>>(),
+        })
+    };
+    assert_eq!(told(planned(200)), "");
+    let beyond = told(planned(201));
+    assert!(beyond.contains("application \"shop\" has more than 20000 limits in its plans"), "{beyond}");
+}
+
 #[test]
 fn a_route_has_a_bounded_number_of_limits() {
     let lay = |strategies: usize| {
