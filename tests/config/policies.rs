@@ -641,6 +641,37 @@ fn tables_of_clients_and_limits_in_plans_are_bounded() {
     assert!(beyond.contains("application \"shop\" has more than 20000 limits in its plans"), "{beyond}");
 }
 
+/// Each pair is a place in the table of routes.
+#[test]
+fn hosts_and_paths_of_parts_are_bounded_as_pairs() {
+    let hosts: Vec<String> = (0..40).map(|at| format!("h{at}.example.com")).collect();
+    let file = format!("{FILE}  - {{name: many, match: {{host: {hosts:?}, path: /many/*}}, echo: true}}\n");
+    let told = |resources: HashMap<String, Json>| {
+        let shop = json!({"routes": ["hosted", "many"], "resources": resources});
+        let set = PolicySet::of_json("policies of revision 12", &json!({"applications": {"shop": shop}})).unwrap();
+        let laid = parse_with("routes.yaml", &file, &|_| None, Some(set));
+        laid.err().map(|mistakes| mistakes.to_string()).unwrap_or_default()
+    };
+    let part = |at: usize, hosts: usize, paths: usize| {
+        let hosts: Vec<String> = (0..hosts).map(|host| format!("h{host}.example.com")).collect();
+        let paths: Vec<String> = (0..paths).map(|path| format!("/p{at}/{path}")).collect();
+        (format!("p{at}"), json!({"route": "hosted", "match": {"host": hosts, "path": paths}}))
+    };
+    assert_eq!(told(HashMap::from([part(0, 32, 32)])), "");
+    let beyond = told(HashMap::from([part(0, 33, 32)]));
+    assert!(
+        beyond.contains("shop.resources.p0.match: the part has more than 1024 pairs of a host and a path"),
+        "{beyond}"
+    );
+    assert_eq!(told((0..19).map(|at| part(at, 32, 32)).collect()), "");
+    let beyond = told((0..20).map(|at| part(at, 32, 32)).collect());
+    assert!(beyond.contains("the application's parts have more than 20000 pairs of a host and a path"), "{beyond}");
+    let paths: Vec<String> = (0..26).map(|path| format!("/many/{path}")).collect();
+    let inherited = json!({"route": "many", "match": {"path": paths}});
+    let beyond = told(HashMap::from([("inherits".to_owned(), inherited)]));
+    assert!(beyond.contains("the part has more than 1024 pairs of a host and a path"), "{beyond}");
+}
+
 #[test]
 fn a_route_has_a_bounded_number_of_limits() {
     let lay = |strategies: usize| {

@@ -30,6 +30,10 @@ use crate::identity::api_key::RouteKeys;
 /// Bytes of copied routes at most: parts of long routes would fill all memory.
 const MOST_COPIED: usize = 256 << 20;
 
+/// Pairs of a host and a path in the match of a part, and in all parts of an application: each is a place in the table of routes.
+const MOST_PAIRS: usize = 1_024;
+const MOST_PAIRS_OF_APPLICATION: usize = 20_000;
+
 /// A policy document that could be read.
 #[derive(Default)]
 pub struct Overlay {
@@ -175,7 +179,7 @@ impl Overlay {
                         report.mistake(piece.at, problem.hint("make fewer resources, or shorten their routes"));
                         break;
                     }
-                    let Some(part) = copy(&route, (at, &file), piece, report) else { continue };
+                    let Some(part) = copy(&route, (at, &file), piece, &mut additions.pairs, report) else { continue };
                     if !piece.limits.is_empty() {
                         check_work(&part, [&changes.limits, &piece.limits], &self.added, report);
                     }
@@ -316,9 +320,11 @@ fn copy(
     route: &YamlNode,
     (at, file): (usize, &FileRoutes),
     piece: &PartOfRoute<'_>,
+    pairs: &mut usize,
     report: &mut Report,
 ) -> Option<YamlNode> {
     let whole = file.matches(at)?;
+    check_pairs(part::pairs(piece.conditions, whole), pairs, &piece.conditions.location, report)?;
     let (mut copy, narrowed) = part::of((route, whole), piece.conditions, (&piece.name, piece.at), report)?;
     if let Some(other) = file.robbed(&narrowed, at) {
         let problem = ValueProblem::new(format!("some of its requests are those of route {}", quote(other)));
@@ -328,6 +334,19 @@ fn copy(
     }
     add_references(&mut copy, &piece.limits, report);
     Some(copy)
+}
+
+/// Adds the `new` pairs of a part to those of its application. `None`: they are too many, which was reported.
+fn check_pairs(new: usize, all: &mut usize, at: &Location, report: &mut Report) -> Option<()> {
+    *all = all.saturating_add(new);
+    let (most, whose) = match (new, *all) {
+        (new, _) if new > MOST_PAIRS => (MOST_PAIRS, "the part has"),
+        (_, all) if all > MOST_PAIRS_OF_APPLICATION => (MOST_PAIRS_OF_APPLICATION, "the application's parts have"),
+        _ => return Some(()),
+    };
+    let problem = ValueProblem::new(format!("{whose} more than {most} pairs of a host and a path"));
+    report.mistake(at, problem.hint("list fewer hosts or paths, or write paths that take several, such as /orders/*"));
+    None
 }
 
 /// Whether a joined name may be that of a limit or a route, which is reported otherwise.
