@@ -10,6 +10,9 @@ use tollgate_policies::model::{Expected, Object, ObjectChange, ObjectEdit, Objec
 
 use crate::admin::problem_details::ProblemDetails;
 
+/// Hexadecimal digits of a SHA-256.
+const HASH_DIGITS: usize = 64;
+
 /// Whether taking `change` back brings no key back.
 pub fn may_be_undone(change: &ObjectChange) -> bool {
     let key = |object: &Option<Arc<Object>>| object.as_ref().and_then(|object| hash_of(&object.body));
@@ -59,6 +62,24 @@ fn hashes(state: &PolicyState, application: &str) -> HashSet<String> {
     state.of(ObjectKind::ApiKey, application).filter_map(|object| hash_of(&object.body)).collect()
 }
 
+/// The hash of a key. `None`: it is none, which the check of the policies reports. The database is not asked for it.
 fn hash_of(body: &Json) -> Option<String> {
-    body.get("key_sha256")?.as_str().map(str::to_ascii_lowercase)
+    let text = body.get("key_sha256")?.as_str()?;
+    let is_hash = text.len() == HASH_DIGITS && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    is_hash.then(|| text.to_ascii_lowercase())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_is_no_hash_is_looked_for_nowhere() {
+        assert_eq!(hash_of(&json!({ "key_sha256": "A".repeat(HASH_DIGITS) })), Some("a".repeat(HASH_DIGITS)));
+        for text in ["", "%", &"_".repeat(HASH_DIGITS), &"a".repeat(HASH_DIGITS + 1), &"é".repeat(HASH_DIGITS / 2)] {
+            assert_eq!(hash_of(&json!({ "key_sha256": text })), None, "{text}");
+        }
+    }
 }
