@@ -47,8 +47,8 @@ struct ExpressionRoute {
     candidate: RouteCandidate,
 }
 
-/// The expressions that a look-up has tried: each costs as much as its path is long, and several of the hosts that take a request may
-/// have the same.
+/// The expressions that a look-up has tried: each costs as much as its path is long, and several of the hosts that take a
+/// request may have the same.
 #[derive(Default)]
 struct TriedExpressions {
     /// Of the first 64: no more memory is taken for these.
@@ -362,7 +362,8 @@ impl RouteCandidate {
 /// Bytes of a name at most (RFC 1035 §2.3.4).
 const LONGEST_HOST: usize = 253;
 
-/// Whether `host` can be below another name. Each dot of one that cannot would be looked up all the same, over all that is behind it.
+/// Whether `host` can be below another name. Each dot of one that cannot would be looked up all the same, over all that is
+/// behind it.
 fn may_have_suffix(host: &str) -> bool {
     host.len() <= LONGEST_HOST && !host.starts_with('.') && !host.contains("..")
 }

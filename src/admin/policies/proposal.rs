@@ -140,8 +140,8 @@ pub fn reverting(newest: &PolicyState, target: &PolicyState) -> Vec<ObjectEdit> 
     edits.collect()
 }
 
-/// The edits that take back what revision `number` changed, but for API keys that it took away or renamed. An object that was changed since
-/// is a conflict.
+/// The edits that take back what revision `number` changed, but for API keys that it took away or renamed. An object that was
+/// changed since is a conflict.
 ///
 /// # Errors
 /// When there is nothing to take back, and when the database is away.

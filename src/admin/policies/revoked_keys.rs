@@ -13,8 +13,8 @@ use crate::admin::problem_details::ProblemDetails;
 /// Hexadecimal digits of a SHA-256.
 const HASH_DIGITS: usize = 64;
 
-/// Leaves out what would bring a key back, and what would take away one that only has another name since: the changes of a revision
-/// without those. Such a key stays as it is now.
+/// The changes of a revision without those whose undo would bring a key back, or take away one that only has another name since.
+/// Such a key stays as it is now.
 pub fn undoable(changes: Vec<ObjectChange>) -> Vec<ObjectChange> {
     let hash = |change: &ObjectChange, object: &Option<Arc<Object>>| {
         let hash = object.as_ref().and_then(|object| hash_of(&object.body))?;

@@ -30,7 +30,8 @@ use crate::identity::api_key::RouteKeys;
 /// Bytes of copied routes at most: parts of long routes would fill all memory.
 const MOST_COPIED: usize = 256 << 20;
 
-/// Pairs of a host and a path in the match of a part, and in all parts of an application: each is a place in the table of routes.
+/// Pairs of a host and a path in the match of a part, and in all parts of an application: each is a place in the table of
+/// routes.
 const MOST_PAIRS: usize = 1_024;
 const MOST_PAIRS_OF_APPLICATION: usize = 20_000;
 
@@ -243,8 +244,8 @@ fn strategy_limits(
     found
 }
 
-/// Takes the names that the limits of a strategy may ever have, so that on no node a limit of the file is mistaken for one of
-/// them. `false`: one is taken already, which is reported.
+/// Takes the names that the limits of a strategy may ever have, so that on no node a limit of the file is mistaken for one
+/// of them. `false`: one is taken already, which is reported.
 fn take_names(name: &str, at: &Location, known: &mut HashMap<String, Location>, report: &mut Report) -> bool {
     let names = [name.to_owned(), candidate_name(name)];
     if let Some((taken, first)) = names.iter().find_map(|name| Some((name, known.get(name)?))) {

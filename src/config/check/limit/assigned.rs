@@ -95,7 +95,8 @@ impl<'a> PolicyTables<'a> {
         if tables.keys().filter(|(name, _)| *name == application.name).count() >= MOST_SPELLINGS {
             let name = quote(&application.name);
             let problem = ValueProblem::new(format!(
-                "with this one, the limits of application {name} that have plans tell clients in more than {MOST_SPELLINGS} ways"
+                "with this one, the limits of application {name} that have plans tell clients in more than \
+                 {MOST_SPELLINGS} ways"
             ));
             let hint = "give limits with plans the same prefixes of addresses, or take the strategy out of the plans";
             report.mistake(&assigned.location, problem.hint(hint));

@@ -1,5 +1,7 @@
-//! What a limit of policies may not have, though one of the file may: plans in the store, and answers that do more in a browser
-//! than say that there were too many requests. Applications share a host and a store with others, and many people edit them.
+//! Rules for limits of policies that limits of the file are free of: no plans in the store, and answers that do no more in a
+//! browser than say that there were too many requests.
+//!
+//! Applications share hosts and the store with others, and many people edit them.
 
 use crate::config::file::policies::{RawApplication, RawStrategy};
 use crate::config::policies::part;

@@ -1,8 +1,8 @@
 //! An application of a policy document by itself: read, and checked as far as that goes without the file and without other
 //! applications. What comes of it stays good for as long as its objects do.
 //!
-//! `bounds` says how much it may have, and `limit_rules` what its limits may not; `plans` and `keys` make tables of its plans and its API
-//! keys.
+//! `bounds` says how much it may have, and `limit_rules` what its limits may not; `plans` and `keys` make tables of its plans and
+//! its API keys.
 
 mod bounds;
 mod keys;
