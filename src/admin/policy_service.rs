@@ -183,11 +183,7 @@ impl PolicyService {
     /// The application that has `limit` as one of its strategies, or as the candidate of one. A limit of the file belongs to
     /// none, however it is called.
     pub fn application_of<'a>(&self, limit: &'a str) -> Option<&'a str> {
-        let (application, strategy) = limit.split_once('.')?;
-        let running = self.running.borrow();
-        let find = |name| running.get(&ObjectId::new(ObjectKind::Strategy, application, name).ok()?);
-        let tries_it = || find(strategy.strip_suffix(".candidate")?)?.body.get("candidate");
-        (find(strategy).is_some() || tries_it().is_some()).then_some(application)
+        application_of(&self.running.borrow(), limit)
     }
 
     /// Tells all nodes that there is a new revision. One that does not hear of it finds it when it next asks the database.
@@ -200,6 +196,17 @@ impl PolicyService {
             }
         }
     }
+}
+
+fn application_of<'a>(state: &PolicyState, limit: &'a str) -> Option<&'a str> {
+    let (application, strategy) = limit.split_once('.')?;
+    let has = |name: &str, key: &str| {
+        let strategy = ObjectId::new(ObjectKind::Strategy, application, name).ok().and_then(|id| state.get(&id));
+        strategy.is_some_and(|strategy| strategy.body.get(key).is_some())
+    };
+    let is_limit = has(strategy, "limit") || has(strategy, "candidate");
+    let tries_it = || strategy.strip_suffix(".candidate").is_some_and(|strategy| has(strategy, "candidate"));
+    (is_limit || tries_it()).then_some(application)
 }
 
 async fn owned_place(places: Arc<Semaphore>) -> Result<OwnedSemaphorePermit, ProblemDetails> {
@@ -220,6 +227,8 @@ mod tests {
     use axum::http::StatusCode;
     use axum::response::IntoResponse;
     use futures_util::FutureExt;
+    use serde_json::{Value as Json, json};
+    use tollgate_policies::model::{Draft, Expected, ObjectEdit};
 
     use super::*;
 
@@ -233,6 +242,29 @@ mod tests {
         assert!(places.take("di").await.is_err(), "so many at a time");
         drop((slow, others));
         assert!(places.take("ed").now_or_never().unwrap().is_ok());
+    }
+
+    #[test]
+    fn a_strategy_without_a_limit_gives_its_application_no_limit() {
+        let edit = |name: &str, body: Json| ObjectEdit {
+            id: ObjectId::new(ObjectKind::Strategy, "shop", name).unwrap(),
+            expected: Expected::Absent,
+            body: Some(body),
+        };
+        let limit = json!({"key": "client_ip", "rate": "1/s"});
+        let edits = vec![
+            edit("holds", json!({"limit": limit})),
+            edit("tried", json!({"candidate": {"limit": limit, "on": "shadow"}})),
+            edit("nothing", json!({"resources": ["all"]})),
+        ];
+        let draft = Draft { edits, author: "ada".into(), reason: "a test".into() };
+        let state = PolicyState::empty().preview(&draft).unwrap().state;
+        for limit in ["shop.holds", "shop.tried", "shop.tried.candidate"] {
+            assert_eq!(application_of(&state, limit), Some("shop"), "{limit}");
+        }
+        for limit in ["shop.nothing", "shop.nothing.candidate", "shop.holds.candidate", "shop.other", "holds"] {
+            assert_eq!(application_of(&state, limit), None, "{limit}");
+        }
     }
 
     #[tokio::test]

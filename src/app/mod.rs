@@ -133,6 +133,7 @@ pub fn run(path: &Path, take_over: bool) -> anyhow::Result<ExitCode> {
         news: policies.as_deref().map(PolicyNews::of),
         laid: policies.as_ref().and_then(|policies| policies.choices().pop()),
         again: None,
+        warned: None,
         policies,
     };
     let predecessor = handed_over.predecessor;

@@ -62,6 +62,8 @@ pub struct Reloader {
     pub laid: Option<NodePolicies>,
     /// When policies that something passing kept from being taken over are tried again, and how long that was waited for.
     pub again: Option<(Instant, Duration)>,
+    /// The revision whose warnings were logged last: it may be laid over the file many times.
+    pub warned: Option<u64>,
 }
 
 /// Tells of newer policies, and of candidates that act no longer or again.
@@ -196,6 +198,11 @@ impl Reloader {
                 return;
             }
             let laid = lay(&policies, choice.clone()).await;
+            if let Ok(loaded) = &laid
+                && self.warned.replace(revision) != Some(revision)
+            {
+                loaded.warn();
+            }
             // No other revision need come for this one to be taken over: a file that the configuration names may be missing for a moment.
             let may_pass = match &laid {
                 Ok(_) => true,
@@ -288,7 +295,6 @@ async fn lay(policies: &Policies, choice: NodePolicies) -> anyhow::Result<Loaded
     let mut loaded = spawn_blocking(move || choice.lay(&ground)).await??;
     // Those of the file were told when it was read.
     loaded.warnings.retain(|warning| warning.at.is_none());
-    loaded.warn();
     Ok(loaded)
 }
 

@@ -36,7 +36,24 @@ pub struct RouteTable {
 struct HostRoutes {
     paths: PathNode,
     /// In the order of the file.
-    expressions: Vec<(PathExpression, RouteCandidate)>,
+    expressions: Vec<ExpressionRoute>,
+}
+
+/// A route by an expression. Those of all its hosts have one number.
+#[derive(Clone, Debug)]
+struct ExpressionRoute {
+    number: usize,
+    expression: PathExpression,
+    candidate: RouteCandidate,
+}
+
+/// The expressions that a look-up has tried: each costs as much as its path is long, and several of the hosts that take a
+/// request may have the same.
+#[derive(Default)]
+struct TriedExpressions {
+    /// Of the first 64: no more memory is taken for these.
+    first: u64,
+    others: Vec<u64>,
 }
 
 /// The result of looking a request up.
@@ -61,13 +78,13 @@ struct PathNode {
 }
 
 /// A route with the conditions that are checked once its host and path fit.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct RouteCandidate {
     index: usize,
     /// Its path ends in `/*`.
     is_prefix: bool,
-    methods: Vec<Method>,
-    headers: Vec<HeaderMatch>,
+    methods: Arc<[Method]>,
+    headers: Arc<[HeaderMatch]>,
 }
 
 /// A route whose host and path take a request, and whether its other conditions hold.
@@ -112,18 +129,26 @@ struct FirstFit<'a> {
 impl RouteTable {
     /// Builds the table of `routes`; `RouteLookup::Route` indexes this slice.
     pub fn build(routes: &[Arc<Route>]) -> Self {
-        let mut table = Self::default();
+        let (mut table, mut numbers) = (Self::default(), 0..);
         for (index, route) in routes.iter().enumerate() {
-            for host in &route.matches.hosts {
-                let routes = match host {
-                    HostMatch::Exact(host) => table.exact.entry(host.clone()).or_default(),
-                    HostMatch::Suffix(suffix) => table.suffixes.entry(suffix.clone()).or_default(),
-                    HostMatch::Any => &mut table.any,
-                };
-                route.matches.paths.iter().for_each(|path| routes.insert(path, index, &route.matches));
+            let Match { hosts, paths, methods, headers } = &route.matches;
+            let (methods, headers) = (Arc::from(&**methods), Arc::from(&**headers));
+            let candidate = RouteCandidate { index, is_prefix: false, methods, headers };
+            for path in paths {
+                let is_expression = matches!(path, PathMatch::Expression(_));
+                let number = if is_expression { numbers.next().unwrap_or_default() } else { 0 };
+                hosts.iter().for_each(|host| table.of_host(host).insert((path, number), candidate.clone()));
             }
         }
         table
+    }
+
+    fn of_host(&mut self, host: &HostMatch) -> &mut HostRoutes {
+        match host {
+            HostMatch::Exact(host) => self.exact.entry(host.clone()).or_default(),
+            HostMatch::Suffix(suffix) => self.suffixes.entry(suffix.clone()).or_default(),
+            HostMatch::Any => &mut self.any,
+        }
     }
 
     /// Whether a route takes some hosts and not others: otherwise nobody need find the host of a request.
@@ -134,8 +159,8 @@ impl RouteTable {
     /// Finds the route of a request. `host` is in lower case and without a port, `path` normalized.
     pub fn find(&self, host: &str, path: &str, method: &Method, headers: &HeaderMap) -> RouteLookup {
         let mut first_fit = FirstFit { method, headers, allowed: BTreeSet::new() };
-        let segments = path::segments(path);
-        match self.hosts(host).find_map(|routes| routes.find(path, segments, &mut first_fit)) {
+        let (segments, mut tried) = (path::segments(path), TriedExpressions::default());
+        match self.hosts(host).find_map(|routes| routes.find((path, segments), &mut tried, &mut first_fit)) {
             Some(found) => RouteLookup::Route(found.index),
             None => first_fit.missed(),
         }
@@ -144,59 +169,97 @@ impl RouteTable {
     /// Every route whose host and path take the request, most specific first. The first whose [`Fits`] is `Yes` is the
     /// route that [`Self::find`] finds. For explanations, not for routing.
     pub fn consider(&self, host: &str, path: &str, method: &Method, headers: &HeaderMap) -> Vec<Considered> {
-        self.hosts(host).flat_map(|routes| routes.consider(path, method, headers)).collect()
+        let mut tried = TriedExpressions::default();
+        self.hosts(host).flat_map(|routes| routes.consider(path, &mut tried, (method, headers))).collect()
     }
 
     fn hosts<'a>(&'a self, host: &'a str) -> impl Iterator<Item = &'a HostRoutes> {
         let exact = if self.exact.is_empty() { None } else { self.exact.get(host) };
         // Most files name no hosts, and then nothing is searched.
-        let dotted = (!self.suffixes.is_empty()).then(|| host.match_indices('.'));
+        let dotted = (!self.suffixes.is_empty() && may_have_suffix(host)).then(|| host.match_indices('.'));
         let suffixes = dotted.into_iter().flatten().filter_map(|(at, _)| self.suffixes.get(&host[at..]));
         exact.into_iter().chain(suffixes).chain(std::iter::once(&self.any))
     }
 }
 
 impl HostRoutes {
-    fn insert(&mut self, path: &PathMatch, index: usize, matches: &Match) {
-        let is_prefix = matches!(path, PathMatch::Pattern(PathPattern { rest: true, .. }));
-        let (methods, headers) = (matches.methods.clone(), matches.headers.clone());
-        let candidate = RouteCandidate { index, is_prefix, methods, headers };
+    /// A path of a route, with the number that it has if it is an expression.
+    fn insert(&mut self, (path, number): (&PathMatch, usize), candidate: RouteCandidate) {
         match path {
-            PathMatch::Pattern(pattern) => self.paths.insert(pattern, candidate),
-            PathMatch::Expression(expression) => self.expressions.push((expression.clone(), candidate)),
+            PathMatch::Pattern(pattern) => {
+                self.paths.insert(pattern, RouteCandidate { is_prefix: pattern.rest, ..candidate });
+            }
+            PathMatch::Expression(expression) => {
+                self.expressions.push(ExpressionRoute { number, expression: expression.clone(), candidate });
+            }
         }
     }
 
     #[inline]
-    fn find(&self, path: &str, segments: Segments<'_>, visitor: &mut impl CandidateVisitor) -> Option<&RouteCandidate> {
+    fn find(
+        &self,
+        (path, segments): (&str, Segments<'_>),
+        tried: &mut TriedExpressions,
+        visitor: &mut impl CandidateVisitor,
+    ) -> Option<&RouteCandidate> {
         let found = self.paths.find(segments, visitor);
         if self.expressions.is_empty() {
             return found;
         }
         match found {
             Some(whole) if !whole.is_prefix => Some(whole),
-            prefix => self.find_by_expression(path, visitor).or(prefix),
+            prefix => self.find_by_expression(path, tried, visitor).or(prefix),
         }
     }
 
+    /// Those that were tried at a narrower host are left out: they would fail again, or be refused again.
     #[cold]
-    fn find_by_expression(&self, path: &str, visitor: &mut impl CandidateVisitor) -> Option<&RouteCandidate> {
-        let mut taking = self.expressions.iter().filter(|(expression, _)| expression.takes(path));
-        taking.find_map(|(_, candidate)| visitor.visit(std::slice::from_ref(candidate)))
+    fn find_by_expression(
+        &self,
+        path: &str,
+        tried: &mut TriedExpressions,
+        visitor: &mut impl CandidateVisitor,
+    ) -> Option<&RouteCandidate> {
+        let mut taking = self.expressions.iter().filter(|one| tried.add(one.number) && one.expression.takes(path));
+        taking.find_map(|one| visitor.visit(std::slice::from_ref(&one.candidate)))
     }
 
     /// Like [`RouteTable::consider`]: expressions stand before the first `/*` that would be found.
-    fn consider(&self, path: &str, method: &Method, headers: &HeaderMap) -> Vec<Considered> {
+    fn consider(
+        &self,
+        path: &str,
+        tried: &mut TriedExpressions,
+        (method, headers): (&Method, &HeaderMap),
+    ) -> Vec<Considered> {
         let all = || AllCandidates { method, headers, considered: Vec::new() };
         let (mut by_pattern, mut by_expression) = (all(), all());
         self.paths.find(path::segments(path), &mut by_pattern);
-        self.find_by_expression(path, &mut by_expression);
+        self.find_by_expression(path, tried, &mut by_expression);
         let mut considered = by_pattern.considered;
         let found = considered.iter().position(|(one, _)| one.fits == Fits::Yes).unwrap_or(considered.len());
         let is_whole = considered.get(found).is_some_and(|(_, is_prefix)| !is_prefix);
         let at = if is_whole { found + 1 } else { found };
         considered.splice(at..at, by_expression.considered);
         considered.into_iter().map(|(one, _)| one).collect()
+    }
+}
+
+impl TriedExpressions {
+    /// Whether it is tried for the first time.
+    fn add(&mut self, number: usize) -> bool {
+        let bit = 1 << (number % 64);
+        let word = match (number / 64).checked_sub(1) {
+            None => &mut self.first,
+            Some(at) => {
+                if self.others.len() <= at {
+                    self.others.resize(at + 1, 0);
+                }
+                &mut self.others[at]
+            }
+        };
+        let is_first = *word & bit == 0;
+        *word |= bit;
+        is_first
     }
 }
 
@@ -296,13 +359,22 @@ impl RouteCandidate {
     }
 }
 
+/// Bytes of a name at most (RFC 1035 §2.3.4).
+const LONGEST_HOST: usize = 253;
+
+/// Whether `host` can be below another name. Each dot of one that cannot would be looked up all the same, over all that is
+/// behind it.
+fn may_have_suffix(host: &str) -> bool {
+    host.len() <= LONGEST_HOST && !host.starts_with('.') && !host.contains("..")
+}
+
 impl Match {
     /// Whether the condition on the host takes `host`.
     pub fn takes_host(&self, host: &str) -> bool {
         self.hosts.iter().any(|taken| match taken {
             HostMatch::Any => true,
             HostMatch::Exact(exact) => **exact == *host,
-            HostMatch::Suffix(suffix) => host.ends_with(&**suffix),
+            HostMatch::Suffix(suffix) => may_have_suffix(host) && host.ends_with(&**suffix),
         })
     }
 }

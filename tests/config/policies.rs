@@ -399,6 +399,35 @@ fn a_strategy_may_have_a_candidate_alone_and_is_warned_of_when_it_has_nothing() 
     assert!(warning.to_string().contains("strategy \"s\" has no limit: it limits nothing"), "{warning}");
 }
 
+/// A strategy is called like a limit on every node, whatever it has: the file's limit of that name stays the file's.
+#[test]
+fn a_strategy_takes_its_names_whether_it_has_a_limit_or_not() {
+    let file =
+        FILE.replace("limits:\n  standard", "limits:\n  shop.s.candidate: {key: client_ip, rate: 1/s}\n  standard");
+    let told = |name: &str, strategy: &str, node: Option<&str>| {
+        let text = format!(
+            "applications: {{shop: {{routes: [orders], resources: {{all: {{route: orders}}}}, strategies: {{{name}: {{resources: [all], \
+             client: {{constant: all}}, {strategy}}}}}, plans: {{p: {{limits: {{{name}: {{rate: 1/h}}}}}}}}, clients: {{all: p}}}}}}"
+        );
+        let set = PolicySet::parse("policies.yaml", &text).unwrap();
+        let set = node.into_iter().fold(set, |set, node| set.on(node.into()));
+        parse_with("routes.yaml", &file, &|_| None, Some(set)).err().map(|mistakes| mistakes.to_string())
+    };
+    let limit = "limit: {key: client_ip, rate: 1/s}";
+    let candidate = |on: &str| format!("candidate: {{{limit}, on: {on}}}");
+    let all = [String::new(), limit.to_owned(), candidate("shadow"), candidate("{nodes: [edge]}")];
+    for (strategy, node) in
+        all.iter().flat_map(|strategy| [(strategy, None), (strategy, Some("edge")), (strategy, Some("core"))])
+    {
+        let taken = |name: &str| told(name, strategy, node).unwrap_or_default();
+        let standard = taken("standard");
+        assert!(standard.contains("there is a limit \"shop.standard\" already"), "{strategy} on {node:?}: {standard}");
+        let tried = taken("s");
+        assert!(tried.contains("there is a limit \"shop.s.candidate\" already"), "{strategy} on {node:?}: {tried}");
+        assert_eq!(told("other", strategy, node), None, "{strategy} on {node:?}");
+    }
+}
+
 /// The bound is for a build without optimizations on a machine with other work; what is meant is that nothing is quadratic.
 #[test]
 fn ten_thousand_strategies_are_checked_in_time() {
@@ -567,6 +596,80 @@ fn what_a_request_is_looked_through_for_is_bounded() {
     };
     assert_eq!(told(plan(2)), "");
     assert!(told(plan(3)).contains("the cost of a plan has more than 2 values of JSON responses"));
+}
+
+/// Each way to tell clients takes a table of all of them, and each plan of a limit some kilobytes while it is checked.
+#[test]
+fn tables_of_clients_and_limits_in_plans_are_bounded() {
+    let told = |shop: Json| {
+        let laid = from_json(&json!({"applications": {"shop": shop}}));
+        laid.err().map(|mistakes| mistakes.to_string()).unwrap_or_default()
+    };
+    let spelled = |prefixes: u8| {
+        let strategy = |prefix: u8| {
+            let client = json!({"client_ip": {"ipv4_prefix": prefix}});
+            json!({"limit": {"key": "client_ip", "rate": "1/h"}, "client": client, "resources": ["all"]})
+        };
+        let limits: HashMap<String, Json> =
+            (1..=prefixes).map(|at| (format!("s{at}"), json!({"rate": "9/h"}))).collect();
+        json!({
+            "routes": ["orders"],
+            "resources": {"all": {"route": "orders"}},
+            "strategies": (1..=prefixes).map(|at| (format!("s{at}"), strategy(at))).collect::<HashMap<_, _>>(),
+            "plans": {"gold": {"limits": limits}},
+            "clients": {"10.0.0.1": "gold"},
+        })
+    };
+    assert_eq!(told(spelled(8)), "");
+    let ninth = told(spelled(9));
+    assert!(
+        ninth.contains("the limits of application \"shop\" that have plans tell clients in more than 8 ways"),
+        "{ninth}"
+    );
+    assert!(ninth.contains("hint: give limits with plans the same prefixes of addresses"), "{ninth}");
+    let planned = |plans: usize| {
+        let limits: HashMap<String, Json> = (0..100).map(|at| (format!("s{at}"), json!({"rate": "9/h"}))).collect();
+        json!({
+            "routes": ["orders"],
+            "resources": {"all": {"route": "orders"}},
+            "strategies": (0..100).map(|at| (format!("s{at}"), json!({"resources": ["all"]}))).collect::<HashMap<_, _>>(),
+            "plans": (0..plans).map(|at| (format!("p{at}"), json!({"limits": limits}))).collect::<HashMap<_, _>>(),
+        })
+    };
+    assert_eq!(told(planned(200)), "");
+    let beyond = told(planned(201));
+    assert!(beyond.contains("application \"shop\" has more than 20000 limits in its plans"), "{beyond}");
+}
+
+/// Each pair is a place in the table of routes.
+#[test]
+fn hosts_and_paths_of_parts_are_bounded_as_pairs() {
+    let hosts: Vec<String> = (0..40).map(|at| format!("h{at}.example.com")).collect();
+    let file = format!("{FILE}  - {{name: many, match: {{host: {hosts:?}, path: /many/*}}, echo: true}}\n");
+    let told = |resources: HashMap<String, Json>| {
+        let shop = json!({"routes": ["hosted", "many"], "resources": resources});
+        let set = PolicySet::of_json("policies of revision 12", &json!({"applications": {"shop": shop}})).unwrap();
+        let laid = parse_with("routes.yaml", &file, &|_| None, Some(set));
+        laid.err().map(|mistakes| mistakes.to_string()).unwrap_or_default()
+    };
+    let part = |at: usize, hosts: usize, paths: usize| {
+        let hosts: Vec<String> = (0..hosts).map(|host| format!("h{host}.example.com")).collect();
+        let paths: Vec<String> = (0..paths).map(|path| format!("/p{at}/{path}")).collect();
+        (format!("p{at}"), json!({"route": "hosted", "match": {"host": hosts, "path": paths}}))
+    };
+    assert_eq!(told(HashMap::from([part(0, 32, 32)])), "");
+    let beyond = told(HashMap::from([part(0, 33, 32)]));
+    assert!(
+        beyond.contains("shop.resources.p0.match: the part has more than 1024 pairs of a host and a path"),
+        "{beyond}"
+    );
+    assert_eq!(told((0..19).map(|at| part(at, 32, 32)).collect()), "");
+    let beyond = told((0..20).map(|at| part(at, 32, 32)).collect());
+    assert!(beyond.contains("the application's parts have more than 20000 pairs of a host and a path"), "{beyond}");
+    let paths: Vec<String> = (0..26).map(|path| format!("/many/{path}")).collect();
+    let inherited = json!({"route": "many", "match": {"path": paths}});
+    let beyond = told(HashMap::from([("inherits".to_owned(), inherited)]));
+    assert!(beyond.contains("the part has more than 1024 pairs of a host and a path"), "{beyond}");
 }
 
 #[test]

@@ -157,3 +157,21 @@ fn an_application_has_a_bounded_number_of_bytes() {
     assert!(!told(900).contains("64MiB"));
     assert!(told(1_100).contains("applications.shop: application \"shop\" has over 64MiB"), "{}", told(1_100));
 }
+
+#[test]
+fn an_application_has_a_bounded_number_of_values() {
+    let (ground, node) = (File::new().ground(), Arc::from("edge-1"));
+    let shop = object(ObjectKind::Application, "shop", "", json!({"routes": ["orders"]}));
+    let strategy = |at: usize| {
+        let limit = json!({"key": vec![1; 4_000], "rate": "1/s"});
+        object(ObjectKind::Strategy, "shop", &format!("s{at}"), json!({"limit": limit, "resources": ["one"]}))
+    };
+    let state = |strategies: usize| {
+        let strategies = (0..strategies).map(strategy);
+        PolicyState::new(Position { revision: 1, ..Position::default() }, strategies.chain([shop.clone()]))
+    };
+    let told = |strategies| ground.on(&node, &state(strategies)).unwrap_err().to_string();
+    assert!(!told(2).contains("values"));
+    let beyond = told(250);
+    assert!(beyond.contains("applications.shop: application \"shop\" has over 1000000 values"), "{beyond}");
+}

@@ -9,6 +9,7 @@ use axum::http::StatusCode;
 use axum::http::request::Parts;
 use serde::de::DeserializeOwned;
 use tokio::time::timeout;
+use tollgate_policies::model::MOST_DRAFT_VALUES;
 
 use crate::admin::problem_details::ProblemDetails;
 
@@ -39,10 +40,35 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for JsonBody<T> {
         let bytes = timeout(BODY_TIMEOUT, Bytes::from_request(request, state)).await;
         let bytes = bytes.map_err(|_| ProblemDetails::body_too_slow())?;
         let bytes = bytes.map_err(|error| unreadable_body(error.status(), error.body_text()))?;
+        refuse_many_values(&bytes)?;
         let read = serde_json::from_slice(&bytes);
         read.map(Self)
             .map_err(|error| ProblemDetails::bad_request(format!("the body is not what is taken here: {error}")))
     }
+}
+
+/// Refuses JSON with more values than a change of policies may have, before it is read: each takes many times its text.
+fn refuse_many_values(json: &[u8]) -> Result<(), ProblemDetails> {
+    if most_values(json) <= MOST_DRAFT_VALUES {
+        return Ok(());
+    }
+    let problem = ProblemDetails::bad_request(format!("the body has more than {MOST_DRAFT_VALUES} values"));
+    Err(problem.hint("send it in parts"))
+}
+
+/// How many values there can be in JSON: each is the first, or stands behind a bracket, a brace or a comma.
+fn most_values(json: &[u8]) -> usize {
+    let (mut values, mut in_text, mut is_escaped) = (1, false, false);
+    for byte in json {
+        match byte {
+            _ if is_escaped => is_escaped = false,
+            b'\\' if in_text => is_escaped = true,
+            b'"' => in_text = !in_text,
+            b'[' | b'{' | b',' if !in_text => values += 1,
+            _ => {}
+        }
+    }
+    values
 }
 
 impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for ShapedQuery<T> {
@@ -63,5 +89,30 @@ impl<S: Send + Sync> FromRequestParts<S> for RevisionNumber {
         let read = Path::<u64>::from_request_parts(parts, state).await;
         let number = read.ok().map(|Path(number)| number).filter(|number| *number > 0);
         number.map(Self).ok_or_else(|| ProblemDetails::bad_request("a revision is a whole number from 1"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_counted_outside_of_texts() {
+        for (json, values) in [
+            ("1", 1),
+            ("[1,2,3]", 4),
+            (r#"{"a": [1, {"b": 2}], "c,[{": 3}"#, 6),
+            (r#"["a\",,,[[", "\\", 1]"#, 4),
+            ("\"unfinished, [", 1),
+        ] {
+            assert_eq!(most_values(json.as_bytes()), values, "{json}");
+        }
+    }
+
+    #[test]
+    fn a_body_of_too_many_values_is_not_read() {
+        let list = |values: usize| format!("[{}1]", "1,".repeat(values - 2)).into_bytes();
+        assert!(refuse_many_values(&list(MOST_DRAFT_VALUES)).is_ok());
+        assert!(refuse_many_values(&list(MOST_DRAFT_VALUES + 1)).is_err());
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tollgate_policies::model::{Draft, Expected, ObjectChange, ObjectEdit, ObjectKind, PolicyState, Revision};
 use tollgate_policies::people::{AuditOutcome, Operation};
 
-use super::revoked_keys::{may_be_undone, refuse_revoked};
+use super::revoked_keys::{refuse_revoked, undoable};
 use crate::admin::caller::Caller;
 use crate::admin::policy_service::PolicyService;
 use crate::admin::problem_details::ProblemDetails;
@@ -140,17 +140,19 @@ pub fn reverting(newest: &PolicyState, target: &PolicyState) -> Vec<ObjectEdit> 
     edits.collect()
 }
 
-/// The edits that take back what revision `number` changed, but for API keys that it took away. An object that was changed since
-/// is a conflict.
+/// The edits that take back what revision `number` changed, but for API keys that it took away or renamed. An object that was
+/// changed since is a conflict.
 ///
 /// # Errors
 /// When there is nothing to take back, and when the database is away.
 pub async fn undoing(policies: &PolicyService, number: u64) -> Result<Vec<ObjectEdit>, ProblemDetails> {
     policies.database.revision(number).await?;
     let changes = policies.database.diff(number.saturating_sub(1), number).await?;
-    let edits: Vec<_> = changes.into_iter().filter(may_be_undone).map(undoing_one).collect();
+    let edits: Vec<_> = undoable(changes).into_iter().map(undoing_one).collect();
     if edits.is_empty() {
-        let what = format!("revision {number} took API keys away and changed nothing else: they do not come back");
+        let what = format!(
+            "revision {number} took API keys away or renamed them, and changed nothing else: they stay as they are"
+        );
         return Err(ProblemDetails::unusable_policies(what).hint("make a new key"));
     }
     Ok(edits)

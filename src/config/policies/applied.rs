@@ -39,6 +39,8 @@ pub struct Additions {
     /// Each with the route of the file that it is a part of.
     pub parts: Vec<(String, Arc<str>, Location)>,
     pub copied: usize,
+    /// Pairs of a host and a path in all parts.
+    pub pairs: usize,
 }
 
 /// What applications add on a node, those left out of which this is known.
@@ -61,7 +63,7 @@ impl AppliedApplication {
 
     /// `None`: something that was added is not there.
     fn of(additions: Additions, node: &Arc<str>, added: &AddedParts<'_>) -> Option<Self> {
-        let Additions { limits, candidates, whole_routes, parts, copied } = additions;
+        let Additions { limits, candidates, whole_routes, parts, copied, pairs: _ } = additions;
         let limits = limits.iter().map(|name| added.limits.get(&**name).map(|limit| Arc::clone(limit)));
         let part = |(name, of, location): (String, Arc<str>, Location)| {
             let route = Arc::clone(added.routes.get(&*name)?);

@@ -30,6 +30,11 @@ use crate::identity::api_key::RouteKeys;
 /// Bytes of copied routes at most: parts of long routes would fill all memory.
 const MOST_COPIED: usize = 256 << 20;
 
+/// Pairs of a host and a path in the match of a part, and in all parts of an application: each is a place in the table of
+/// routes.
+const MOST_PAIRS: usize = 1_024;
+const MOST_PAIRS_OF_APPLICATION: usize = 20_000;
+
 /// A policy document that could be read.
 #[derive(Default)]
 pub struct Overlay {
@@ -175,7 +180,7 @@ impl Overlay {
                         report.mistake(piece.at, problem.hint("make fewer resources, or shorten their routes"));
                         break;
                     }
-                    let Some(part) = copy(&route, (at, &file), piece, report) else { continue };
+                    let Some(part) = copy(&route, (at, &file), piece, &mut additions.pairs, report) else { continue };
                     if !piece.limits.is_empty() {
                         check_work(&part, [&changes.limits, &piece.limits], &self.added, report);
                     }
@@ -192,18 +197,21 @@ impl Overlay {
 
     /// All that comes of it besides the tree.
     pub fn into_parts(self) -> OverlayParts {
-        let Self { applications, candidates, node, known, additions, file_limits, .. } = self;
-        let (mut plans, mut keys) = (PolicyPlans::default(), RouteKeys::default());
+        let Self { applications, added, candidates, node, known, additions, file_limits } = self;
+        let mut keys = RouteKeys::default();
         applications.iter().for_each(|application| application.add_keys(&mut keys));
         let is_new =
             |(application, _): &(Arc<CheckedApplication>, Additions)| application.applied(node.as_ref()).is_none();
         let all: Vec<_> = applications.into_iter().zip(additions).filter(is_new).collect();
+        let mut plans = PolicyPlans::default();
         plans.0.extend(all.iter().flat_map(|(application, _)| application.plans.iter().cloned()));
         // A client has the same plan in a limit that may come in place of the other.
         for candidate in &candidates {
             let same = plans.0.get(&joined_name(&candidate.application, &candidate.strategy)).cloned();
             plans.0.extend(same.map(|same| (candidate.limit.to_string(), same)));
         }
+        // By its name alone, a strategy without a limit would change one of the file.
+        plans.0.retain(|limit, _| added.contains_key(limit));
         let additions = node.map(|node| NodeAdditions { node, all });
         OverlayParts { plans, candidates, keys: Some(keys), known, file_limits: Some(file_limits), additions }
     }
@@ -224,23 +232,31 @@ fn strategy_limits(
 ) -> Vec<StrategyLimit> {
     let mut found = Vec::new();
     for (strategy, raw) in application.strategies() {
-        let names = (&*application.name, &*strategy.text, joined_name(&application.name, &strategy.text));
-        for limit in candidate::limits_of(names, &strategy.location, raw, node, report) {
-            let StrategyLimit { name, at, tree, .. } = &limit;
-            upstreams.check(&application.name, tree, report);
-            if let Some(first) = known.get(name) {
-                let place = first.line_beside(at);
-                let problem = ValueProblem::new(format!("there is a limit {} already, on {place}", quote(name)));
-                report.mistake(at, problem.hint("give the strategy another name"));
-                continue;
-            }
-            if is_short(name, at, report) {
-                known.insert(name.clone(), at.clone());
+        let (name, at) = (joined_name(&application.name, &strategy.text), &strategy.location);
+        let is_free = take_names(&name, at, known, report);
+        let names = (&*application.name, &*strategy.text, name);
+        for limit in candidate::limits_of(names, at, raw, node, report) {
+            upstreams.check(&application.name, &limit.tree, report);
+            if is_free && is_short(&limit.name, &limit.at, report) {
                 found.push(limit);
             }
         }
     }
     found
+}
+
+/// Takes the names that the limits of a strategy may ever have, so that on no node a limit of the file is mistaken for one
+/// of them. `false`: one is taken already, which is reported.
+fn take_names(name: &str, at: &Location, known: &mut HashMap<String, Location>, report: &mut Report) -> bool {
+    let names = [name.to_owned(), candidate_name(name)];
+    if let Some((taken, first)) = names.iter().find_map(|name| Some((name, known.get(name)?))) {
+        let place = first.line_beside(at);
+        let problem = ValueProblem::new(format!("there is a limit {} already, on {place}", quote(taken)));
+        report.mistake(at, problem.hint("give the strategy another name"));
+        return false;
+    }
+    known.extend(names.map(|name| (name, at.clone())));
+    true
 }
 
 /// The changes of routes that an application asks for.
@@ -306,9 +322,11 @@ fn copy(
     route: &YamlNode,
     (at, file): (usize, &FileRoutes),
     piece: &PartOfRoute<'_>,
+    pairs: &mut usize,
     report: &mut Report,
 ) -> Option<YamlNode> {
     let whole = file.matches(at)?;
+    check_pairs(part::pairs(piece.conditions, whole), pairs, &piece.conditions.location, report)?;
     let (mut copy, narrowed) = part::of((route, whole), piece.conditions, (&piece.name, piece.at), report)?;
     if let Some(other) = file.robbed(&narrowed, at) {
         let problem = ValueProblem::new(format!("some of its requests are those of route {}", quote(other)));
@@ -318,6 +336,19 @@ fn copy(
     }
     add_references(&mut copy, &piece.limits, report);
     Some(copy)
+}
+
+/// Adds the `new` pairs of a part to those of its application. `None`: they are too many, which was reported.
+fn check_pairs(new: usize, all: &mut usize, at: &Location, report: &mut Report) -> Option<()> {
+    *all = all.saturating_add(new);
+    let (most, whose) = match (new, *all) {
+        (new, _) if new > MOST_PAIRS => (MOST_PAIRS, "the part has"),
+        (_, all) if all > MOST_PAIRS_OF_APPLICATION => (MOST_PAIRS_OF_APPLICATION, "the application's parts have"),
+        _ => return Some(()),
+    };
+    let problem = ValueProblem::new(format!("{whose} more than {most} pairs of a host and a path"));
+    report.mistake(at, problem.hint("list fewer hosts or paths, or write paths that take several, such as /orders/*"));
+    None
 }
 
 /// Whether a joined name may be that of a limit or a route, which is reported otherwise.

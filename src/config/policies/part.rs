@@ -89,6 +89,18 @@ fn joined(own: Option<&YamlNode>, part: &YamlNode) -> YamlNode {
     YamlNode { location: part.location.clone(), value: YamlValue::Map(given) }
 }
 
+/// Pairs of a host and a path that `part` of the route `whole` takes: what it leaves out is the route's.
+pub fn pairs(part: &YamlNode, whole: &Match) -> usize {
+    let YamlValue::Map(entries) = &part.value else { return 0 };
+    let listed = |key, inherited| match entry(entries, key).map(|entry| &entry.value.value) {
+        None => inherited,
+        Some(value) if value.is_null() => inherited,
+        Some(YamlValue::List(items)) => items.len(),
+        Some(_) => 1,
+    };
+    listed("host", whole.hosts.len()).saturating_mul(listed("path", whole.paths.len()))
+}
+
 /// The entry of `key`.
 pub fn entry<'a>(entries: &'a [NodeEntry], key: &str) -> Option<&'a NodeEntry> {
     entries.iter().find(|entry| entry.key == key)

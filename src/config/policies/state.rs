@@ -30,6 +30,9 @@ const APPLICATIONS: &str = "applications";
 /// Bytes of an application's objects at most: each node keeps all of them in memory, and reads all when it starts.
 const MOST_TEXT: usize = 64 << 20;
 
+/// Values of an application's objects at most: in a tree each takes many times its text.
+const MOST_VALUES: usize = 1_000_000;
+
 /// The applications of the newest revision that was read: those whose objects have not changed are not read again.
 #[derive(Clone, Default)]
 pub struct KnownApplications(Arc<ArcSwap<HashMap<String, KnownApplication>>>);
@@ -88,6 +91,46 @@ impl KnownApplication {
     }
 }
 
+/// How much an application's objects are, known before a tree of them is built.
+#[derive(Default)]
+struct ApplicationSize {
+    text: usize,
+    values: usize,
+}
+
+impl ApplicationSize {
+    fn of(state: &PolicyState, name: &str) -> Self {
+        let mut size = Self::default();
+        for object in objects_of(state, name) {
+            size.text += object.id.name().len();
+            size.add(&object.body);
+        }
+        size
+    }
+
+    fn add(&mut self, json: &Json) {
+        self.values += 1;
+        match json {
+            Json::String(text) => self.text += text.len(),
+            Json::Array(items) => items.iter().for_each(|item| self.add(item)),
+            Json::Object(members) => members.iter().for_each(|(key, value)| {
+                self.text += key.len();
+                self.add(value);
+            }),
+            Json::Null | Json::Bool(_) | Json::Number(_) => {}
+        }
+    }
+
+    /// The bound that it is beyond.
+    fn beyond(&self) -> Option<String> {
+        match self {
+            Self { text, .. } if *text > MOST_TEXT => Some(show_size(MOST_TEXT as u64)),
+            Self { values, .. } if *values > MOST_VALUES => Some(format!("{MOST_VALUES} values")),
+            _ => None,
+        }
+    }
+}
+
 /// The objects of an application, itself among them.
 fn objects_of<'a>(state: &'a PolicyState, name: &'a str) -> impl Iterator<Item = &'a Arc<Object>> {
     let own = ObjectId::of_application(name).ok().and_then(|id| state.get(&id));
@@ -97,13 +140,13 @@ fn objects_of<'a>(state: &'a PolicyState, name: &'a str) -> impl Iterator<Item =
 /// `None`: a mistake was reported.
 fn read(state: &PolicyState, name: &str, top: &Location, report: &mut Report) -> Option<Arc<CheckedApplication>> {
     let told = report.told();
-    let entry = application(state, name, top, report);
-    if entry.value.text_bytes() > MOST_TEXT {
-        let problem =
-            ValueProblem::new(format!("application {} has over {}", quote(name), show_size(MOST_TEXT as u64)));
-        report
-            .mistake(&entry.key_location, problem.hint("shorten its objects, or divide it into several applications"));
+    if let Some(most) = ApplicationSize::of(state, name).beyond() {
+        let problem = ValueProblem::new(format!("application {} has over {most}", quote(name)));
+        let hint = "shorten its objects, or divide it into several applications";
+        report.mistake(&top.key(name, NOWHERE), problem.hint(hint));
+        return None;
     }
+    let entry = application(state, name, top, report);
     if report.told() > told {
         return None;
     }

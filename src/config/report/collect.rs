@@ -14,6 +14,9 @@ use super::quote::quote;
 const MOST_MISTAKES: usize = 100;
 const MOST_SUGGESTIONS: usize = 20;
 
+/// Warnings that are told: each node logs them.
+const MOST_WARNINGS: usize = 100;
+
 /// All that was found in a file and those that it includes.
 #[derive(Clone)]
 pub struct Report {
@@ -25,6 +28,9 @@ pub struct Report {
     /// Mistakes beyond those.
     more_mistakes: usize,
     warnings: Vec<Mistake>,
+    /// Warnings beyond those, and what they are about: the first two steps of their paths.
+    more_warnings: usize,
+    more_warned: HashSet<String>,
     /// The values that came from variables, by file, line and column.
     variables: HashMap<(Arc<str>, (usize, usize)), VariableText>,
     /// Files that are checked as a part of it.
@@ -46,6 +52,8 @@ impl Report {
             mistakes: Vec::new(),
             more_mistakes: 0,
             warnings: Vec::new(),
+            more_warnings: 0,
+            more_warned: HashSet::new(),
             variables: HashMap::new(),
             named_files: NamedFiles::default(),
         }
@@ -69,17 +77,18 @@ impl Report {
 
     /// How much was found so far.
     pub fn told(&self) -> usize {
-        self.mistakes.len() + self.more_mistakes + self.warnings.len()
+        self.mistakes.len() + self.more_mistakes + self.warnings.len() + self.more_warnings
     }
 
     pub fn has_mistakes(&self) -> bool {
         !self.mistakes.is_empty()
     }
 
-    /// Whether a warning is about what stands at `path`, or below.
+    /// Whether a warning is about what stands at a `path` of two steps, or below.
     pub fn warns_of(&self, path: &str) -> bool {
         let below = |rest: &str| rest.is_empty() || rest.starts_with(['.', '[']);
-        self.warnings.iter().any(|warning| warning.path.strip_prefix(path).is_some_and(below))
+        self.more_warned.contains(path)
+            || self.warnings.iter().any(|warning| warning.path.strip_prefix(path).is_some_and(below))
     }
 
     /// The value at `location` came from variables: messages show how it is `written` instead.
@@ -109,6 +118,11 @@ impl Report {
     }
 
     pub fn warning(&mut self, location: &Location, problem: ValueProblem) {
+        if self.warnings.len() >= MOST_WARNINGS {
+            self.more_warnings += 1;
+            self.more_warned.insert(two_steps(&location.path()).to_owned());
+            return;
+        }
         let warning = self.located(location, self.without_value(location, problem));
         self.warnings.push(warning);
     }
@@ -121,6 +135,10 @@ impl Report {
     /// The mistakes if there are any, or else `value` and the warnings.
     pub fn close<T>(mut self, value: Option<T>) -> Result<(T, Vec<Mistake>), Mistakes> {
         self.in_order_of_reading(|report| &mut report.warnings);
+        if self.more_warnings > 0 {
+            let more = format!("and {} more warnings", self.more_warnings);
+            self.warnings.extend(Mistakes::unreadable(&self.files[0], more, None).list);
+        }
         match value {
             Some(value) if self.mistakes.is_empty() => return Ok((value, self.warnings)),
             // Nothing drops a value without saying why; should it happen, the file is refused all the same.
@@ -180,9 +198,34 @@ impl Report {
     }
 }
 
+/// The first two steps of a path: `applications.shop` of `applications.shop.strategies`.
+fn two_steps(path: &str) -> &str {
+    let mut ends = path.match_indices(['.', '[']).map(|(at, _)| at);
+    ends.nth(1).map_or(path, |end| &path[..end])
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn of_thousands_of_warnings_the_first_are_told_and_all_are_known() {
+        let mut report = Report::new("policies");
+        let top = Location::root(&report.file(), (1, 1)).key("applications", (1, 1));
+        for at in 0..5_000 {
+            let shop = top.key(if at < 2_500 { "shop" } else { "bank" }, (1, 1));
+            let problem = ValueProblem::new(format!("{at} limits nothing"));
+            report.warning(&shop.key("strategies", (1, 1)).index(at, (at + 1, 1)), problem);
+        }
+        assert_eq!(report.told(), 5_000);
+        for (path, is_warned) in [("applications.shop", true), ("applications.bank", true), ("applications.ban", false)]
+        {
+            assert_eq!(report.warns_of(path), is_warned, "{path}");
+        }
+        let Ok(((), warnings)) = report.close(Some(())) else { panic!("there are no mistakes") };
+        assert_eq!(warnings.len(), 101);
+        assert_eq!(warnings[100].to_string(), "policies: and 4900 more warnings");
+    }
 
     #[test]
     fn of_thousands_of_mistakes_the_first_are_told_and_few_have_a_likely_word() {

@@ -64,16 +64,6 @@ impl YamlNode {
             }
     }
 
-    /// How many bytes of text were written.
-    pub fn text_bytes(&self) -> usize {
-        match &self.value {
-            YamlValue::Scalar { text, .. } => text.len(),
-            YamlValue::List(items) => items.iter().map(Self::text_bytes).sum(),
-            YamlValue::Map(entries) => entries.iter().map(|entry| entry.key.len() + entry.value.text_bytes()).sum(),
-            YamlValue::Unusable => 0,
-        }
-    }
-
     /// How many levels of mappings and lists it has.
     pub fn depth(&self) -> usize {
         let below = match &self.value {

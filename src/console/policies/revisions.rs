@@ -110,6 +110,7 @@ async fn take_back(
     if reason.is_empty() {
         return Err(ProblemDetails::bad_request("a change wants a reason").hint("say why it is taken back"));
     }
+    find(policies, caller, number).await?;
     let edits = undoing(policies, number).await?;
     console.tokens.spend(form.token)?;
     let accepted = Proposal { edits, reason, dry_run: false }.submit(policies, caller).await?;

@@ -58,6 +58,55 @@ fn find(table: &RouteTable, host: &str, path: &str) -> RouteLookup {
     table.find(host, path, &Method::GET, &HeaderMap::new())
 }
 
+/// Each costs as much as its path is long, and clients choose that.
+#[test]
+fn an_expression_is_tried_once_whatever_the_number_of_hosts() {
+    let mut tried = TriedExpressions::default();
+    for number in [0, 63, 64, 200, 5] {
+        assert!(tried.add(number) && !tried.add(number), "{number}");
+    }
+    let nested: Vec<String> = (1..40).map(|depth| ".a".repeat(depth)).collect();
+    let hosts: Vec<HostMatch> = nested.iter().map(|host| HostMatch::Suffix(host.as_str().into())).collect();
+    let with_hosts = |route: Arc<Route>| {
+        let mut route = Arc::unwrap_or_clone(route);
+        route.matches.hosts.clone_from(&hosts);
+        Arc::new(route)
+    };
+    let never = with_hosts(route(HostMatch::Any, "^/x$", &[], &[]));
+    let posted = with_hosts(route(HostMatch::Any, "^/p", &[Method::POST], &[]));
+    let table = RouteTable::build(&[never, posted, route(HostMatch::Any, "^/p/q$", &[], &[])]);
+    let host = format!("h{}", ".a".repeat(39));
+    let considered = table.consider(&host, "/p/q", &Method::GET, &HeaderMap::new());
+    let considered: Vec<_> = considered.iter().map(|one| (one.index, one.fits)).collect();
+    assert_eq!(considered, [(1, Fits::Method), (2, Fits::Yes)]);
+    assert_eq!(find(&table, &host, "/p/q"), RouteLookup::Route(2));
+    assert_eq!(find(&table, &host, "/p"), RouteLookup::MethodNotAllowed(HeaderValue::from_static("POST")));
+    assert_eq!(find(&table, &host, "/x"), RouteLookup::Route(0));
+}
+
+/// Each of its dots would be looked up.
+#[test]
+fn a_host_that_is_no_name_is_below_none() {
+    let suffix = HostMatch::Suffix(".example.com".into());
+    let long = format!("{}.example.com", "a".repeat(300));
+    let hosts = [suffix, HostMatch::Exact(long.as_str().into())];
+    let routes: Vec<_> = hosts.into_iter().map(|host| route(host, "/*", &[], &[])).collect();
+    let table = RouteTable::build(&routes);
+    for (host, found) in [
+        ("a.example.com", RouteLookup::Route(0)),
+        ("a.b.example.com", RouteLookup::Route(0)),
+        (&*format!("{}.example.com", "a".repeat(241)), RouteLookup::Route(0)),
+        (&*format!("{}.example.com", "a".repeat(242)), RouteLookup::Nothing),
+        (&*long, RouteLookup::Route(1)),
+        ("a..example.com", RouteLookup::Nothing),
+        (".example.com", RouteLookup::Nothing),
+    ] {
+        assert_eq!(find(&table, host, "/"), found, "{host}");
+        let takes = |at: usize| routes[at].matches.takes_host(host);
+        assert_eq!(takes(0) || takes(1), found != RouteLookup::Nothing, "{host}");
+    }
+}
+
 #[test]
 fn prefers_literals_to_parameters_to_prefixes_segment_by_segment() {
     let any = || HostMatch::Any;

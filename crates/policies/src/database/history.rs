@@ -70,7 +70,7 @@ impl PolicyDatabase {
     }
 
     /// What objects of an application once said and do not say any more: bodies of versions that ended, with one of these `words`
-    /// in them.
+    /// in them. Words are letters and digits: no other is looked for, since the database takes some characters for patterns.
     pub async fn former_bodies(
         &self,
         kind: ObjectKind,
@@ -78,6 +78,8 @@ impl PolicyDatabase {
         words: &[&str],
     ) -> Result<Vec<Arc<Json>>, DatabaseError> {
         let (mut found, mut shared) = (Vec::new(), SharedParts::default());
+        let is_word = |word: &&str| !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_alphanumeric());
+        let words: Vec<&str> = words.iter().copied().filter(is_word).collect();
         for words in words.chunks(MOST_WORDS) {
             let any = vec!["o.body LIKE ?"; words.len()].join(" OR ");
             let sql = format!(

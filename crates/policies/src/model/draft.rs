@@ -11,9 +11,12 @@ use super::id::ObjectId;
 use super::text::{is_plain_line, is_plain_text};
 
 pub const MOST_BODY_BYTES: usize = 64 * 1024;
+/// Each takes many times its text where a body is read.
+const MOST_BODY_VALUES: usize = 4_096;
 /// Enough to import a whole application with its clients.
 pub const MOST_EDITS: usize = 250_000;
 pub const MOST_DRAFT_BYTES: usize = 64 * 1024 * 1024;
+pub const MOST_DRAFT_VALUES: usize = 1_000_000;
 const MOST_AUTHOR_BYTES: usize = 256;
 const MOST_REASON_BYTES: usize = 2048;
 /// Half of what the JSON reader follows, so that whatever is stored can be read again, in a document too.
@@ -74,12 +77,16 @@ pub enum DraftProblem {
     HiddenText(ObjectId),
     #[error("the body of {0} has more than {MOST_BODY_BYTES} bytes")]
     LargeBody(ObjectId),
+    #[error("the body of {0} has more than {MOST_BODY_VALUES} values: divide it into several objects")]
+    ManyBodyValues(ObjectId),
     #[error("the body of {0} is nested more than {MOST_DEPTH} deep")]
     DeepBody(ObjectId),
     #[error("the draft has {0} edits, and {MOST_EDITS} is the bound: commit it in parts")]
     ManyEdits(usize),
     #[error("the draft has more than {MOST_DRAFT_BYTES} bytes: commit it in parts")]
     LargeDraft,
+    #[error("the draft has more than {MOST_DRAFT_VALUES} values: commit it in parts")]
+    ManyValues,
 }
 
 impl Draft {
@@ -94,7 +101,7 @@ pub fn check_edits(edits: &[ObjectEdit]) -> Result<(), DraftProblem> {
     if edits.len() > MOST_EDITS {
         return Err(DraftProblem::ManyEdits(edits.len()));
     }
-    let (mut seen, mut bytes) = (BTreeSet::new(), 0);
+    let (mut seen, mut bytes, mut values) = (BTreeSet::new(), 0, 0);
     for edit in edits {
         if !seen.insert(&edit.id) {
             return Err(DraftProblem::Twice(edit.id.clone()));
@@ -102,6 +109,10 @@ pub fn check_edits(edits: &[ObjectEdit]) -> Result<(), DraftProblem> {
         bytes += edit.id.size() + edit.body.as_ref().map_or(Ok(0), |body| check_body(&edit.id, body))?;
         if bytes > MOST_DRAFT_BYTES {
             return Err(DraftProblem::LargeDraft);
+        }
+        values += edit.body.as_ref().map_or(0, values_of);
+        if values > MOST_DRAFT_VALUES {
+            return Err(DraftProblem::ManyValues);
         }
     }
     Ok(())
@@ -138,12 +149,25 @@ fn check_body(id: &ObjectId, body: &Json) -> Result<usize, DraftProblem> {
     if is_deeper(body, MOST_DEPTH) {
         return Err(DraftProblem::DeepBody(id.clone()));
     }
+    if values_of(body) > MOST_BODY_VALUES {
+        return Err(DraftProblem::ManyBodyValues(id.clone()));
+    }
     if hides_something(body) {
         return Err(DraftProblem::HiddenText(id.clone()));
     }
     let mut counted = CountedBytes(0);
     serde_json::to_writer(&mut counted, body).map_err(|_| DraftProblem::LargeBody(id.clone()))?;
     Ok(counted.0)
+}
+
+/// How many values `body` has, itself among them.
+fn values_of(body: &Json) -> usize {
+    let below = match body {
+        Json::Array(items) => items.iter().map(values_of).sum(),
+        Json::Object(members) => members.values().map(values_of).sum(),
+        Json::Null | Json::Bool(_) | Json::Number(_) | Json::String(_) => 0,
+    };
+    1_usize.saturating_add(below)
 }
 
 fn is_deeper(json: &Json, depth: usize) -> bool {
@@ -250,6 +274,17 @@ mod tests {
         assert_eq!(draft(&[nested(MOST_DEPTH + 2)]).check(), Err(DraftProblem::DeepBody(id("s0"))));
         let large = draft(&vec![sized(MOST_BODY_BYTES); MOST_DRAFT_BYTES / MOST_BODY_BYTES]);
         assert_eq!(large.check(), Err(DraftProblem::LargeDraft));
+    }
+
+    #[test]
+    fn bodies_and_drafts_have_a_bounded_number_of_values() {
+        // The object and the list are values themselves.
+        let body = |values: usize| json!({ "key": vec![1; values - 2] });
+        assert_eq!(draft(&[body(MOST_BODY_VALUES)]).check(), Ok(()));
+        let beyond = draft(&[json!({}), body(MOST_BODY_VALUES + 1)]);
+        assert_eq!(beyond.check(), Err(DraftProblem::ManyBodyValues(id("s1"))));
+        let many = draft(&vec![body(MOST_BODY_VALUES); MOST_DRAFT_VALUES / MOST_BODY_VALUES + 1]);
+        assert_eq!(many.check(), Err(DraftProblem::ManyValues));
     }
 
     #[test]

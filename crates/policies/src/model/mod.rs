@@ -13,7 +13,9 @@ mod text;
 pub use apply::{Conflict, DraftError, LastChange, Preview};
 pub(crate) use apply::{NextRevision, list};
 pub use document::{DocumentProblem, ImportMode, PolicyDocument};
-pub use draft::{Draft, DraftProblem, Expected, MOST_BODY_BYTES, MOST_DRAFT_BYTES, MOST_EDITS, ObjectEdit};
+pub use draft::{
+    Draft, DraftProblem, Expected, MOST_BODY_BYTES, MOST_DRAFT_BYTES, MOST_DRAFT_VALUES, MOST_EDITS, ObjectEdit,
+};
 pub(crate) use draft::{check_edits, check_note};
 pub use id::{NameProblem, ObjectId, ObjectKind};
 pub use object::{Object, ObjectChange};

@@ -76,6 +76,7 @@ async fn the_history_of_an_object_has_what_became_of_it(test: TestDatabase) {
     };
     assert_eq!(former("other".into(), vec!["rate"]).await, 0);
     assert_eq!(former(application.clone(), vec![]).await, 0);
+    assert_eq!(former(application.clone(), vec!["%", "_", "", "ra%e", "r_te"]).await, 0, "these are patterns");
     assert_eq!(former(application, [vec!["6", "8"], vec!["x"; 120]].concat()).await, 2);
     for limit in 1..=8 {
         let (mut all, mut before) = (Vec::new(), None);

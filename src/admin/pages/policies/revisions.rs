@@ -191,7 +191,9 @@ pub async fn undo(
     ShapedQuery(query): ShapedQuery<ChangeQuery>,
     headers: HeaderMap,
 ) -> Result<PrettyJson<RevisionChangesView>, ProblemDetails> {
-    let edits = undoing(service(&state)?, number).await?;
+    let policies = service(&state)?;
+    find(policies, &caller, number).await?;
+    let edits = undoing(policies, number).await?;
     submit(&state, &caller, edits, (&query, &headers)).await
 }
 
@@ -215,7 +217,9 @@ pub async fn revert(
     ShapedQuery(query): ShapedQuery<ChangeQuery>,
     headers: HeaderMap,
 ) -> Result<PrettyJson<RevisionChangesView>, ProblemDetails> {
-    let database = &service(&state)?.database;
+    let policies = service(&state)?;
+    find(policies, &caller, number).await?;
+    let database = &policies.database;
     let (newest, target) = (database.state(None).await?, database.state(Some(number)).await?);
     submit(&state, &caller, reverting(&newest, &target), (&query, &headers)).await
 }

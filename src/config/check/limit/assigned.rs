@@ -14,6 +14,9 @@ use crate::config::file::policies::plans::{ApplicationClients, PolicyPlans, Stra
 use crate::config::report::{Report, ValueProblem, quote};
 use crate::config::yaml::decode::Setting;
 
+/// Tables of an application's clients at most: each has all of them.
+const MOST_SPELLINGS: usize = 8;
+
 /// The plans of policies, and the tables of clients that were made so far.
 pub struct PolicyTables<'a> {
     plans: &'a PolicyPlans,
@@ -77,18 +80,31 @@ impl<'a> PolicyTables<'a> {
             });
             PlanSource::Table(named.collect())
         } else {
-            PlanSource::Assigned(AssignedPlans { clients: self.table(&assigned.application, &by, report), plans })
+            PlanSource::Assigned(AssignedPlans { clients: self.table(assigned, &by, report)?, plans })
         };
         Some(Plans { by, source })
     }
 
-    fn table(&self, application: &ApplicationClients, by: &KeyPart, report: &mut Report) -> ClientTable {
-        let spelling = ClientSpelling::of(by);
+    /// `None`: the application has too many, which was reported.
+    fn table(&self, assigned: &StrategyPlans, by: &KeyPart, report: &mut Report) -> Option<ClientTable> {
+        let (application, spelling) = (&*assigned.application, ClientSpelling::of(by));
         let mut tables = self.tables.borrow_mut();
-        tables
-            .entry((application.name.clone(), spelling))
-            .or_insert_with(|| spelling.table(application, report))
-            .clone()
+        if let Some(table) = tables.get(&(application.name.clone(), spelling)) {
+            return Some(table.clone());
+        }
+        if tables.keys().filter(|(name, _)| *name == application.name).count() >= MOST_SPELLINGS {
+            let name = quote(&application.name);
+            let problem = ValueProblem::new(format!(
+                "with this one, the limits of application {name} that have plans tell clients in more than \
+                 {MOST_SPELLINGS} ways"
+            ));
+            let hint = "give limits with plans the same prefixes of addresses, or take the strategy out of the plans";
+            report.mistake(&assigned.location, problem.hint(hint));
+            return None;
+        }
+        let table = spelling.table(application, report);
+        tables.insert((application.name.clone(), spelling), table.clone());
+        Some(table)
     }
 }
 

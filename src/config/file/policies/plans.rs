@@ -12,6 +12,8 @@ pub struct PolicyPlans(pub HashMap<String, Arc<StrategyPlans>>);
 
 /// The plans of one limit.
 pub struct StrategyPlans {
+    /// Where the strategy is.
+    pub location: Location,
     pub application: Arc<ApplicationClients>,
     /// The part of a request that names the client. `None`: the first part of the limit's key.
     pub by: Option<RawKeyPart>,

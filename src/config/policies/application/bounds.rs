@@ -15,6 +15,8 @@ const MOST_RESOURCES: usize = 1_000;
 const MOST_PLANS: usize = 1_000;
 const MOST_CLIENTS: usize = 200_000;
 const MOST_KEYS: usize = 200_000;
+/// What all plans say of all strategies: each takes some kilobytes while it is checked.
+const MOST_PLAN_LIMITS: usize = 20_000;
 /// Whoever sends a request may choose a path that takes each of them as long as its compiled size says.
 const MOST_EXPRESSIONS: usize = 16;
 const MOST_COMPILED: usize = 16 << 10;
@@ -27,6 +29,7 @@ pub fn check_counts(application: &str, raw: &RawApplication, report: &mut Report
         (beyond(&raw.plans, MOST_PLANS), MOST_PLANS, "plans"),
         (beyond(&raw.clients, MOST_CLIENTS), MOST_CLIENTS, "clients"),
         (beyond(&raw.keys, MOST_KEYS), MOST_KEYS, "keys"),
+        (plan_limit_beyond(raw), MOST_PLAN_LIMITS, "limits in its plans"),
         (expression_beyond(raw), MOST_EXPRESSIONS, "expressions among its paths"),
     ];
     for (at, most, what) in beyond {
@@ -41,6 +44,16 @@ pub fn check_counts(application: &str, raw: &RawApplication, report: &mut Report
 /// The first entry beyond the `most`.
 fn beyond<K, V>(setting: &Setting<Mapping<K, V>>, most: usize) -> Option<&Location> {
     setting.valid()?.0.get(most).map(|entry| &entry.location)
+}
+
+/// The first plan with a limit beyond the most.
+pub fn plan_limit_beyond(raw: &RawApplication) -> Option<&Location> {
+    let mut found = 0;
+    let beyond = raw.plans.members().iter().find(|MappingEntry { value, .. }| {
+        found += value.as_ref().map_or(0, |plan| plan.limits.members().len());
+        found > MOST_PLAN_LIMITS
+    });
+    beyond.map(|entry| &entry.location)
 }
 
 /// The first resource with an expression beyond the most.

@@ -1,10 +1,12 @@
 //! An application of a policy document by itself: read, and checked as far as that goes without the file and without other
 //! applications. What comes of it stays good for as long as its objects do.
 //!
-//! `bounds` says how much it may have; `plans` and `keys` make tables of its plans and its API keys.
+//! `bounds` says how much it may have, and `limit_rules` what its limits may not; `plans` and `keys` make tables of its plans and
+//! its API keys.
 
 mod bounds;
 mod keys;
+mod limit_rules;
 mod plans;
 
 use std::sync::{Arc, OnceLock};
@@ -108,6 +110,7 @@ fn check(name: &str, at: &Location, raw: Option<&RawApplication>, report: &mut R
     }
     let Some(raw) = raw else { return };
     bounds::check_counts(name, raw, report);
+    limit_rules::check(raw, report);
     let Some(Located { location, value: PlainText(text) }) = raw.description.valid() else { return };
     if text.len() > LONGEST_DESCRIPTION {
         let problem = ValueProblem::new(format!("the description is over {LONGEST_DESCRIPTION} bytes"));

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::mem::replace;
 use std::sync::Arc;
 
+use super::bounds;
 use crate::config::file::limit::{RawCost, RawPlan, RawResponseField};
 use crate::config::file::policies::RawApplication;
 use crate::config::file::policies::plans::{ApplicationClients, AssignedClient, StrategyPlan, StrategyPlans};
@@ -18,6 +19,10 @@ const MOST_VALUES: usize = 2;
 
 /// What the application's plans say of each of its limits, taken out of `raw`. Mistakes against its strategies are reported.
 pub fn of(application: &str, raw: &mut RawApplication, report: &mut Report) -> Vec<(String, Arc<StrategyPlans>)> {
+    // Reported by `bounds`: nothing is built of them.
+    if bounds::plan_limit_beyond(raw).is_some() {
+        raw.plans = Setting::Invalid;
+    }
     let (plans, clients) = (replace(&mut raw.plans, Setting::Absent), replace(&mut raw.clients, Setting::Absent));
     let strategies = &raw.strategies;
     let plans_are_known = !plans.is_invalid();
@@ -41,9 +46,10 @@ pub fn of(application: &str, raw: &mut RawApplication, report: &mut Report) -> V
     }
     let clients = Arc::new(ApplicationClients { name: application.into(), clients: assigned });
     let mut by_strategy: HashMap<&str, StrategyPlans> = HashMap::new();
-    for MappingEntry { text, value, .. } in strategies.members() {
+    for MappingEntry { text, location, value, .. } in strategies.members() {
         let by = value.as_ref().and_then(|raw| raw.client.valid()).cloned();
-        by_strategy.insert(text, StrategyPlans { application: clients.clone(), by, plans: Vec::new() });
+        let (location, application) = (location.clone(), clients.clone());
+        by_strategy.insert(text, StrategyPlans { location, application, by, plans: Vec::new() });
     }
     for MappingEntry { text: plan, value, .. } in plans {
         let limits = value.map(|raw| raw.limits.into_members()).unwrap_or_default();
