@@ -192,6 +192,33 @@ fn another_database_in_place_of_the_one_that_was_followed_is_read_anew() {
     assert_eq!((node.metric(REVISION), spend(&node, "/items", 3)), (1.0, 1));
 }
 
+/// As an operator restores a backup, and as a slip takes a file away.
+#[test]
+fn a_file_that_is_replaced_or_deleted_while_it_is_followed_is_noticed() {
+    let _turn = turns::beside_others();
+    let folder = tempfile::tempdir().unwrap();
+    let (url, editor) = database(folder.path());
+    let file = |name: &str| folder.path().join("database").join(name);
+    let take_logs =
+        || ["policies.db-wal", "policies.db-shm"].iter().for_each(|name| fs::remove_file(file(name)).unwrap());
+    let written = TestDatabase { product: Product::Sqlite, url: url.clone(), folder: None };
+    editor.wait(written.run(&format!("VACUUM INTO '{}'", file("backup.db").display())));
+    let node = Gateway::start(&routes(&url, folder.path(), ""));
+    assert_eq!(editor.commit(vec![strategy("items", 2, "items")]), 2);
+    await_revision(&node, 2);
+    take_logs();
+    fs::rename(file("backup.db"), file("policies.db")).unwrap();
+    await_revision(&node, 1);
+    await_log(&node, "it was restored, or is another one");
+    assert_eq!(editor.commit(vec![strategy("items", 1, "items")]), 2);
+    await_revision(&node, 2);
+    assert_eq!(spend(&node, "/items", 3), 1);
+    take_logs();
+    fs::remove_file(file("policies.db")).unwrap();
+    eventually("the age grows", || (node.metric(AGE) > 3.0).then_some(()));
+    await_log(&node, "is away: ");
+}
+
 /// A URL with a slip makes a database of its own.
 #[test]
 fn an_empty_database_in_place_of_the_one_of_the_copy_begins_nothing() {

@@ -31,5 +31,6 @@ mod front;
 mod history;
 mod model;
 mod people;
+mod replaced;
 mod schema;
 mod servers;

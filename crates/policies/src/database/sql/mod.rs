@@ -5,6 +5,8 @@ mod address;
 mod connection;
 mod dialect;
 mod failure;
+mod files;
+mod idle;
 mod pool;
 mod row;
 
