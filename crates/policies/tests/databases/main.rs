@@ -29,6 +29,7 @@ mod faults;
 mod follow;
 mod front;
 mod history;
+mod keys;
 mod model;
 mod people;
 mod replaced;
