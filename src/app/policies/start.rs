@@ -47,6 +47,7 @@ pub async fn begin(
 ) -> anyhow::Result<(FirstPolicies, Loaded)> {
     let in_database = newest(&database).await;
     database.file().into_iter().chain([copy.path()]).for_each(warn_of_readers);
+    copy.remove_remains();
     let read = copy.read();
     let in_database =
         in_database.map_err(|error| error.to_string()).and_then(|state| match (state.revision(), &read) {
