@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
+use super::draft::version_text;
 use super::id::{ObjectId, ObjectKind};
 use crate::time::UnixTime;
 
@@ -35,6 +36,11 @@ pub struct ObjectChange {
 }
 
 impl Object {
+    /// Names this version, in whichever history. Its ETag, without the quotes.
+    pub fn version(&self) -> String {
+        version_text(self.since, self.changed_at)
+    }
+
     /// Of an API key: the hash of the key, spelt as all of them are compared.
     pub fn key_hash(&self) -> Option<String> {
         let hash = self.body.get("key_sha256").filter(|_| self.id.kind() == ObjectKind::ApiKey)?;

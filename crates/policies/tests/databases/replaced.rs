@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tollgate_policies::database::{CommitError, DatabaseError, PolicyDatabase};
+use tollgate_policies::model::{Expected, ObjectEdit};
 use tollgate_policies::people::{AccountChange, NewAccount, SessionTerms};
 
-use crate::drafts::{commit, draft, fine, named, rate, rates};
+use crate::drafts::{commit, draft, fine, named, rate, rates, strategy};
 use crate::servers::{PATIENCE, Product, TestDatabase};
 
 /// A database with two revisions, a handle that follows it, and a backup of its first.
@@ -99,6 +100,24 @@ async fn the_log_of_the_file_before_is_not_taken_for_that_of_the_new_one() {
     }
     take_logs(&test.file());
     has_the_backup(&test, &database).await;
+}
+
+#[tokio::test]
+async fn a_version_that_was_seen_before_a_restore_is_a_conflict_after_it() {
+    let (test, database, backup) = followed().await;
+    let seen = database.state(None).await.unwrap().get(&strategy("a")).unwrap().version();
+    take_logs(&test.file());
+    fs::rename(backup, test.file()).unwrap();
+    assert_eq!(commit(&database, vec![rate("a", 7)]).await.number, 2);
+    let now = database.state(None).await.unwrap().get(&strategy("a")).unwrap().version();
+    let upon = |version: &str| {
+        let edit = ObjectEdit { expected: Expected::of_version(version).unwrap(), ..rate("a", 8) };
+        draft("ada", vec![edit])
+    };
+    let refused = database.commit(&upon(&seen), fine).await.unwrap_err();
+    let CommitError::Conflict(conflicts) = &refused else { panic!("{seen} is not {now}: {refused:?}") };
+    assert_eq!(conflicts[0].found, Some(2));
+    assert_eq!(database.commit(&upon(&now), fine).await.unwrap().number, 3);
 }
 
 /// Connections in use at that moment are waited for.

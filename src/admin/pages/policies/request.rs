@@ -107,7 +107,7 @@ pub fn id(application: &str, named: Option<(&str, &str)>) -> Result<ObjectId, Pr
     id.map_err(|problem| ProblemDetails::bad_request(problem.to_string()))
 }
 
-/// The version that a change is made upon: `If-Match: "12"`, `If-Match: *`, or `If-None-Match: *` for something new.
+/// The version that a change is made upon: `If-Match: "12-19ac3f5b2e0"`, `If-Match: *`, or `If-None-Match: *` for something new.
 ///
 /// # Errors
 /// When the request does not say.
@@ -122,12 +122,9 @@ pub fn expected(headers: &HeaderMap) -> Result<Expected, ProblemDetails> {
         (Some("*"), None) => Ok(Expected::Any),
         (None, Some("*")) => Ok(Expected::Absent),
         (Some(tag), None) => {
-            let number = tag.strip_prefix('"').and_then(|tag| tag.strip_suffix('"')).and_then(|tag| tag.parse().ok());
-            // A number that is written otherwise is no ETag of ours.
-            let is_ours = |number: &u64| tag == format!("\"{number}\"");
-            number
-                .filter(is_ours)
-                .map(Expected::Revision)
+            let version = tag.strip_prefix('"').and_then(|tag| tag.strip_suffix('"'));
+            version
+                .and_then(Expected::of_version)
                 .ok_or_else(|| ProblemDetails::bad_request("If-Match is one ETag of a policy"))
         }
         (None, None) => Err(ProblemDetails::unconditional()),
@@ -137,6 +134,8 @@ pub fn expected(headers: &HeaderMap) -> Result<Expected, ProblemDetails> {
 
 #[cfg(test)]
 mod tests {
+    use tollgate_policies::time::UnixTime;
+
     use super::*;
 
     #[test]
@@ -149,10 +148,12 @@ mod tests {
             expected(&lines).map_err(|problem| problem.status)
         };
         assert_eq!(of(&[(IF_MATCH, "\"12\"")]), Ok(Expected::Revision(12)));
+        let version = Expected::Version(12, UnixTime::from_millis(255));
+        assert_eq!(of(&[(IF_MATCH, "\"12-ff\"")]), Ok(version));
         assert_eq!(of(&[(IF_MATCH, "*")]), Ok(Expected::Any));
         assert_eq!(of(&[(IF_NONE_MATCH, "*")]), Ok(Expected::Absent));
         assert_eq!(of(&[]), Err(428));
-        for odd in ["12", "W/\"12\"", "\"12\", \"13\"", "\"a\"", "\"+12\"", "\"012\"", "\"\""] {
+        for odd in ["12", "W/\"12\"", "\"12\", \"13\"", "\"a\"", "\"+12\"", "\"012\"", "\"\"", "\"12-\"", "\"12-FF\""] {
             assert_eq!(of(&[(IF_MATCH, odd)]), Err(400), "{odd}");
         }
         for second in ["\"12\"", "\"13\"", "*"] {
