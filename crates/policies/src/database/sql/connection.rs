@@ -184,6 +184,13 @@ impl Drop for Connection {
     }
 }
 
+/// The schema of the database. A database without tables has none: that is an error like any older one.
+pub async fn schema_of(connection: &mut Connection) -> Result<u32, DatabaseError> {
+    let found = connection.row("SELECT MAX(version) FROM tollgate_schema", &[], |row| row.maybe_int(0)).await?;
+    let found = found.flatten().unwrap_or_default();
+    u32::try_from(found).map_err(|_| connection.broken(format!("its schema is {found}")))
+}
+
 async fn within<T>(limit: Duration, running: impl Future<Output = Result<T, SqlFailure>>) -> Result<T, SqlFailure> {
     tokio::time::timeout(limit, running).await.unwrap_or(Err(SqlFailure::Late(limit)))
 }

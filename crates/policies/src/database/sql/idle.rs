@@ -8,13 +8,12 @@ use tokio::sync::RwLock;
 use tokio::time::timeout;
 
 use super::address::DatabaseAddress;
-use super::connection::Connection;
+use super::connection::{Connection, schema_of};
 use super::files::{DatabaseFiles, FilesInUse};
-use super::pool::schema_of;
 use crate::database::error::DatabaseError;
 
 #[derive(Debug)]
-pub struct IdleConnections {
+pub struct DatabaseConnections {
     address: DatabaseAddress,
     /// Of a SQLite database: it only reads, and is closed last. The last one that writes would write its log into the database
     /// when it is closed, also into one that was copied over the one before.
@@ -26,7 +25,7 @@ pub struct IdleConnections {
     files: Arc<RwLock<Option<DatabaseFiles>>>,
 }
 
-impl IdleConnections {
+impl DatabaseConnections {
     pub fn new(address: DatabaseAddress) -> Self {
         Self { address, keeper: Mutex::default(), idle: Mutex::default(), files: Arc::default() }
     }

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::address::DatabaseAddress;
-use super::connection::Connection;
-use super::idle::IdleConnections;
+use super::connection::{Connection, schema_of};
+use super::idle::DatabaseConnections;
 use crate::database::error::{DatabaseError, SCHEMA};
 
 /// Editors are few, and nodes ask one thing at a time.
@@ -16,20 +16,20 @@ const MOST_CONNECTIONS: usize = 8;
 
 #[derive(Debug)]
 pub struct ConnectionPool {
-    idle: Arc<IdleConnections>,
+    idle: Arc<DatabaseConnections>,
     permits: Semaphore,
 }
 
 /// A connection, lent for one call. It is closed unless it is given back.
 pub struct PooledConnection<'a> {
     connection: Connection,
-    idle: &'a IdleConnections,
+    idle: &'a DatabaseConnections,
     _permit: SemaphorePermit<'a>,
 }
 
 impl ConnectionPool {
     pub fn new(address: DatabaseAddress) -> Self {
-        Self::over(Arc::new(IdleConnections::new(address)))
+        Self::over(Arc::new(DatabaseConnections::new(address)))
     }
 
     /// Another pool of the same database. Neither waits for the other, and both know when its file is another one.
@@ -37,7 +37,7 @@ impl ConnectionPool {
         Self::over(Arc::clone(&self.idle))
     }
 
-    fn over(idle: Arc<IdleConnections>) -> Self {
+    fn over(idle: Arc<DatabaseConnections>) -> Self {
         Self { idle, permits: Semaphore::new(MOST_CONNECTIONS) }
     }
 
@@ -74,13 +74,6 @@ impl ConnectionPool {
             _ => Err(busy(format!("all {MOST_CONNECTIONS} connections to it were in use for {limit:?}"))),
         }
     }
-}
-
-/// The schema of the database. A database without tables has none: that is an error like any older one.
-pub async fn schema_of(connection: &mut Connection) -> Result<u32, DatabaseError> {
-    let found = connection.row("SELECT MAX(version) FROM tollgate_schema", &[], |row| row.maybe_int(0)).await?;
-    let found = found.flatten().unwrap_or_default();
-    u32::try_from(found).map_err(|_| connection.broken(format!("its schema is {found}")))
 }
 
 async fn look(connection: &mut Connection) -> Result<(), DatabaseError> {
