@@ -65,7 +65,8 @@ fn what_is_written_is_enforced_and_read_again_and_can_be_taken_back() {
 
     let few = format!("{SHOP}/strategies/few");
     let seen = port.get(&few);
-    assert_eq!((seen.status, seen.etag.as_str(), &seen.body["body"]), (200, "\"1\"", &strategy(3)));
+    assert_eq!((seen.status, &seen.body["body"]), (200, &strategy(3)));
+    assert!(seen.etag.starts_with("\"1-"), "{seen:?}");
     let changed = port.put(&format!("{few}?reason=more"), &seen.etag, &strategy(5));
     assert_eq!(changed.body["changes"][0]["lines"][1], json!({"added": true, "text": "limit.burst: 5"}), "{changed:?}");
     let now = port.get(&few).body;

@@ -192,6 +192,33 @@ fn another_database_in_place_of_the_one_that_was_followed_is_read_anew() {
     assert_eq!((node.metric(REVISION), spend(&node, "/items", 3)), (1.0, 1));
 }
 
+/// As an operator restores a backup, and as a slip takes a file away.
+#[test]
+fn a_file_that_is_replaced_or_deleted_while_it_is_followed_is_noticed() {
+    let _turn = turns::beside_others();
+    let folder = tempfile::tempdir().unwrap();
+    let (url, editor) = database(folder.path());
+    let file = |name: &str| folder.path().join("database").join(name);
+    // A backup has none before it is used by more than one.
+    let take_logs = || ["policies.db-wal", "policies.db-shm"].iter().for_each(|name| drop(fs::remove_file(file(name))));
+    let written = TestDatabase { product: Product::Sqlite, url: url.clone(), folder: None };
+    editor.wait(written.run(&format!("VACUUM INTO '{}'", file("backup.db").display())));
+    let node = Gateway::start(&routes(&url, folder.path(), ""));
+    assert_eq!(editor.commit(vec![strategy("items", 2, "items")]), 2);
+    await_revision(&node, 2);
+    take_logs();
+    fs::rename(file("backup.db"), file("policies.db")).unwrap();
+    await_revision(&node, 1);
+    await_log(&node, "it was restored, or is another one");
+    assert_eq!(editor.commit(vec![strategy("items", 1, "items")]), 2);
+    await_revision(&node, 2);
+    assert_eq!(spend(&node, "/items", 3), 1);
+    take_logs();
+    fs::remove_file(file("policies.db")).unwrap();
+    eventually("the age grows", || (node.metric(AGE) > 3.0).then_some(()));
+    await_log(&node, "is away: ");
+}
+
 /// A URL with a slip makes a database of its own.
 #[test]
 fn an_empty_database_in_place_of_the_one_of_the_copy_begins_nothing() {
@@ -238,6 +265,40 @@ fn a_database_that_has_lost_all_policies_takes_none_of_them_away() {
     edits.remove(3);
     editor.commit(edits);
     eventually("the new policies are at work", || (node.metric(APPLIED) > 0.0).then_some(()));
+}
+
+/// Of neither of the two is known that there were no policies.
+#[test]
+fn an_emptied_database_and_a_copy_that_cannot_be_read_begin_nothing() {
+    let _turn = turns::beside_others();
+    let folder = tempfile::tempdir().unwrap();
+    let (url, editor) = database(folder.path());
+    let routes = routes(&url, folder.path(), "");
+    leave_copy(&routes, folder.path());
+    drop(editor);
+    fs::remove_dir_all(folder.path().join("database")).unwrap();
+    fs::create_dir(folder.path().join("database")).unwrap();
+    drop(Editor::of(&url));
+    let path = copy(folder.path());
+    let whole = fs::read_to_string(&path).unwrap();
+    let refused = |words: &str| {
+        let mut node = Gateway::start_unready(&routes);
+        assert!(!node.wait().success());
+        for words in ["the database has no policies", words] {
+            await_log(&node, words);
+        }
+    };
+    for (content, words) in
+        [(whole[..300].to_owned(), "is damaged"), (whole.replace("policy-copy/1", "policy-copy/9"), "is of the format")]
+    {
+        fs::write(&path, content).unwrap();
+        refused(words);
+    }
+    fs::remove_file(&path).unwrap();
+    fs::create_dir(&path).unwrap();
+    refused("cannot be read: ");
+    fs::remove_dir(&path).unwrap();
+    assert_eq!(Gateway::start(&routes).metric(REVISION), 0.0);
 }
 
 #[test]

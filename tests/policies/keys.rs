@@ -8,9 +8,9 @@ use tollgate_policies::model::{Expected, ObjectEdit, ObjectId, ObjectKind};
 use tollgate_policies::people::{ApplicationRole, Rights};
 use tollgate_test_support::turns;
 
-use crate::editor::{Editor, await_revision, edit, owning};
+use crate::editor::{Editor, REVISION, await_revision, edit, owning};
 use crate::port::{Port, PortAnswer};
-use crate::process::{Gateway, curl, status};
+use crate::process::{Gateway, curl, eventually, status};
 use crate::visit::{Visit, form, with};
 
 const KEYS: &str = "/policies/applications/shop/api_keys";
@@ -316,6 +316,45 @@ fn a_key_that_was_taken_away_does_not_come_back() {
     assert_eq!(admin.put(&format!("{KEYS}/kiosk?reason=x"), "*", &relabelled).status, 200);
     await_revision(&gateway, 8);
     assert_eq!(sent(&gateway, "/orders/1", &kept), 200);
+}
+
+/// What the node runs is older than the revision that took the key away.
+#[test]
+fn a_revoked_key_is_refused_by_a_node_that_the_revision_does_not_fit() {
+    let _turn = turns::beside_others();
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("database")).unwrap();
+    let url = format!("sqlite://{}/database/policies.db", folder.path().display());
+    let editor = Editor::of(&url);
+    let ((lost, lost_hash), (kept, kept_hash)) = (new_key(), new_key());
+    let mut edits = applications();
+    for (name, hash) in [("lost", &lost_hash), ("kept", &kept_hash)] {
+        edits.push(edit(ObjectKind::ApiKey, name, json!({"key_sha256": hash})));
+    }
+    editor.commit(edits);
+    let routes = routes(&url, folder.path(), "");
+    let mut node = Gateway::start(&routes);
+    let refused = |node: &Gateway| [&lost, &kept].map(|key| sent(node, "/orders/checkout", key) == 401);
+    assert_eq!(refused(&node), [false, false]);
+    editor.commit(vec![owning(&["orders", "missing"])]);
+    let revoked = ObjectEdit { body: None, ..edit(ObjectKind::ApiKey, "lost", json!({})) };
+    editor.commit(vec![revoked]);
+    eventually("the key is refused", || refused(&node)[0].then_some(()));
+    assert_eq!((node.metric(REVISION), refused(&node)), (1.0, [true, false]));
+
+    // After a restart too, and when the database is away then.
+    let copy = folder.path().join("policies.json");
+    let is_written = || std::fs::read_to_string(&copy).is_ok_and(|text| !text.contains(&lost_hash));
+    eventually("the copy has no such key", || is_written().then_some(()));
+    for is_away in [false, true] {
+        node.signal("TERM");
+        assert!(node.wait().success());
+        if is_away {
+            std::fs::rename(folder.path().join("database"), folder.path().join("away")).unwrap();
+        }
+        node = Gateway::start(&routes);
+        assert_eq!((node.metric(REVISION), refused(&node)), (1.0, [true, false]));
+    }
 }
 
 #[test]

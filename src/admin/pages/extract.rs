@@ -11,6 +11,7 @@ use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 use tollgate_policies::model::MOST_DRAFT_VALUES;
 
+use super::unique_keys::UniqueKeys;
 use crate::admin::problem_details::ProblemDetails;
 
 /// For the whole of a body: others wait for the place that its sender has.
@@ -41,7 +42,7 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for JsonBody<T> {
         let bytes = bytes.map_err(|_| ProblemDetails::body_too_slow())?;
         let bytes = bytes.map_err(|error| unreadable_body(error.status(), error.body_text()))?;
         refuse_many_values(&bytes)?;
-        let read = serde_json::from_slice(&bytes);
+        let read = serde_json::from_slice::<UniqueKeys>(&bytes).and_then(|UniqueKeys| serde_json::from_slice(&bytes));
         read.map(Self)
             .map_err(|error| ProblemDetails::bad_request(format!("the body is not what is taken here: {error}")))
     }

@@ -7,4 +7,5 @@ pub mod health;
 pub mod limits;
 pub mod nodes;
 pub mod policies;
+mod unique_keys;
 pub mod upstreams;

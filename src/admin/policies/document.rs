@@ -1,5 +1,6 @@
 //! The policy document: the shape that lies over the file, from the objects of a state and back.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value as Json, json};
@@ -63,7 +64,9 @@ pub fn objects(document: &Json) -> Result<DocumentObjects, ProblemDetails> {
     for (name, application) in entries(applications).ok_or_else(|| shape("applications"))? {
         let application = match application {
             Json::Null => Map::new(),
-            other => other.as_object().cloned().ok_or_else(|| shape(&format!("applications.{name}")))?,
+            other => {
+                other.as_object().cloned().ok_or_else(|| shape(&format!("applications.{}", name.escape_debug())))?
+            }
         };
         read_application(&name, application, &mut found)?;
     }
@@ -75,10 +78,12 @@ fn read_application(
     mut application: Map<String, Json>,
     found: &mut DocumentObjects,
 ) -> Result<(), ProblemDetails> {
-    let named = |problem: NameProblem| ProblemDetails::bad_request(format!("in the application {name}: {problem}"));
+    // Terminals show messages, and obey control characters in them.
+    let shown = name.escape_debug();
+    let named = |problem: NameProblem| ProblemDetails::bad_request(format!("in the application {shown}: {problem}"));
     for (section, kind) in SECTIONS {
         let Some(objects) = application.remove(section) else { continue };
-        let shape = || ProblemDetails::bad_request(format!("applications.{name}.{section} is no mapping"));
+        let shape = || ProblemDetails::bad_request(format!("applications.{shown}.{section} is no mapping"));
         for (object, body) in entries(&objects).ok_or_else(shape)? {
             found.insert(ObjectId::new(kind, name, &object).map_err(named)?, read(kind, body));
         }
@@ -100,14 +105,27 @@ pub fn edits(objects: &DocumentObjects, base: &PolicyState, mode: ImportMode) ->
     };
     let is_gone = |id: &&ObjectId| mode == ImportMode::Replace && !objects.contains_key(*id) && is_mentioned(id);
     let gone = gone.filter(is_gone).map(|id| (id, None));
-    let written = objects.iter().map(|(id, body)| (id, Some(body)));
-    let differs = |(id, body): &(&ObjectId, Option<&Json>)| base.get(id).map(|old| old.body.as_ref()) != *body;
+    let written = objects.iter().map(|(id, body)| (id, Some(merged(id, body, base, mode))));
+    let differs =
+        |(id, body): &(&ObjectId, Option<Cow<'_, Json>>)| base.get(id).map(|old| old.body.as_ref()) != body.as_deref();
     let edits = gone.chain(written).filter(differs).map(|(id, body)| ObjectEdit {
         id: id.clone(),
         expected: base.get(id).map_or(Expected::Absent, |old| Expected::Revision(old.since)),
-        body: body.cloned(),
+        body: body.map(Cow::into_owned),
     });
     edits.collect()
+}
+
+/// The body of an object. In a merge, an application keeps what the document does not say of it: the objects in it do, too.
+fn merged<'a>(id: &ObjectId, body: &'a Json, base: &PolicyState, mode: ImportMode) -> Cow<'a, Json> {
+    match (base.get(id), body) {
+        (Some(old), Json::Object(new)) if mode == ImportMode::Merge && id.kind() == ObjectKind::Application => {
+            let mut kept = members(&old.body);
+            kept.extend(new.clone());
+            Cow::Owned(kept.into())
+        }
+        _ => Cow::Borrowed(body),
+    }
 }
 
 fn entries(json: &Json) -> Option<Vec<(String, Json)>> {
@@ -188,6 +206,23 @@ mod tests {
     }
 
     #[test]
+    fn a_merge_keeps_what_the_document_does_not_say_of_an_application() {
+        let base = state(&objects(&document()).unwrap());
+        let edited = |application: Json, mode| {
+            let objects = objects(&json!({"applications": {"shop": application}})).unwrap();
+            let edits = edits(&objects, &base, mode).into_iter();
+            edits
+                .filter(|edit| edit.id.kind() == ObjectKind::Application && edit.id.name() == "shop")
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(edited(json!({}), ImportMode::Merge), []);
+        let more = edited(json!({"routes": ["orders"]}), ImportMode::Merge);
+        let both = json!({"description": "The shop's API", "routes": ["orders"]});
+        assert_eq!(more.iter().map(|edit| edit.body.clone()).collect::<Vec<_>>(), [Some(both)]);
+        assert_eq!(edited(json!({}), ImportMode::Replace)[0].body, Some(json!({})));
+    }
+
+    #[test]
     fn what_is_no_document_is_refused_with_its_place() {
         let problem = |document: Json| objects(&document).unwrap_err().detail.into_string();
         assert_eq!(problem(json!([])), "the document is no mapping");
@@ -195,5 +230,9 @@ mod tests {
         assert_eq!(problem(json!({"applications": {"shop": 1}})), "applications.shop is no mapping");
         assert_eq!(problem(json!({"applications": {"shop": {"plans": []}}})), "applications.shop.plans is no mapping");
         assert!(problem(json!({"applications": {"a b": {}}})).contains("1 to 64 letters"));
+        for inner in [json!(1), json!({}), json!({"plans": []}), json!({"plans": {"\u{1b}[31m": {}}})] {
+            let text = problem(json!({"applications": {"a\u{1b}[31m\u{202e}": inner}}));
+            assert!(!text.contains(['\u{1b}', '\u{202e}']), "{text:?}");
+        }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tollgate_policies::model::{Draft, Expected, ObjectChange, ObjectEdit, ObjectKind, PolicyState, Revision};
 use tollgate_policies::people::{AuditOutcome, Operation};
 
-use super::revoked_keys::{refuse_revoked, undoable};
+use super::revoked_keys::{spell_hashes, undoable};
 use crate::admin::caller::Caller;
 use crate::admin::policy_service::PolicyService;
 use crate::admin::problem_details::ProblemDetails;
@@ -52,7 +52,7 @@ impl Proposal {
         let work = move || {
             let _place = place;
             runtime.block_on(async {
-                refuse_revoked(&policies.database, &mut draft.edits).await?;
+                spell_hashes(&mut draft.edits);
                 if dry_run {
                     return preview(&policies, draft, &caller).await;
                 }
@@ -102,8 +102,7 @@ async fn preview(
     if draft.edits.is_empty() {
         return Ok(AcceptedProposal { revision: None, changes: Vec::new() });
     }
-    draft.check()?;
-    let preview = policies.database.state(None).await?.preview(&draft)?;
+    let preview = policies.database.preview::<ProblemDetails>(&draft).await?;
     check(policies, &preview.state, caller)?;
     Ok(AcceptedProposal { revision: None, changes: preview.changes })
 }

@@ -1,7 +1,7 @@
 //! Why a change of policies is refused, for programs and for people: each mistake and each conflict by itself.
 
 use tollgate_policies::database::{CommitError, DatabaseError};
-use tollgate_policies::model::{Conflict, DraftError, DraftProblem};
+use tollgate_policies::model::{Conflict, DraftProblem};
 use tollgate_policies::people::Operation;
 
 use crate::admin::caller::Caller;
@@ -93,19 +93,14 @@ impl From<&[Conflict]> for ProblemDetails {
     }
 }
 
-impl From<DraftError> for ProblemDetails {
-    fn from(error: DraftError) -> Self {
-        match error {
-            DraftError::Problem(problem) => problem.into(),
-            DraftError::Conflict(conflicts) => conflicts.as_slice().into(),
-        }
-    }
-}
-
 impl From<CommitError<Self>> for ProblemDetails {
     fn from(error: CommitError<Self>) -> Self {
         match error {
             CommitError::Draft(problem) => problem.into(),
+            CommitError::Revoked(id) => {
+                let what = format!("{id} has a key that was taken away before: it is not taken again");
+                Self::unusable_policies(what).hint("make a new key, or leave this one out")
+            }
             CommitError::Conflict(conflicts) => conflicts.as_slice().into(),
             CommitError::Refused(problem) => problem,
             CommitError::Database(error) => error.into(),

@@ -1,14 +1,10 @@
-//! API keys that were taken away, which stay away: a document of before still has them, and so has a revision that somebody goes
-//! back to.
+//! API keys that were taken away, which stay away. A commit takes none of them again; an undo does not try to.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use serde_json::Value as Json;
-use tollgate_policies::database::PolicyDatabase;
-use tollgate_policies::model::{Expected, Object, ObjectChange, ObjectEdit, ObjectId, ObjectKind, PolicyState};
-
-use crate::admin::problem_details::ProblemDetails;
+use tollgate_policies::model::{Object, ObjectChange, ObjectEdit, ObjectKind};
 
 /// Hexadecimal digits of a SHA-256.
 const HASH_DIGITS: usize = 64;
@@ -33,47 +29,14 @@ fn may_be_undone(change: &ObjectChange) -> bool {
     change.id.kind() != ObjectKind::ApiKey || change.before.is_none() || key(&change.before) == key(&change.after)
 }
 
-/// Refuses edits that bring back a key which was taken away from its application. Each edit of a key is then made upon what was
-/// looked at: what somebody takes away meanwhile is a conflict.
-///
-/// # Errors
-/// When there is one, and when the database is away.
-pub async fn refuse_revoked(database: &PolicyDatabase, edits: &mut [ObjectEdit]) -> Result<(), ProblemDetails> {
-    let mut edited = edits.iter_mut().filter(|edit| edit.id.kind() == ObjectKind::ApiKey).peekable();
-    if edited.peek().is_none() {
-        return Ok(());
-    }
-    let state = database.state(None).await?;
-    let mut new: BTreeMap<String, Vec<(ObjectId, String)>> = BTreeMap::new();
-    for edit in edited {
-        let standing = state.get(&edit.id);
-        if edit.expected == Expected::Any {
-            edit.expected = standing.map_or(Expected::Absent, |object| Expected::Revision(object.since));
-        }
-        let Some(body) = &mut edit.body else { continue };
-        let Some(hash) = hash_of(body) else { continue };
-        // Those of before are found by their text.
-        body["key_sha256"] = hash.as_str().into();
-        if standing.and_then(|object| hash_of(&object.body)).as_ref() != Some(&hash) {
-            new.entry(edit.id.belongs_to().to_owned()).or_default().push((edit.id.clone(), hash));
+/// Spells the hashes of keys as all of them are compared, and shown.
+pub fn spell_hashes(edits: &mut [ObjectEdit]) {
+    let edited = edits.iter_mut().filter(|edit| edit.id.kind() == ObjectKind::ApiKey);
+    for body in edited.filter_map(|edit| edit.body.as_mut()) {
+        if let Some(hash) = hash_of(body) {
+            body["key_sha256"] = hash.into();
         }
     }
-    for (application, mut new) in new {
-        let standing = hashes(&state, &application);
-        new.retain(|(_, hash)| !standing.contains(hash));
-        let wanted: Vec<&str> = new.iter().map(|(_, hash)| &**hash).collect();
-        let former = database.former_bodies(ObjectKind::ApiKey, &application, &wanted).await?;
-        let former: HashSet<String> = former.iter().filter_map(|body| hash_of(body)).collect();
-        if let Some((id, _)) = new.iter().find(|(_, hash)| former.contains(hash)) {
-            let what = format!("{id} has a key that was taken away before: it is not taken again");
-            return Err(ProblemDetails::unusable_policies(what).hint("make a new key, or leave this one out"));
-        }
-    }
-    Ok(())
-}
-
-fn hashes(state: &PolicyState, application: &str) -> HashSet<String> {
-    state.of(ObjectKind::ApiKey, application).filter_map(|object| hash_of(&object.body)).collect()
 }
 
 /// The hash of a key. `None`: it is none, which the check of the policies reports. The database is not asked for it.
@@ -86,6 +49,7 @@ fn hash_of(body: &Json) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
+    use tollgate_policies::model::ObjectId;
     use tollgate_policies::time::UnixTime;
 
     use super::*;

@@ -17,7 +17,7 @@ pub struct PolicyObjectView {
     #[schema(value_type = Object)]
     pub body: Json,
     pub created: StampView,
-    /// Its revision is the ETag.
+    /// The ETag begins with its revision.
     pub changed: StampView,
 }
 

@@ -15,7 +15,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 use tollgate_policies::model::PolicyState;
 
-use super::local::{CandidateKnowledge, StoppedCandidate};
+use super::local::{CandidateKnowledge, StoppedCandidate, without_revoked_keys};
 use crate::regular_file;
 
 const FORMAT: &str = "tollgate-policy-copy/1";
@@ -137,11 +137,30 @@ impl PolicyCopy {
         file.get_ref().sync_all()
     }
 
-    /// Writes each state that is applied, beginning with the first, and the candidates in it that were stopped. Runs until
-    /// dropped.
+    /// Takes away what processes left beside the copy that ended while they wrote it.
+    pub fn remove_remains(&self) {
+        let (Some(folder), Some(name)) = (self.path.parent(), self.path.file_name()) else { return };
+        for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+            let writer = entry.file_name().to_str().zip(name.to_str()).and_then(|(entry, name)| {
+                let writer = entry.strip_prefix(name)?.strip_prefix('.')?;
+                writer.parse::<u32>().ok().filter(|number| number.to_string() == writer)
+            });
+            // The process that is taken over from may be writing.
+            let is_left = |writer| writer == std::process::id() || !Path::new(&format!("/proc/{writer}")).exists();
+            if writer.is_some_and(is_left)
+                && let Err(error) = fs::remove_file(entry.path())
+            {
+                tracing::warn!(file = %entry.path().display(), %error, "cannot remove what is left of a copy of the policies");
+            }
+        }
+    }
+
+    /// Writes each state that is applied, beginning with the first, and the candidates in it that were stopped. API keys that the
+    /// newest state does not have are left out, also of a state that goes on because the newest does not fit. Runs until dropped.
     pub async fn follow(
         &self,
         mut running: watch::Receiver<PolicyState>,
+        mut newest: watch::Receiver<PolicyState>,
         mut known: watch::Receiver<CandidateKnowledge>,
     ) {
         running.mark_changed();
@@ -150,11 +169,13 @@ impl PolicyCopy {
             tokio::select! {
                 // The next revision may be near as well.
                 Ok(()) = running.changed() => sleep(SETTLE).await,
+                Ok(()) = newest.changed() => sleep(SETTLE).await,
                 Ok(()) = known.changed() => {}
                 () = sleep(RETRY), if !is_written => {}
                 else => return,
             }
             let (state, stopped) = (running.borrow_and_update().clone(), known.borrow_and_update().stopped.clone());
+            let state = without_revoked_keys(&state, &newest.borrow_and_update());
             // Before the first answer of a database there is nothing to keep.
             if state.revision() == 0 && state.is_empty() {
                 continue;
@@ -189,10 +210,11 @@ mod tests {
         fs::write(&folder, "").unwrap();
         let copy = PolicyCopy::new(folder.join("copy.json"), "sqlite:policies.db");
         let state = PolicyState::new(Position { revision: 7, ..Position::default() }, []);
+        let (_newest, newest) = watch::channel(state.clone());
         let (_running, running) = watch::channel(state);
         let (_known, known) = watch::channel(CandidateKnowledge { stopped: [].into(), has_heard: true });
         let kept = copy.clone();
-        let following = tokio::spawn(async move { kept.follow(running, known).await });
+        let following = tokio::spawn(async move { kept.follow(running, newest, known).await });
         sleep(SETTLE * 2).await;
         fs::remove_file(&folder).unwrap();
         sleep(RETRY / 2).await;
@@ -200,5 +222,25 @@ mod tests {
         sleep(RETRY).await;
         assert_eq!(copy.read().unwrap().state.revision(), 7);
         following.abort();
+    }
+
+    #[test]
+    fn what_a_killed_process_left_is_taken_away() {
+        let place = tempfile::tempdir().unwrap();
+        let copy = PolicyCopy::new(place.path().join("copy.json"), "sqlite:policies.db");
+        let mut ended = std::process::Command::new("true").spawn().unwrap();
+        let ended_id = ended.id();
+        ended.wait().unwrap();
+        let parent = std::os::unix::process::parent_id();
+        let mut kept =
+            ["copy.json".to_owned(), format!("copy.json.{parent}"), "copy.json.old".into(), "other.1".into()];
+        let left = [format!("copy.json.{ended_id}"), format!("copy.json.{}", std::process::id())];
+        kept.iter().chain(&left).for_each(|name| fs::write(place.path().join(name), "{").unwrap());
+        copy.remove_remains();
+        let there = fs::read_dir(place.path()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let mut there: Vec<String> = there.collect();
+        there.sort();
+        kept.sort();
+        assert_eq!(there, kept);
     }
 }

@@ -26,7 +26,8 @@ pub async fn follow(policies: Option<&Policies>) {
 }
 
 async fn keep_copy(policies: &Policies) {
-    policies.copy.follow(policies.running.subscribe(), policies.candidates.subscribe()).await;
+    let (running, newest) = (policies.running.subscribe(), policies.newest.subscribe());
+    policies.copy.follow(running, newest, policies.candidates.subscribe()).await;
 }
 
 /// Follows the database of policies.

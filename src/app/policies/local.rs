@@ -1,9 +1,11 @@
-//! The policies of a revision as this node lays them over its file: without the candidates that it must not act on.
+//! The policies of a revision as this node lays them over its file: without the candidates that it must not act on, and
+//! without the API keys that it must not take.
 //!
 //! Guarantees that a candidate which was aborted does not come back. A node acts on none before it has heard the database,
-//! on none that it has stopped itself, and on none that the newest revision it knows of does not have.
+//! on none that it has stopped itself, and on none that the newest revision it knows of does not have. It takes no API key
+//! that this revision does not have.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -18,7 +20,7 @@ use crate::config::{Ground, Loaded, Mistakes};
 pub struct NodePolicies {
     node: Arc<str>,
     pub state: PolicyState,
-    /// Strategies whose candidates this node must not act on.
+    /// Strategies whose candidates this node must not act on, and API keys that it must not take.
     withheld: BTreeSet<ObjectId>,
 }
 
@@ -68,7 +70,8 @@ impl NodePolicies {
             let is_stopped = known.stopped.iter().any(|stopped| stopped.version == version);
             !known.has_heard || is_stopped || !version.stands_in(newest)
         };
-        let withheld = tried.filter(|object| is_withheld(object)).map(|object| object.id.clone()).collect();
+        let tried = tried.filter(|object| is_withheld(object)).map(|object| object.id.clone());
+        let withheld = tried.chain(revoked_keys(&state, newest)).collect();
         Self { node, state, withheld }
     }
 
@@ -89,7 +92,9 @@ impl NodePolicies {
         if self.withheld.is_empty() {
             return self.state.clone();
         }
-        let objects = self.state.iter().map(|object| {
+        let is_withheld_key =
+            |object: &Object| object.id.kind() == ObjectKind::ApiKey && self.withheld.contains(&object.id);
+        let objects = self.state.iter().filter(|object| !is_withheld_key(object)).map(|object| {
             if !self.withheld.contains(&object.id) {
                 return object.clone();
             }
@@ -99,6 +104,30 @@ impl NodePolicies {
         });
         PolicyState::new(self.state.position(), objects)
     }
+}
+
+/// `state` without the API keys that `newest` does not have.
+pub fn without_revoked_keys(state: &PolicyState, newest: &PolicyState) -> PolicyState {
+    let revoked: HashSet<ObjectId> = revoked_keys(state, newest).collect();
+    if revoked.is_empty() {
+        return state.clone();
+    }
+    PolicyState::new(state.position(), state.iter().filter(|object| !revoked.contains(&object.id)).cloned())
+}
+
+/// The API keys of `state` that `newest` does not have, under whatever name.
+fn revoked_keys<'a>(state: &'a PolicyState, newest: &PolicyState) -> impl Iterator<Item = ObjectId> + use<'a> {
+    let is_one = state.position() == newest.position();
+    let standing: HashSet<(String, String)> =
+        newest.of_kind(ObjectKind::ApiKey).filter(|_| !is_one).filter_map(|object| key_of(object)).collect();
+    let keys = state.of_kind(ObjectKind::ApiKey).filter(move |_| !is_one);
+    let gone = keys.filter(move |object| key_of(object).is_none_or(|key| !standing.contains(&key)));
+    gone.map(|object| object.id.clone())
+}
+
+/// The application of an API key, and the key's hash.
+fn key_of(object: &Object) -> Option<(String, String)> {
+    Some((object.id.application().to_owned(), object.key_hash()?))
 }
 
 #[cfg(test)]
@@ -130,6 +159,27 @@ mod tests {
         let policies = NodePolicies::new("edge-1".into(), state.clone(), newest, known).without_withheld();
         assert_eq!(policies.len(), state.len());
         policies.iter().filter(|object| object.body.get(CANDIDATE).is_some()).count()
+    }
+
+    #[test]
+    fn a_key_is_taken_as_long_as_the_newest_revision_has_it() {
+        let state = |revision, keys: &[(&str, &str)]| {
+            let keys = keys.iter().map(|(name, hash)| {
+                let mut object = (**state(1).iter().next().unwrap()).clone();
+                object.id = ObjectId::new(ObjectKind::ApiKey, "shop", name).unwrap();
+                object.body = Arc::new(json!({"key_sha256": hash}));
+                Arc::new(object)
+            });
+            PolicyState::new(Position { revision, ..Position::default() }, keys.collect::<Vec<_>>())
+        };
+        let running = state(1, &[("kept", "0a"), ("renamed", "0b"), ("revoked", "0c"), ("changed", "0d")]);
+        let newest = state(2, &[("kept", "0A"), ("other", "0b"), ("changed", "0e")]);
+        let known = CandidateKnowledge { stopped: [].into(), has_heard: false };
+        let names = |state: &PolicyState| state.iter().map(|key| key.id.name().to_owned()).collect::<Vec<_>>();
+        let laid = |newest| NodePolicies::new("edge-1".into(), running.clone(), newest, &known).without_withheld();
+        assert_eq!(names(&laid(&newest)), ["kept", "renamed"]);
+        assert_eq!(names(&without_revoked_keys(&running, &newest)), ["kept", "renamed"]);
+        assert_eq!(laid(&running), running);
     }
 
     #[test]

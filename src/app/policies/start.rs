@@ -47,11 +47,13 @@ pub async fn begin(
 ) -> anyhow::Result<(FirstPolicies, Loaded)> {
     let in_database = newest(&database).await;
     database.file().into_iter().chain([copy.path()]).for_each(warn_of_readers);
+    copy.remove_remains();
     let read = copy.read();
     let in_database =
         in_database.map_err(|error| error.to_string()).and_then(|state| match (state.revision(), &read) {
             (0, Ok(CopyContent { state: kept, .. })) if kept.revision() > 0 => Err(emptied(kept.revision())),
             (0, Err(CopyProblem::Stranger(_, other))) => Err(another(other)),
+            (0, Err(CopyProblem::Unreadable(..) | CopyProblem::Damaged(..) | CopyProblem::Format(..))) => Err(unread()),
             _ => Ok(state),
         });
     let (kept, stopped) = match read {
@@ -111,6 +113,13 @@ fn another(other: &str) -> String {
         "the database has no policies, and this node ran those of {other}. Look whether `policies.database` is the right one. If \
          it is, import the policies with `tollgate policy import`, or take the copy away to begin without any"
     )
+}
+
+/// Of what was in either of the two, nothing is known but that there may have been something.
+fn unread() -> String {
+    "the database has no policies, and the copy of those that this node ran cannot be read: the database may have been emptied, or \
+     is another one. Restore it, import the policies with `tollgate policy import`, or take the copy away to begin without any"
+        .to_owned()
 }
 
 /// Whoever may read the database has the hashes of passwords; whoever may write either of the two decides limits.

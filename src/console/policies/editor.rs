@@ -124,7 +124,7 @@ async fn open(
     let object = state.get(&id).ok_or_else(|| ProblemDetails::unknown_policy(format!("there is no {id}")))?;
     let mut fields = fields::of_body(asked.kind, &object.body);
     offer(console, &state, asked.owner(), &mut fields);
-    asked.expected = object.since.to_string();
+    asked.expected = object.version();
     Ok(ObjectFormPage::new(console, (visitor, caller), asked, fields))
 }
 
@@ -184,7 +184,7 @@ async fn change(console: &ConsoleState, caller: &Caller, form: &ConsoleForm) -> 
             }
             if !problem.conflicts.is_empty() {
                 // The next form is made upon the change of the others, and shown as such.
-                asked.expected = state?.get(&id).map_or_else(|| "absent".to_owned(), |object| object.since.to_string());
+                asked.expected = state?.get(&id).map_or_else(|| "absent".to_owned(), |object| object.version());
             }
             Ok(refused(console, (form, caller), (asked, fields), problem))
         }
@@ -249,7 +249,7 @@ impl AskedEdit {
     fn expected(&self) -> Result<Expected, ProblemDetails> {
         match self.expected.as_str() {
             "absent" => Ok(Expected::Absent),
-            number => number.parse().map(Expected::Revision).map_err(|_| ProblemDetails::unconditional()),
+            version => Expected::of_version(version).ok_or_else(ProblemDetails::unconditional),
         }
     }
 

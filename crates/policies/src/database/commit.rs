@@ -8,11 +8,12 @@ use std::time::Duration;
 use super::error::DatabaseError;
 use super::handle::PolicyDatabase;
 use super::read::{head, position};
+use super::revoked::find_revoked;
 use super::sql::{Connection, PooledConnection, SqlValue};
 use super::write::{RevisionWrite, write};
 use crate::model::{
-    Conflict, Draft, DraftError, DraftProblem, LastChange, NextRevision, ObjectEdit, PolicyState, Position, Revision,
-    check_edits, check_note, list,
+    Conflict, Draft, DraftError, DraftProblem, LastChange, NextRevision, ObjectEdit, ObjectId, PolicyState, Position,
+    Preview, Revision, check_edits, check_note, list,
 };
 use crate::time::UnixTime;
 
@@ -26,6 +27,8 @@ pub enum CommitError<E> {
     Draft(DraftProblem),
     #[error("{}", list(.0))]
     Conflict(Vec<Conflict>),
+    #[error("{0} has a key that was taken away before: it is not taken again")]
+    Revoked(ObjectId),
     #[error("{0}")]
     Refused(E),
     #[error(transparent)]
@@ -71,6 +74,21 @@ impl PolicyDatabase {
         self.commit_edits(&draft.edits.as_slice(), note, check).await
     }
 
+    /// What a commit of the draft would make of the newest state. Whether that is good is for the caller to say.
+    pub async fn preview<E: Send>(&self, draft: &Draft) -> Result<Preview, CommitError<E>> {
+        draft.check().map_err(CommitError::Draft)?;
+        let mut lease = self.pool.take().await?;
+        let (base, now) = head(&mut lease).await?;
+        let state = self.newest(&mut lease, base).await?;
+        let position = Position { revision: base.revision + 1, token: 0 };
+        let next = NextRevision { position, author: &draft.author, at: now };
+        let preview = apply(&mut lease, &state, &draft.edits, &next).await;
+        if !matches!(preview, Err(CommitError::Database(_))) {
+            lease.give_back();
+        }
+        preview
+    }
+
     pub(super) async fn commit_edits<E: Send>(
         &self,
         source: &impl EditSource,
@@ -111,14 +129,7 @@ impl PolicyDatabase {
         check_edits(&edits).map_err(CommitError::Draft)?;
         let position = Position { revision: base.revision + 1, token: fastrand::u64(1..) };
         let next = NextRevision { position, author: note.author, at: now };
-        let preview = match state.applied(&edits, &next) {
-            Ok(preview) => preview,
-            Err(DraftError::Problem(problem)) => return Err(CommitError::Draft(problem)),
-            Err(DraftError::Conflict(mut conflicts)) => {
-                find_last(lease, &mut conflicts).await?;
-                return Err(CommitError::Conflict(conflicts));
-            }
-        };
+        let preview = apply(lease, &state, &edits, &next).await?;
         check(&preview.state).map_err(CommitError::Refused)?;
         let changes = &preview.changes;
         if !write(lease, &RevisionWrite { base, next: &next, reason: note.reason, changes }).await? {
@@ -150,6 +161,27 @@ impl PolicyDatabase {
                 Err(DatabaseError::Away { place, cause: format!("{error}; {cause}") })
             }
         }
+    }
+}
+
+/// Lays edits over a state: what they saw still stands, and no revoked key comes back.
+async fn apply<E>(
+    connection: &mut Connection,
+    state: &PolicyState,
+    edits: &[ObjectEdit],
+    next: &NextRevision<'_>,
+) -> Result<Preview, CommitError<E>> {
+    let preview = match state.applied(edits, next) {
+        Ok(preview) => preview,
+        Err(DraftError::Problem(problem)) => return Err(CommitError::Draft(problem)),
+        Err(DraftError::Conflict(mut conflicts)) => {
+            find_last(connection, &mut conflicts).await?;
+            return Err(CommitError::Conflict(conflicts));
+        }
+    };
+    match find_revoked(connection, state, &preview.changes).await? {
+        Some(id) => Err(CommitError::Revoked(id)),
+        None => Ok(preview),
     }
 }
 

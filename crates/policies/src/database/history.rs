@@ -3,20 +3,15 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use serde_json::Value as Json;
-
 use super::error::DatabaseError;
 use super::handle::PolicyDatabase;
 use super::read::{OBJECT_COLUMNS, OBJECT_TABLES, head, read_object, stored};
 use super::sql::{BadData, Connection, SqlRow, SqlValue};
 use super::write::places;
-use crate::model::{Object, ObjectChange, ObjectId, ObjectKind, Revision, SharedParts};
+use crate::model::{Object, ObjectChange, ObjectId, Revision, SharedParts};
 use crate::time::UnixTime;
 
 const MOST_ON_A_PAGE: u32 = 500;
-
-/// Words that one statement looks for.
-const MOST_WORDS: usize = 100;
 
 /// A part of a list, newest first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -67,34 +62,6 @@ impl PolicyDatabase {
         let found = revisions(&mut lease, &[number]).await?.remove(&number);
         lease.give_back();
         found.ok_or(DatabaseError::UnknownRevision { asked: number, head: head.revision })
-    }
-
-    /// What objects of an application once said and do not say any more: bodies of versions that ended, with one of these `words`
-    /// in them. Words are letters and digits: no other is looked for, since the database takes some characters for patterns.
-    pub async fn former_bodies(
-        &self,
-        kind: ObjectKind,
-        application: &str,
-        words: &[&str],
-    ) -> Result<Vec<Arc<Json>>, DatabaseError> {
-        let (mut found, mut shared) = (Vec::new(), SharedParts::default());
-        let is_word = |word: &&str| !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_alphanumeric());
-        let words: Vec<&str> = words.iter().copied().filter(is_word).collect();
-        for words in words.chunks(MOST_WORDS) {
-            let any = vec!["o.body LIKE ?"; words.len()].join(" OR ");
-            let sql = format!(
-                "SELECT {OBJECT_COLUMNS} FROM {OBJECT_TABLES} \
-                 WHERE o.kind = ? AND o.application = ? AND o.until IS NOT NULL AND ({any})"
-            );
-            let patterns: Vec<String> = words.iter().map(|word| format!("%{word}%")).collect();
-            let values = [kind.word(), application].into_iter().chain(patterns.iter().map(String::as_str));
-            let values: Vec<_> = values.map(SqlValue::Text).collect();
-            let mut lease = self.pool.take().await?;
-            let read = |row: &SqlRow<'_>| Ok(read_object(row, &mut shared)?.body.clone());
-            found.extend(lease.rows(&sql, &values, read).await?);
-            lease.give_back();
-        }
-        Ok(found)
     }
 
     /// What became of one object.

@@ -7,6 +7,7 @@ mod handle;
 mod history;
 mod read;
 mod restore;
+mod revoked;
 mod schema;
 pub(crate) mod sql;
 mod state;

@@ -90,6 +90,9 @@ impl PolicyState {
             Expected::Any => true,
             Expected::Absent => found.is_none(),
             Expected::Revision(since) => found.is_some_and(|object| object.since == since),
+            Expected::Version(since, at) => {
+                found.is_some_and(|object| (object.since, object.changed_at) == (since, at))
+            }
         };
         let last = found.map(|object| LastChange {
             revision: object.since,
@@ -142,6 +145,9 @@ impl Display for Conflict {
         }
         match expected {
             Expected::Revision(seen) => write!(f, ", and the draft was made on its version of revision {seen}"),
+            Expected::Version(seen, at) => {
+                write!(f, ", and the draft was made on its version of revision {seen} of {at}")
+            }
             Expected::Absent | Expected::Any => Ok(()),
         }
     }

@@ -9,6 +9,7 @@ use serde_json::Value as Json;
 
 use super::id::ObjectId;
 use super::text::{is_plain_line, is_plain_text};
+use crate::time::UnixTime;
 
 pub const MOST_BODY_BYTES: usize = 64 * 1024;
 /// Each takes many times its text where a body is read.
@@ -29,6 +30,8 @@ pub enum Expected {
     Absent,
     /// `Object::since`.
     Revision(u64),
+    /// This one, which was made at that time: a database that was restored makes other revisions of the same numbers.
+    Version(u64, UnixTime),
     /// Whatever there is.
     Any,
 }
@@ -193,11 +196,32 @@ impl Write for CountedBytes {
     }
 }
 
+impl Expected {
+    /// The version that an object's ETag names: `12` or `12-19abc0ffee0`. `None`: it is written otherwise.
+    pub fn of_version(text: &str) -> Option<Self> {
+        let (number, at) = text.split_once('-').map_or((text, None), |(number, at)| (number, Some(at)));
+        let number: u64 = number.parse().ok()?;
+        let (version, written) = match at {
+            None => (Self::Revision(number), number.to_string()),
+            Some(at) => {
+                let at = UnixTime::from_millis(i64::from_str_radix(at, 16).ok()?);
+                (Self::Version(number, at), version_text(number, at))
+            }
+        };
+        (written == text).then_some(version)
+    }
+}
+
+/// A version by its revision and the time of that, which tells it from one of the same number in another history.
+pub fn version_text(since: u64, at: UnixTime) -> String {
+    format!("{since}-{:x}", at.millis())
+}
+
 impl Display for Expected {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Absent => f.write_str("absent"),
-            Self::Revision(number) => write!(f, "revision {number}"),
+            Self::Revision(number) | Self::Version(number, _) => write!(f, "revision {number}"),
             Self::Any => f.write_str("any"),
         }
     }
@@ -208,6 +232,7 @@ impl Serialize for Expected {
         match self {
             Self::Absent => serializer.serialize_str("absent"),
             Self::Revision(number) => serializer.serialize_u64(*number),
+            Self::Version(number, at) => serializer.serialize_str(&version_text(*number, *at)),
             Self::Any => serializer.serialize_str("any"),
         }
     }
@@ -220,7 +245,11 @@ impl<'de> Deserialize<'de> for Expected {
             (Some(number), _) => Ok(Self::Revision(number)),
             (_, Some("absent")) => Ok(Self::Absent),
             (_, Some("any")) => Ok(Self::Any),
-            _ => Err(serde::de::Error::custom("expected is the number of a revision, \"absent\" or \"any\"")),
+            (_, text) => text.and_then(Self::of_version).ok_or_else(|| {
+                serde::de::Error::custom(
+                    "expected is the number of a revision, an ETag without its quotes, \"absent\" or \"any\"",
+                )
+            }),
         }
     }
 }
@@ -307,13 +336,16 @@ mod tests {
 
     #[test]
     fn what_was_seen_is_written_in_a_word_or_a_number() {
-        for (expected, text) in
-            [(Expected::Absent, "\"absent\""), (Expected::Any, "\"any\""), (Expected::Revision(7), "7")]
-        {
+        for (expected, text) in [
+            (Expected::Absent, "\"absent\""),
+            (Expected::Any, "\"any\""),
+            (Expected::Revision(7), "7"),
+            (Expected::Version(7, UnixTime::from_millis(255)), "\"7-ff\""),
+        ] {
             assert_eq!(serde_json::to_string(&expected).unwrap(), text);
             assert_eq!(serde_json::from_str::<Expected>(text).unwrap(), expected);
         }
-        for text in ["\"seven\"", "-1", "null", "1.5"] {
+        for text in ["\"seven\"", "\"7-\"", "\"07-ff\"", "\"7-FF\"", "\"+7\"", "\"7-f-f\"", "-1", "null", "1.5"] {
             assert!(serde_json::from_str::<Expected>(text).is_err(), "{text}");
         }
     }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
-use super::id::ObjectId;
+use super::draft::version_text;
+use super::id::{ObjectId, ObjectKind};
 use crate::time::UnixTime;
 
 /// A version of an object: what stands from revision `since` until the next change.
@@ -32,6 +33,19 @@ pub struct ObjectChange {
     pub before: Option<Arc<Object>>,
     /// `None`: it is not there any more.
     pub after: Option<Arc<Object>>,
+}
+
+impl Object {
+    /// Names this version, in whichever history. Its ETag, without the quotes.
+    pub fn version(&self) -> String {
+        version_text(self.since, self.changed_at)
+    }
+
+    /// Of an API key: the hash of the key, spelt as all of them are compared.
+    pub fn key_hash(&self) -> Option<String> {
+        let hash = self.body.get("key_sha256").filter(|_| self.id.kind() == ObjectKind::ApiKey)?;
+        hash.as_str().map(str::to_ascii_lowercase)
+    }
 }
 
 impl ObjectChange {

@@ -6,8 +6,8 @@ use crate::database::sql::{Connection, ConnectionPool, SqlRow};
 use crate::database::{DatabaseError, PolicyDatabase};
 use crate::time::UnixTime;
 
-/// Accounts, sessions, tokens and the audit log of a database of policies. A clone shares its connections. These are not
-/// those of policies: strangers, who are asked for here, keep no node from following.
+/// Accounts, sessions, tokens and the audit log of a database of policies. A clone shares its connections. It has as many of
+/// its own as policies have: strangers, who are asked for here, keep no node from following.
 #[derive(Clone, Debug)]
 pub struct People {
     pub(super) pool: Arc<ConnectionPool>,
@@ -15,7 +15,7 @@ pub struct People {
 
 impl PolicyDatabase {
     pub fn people(&self) -> People {
-        People { pool: Arc::new(ConnectionPool::new(self.pool().address().clone())) }
+        People { pool: Arc::new(self.pool().beside()) }
     }
 }
 

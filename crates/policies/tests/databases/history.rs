@@ -62,22 +62,6 @@ async fn the_history_of_an_object_has_what_became_of_it(test: TestDatabase) {
         format!("{}: {} {}", found.revision.number, rate(&found.change.before), rate(&found.change.after))
     };
     let expected = ["9: 8 9", "8: - 8", "7: 6 -", "6: - 6", "4: 2 -", "2: 1 2", "1: - 1"];
-    let rates = |bodies: Vec<std::sync::Arc<serde_json::Value>>| {
-        let mut rates: Vec<_> = bodies.iter().map(|body| body["limit"]["rate"].to_string()).collect();
-        rates.sort();
-        rates.join(" ")
-    };
-    let application = strategy("a").belongs_to().to_owned();
-    let former = database.former_bodies(strategy("a").kind(), &application, &["rate"]).await.unwrap();
-    assert_eq!(rates(former), "1 1 2 2 6 8", "of both, without those that stand");
-    let former = |application: String, words: Vec<&'static str>| {
-        let database = &database;
-        async move { database.former_bodies(strategy("a").kind(), &application, &words).await.unwrap().len() }
-    };
-    assert_eq!(former("other".into(), vec!["rate"]).await, 0);
-    assert_eq!(former(application.clone(), vec![]).await, 0);
-    assert_eq!(former(application.clone(), vec!["%", "_", "", "ra%e", "r_te"]).await, 0, "these are patterns");
-    assert_eq!(former(application, [vec!["6", "8"], vec!["x"; 120]].concat()).await, 2);
     for limit in 1..=8 {
         let (mut all, mut before) = (Vec::new(), None);
         loop {

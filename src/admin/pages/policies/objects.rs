@@ -137,7 +137,7 @@ pub async fn show(
         ProblemDetails::unknown_policy(format!("there is no {id} at revision {}", found.revision()))
             .hint(format!("GET /policies/applications lists them; its history: …/{}/history", id.name()))
     })?;
-    Ok(([(ETAG, format!("\"{}\"", object.since))], PrettyJson(PolicyObjectView::of(object))))
+    Ok(([(ETAG, format!("\"{}\"", object.version()))], PrettyJson(PolicyObjectView::of(object))))
 }
 
 /// `PUT /policies/applications/{application}/{kind}/{name}`: makes or changes an object

@@ -107,20 +107,24 @@ pub fn id(application: &str, named: Option<(&str, &str)>) -> Result<ObjectId, Pr
     id.map_err(|problem| ProblemDetails::bad_request(problem.to_string()))
 }
 
-/// The version that a change is made upon: `If-Match: "12"`, `If-Match: *`, or `If-None-Match: *` for something new.
+/// The version that a change is made upon: `If-Match: "12-19ac3f5b2e0"`, `If-Match: *`, or `If-None-Match: *` for something new.
 ///
 /// # Errors
 /// When the request does not say.
 pub fn expected(headers: &HeaderMap) -> Result<Expected, ProblemDetails> {
-    let text =
-        |name| headers.get(name).map(|value: &axum::http::HeaderValue| value.to_str().unwrap_or_default().trim());
-    match (text(IF_MATCH), text(IF_NONE_MATCH)) {
+    let text = |name| {
+        let lines: Vec<&str> = headers.get_all(name).iter().map(|line| line.to_str().unwrap_or_default()).collect();
+        // Several lines are one list.
+        (!lines.is_empty()).then(|| lines.join(", "))
+    };
+    let (matching, unmatched) = (text(IF_MATCH), text(IF_NONE_MATCH));
+    match (matching.as_deref().map(str::trim), unmatched.as_deref().map(str::trim)) {
         (Some("*"), None) => Ok(Expected::Any),
         (None, Some("*")) => Ok(Expected::Absent),
         (Some(tag), None) => {
-            let number = tag.strip_prefix('"').and_then(|tag| tag.strip_suffix('"')).and_then(|tag| tag.parse().ok());
-            number
-                .map(Expected::Revision)
+            let version = tag.strip_prefix('"').and_then(|tag| tag.strip_suffix('"'));
+            version
+                .and_then(Expected::of_version)
                 .ok_or_else(|| ProblemDetails::bad_request("If-Match is one ETag of a policy"))
         }
         (None, None) => Err(ProblemDetails::unconditional()),
@@ -130,21 +134,32 @@ pub fn expected(headers: &HeaderMap) -> Result<Expected, ProblemDetails> {
 
 #[cfg(test)]
 mod tests {
+    use tollgate_policies::time::UnixTime;
+
     use super::*;
 
     #[test]
     fn a_change_says_what_it_is_made_upon() {
         let of = |fields: &[(axum::http::HeaderName, &str)]| {
-            let fields = fields.iter().map(|(name, value)| (name.clone(), value.parse().unwrap()));
-            expected(&fields.collect()).map_err(|problem| problem.status)
+            let mut lines = HeaderMap::new();
+            for (name, value) in fields {
+                lines.append(name, value.parse().unwrap());
+            }
+            expected(&lines).map_err(|problem| problem.status)
         };
         assert_eq!(of(&[(IF_MATCH, "\"12\"")]), Ok(Expected::Revision(12)));
+        let version = Expected::Version(12, UnixTime::from_millis(255));
+        assert_eq!(of(&[(IF_MATCH, "\"12-ff\"")]), Ok(version));
         assert_eq!(of(&[(IF_MATCH, "*")]), Ok(Expected::Any));
         assert_eq!(of(&[(IF_NONE_MATCH, "*")]), Ok(Expected::Absent));
         assert_eq!(of(&[]), Err(428));
-        for odd in ["12", "W/\"12\"", "\"12\", \"13\"", "\"a\""] {
+        for odd in ["12", "W/\"12\"", "\"12\", \"13\"", "\"a\"", "\"+12\"", "\"012\"", "\"\"", "\"12-\"", "\"12-FF\""] {
             assert_eq!(of(&[(IF_MATCH, odd)]), Err(400), "{odd}");
         }
+        for second in ["\"12\"", "\"13\"", "*"] {
+            assert_eq!(of(&[(IF_MATCH, "\"12\""), (IF_MATCH, second)]), Err(400), "{second}");
+        }
+        assert_eq!(of(&[(IF_NONE_MATCH, "*"), (IF_NONE_MATCH, "*")]), Err(400));
         assert_eq!(of(&[(IF_MATCH, "*"), (IF_NONE_MATCH, "*")]), Err(400));
         assert_eq!(of(&[(IF_NONE_MATCH, "\"12\"")]), Err(400));
     }

@@ -87,13 +87,23 @@ impl DatabaseAddress {
         }
     }
 
-    /// Waits for locks half as long as for anything, so that a lock is told as a lock.
     pub async fn connect(&self) -> Result<Connection, DatabaseError> {
+        self.connect_as(false).await
+    }
+
+    /// A connection that cannot write to a file. Servers are not told.
+    pub async fn connect_to_read(&self) -> Result<Connection, DatabaseError> {
+        self.connect_as(true).await
+    }
+
+    /// Waits for locks half as long as for anything, so that a lock is told as a lock.
+    async fn connect_as(&self, reads: bool) -> Result<Connection, DatabaseError> {
         let (lock, limit) = (self.limit / 2, self.limit);
         let connecting = async {
             let driver = match &self.options {
                 DriverOptions::Sqlite(path) => {
                     let options = SqliteConnectOptions::new().filename(path).foreign_keys(true).busy_timeout(lock);
+                    let options = options.read_only(reads);
                     Driver::Sqlite(Box::new(options.disable_statement_logging().connect().await?))
                 }
                 DriverOptions::Postgres(options) => Driver::Postgres(Box::new(options.connect().await?)),

@@ -1,15 +1,18 @@
 //! A connection to any of the databases. Each statement has a time limit; after a failure the connection is not used again.
 
 use std::future::Future;
+use std::mem::replace;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::TryStreamExt as _;
 use sqlx::query::Query;
-use sqlx::{Database, Encode, Executor as _, MySqlConnection, PgConnection, SqliteConnection, Type};
+use sqlx::{Connection as _, Database, Encode, Executor as _, MySqlConnection, PgConnection, SqliteConnection, Type};
+use tokio::runtime::Handle;
 
 use super::dialect::{Dialect, SqlValue};
 use super::failure::{SqlFailure, told};
+use super::files::FilesInUse;
 use super::row::{BadData, SqlRow};
 use crate::database::error::DatabaseError;
 
@@ -17,6 +20,8 @@ pub enum Driver {
     Sqlite(Box<SqliteConnection>),
     Postgres(Box<PgConnection>),
     MySql(Box<MySqlConnection>),
+    /// Nobody has it any more.
+    Closed,
 }
 
 /// Closed when dropped, which takes back what was not committed.
@@ -24,6 +29,8 @@ pub struct Connection {
     driver: Driver,
     place: Arc<str>,
     limit: Duration,
+    /// While it is lent.
+    files: Option<FilesInUse>,
 }
 
 /// The same expression for each driver.
@@ -42,6 +49,7 @@ macro_rules! on_each {
                 use SqlRow::MySql as $row;
                 $body
             }
+            Driver::Closed => return Err(sqlx::Error::WorkerCrashed.into()),
         }
     };
     ($driver:expr, $connection:ident => $body:expr) => {
@@ -49,18 +57,38 @@ macro_rules! on_each {
             Driver::Sqlite($connection) => $body,
             Driver::Postgres($connection) => $body,
             Driver::MySql($connection) => $body,
+            Driver::Closed => return Err(sqlx::Error::WorkerCrashed.into()),
         }
     };
 }
 
 impl Connection {
     pub fn new(driver: Driver, place: Arc<str>, limit: Duration) -> Self {
-        Self { driver, place, limit }
+        Self { driver, place, limit, files: None }
+    }
+
+    /// From here until it is closed or given back, it uses these files.
+    pub fn using(mut self, files: Option<FilesInUse>) -> Self {
+        self.files = files;
+        self
+    }
+
+    /// The files that it used.
+    pub fn leave_files(&mut self) -> Option<FilesInUse> {
+        self.files.take()
+    }
+
+    /// Ends when it is closed.
+    pub async fn close(mut self) {
+        if let Driver::Sqlite(connection) = replace(&mut self.driver, Driver::Closed) {
+            // What failed before fails here too, and the connection ends all the same.
+            let _ = connection.close().await;
+        }
     }
 
     pub fn dialect(&self) -> Dialect {
         match self.driver {
-            Driver::Sqlite(_) => Dialect::Sqlite,
+            Driver::Sqlite(_) | Driver::Closed => Dialect::Sqlite,
             Driver::Postgres(_) => Dialect::Postgres,
             Driver::MySql(_) => Dialect::MySql,
         }
@@ -141,6 +169,26 @@ impl Connection {
     pub fn place(&self) -> &Arc<str> {
         &self.place
     }
+}
+
+/// A thread of its own closes a connection to a SQLite database. Until it has done so, the files are in use.
+impl Drop for Connection {
+    fn drop(&mut self) {
+        let (driver, files) = (replace(&mut self.driver, Driver::Closed), self.files.take());
+        if let (Driver::Sqlite(connection), Some(files), Ok(runtime)) = (driver, files, Handle::try_current()) {
+            runtime.spawn(async move {
+                let _ = connection.close().await;
+                drop(files);
+            });
+        }
+    }
+}
+
+/// The schema of the database. A database without tables has none: that is an error like any older one.
+pub async fn schema_of(connection: &mut Connection) -> Result<u32, DatabaseError> {
+    let found = connection.row("SELECT MAX(version) FROM tollgate_schema", &[], |row| row.maybe_int(0)).await?;
+    let found = found.flatten().unwrap_or_default();
+    u32::try_from(found).map_err(|_| connection.broken(format!("its schema is {found}")))
 }
 
 async fn within<T>(limit: Duration, running: impl Future<Output = Result<T, SqlFailure>>) -> Result<T, SqlFailure> {

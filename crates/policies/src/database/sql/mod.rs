@@ -5,12 +5,14 @@ mod address;
 mod connection;
 mod dialect;
 mod failure;
+mod files;
+mod idle;
 mod pool;
 mod row;
 
 pub(crate) use address::DatabaseAddress;
 pub use address::UrlProblem;
-pub(crate) use connection::Connection;
+pub(crate) use connection::{Connection, schema_of};
 pub(crate) use dialect::{Dialect, SqlValue};
-pub(crate) use pool::{ConnectionPool, PooledConnection, schema_of};
+pub(crate) use pool::{ConnectionPool, PooledConnection};
 pub(crate) use row::{BadData, SqlRow};

@@ -1,13 +1,14 @@
-//! Connections that are kept for the next call, a few at most. Each was looked at before it is lent: it answers, and the
-//! schema is the one that this version knows.
+//! Connections that are kept for the next call, a few at most. Each was looked at before it is lent: it answers, the schema is
+//! the one that this version knows, and a SQLite database is the one that its path leads to.
 
 use std::ops::{Deref, DerefMut};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::address::DatabaseAddress;
-use super::connection::Connection;
+use super::connection::{Connection, schema_of};
+use super::idle::DatabaseConnections;
 use crate::database::error::{DatabaseError, SCHEMA};
 
 /// Editors are few, and nodes ask one thing at a time.
@@ -15,64 +16,64 @@ const MOST_CONNECTIONS: usize = 8;
 
 #[derive(Debug)]
 pub struct ConnectionPool {
-    address: DatabaseAddress,
-    idle: Mutex<Vec<Connection>>,
+    idle: Arc<DatabaseConnections>,
     permits: Semaphore,
 }
 
 /// A connection, lent for one call. It is closed unless it is given back.
 pub struct PooledConnection<'a> {
     connection: Connection,
-    pool: &'a ConnectionPool,
+    idle: &'a DatabaseConnections,
     _permit: SemaphorePermit<'a>,
 }
 
 impl ConnectionPool {
     pub fn new(address: DatabaseAddress) -> Self {
-        Self { address, idle: Mutex::default(), permits: Semaphore::new(MOST_CONNECTIONS) }
+        Self::over(Arc::new(DatabaseConnections::new(address)))
+    }
+
+    /// Another pool of the same database. Neither waits for the other, and both know when its file is another one.
+    pub fn beside(&self) -> Self {
+        Self::over(Arc::clone(&self.idle))
+    }
+
+    fn over(idle: Arc<DatabaseConnections>) -> Self {
+        Self { idle, permits: Semaphore::new(MOST_CONNECTIONS) }
     }
 
     pub fn address(&self) -> &DatabaseAddress {
-        &self.address
+        self.idle.address()
     }
 
     /// A connection to a database of our schema.
     pub async fn take(&self) -> Result<PooledConnection<'_>, DatabaseError> {
         let permit = self.permit().await?;
-        let idle = || self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        while let Some(mut connection) = idle() {
+        while let Some(mut connection) = self.idle.take().await? {
             match look(&mut connection).await {
-                Ok(()) => return Ok(PooledConnection { connection, pool: self, _permit: permit }),
+                Ok(()) => return Ok(PooledConnection { connection, idle: &self.idle, _permit: permit }),
                 // A server that was restarted has closed all of them. One that is silent is not asked again.
                 Err(DatabaseError::Away { cause, .. }) if !cause.starts_with("no answer") => {}
                 Err(error) => return Err(error),
             }
         }
-        let mut connection = self.address.connect().await?;
+        let mut connection = self.idle.connect().await?;
         look(&mut connection).await?;
-        Ok(PooledConnection { connection, pool: self, _permit: permit })
+        Ok(PooledConnection { connection, idle: &self.idle, _permit: permit })
     }
 
     /// A connection to a database of whatever schema.
     pub async fn connect(&self) -> Result<Connection, DatabaseError> {
-        self.address.connect().await
+        self.idle.connect().await
     }
 
     async fn permit(&self) -> Result<SemaphorePermit<'_>, DatabaseError> {
-        let limit = self.address.limit();
-        let busy = |cause| DatabaseError::Busy { place: Arc::clone(self.address.place()), cause };
+        let limit = self.address().limit();
+        let busy = |cause| DatabaseError::Busy { place: Arc::clone(self.address().place()), cause };
         match tokio::time::timeout(limit, self.permits.acquire()).await {
             Ok(Ok(permit)) => Ok(permit),
             _ => Err(busy(format!("all {MOST_CONNECTIONS} connections to it were in use for {limit:?}"))),
         }
     }
-}
-
-/// The schema of the database. A database without tables has none: that is an error like any older one.
-pub async fn schema_of(connection: &mut Connection) -> Result<u32, DatabaseError> {
-    let found = connection.row("SELECT MAX(version) FROM tollgate_schema", &[], |row| row.maybe_int(0)).await?;
-    let found = found.flatten().unwrap_or_default();
-    u32::try_from(found).map_err(|_| connection.broken(format!("its schema is {found}")))
 }
 
 async fn look(connection: &mut Connection) -> Result<(), DatabaseError> {
@@ -88,7 +89,7 @@ async fn look(connection: &mut Connection) -> Result<(), DatabaseError> {
 impl PooledConnection<'_> {
     /// For the next call. Only after everything went well, and outside of a transaction.
     pub fn give_back(self) {
-        self.pool.idle.lock().unwrap_or_else(PoisonError::into_inner).push(self.connection);
+        self.idle.give_back(self.connection);
     }
 }
 

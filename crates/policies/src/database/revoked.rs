@@ -1,0 +1,71 @@
+//! API keys that were taken away, which stay away: a document of before still has them, and so has a revision that somebody
+//! goes back to.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+use serde::Deserialize;
+
+use super::error::DatabaseError;
+use super::sql::{BadData, Connection, SqlRow, SqlValue};
+use crate::model::{Object, ObjectChange, ObjectId, ObjectKind, PolicyState};
+
+/// The part of a former key's body that is looked at. There may be a million of them.
+#[derive(Deserialize)]
+struct FormerKey {
+    key_sha256: Option<String>,
+}
+
+/// Hashes, and the object that each is to be the key of.
+type NewKeys<'a> = BTreeMap<String, &'a ObjectId>;
+
+/// The first of the changed objects whose key its application once had and has not in `base`. Asked about the very state
+/// that the changes are swapped for, so no key comes back while it is taken away.
+pub async fn find_revoked(
+    connection: &mut Connection,
+    base: &PolicyState,
+    changes: &[ObjectChange],
+) -> Result<Option<ObjectId>, DatabaseError> {
+    for (application, new) in new_keys(base, changes) {
+        let former = former_keys(connection, application, &new).await?;
+        if let Some(id) = former.iter().find_map(|hash| new.get(hash)) {
+            return Ok(Some((*id).clone()));
+        }
+    }
+    Ok(None)
+}
+
+/// Keys of the changes that their applications do not have.
+fn new_keys<'a>(base: &PolicyState, changes: &'a [ObjectChange]) -> BTreeMap<&'a str, NewKeys<'a>> {
+    let mut new: BTreeMap<&str, NewKeys<'_>> = BTreeMap::new();
+    for object in changes.iter().filter_map(|change| change.after.as_ref()) {
+        if let Some(hash) = object.key_hash() {
+            new.entry(object.id.application()).or_default().insert(hash, &object.id);
+        }
+    }
+    for (application, keys) in &mut new {
+        let standing: HashSet<String> =
+            base.of(ObjectKind::ApiKey, application).filter_map(|object| Object::key_hash(object)).collect();
+        keys.retain(|hash, _| !standing.contains(hash));
+    }
+    new.retain(|_, keys| !keys.is_empty());
+    new
+}
+
+/// Those of the keys that the application once had. All of its former keys are read once, however many are looked for.
+async fn former_keys(
+    connection: &mut Connection,
+    application: &str,
+    new: &NewKeys<'_>,
+) -> Result<BTreeSet<String>, DatabaseError> {
+    let sql = "SELECT body FROM tollgate_objects WHERE kind = ? AND application = ? AND until IS NOT NULL";
+    let values = [ObjectKind::ApiKey.word(), application].map(SqlValue::Text);
+    let mut found = BTreeSet::new();
+    let read = |row: &SqlRow<'_>| {
+        let key: FormerKey = serde_json::from_str(row.text(0)?)
+            .map_err(|error| BadData(format!("the body of a former API key of {application} is none: {error}")))?;
+        found.extend(key.key_sha256.map(|hash| hash.to_ascii_lowercase()).filter(|hash| new.contains_key(hash)));
+        Ok(())
+    };
+    connection.rows(sql, &values, read).await?;
+    Ok(found)
+}

@@ -1,0 +1,54 @@
+//! The files of a SQLite database: which they are, so that a database which was replaced or deleted is noticed. An open
+//! connection would go on with what no path leads to any more.
+
+use std::fs::{canonicalize, metadata};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use tokio::sync::OwnedRwLockReadGuard;
+
+/// What the path of a database leads to. It is another database when one of them is another file: the write-ahead log has
+/// what was committed last, and its index is what processes agree by.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DatabaseFiles {
+    main: Option<FileId>,
+    log: Option<FileId>,
+    index: Option<FileId>,
+}
+
+/// Held by a connection in use: the files that it leads to stay those that all others lead to.
+pub type FilesInUse = OwnedRwLockReadGuard<Option<DatabaseFiles>>;
+
+/// Device and inode.
+type FileId = (u64, u64);
+
+impl DatabaseFiles {
+    /// Those that are there now.
+    pub fn at(path: &Path) -> Self {
+        // SQLite names the others after the file that a link leads to.
+        let path = canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        Self { main: id_of(&path), log: id_of(&beside(&path, "-wal")), index: id_of(&beside(&path, "-shm")) }
+    }
+
+    /// Whether the database is another file than `former`.
+    pub fn is_other_database(&self, former: &Self) -> bool {
+        self.main != former.main
+    }
+
+    /// Whether the log of the file that was there before stands beside this one, at `path`. It would be taken for its own.
+    pub fn has_log_of(&self, former: &Self, path: &Path) -> bool {
+        let path = canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        let has_commits = || metadata(beside(&path, "-wal")).is_ok_and(|log| log.len() > 0);
+        self.main.is_some() && self.main != former.main && self.log.is_some() && self.log == former.log && has_commits()
+    }
+}
+
+fn beside(path: &Path, end: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(end);
+    name.into()
+}
+
+fn id_of(path: &Path) -> Option<FileId> {
+    metadata(path).ok().map(|file| (file.dev(), file.ino()))
+}
