@@ -53,7 +53,7 @@ pub fn gateway(
     let before = before.map(|(gateway, _)| gateway);
     let upstreams = upstreams(config, before);
     let authenticators = authenticators(config, before);
-    let costs = LargestCosts::over(all_uses(config));
+    let costs = LargestCosts::over(config.limit_uses());
     let new_states = || Arc::new(LimitStates::watching_denials());
     let states = before.map_or_else(new_states, |before| before.limit_states.clone());
     let body_memory = before.map_or_else(Arc::default, |before| before.body_memory.clone());
@@ -155,12 +155,6 @@ pub fn access_log(config: &Config, running: Option<&AccessLog>) -> anyhow::Resul
     let start =
         |spec| AccessLog::start(spec, running).with_context(|| format!("cannot open the access log ({})", spec.to));
     config.access_log.as_ref().map(start).transpose()
-}
-
-/// All uses of limits.
-pub fn all_uses(config: &Config) -> impl Iterator<Item = &LimitUse> {
-    let of_listeners = config.listeners.iter().flat_map(|listener| &listener.limits);
-    of_listeners.chain(config.routes.iter().flat_map(|route| &route.limits))
 }
 
 /// Whether a limit counts by who the client is.

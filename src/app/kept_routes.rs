@@ -8,7 +8,6 @@ use std::sync::Arc;
 
 use tollgate_limiter::request::compiled_limit::LargestCosts;
 
-use super::assemble::all_uses;
 use crate::config::Config;
 use crate::gateway::{Gateway, RouteRuntime};
 use crate::identity::api_key::ApiKeyTable;
@@ -33,7 +32,7 @@ impl<'a> KeptRoutes<'a> {
         // Lines of the access log show limits by the list of all of them, which is another one now.
         let kept = gateway.routes.iter().filter(|runtime| runtime.guard.metrics.log.is_none());
         let by_name = kept.map(|runtime| (&*runtime.target.route.name, runtime)).collect();
-        Self { by_name, was: Some(was), costs: LargestCosts::over(all_uses(was)) }
+        Self { by_name, was: Some(was), costs: LargestCosts::over(was.limit_uses()) }
     }
 
     /// The route at work, if it is made of the same `route`, `costs` and keys of policies.

@@ -199,6 +199,12 @@ impl Config {
         renewed.into_iter().filter(|(_, renewed)| *renewed).map(|(section, _)| section).collect()
     }
 
+    /// All uses of limits: of listeners, and of routes.
+    pub fn limit_uses(&self) -> impl Iterator<Item = &LimitUse> {
+        let of_listeners = self.listeners.iter().flat_map(|listener| &listener.limits);
+        of_listeners.chain(self.routes.iter().flat_map(|route| &route.limits))
+    }
+
     /// Whether `new` differs in nothing but its routes and limits, and what policies say of these.
     pub fn differs_in_routes_alone(&self, new: &Self) -> bool {
         let Self {

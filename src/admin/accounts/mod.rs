@@ -195,12 +195,18 @@ impl AccountService {
     ///
     /// # Errors
     /// When too many sessions from the address were nobody's, or the database is away.
-    pub async fn check_session(&self, secret: &str, ip: IpAddr, used: bool) -> Result<Option<UserAccount>, ProblemDetails> {
+    pub async fn check_session(
+        &self,
+        secret: &str,
+        ip: IpAddr,
+        used: bool,
+    ) -> Result<Option<UserAccount>, ProblemDetails> {
         let attempt = attempt(&self.session_attempts, ip, None, ProblemDetails::too_many_sessions).await?;
         let (people, secret) = (self.people.clone(), secret.to_owned());
         let found = look_up(attempt, async move {
             if used { people.session(&secret).await } else { people.idle_session(&secret).await }
-        }).await?;
+        })
+        .await?;
         Ok(found.map(|(account, _)| account))
     }
 

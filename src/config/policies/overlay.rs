@@ -9,10 +9,11 @@ use std::sync::Arc;
 use tollgate_limiter::limit::units::show_size;
 
 use super::application::{CheckedApplication, checked_applications, conditions_of};
-use super::applied::{Additions, NodeAdditions};
+use super::applied::PolicyAdditions;
 use super::candidate::{self, StrategyLimit, candidate_name, joined_name};
 use super::document::PolicySet;
 use super::limit_references::{LimitReference, LimitWork, add_references, check_work};
+use super::node_additions::NodeAdditions;
 use super::owned::routes::OwnedRoutes;
 use super::owned::upstreams::OwnedUpstreams;
 use super::part;
@@ -48,7 +49,7 @@ pub struct Overlay {
     /// The limits and parts of applications that lay over this file before.
     known: KnownParts,
     /// By application: what it has added.
-    additions: Vec<Additions>,
+    additions: Vec<PolicyAdditions>,
     /// How many limits the file has itself.
     file_limits: usize,
 }
@@ -107,7 +108,7 @@ impl Overlay {
         self.file_limits = limits.len();
         let upstreams = OwnedUpstreams::read(&self.applications);
         for application in &self.applications {
-            let mut additions = Additions::default();
+            let mut additions = PolicyAdditions::default();
             if let Some(applied) = application.applied(self.node.as_ref()) {
                 self.known.limits.extend(applied.limits.iter().cloned());
                 self.candidates.extend(applied.candidates.iter().cloned());
@@ -200,8 +201,9 @@ impl Overlay {
         let Self { applications, added, candidates, node, known, additions, file_limits } = self;
         let mut keys = RouteKeys::default();
         applications.iter().for_each(|application| application.add_keys(&mut keys));
-        let is_new =
-            |(application, _): &(Arc<CheckedApplication>, Additions)| application.applied(node.as_ref()).is_none();
+        let is_new = |(application, _): &(Arc<CheckedApplication>, PolicyAdditions)| {
+            application.applied(node.as_ref()).is_none()
+        };
         let all: Vec<_> = applications.into_iter().zip(additions).filter(is_new).collect();
         let mut plans = PolicyPlans::default();
         plans.0.extend(all.iter().flat_map(|(application, _)| application.plans.iter().cloned()));
@@ -264,7 +266,7 @@ fn changes_of<'a>(
     (owner, application, raw): (usize, &'a CheckedApplication, &'a RawApplication),
     added: &HashMap<String, LimitWork>,
     (routes, owned): (&HashMap<String, usize>, &OwnedRoutes<'_>),
-    (changes, additions): (&mut HashMap<usize, RouteChanges<'a>>, &mut Additions),
+    (changes, additions): (&mut HashMap<usize, RouteChanges<'a>>, &mut PolicyAdditions),
     report: &mut Report,
 ) {
     let name = &*application.name;

@@ -1,0 +1,41 @@
+//! What the applications of policies add to the file of a node, on the way to what is kept of them for the next revisions.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use super::application::CheckedApplication;
+use super::applied::{AddedParts, AppliedApplication, PolicyAdditions};
+use crate::config::report::Report;
+use crate::config::settings::Config;
+
+/// What applications add on a node, those left out of which this is known.
+pub struct NodeAdditions {
+    pub node: Arc<str>,
+    pub all: Vec<(Arc<CheckedApplication>, PolicyAdditions)>,
+}
+
+impl NodeAdditions {
+    /// Keeps what has come of each application in `config`, unless a mistake was reported. Those with a warning are checked anew each
+    /// time, to be warned of again.
+    pub fn keep(self, config: &Config, report: &Report) {
+        let Self { node, mut all } = self;
+        if report.has_mistakes() {
+            return;
+        }
+        all.retain(|(application, _)| !report.warns_of(&format!("applications.{}", application.name)));
+        let limits: HashSet<&str> = all.iter().flat_map(|(_, one)| one.limits.iter().map(String::as_str)).collect();
+        let routes: HashSet<&str> =
+            all.iter().flat_map(|(_, one)| one.parts.iter().map(|(name, ..)| &**name)).collect();
+        let of_limits = config.limits.iter().filter(|limit| limits.contains(&*limit.name));
+        let of_routes = config.routes.iter().filter(|route| routes.contains(&*route.name));
+        let added = AddedParts {
+            limits: of_limits.map(|limit| (&*limit.name, limit)).collect(),
+            routes: of_routes.map(|route| (&*route.name, route)).collect(),
+        };
+        for (application, additions) in all {
+            if let Some(applied) = AppliedApplication::of(additions, &node, &added) {
+                application.keep_applied(applied);
+            }
+        }
+    }
+}
