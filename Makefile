@@ -41,8 +41,8 @@ run: ## build for release and serve FILE=routes.yaml on :8080, admin and console
 	@printf '\nTry, from another terminal:\n\n%s\n\n' "$$TRY"
 	@exec scripts/first-run $(TARGET)/release/tollgate $(FILE) http://127.0.0.1:8080 http://127.0.0.1:9901
 
-test: ## every test of every crate; installs redis-server, redis-cli, openssl, faketime, curl, promtool, strace, PostgreSQL and MariaDB where they are missing
-	scripts/require redis-server redis-cli openssl faketime curl promtool strace postgres mariadbd
+test: ## every test of every crate; installs redis-server, redis-cli, openssl, faketime, curl, nginx, h2load, promtool, strace, PostgreSQL and MariaDB where they are missing
+	scripts/require redis-server redis-cli openssl faketime curl nginx h2load promtool strace postgres mariadbd
 	cargo test --locked --workspace --all-features
 
 # What is found that is new goes beside what is committed: copy what is worth keeping into fuzz/corpus.

@@ -33,7 +33,7 @@ impl PolicyDatabase {
     /// Another handle, with connections of its own: its callers keep none of these waiting.
     #[must_use]
     pub fn apart(&self) -> Self {
-        Self { pool: Arc::new(ConnectionPool::new(self.pool.address().clone())), known: Arc::default() }
+        Self { pool: Arc::new(self.pool.beside()), known: Arc::default() }
     }
 
     /// The URL without user, password and parameters.

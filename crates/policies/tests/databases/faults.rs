@@ -71,7 +71,7 @@ async fn connections_that_were_closed_are_opened_again(test: TestDatabase) {
     let (database, front) = through_front(&test, PATIENCE).await;
     for number in 1..=3 {
         assert_eq!(commit(&database, vec![rate("a", number)]).await.number, number);
-        front.close_all();
+        front.close_each().await;
     }
     let together = (0..6).map(|_| {
         tokio::spawn({
@@ -82,7 +82,7 @@ async fn connections_that_were_closed_are_opened_again(test: TestDatabase) {
     for one in together.collect::<Vec<_>>() {
         assert_eq!(one.await.unwrap(), 1);
     }
-    front.close_all();
+    front.close_each().await;
     assert_eq!(database.head().await.unwrap().revision, 3);
 }
 

@@ -55,6 +55,12 @@ impl Front {
         self.round.send_modify(|round| *round += 1);
     }
 
+    /// Closes every connection, and waits until all are.
+    pub async fn close_each(&self) {
+        self.close_all();
+        self.round.closed().await;
+    }
+
     pub fn fault(&self) -> Fault {
         *self.fault.lock().unwrap()
     }
