@@ -44,6 +44,22 @@ use tollgate_policies::people::{ApplicationRole, FleetRole, Rights};
 use super::{EVERY_KEY, LISTENERS, ROUTES, check, good};
 
 #[test]
+fn a_key_has_what_an_authenticator_takes_as_a_credential_only_as_a_hash() {
+    let of_header = "customers: {api_key: {header: x-customer, keys: /etc/tollgate/keys.yaml}}";
+    let of_query = "visitors: {api_key: {query: visit, keys: /etc/tollgate/keys.yaml}}";
+    let key = "[{header: X-Customer}, {query: visit}, {header: x-tenant}, {query: customer}]";
+    let file = format!(
+        "authenticators: {{{of_header}, {of_query}}}\nlimits: {{one: {{key: {key}, rate: 1/s}}}}\n{LISTENERS}\
+         routes: [{{name: all, match: {{path: /*}}, authenticate: [customers, visitors], limits: [one], echo: true}}]"
+    );
+    let header = |name| KeyPart::Header(HeaderName::from_static(name));
+    let query = |name: &str| KeyPart::Query(name.into());
+    let secret = |part| KeyPart::Secret(Box::new(part));
+    let parts = [secret(header("x-customer")), secret(query("visit")), header("x-tenant"), query("customer")];
+    assert_eq!(good(&file).limits[0].key.parts, parts);
+}
+
+#[test]
 fn the_access_log_has_a_format_and_a_destination() {
     let log = |access_log: &str| good(&format!("access_log: {access_log}\n{LISTENERS}{ROUTES}")).access_log;
     let json = AccessLogSpec { format: AccessLogFormat::Json, to: LogDestination::Stdout, sample: Rollout::ALL };

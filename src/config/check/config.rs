@@ -23,17 +23,11 @@ use crate::config::report::Report;
 use crate::config::settings::{Config, PolicySource};
 use crate::config::yaml::decode::Setting;
 use crate::gateway::body_keys::BodyKeyBounds;
+use crate::identity::spec::AuthenticatorSpec;
 
 /// The whole configuration, where some limits have the plans of policies and some parts are known. `None`: a mistake was reported.
 pub fn config(file: &RawConfig, (plans, known): (&PolicyPlans, &KnownParts), report: &mut Report) -> Option<Config> {
     let upstreams = NamedSection::build("upstream", &file.upstreams, |name, raw| upstream::build(name, raw, report));
-    let autonomy = file.store.valid().and_then(|store| Some(store.autonomy.value()?.0));
-    let policies = &PolicyTables::new(plans);
-    let context = LimitContext { upstreams: &upstreams, has_store: file.store.is_present(), autonomy, policies };
-    let mut limits =
-        NamedSection::build("limit", &file.limits, |name, raw| definition::build(name, raw, &context, report));
-    known.limits.iter().for_each(|limit| limits.add(&limit.name, limit));
-    known.limits.iter().filter_map(|limit| limit.on_limit.upstream()).for_each(|name| upstreams.mark_used(name));
     let available = AuthenticatorContext {
         upstreams: &upstreams,
         has_store: file.store.is_present(),
@@ -42,6 +36,20 @@ pub fn config(file: &RawConfig, (plans, known): (&PolicyPlans, &KnownParts), rep
     let authenticators = NamedSection::build("authenticator", &file.authenticators, |name, raw| {
         identity::build(name, raw, available, report)
     });
+    let credentials: Vec<_> = authenticators.built().map(AuthenticatorSpec::place).collect();
+    let autonomy = file.store.valid().and_then(|store| Some(store.autonomy.value()?.0));
+    let policies = &PolicyTables::new(plans);
+    let context = LimitContext {
+        upstreams: &upstreams,
+        has_store: file.store.is_present(),
+        autonomy,
+        policies,
+        credentials: &credentials,
+    };
+    let mut limits =
+        NamedSection::build("limit", &file.limits, |name, raw| definition::build(name, raw, &context, report));
+    known.limits.iter().for_each(|limit| limits.add(&limit.name, limit));
+    known.limits.iter().filter_map(|limit| limit.on_limit.upstream()).for_each(|name| upstreams.mark_used(name));
     let admin = admin::admin(&file.admin, report);
     let sections = ListenerSections { limits: &limits, authenticators: &authenticators };
     let listeners = listener::build(&file.listeners, sections, report);

@@ -79,6 +79,11 @@ impl<T> NamedSection<T> {
         None
     }
 
+    /// Those without a mistake.
+    pub fn built(&self) -> impl Iterator<Item = &T> {
+        self.members.iter().filter_map(|member| member.built.as_deref())
+    }
+
     pub fn warn_of_unused(&self, report: &mut Report) {
         let unused = self.members.iter().filter(|member| !member.used.get());
         for (member, location) in unused.filter_map(|member| Some((member, member.location.as_ref()?))) {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tollgate_limiter::limit::definition::Limit;
-use tollgate_limiter::limit::key::KeySpec;
+use tollgate_limiter::limit::key::{KeyPart, KeySpec};
 use tollgate_limiter::limit::on_limit::{Degrade, OnLimit};
 use tollgate_limiter::limit::rollout::Rollout;
 
@@ -15,6 +15,7 @@ use crate::config::check::named::NamedSection;
 use crate::config::file::limit::{RawDegrade, RawKey, RawLimit, RawOnLimit};
 use crate::config::file::scalar::text::DefinedName;
 use crate::config::report::{Report, ValueProblem};
+use crate::identity::credential::CredentialPlace;
 use crate::upstream::UpstreamSpec;
 
 /// The rest of the file, where a limit refers to it.
@@ -25,6 +26,8 @@ pub struct LimitContext<'a> {
     /// For how long nodes hold back a silent one's share, if there is a store.
     pub autonomy: Option<Duration>,
     pub policies: &'a PolicyTables<'a>,
+    /// Where authenticators find credentials.
+    pub credentials: &'a [CredentialPlace],
 }
 
 /// A limit. `None`: a mistake was reported.
@@ -38,7 +41,7 @@ pub fn build(name: &DefinedName, raw: &RawLimit, context: &LimitContext<'_>, rep
     let enforcement = on_limit(raw, context.upstreams, report);
     let exempt = raw.exempt.build(|raw| raw.build(report));
     let count = raw.count.build(|raw_count| raw_count.build(algorithm.as_ref(), raw.consistency.value(), report));
-    let key = raw.key.valid().and_then(RawKey::parts);
+    let key = raw.key.valid().and_then(RawKey::parts).map(|parts| hashed_credentials(parts, context.credentials));
     let on_outage = raw.on_outage.valid().and_then(|raw| raw.build(context.autonomy, report));
     let planned = choice.as_ref().map(|algorithm| PlanContext {
         key: key.as_deref(),
@@ -62,6 +65,19 @@ pub fn build(name: &DefinedName, raw: &RawLimit, context: &LimitContext<'_>, rep
         consistency: raw.consistency.value()?,
         hidden: raw.hidden.value()?,
     })
+}
+
+/// The parts of a key, where one that has a credential of some authenticator is a secret.
+fn hashed_credentials(parts: Vec<KeyPart>, credentials: &[CredentialPlace]) -> Vec<KeyPart> {
+    let is_credential = |part: &KeyPart| {
+        credentials.iter().any(|place| match (place, part) {
+            (CredentialPlace::Header(place), KeyPart::Header(name)) => place == name,
+            (CredentialPlace::Query(place), KeyPart::Query(name)) => place == name,
+            _ => false,
+        })
+    };
+    let hashed = |part| if is_credential(&part) { KeyPart::Secret(Box::new(part)) } else { part };
+    parts.into_iter().map(hashed).collect()
 }
 
 /// The consequence of a denial, and the share of keys that it is for. `None`: a mistake was reported.

@@ -55,6 +55,8 @@ pub enum KeyPart {
     Route,
     /// A text that every request shares.
     Constant(Arc<str>),
+    /// A part whose value is a secret, whatever the part is called: it leaves the process only as a hash.
+    Secret(Box<KeyPart>),
     /// A closure of a program that uses the limiter as a library. The configuration file has no such thing.
     Custom(CustomKey),
 }
@@ -102,6 +104,7 @@ impl KeyPart {
             },
             Self::Route => facts.route.as_bytes(),
             Self::Constant(text) => text.as_bytes(),
+            Self::Secret(part) => return part.value(facts),
             Self::Custom(custom) => return Some(PartValue::Bytes(Cow::Owned(custom.read(facts)?.into_bytes()))),
         };
         Some(PartValue::Bytes(Cow::Borrowed(value)))
@@ -111,7 +114,7 @@ impl KeyPart {
     pub fn is_secret(&self) -> bool {
         match self {
             Self::Header(name) => is_secret_header(name),
-            Self::Cookie(_) | Self::Custom(_) => true,
+            Self::Cookie(_) | Self::Custom(_) | Self::Secret(_) => true,
             Self::Query(name) | Self::PathParam(name) => is_secret(name),
             Self::Identity(part) => part.given_name().is_some_and(is_secret),
             Self::Body(member) => is_secret(&member.name),

@@ -72,6 +72,13 @@ fn secrets_and_long_values_leave_only_as_a_hash() {
         let key = text_of(vec![KeyPart::Header(HeaderName::from_static(name))], &request, "");
         assert!(key.starts_with("l:#") && !key.contains("abc") && key.len() == 35, "{key}");
     }
+    let tenant = || KeyPart::Header(HeaderName::from_static("x-tenant"));
+    let request = Request::builder().header("x-tenant", "abc").body(()).unwrap();
+    assert_eq!(text_of(vec![tenant()], &request, ""), "l:abc");
+    let of_key = KeyPart::Header(HeaderName::from_static("x-api-key"));
+    let named = Request::builder().header("x-api-key", "abc").body(()).unwrap();
+    let hashed = text_of(vec![KeyPart::Secret(Box::new(tenant()))], &request, "");
+    assert_eq!(hashed, text_of(vec![of_key], &named, ""));
 }
 
 #[test]

@@ -184,6 +184,7 @@ pub fn part_name(part: &KeyPart) -> String {
         KeyPart::Host => "host".to_owned(),
         KeyPart::Route => "route".to_owned(),
         KeyPart::Constant(_) => "constant".to_owned(),
+        KeyPart::Secret(part) => part_name(part),
         KeyPart::Custom(custom) => custom.name().to_owned(),
     }
 }
