@@ -34,7 +34,7 @@ impl FleetNodes {
                         rank: Some(rank),
                         answering: false,
                         heard_of: node.heard_of.as_secs_f64(),
-                        report: serde_json::from_slice(&node.statement).ok(),
+                        report: NodeReport::read(&node.statement),
                     },
                 };
                 let mut nodes: Vec<_> = (0..).zip(&seen).map(view).collect();

@@ -1,6 +1,7 @@
 //! A node of the fleet as JSON: what it says of itself, and what the others know of it.
 
 use serde::{Deserialize, Serialize};
+use tollgate_policies::model::is_plain_line;
 
 /// What a node says of itself, with each of its heartbeats.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
@@ -31,6 +32,16 @@ pub struct NodeReport {
     pub troubled_upstreams: Vec<String>,
 }
 
+impl NodeReport {
+    /// What another node says of itself. `None`: nothing that can be shown. Others than nodes may write to Redis, too.
+    pub fn read(statement: &[u8]) -> Option<Self> {
+        let report: Self = serde_json::from_slice(statement).ok()?;
+        let names = [&report.name, &report.version].into_iter().all(|text| is_plain_line(text));
+        let is_plain = names && report.troubled_upstreams.iter().all(|text| is_plain_line(text));
+        is_plain.then_some(report)
+    }
+}
+
 /// A node of the fleet.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct NodeView {
@@ -53,4 +64,21 @@ pub struct NodeList {
     /// Why only the one that answers is in the list, where there may be others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub store_error: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_that_does_not_show_all_it_has_is_none() {
+        let of = |name: &str, upstream: &str| {
+            let troubled_upstreams = vec![upstream.to_owned()];
+            let report = NodeReport { name: name.to_owned(), troubled_upstreams, ..NodeReport::default() };
+            NodeReport::read(&serde_json::to_vec(&report).unwrap())
+        };
+        assert_eq!(of("edge-1", "web").unwrap().name, "edge-1");
+        assert_eq!((of("edge\u{1b}[2J", "web"), of("edge-1", "\u{202e}bew")), (None, None));
+        assert_eq!(NodeReport::read(b"{}"), None);
+    }
 }

@@ -13,6 +13,9 @@ use crate::store::redis::script;
 /// `!` starts no limit's name, so no bucket has this key.
 const NODES_KEY: &str = "!nodes";
 
+/// Bytes that a node may say of itself. More is neither sent nor believed: all of it goes to Redis with each beat.
+pub(super) const LONGEST_STATEMENT: usize = 4_096;
+
 /// The keys of the set of nodes and, where both can be changed at once, of what they say.
 pub(super) fn keys(prefix: &str) -> Vec<Key> {
     let nodes = format!("{prefix}{NODES_KEY}");
@@ -39,7 +42,8 @@ fn seen(words: &[Vec<u8>]) -> Option<FleetNode> {
     let [id, millis, statement] = words else { return None };
     let millis = str::from_utf8(millis).ok()?.parse().ok()?;
     let id = String::from_utf8(id.clone()).ok()?;
-    Some(FleetNode { id, heard_of: Duration::from_millis(millis), statement: statement.clone() })
+    let statement = if statement.len() > LONGEST_STATEMENT { Vec::new() } else { statement.clone() };
+    Some(FleetNode { id, heard_of: Duration::from_millis(millis), statement })
 }
 
 #[cfg(test)]
@@ -48,6 +52,13 @@ mod tests {
 
     fn names(prefix: &str) -> Vec<String> {
         keys(prefix).iter().map(|key| key.as_str_lossy().into_owned()).collect()
+    }
+
+    #[test]
+    fn more_than_a_node_may_say_of_itself_is_not_believed() {
+        let of = |length: usize| seen(&[b"node".to_vec(), b"1500".to_vec(), vec![b'x'; length]]).unwrap();
+        assert_eq!(of(LONGEST_STATEMENT).statement.len(), LONGEST_STATEMENT);
+        assert_eq!((of(LONGEST_STATEMENT + 1).statement.len(), of(1).heard_of), (0, Duration::from_millis(1500)));
     }
 
     #[test]

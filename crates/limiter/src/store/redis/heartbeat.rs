@@ -36,9 +36,6 @@ const BELIEF: Duration = Duration::from_secs(3);
 /// No request waits for a beat. A lost one delays no other.
 const TIMEOUT: Duration = BEAT;
 
-/// Bytes that a node may say of itself. More is not sent: all of it goes to Redis with each beat.
-const LONGEST_STATEMENT: usize = 4_096;
-
 /// What this node says of itself, as of now, for whoever asks Redis for the nodes of the fleet.
 pub type NodeStatement = Arc<dyn Fn() -> Vec<u8> + Send + Sync>;
 
@@ -148,7 +145,7 @@ impl Heartbeat {
 
     fn statement(&self) -> Vec<u8> {
         let statement = self.statement.as_ref().map(|statement| statement()).unwrap_or_default();
-        if statement.len() > LONGEST_STATEMENT { Vec::new() } else { statement }
+        if statement.len() > fleet_nodes::LONGEST_STATEMENT { Vec::new() } else { statement }
     }
 
     fn learn(&self, beat: Beat, lower_since: &mut LowerSince) {
