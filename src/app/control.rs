@@ -19,7 +19,7 @@ use tollgate_limiter::store::inspect::{CacheListener, ChangeNotice, Inspect};
 use tollgate_limiter::store::redis::heartbeat::Heartbeat;
 use tollgate_limiter::store::redis::inspect::RedisInspector;
 
-use super::exporter::Exporter;
+use super::exporter::{self, Exporter};
 use super::listeners::{AdminSockets, ReservedSockets};
 use super::node_report;
 use super::policies::follower;
@@ -180,7 +180,7 @@ impl ControlPlane {
         let watched = policies.clone().zip(policy_pages).map(|(policies, service)| WatchedGateway {
             policies,
             service,
-            metrics,
+            metrics: metrics.clone(),
             gateway: shared.gateway.clone(),
         });
         let (mut taken_over, offer) = handover.map(PreparedOffer::open).unzip();
@@ -191,6 +191,7 @@ impl ControlPlane {
             // The kernel would spread its connections over the others, which may well die of the same bug.
             () = workers.lost() => anyhow::bail!("a worker ended before its time"),
             () = upkeep(&shared) => unreachable_end()?,
+            () = exporter::forget_gone(&metrics, &shared.gateway) => unreachable_end()?,
             () = take_samples(console.as_ref()) => unreachable_end()?,
             () = guard_store(&shared, &workers) => unreachable_end()?,
             () = send_heartbeats(heartbeat.as_ref()) => unreachable_end()?,

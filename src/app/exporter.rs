@@ -1,17 +1,22 @@
 //! Renders the metrics for Prometheus, with the gauges as of now.
 
+use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use metrics::{Gauge, gauge};
+use metrics::{Gauge, Key, gauge};
+use tokio::time::sleep;
 use tollgate_limiter::store::memory::MemoryStore;
 
 use super::policies::handle::Policies;
 use super::shared::SharedState;
-use crate::gateway::Gateway;
+use crate::clock;
 use crate::gateway::account::InFlight;
+use crate::gateway::{Gateway, UNROUTED};
 use crate::observe::metrics::ProcessMetrics;
 use crate::observe::recorder::MetricsHandle;
+use crate::observe::series::label;
 use crate::upstream::watch::report;
 
 /// The recorder's handle, and the sources of the gauges that are read when somebody scrapes.
@@ -65,5 +70,51 @@ impl Exporter {
         let mut upstreams: Vec<_> = self.gateway.load().watched_upstreams().collect();
         upstreams.sort_by(|one, other| one.spec().name.cmp(&other.spec().name));
         self.recorded.render() + &report::metrics(&upstreams)
+    }
+}
+
+/// How often series are looked at whose limit or route may be gone.
+const SERIES_CHECK: Duration = Duration::from_secs(60);
+
+/// Forgets the series of limits and routes that `gateway` has not had for a while: whoever may change policies would otherwise
+/// make the metrics grow without bound.
+pub async fn forget_gone(recorded: &MetricsHandle, gateway: &ArcSwap<Gateway>) {
+    loop {
+        sleep(SERIES_CHECK).await;
+        let gateway = gateway.load_full();
+        let limits: HashSet<&str> = gateway.limits.iter().map(|entry| &*entry.limit().name).collect();
+        let routes = gateway.routes.iter().map(|route| &*route.target.route.name);
+        let routes: HashSet<&str> = routes.chain([UNROUTED]).collect();
+        recorded.forget(clock::now(), |key| is_gone(key, &limits, &routes));
+    }
+}
+
+/// Whether a series is of a limit or a route that is not there.
+fn is_gone(key: &Key, limits: &HashSet<&str>, routes: &HashSet<&str>) -> bool {
+    let lacks = |name, names: &HashSet<&str>| !label(key, name).is_empty() && !names.contains(label(key, name));
+    lacks("limit", limits) || lacks("route", routes)
+}
+
+#[cfg(test)]
+mod tests {
+    use metrics::Label;
+
+    use super::*;
+
+    #[test]
+    fn a_series_goes_with_its_limit_or_its_route() {
+        let (limits, routes) = (HashSet::from(["shop.few"]), HashSet::from(["orders", UNROUTED]));
+        for (labels, gone) in [
+            (&[("limit", "shop.few")][..], false),
+            (&[("limit", "shop.many"), ("verdict", "denied")], true),
+            (&[("route", "orders"), ("status", "200")], false),
+            (&[("route", UNROUTED)], false),
+            (&[("route", "shop.few")], true),
+            (&[("upstream", "shop.many")], false),
+            (&[], false),
+        ] {
+            let named = labels.iter().map(|(name, value)| Label::new(*name, *value)).collect::<Vec<_>>();
+            assert_eq!(is_gone(&Key::from_parts("tollgate_x_total", named), &limits, &routes), gone, "{labels:?}");
+        }
     }
 }

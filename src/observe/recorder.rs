@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use metrics::{Counter, Gauge, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder, SharedString, Unit};
 use metrics_exporter_prometheus::{PrometheusHandle, PrometheusRecorder};
+use tokio::time::Instant;
 
 use super::series::{MetricValue, SeriesTable, braced};
 
@@ -63,6 +64,12 @@ impl MetricsHandle {
         self.tables.counters.render(&mut text);
         self.tables.histograms.render(&mut text);
         text
+    }
+
+    /// Forgets counters and histograms of what has been gone for long and nobody counts any more. Gauges stay.
+    pub fn forget(&self, now: Instant, is_gone: impl Fn(&Key) -> bool) {
+        self.tables.counters.forget(now, &is_gone);
+        self.tables.histograms.forget(now, &is_gone);
     }
 
     /// Lends the value of each counter with this name.
@@ -160,7 +167,8 @@ mod tests {
     use metrics_exporter_prometheus::PrometheusBuilder;
 
     use super::*;
-    use crate::observe::series::label;
+    use crate::clock;
+    use crate::observe::series::{GONE_SERIES_KEPT, label};
 
     fn rendered(record: impl FnOnce()) -> String {
         let recorder = MetricsRecorder::new(PrometheusBuilder::new().build_recorder(), |name| {
@@ -208,6 +216,35 @@ mod tests {
              # HELP tollgate_requests_total How many.\n# TYPE tollgate_requests_total counter\n\
              tollgate_requests_total{route=\"a\\\"\\n\",status=\"200\"} 5\n\n";
         assert_eq!(recorder.handle().render(), expected);
+    }
+
+    #[test]
+    fn what_is_gone_is_forgotten_once_nobody_counts_it_and_it_could_be_scraped() {
+        let recorder = MetricsRecorder::new(PrometheusBuilder::new().build_recorder(), |_| &[1.0]);
+        let held = metrics::with_local_recorder(&recorder, || {
+            counter!("tollgate_requests_total", "route" => "gone").increment(1);
+            histogram!("tollgate_request_duration_seconds", "route" => "gone").record(0.5);
+            counter!("tollgate_requests_total", "route" => "here").increment(1);
+            counter!("tollgate_requests_total", "route" => "ending")
+        });
+        held.increment(1);
+        let handle = recorder.handle();
+        let is_gone = |key: &Key| label(key, "route") != "here";
+        let routes = |after: std::time::Duration| {
+            handle.forget(clock::now() + after, is_gone);
+            let text = handle.render();
+            ["gone", "here", "ending"].into_iter().filter(|route| text.contains(*route)).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(routes(std::time::Duration::ZERO), "gone here ending");
+        assert_eq!(routes(GONE_SERIES_KEPT / 2), "gone here ending");
+        // It is there again, and goes again.
+        handle.forget(clock::now(), |_| false);
+        assert_eq!(routes(GONE_SERIES_KEPT * 2), "gone here ending");
+        assert_eq!(routes(GONE_SERIES_KEPT * 3 + GONE_SERIES_KEPT / 2), "here ending");
+        drop(held);
+        assert_eq!(routes(GONE_SERIES_KEPT * 4), "here ending");
+        assert_eq!(routes(GONE_SERIES_KEPT * 6), "here");
+        assert!(!handle.render().contains("tollgate_request_duration_seconds"));
     }
 
     #[test]

@@ -5,9 +5,14 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
 use metrics::Key;
 use parking_lot::Mutex;
+use tokio::time::Instant;
+
+/// How long a series of what is gone can still be scraped.
+pub const GONE_SERIES_KEPT: Duration = Duration::from_secs(15 * 60);
 
 /// The series of one kind, such as all counters.
 pub struct SeriesTable<T>(Mutex<BTreeMap<String, SeriesFamily<T>>>);
@@ -22,6 +27,8 @@ struct SeriesFamily<T> {
 struct LabelledValue<T> {
     key: Key,
     value: Arc<T>,
+    /// Since when nothing is there any more that it is about.
+    gone_since: Option<Instant>,
 }
 
 /// A value in Prometheus's text format.
@@ -41,8 +48,22 @@ impl<T: MetricValue> SeriesTable<T> {
     pub fn register(&self, key: &Key, new: impl FnOnce() -> T) -> Arc<T> {
         let mut families = self.0.lock();
         let family = families.entry(key.name().to_owned()).or_default();
-        let added = || LabelledValue { key: key.clone(), value: Arc::new(new()) };
+        let added = || LabelledValue { key: key.clone(), value: Arc::new(new()), gone_since: None };
         family.series.entry(labels_of(key)).or_insert_with(added).value.clone()
+    }
+
+    /// Forgets series of what has been gone for [`GONE_SERIES_KEPT`] and nobody counts any more.
+    pub fn forget(&self, now: Instant, is_gone: impl Fn(&Key) -> bool) {
+        for family in self.0.lock().values_mut() {
+            family.series.retain(|_, series| {
+                if Arc::strong_count(&series.value) > 1 || !is_gone(&series.key) {
+                    series.gone_since = None;
+                    return true;
+                }
+                let since = *series.gone_since.get_or_insert(now);
+                now.saturating_duration_since(since) < GONE_SERIES_KEPT
+            });
+        }
     }
 
     /// Lends each series with this name.
