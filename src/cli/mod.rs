@@ -22,7 +22,7 @@ use std::process::ExitCode;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory as _, Parser, Subcommand};
-use output::{CommandOutput, UsageError};
+use output::{CommandOutput, UsageError, plain};
 
 use crate::config::Mistakes;
 
@@ -92,8 +92,8 @@ pub fn main() -> ExitCode {
             exit_over(usage);
         }
         let _ = match error.downcast_ref::<Mistakes>() {
-            Some(mistakes) => writeln!(std::io::stderr(), "{mistakes}"),
-            None => writeln!(std::io::stderr(), "tollgate: {error:#}"),
+            Some(mistakes) => writeln!(std::io::stderr(), "{}", plain(&mistakes.to_string())),
+            None => writeln!(std::io::stderr(), "tollgate: {}", plain(&format!("{error:#}"))),
         };
         ExitCode::FAILURE
     })

@@ -1,6 +1,7 @@
 //! The ways in which a command ends, and writing to standard output.
 
-use std::io::Write as _;
+use std::borrow::Cow;
+use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
 /// The end of a command that asked for something.
@@ -30,20 +31,48 @@ impl CommandOutput {
         match self {
             Self::Done(text) => print(&text).map(|()| ExitCode::SUCCESS),
             Self::Refused(why) => {
-                writeln!(std::io::stderr(), "{}", why.trim_end())?;
+                writeln!(std::io::stderr(), "{}", plain(why.trim_end()))?;
                 Ok(ExitCode::FAILURE)
             }
         }
     }
 }
 
-/// Writes to standard output. A reader that has read enough, such as `head`, is no error.
+/// `text` as terminals may show it: they obey control characters, so each but for line breaks and tabs is written as its escape.
+/// Texts of others, such as the keys of clients, may have some.
+pub fn plain(text: &str) -> Cow<'_, str> {
+    let is_obeyed = |c: char| c.is_control() && c != '\n' && c != '\t';
+    if !text.contains(is_obeyed) {
+        return text.into();
+    }
+    let mut plain = String::with_capacity(text.len());
+    for c in text.chars() {
+        if is_obeyed(c) { plain.extend(c.escape_default()) } else { plain.push(c) }
+    }
+    plain.into()
+}
+
+/// Writes to standard output: to a file or a program as it is, and to a terminal without control characters. A reader that has
+/// read enough, such as `head`, is no error.
 ///
 /// # Errors
 /// When standard output cannot be written to.
 pub fn print(text: &str) -> anyhow::Result<()> {
-    match std::io::stdout().write_all(text.as_bytes()) {
+    let mut output = std::io::stdout();
+    let text = if output.is_terminal() { plain(text) } else { text.into() };
+    match output.write_all(text.as_bytes()) {
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
         done => Ok(done?),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_terminal_is_told_nothing_by_texts_of_others() {
+        assert_eq!(plain("a\tb\nü ✓"), "a\tb\nü ✓");
+        assert_eq!(plain("\u{1b}]0;x\u{7}\r\u{9b}2J\0"), "\\u{1b}]0;x\\u{7}\\r\\u{9b}2J\\u{0}");
     }
 }
