@@ -146,6 +146,10 @@ pub fn check_name(name: &str) -> Result<(), PeopleError> {
     if !is_name(name) {
         return Err(PeopleError::Invalid(message.into()));
     }
+    if name.starts_with('-') {
+        let message = format!("no account is called {name}: commands would take it for an option. Take another name");
+        return Err(PeopleError::Invalid(message));
+    }
     // Whoever had such a name would be taken for the author of what the gateway does by itself.
     if name.starts_with('@') || name.eq_ignore_ascii_case(ROLLOUT_AUTHOR) {
         let message = format!(
@@ -205,7 +209,7 @@ mod tests {
         for name in ["", ".", "..", "a b", "a/b", "ä", &"a".repeat(65)] {
             assert!(check_name(name).is_err(), "{name}");
         }
-        for name in ["rollout", "Rollout", "@rollout", "@ada"] {
+        for name in ["rollout", "Rollout", "@rollout", "@ada", "-ada", "--admin"] {
             let told = check_name(name).unwrap_err().to_string();
             assert!(told.starts_with(&format!("no account is called {name}: ")), "{told}");
             assert!(told.ends_with("Take another name"), "{told}");
