@@ -3,8 +3,9 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde::Deserialize;
 use serde_json::{Map, Value as Json, json};
-use tollgate_policies::model::{Expected, ImportMode, NameProblem, ObjectEdit, ObjectId, ObjectKind, PolicyState};
+use tollgate_policies::model::{Expected, NameProblem, ObjectEdit, ObjectId, ObjectKind, PolicyState};
 
 use crate::admin::problem_details::ProblemDetails;
 
@@ -16,6 +17,17 @@ const SECTIONS: [(&str, ObjectKind); 5] = [
     ("clients", ObjectKind::Assignment),
     ("keys", ObjectKind::ApiKey),
 ];
+
+/// What becomes of objects that the document does not have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ImportMode {
+    /// They stay.
+    #[default]
+    Merge,
+    /// They go.
+    Replace,
+}
 
 /// The objects that a document has.
 pub type DocumentObjects = BTreeMap<ObjectId, Json>;

@@ -1,7 +1,6 @@
 //! A draft becomes a revision: laid over the newest state, checked, and written if that still is the newest. Nothing is
 //! locked while the check runs; whoever comes second begins again with what the first has made.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +12,7 @@ use super::sql::{Connection, PooledConnection, SqlValue};
 use super::write::{RevisionWrite, write};
 use crate::model::{
     Conflict, Draft, DraftError, DraftProblem, LastChange, NextRevision, ObjectEdit, ObjectId, PolicyState, Position,
-    Preview, Revision, check_edits, check_note, list,
+    Preview, Revision, list,
 };
 use crate::time::UnixTime;
 
@@ -35,32 +34,6 @@ pub enum CommitError<E> {
     Database(DatabaseError),
 }
 
-/// Who makes a revision, and why.
-#[derive(Clone, Copy, Debug)]
-pub struct RevisionNote<'a> {
-    pub author: &'a str,
-    pub reason: &'a str,
-}
-
-/// What a revision is made of, given the newest state.
-pub trait EditSource: Sync {
-    fn edits<E: Send>(
-        &self,
-        connection: &mut Connection,
-        base: &PolicyState,
-    ) -> impl Future<Output = Result<Cow<'_, [ObjectEdit]>, CommitError<E>>> + Send;
-}
-
-impl EditSource for &[ObjectEdit] {
-    async fn edits<E: Send>(
-        &self,
-        _: &mut Connection,
-        _: &PolicyState,
-    ) -> Result<Cow<'_, [ObjectEdit]>, CommitError<E>> {
-        Ok(Cow::Borrowed(self))
-    }
-}
-
 impl PolicyDatabase {
     /// Makes a revision of the draft, if the check agrees with the whole state that would stand. It may be asked several
     /// times, each time about what it would be by then.
@@ -70,8 +43,23 @@ impl PolicyDatabase {
         check: impl Fn(&PolicyState) -> Result<(), E> + Send + Sync,
     ) -> Result<Revision, CommitError<E>> {
         draft.check().map_err(CommitError::Draft)?;
-        let note = RevisionNote { author: &draft.author, reason: &draft.reason };
-        self.commit_edits(&draft.edits.as_slice(), note, check).await
+        for attempt in 0..MOST_TRIES {
+            if attempt > 0 {
+                let longest = 1 << attempt.min(6);
+                tokio::time::sleep(Duration::from_millis(fastrand::u64(0..longest))).await;
+            }
+            let mut lease = self.pool.take().await.map_err(CommitError::Database)?;
+            let made = self.attempt(&mut lease, draft, &check).await;
+            if !matches!(made, Err(CommitError::Database(_))) {
+                lease.give_back();
+            }
+            if let Some(revision) = made? {
+                return Ok(revision);
+            }
+        }
+        let place = Arc::clone(self.pool.address().place());
+        let cause = format!("{MOST_TRIES} times somebody else made a revision first");
+        Err(CommitError::Database(DatabaseError::Busy { place, cause }))
     }
 
     /// What a commit of the draft would make of the newest state. Whether that is good is for the caller to say.
@@ -89,57 +77,28 @@ impl PolicyDatabase {
         preview
     }
 
-    pub(super) async fn commit_edits<E: Send>(
-        &self,
-        source: &impl EditSource,
-        note: RevisionNote<'_>,
-        check: impl Fn(&PolicyState) -> Result<(), E> + Send + Sync,
-    ) -> Result<Revision, CommitError<E>> {
-        check_note(note.author, note.reason).map_err(CommitError::Draft)?;
-        for attempt in 0..MOST_TRIES {
-            if attempt > 0 {
-                let longest = 1 << attempt.min(6);
-                tokio::time::sleep(Duration::from_millis(fastrand::u64(0..longest))).await;
-            }
-            let mut lease = self.pool.take().await.map_err(CommitError::Database)?;
-            let made = self.attempt(&mut lease, source, note, &check).await;
-            if !matches!(made, Err(CommitError::Database(_))) {
-                lease.give_back();
-            }
-            if let Some(revision) = made? {
-                return Ok(revision);
-            }
-        }
-        let place = Arc::clone(self.pool.address().place());
-        let cause = format!("{MOST_TRIES} times somebody else made a revision first");
-        Err(CommitError::Database(DatabaseError::Busy { place, cause }))
-    }
-
     /// `None`: somebody else was first.
     async fn attempt<E: Send>(
         &self,
         lease: &mut PooledConnection<'_>,
-        source: &impl EditSource,
-        note: RevisionNote<'_>,
+        draft: &Draft,
         check: &(impl Fn(&PolicyState) -> Result<(), E> + Send + Sync),
     ) -> Result<Option<Revision>, CommitError<E>> {
         let (base, now) = head(lease).await?;
         let state = self.newest(lease, base).await?;
-        let edits = source.edits(lease, &state).await?;
-        check_edits(&edits).map_err(CommitError::Draft)?;
         let position = Position { revision: base.revision + 1, token: fastrand::u64(1..) };
-        let next = NextRevision { position, author: note.author, at: now };
-        let preview = apply(lease, &state, &edits, &next).await?;
+        let next = NextRevision { position, author: &draft.author, at: now };
+        let preview = apply(lease, &state, &draft.edits, &next).await?;
         check(&preview.state).map_err(CommitError::Refused)?;
         let changes = &preview.changes;
-        if !write(lease, &RevisionWrite { base, next: &next, reason: note.reason, changes }).await? {
+        if !write(lease, &RevisionWrite { base, next: &next, reason: &draft.reason, changes }).await? {
             return Ok(None);
         }
         if let Err(error) = lease.commit().await {
             self.stands(position, error).await?;
         }
         self.remember(&preview.state);
-        let (author, reason) = (note.author.to_owned(), note.reason.to_owned());
+        let (author, reason) = (draft.author.clone(), draft.reason.clone());
         Ok(Some(Revision { number: position.revision, author, at: now, reason, edits: changes.len() as u64 }))
     }
 
@@ -192,7 +151,7 @@ impl<E> From<DatabaseError> for CommitError<E> {
 }
 
 /// Who took the objects away that are not there.
-pub async fn find_last(connection: &mut Connection, conflicts: &mut [Conflict]) -> Result<(), DatabaseError> {
+async fn find_last(connection: &mut Connection, conflicts: &mut [Conflict]) -> Result<(), DatabaseError> {
     let sql = "SELECT r.number, r.author, r.made_at \
                FROM tollgate_objects o JOIN tollgate_revisions r ON r.number = o.until \
                WHERE o.kind = ? AND o.application = ? AND o.name = ? ORDER BY o.until DESC LIMIT 1";

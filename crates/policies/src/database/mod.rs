@@ -6,7 +6,6 @@ mod error;
 mod handle;
 mod history;
 mod read;
-mod restore;
 mod revoked;
 mod schema;
 pub(crate) mod sql;
@@ -14,7 +13,7 @@ mod state;
 mod write;
 
 pub use changes::ChangesAfter;
-pub use commit::{CommitError, RevisionNote};
+pub use commit::CommitError;
 pub use error::{DatabaseError, SCHEMA};
 pub use handle::PolicyDatabase;
 pub use history::{ObjectRevision, Page};

@@ -5,7 +5,7 @@ use super::error::DatabaseError;
 use super::handle::PolicyDatabase;
 use super::read::{head, load, position};
 use super::sql::Connection;
-use crate::model::{PolicyDocument, PolicyState, Position};
+use crate::model::{PolicyState, Position};
 
 impl PolicyDatabase {
     /// Where the newest revision is.
@@ -29,11 +29,6 @@ impl PolicyDatabase {
         };
         lease.give_back();
         Ok(state)
-    }
-
-    /// The whole state at a revision, for people; without one, at the newest.
-    pub async fn export(&self, at: Option<u64>) -> Result<PolicyDocument, DatabaseError> {
-        Ok(PolicyDocument::of(&self.state(at).await?))
     }
 
     /// The state at the head: what is known already, brought forward.

@@ -100,7 +100,7 @@ impl Draft {
     }
 }
 
-pub fn check_edits(edits: &[ObjectEdit]) -> Result<(), DraftProblem> {
+fn check_edits(edits: &[ObjectEdit]) -> Result<(), DraftProblem> {
     if edits.len() > MOST_EDITS {
         return Err(DraftProblem::ManyEdits(edits.len()));
     }
@@ -121,7 +121,7 @@ pub fn check_edits(edits: &[ObjectEdit]) -> Result<(), DraftProblem> {
     Ok(())
 }
 
-pub fn check_note(author: &str, reason: &str) -> Result<(), DraftProblem> {
+fn check_note(author: &str, reason: &str) -> Result<(), DraftProblem> {
     match (author.len(), reason.len()) {
         (_, long) if long > MOST_REASON_BYTES => Err(DraftProblem::LongReason(long)),
         (long, _) if long > MOST_AUTHOR_BYTES => Err(DraftProblem::LongAuthor(long)),

@@ -1,7 +1,6 @@
 //! What people edit, as data: objects, the state that they form at a revision, and drafts of the next.
 
 mod apply;
-mod document;
 mod draft;
 mod id;
 mod object;
@@ -12,11 +11,9 @@ mod text;
 
 pub use apply::{Conflict, DraftError, LastChange, Preview};
 pub(crate) use apply::{NextRevision, list};
-pub use document::{DocumentProblem, ImportMode, PolicyDocument};
 pub use draft::{
     Draft, DraftProblem, Expected, MOST_BODY_BYTES, MOST_DRAFT_BYTES, MOST_DRAFT_VALUES, MOST_EDITS, ObjectEdit,
 };
-pub(crate) use draft::{check_edits, check_note};
 pub use id::{NameProblem, ObjectId, ObjectKind};
 pub use object::{Object, ObjectChange};
 pub use revision::{Position, Revision};

@@ -1,5 +1,7 @@
 //! A revision, and the place in the sequence of revisions where somebody stands.
 
+use std::fmt::{self, Display};
+
 use serde::{Deserialize, Serialize};
 
 use crate::time::UnixTime;
@@ -23,4 +25,10 @@ pub struct Position {
     /// 0: before the first.
     pub revision: u64,
     pub token: u64,
+}
+
+impl Display for Position {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{:x}", self.revision, self.token)
+    }
 }

@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde_json::json;
 use tollgate_policies::database::{CommitError, DatabaseError, Page};
-use tollgate_policies::model::{DraftProblem, Expected, ImportMode, ObjectKind, PolicyDocument, PolicyState};
+use tollgate_policies::model::{DraftProblem, Expected, ObjectKind, PolicyState};
 
-use crate::drafts::{NOTE, commit, draft, edit, fine, gone, id, named, rate, rates, strategy};
+use crate::drafts::{commit, draft, edit, fine, gone, id, named, rate, rates, strategy};
 use crate::servers::TestDatabase;
 
 over_all! {
@@ -16,9 +16,6 @@ over_all! {
     an_object_that_was_taken_away_is_a_conflict_that_names_who_took_it,
     a_refused_draft_leaves_nothing_behind,
     nothing_to_change_is_no_revision,
-    a_revert_says_what_an_earlier_revision_said,
-    an_undo_takes_back_one_revision_and_nothing_else,
-    a_document_moves_a_state_to_another_database,
     names_and_bodies_come_back_byte_by_byte,
 }
 
@@ -154,73 +151,9 @@ async fn nothing_to_change_is_no_revision(test: TestDatabase) {
     assert_eq!(problem(vec![], "why").await, DraftProblem::NoEdits);
     assert_eq!(problem(vec![rate("a", 2)], " ").await, DraftProblem::NoReason);
     assert_eq!(problem(vec![rate("a", 2), rate("a", 3)], "why").await, DraftProblem::Twice(strategy("a")));
-    let unchanged = database.revert(1, NOTE, fine).await.unwrap_err();
-    assert_eq!(unchanged, CommitError::Draft(DraftProblem::NoChange));
     let revision = commit(&database, vec![rate("a", 1), rate("b", 1)]).await;
     assert_eq!((revision.number, revision.edits), (2, 1), "an edit that changes nothing is not counted");
     assert_eq!(database.state(None).await.unwrap().get(&strategy("a")).unwrap().since, 1);
-}
-
-async fn a_revert_says_what_an_earlier_revision_said(test: TestDatabase) {
-    let database = test.migrated().await;
-    commit(&database, vec![rate("a", 1), rate("b", 1)]).await;
-    commit(&database, vec![rate("a", 2), gone("b"), rate("c", 2)]).await;
-    commit(&database, vec![rate("d", 3)]).await;
-    let refused = database.revert(1, NOTE, |_: &PolicyState| Err("no")).await.unwrap_err();
-    assert_eq!(refused, CommitError::Refused("no"));
-    let reverted = database.revert(1, NOTE, fine).await.unwrap();
-    assert_eq!((reverted.number, reverted.edits), (4, 4));
-    assert_eq!(rates(&database.state(None).await.unwrap()), named(&[("a", 1), ("b", 1)]));
-    assert!(database.diff(1, 4).await.unwrap().is_empty());
-    assert_eq!(rates(&database.state(Some(3)).await.unwrap()), named(&[("a", 2), ("c", 2), ("d", 3)]), "it stays");
-    assert_eq!(database.revert(0, NOTE, fine).await.unwrap().edits, 2, "before the first there is nothing");
-    assert!(database.state(None).await.unwrap().is_empty());
-    let beyond = database.revert(9, NOTE, fine).await.unwrap_err();
-    assert_eq!(beyond, CommitError::Database(DatabaseError::UnknownRevision { asked: 9, head: 5 }));
-}
-
-async fn an_undo_takes_back_one_revision_and_nothing_else(test: TestDatabase) {
-    let database = test.migrated().await;
-    commit(&database, vec![rate("a", 1), rate("b", 1)]).await;
-    commit(&database, vec![rate("a", 2), gone("b"), rate("c", 2)]).await;
-    commit(&database, vec![rate("d", 3)]).await;
-    let undone = database.undo(2, NOTE, fine).await.unwrap();
-    assert_eq!(undone.edits, 3);
-    assert_eq!(rates(&database.state(None).await.unwrap()), named(&[("a", 1), ("b", 1), ("d", 3)]));
-    let again = database.undo(2, NOTE, fine).await.unwrap_err();
-    let CommitError::Conflict(conflicts) = &again else { panic!("{again:?}") };
-    let names: Vec<_> = conflicts.iter().map(|conflict| conflict.id.name()).collect();
-    assert_eq!(names, ["a", "b", "c"], "each was changed by the undo");
-    assert_eq!(conflicts[2].last.as_ref().unwrap().revision, 4, "who took c away is named");
-    // What was changed and changed back is not what it was.
-    commit(&database, vec![rate("d", 4)]).await;
-    commit(&database, vec![rate("d", 3)]).await;
-    assert!(matches!(database.undo(3, NOTE, fine).await, Err(CommitError::Conflict(_))));
-    for number in [0, 7] {
-        let unknown = database.undo(number, NOTE, fine).await.unwrap_err();
-        assert_eq!(unknown, CommitError::Database(DatabaseError::UnknownRevision { asked: number, head: 6 }));
-    }
-}
-
-async fn a_document_moves_a_state_to_another_database(test: TestDatabase) {
-    let database = test.migrated().await;
-    let plan = edit(&id(ObjectKind::Plan, "gold"), Expected::Absent, json!({ "limits": {} }));
-    let shop = edit(&id(ObjectKind::Application, "shop"), Expected::Absent, json!({ "description": "ä \u{1f600}" }));
-    commit(&database, vec![plan, shop, rate("a", 1)]).await;
-    commit(&database, vec![rate("a", 2)]).await;
-    let document = PolicyDocument::parse(&database.export(None).await.unwrap().to_string()).unwrap();
-    assert_ne!(database.export(Some(1)).await.unwrap().to_string(), document.to_string());
-
-    let other = TestDatabase::new(test.product).await;
-    let target = other.migrated().await;
-    commit(&target, vec![rate("a", 9), rate("z", 9)]).await;
-    let merged = target.import(&document, ImportMode::Merge, NOTE, fine).await.unwrap();
-    assert_eq!((merged.edits, rates(&target.state(None).await.unwrap())), (3, named(&[("a", 2), ("z", 9)])));
-    target.import(&document, ImportMode::Replace, NOTE, fine).await.unwrap();
-    let bodies = |state: &PolicyState| state.iter().map(|o| (o.id.clone(), o.body.clone())).collect::<Vec<_>>();
-    assert_eq!(bodies(&target.state(None).await.unwrap()), bodies(&database.state(None).await.unwrap()));
-    let again = target.import(&document, ImportMode::Replace, NOTE, fine).await.unwrap_err();
-    assert_eq!(again, CommitError::Draft(DraftProblem::NoChange));
 }
 
 async fn names_and_bodies_come_back_byte_by_byte(test: TestDatabase) {

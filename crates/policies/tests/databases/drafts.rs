@@ -3,10 +3,8 @@
 use std::convert::Infallible;
 
 use serde_json::{Value as Json, json};
-use tollgate_policies::database::{PolicyDatabase, RevisionNote};
+use tollgate_policies::database::PolicyDatabase;
 use tollgate_policies::model::{Draft, Expected, ObjectEdit, ObjectId, ObjectKind, PolicyState, Revision};
-
-pub const NOTE: RevisionNote<'static> = RevisionNote { author: "ada", reason: "a test" };
 
 pub fn id(kind: ObjectKind, name: &str) -> ObjectId {
     let application = if kind == ObjectKind::Application { "" } else { "shop" };

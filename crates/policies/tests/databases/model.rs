@@ -1,6 +1,6 @@
 //! Random revisions beside a model that keeps a copy of every state.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 use proptest::strategy::ValueTree as _;
@@ -9,29 +9,19 @@ use serde_json::{Value as Json, json};
 use tollgate_policies::database::{ChangesAfter, CommitError, PolicyDatabase};
 use tollgate_policies::model::{DraftProblem, Expected, ObjectEdit, ObjectId, ObjectKind, PolicyState};
 
-use crate::drafts::{NOTE, draft, edit, fine, id};
+use crate::drafts::{draft, edit, fine, id};
 use crate::servers::{Product, TestDatabase};
 
 over_all! {
     random_revisions_are_what_the_model_says,
 }
 
-#[derive(Clone, Debug)]
-enum Step {
-    /// Which object, its body or none, and whether the editor saw the newest version.
-    Commit(Vec<(u8, Option<u8>, bool)>),
-    Revert(u64),
-    Undo(u64),
-}
+/// The edits of a commit: which object, its body or none, and whether the editor saw the newest version.
+type Step = Vec<(u8, Option<u8>, bool)>;
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let edit = (0..6u8, prop::option::of(0..3u8), prop::bool::weighted(0.9));
-    let step = prop_oneof![
-        6 => prop::collection::vec(edit, 1..4).prop_map(Step::Commit),
-        1 => (0..12u64).prop_map(Step::Revert),
-        2 => (1..12u64).prop_map(Step::Undo),
-    ];
-    prop::collection::vec(step, 1..14)
+    prop::collection::vec(prop::collection::vec(edit, 1..4), 1..20)
 }
 
 type Bodies = BTreeMap<ObjectId, (Json, u64)>;
@@ -86,37 +76,15 @@ impl Model {
     }
 
     fn step(&mut self, step: &Step) -> Outcome {
-        match step {
-            Step::Commit(written) => {
-                let edits = self.edits(written);
-                let ids: std::collections::BTreeSet<_> = edits.iter().map(|edit| &edit.id).collect();
-                match () {
-                    () if ids.len() < edits.len() => Outcome::Twice,
-                    () if written.iter().any(|(_, _, saw_newest)| !saw_newest) => Outcome::Conflict,
-                    () => self.commit(&edits.into_iter().map(|edit| (edit.id, edit.body)).collect()),
-                }
-            }
-            Step::Revert(to) if *to > self.head() => Outcome::Unknown,
-            Step::Revert(to) => {
-                let then = self.states[usize::try_from(*to).unwrap()].clone();
-                let all = then.keys().chain(self.newest().keys()).cloned().collect::<Vec<_>>();
-                let body = |id: ObjectId| (id.clone(), then.get(&id).map(|(body, _)| body.clone()));
-                self.commit(&all.into_iter().map(body).collect())
-            }
-            Step::Undo(number) if *number > self.head() => Outcome::Unknown,
-            Step::Undo(number) => {
-                let at = usize::try_from(*number).unwrap();
-                let (before, after) = (self.states[at - 1].clone(), self.states[at].clone());
-                let ids = before.keys().chain(after.keys()).filter(|id| before.get(*id) != after.get(*id));
-                let ids: Vec<_> = ids.cloned().collect();
-                let later = &self.states[at..];
-                if ids.iter().any(|id| later.iter().any(|state| state.get(id) != after.get(id))) {
-                    return Outcome::Conflict;
-                }
-                let body = |id: ObjectId| (id.clone(), before.get(&id).map(|(body, _)| body.clone()));
-                self.commit(&ids.into_iter().map(body).collect())
-            }
+        let edits = self.edits(step);
+        let ids: BTreeSet<_> = edits.iter().map(|edit| &edit.id).collect();
+        if ids.len() < edits.len() {
+            return Outcome::Twice;
         }
+        if step.iter().any(|(_, _, saw_newest)| !saw_newest) {
+            return Outcome::Conflict;
+        }
+        self.commit(&edits.into_iter().map(|edit| (edit.id, edit.body)).collect())
     }
 }
 
@@ -126,23 +94,14 @@ enum Outcome {
     NoChange,
     Twice,
     Conflict,
-    Unknown,
 }
 
 async fn act(database: &PolicyDatabase, model: &Model, step: &Step) -> Outcome {
-    let done = match step {
-        Step::Commit(written) => database.commit(&draft("ada", model.edits(written)), fine).await,
-        Step::Revert(to) => database.revert(*to, NOTE, fine).await,
-        Step::Undo(number) => database.undo(*number, NOTE, fine).await,
-    };
-    match done {
+    match database.commit(&draft("ada", model.edits(step)), fine).await {
         Ok(revision) => Outcome::Made(revision.number),
         Err(CommitError::Draft(DraftProblem::NoChange)) => Outcome::NoChange,
         Err(CommitError::Draft(DraftProblem::Twice(_))) => Outcome::Twice,
         Err(CommitError::Conflict(_)) => Outcome::Conflict,
-        Err(CommitError::Database(tollgate_policies::database::DatabaseError::UnknownRevision { .. })) => {
-            Outcome::Unknown
-        }
         Err(other) => panic!("{other}"),
     }
 }

@@ -15,7 +15,7 @@ use std::time::Duration;
 use serde_json::json;
 use servers::{Product, TestDatabase};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
-use tollgate_policies::database::{ChangesAfter, RevisionNote};
+use tollgate_policies::database::ChangesAfter;
 use tollgate_policies::model::{Draft, Expected, ObjectEdit, ObjectId, ObjectKind, PolicyState};
 
 #[global_allocator]
@@ -81,9 +81,9 @@ async fn a_revision_costs_what_it_changes(product: Product) {
     assert_eq!((changes.len(), first.advanced(&changes, to) == newest), (19, true));
 
     step(product, "one more committed", database.commit(&draft(vec![assignment(0, 99)]), fine)).await.unwrap();
-    let note = RevisionNote { author: "ada", reason: "all of it away" };
-    let reverted = step(product, "reverted to nothing", database.revert(0, note, fine)).await.unwrap();
-    assert_eq!(reverted.edits, CLIENTS as u64);
+    let all_gone = (0..CLIENTS).map(|number| ObjectEdit { body: None, ..assignment(number, 0) }).collect();
+    let emptied = step(product, "all of it taken away", database.commit(&draft(all_gone), fine)).await.unwrap();
+    assert_eq!(emptied.edits, CLIENTS as u64);
     assert!(follower.state(None).await.unwrap().is_empty());
 }
 
