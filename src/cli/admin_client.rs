@@ -13,7 +13,7 @@ use bytes::Bytes;
 use clap::Args;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
 use http::uri::{Authority, Scheme};
-use http::{HeaderName, HeaderValue, Method, Request, StatusCode, Uri};
+use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
@@ -179,7 +179,8 @@ impl AdminPort {
     /// # Errors
     /// When the port cannot be reached, or has not answered within `limit`.
     pub fn get(&self, target: &str, limit: Duration) -> anyhow::Result<(StatusCode, Bytes)> {
-        self.exchange(&AdminCall { target: target.to_owned(), ..AdminCall::default() }, limit)
+        let answer = self.exchange(&AdminCall { target: target.to_owned(), ..AdminCall::default() }, limit)?;
+        Ok((answer.status(), answer.into_body()))
     }
 
     /// Sends one request and hands the JSON it is answered with to `show`. `note`: for changes.
@@ -205,18 +206,31 @@ impl AdminPort {
         call: &AdminCall<'_>,
         show: impl FnOnce(&[u8]) -> anyhow::Result<String>,
     ) -> anyhow::Result<CommandOutput> {
-        let (status, body) = self.exchange(call, TIMEOUT)?;
+        self.call_for(call, |answer| show(answer.body()))
+    }
+
+    /// Sends one request and hands the answer, JSON with its header fields, to `show`.
+    ///
+    /// # Errors
+    /// When the port cannot be reached, or answers what makes no sense.
+    pub fn call_for(
+        &self,
+        call: &AdminCall<'_>,
+        show: impl FnOnce(&Response<Bytes>) -> anyhow::Result<String>,
+    ) -> anyhow::Result<CommandOutput> {
+        let answer = self.exchange(call, TIMEOUT)?;
+        let status = answer.status();
         if status.is_success() {
-            return show(&body)
+            return show(&answer)
                 .map(CommandOutput::Done)
                 .with_context(|| format!("{self} is no admin port of this version"));
         }
-        let problem: ProblemDetails = serde_json::from_slice(&body)
+        let problem: ProblemDetails = serde_json::from_slice(answer.body())
             .with_context(|| format!("{self} answers {status}: is it the admin port of a gateway?"))?;
         Ok(CommandOutput::Refused(show_problem(&problem)))
     }
 
-    fn exchange(&self, call: &AdminCall<'_>, limit: Duration) -> anyhow::Result<(StatusCode, Bytes)> {
+    fn exchange(&self, call: &AdminCall<'_>, limit: Duration) -> anyhow::Result<Response<Bytes>> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let sending = runtime.block_on(async { tokio::time::timeout(limit, self.send(call)).await });
         // Looking a name up blocks a thread of the runtime, which must not be waited for.
@@ -261,7 +275,7 @@ impl AdminPort {
         Ok(())
     }
 
-    async fn send(&self, call: &AdminCall<'_>) -> anyhow::Result<(StatusCode, Bytes)> {
+    async fn send(&self, call: &AdminCall<'_>) -> anyhow::Result<Response<Bytes>> {
         let (stream, host) = self.connect().await?;
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
         let mut request = Request::builder().method(&call.method).uri(&call.target).header(HOST, host);
@@ -280,10 +294,10 @@ impl AdminPort {
         let request = request.body(Full::new(call.body.clone()))?;
         let exchange = async {
             let response = sender.send_request(request).await?;
-            let status = response.status();
-            let body = Limited::new(response.into_body(), MAX_ANSWER).collect().await;
+            let (head, body) = response.into_parts();
+            let body = Limited::new(body, MAX_ANSWER).collect().await;
             let body = body.map_err(|error| anyhow::anyhow!("the answer broke off: {error}"))?;
-            Ok((status, body.to_bytes()))
+            Ok(Response::from_parts(head, body.to_bytes()))
         };
         tokio::pin!(connection);
         tokio::select! {

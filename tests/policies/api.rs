@@ -61,7 +61,7 @@ fn what_is_written_is_enforced_and_read_again_and_can_be_taken_back() {
     await_revision(&gateway, 1);
     assert_eq!(spend(&gateway, "/orders/1", 5), 3);
     let whole = port.get("/policies");
-    assert_eq!((whole.etag.as_str(), &whole.body), ("\"1\"", &document(3)));
+    assert_eq!((whole.etag.starts_with("\"1-"), &whole.body), (true, &document(3)));
 
     let few = format!("{SHOP}/strategies/few");
     let seen = port.get(&few);

@@ -51,8 +51,20 @@ fn a_file_goes_in_and_comes_out_and_its_history_is_read_and_taken_back() {
     let again = file(folder.path(), "again.yaml", &exported);
     assert_eq!(port.policy_text(&["check", &again]), "nothing differs\n", "what comes out goes in unchanged");
 
+    let head = exported.lines().next().unwrap();
+    let upon = head.split_whitespace().find(|word| word.starts_with("1-")).unwrap_or_else(|| panic!("{head}"));
+
     let larger = file(folder.path(), "larger.yaml", &FILE.replace("burst: 3", "burst: 5"));
     port.policy_text(&["import", &larger, "--reason", "more"]);
+    // It was made from the first revision, and so was this one.
+    let other = file(folder.path(), "other.yaml", &exported.replace("burst: 3", "burst: 4"));
+    let refused = port.policy_refusal(&["import", &other, "--upon", upon, "--reason", "fewer"]);
+    assert!(refused.contains("strategy shop/few"), "{refused}");
+    let beside = file(folder.path(), "beside.yaml", &exported.replace("API", "gateway"));
+    let trial = port.policy_text(&["import", &beside, "--upon", upon, "--reason", "a word", "--dry-run"]);
+    assert_eq!(trial.matches("\n  + ").count(), 1, "the rest is as it was exported: {trial}");
+    assert!(port.policy_refusal(&["check", &beside, "--upon", "1-ab"]).contains("restored, or is another"));
+    assert_eq!(port.policy_text(&["check", &larger, "--upon", upon]), "nothing differs\n", "it stands already");
     let lines = "strategy shop/few\n  - limit.burst: 3\n  + limit.burst: 5\n";
     assert_eq!(port.policy_text(&["diff"]), lines);
     assert_eq!(port.policy_text(&["diff", "1", "2"]), lines);

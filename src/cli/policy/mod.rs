@@ -6,9 +6,11 @@ mod port;
 
 use std::path::{Path, PathBuf};
 
+use anyhow::Context as _;
 use bytes::Bytes;
 use clap::{Args, Subcommand};
 use http::Method;
+use http::header::ETAG;
 
 use self::key::PolicyKeyCommand;
 use self::port::{PolicyChangeArgs, PortArgs};
@@ -133,6 +135,10 @@ struct DocumentArgs {
     /// Take away what the document does not have.
     #[arg(long)]
     replace: bool,
+    /// Change what differs from the export that the document was made from, and be refused if somebody else has changed
+    /// that since. The first line of an export says its revision.
+    #[arg(long, value_name = "REVISION")]
+    upon: Option<String>,
 }
 
 #[derive(Debug, Args)]
@@ -181,11 +187,14 @@ pub fn run(args: &PolicyArgs) -> anyhow::Result<CommandOutput> {
 fn export(at: Option<u64>, port: &PortArgs) -> anyhow::Result<CommandOutput> {
     let at = at.map(|at| ("at".to_owned(), at.to_string()));
     let call = PortArgs::call(Method::GET, target(&["policies"], at.as_slice()));
-    port.admin.port()?.call(&call, |body| {
+    port.admin.port()?.call_for(&call, |answer| {
+        let body = answer.body();
         if port.is_json() {
             return Ok(String::from_utf8(body.to_vec())?);
         }
-        Ok(PolicySet::of_json("the document", &serde_json::from_slice(body)?)?.to_yaml())
+        let etag = answer.headers().get(ETAG).context("the document has no ETag")?.to_str()?.trim_matches('"');
+        let document = PolicySet::of_json("the document", &serde_json::from_slice(body)?)?.to_yaml();
+        Ok(format!("# import --upon {etag} tells of what others change meanwhile\n{document}"))
     })
 }
 
@@ -197,6 +206,7 @@ fn import(document: &DocumentArgs, port: &PortArgs, mut pairs: Vec<(String, Stri
     };
     let body = Bytes::from(read?.to_json().to_string());
     pairs.push(("mode".to_owned(), if document.replace { "replace" } else { "merge" }.to_owned()));
+    pairs.extend(document.upon.iter().map(|seen| ("upon".to_owned(), seen.clone())));
     let call = AdminCall { body, ..PortArgs::call(Method::POST, target(&["policies"], &pairs)) };
     port.change(call, |body| port.show(body, show_outcome))
 }

@@ -6,14 +6,15 @@ use axum::http::header::ETAG;
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use serde_json::Value;
-use tollgate_policies::model::ImportMode;
+use tollgate_policies::model::{ObjectEdit, PolicyState};
 
 use super::request::{service, visible};
 use crate::admin::browser_guard::REASON;
 use crate::admin::caller::Caller;
 use crate::admin::pages::extract::{JsonBody, ShapedQuery};
-use crate::admin::policies::document;
+use crate::admin::policies::document::{self, ImportMode};
 use crate::admin::policies::proposal::Proposal;
+use crate::admin::policy_service::PolicyService;
 use crate::admin::problem_details::{PrettyJson, ProblemDetails};
 use crate::admin::server::answers::count_until_sent;
 use crate::admin::state::AdminState;
@@ -28,25 +29,17 @@ pub struct DocumentQuery {
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ImportQuery {
-    mode: WrittenMode,
+    mode: ImportMode,
     reason: String,
     dry_run: bool,
-}
-
-/// [`ImportMode`], as a query says it.
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum WrittenMode {
-    #[default]
-    Merge,
-    Replace,
+    upon: Option<String>,
 }
 
 /// `GET /policies`: all policies as one document, at a revision
 #[utoipa::path(
     get, path = "/policies", operation_id = "exportPolicies", tag = "policies",
     params(("at" = Option<u64>, Query, description = "A revision; the newest if left out")),
-    responses((status = 200, body = Object, description = "Applications that the caller may look at; the ETag is the revision"))
+    responses((status = 200, body = Object, description = "Applications that the caller may look at; the ETag is the revision and its mark"))
 )]
 pub async fn export(
     State(state): State<AdminState>,
@@ -56,7 +49,7 @@ pub async fn export(
     let policies = service(&state)?;
     let place = policies.place_for_reading(&caller.name).await?;
     let found = policies.database.state(query.at).await?;
-    let etag = format!("\"{}\"", found.revision());
+    let etag = format!("\"{}\"", found.position());
     let answer = ([(ETAG, etag)], PrettyJson(document::of_state(&visible(&caller, &found)))).into_response();
     Ok(count_until_sent(answer, place))
 }
@@ -66,6 +59,7 @@ pub async fn export(
     post, path = "/policies", operation_id = "importPolicies", tag = "policies",
     params(
         ("mode" = Option<String>, Query, description = "merge: what the document does not have stays; replace: it goes"),
+        ("upon" = Option<String>, Query, description = "The ETag of the export that the document was made from, without quotes: what differs from that is changed, and what somebody else has changed since is a conflict"),
         ("reason" = Option<String>, Query, description = "Why, for the history; also as X-Tollgate-Reason"),
         ("dry_run" = Option<bool>, Query, description = "Checks it and says what would change, and changes nothing")
     ),
@@ -86,15 +80,35 @@ pub async fn import(
 ) -> Result<PrettyJson<RevisionChangesView>, ProblemDetails> {
     let policies = service(&state)?;
     let objects = document::objects(&written)?;
-    let mode = match query.mode {
-        WrittenMode::Merge => ImportMode::Merge,
-        WrittenMode::Replace => ImportMode::Replace,
-    };
     // An application that the caller does not see is not theirs to take away.
-    let base = visible(&caller, &policies.database.state(None).await?);
-    let edits = document::edits(&objects, &base, mode);
+    let newest = visible(&caller, &policies.database.state(None).await?);
+    let edits = match &query.upon {
+        Some(seen) => {
+            let base = visible(&caller, &exported(policies, seen, &caller).await?);
+            let mut edits = document::edits(&objects, &base, query.mode);
+            // Somebody else may have made the same change.
+            let stands = |edit: &ObjectEdit| newest.get(&edit.id).map(|object| &*object.body) == edit.body.as_ref();
+            edits.retain(|edit| !stands(edit));
+            edits
+        }
+        None => document::edits(&objects, &newest, query.mode),
+    };
     let header = headers.get(REASON).and_then(|reason| reason.to_str().ok()).unwrap_or_default();
     let reason = if query.reason.is_empty() { header.to_owned() } else { query.reason };
     let proposal = Proposal { edits, reason, dry_run: query.dry_run };
     Ok(PrettyJson(proposal.submit(policies, &caller).await?.into()))
+}
+
+/// The policies as they were exported, at the revision that is `seen`: `12-5f3a` as the ETag has it, or its number alone.
+async fn exported(policies: &PolicyService, seen: &str, caller: &Caller) -> Result<PolicyState, ProblemDetails> {
+    let number = seen.split_once('-').map_or(seen, |(number, _)| number);
+    let odd =
+        |_| ProblemDetails::bad_request("upon is the ETag of an export, such as 12-5f3a, or the number of a revision");
+    let state = policies.state_at(Some(number.parse().map_err(odd)?), &caller.name).await?;
+    if number != seen && state.position().to_string() != seen {
+        let detail =
+            format!("revision {number} is not the one that was exported: the database was restored, or is another");
+        return Err(ProblemDetails::conflicting(detail));
+    }
+    Ok(state)
 }
