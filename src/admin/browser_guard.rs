@@ -19,7 +19,7 @@ use axum::response::{IntoResponse, Response};
 use super::problem_details::ProblemDetails;
 use crate::config::PublicUrl;
 
-/// Whoever watches the process asks for these.
+/// Probes and scrapers ask for these.
 pub const PROBES: [&str; 2] = ["/livez", "/readyz"];
 
 /// Probes and scrapers have no account.

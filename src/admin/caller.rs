@@ -243,7 +243,7 @@ pub struct CallerParts<'a> {
     pub session: SessionUse,
 }
 
-/// What a session is to a request that has one.
+/// The part of a session in a request that has one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SessionUse {
     /// It does not count where a form's token is not asked for.

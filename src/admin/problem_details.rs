@@ -173,7 +173,7 @@ impl ProblemDetails {
         Self::database_away(error.to_string())
     }
 
-    /// As [`database`](Self::database), in other words.
+    /// Like [`database`](Self::database), in other words.
     pub fn database_away(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "database-away", detail)
             .hint("requests are decided as before: probes and metrics go on, all else here waits for the database")

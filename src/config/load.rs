@@ -198,6 +198,6 @@ pub fn parse_with(
 /// The mirror of the file and of those that it includes.
 struct CheckedTree {
     file: RawConfig,
-    /// What policies add to it.
+    /// The additions of policies to it.
     laid: OverlayParts,
 }

@@ -192,7 +192,7 @@ fn another_database_in_place_of_the_one_that_was_followed_is_read_anew() {
     assert_eq!((node.metric(REVISION), spend(&node, "/items", 3)), (1.0, 1));
 }
 
-/// As an operator restores a backup, and as a slip takes a file away.
+/// An operator restores a backup, or a slip takes a file away.
 #[test]
 fn a_file_that_is_replaced_or_deleted_while_it_is_followed_is_noticed() {
     let _turn = turns::beside_others();

@@ -318,7 +318,7 @@ fn a_key_that_was_taken_away_does_not_come_back() {
     assert_eq!(sent(&gateway, "/orders/1", &kept), 200);
 }
 
-/// What the node runs is older than the revision that took the key away.
+/// The node runs a revision older than the one that took the key away.
 #[test]
 fn a_revoked_key_is_refused_by_a_node_that_the_revision_does_not_fit() {
     let _turn = turns::beside_others();

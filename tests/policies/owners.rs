@@ -171,7 +171,7 @@ fn mistakes_of_another_application_are_not_told() {
     assert!(told.contains("secret") && told.contains("applications.bank.strategies.few.limit.rate"), "{told}");
 }
 
-/// Whoever had a role in an application has none in another one that comes to have its name.
+/// A role in an application is none in another one that comes to have its name.
 #[test]
 fn roles_go_with_their_application() {
     let _turn = turns::beside_others();

@@ -1,4 +1,4 @@
-//! What strangers are told when the database of accounts or the provider cannot be asked.
+//! The answers to strangers when the database of accounts or the provider cannot be asked.
 //!
 //! Guarantees that only the log says where these are and how they refuse, and that strangers do not fill it.
 

@@ -25,7 +25,7 @@ async fn service_with_token() -> (AccountService, String, TempDir) {
     (service, secret.expose().to_owned(), folder)
 }
 
-/// As many as may fail send `token`, and go away while it is looked up.
+/// Sends `token` as often as may fail, and goes away while it is looked up.
 async fn impatient(service: &AccountService, token: &str) {
     for _ in 0..TOKEN_FAILURES {
         let mut asking = Box::pin(service.check_token(token, IP));
@@ -41,7 +41,7 @@ async fn a_token_has_failed_if_it_is_nobodys_and_not_because_its_client_went_awa
     let nobodys = format!("tgt_{}", "A".repeat(43));
     impatient(&service, &nobodys).await;
     let mut is_refused = false;
-    // As many again would fail if those had not, and each second lets one more fail.
+    // That number would fail again if those had not, and each second lets one more fail.
     for _ in 0..TOKEN_FAILURES {
         is_refused |= service.check_token(&nobodys, IP).await.is_err_and(|problem| problem.status == 429);
     }

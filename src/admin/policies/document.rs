@@ -18,7 +18,7 @@ const SECTIONS: [(&str, ObjectKind); 5] = [
     ("keys", ObjectKind::ApiKey),
 ];
 
-/// What becomes of objects that the document does not have.
+/// The fate of objects that the document does not have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ImportMode {

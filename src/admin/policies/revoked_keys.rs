@@ -67,7 +67,7 @@ mod tests {
         }
     }
 
-    /// What a revision did to the key called `name`.
+    /// The change of the key called `name` in a revision.
     fn change(name: &str, before: Option<&str>, after: Option<&str>) -> ObjectChange {
         let [before, after] = [before, after].map(|hash| hash.map(|hash| Arc::new(key(name, hash))));
         ObjectChange { id: ObjectId::new(ObjectKind::ApiKey, "shop", name).unwrap(), before, after }
@@ -83,7 +83,7 @@ mod tests {
         assert_eq!(undone(&[change("k1", Some(one), None), change("k2", None, Some(one))]), "");
         // It has moved, and another is in its place.
         assert_eq!(undone(&[change("k1", Some(one), Some(two)), change("k2", None, Some(one))]), "");
-        // One key was taken away, and another made.
+        // A key was taken away, and another made.
         assert_eq!(undone(&[change("k1", Some(one), None), change("k2", None, Some(two))]), "k2");
         assert_eq!(undone(&[change("k1", Some(one), Some(one))]), "k1");
     }

@@ -33,7 +33,7 @@ pub struct NodeReport {
 }
 
 impl NodeReport {
-    /// What another node says of itself. `None`: nothing that can be shown. Others than nodes may write to Redis, too.
+    /// Reads a report of another node. `None`: nothing that can be shown. Others than nodes may write to Redis, too.
     pub fn read(statement: &[u8]) -> Option<Self> {
         let report: Self = serde_json::from_slice(statement).ok()?;
         let names = [&report.name, &report.version].into_iter().all(|text| is_plain_line(text));

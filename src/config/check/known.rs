@@ -1,4 +1,4 @@
-//! What is known of policies beside the file's tree: limits and routes that were checked with this file before, and are the same ones
+//! Knowledge of policies beside the file's tree: limits and routes that were checked with this file before, and are the same ones
 //! still; and which routes of the tree are parts of others.
 //!
 //! The former are not built again, but stand among the others for whatever compares all of them.
@@ -11,7 +11,7 @@ use tollgate_limiter::limit::definition::Limit;
 use crate::config::report::Location;
 use crate::route::Route;
 
-/// What is known of policies.
+/// The parts of policies that are known.
 #[derive(Default)]
 pub struct KnownParts {
     /// Without mistakes by themselves.

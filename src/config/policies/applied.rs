@@ -28,7 +28,7 @@ pub struct AppliedApplication {
     pub copied: usize,
 }
 
-/// What an application adds to a file, by name.
+/// The additions of an application to a file, by name.
 #[derive(Default)]
 pub struct PolicyAdditions {
     pub limits: Vec<String>,

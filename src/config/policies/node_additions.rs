@@ -1,4 +1,4 @@
-//! What the applications of policies add to the file of a node, on the way to what is kept of them for the next revisions.
+//! The additions of applications to the file of a node, on the way to what is kept of them for the next revisions.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use super::applied::{AddedParts, AppliedApplication, PolicyAdditions};
 use crate::config::report::Report;
 use crate::config::settings::Config;
 
-/// What applications add on a node, those left out of which this is known.
+/// The additions of applications on a node, those left out of which this is known.
 pub struct NodeAdditions {
     pub node: Arc<str>,
     pub all: Vec<(Arc<CheckedApplication>, PolicyAdditions)>,

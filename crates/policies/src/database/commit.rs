@@ -62,7 +62,7 @@ impl PolicyDatabase {
         Err(CommitError::Database(DatabaseError::Busy { place, cause }))
     }
 
-    /// What a commit of the draft would make of the newest state. Whether that is good is for the caller to say.
+    /// The newest state with the draft laid over it. Whether that is good is for the caller to say.
     pub async fn preview<E: Send>(&self, draft: &Draft) -> Result<Preview, CommitError<E>> {
         draft.check().map_err(CommitError::Draft)?;
         let mut lease = self.pool.take().await?;

@@ -150,7 +150,7 @@ pub fn check_name(name: &str) -> Result<(), PeopleError> {
         let message = format!("no account is called {name}: commands would take it for an option. Take another name");
         return Err(PeopleError::Invalid(message));
     }
-    // Whoever had such a name would be taken for the author of what the gateway does by itself.
+    // An account of such a name would be taken for the author of what the gateway does by itself.
     if name.starts_with('@') || name.eq_ignore_ascii_case(ROLLOUT_AUTHOR) {
         let message = format!(
             "no account is called {name}: @… and {ROLLOUT_AUTHOR} are the gateway's own names in the history. Take another name"

@@ -51,7 +51,7 @@ impl People {
     }
 
     pub async fn account(&self, name: &str) -> Result<Option<UserAccount>, DatabaseError> {
-        // What cannot be a name is not asked for: some databases take offence.
+        // A text that cannot be a name is not asked for: some databases refuse the query.
         if !is_name(name) {
             return Ok(None);
         }
@@ -78,7 +78,7 @@ impl People {
         Ok(found)
     }
 
-    /// Whoever is disabled is also logged out, and has no tokens any more. Tokens lose what the account loses, for good.
+    /// Disabling also ends the account's sessions and revokes its tokens. Tokens lose what the account loses, for good.
     pub async fn change(&self, name: &str, change: &AccountChange) -> Result<UserAccount, PeopleError> {
         change.display_name.as_deref().map_or(Ok(()), check_display_name)?;
         check_subject(change.subject.as_ref().and_then(Option::as_ref))?;

@@ -62,7 +62,7 @@ impl People {
         self.find_session(secret, true).await
     }
 
-    /// As [`session`](Self::session), for what nobody has asked for by hand: the session stays as idle as it was.
+    /// Like [`session`](Self::session), for what nobody has asked for by hand: the session stays as idle as it was.
     pub async fn idle_session(&self, secret: &str) -> Result<Option<(UserAccount, Session)>, DatabaseError> {
         self.find_session(secret, false).await
     }

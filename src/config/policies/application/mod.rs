@@ -38,7 +38,7 @@ pub struct CheckedApplication {
     /// The plans of its limits, by their names.
     pub plans: Vec<(String, Arc<StrategyPlans>)>,
     keys: Option<Arc<ApiKeyTable>>,
-    /// What has come of it over the file of its node.
+    /// The result of laying it over the file of its node.
     applied: OnceLock<AppliedApplication>,
 }
 
@@ -53,7 +53,7 @@ impl CheckedApplication {
         Self { name, raw, has_good_name: key.is_some(), plans, keys: keys.map(Arc::new), applied }
     }
 
-    /// What has come of it on this `node` with the same file, if that is known.
+    /// The result on this `node` with the same file, if that is known.
     pub fn applied(&self, node: Option<&Arc<str>>) -> Option<&AppliedApplication> {
         self.applied.get().filter(|applied| applied.is_for(node))
     }

@@ -120,7 +120,7 @@ fn check_role(caller: &Caller, form: &ConsoleForm) -> Result<(), ProblemDetails>
     }
 }
 
-/// What a form changes. Nothing of it for a password and a removal, which are no changes of this kind.
+/// The change that a form asks for. Nothing of it for a password and a removal, which are no changes of this kind.
 fn asked_change(form: &ConsoleForm) -> Result<AccountChange, ProblemDetails> {
     let mut change = AccountChange { made_at: Some(made_at(form)?), ..AccountChange::default() };
     match form.field("action") {

@@ -42,7 +42,7 @@ pub async fn check_presence(
 /// The account of the caller, whose password the field `current` of the form has.
 ///
 /// # Errors
-/// As [`check_presence`].
+/// Like [`check_presence`].
 pub async fn check_current_password(
     accounts: &AccountService,
     caller: &Caller,
@@ -56,7 +56,7 @@ pub async fn check_current_password(
     })
 }
 
-/// What forms of a page ask for as proof, for the template `parts/presence.html`.
+/// The proof that forms of a page ask for, for the template `parts/presence.html`.
 pub struct PresencePart {
     pub asks_password: bool,
     /// Where somebody without a password proves that it is them. Empty: they need not, or cannot.

@@ -81,7 +81,7 @@ impl Connection {
     /// Ends when it is closed.
     pub async fn close(mut self) {
         if let Driver::Sqlite(connection) = replace(&mut self.driver, Driver::Closed) {
-            // What failed before fails here too, and the connection ends all the same.
+            // A call that failed before fails here too, and the connection ends all the same.
             let _ = connection.close().await;
         }
     }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use tokio::sync::OwnedRwLockReadGuard;
 
-/// What the path of a database leads to. It is another database when one of them is another file: the write-ahead log has
+/// The files that the path of a database leads to. It is another database when one of them is another file: the write-ahead log has
 /// what was committed last, and its index is what processes agree by.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DatabaseFiles {

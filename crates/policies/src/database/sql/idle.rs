@@ -34,7 +34,7 @@ impl DatabaseConnections {
         &self.address
     }
 
-    /// One that is open already. `None`: all of them are in use.
+    /// A connection that is open already. `None`: all of them are in use.
     pub async fn take(&self) -> Result<Option<Connection>, DatabaseError> {
         let files = self.files_in_use().await?;
         Ok(self.pop().map(|connection| connection.using(files)))
@@ -56,7 +56,7 @@ impl DatabaseConnections {
     pub fn give_back(&self, mut connection: Connection) {
         let files = connection.leave_files();
         lock(&self.idle).push(connection);
-        // Whoever waits for the files finds it among the idle ones.
+        // A caller that waits for the files finds it among the idle ones.
         drop(files);
     }
 
