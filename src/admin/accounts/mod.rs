@@ -56,8 +56,7 @@ const FAILURE_EVERY_US: u64 = 30_000_000;
 const NETWORKS_OF_A_NAME: u32 = 20;
 
 /// Tokens from one network, and sessions, that may be nobody's at once; then one each [`TOKEN_FAILURE_EVERY_US`]. They
-/// cannot be guessed, so
-/// this bounds what the database is asked.
+/// cannot be guessed, so this bounds what the database is asked.
 const TOKEN_FAILURES: u64 = 60;
 const TOKEN_FAILURE_EVERY_US: u64 = 1_000_000;
 
