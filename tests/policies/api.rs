@@ -13,6 +13,7 @@ use tollgate_test_support::turns;
 use crate::editor::{Editor, await_revision, routes, spend};
 use crate::port::Port;
 use crate::process::{Gateway, eventually};
+use crate::scene::Scene;
 
 const SHOP: &str = "/policies/applications/shop";
 
@@ -29,24 +30,10 @@ fn document(burst: u64) -> Json {
     }}})
 }
 
-struct Scene {
-    gateway: Gateway,
-    editor: Editor,
-    _folder: tempfile::TempDir,
-}
-
-fn scene() -> Scene {
-    let folder = tempfile::tempdir().unwrap();
-    let url = format!("sqlite://{}/policies.db", folder.path().display());
-    let editor = Editor::of(&url);
-    let gateway = Gateway::start(&routes(&url, folder.path(), ""));
-    Scene { gateway, editor, _folder: folder }
-}
-
 #[test]
 fn what_is_written_is_enforced_and_read_again_and_can_be_taken_back() {
     let _turn = turns::beside_others();
-    let Scene { gateway, editor, _folder } = scene();
+    let Scene { gateway, editor, folder: _folder } = Scene::empty();
     let port = Port::admin(&gateway, &editor);
     let trial = port.post("/policies?dry_run=true", &document(3));
     assert_eq!((trial.status, &trial.body["revision"]), (200, &Json::Null), "{trial:?}");
@@ -100,7 +87,7 @@ fn what_is_written_is_enforced_and_read_again_and_can_be_taken_back() {
 #[test]
 fn whoever_comes_second_is_told_who_was_faster() {
     let _turn = turns::beside_others();
-    let Scene { gateway, editor, _folder } = scene();
+    let Scene { gateway, editor, folder: _folder } = Scene::empty();
     let port = Port::admin(&gateway, &editor);
     let other = Port::of(&gateway, &editor, "bob", tollgate_policies::people::Rights::admin());
     port.post("/policies?reason=first", &document(3));
@@ -119,7 +106,7 @@ fn whoever_comes_second_is_told_who_was_faster() {
 #[test]
 fn every_mistake_is_told_at_its_place_and_nothing_is_changed() {
     let _turn = turns::beside_others();
-    let Scene { gateway, editor, _folder } = scene();
+    let Scene { gateway, editor, folder: _folder } = Scene::empty();
     let port = Port::admin(&gateway, &editor);
     let mut wrong = document(3);
     wrong["applications"]["shop"]["strategies"]["few"]["limit"]["rate"] = json!("fast");
@@ -162,7 +149,7 @@ fn every_mistake_is_told_at_its_place_and_nothing_is_changed() {
 #[test]
 fn no_body_is_read_of_somebody_who_may_change_nothing_and_no_object_is_larger_than_one_may_be() {
     let _turn = turns::beside_others();
-    let Scene { gateway, editor, .. } = &scene();
+    let Scene { gateway, editor, .. } = &Scene::empty();
     let admin = Port::admin(gateway, editor);
     let viewer = Port::of(gateway, editor, "eve", Rights::of("shop", ApplicationRole::Viewer));
     let large = json!({"description": "x".repeat(200_000)});
@@ -186,7 +173,7 @@ fn begin_change(gateway: &Gateway, token: &str, head: &str, (length, body): (usi
 #[test]
 fn a_change_whose_client_has_gone_away_is_recorded() {
     let _turn = turns::beside_others();
-    let Scene { gateway, editor, .. } = &scene();
+    let Scene { gateway, editor, .. } = &Scene::empty();
     let admin = Port::admin(gateway, editor);
     admin.post("/policies?reason=first", &document(3));
     let body = strategy(2).to_string();
@@ -213,7 +200,7 @@ fn a_change_whose_client_has_gone_away_is_recorded() {
 #[test]
 fn somebody_whose_changes_do_not_arrive_keeps_nobody_else_from_theirs() {
     let _turn = turns::beside_others();
-    let Scene { gateway, editor, .. } = &scene();
+    let Scene { gateway, editor, .. } = &Scene::empty();
     let admin = Port::admin(gateway, editor);
     assert_eq!(admin.post("/policies?reason=first", &document(3)).status, 200);
     let slow = Port::of(gateway, editor, "ed", Rights::of("shop", ApplicationRole::Editor));

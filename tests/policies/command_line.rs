@@ -3,9 +3,9 @@
 use tollgate_policies::people::{ApplicationRole, Rights};
 use tollgate_test_support::turns;
 
-use crate::editor::{Editor, await_revision, routes, spend};
+use crate::editor::{await_revision, spend};
 use crate::port::{Port, file};
-use crate::process::Gateway;
+use crate::scene::Scene;
 
 const TRIED: &str = "
 applications:
@@ -32,10 +32,7 @@ applications:
 #[test]
 fn a_file_goes_in_and_comes_out_and_its_history_is_read_and_taken_back() {
     let _turn = turns::beside_others();
-    let folder = tempfile::tempdir().unwrap();
-    let url = format!("sqlite://{}/policies.db", folder.path().display());
-    let editor = Editor::of(&url);
-    let gateway = Gateway::start(&routes(&url, folder.path(), ""));
+    let Scene { gateway, editor, folder } = Scene::empty();
     let port = Port::admin(&gateway, &editor);
     let path = file(folder.path(), "policies.yaml", FILE);
     assert_eq!(port.policy_text(&["history"]), "there is no revision yet\n");
@@ -97,10 +94,7 @@ fn a_file_goes_in_and_comes_out_and_its_history_is_read_and_taken_back() {
 #[test]
 fn a_candidate_is_promoted_or_taken_away_by_a_command_and_by_who_may() {
     let _turn = turns::beside_others();
-    let folder = tempfile::tempdir().unwrap();
-    let url = format!("sqlite://{}/policies.db", folder.path().display());
-    let editor = Editor::of(&url);
-    let gateway = Gateway::start(&routes(&url, folder.path(), ""));
+    let Scene { gateway, editor, folder } = Scene::empty();
     let port = Port::admin(&gateway, &editor);
     let path = file(folder.path(), "tried.yaml", TRIED);
     port.policy_text(&["import", &path, "--reason", "the first"]);

@@ -5,9 +5,10 @@ use tollgate_policies::model::ObjectKind;
 use tollgate_policies::people::{ApplicationRole, Rights};
 use tollgate_test_support::turns;
 
-use crate::editor::{Editor, await_revision, edit, first_edits, routes, spend};
+use crate::editor::{await_revision, edit, first_edits, routes, spend};
 use crate::port::Port;
 use crate::process::Gateway;
+use crate::scene::{Scene, new_database};
 use crate::visit::{Visit, form, with};
 
 const FEW: &str = "/edit?application=shop&kind=strategy&name=few";
@@ -15,13 +16,8 @@ const FEW: &str = "/edit?application=shop&kind=strategy&name=few";
 #[test]
 fn a_strategy_is_reviewed_saved_with_a_reason_and_taken_back() {
     let _turn = turns::beside_others();
-    let folder = tempfile::tempdir().unwrap();
-    let url = format!("sqlite://{}/policies.db", folder.path().display());
-    let editor = Editor::of(&url);
-    editor.commit(first_edits());
-    let gateway = Gateway::start(&routes(&url, folder.path(), ""));
+    let Scene { gateway, editor, folder: _folder } = Scene::of(first_edits());
     let visit = Visit::of(&gateway, &editor);
-    await_revision(&gateway, 1);
     assert!(visit.page("/applications").contains("href=\"/console/applications/shop\""));
     let shop = visit.page("/applications/shop");
     assert!(shop.contains("1/h by") && shop.contains("ada, 20"), "{shop}");
@@ -56,11 +52,7 @@ fn a_strategy_is_reviewed_saved_with_a_reason_and_taken_back() {
 #[test]
 fn a_mistake_stands_beside_its_field_and_nothing_is_saved() {
     let _turn = turns::beside_others();
-    let folder = tempfile::tempdir().unwrap();
-    let url = format!("sqlite://{}/policies.db", folder.path().display());
-    let editor = Editor::of(&url);
-    editor.commit(first_edits());
-    let gateway = Gateway::start(&routes(&url, folder.path(), ""));
+    let Scene { gateway, editor, folder: _folder } = Scene::of(first_edits());
     let visit = Visit::of(&gateway, &editor);
     let wrong = with(form(&visit.page(FEW), "few"), &[("limit.rate", "fast"), ("resources", "[nothing]")]);
     let refused = visit.submit("/edit", &wrong);
@@ -77,9 +69,7 @@ fn a_mistake_stands_beside_its_field_and_nothing_is_saved() {
 #[test]
 fn routes_are_chosen_from_those_of_the_file_and_of_the_application() {
     let _turn = turns::beside_others();
-    let folder = tempfile::tempdir().unwrap();
-    let url = format!("sqlite://{}/policies.db", folder.path().display());
-    let editor = Editor::of(&url);
+    let (folder, url, editor) = new_database();
     let part = json!({"route": "orders", "match": {"path": "/orders/checkout"}});
     editor.commit(first_edits().into_iter().chain([edit(ObjectKind::Resource, "checkout", part)]).collect());
     let gateway = Gateway::start(&routes(&url, folder.path(), ""));
@@ -120,11 +110,7 @@ fn routes_are_chosen_from_those_of_the_file_and_of_the_application() {
 #[test]
 fn a_candidate_is_promoted_on_the_page_of_its_strategy() {
     let _turn = turns::beside_others();
-    let folder = tempfile::tempdir().unwrap();
-    let url = format!("sqlite://{}/policies.db", folder.path().display());
-    let editor = Editor::of(&url);
-    editor.commit(first_edits());
-    let gateway = Gateway::start(&routes(&url, folder.path(), ""));
+    let Scene { gateway, editor, folder: _folder } = Scene::of(first_edits());
     let visit = Visit::of(&gateway, &editor);
     assert!(!visit.page(FEW).contains("aria-label=\"Candidate\""), "there is nothing to end");
     let limit = json!({"key": {"constant": "all"}, "rate": "1/h", "burst": 5});
@@ -148,9 +134,7 @@ fn a_candidate_is_promoted_on_the_page_of_its_strategy() {
 #[test]
 fn a_role_is_given_in_one_of_the_applications_that_there_are() {
     let _turn = turns::beside_others();
-    let folder = tempfile::tempdir().unwrap();
-    let url = format!("sqlite://{}/policies.db", folder.path().display());
-    let editor = Editor::of(&url);
+    let (folder, url, editor) = new_database();
     editor.make_account("vera", Rights::of("gone", ApplicationRole::Viewer));
     let gateway = Gateway::start(&routes(&url, folder.path(), ""));
     let visit = Visit::of(&gateway, &editor);

@@ -15,6 +15,7 @@ use tollgate_test_support::turns;
 
 use crate::editor::{APPLIED, Editor, await_revision, edit, first_edits, owning, routes, spend, strategy};
 use crate::process::{Gateway, status};
+use crate::scene::new_database;
 
 #[test]
 fn a_change_reaches_all_nodes_as_a_whole_and_leaves_other_buckets_alone() {
@@ -48,9 +49,7 @@ fn a_change_reaches_all_nodes_as_a_whole_and_leaves_other_buckets_alone() {
 #[test]
 fn a_hundred_thousand_assignments_are_taken_over_at_once_and_changed_one_by_one() {
     let _turn = turns::beside_others();
-    let folder = tempfile::tempdir().unwrap();
-    let url = format!("sqlite://{}/policies.db", folder.path().display());
-    let editor = Editor::of(&url);
+    let (folder, url, editor) = new_database();
     let limit = json!({"key": {"header": "x-client"}, "rate": "1/h", "burst": 1});
     let mut edits = vec![
         owning(&["orders"]),

@@ -11,6 +11,7 @@ use tollgate_test_support::turns;
 use crate::editor::{Editor, REVISION, await_revision, edit, owning};
 use crate::port::{Port, PortAnswer};
 use crate::process::{Gateway, curl, eventually, status};
+use crate::scene::new_database;
 use crate::visit::{Visit, form, with};
 
 const KEYS: &str = "/policies/applications/shop/api_keys";
@@ -93,9 +94,7 @@ fn shown(text: &str) -> String {
 #[test]
 fn keys_made_in_each_way_are_taken_on_the_routes_of_their_application_alone() {
     let _turn = turns::beside_others();
-    let folder = tempfile::tempdir().unwrap();
-    let url = format!("sqlite://{}/policies.db", folder.path().display());
-    let editor = Editor::of(&url);
+    let (folder, url, editor) = new_database();
     editor.commit(applications());
     let nodes = ["one", "two"].map(|name| Gateway::start(&routes(&url, &folder.path().join(name), "")));
     nodes.iter().for_each(|node| await_revision(node, 1));
@@ -194,9 +193,7 @@ fn keys_made_in_each_way_are_taken_on_the_routes_of_their_application_alone() {
 #[test]
 fn only_owners_see_and_change_the_keys_of_an_application() {
     let _turn = turns::beside_others();
-    let folder = tempfile::tempdir().unwrap();
-    let url = format!("sqlite://{}/policies.db", folder.path().display());
-    let editor = Editor::of(&url);
+    let (folder, url, editor) = new_database();
     let (key, hash) = new_key();
     editor.commit(
         applications().into_iter().chain([edit(ObjectKind::ApiKey, "old", json!({"key_sha256": hash}))]).collect(),
@@ -268,9 +265,7 @@ fn only_owners_see_and_change_the_keys_of_an_application() {
 #[test]
 fn a_key_that_was_taken_away_does_not_come_back() {
     let _turn = turns::beside_others();
-    let folder = tempfile::tempdir().unwrap();
-    let url = format!("sqlite://{}/policies.db", folder.path().display());
-    let editor = Editor::of(&url);
+    let (folder, url, editor) = new_database();
     let ((key, hash), (kept, kept_hash)) = (new_key(), new_key());
     let named = |name: &str, hash: &str| edit(ObjectKind::ApiKey, name, json!({"key_sha256": hash}));
     editor.commit(applications());

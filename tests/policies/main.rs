@@ -15,6 +15,7 @@ mod port;
 mod refused;
 mod rights;
 mod rollout;
+mod scene;
 mod traffic;
 mod visit;
 

@@ -5,9 +5,10 @@ use tollgate_policies::model::{Expected, ObjectEdit, ObjectId, ObjectKind};
 use tollgate_policies::people::{ApplicationRole, Rights};
 use tollgate_test_support::turns;
 
-use crate::editor::{Editor, await_revision, first_edits, owning, routes, spend};
+use crate::editor::{await_revision, first_edits, owning, routes, spend};
 use crate::port::{Port, PortAnswer, file};
 use crate::process::Gateway;
+use crate::scene::{Scene, new_database};
 use crate::visit::Visit;
 
 const SHOP: &str = "/policies/applications/shop";
@@ -30,9 +31,7 @@ fn mistake(answer: &PortAnswer) -> (u16, &str, &str, &str) {
 #[test]
 fn an_owner_of_one_application_cannot_touch_the_route_of_another() {
     let _turn = turns::beside_others();
-    let folder = tempfile::tempdir().unwrap();
-    let url = format!("sqlite://{}/policies.db", folder.path().display());
-    let editor = Editor::of(&url);
+    let (folder, url, editor) = new_database();
     // Once the route was the shop's. Then it became the bank's.
     editor.commit(first_edits().into_iter().chain([owning(&["orders", "items", "free"])]).skip(1).collect());
     let few = json!({"limit": {"key": {"constant": "all"}, "rate": "1/h", "burst": 2}, "resources": ["all"]});
@@ -118,12 +117,7 @@ fn an_owner_of_one_application_cannot_touch_the_route_of_another() {
 #[test]
 fn a_route_is_given_to_one_application_alone() {
     let _turn = turns::beside_others();
-    let folder = tempfile::tempdir().unwrap();
-    let url = format!("sqlite://{}/policies.db", folder.path().display());
-    let editor = Editor::of(&url);
-    editor.commit(first_edits());
-    let gateway = Gateway::start(&routes(&url, folder.path(), ""));
-    await_revision(&gateway, 1);
+    let Scene { gateway, editor, folder: _folder } = Scene::of(first_edits());
     let admin = Port::admin(&gateway, &editor);
     let bank = "/policies/applications/bank?reason=x";
     let refused = admin.put(bank, "", &json!({"routes": ["free", "orders"]}));
@@ -141,9 +135,7 @@ fn a_route_is_given_to_one_application_alone() {
 #[test]
 fn mistakes_of_another_application_are_not_told() {
     let _turn = turns::beside_others();
-    let folder = tempfile::tempdir().unwrap();
-    let url = format!("sqlite://{}/policies.db", folder.path().display());
-    let editor = Editor::of(&url);
+    let (folder, url, editor) = new_database();
     let secret = json!({"limit": {"key": "client_ip", "rate": "secret"}, "resources": ["all"]});
     let gateway = Gateway::start(&routes(&url, folder.path(), ""));
     editor.commit(first_edits());
@@ -175,12 +167,7 @@ fn mistakes_of_another_application_are_not_told() {
 #[test]
 fn roles_go_with_their_application() {
     let _turn = turns::beside_others();
-    let folder = tempfile::tempdir().unwrap();
-    let url = format!("sqlite://{}/policies.db", folder.path().display());
-    let editor = Editor::of(&url);
-    editor.commit(first_edits());
-    let gateway = Gateway::start(&routes(&url, folder.path(), ""));
-    await_revision(&gateway, 1);
+    let Scene { gateway, editor, folder: _folder } = Scene::of(first_edits());
     let admin = Port::admin(&gateway, &editor);
     let owner = Port::of(&gateway, &editor, "owner", Rights::of("shop", ApplicationRole::Owner));
     let few = format!("{SHOP}/strategies/few");
@@ -202,9 +189,7 @@ fn roles_go_with_their_application() {
 #[test]
 fn the_parts_of_a_route_are_that_route_to_a_limit_of_the_file() {
     let _turn = turns::beside_others();
-    let folder = tempfile::tempdir().unwrap();
-    let url = format!("sqlite://{}/policies.db", folder.path().display());
-    let editor = Editor::of(&url);
+    let (folder, url, editor) = new_database();
     editor.commit(first_edits());
     let file = routes(&url, folder.path(), "limits: {whole: {key: route, rate: 1/h, burst: 4}}");
     let gateway = Gateway::start(&file.replace("name: orders,", "name: orders, limits: [whole],"));

@@ -9,6 +9,7 @@ use crate::editor::{
     APPLIED, Editor, REFUSED, REVISION, await_log, await_revision, edit, first_edits, owning, routes, spend, strategy,
 };
 use crate::process::{Gateway, curl, eventually};
+use crate::scene::new_database;
 
 const REJECTED: &str = "tollgate_config_reloads_total{outcome=\"rejected\"}";
 
@@ -16,9 +17,7 @@ const REJECTED: &str = "tollgate_config_reloads_total{outcome=\"rejected\"}";
 #[test]
 fn a_revision_that_something_passing_kept_out_is_tried_again() {
     let _turn = turns::beside_others();
-    let folder = tempfile::tempdir().unwrap();
-    let url = format!("sqlite://{}/policies.db", folder.path().display());
-    let editor = Editor::of(&url);
+    let (folder, url, editor) = new_database();
     editor.commit(first_edits());
     let users = folder.path().join("htpasswd");
     std::fs::write(&users, "ada:$2y$04$LnGkMOMx3Dyuw0b4zOhdeeSYN0ssa1qPTQJmFzlIEFbWLBuvhuYge\n").unwrap();
@@ -36,9 +35,7 @@ fn a_revision_that_something_passing_kept_out_is_tried_again() {
 #[test]
 fn a_revision_that_names_a_route_which_is_gone_is_refused_until_the_file_has_it() {
     let _turn = turns::beside_others();
-    let folder = tempfile::tempdir().unwrap();
-    let url = format!("sqlite://{}/policies.db", folder.path().display());
-    let editor = Editor::of(&url);
+    let (folder, url, editor) = new_database();
     editor.commit(first_edits());
     let session = editor.sign_in();
     let written = routes(&url, folder.path(), "");
@@ -75,9 +72,7 @@ fn a_revision_that_names_a_route_which_is_gone_is_refused_until_the_file_has_it(
 #[test]
 fn a_file_that_changes_keeps_the_revision_that_runs_when_the_newest_does_not_fit() {
     let _turn = turns::beside_others();
-    let folder = tempfile::tempdir().unwrap();
-    let url = format!("sqlite://{}/policies.db", folder.path().display());
-    let editor = Editor::of(&url);
+    let (folder, url, editor) = new_database();
     editor.commit(first_edits());
     let written = routes(&url, folder.path(), "");
     let node = Gateway::start(&written);
@@ -97,9 +92,7 @@ fn a_file_that_changes_keeps_the_revision_that_runs_when_the_newest_does_not_fit
 #[test]
 fn an_object_of_a_wrong_shape_is_told_by_its_place() {
     let _turn = turns::beside_others();
-    let folder = tempfile::tempdir().unwrap();
-    let url = format!("sqlite://{}/policies.db", folder.path().display());
-    let editor = Editor::of(&url);
+    let (folder, url, editor) = new_database();
     editor.commit(first_edits());
     let node = Gateway::start(&routes(&url, folder.path(), ""));
     editor.commit(vec![edit(ObjectKind::Assignment, "ada", json!({"plan": "gold", "until": "june"}))]);

@@ -10,6 +10,7 @@ use tollgate_test_support::turns;
 use crate::editor::{Editor, await_revision, first_edits, routes};
 use crate::port::Port;
 use crate::process::Gateway;
+use crate::scene::{Scene, new_database};
 use crate::visit::Visit;
 
 /// The rights of each, by the API and in the console alike. Without an account nothing is done at all.
@@ -172,9 +173,7 @@ fn tries(way: &dyn PolicyAccess, maker: &Maker, refusal: u16) -> Vec<bool> {
 #[test]
 fn a_limit_of_the_file_belongs_to_no_application_however_it_is_called() {
     let _turn = turns::beside_others();
-    let folder = tempfile::tempdir().unwrap();
-    let url = format!("sqlite://{}/policies.db", folder.path().display());
-    let editor = Editor::of(&url);
+    let (folder, url, editor) = new_database();
     let candidate =
         json!({"limit": {"key": {"constant": "all"}, "rate": "9/h"}, "on": "shadow", "bounds": {"denials": "5%"}});
     let mut tried = strategy(3);
@@ -205,12 +204,7 @@ fn a_limit_of_the_file_belongs_to_no_application_however_it_is_called() {
 #[test]
 fn a_revision_that_somebody_may_not_look_at_is_not_there_to_be_undone() {
     let _turn = turns::beside_others();
-    let folder = tempfile::tempdir().unwrap();
-    let url = format!("sqlite://{}/policies.db", folder.path().display());
-    let editor = Editor::of(&url);
-    editor.commit(first_edits());
-    let gateway = Gateway::start(&routes(&url, folder.path(), ""));
-    await_revision(&gateway, 1);
+    let Scene { gateway, editor, folder: _folder } = Scene::of(first_edits());
     let banker = Port::of(&gateway, &editor, "banker", Rights::of("bank", ApplicationRole::Editor));
     for revision in [1, 7] {
         for way in ["undo", "revert"] {

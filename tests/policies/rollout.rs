@@ -13,6 +13,7 @@ use tollgate_test_support::upstream::{OK, ScriptedUpstream};
 use crate::editor::{Editor, await_log, await_revision, copy, edit, owning, routes};
 use crate::front::{Fault, Front};
 use crate::process::{Gateway, curl, eventually, status};
+use crate::scene::new_database;
 use crate::servers::{Product, TestDatabase};
 use crate::traffic::Traffic;
 
@@ -196,9 +197,7 @@ fn errors_and_latency_of_the_routes_that_a_candidate_counts_end_it() {
             wire.send(OK).await;
         }
     }));
-    let folder = tempfile::tempdir().unwrap();
-    let url = format!("sqlite://{}/policies.db", folder.path().display());
-    let editor = Editor::of(&url);
+    let (folder, url, editor) = new_database();
     let more = format!("node_name: edge-1\nupstreams: {{slow: {{endpoints: ['http://{}']}}}}", slow.address);
     let routes = routes(&url, folder.path(), &more)
         + "  - {name: broken, match: {path: /broken}, respond: {status: 503, body: no}}\n"
