@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::Hash;
 
 use history::{History, STEP};
-use totals::{Totals, UpstreamTotals};
+use totals::{Totals, TrafficTotals, UpstreamTotals};
 use track::{LimitTrack, TrafficTrack};
 
 use crate::clock::{self, Instant};
@@ -35,6 +35,8 @@ pub struct LiveData {
     pub upstreams: HashMap<String, UpstreamTotals>,
     /// By upstream and URL.
     pub endpoints: HashMap<(String, String), EndpointState>,
+    /// What each route had counted at the last sample.
+    counted: HashMap<String, TrafficTotals>,
     last: Option<Instant>,
 }
 
@@ -63,7 +65,7 @@ impl LiveData {
         self.steps.push(StepEnd { at_ms: clock::unix_micros() / 1_000, seconds: step.as_secs_f32().max(0.001) });
 
         let totals = Totals::read(metrics);
-        self.whole.advance(&totals.whole);
+        self.advance_whole(&totals.routes);
         let names = gateway.routes.iter().map(|route| &*route.target.route.name).chain([UNROUTED]);
         keep(&mut self.routes, names, |track, name| {
             if let Some(totals) = totals.routes.get(name) {
@@ -77,7 +79,17 @@ impl LiveData {
             }
         });
         self.upstreams = totals.upstreams;
+        self.counted = totals.routes;
         self.follow_endpoints(gateway);
+    }
+
+    /// Adds what each route has counted since the last sample: the sum of all falls when a route that is gone is forgotten.
+    fn advance_whole(&mut self, routes: &HashMap<String, TrafficTotals>) {
+        let (mut whole, none) = (self.whole.totals.clone(), TrafficTotals::default());
+        for (name, totals) in routes {
+            whole.add_since(totals, self.counted.get(name).unwrap_or(&none));
+        }
+        self.whole.advance(&whole);
     }
 
     fn follow_endpoints(&mut self, gateway: &Gateway) {
@@ -133,6 +145,21 @@ mod tests {
             LENGTH * size_of::<TrafficSample>() + history::NOW * totals::BUCKETS * 4 + size_of::<TrafficTrack>();
         let of_limit = LENGTH * size_of::<DecisionSample>() + size_of::<LimitTrack>();
         assert!(of_route <= 7_000 && of_limit <= 4_000, "{of_route} and {of_limit}");
+    }
+
+    #[test]
+    fn the_whole_goes_on_where_a_route_is_forgotten() {
+        let of = |routes: &[(&str, u64)]| {
+            let counted = |requests: u64| TrafficTotals { requests, ..TrafficTotals::default() };
+            routes.iter().map(|(name, requests)| ((*name).to_owned(), counted(*requests))).collect::<HashMap<_, _>>()
+        };
+        let mut live = LiveData::default();
+        for routes in [&[("gone", 100), ("here", 5)][..], &[("here", 7)], &[("gone", 1), ("here", 7)]] {
+            live.advance_whole(&of(routes));
+            live.counted = of(routes);
+        }
+        let steps: Vec<u32> = live.whole.history.iter().map(|step| step.requests).collect();
+        assert_eq!((steps, live.whole.totals.requests), (vec![105, 2, 1], 108));
     }
 
     #[test]

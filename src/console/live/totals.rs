@@ -20,7 +20,6 @@ pub const DECIDERS: [&str; 4] = ["redis", "lease", "denial_cache", "local"];
 /// All counts.
 #[derive(Debug, Default)]
 pub struct Totals {
-    pub whole: TrafficTotals,
     pub routes: HashMap<String, TrafficTotals>,
     pub limits: HashMap<String, LimitTotals>,
     pub upstreams: HashMap<String, UpstreamTotals>,
@@ -62,9 +61,6 @@ impl Totals {
         });
         metrics.visit_counters("tollgate_ratelimit_decisions_total", |key, count| totals.decisions(key, count));
         metrics.visit_counters("tollgate_upstream_requests_total", |key, count| totals.forwarded(key, count));
-        let mut whole = TrafficTotals::default();
-        totals.routes.values().for_each(|route| whole.add(route));
-        totals.whole = whole;
         totals
     }
 
@@ -103,11 +99,16 @@ impl Totals {
 }
 
 impl TrafficTotals {
-    fn add(&mut self, other: &Self) {
-        self.requests += other.requests;
-        self.denied += other.denied;
-        self.errors += other.errors;
-        self.latency.iter_mut().zip(other.latency).for_each(|(bucket, count)| *bucket += count);
+    /// Adds what has come to `before`.
+    pub fn add_since(&mut self, now: &Self, before: &Self) {
+        self.requests += now.requests.saturating_sub(before.requests);
+        self.denied += now.denied.saturating_sub(before.denied);
+        self.errors += now.errors.saturating_sub(before.errors);
+        let latencies = now.latency.iter().zip(before.latency);
+        self.latency
+            .iter_mut()
+            .zip(latencies)
+            .for_each(|(bucket, (now, before))| *bucket += now.saturating_sub(before));
     }
 }
 
