@@ -76,7 +76,7 @@ pub enum Failure {
     NoEndpoint,
     /// The upstream has as many requests or connections as its bounds let it have.
     UpstreamOverloaded,
-    /// As many requests wait for the upstream as it answers fast.
+    /// The upstream has as many requests waiting as it answers fast.
     ConcurrencyLimited,
     /// The gateway has no descriptor, port or buffer left for a connection to the upstream.
     Exhausted,

@@ -23,7 +23,7 @@ use super::browser_guard::{OPEN, OPERATOR};
 use super::problem_details::ProblemDetails;
 use super::state::AdminState;
 
-/// Who asks. An argument of a page: without a caller it is not reached.
+/// The person or program that asks. An argument of a page: without a caller the page is not reached.
 #[derive(Clone)]
 pub struct Caller {
     /// The account. Without accounts, what the request says of its operator.
@@ -33,7 +33,7 @@ pub struct Caller {
     address: String,
     /// Of a gateway with accounts.
     accounts: Option<Arc<AccountService>>,
-    /// What forms are bound to.
+    /// The session that forms are bound to.
     session: Arc<str>,
     /// Of a program.
     token: Arc<str>,
@@ -51,7 +51,7 @@ pub enum CallerProof {
 }
 
 impl Caller {
-    /// Whoever asks a gateway without accounts.
+    /// The caller of a gateway without accounts.
     pub fn local(headers: &HeaderMap, address: String) -> Self {
         let name = headers.get(OPERATOR).and_then(|name| name.to_str().ok()).unwrap_or_default();
         Self {
@@ -65,7 +65,7 @@ impl Caller {
         }
     }
 
-    /// Whoever a request says that it is from. `None`: it does not say so, or what it says does not hold any more.
+    /// The caller that a request says it is from. `None`: it does not say so, or what it says does not hold any more.
     ///
     /// # Errors
     /// When the database cannot be asked.
@@ -173,7 +173,7 @@ impl Caller {
         Err(ProblemDetails::missing_role(&self.name, "editor of some application"))
     }
 
-    /// What forms of this caller's pages are bound to. A secret.
+    /// The session that forms of this caller's pages are bound to. A secret.
     pub fn session(&self) -> &str {
         &self.session
     }

@@ -20,7 +20,7 @@ use super::{browser_guard, openapi};
 /// A policy document, or a draft.
 const MOST_DOCUMENT: usize = 16 << 20;
 
-/// One object, with what is between its values.
+/// An object, with what is between its values.
 const MOST_OBJECT: usize = 2 * MOST_BODY_BYTES;
 
 const INDEX: &str = "\

@@ -288,7 +288,7 @@ fn bucket_service(shared: &SharedState, inspector: Option<&RedisInspector>) -> B
     BucketService::new(shared.memory.clone(), shared.permits.clone(), fleet, listeners)
 }
 
-/// What admin pages need of policies.
+/// The service that admin pages need for policies.
 fn policy_service(policies: &Arc<Policies>, inspector: Option<&RedisInspector>) -> Arc<PolicyService> {
     let notices = inspector.map(|inspector| Arc::new(inspector.clone()) as Arc<dyn Inspect>);
     Arc::new(policies.service(notices))

@@ -1,4 +1,4 @@
-//! What this node says of itself, to the fleet and to whoever looks.
+//! The report of this node about itself, for the fleet and for those who look.
 
 use std::sync::Arc;
 

@@ -72,7 +72,7 @@ pub struct PolicyNews {
     candidates: watch::Receiver<CandidateKnowledge>,
 }
 
-/// What has to be read again.
+/// The sources that have to be read again.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum DueReload {
     Nothing,

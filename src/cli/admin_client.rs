@@ -129,7 +129,7 @@ impl AdminAccessArgs {
     }
 }
 
-/// One request.
+/// A request to the admin port.
 #[derive(Clone, Debug, Default)]
 pub struct AdminCall<'a> {
     pub method: Method,

@@ -59,7 +59,7 @@ pub struct Ground {
     root: Option<YamlNode>,
     /// Whether all files could be read.
     is_whole: bool,
-    /// What is wrong with them so far.
+    /// The mistakes in the files so far.
     report: Report,
     known: KnownApplications,
 }

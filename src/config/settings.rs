@@ -30,7 +30,7 @@ use crate::upstream::UpstreamSpec;
 /// A whole, checked configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// What this node is called among the nodes of its fleet.
+    /// The name of this node among the nodes of its fleet.
     pub node_name: Arc<str>,
     pub workers: NonZeroUsize,
     pub listeners: Vec<ListenerConfig>,
@@ -89,7 +89,7 @@ pub struct AdminSpec {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SignInSpec {
     pub provider: OpenIdSpec,
-    /// What each of its groups may do. `None`: groups do not decide.
+    /// The rights of each of its groups. `None`: groups do not decide.
     pub roles: Option<Vec<(String, Rights)>>,
     /// Whether an account is made at somebody's first sign-in.
     pub creates_accounts: bool,
@@ -251,8 +251,8 @@ impl Config {
             && *authenticators == new.authenticators
     }
 
-    /// What a reload cannot change of the listeners: their sockets, and whether they speak TLS. Certificates and limits it
-    /// does change.
+    /// The parts of the listeners that a reload cannot change: their sockets, and whether they speak TLS. Certificates
+    /// and limits it does change.
     fn servers(&self) -> impl Iterator<Item = (&ListenerSpec, bool)> {
         self.listeners.iter().map(|listener| (&listener.server, listener.tls.is_some()))
     }

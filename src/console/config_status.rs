@@ -1,4 +1,4 @@
-//! What became of the configuration file when it was last read.
+//! The outcome of the last reading of the configuration file.
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 

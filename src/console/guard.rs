@@ -1,4 +1,4 @@
-//! What holds for every page of the console: who may ask for it, and what a browser may do with it.
+//! The rules for every page of the console: who may ask for it, and what a browser may do with it.
 //!
 //! A page shows whom limits deny, so unlike the other pages of the admin port it is not even read by a name: an attacker's
 //! name server could point a name here, and pages of that name would then read it as their own.

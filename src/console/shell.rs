@@ -17,7 +17,7 @@ use crate::admin::problem_details::ProblemDetails;
 /// The cookie with the colours that somebody has chosen.
 pub const THEME_COOKIE: &str = "tollgate_theme";
 
-/// Whoever asks for a page, as far as pages differ by it.
+/// The visitor of a page, as far as pages differ by it.
 #[derive(Clone)]
 pub struct Visitor {
     theme: Theme,
@@ -48,7 +48,7 @@ pub struct Shell {
     pub token: String,
     /// Where the page gets live data. Empty: it has none.
     pub live: String,
-    /// Who is signed in. Empty: nobody, or there are no accounts.
+    /// The account that is signed in. Empty: nobody is, or there are no accounts.
     pub account: String,
     sections: Vec<(&'static str, &'static str)>,
     pub assets: &'static str,
@@ -119,7 +119,7 @@ impl Visitor {
         &self.page
     }
 
-    /// Who this is.
+    /// The caller that this visitor is.
     ///
     /// # Errors
     /// When nobody has signed in.
@@ -148,12 +148,12 @@ impl Visitor {
         self.caller().is_ok_and(|caller| buckets::may_change(&console.admin, caller, limit).is_ok())
     }
 
-    /// What forms of this visitor's pages are bound to.
+    /// The session that forms of this visitor's pages are bound to.
     pub fn session(&self) -> &str {
         self.caller.as_ref().map_or("", Caller::session)
     }
 
-    /// Whoever is signed in.
+    /// The caller, if signed in.
     fn account(&self) -> Option<&Caller> {
         self.caller.as_ref().filter(|caller| caller.by == CallerProof::Session)
     }

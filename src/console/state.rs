@@ -1,4 +1,4 @@
-//! What the pages of the console show and change.
+//! The state that the pages of the console show and change.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -228,7 +228,7 @@ mod tests {
     }
 
     impl ChecksUnderTest {
-        /// One attempt of an address may fail.
+        /// A single attempt of an address may fail.
         fn new() -> Self {
             let number = |number| NonZeroU64::new(number).unwrap();
             let bound = TokenBucket::new(number(1), number(3_600_000_000), number(1)).unwrap();

@@ -26,7 +26,7 @@ pub struct ReplayMemory {
     refused: Counter,
 }
 
-/// What was kept of a body.
+/// The bytes of a body that were kept.
 pub struct KeptBytes {
     bytes: Vec<u8>,
     most: usize,

@@ -1,5 +1,5 @@
-//! What the proxy alone knows of a request: whether anything of it was sent, and, for those who ask, its way through its
-//! upstream's endpoints.
+//! The facts of a request that the proxy alone knows: whether anything of it was sent, and, for those who ask, its way
+//! through its upstream's endpoints.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -12,7 +12,7 @@ use crate::upstream::endpoints::{Endpoint, PickedEndpoint};
 #[derive(Debug, Default)]
 pub struct SentMark(AtomicBool);
 
-/// What became of a request at its upstream.
+/// The course of a request at its upstream.
 #[derive(Default)]
 pub struct ForwardReport {
     pub upstream: Option<Arc<str>>,

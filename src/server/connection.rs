@@ -219,8 +219,8 @@ impl<H: Handler> ListenerContext<H> {
         (activity, codec)
     }
 
-    /// Whose connection it is, as the proxy at `peer` says: nobody's in particular, perhaps. `None`: the connection ends
-    /// here.
+    /// The client of the connection, as the proxy at `peer` says: nobody in particular, perhaps. `None`: the connection
+    /// ends here.
     async fn read_proxy_header(
         &self,
         stream: &mut ClearStream,

@@ -21,7 +21,7 @@ const MINIMUM_LENGTH: usize = 16;
 /// Longest header of version 2: addresses take 216 bytes at most, certificates and other extensions some hundreds.
 const MAX_V2: usize = 4096;
 
-/// Whose connection it is, as the header says.
+/// The client of a connection, as the header says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProxiedClient {
     At(SocketAddr),

@@ -106,7 +106,7 @@ routes: [{{name: client, respond: {{status: 200}}, limits: [per-client]}}]
         BrowserSession { house: self, cookie }
     }
 
-    /// What a command that succeeds has printed.
+    /// The output of a command that succeeds.
     pub fn done(&self, args: &[&str]) -> String {
         let output = self.command(args);
         assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));

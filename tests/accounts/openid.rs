@@ -185,7 +185,7 @@ fn a_provider_that_is_not_what_the_file_says_is_named() {
         assert!(!odd.body.contains(why) && !odd.body.contains(&provider.issuer()), "{why}: {}", odd.body);
         eventually("the log says why", || house.gateway.log().contains(why).then_some(()));
     }
-    // One that takes its secret in the form.
+    // A provider that takes the secret in the form.
     provider.state.lock().unwrap().metadata = json!({"token_endpoint_auth_methods_supported": ["client_secret_post"]});
     let house = House::at(&provider.admin(ROLES), "http", None);
     assert!(session(&sign_in(&house, &provider, &json!({}))).is_some());

@@ -49,7 +49,7 @@ pub enum ProviderMood {
     Endless,
 }
 
-/// What a code stands for.
+/// The grant that a code stands for.
 #[derive(Clone)]
 struct Grant {
     challenge: String,

@@ -1,4 +1,4 @@
-//! Who may do what, point by point: every role against every page and every change, over real sockets.
+//! The rights of each role, point by point: every role against every page and every change, over real sockets.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -23,7 +23,8 @@ const ROLES: [(&str, &[&str]); 7] = [
 const BUCKET: &str = "/buckets/per-client?client_ip=127.0.0.1";
 const EXPLAIN: &str = "/explain?url=http://127.0.0.1/";
 
-/// What programs ask for by a token, and who is answered: nobody, viewer, editor, owner, viewer of the fleet, operator, admin.
+/// Requests of programs by a token, and who is answered: nobody, viewer, editor, owner, viewer of the fleet, operator,
+/// admin.
 const PROGRAMS: [(&str, &str, &str); 8] = [
     ("GET", "/limits", ".vwoVOA"),
     ("GET", "/upstreams", ".vwoVOA"),
@@ -112,7 +113,7 @@ fn every_role_may_do_what_the_tables_say() {
     assert!(accounts.contains("made") && !accounts.contains("spare"), "{accounts}");
 }
 
-/// Whoever finds the token of a dashboard changes nothing by it.
+/// The finder of a dashboard's token changes nothing by it.
 #[test]
 fn a_token_that_looks_resets_no_bucket() {
     let _turn = turns::beside_others();

@@ -111,7 +111,7 @@ fn whoever_is_disabled_is_out_at_once() {
     let ada = house.sign_in("ada");
     assert_eq!(ada.post("/console/people/bob", &[("action", "disable")]).status, 303);
     assert_eq!((bob.get("/console").status, house.by_token("GET", "/limits", &token).status), (303, 401));
-    // Who is let in again signs in again.
+    // Somebody who is let in again signs in again.
     house.done(&["account", "change", "bob", "--enable"]);
     assert_eq!(bob.get("/console").status, 303);
     house.sign_in("bob");

@@ -234,7 +234,7 @@ fn a_denied_request_names_its_limit_and_the_hash_that_shows_its_bucket() {
     assert_eq!(denied["bucket"], bucket["logged_as"]);
     assert!(Regex::new("^few:#[0-9a-f]{16}$").unwrap().is_match(denied["bucket"].as_str().unwrap()), "{denied}");
     assert!(!denied.to_string().contains("sesame"));
-    // What shows it in a terminal has it, too.
+    // The command that shows the bucket in a terminal has the hash, too.
     let shown = std::process::Command::new(env!("CARGO_BIN_EXE_tollgate"))
         .args([
             "bucket",
@@ -479,7 +479,7 @@ fn a_client_that_goes_away_within_its_body_is_logged_like_others_that_go_away() 
         let left = line(&folder);
         assert_eq!((&left["status"], left.get("problem"), &left["complete"]), (&499.into(), None, &false.into()));
     }
-    // One whose body is nonsense, or that has ended its half alone, is told.
+    // A client whose body is nonsense, or that has ended its half alone, is told.
     let malformed = [&head[..], b"Transfer-Encoding: chunked\r\n\r\nzz\r\n"].concat();
     let ended = [&head[..], b"Content-Length: 1000\r\n\r\nhal"].concat();
     for (sent, status) in [(malformed, 400), (ended, 499)] {
@@ -534,7 +534,7 @@ fn a_route_without_a_log_has_no_lines_and_the_others_have() {
     assert_eq!(status(&[&gateway.url("/quiet")]), 200);
     assert_eq!(status(&["-X", "BREW", "--path-as-is", &gateway.url("/a/../nothing")]), 404);
     let line = line(&folder);
-    // As it was sent.
+    // Method and path are as they were sent.
     assert_eq!((&line["route"], &line["method"]), (&"none".into(), &"BREW".into()));
     assert_eq!(line["path"], "/a/../nothing");
 }

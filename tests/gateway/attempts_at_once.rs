@@ -132,7 +132,7 @@ fn bad_keys_below_the_bound_keep_no_good_one_out_and_those_over_it_are_not_looke
 #[test]
 fn clients_that_go_away_leave_their_places() {
     let _turn = turns::beside_others();
-    // One worker takes them in their order.
+    // A single worker takes the requests in their order.
     let (redis, gateway) = keys_of(&KEYS.replace("workers: 2", "workers: 1").replace("timeout: 1s", "timeout: 10s"));
     let mut good = keys("good", 0..200).into_iter();
     let mut send = |key: Option<String>| send(gateway.listeners[0], &key.or_else(|| good.next()).unwrap());
@@ -168,7 +168,7 @@ fn with_users(count: usize, hash: &str) -> (Gateway, tempfile::TempDir) {
     (Gateway::start(&PASSWORDS.replace("USERS", &file.display().to_string())), folder)
 }
 
-/// One for all users: it matters how many are hashed.
+/// A single hash for all users: it matters how many are hashed.
 fn fast_hash() -> String {
     bcrypt::hash("secret", 4).unwrap().replacen("$2b$", "$2y$", 1)
 }

@@ -46,7 +46,7 @@ impl Server {
         Self { address, state }
     }
 
-    /// One that is well.
+    /// A server that is well.
     fn well(pace: Pace) -> Self {
         let server = Self::start(pace);
         server.state.well.store(true, Ordering::SeqCst);

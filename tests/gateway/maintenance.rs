@@ -152,7 +152,7 @@ fn clients_of_some_networks_are_served_and_the_others_cost_no_limit_anything() {
     assert!(left(&gateway, "few", "/shop").starts_with("\"few\";r=0;"), "the two that were served took both");
     // They and this one took a token, and nobody else.
     assert!(left(&gateway, "everyone", "/other").starts_with("\"everyone\";r=997;"));
-    // Who sent it is not asked either: the service that knows is away.
+    // Nobody is asked who sent the request either: the service that knows is away.
     assert_eq!(from(&gateway, "192.0.2.1", "/closed"), 503);
     let asked = gateway
         .metrics()

@@ -229,7 +229,7 @@ async fn a_request_beyond_the_limit_is_refused_until_another_is_answered_or_leav
     third.send(GET).await;
     until("it has the place", || bound(&front).in_flight() == 3).await;
 
-    // So does an answer with its head: a client that reads slowly keeps no place.
+    // An answer gives its place back with its head: a client that reads slowly keeps no place.
     turns.add_permits(4);
     let heads = join_all(clients.iter_mut().chain([&mut third]).map(RawConnection::head)).await;
     assert!(heads.iter().all(|head| head.starts_with("HTTP/1.1 200")));

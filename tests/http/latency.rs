@@ -89,7 +89,7 @@ fn urls(servers: &[ScriptedUpstream]) -> Vec<String> {
     servers.iter().map(http).collect()
 }
 
-/// So many requests at a time, each answered with 200.
+/// Sends `count` requests at a time, each answered with 200.
 async fn get(front: &ProxyServer, count: usize) {
     let clients = (0..count).map(|_| async {
         let mut client = RawConnection::connect(front.address).await;

@@ -233,7 +233,7 @@ fn an_empty_database_in_place_of_the_one_of_the_copy_begins_nothing() {
     for words in ["the database has no policies, and this node ran those of sqlite:", "is the right one"] {
         await_log(&node, words);
     }
-    // Whoever means it takes the copy away.
+    // An operator who means it takes the copy away.
     fs::remove_file(copy(folder.path())).unwrap();
     assert_eq!(Gateway::start(&wrong).metric(REVISION), 0.0);
 }
@@ -258,7 +258,7 @@ fn a_database_that_has_lost_all_policies_takes_none_of_them_away() {
     let node = Gateway::start(&routes);
     await_log(&node, "beginning with the copy of the policies");
     assert_eq!((node.metric(REVISION), spend(&node, "/orders/1", 4)), (1.0, 3));
-    // What is put into it is what holds from then on.
+    // Policies that are put into the database hold from then on.
     let editor = Editor::of(&url);
     let mut edits = first_edits();
     edits.push(strategy("few", 1, "all"));

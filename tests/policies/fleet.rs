@@ -40,7 +40,7 @@ fn a_change_reaches_all_nodes_as_a_whole_and_leaves_other_buckets_alone() {
         await_revision(node, 2);
         assert_eq!(node.metric(APPLIED), 1.0);
         assert_eq!(spend(node, "/items", 4), 2);
-        // One is left of the three, and the limit of the whole route counts its part, too.
+        // A token of the three is left, and the limit of the whole route counts its part, too.
         assert_eq!(spend(node, "/orders/checkout", 3), 1);
         assert_eq!((spend(node, "/orders/1", 2), spend(node, "/free", 2)), (0, 2));
     }

@@ -249,7 +249,7 @@ fn only_owners_see_and_change_the_keys_of_an_application() {
     await_revision(&gateway, 2);
     assert_ne!(sent(&gateway, "/orders/1", &key), 401);
 
-    // One key is one client's.
+    // A key is one client's.
     let twice = owner.put(&format!("{KEYS}/again?reason=x"), "", &json!({"key_sha256": hash}));
     let mistake = &twice.body["mistakes"][0];
     assert_eq!(
@@ -283,7 +283,7 @@ fn a_key_that_was_taken_away_does_not_come_back() {
         assert!(answer.body["hint"].as_str().is_some_and(|hint| hint.contains("make a new key")), "{answer:?}");
     };
 
-    // As it was, under another name, spelt otherwise, in yesterday's document.
+    // The key is refused as it was, under another name, spelt otherwise, and in yesterday's document.
     for (name, hash) in [("leak", hash.clone()), ("other", hash.to_uppercase())] {
         let body = json!({"key_sha256": hash});
         refused(&admin.put(&format!("{KEYS}/{name}?reason=x"), "", &body));
@@ -296,7 +296,7 @@ fn a_key_that_was_taken_away_does_not_come_back() {
     assert!(!visit.page("/revisions/3").contains("Take it back"));
     assert!(visit.page("/revisions/4").contains("Take it back"));
 
-    // What else a revision did is undone, and a revert leaves keys alone that were made since.
+    // Other changes of a revision are undone, and a revert leaves keys alone that were made since.
     assert_eq!(admin.post("/policies/revisions/1/revert?reason=x", &json!({})).status, 200);
     assert_eq!(admin.post("/policies/revisions/2/revert?reason=x", &json!({})).status, 200);
     await_revision(&gateway, 6);

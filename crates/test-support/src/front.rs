@@ -41,7 +41,7 @@ pub struct Forwarder {
     pub trusted: TrustedProxies,
     /// How often the last request was sent.
     pub attempts: AtomicU32,
-    /// What the last failure says of that.
+    /// The report of the last failure on whether its request was forwarded.
     pub unanswered: Mutex<Option<Unanswered>>,
 }
 

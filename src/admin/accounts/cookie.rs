@@ -46,7 +46,7 @@ impl SessionCookies {
         Some(value)
     }
 
-    /// What the browser has kept of a sign-in.
+    /// The text in the cookie of a sign-in, as the browser has kept it.
     pub fn sign_in(self, headers: &HeaderMap) -> Option<&str> {
         cookie(headers, self.sign_in_name())
     }

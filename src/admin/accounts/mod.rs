@@ -168,7 +168,7 @@ impl AccountService {
     /// Begins a session, as the cookie of it.
     ///
     /// # Errors
-    /// As [`begin_session`](Self::begin_session).
+    /// Like [`begin_session`](Self::begin_session).
     pub async fn new_session(
         &self,
         account: &UserAccount,

@@ -21,7 +21,7 @@ impl ProviderSignIn {
         Self { provider: OpenIdProvider::new(spec.provider.clone()), spec }
     }
 
-    /// What somebody's groups may do. `None`: groups do not decide.
+    /// The rights of somebody's groups. `None`: groups do not decide.
     ///
     /// # Errors
     /// When they decide, and the provider does not say them. That is no word on the roles that somebody has.

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use tollgate_policies::model::is_plain_line;
 
-/// What a node says of itself, with each of its heartbeats.
+/// The report of a node about itself, sent with each of its heartbeats.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct NodeReport {
     /// `node_name` in its file.

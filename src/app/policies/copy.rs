@@ -84,7 +84,7 @@ impl PolicyCopy {
         &self.path
     }
 
-    /// What the copy has.
+    /// The content of the copy.
     ///
     /// # Errors
     /// When there is none, or it cannot be used.
@@ -118,7 +118,7 @@ impl PolicyCopy {
         let beside = PathBuf::from(beside);
         let written = self.write_to(&beside, state, stopped).and_then(|()| fs::rename(&beside, &self.path));
         if written.is_err() {
-            // What is left of it may be half a copy.
+            // The file that is left may be half a copy.
             let _ = fs::remove_file(&beside);
         }
         written?;

@@ -39,9 +39,9 @@ pub struct PolicyFollower<'a> {
     is_emptied: bool,
 }
 
-/// What the database had.
+/// The content of the database, as it was found.
 enum Found {
-    /// What is known now.
+    /// The policies that are known now.
     Followed,
     /// Nothing any more.
     Emptied { known: u64 },

@@ -133,7 +133,7 @@ impl Policies {
         if is_one { vec![newest] } else { vec![newest, of(running)] }
     }
 
-    /// What admin pages need of them.
+    /// The service that admin pages need for these policies.
     pub fn service(self: &Arc<Self>, notices: Option<Arc<dyn Inspect>>) -> PolicyService {
         let policies = self.clone();
         let check: PolicyCheck = Arc::new(move |state| policies.ground.load().fits(state));

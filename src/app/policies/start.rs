@@ -1,4 +1,4 @@
-//! What a gateway begins with: the policies of the database, else those of the copy.
+//! The policies that a gateway begins with: those of the database, else those of the copy.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -15,9 +15,9 @@ use crate::config::{Config, Ground, Loaded, Mistakes};
 pub struct FirstPolicies {
     pub database: PolicyDatabase,
     pub copy: PolicyCopy,
-    /// What the database has, or the copy.
+    /// The policies of the database, or of the copy.
     pub newest: PolicyState,
-    /// What was checked together with the file.
+    /// The policies that were checked together with the file.
     pub running: PolicyState,
     /// The knowledge of candidates.
     pub candidates: CandidateKnowledge,
@@ -122,7 +122,7 @@ fn unread() -> String {
         .to_owned()
 }
 
-/// Whoever may read the database has the hashes of passwords; whoever may write either of the two decides limits.
+/// Readers of the database have the hashes of passwords; writers of the database or the copy decide limits.
 fn warn_of_readers(path: &Path) {
     let mode = path.metadata().map_or(0, |file| file.permissions().mode() & 0o7777);
     if mode & 0o066 != 0 {
@@ -162,7 +162,7 @@ pub async fn migrate(database: &PolicyDatabase) -> Result<(), DatabaseError> {
                 "the schema of the database is up to date now"
             );
         }
-        // Who may only read may follow: whether there is something to read is told by the next call.
+        // A gateway that may only read may follow: the next call tells whether there is something to read.
         Ok(_) | Err(DatabaseError::ReadOnly { .. }) => {}
         Err(error) => return Err(error),
     }

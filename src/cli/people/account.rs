@@ -43,7 +43,7 @@ enum AccountCommand {
         /// Ask for no password: the account is for tokens or OpenID Connect alone, or gets one later.
         #[arg(long)]
         no_password: bool,
-        /// Who signs in to it at a provider of OpenID Connect: the issuer, and what that calls them (sub).
+        /// The person who signs in to it at a provider of OpenID Connect: the issuer, and what that calls them (sub).
         #[arg(long, num_args = 2, value_names = ["ISSUER", "SUBJECT"])]
         subject: Option<Vec<String>>,
         #[command(flatten)]
@@ -72,7 +72,8 @@ enum AccountCommand {
         /// Let a disabled account in again.
         #[arg(long)]
         enable: bool,
-        /// Who signs in to it at a provider of OpenID Connect. In place of somebody else, ends sessions and tokens.
+        /// The person who signs in to it at a provider of OpenID Connect. In place of somebody else, ends sessions and
+        /// tokens.
         #[arg(long, num_args = 2, value_names = ["ISSUER", "SUBJECT"], conflicts_with = "no_subject")]
         subject: Option<Vec<String>>,
         /// Nobody signs in to it by OpenID Connect any more.

@@ -35,7 +35,7 @@ impl RoleArgs {
         self.fleet().is_none() && self.role.is_empty()
     }
 
-    /// What was said.
+    /// The changes that were asked for.
     pub fn changes(&self) -> Vec<RoleChange> {
         let fleet = self.fleet().map(|role| RoleChange::Fleet(Some(role)));
         let roles = self.role.iter().map(|(application, role)| RoleChange::Application(application.clone(), *role));

@@ -32,7 +32,7 @@ enum TokenCommand {
     Create {
         /// The account that it belongs to.
         account: String,
-        /// What it is for.
+        /// The purpose of the token.
         #[arg(long, value_name = "TEXT")]
         label: String,
         #[command(flatten)]

@@ -23,7 +23,7 @@ record! {
     RawConfig {
         /// Keys about the file itself.
         group _tree: TreeKeys,
-        /// What this node is called among the nodes of its fleet. Default: the name of its machine.
+        /// The name of this node among the nodes of its fleet. Default: the name of its machine.
         optional node_name: Located<DefinedName>,
         /// Threads that serve requests, each with its own connections. Default: one per core.
         optional workers: Located<WholeNumber<1, 1024>>,

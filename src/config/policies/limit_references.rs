@@ -9,14 +9,14 @@ use crate::config::yaml::node::{NodeEntry, YamlNode, YamlValue};
 /// Limits of a route at most, the file's own included.
 const MOST_LIMITS: usize = 64;
 
-/// What the limits of policies on one route may have in sum: each request is looked through for all of it.
+/// The most that the limits of policies on one route may have in sum: each request is looked through for all of it.
 const MOST_WORK: [(usize, &str); 3] =
     [(128, "parts of keys"), (512, "exempt clients and header fields"), (16, "values of JSON responses")];
 
 /// A limit of a resource, and where that is said.
 pub type LimitReference = (String, Location);
 
-/// What a request costs by one limit, in the order of [`MOST_WORK`].
+/// The work that a request costs by one limit, in the order of [`MOST_WORK`].
 #[derive(Clone, Copy, Default)]
 pub struct LimitWork([usize; 3]);
 

@@ -22,7 +22,7 @@ const SECTIONS: [(ObjectKind, &str); 5] = [
     (ObjectKind::ApiKey, "keys"),
 ];
 
-/// What locations call the objects: those that stay the same are read once for many revisions.
+/// The name of the objects in locations: objects that stay the same are read once for many revisions.
 const OBJECTS: &str = "policies";
 
 const APPLICATIONS: &str = "applications";

@@ -22,7 +22,7 @@ const MOST_WARNINGS: usize = 100;
 pub struct Report {
     /// In the order of their first reading.
     files: Vec<Arc<str>>,
-    /// What messages call files that locations call otherwise.
+    /// The names, in messages, of files that locations call otherwise.
     shown: HashMap<Arc<str>, Arc<str>>,
     mistakes: Vec<Mistake>,
     /// Mistakes beyond those.

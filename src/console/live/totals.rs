@@ -1,4 +1,4 @@
-//! What the process has counted since it started, as its metrics have it.
+//! The counts of the process since it started, as its metrics have them.
 
 use std::collections::HashMap;
 
@@ -14,7 +14,7 @@ pub const BUCKETS: usize = REQUEST_BUCKETS.len() + 1;
 /// The verdicts of a limit, by their labels.
 pub const VERDICTS: [&str; 6] = ["allowed", "denied", "degraded", "exempt", "shadow_allowed", "shadow_denied"];
 
-/// Who decides, by labels.
+/// The deciders of a limit, by their labels.
 pub const DECIDERS: [&str; 4] = ["redis", "lease", "denial_cache", "local"];
 
 /// All counts.

@@ -72,7 +72,7 @@ struct ShownChange {
     action: String,
 }
 
-/// What a form asks for.
+/// The change that a form asks for.
 struct AskedChange {
     gift: TokenGrant,
     author: ChangeAuthor,

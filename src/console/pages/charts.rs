@@ -1,4 +1,4 @@
-//! What charts show, for the library that draws them, and the same in words and numbers for whoever sees no chart.
+//! The data of charts, for the library that draws them, and the same in words and numbers for those who see no chart.
 
 use std::collections::BTreeMap;
 

@@ -32,7 +32,7 @@ pub struct DataQuery {
     page: usize,
 }
 
-/// What has changed.
+/// The parts of a page that have changed.
 #[derive(Default, Serialize)]
 struct LiveParts {
     /// HTML by the name of the element that it is the content of.

@@ -47,12 +47,12 @@ struct ShownExplanation {
     request: String,
     route: String,
     takes: String,
-    /// What else was looked at: name, conditions, and why not.
+    /// The other routes that were looked at: name, conditions, and why not.
     passed_over: Vec<(String, String, &'static str)>,
     more_routes: usize,
     limits: Vec<ShownLimit>,
     policy_field: String,
-    /// What becomes of the request, and its details.
+    /// The outcome of the request, and its details.
     outcome: String,
     details: Vec<(&'static str, String)>,
 }

@@ -32,7 +32,7 @@ const MOST_KEYS: usize = 15;
 struct LimitPage {
     shell: Shell,
     name: String,
-    /// What it is, and its value.
+    /// The facts about the limit: the name of each, and its value.
     facts: Vec<(&'static str, String)>,
     /// Name and path.
     routes: Vec<(String, String)>,
@@ -40,7 +40,7 @@ struct LimitPage {
     parts: LimitParts,
 }
 
-/// What changes on the page of a limit.
+/// The parts of the page of a limit that change.
 pub struct LimitParts {
     pub denied: DeniedPart,
     pub decisions: DecisionTable,
@@ -185,7 +185,7 @@ impl BucketLookup {
     }
 }
 
-/// What to enter for a part of a key.
+/// A hint on what to enter for a part of a key.
 fn hint(part: &KeyPart) -> &'static str {
     match part {
         KeyPart::ClientIp { .. } => "an address, such as 203.0.113.9",
@@ -198,7 +198,7 @@ fn hint(part: &KeyPart) -> &'static str {
     }
 }
 
-/// What a limit is, in words.
+/// The facts about a limit, in words.
 fn facts(listed: &CatalogEntry) -> Vec<(&'static str, String)> {
     let (limit, policy) = (listed.limit(), policy(listed));
     let missing = match limit.key.on_missing {

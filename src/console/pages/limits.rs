@@ -33,7 +33,7 @@ struct LimitRow {
     href: String,
     policy: String,
     counts_by: String,
-    /// What it would deny, if it only counts. Empty: it is enforced.
+    /// The rate that the limit would deny, if it only counts. Empty: it is enforced.
     trial: String,
     allowed: String,
     denied: String,

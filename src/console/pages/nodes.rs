@@ -20,7 +20,7 @@ struct NodesPage {
     parts: NodesPart,
 }
 
-/// What changes on the page.
+/// The part of the page that changes.
 #[derive(Template)]
 #[template(path = "parts/nodes.html")]
 pub struct NodesPart {

@@ -29,7 +29,7 @@ struct OverviewPage {
     parts: OverviewParts,
 }
 
-/// What changes on the overview.
+/// The parts of the overview that change.
 pub struct OverviewParts {
     pub health: HealthPart,
     pub traffic: TrafficPart,

@@ -61,7 +61,7 @@ struct RoutePage {
     parts: RouteParts,
 }
 
-/// What changes on the page of a route.
+/// The parts of the page of a route that change.
 pub struct RouteParts {
     pub table: RouteTraffic,
     pub summary: TrafficSummary,
@@ -173,7 +173,7 @@ fn listed(gateway: &Gateway) -> Vec<Listed> {
     routes.chain([Listed::Unrouted]).collect()
 }
 
-/// What a route does, in words.
+/// The action of a route, in words.
 fn action(route: &Route) -> String {
     match &route.action {
         Action::Respond(respond) => format!("answers {}", respond.status.as_u16()),

@@ -29,7 +29,7 @@ pub struct UpstreamTables {
 struct UpstreamRows {
     name: String,
     id: String,
-    /// What there is to say of all its endpoints.
+    /// The notes on all endpoints of the upstream.
     notes: Vec<String>,
     is_panicking: bool,
     requests: String,

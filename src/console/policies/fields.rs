@@ -45,7 +45,7 @@ pub struct ShownField {
 pub struct FieldChoice {
     pub value: String,
     pub chosen: bool,
-    /// What else there is to know of it.
+    /// Further information on the value.
     pub note: String,
 }
 

@@ -37,7 +37,7 @@ pub struct LoggedRequest {
 /// The header section of a request, before anything has changed it.
 pub struct LoggedHead {
     pub method: Method,
-    /// As it was sent.
+    /// The target, as it was sent.
     uri: Uri,
     pub version: Version,
     host: Option<HeaderValue>,

@@ -151,7 +151,7 @@ mod tests {
                 has_begun.set(true);
                 Poll::Ready(Ok(Response::new(Body::empty())))
             });
-            // Whoever waits before the action, for a place say, gets on only now.
+            // A request that waits before the action, for a place say, gets on only now.
             let answer = AnswerInTime::new(answer, clock::now() + Duration::from_millis(500));
             tokio::time::advance(late).await;
             let answer = answer.await;

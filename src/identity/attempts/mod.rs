@@ -190,7 +190,7 @@ impl PendingAttempt {
 }
 
 impl Attempt {
-    /// What costs begins: from now on it has failed unless it [succeeds](Self::succeeded).
+    /// The costly part begins: from now on the attempt has failed unless it [succeeds](Self::succeeded).
     pub fn begin(&mut self) {
         self.has_failed = true;
     }

@@ -213,7 +213,7 @@ fn step() -> impl Strategy<Value = AttemptStep> {
     ]
 }
 
-/// What the steps have led to, by a reckoning of its own.
+/// The state that the steps have led to, by a reckoning of the model's own.
 struct AttemptModel {
     attempts: Arc<FailedAttempts>,
     under_way: Vec<(ModelledClient, Attempt)>,

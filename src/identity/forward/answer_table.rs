@@ -25,7 +25,7 @@ pub struct AnswerTable<V> {
 
 type KeysByClient = HashMap<IpAddr, VecDeque<CredentialHash>>;
 
-/// What makes room, to be dropped once no lock is held any more: there may be thousands.
+/// The answers that make room, to be dropped once no lock is held any more: there may be thousands.
 #[must_use = "it is to be dropped behind the lock"]
 pub struct ForgottenAnswers<V> {
     _answers: Option<HashMap<CredentialHash, V>>,

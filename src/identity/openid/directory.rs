@@ -35,7 +35,7 @@ const LOOKS_AGAIN: Duration = Duration::from_secs(10);
 /// For each question.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What a provider has said of itself.
+/// The metadata and keys that a provider has published.
 pub struct ProviderDirectory {
     spec: OpenIdSpec,
     known: Mutex<Option<Arc<KnownProvider>>>,
@@ -73,7 +73,7 @@ impl ProviderDirectory {
         Arc::new(Self { spec, known: Mutex::default(), lookups: tokio::sync::Mutex::default() })
     }
 
-    /// What the provider says of itself, not older than [`REMEMBERED`].
+    /// The metadata and keys of the provider, not older than [`REMEMBERED`].
     ///
     /// # Errors
     /// When it cannot be asked, or could not a moment ago.
@@ -84,7 +84,7 @@ impl ProviderDirectory {
         }
     }
 
-    /// The same with newer keys than those `seen`, if there may be some.
+    /// The metadata of the provider with newer keys than those `seen`, if there may be some.
     ///
     /// # Errors
     /// When it cannot be asked.
@@ -107,7 +107,7 @@ impl ProviderDirectory {
     async fn look_in_turn(&self, seen: Option<&Arc<KnownProvider>>) -> Result<Arc<KnownProvider>, OpenIdFault> {
         let mut lookups = self.lookups.lock().await;
         let is_recent = |then: Instant, span| clock::now().saturating_duration_since(then) < span;
-        // Whoever was before has looked, perhaps.
+        // The caller before has looked, perhaps.
         if let Some(known) = self.fresh().filter(|known| seen.is_none_or(|seen| !Arc::ptr_eq(seen, known))) {
             return Ok(known);
         }

@@ -64,7 +64,7 @@ impl PendingSignIn {
         Ok(Self { began: now, state: random()?, nonce: random()?, verifier: random()?, next, proves })
     }
 
-    /// As the value of a cookie, signed.
+    /// The sign-in as the value of a cookie, signed.
     pub fn text(&self, key: &SignInKey) -> String {
         let mut secrets = format!("{}.{}.{}.{}", self.began, self.state, self.nonce, self.verifier);
         if self.proves {
@@ -94,7 +94,7 @@ impl PendingSignIn {
         (parts.next().is_none() && now.abs_diff(began) < LASTS.as_secs()).then_some(pending)
     }
 
-    /// What the provider keeps of the verifier (RFC 7636 §4.2, S256).
+    /// The hash of the verifier, which the provider keeps (RFC 7636 §4.2, S256).
     pub fn challenge(&self) -> String {
         URL_SAFE_NO_PAD.encode(Sha256::digest(&self.verifier))
     }

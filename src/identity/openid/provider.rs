@@ -37,7 +37,7 @@ const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpenIdPerson {
     pub subject: String,
-    /// What an account of theirs would be called.
+    /// The name that an account of theirs would have.
     pub name: Option<String>,
     pub display_name: Option<String>,
     pub groups: Option<Vec<String>>,

@@ -9,7 +9,7 @@ use crate::transport::tls::client::ClientTls;
 /// A provider of OpenID Connect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpenIdSpec {
-    /// As its tokens say it. Where it is found, too.
+    /// The issuer, as its tokens say it, and where it is found.
     pub issuer: String,
     pub client_id: String,
     pub client_secret: ClientSecret,

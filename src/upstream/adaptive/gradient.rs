@@ -19,7 +19,7 @@ const JITTER: f64 = 0.15;
 /// The part of its interval that measuring the shortest latency takes at most.
 const LONGEST_MEASURING: u64 = 10;
 
-/// So many changes in a row that leave the limit at its least say that the shortest latency is another by now.
+/// Changes in a row that leave the limit at its least: so many say that the shortest latency is another by now.
 const STUCK: u32 = 5;
 
 /// The most intervals that go by without a measurement, for nothing seems to queue.
@@ -162,7 +162,7 @@ impl Gradient {
 
     /// Takes the latency of requests that waited for no other.
     fn take(&mut self, shortest: u64) {
-        // What was shorter by much tells that the last measurement was one of a queue, or of caches that were cold.
+        // A latency that is shorter by much tells that the last measurement was one of a queue, or of cold caches.
         let was_wrong = self.shortest.is_none_or(|before| self.with_buffer(shortest) < before);
         self.patience = if was_wrong { 1 } else { (2 * self.patience).min(MOST_CALM) };
         (self.shortest, self.calm, self.stuck) = (Some(shortest), 0, 0);

@@ -92,7 +92,7 @@ mod tests {
     async fn a_slow_answer_is_waited_for_while_nobody_else_waits() {
         let places = QuestionPlaces::new(1);
         assert_eq!(places.ask(async { sleep(20 * PATIENCE).await }).await, Some(()));
-        // One that has gone away waits no more.
+        // A question that has gone away waits no more.
         let mut first = Box::pin(places.ask(sleep(2 * PATIENCE)));
         assert!(poll_immediate(&mut first).await.is_none());
         let mut second = Box::pin(places.ask(ready(())));

@@ -46,7 +46,7 @@ fn a_failure_that_ejects_nobody_waits_for_no_lock() {
     upstream.record_failure(&endpoints[0], "it broke");
     assert!(endpoints[0].condition().ejection().is_out());
     let Rotations::Changing(changing) = &upstream.rotations else { panic!("nothing changes") };
-    // One is out already, and one is not ours.
+    // An endpoint of these is out already, and another is not ours.
     let stranger = Arc::clone(&self::upstream(1).endpoints()[0]);
     for endpoint in [&endpoints[1], &endpoints[0], &stranger] {
         let changes = changing.lock();

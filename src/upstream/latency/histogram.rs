@@ -69,7 +69,7 @@ impl LatencyCounts {
         for (place, count) in self.buckets.iter().map(|count| u64::from(*count)).enumerate() {
             if before + count >= rank {
                 let (least, width) = range(place as u64);
-                // As if those of a bucket were spread evenly.
+                // Latencies of a bucket are taken to be spread evenly.
                 return least + width * (2 * (rank - before) - 1) / (2 * count);
             }
             before += count;

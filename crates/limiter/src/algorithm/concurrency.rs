@@ -36,7 +36,7 @@ pub struct ConcurrencyLimit {
     scope: Scope,
 }
 
-/// Whose requests count together.
+/// The requests that count together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Scope {
     /// Those of all nodes.

@@ -112,7 +112,7 @@ mod tests {
         String::from_utf8(hitter.key.as_bytes().to_vec()).unwrap()
     }
 
-    /// What Space-Saving promises.
+    /// Checks the promises of Space-Saving.
     fn check(sketch: &HeavyHitters, exact: &HashMap<String, u64>) {
         let total: u64 = exact.values().sum();
         assert_eq!(sketch.total(), total);

@@ -53,7 +53,7 @@ pub struct FleetNode {
     pub id: String,
     /// Since it was last heard of.
     pub heard_of: Duration,
-    /// What it says of itself. Empty: nothing, or it is of an older version.
+    /// The node's statement about itself. Empty: the node says nothing, or is of an older version.
     pub statement: Vec<u8>,
 }
 

@@ -1,4 +1,4 @@
-//! What changed between two revisions: for followers, and for people who compare.
+//! Changes between two revisions: for followers, and for people who compare.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use super::read::{OBJECT_COLUMNS, OBJECT_TABLES, head, position, read_object, st
 use super::sql::{Connection, SqlValue};
 use crate::model::{ObjectChange, ObjectId, Position, SharedParts};
 
-/// What a follower has to do.
+/// The next step of a follower.
 #[derive(Clone, PartialEq, Debug)]
 pub enum ChangesAfter {
     /// Apply these, and be at `to`.
@@ -18,7 +18,7 @@ pub enum ChangesAfter {
 }
 
 impl PolicyDatabase {
-    /// What brings a state from this position to the newest revision.
+    /// The changes that bring a state from this position to the newest revision.
     pub async fn changes_after(&self, from: Position) -> Result<ChangesAfter, DatabaseError> {
         let mut lease = self.pool.take().await?;
         let (head, _) = head(&mut lease).await?;

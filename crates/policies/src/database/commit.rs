@@ -150,7 +150,7 @@ impl<E> From<DatabaseError> for CommitError<E> {
     }
 }
 
-/// Who took the objects away that are not there.
+/// Finds who took the objects away that are not there.
 async fn find_last(connection: &mut Connection, conflicts: &mut [Conflict]) -> Result<(), DatabaseError> {
     let sql = "SELECT r.number, r.author, r.made_at \
                FROM tollgate_objects o JOIN tollgate_revisions r ON r.number = o.until \

@@ -1,4 +1,4 @@
-//! Who changed what, when and why: of everything, and of one object.
+//! The history of everything, and of one object: who changed what, when and why.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub struct Page {
     pub limit: u32,
 }
 
-/// What a revision did to an object.
+/// A revision, and the change that it made to an object.
 #[derive(Clone, PartialEq, Debug)]
 pub struct ObjectRevision {
     pub revision: Revision,
@@ -64,7 +64,7 @@ impl PolicyDatabase {
         found.ok_or(DatabaseError::UnknownRevision { asked: number, head: head.revision })
     }
 
-    /// What became of one object.
+    /// The history of one object.
     pub async fn history_of(&self, id: &ObjectId, page: Page) -> Result<Vec<ObjectRevision>, DatabaseError> {
         let (before, limit) = page.bounds();
         // A version more than asked for: what stood before the last.
@@ -93,7 +93,7 @@ impl PolicyDatabase {
     }
 }
 
-/// What each revision did, newest first, given the object's versions in that order.
+/// The change of each revision, newest first, given the object's versions in that order.
 fn events(id: &ObjectId, versions: &[(Arc<Object>, Option<i64>)], before: i64) -> Vec<(u64, ObjectChange)> {
     let change = |before: Option<&Arc<Object>>, after: Option<&Arc<Object>>| ObjectChange {
         id: id.clone(),

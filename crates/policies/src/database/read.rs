@@ -8,7 +8,7 @@ use super::sql::{BadData, Connection, SqlRow, SqlValue};
 use crate::model::{Object, ObjectId, PolicyState, Position, SharedParts};
 use crate::time::UnixTime;
 
-/// What [`read_object`] reads, of versions named `o`.
+/// The columns that [`read_object`] reads, of versions named `o`.
 pub const OBJECT_COLUMNS: &str =
     "o.kind, o.application, o.name, o.body, o.since, o.created, c.author, c.made_at, s.author, s.made_at";
 

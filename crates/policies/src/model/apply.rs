@@ -13,7 +13,7 @@ use super::shared::SharedParts;
 use super::state::PolicyState;
 use crate::time::UnixTime;
 
-/// What a draft makes of a state.
+/// The result of applying a draft to a state.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Preview {
     /// All of what would stand. Changed objects have the next revision's number.
@@ -41,7 +41,7 @@ pub struct Conflict {
     pub last: Option<LastChange>,
 }
 
-/// Who changed an object last, or took it away.
+/// The last change of an object, or its removal: who made it, and when.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct LastChange {
     pub revision: u64,
@@ -57,7 +57,7 @@ pub struct NextRevision<'a> {
 }
 
 impl PolicyState {
-    /// What committing the draft would make of this state, for a look before. Times of changed objects are not known yet.
+    /// This state with the draft laid over it, for a look before a commit. Times of changed objects are not known yet.
     pub fn preview(&self, draft: &Draft) -> Result<Preview, DraftError> {
         draft.check()?;
         let position = Position { revision: self.revision() + 1, token: 0 };

@@ -1,4 +1,4 @@
-//! What an editor hands in: edits of objects, with the version of each that was seen, an author and a reason.
+//! A draft that an editor hands in: edits of objects, with the version of each that was seen, an author and a reason.
 
 use std::collections::BTreeSet;
 use std::fmt::{self, Display};
@@ -36,7 +36,7 @@ pub enum Expected {
     Any,
 }
 
-/// One object, as it is to be.
+/// An object, as it is to be.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct ObjectEdit {
     pub id: ObjectId,

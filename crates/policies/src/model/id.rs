@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 const MOST_NAME_BYTES: usize = 64;
 const MOST_CLIENT_BYTES: usize = 256;
 
-/// What an object is.
+/// The kind of an object.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ObjectKind {
@@ -26,7 +26,7 @@ impl ObjectKind {
     pub const ALL: [Self; 6] =
         [Self::Application, Self::Resource, Self::Strategy, Self::Plan, Self::Assignment, Self::ApiKey];
 
-    /// As it is stored and written.
+    /// The word for the kind, as it is stored and written.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Application => "application",
@@ -130,7 +130,7 @@ impl ObjectId {
         if self.kind == ObjectKind::Application { &self.name } else { &self.application }
     }
 
-    /// One that was stored: its application's name may be shared with others.
+    /// An id that was stored: its application's name may be shared with others.
     pub(crate) fn stored(kind: ObjectKind, application: Arc<str>, name: &str) -> Result<Self, NameProblem> {
         let checked = Self::new(kind, &application, name)?;
         Ok(Self { application, ..checked })
@@ -171,7 +171,7 @@ pub enum NameProblem {
 
 const NAMES: &str = "1 to 64 letters, digits, dots, dashes and underscores";
 
-/// As in the file. A dot or two alone would be taken out of a URL's path.
+/// Names are as in the file. A dot or two alone would be taken out of a URL's path.
 fn is_name(text: &str) -> bool {
     let fine = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-');
     (1..=MOST_NAME_BYTES).contains(&text.len()) && text.bytes().all(fine) && !is_dots(text)

@@ -1,4 +1,4 @@
-//! What people edit, as data: objects, the state that they form at a revision, and drafts of the next.
+//! The data that people edit: objects, the state that they form at a revision, and drafts of the next.
 
 mod apply;
 mod draft;

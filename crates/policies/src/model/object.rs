@@ -25,7 +25,7 @@ pub struct Object {
     pub since: u64,
 }
 
-/// What becomes of one object between two revisions.
+/// The change of one object between two revisions.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct ObjectChange {
     pub id: ObjectId,

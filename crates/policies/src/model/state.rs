@@ -86,7 +86,7 @@ impl PolicyState {
         next
     }
 
-    /// What has to change, for this state to say what `to` says.
+    /// The changes that make this state say what `to` says.
     pub fn differences(&self, to: &Self) -> Vec<ObjectChange> {
         let gone = self.iter().filter(|object| to.get(&object.id).is_none());
         let gone = gone.map(|object| (object.id.clone(), Some(Arc::clone(object)), None));

@@ -85,7 +85,7 @@ impl fmt::Debug for StoredPassword {
     }
 }
 
-/// Who somebody is at an OpenID Connect provider (OpenID Connect Core §2: `iss` and `sub`).
+/// The identity of a person at an OpenID Connect provider (OpenID Connect Core §2: `iss` and `sub`).
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OidcSubject {
@@ -103,7 +103,7 @@ pub struct NewAccount {
     pub rights: Rights,
 }
 
-/// What is `None` stays as it is.
+/// Members that are `None` stay as they are.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct AccountChange {
     pub display_name: Option<String>,
@@ -114,7 +114,7 @@ pub struct AccountChange {
     pub roles: Vec<RoleChange>,
     /// `created_at` of the account that is meant: by now another one may have its name.
     pub made_at: Option<UnixTime>,
-    /// Who is meant: if the account is not theirs any more, nothing is changed.
+    /// The person who is meant: if the account is not theirs any more, nothing is changed.
     pub of_subject: Option<OidcSubject>,
     /// Ends the account's sessions and revokes its tokens. So does another `subject` in place of one: it may be another person.
     pub shuts_out: bool,

@@ -16,7 +16,7 @@ use crate::database::DatabaseError;
 use crate::database::sql::{BadData, Connection, SqlRow, SqlValue};
 use crate::time::UnixTime;
 
-/// What [`read_account`] reads, of accounts named `a`.
+/// The columns that [`read_account`] reads, of accounts named `a`.
 pub const ACCOUNT_COLUMNS: &str =
     "a.name, a.display_name, a.password, a.issuer, a.subject, a.disabled, a.rights, a.created_at, a.changed_at";
 
@@ -281,7 +281,7 @@ async fn keep_an_admin(connection: &mut Connection, was_admin: bool) -> Result<(
     if was_admin && left == Some(0) { Err(PeopleError::LastAdmin) } else { Ok(()) }
 }
 
-/// One subject leads to one account.
+/// A subject leads to one account.
 async fn alone(connection: &mut Connection, subject: Option<&OidcSubject>, name: &str) -> Result<(), PeopleError> {
     let Some(subject) = subject else {
         return Ok(());

@@ -13,12 +13,12 @@ use crate::time::UnixTime;
 
 /// Of each text. What is longer is cut.
 const MOST_BYTES: usize = 4096;
-/// What stands before the first entry.
+/// The hash that stands before the first entry.
 const NOTHING: &str = "0";
 /// Entries that are verified at a time.
 const PART: i64 = 1000;
 
-/// Who did what. Texts are cut to 4 KiB, and what shows nothing in them is replaced.
+/// A record of who did what. Texts are cut to 4 KiB, and what shows nothing in them is replaced.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct AuditRecord {
     /// Empty for somebody unknown.
@@ -55,7 +55,7 @@ pub struct AuditEntry {
     pub hash: String,
 }
 
-/// What became of the log.
+/// The result of verifying the log.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub enum AuditVerdict {
     /// The hash of the last entry. Whoever keeps it elsewhere can tell later that nothing was cut off at the end.
@@ -172,7 +172,7 @@ fn read_entry(row: &SqlRow<'_>) -> Result<AuditEntry, BadData> {
 }
 
 impl AuditEntry {
-    /// What is wrong with an entry that is to be the one of this number, after the one of that hash.
+    /// The fault of an entry that is to be the one of this number, after the one of that hash.
     fn fault(&self, number: u64, previous: &str) -> Option<String> {
         match self {
             _ if self.number != number => Some("it is missing".into()),
@@ -203,7 +203,7 @@ impl AuditRecord {
     }
 }
 
-/// What any database stores as it is, and any page shows as it is.
+/// A text that any database stores as it is, and any page shows as it is.
 fn cleaned(text: &str) -> String {
     let fits = text.char_indices().take_while(|(at, c)| at + c.len_utf8() <= MOST_BYTES);
     fits.map(|(_, c)| if is_hidden(c) { '\u{fffd}' } else { c }).collect()

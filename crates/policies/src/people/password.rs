@@ -13,7 +13,7 @@ use super::secret::random;
 const FEWEST_CHARACTERS: usize = 12;
 const MOST_BYTES: usize = 1024;
 
-/// Whoever floods the door with passwords takes two cores and 38 MiB, and no more.
+/// A flood of passwords takes two cores and 38 MiB, and no more.
 static HASHING: Semaphore = Semaphore::const_new(2);
 
 /// The hash of no password, to be compared with where there is no account.

@@ -1,4 +1,4 @@
-//! What somebody may do: a role in each application, and perhaps one in the fleet.
+//! The rights of somebody: a role in each application, and perhaps one in the fleet.
 
 use std::collections::BTreeMap;
 
@@ -38,14 +38,14 @@ pub struct Rights {
     pub applications: BTreeMap<String, ApplicationRole>,
 }
 
-/// One role that somebody gets, or loses. Others stay what they are by then.
+/// A role that somebody gets, or loses. Others stay what they are by then.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum RoleChange {
     Fleet(Option<FleetRole>),
     Application(String, Option<ApplicationRole>),
 }
 
-/// What somebody wants to do.
+/// An operation that somebody asks for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Operation {
     /// Looks at an application, its history too.
@@ -64,7 +64,7 @@ pub enum Operation {
 }
 
 impl Operation {
-    /// What an edit does. Its application is the one that the object belongs to.
+    /// The operation of an edit. Its application is the one that the object belongs to.
     pub fn of(edit: &ObjectEdit) -> Self {
         let kind = edit.id.kind();
         if edit.body.is_some() { Self::Change(kind) } else { Self::Delete(kind) }
@@ -106,7 +106,7 @@ impl Rights {
         fleet.max(self.applications.get(application).copied())
     }
 
-    /// What both may do.
+    /// The rights that both have.
     pub fn common(&self, other: &Self) -> Self {
         let names = self.applications.keys().chain(other.applications.keys());
         let applications = names.filter_map(|name| {

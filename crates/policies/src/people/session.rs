@@ -57,7 +57,7 @@ impl People {
         begun
     }
 
-    /// Who is logged in by this secret, with the rights of this moment. Moves the idle end on.
+    /// The account that is logged in by this secret, with the rights of this moment. Moves the idle end on.
     pub async fn session(&self, secret: &str) -> Result<Option<(UserAccount, Session)>, DatabaseError> {
         self.find_session(secret, true).await
     }

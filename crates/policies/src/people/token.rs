@@ -30,7 +30,7 @@ const MOST_SPENT: usize = 50;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NewToken {
-    /// What it is for.
+    /// The purpose of the token.
     pub label: String,
     /// Within the rights of the account.
     pub scope: Rights,
@@ -38,7 +38,7 @@ pub struct NewToken {
     pub expires_in: Option<Duration>,
 }
 
-/// What is known of a token. Its secret is not.
+/// The data of a token. Its secret is not known.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct ApiToken {
     pub id: String,
@@ -69,7 +69,7 @@ impl People {
         made
     }
 
-    /// Who acts by this secret: the account, with the rights that it and the token have in common at this moment.
+    /// The account that acts by this secret, with the rights that it and the token have in common at this moment.
     pub async fn token(&self, secret: &str) -> Result<Option<(UserAccount, ApiToken)>, DatabaseError> {
         if !is_secret(BEGINNING, secret) {
             return Ok(None);

@@ -1,4 +1,4 @@
-//! What a commit does, and what it refuses.
+//! Commits: what they do, and what they refuse.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 

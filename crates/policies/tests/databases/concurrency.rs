@@ -48,7 +48,7 @@ async fn eight_writers_at_once_lose_no_update(test: TestDatabase) {
     assert!(times.is_sorted(), "{times:?}");
 }
 
-/// As an editor does: look, change what was seen, and look again when told of a conflict.
+/// Adds one like an editor: looks, changes what was seen, and looks again when told of a conflict.
 async fn add_one(handle: &tollgate_policies::database::PolicyDatabase) -> u64 {
     loop {
         let state = handle.state(None).await.unwrap();

@@ -1,4 +1,4 @@
-//! One suite over SQLite, PostgreSQL and MariaDB: each test runs on a database of its own of each.
+//! A suite over SQLite, PostgreSQL and MariaDB: each test runs on a database of its own of each.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 

@@ -124,7 +124,7 @@ async fn only_the_right_password_lets_in(test: TestDatabase) {
     assert_eq!(people.log_in("ada", "another horse").await.unwrap(), None, "a disabled account stays out");
 }
 
-/// Whoever knew the old password gets nothing of it once there is another, however early it was checked.
+/// The old password gives nothing once there is another, however early it was checked.
 async fn what_was_proven_by_a_password_holds_while_it_stands(people: &People) {
     let proven = people.log_in("ada", "another horse").await.unwrap().unwrap();
     people.set_password("ada", "a fourth horse", EarlierTokens::Revoke).await.unwrap();
@@ -135,7 +135,7 @@ async fn what_was_proven_by_a_password_holds_while_it_stands(people: &People) {
     assert_eq!(people.set_password(&proven, "another horse", EarlierTokens::Keep).await.map(drop), changed);
     let proven = people.log_in("ada", "a fourth horse").await.unwrap().unwrap();
     let proven = people.set_password(&proven, "another horse", EarlierTokens::Keep).await.unwrap();
-    // Whoever gives roles keeps nobody out.
+    // A change of roles keeps nobody out.
     let role = RoleChange::Application("shop".into(), Some(ApplicationRole::Viewer));
     people.change("ada", &AccountChange { roles: vec![role], ..AccountChange::default() }).await.unwrap();
     people.begin_session(&proven, TERMS).await.unwrap();
@@ -239,7 +239,7 @@ async fn a_session_ends_in_every_way_it_can(test: TestDatabase) {
     assert_eq!(session.ends_at.millis() - session.begun_at.millis(), 3_600_000);
     assert!(!is_in(&format!("tgs_{}", "A".repeat(43))).await && !is_in("").await);
 
-    // What time does, done by hand.
+    // The passing of time, done by hand.
     test.run("UPDATE tollgate_sessions SET idle_until = idle_until - 600000").await;
     let (_, looked_at) = people.idle_session(secret.expose()).await.unwrap().unwrap();
     assert_eq!(looked_at.idle_until.millis(), session.idle_until.millis() - 600_000, "a page that is left open");

@@ -13,7 +13,7 @@ use sqlx::{ConnectOptions as _, Connection as _, Executor as _};
 use tempfile::TempDir;
 use tollgate_policies::database::PolicyDatabase;
 
-/// What no error and no log may show.
+/// The password, which no error and no log may show.
 pub const PASSWORD: &str = "hunter2";
 
 /// More than a busy machine needs.
@@ -60,7 +60,7 @@ impl TestDatabase {
         database
     }
 
-    /// What somebody does to the database who goes around Tollgate.
+    /// Runs a statement like somebody who goes around Tollgate.
     pub async fn run(&self, sql: &str) {
         run(&self.url, sql).await;
     }
@@ -78,7 +78,7 @@ impl TestDatabase {
         port_of(self.product)
     }
 
-    /// The same database by another way.
+    /// The URL of the same database through another port.
     pub fn url_through(&self, port: u16) -> String {
         self.url.replace(&format!(":{}/", self.port()), &format!(":{port}/"))
     }

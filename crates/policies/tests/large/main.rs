@@ -87,7 +87,7 @@ async fn a_revision_costs_what_it_changes(product: Product) {
     assert!(follower.state(None).await.unwrap().is_empty());
 }
 
-/// One after the other: what they allocate is counted.
+/// Tests run one after the other: what they allocate is counted.
 fn alone(product: Product) {
     static ALONE: Mutex<()> = Mutex::new(());
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);

@@ -13,7 +13,7 @@ use crate::config::yaml::collection::MappingEntry;
 use crate::config::yaml::decode::Located;
 use crate::identity::api_key::{ApiKeyTable, CredentialHash};
 
-/// Who knows the clients of keys.
+/// The authenticator or the application that knows the clients of keys.
 #[derive(Clone, Copy)]
 pub enum ClientSpace<'a> {
     Authenticator(&'a str),
@@ -107,7 +107,7 @@ impl ClientSpace<'_> {
         Some(identity)
     }
 
-    /// What a plan or a label is called.
+    /// The name of a plan or a label in this space.
     fn own(self, text: &str) -> String {
         match self {
             Self::Authenticator(_) => text.to_owned(),

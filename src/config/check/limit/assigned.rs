@@ -30,7 +30,7 @@ type ClientTable = Arc<HashMap<Box<[u8]>, Arc<str>>>;
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum ClientSpelling {
     Text,
-    /// As an authenticator has it, or as a client of the application is called.
+    /// The client as an authenticator has it, or as a client of the application is called.
     OfIdentity,
     LowerCase,
     /// An address by the prefixes of IPv4 and IPv6.

@@ -96,7 +96,7 @@ fn value(by: &KeyPart, entry: &MappingEntry<PlainText, RawPlan>, report: &mut Re
     Some(Key::of_ip(address, *ipv4_prefix, *ipv6_prefix).as_bytes().into())
 }
 
-/// What a plan is for this limit. `None`: a mistake was reported.
+/// The plan for this limit. `None`: a mistake was reported.
 pub fn plan(raw: &RawPlan, limit: &PlanContext<'_>, report: &mut Report) -> Option<Plan> {
     let algorithm = limit.algorithm.build(&raw.quota, report)?;
     let burst = algorithm.burst();

@@ -19,7 +19,7 @@ record! {
     RawOpenId at location {
         /// The issuer, exactly as it calls itself, such as https://id.example.com/realms/main.
         required issuer: Located<IssuerUrl>,
-        /// What the provider calls this gateway.
+        /// The id that the provider knows this gateway by.
         required client_id: Located<PlainText>,
         /// A file with the secret that the provider knows this gateway by.
         required client_secret_file: Located<FilePath>,
@@ -27,7 +27,8 @@ record! {
         optional scopes: NonEmptyList<Located<PlainText>>,
         /// The claim of the ID token that lists somebody's groups.
         default("groups") groups_claim: Located<PlainText>,
-        /// What each group may do: admin, operator, viewer, or APPLICATION=viewer, editor or owner. With it, groups decide at each sign-in.
+        /// The roles of each group: admin, operator, viewer, or APPLICATION=viewer, editor or owner. With this key,
+        /// groups decide at each sign-in.
         optional roles: Mapping<PlainText, OneOrMore<Located<GroupRole>>>,
         /// Whether an account is made at somebody's first sign-in. Otherwise only those who have one come in.
         default(false) create_accounts: Located<bool>,

@@ -86,7 +86,7 @@ record! {
 }
 
 record! {
-    /// What a plan says of each strategy.
+    /// The settings of a plan for each strategy.
     RawApplicationPlan {
         /// Other rates, by strategy.
         optional limits: Mapping<DefinedName, RawPlan>,

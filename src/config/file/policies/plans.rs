@@ -1,4 +1,4 @@
-//! What the plans of applications say of limits: raw numbers, and the clients that have each plan.
+//! The plans of applications for limits: raw numbers, and the clients that have each plan.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ pub struct StrategyPlans {
     pub plans: Vec<StrategyPlan>,
 }
 
-/// What a plan says of one limit.
+/// The settings of a plan for one limit.
 pub struct StrategyPlan {
     pub name: Arc<str>,
     /// `None`: its mistake is reported already.

@@ -17,7 +17,7 @@ const MOST_CLIENTS: usize = 200_000;
 const MOST_KEYS: usize = 200_000;
 /// Limits in all plans together: each takes some kilobytes while it is checked.
 const MOST_PLAN_LIMITS: usize = 20_000;
-/// Whoever sends a request may choose a path that takes each of them as long as its compiled size says.
+/// A client may choose a path that takes each expression as long as its compiled size says.
 const MOST_EXPRESSIONS: usize = 16;
 const MOST_COMPILED: usize = 16 << 10;
 

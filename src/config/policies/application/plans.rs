@@ -17,7 +17,8 @@ use crate::config::yaml::decode::{Located, Setting};
 /// Values of JSON responses that the cost of a plan is the sum of, at most.
 const MOST_VALUES: usize = 2;
 
-/// What the application's plans say of each of its limits, taken out of `raw`. Mistakes against its strategies are reported.
+/// The settings of the application's plans for each of its limits, taken out of `raw`. Mistakes against its strategies
+/// are reported.
 pub fn of(application: &str, raw: &mut RawApplication, report: &mut Report) -> Vec<(String, Arc<StrategyPlans>)> {
     // Reported by `bounds`: nothing is built of them.
     if bounds::plan_limit_beyond(raw).is_some() {

@@ -27,7 +27,7 @@ struct AccountPage {
     shell: Shell,
     problem: Option<ProblemDetails>,
     rights: String,
-    /// What was done.
+    /// A notice of what was done.
     done: String,
     /// The secret of a token, which is shown once.
     secret: String,
@@ -44,7 +44,7 @@ struct TokenRow {
     is_revoked: bool,
 }
 
-/// What a form has done.
+/// The outcome of a form.
 #[derive(Default)]
 struct AccountOutcome {
     done: String,

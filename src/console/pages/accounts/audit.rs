@@ -22,7 +22,7 @@ struct AuditPage {
     rows: Vec<AuditRow>,
     /// The number before which the next page begins. 0: there is none.
     before: u64,
-    /// What became of the chain of hashes. Empty: it was not looked at.
+    /// The verdict on the chain of hashes. Empty: it was not looked at.
     verdict: String,
     is_damaged: bool,
 }

@@ -29,7 +29,7 @@ struct PersonPage {
     problem: Option<ProblemDetails>,
     name: String,
     action: String,
-    /// What there is to know, and its value.
+    /// The facts about the account: the name of each, and its value.
     facts: Vec<(&'static str, String)>,
     /// The applications whose roles the visitor gives. Empty for an admin: there is none yet.
     owned: Vec<String>,

@@ -86,7 +86,7 @@ pub async fn finish(
     headers: HeaderMap,
     Query(answer): Query<ProviderAnswer>,
 ) -> Response {
-    // What the provider has sent along stands on no page.
+    // The query that the provider has sent along stands on no page.
     let visitor = visitor.at(SIGN_IN);
     let mut response = match finished(&console, &headers, &answer, peer).await {
         Ok((cookie, next)) => {

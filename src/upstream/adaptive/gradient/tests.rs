@@ -131,7 +131,7 @@ fn a_first_measurement_of_cold_caches_is_corrected() {
     let mut simulation = Simulation::new(4, 500_000, 50);
     simulation.run(20);
     assert_eq!(simulation.gradient.shortest_latency(), Some(Duration::from_millis(500)));
-    // As slow as before with a queue of 46, and so it stays.
+    // The upstream is as slow as before with a queue of 46, and stays so.
     simulation.upstream.service = 40_000;
     let limit = simulation.limit_after(90);
     assert_eq!(simulation.gradient.shortest_latency(), Some(Duration::from_millis(40)));

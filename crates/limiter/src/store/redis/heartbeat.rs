@@ -36,7 +36,7 @@ const BELIEF: Duration = Duration::from_secs(3);
 /// No request waits for a beat. A lost one delays no other.
 const TIMEOUT: Duration = BEAT;
 
-/// What this node says of itself, as of now, for whoever asks Redis for the nodes of the fleet.
+/// The statement of this node about itself, as of now, for those who ask Redis for the nodes of the fleet.
 pub type NodeStatement = Arc<dyn Fn() -> Vec<u8> + Send + Sync>;
 
 /// This process's membership.

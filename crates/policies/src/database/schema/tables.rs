@@ -12,7 +12,7 @@ struct Table {
 
 const FIRST: [Table; 8] = [
     Table { name: "tollgate_schema", columns: "version BIGINT NOT NULL", indexes: &[] },
-    // What writers compare and swap: the newest revision, the newest change of people, the newest entry of the audit log.
+    // Writers compare and swap these rows: the newest revision, change of people, and entry of the audit log.
     Table {
         name: "tollgate_heads",
         columns: "name @name(64) NOT NULL PRIMARY KEY, number BIGINT NOT NULL, mark @name(64) NOT NULL",

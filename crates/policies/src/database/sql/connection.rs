@@ -33,7 +33,7 @@ pub struct Connection {
     files: Option<FilesInUse>,
 }
 
-/// The same expression for each driver.
+/// An expression that is the same for each driver.
 macro_rules! on_each {
     ($driver:expr, $connection:ident, $row:ident => $body:expr) => {
         match $driver {
@@ -161,7 +161,7 @@ impl Connection {
         self.run("ROLLBACK").await
     }
 
-    /// What this database holds is not what was written.
+    /// The database does not hold what was written.
     pub fn broken(&self, cause: impl Into<String>) -> DatabaseError {
         DatabaseError::Broken { place: Arc::clone(&self.place), cause: cause.into() }
     }

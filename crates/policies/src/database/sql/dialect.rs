@@ -1,4 +1,4 @@
-//! What the three databases say differently.
+//! The differences between the SQL of the three databases.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -10,7 +10,7 @@ pub enum Dialect {
     MySql,
 }
 
-/// What is put in the place of a `?`.
+/// A value that is put in the place of a `?`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SqlValue<'a> {
     Int(i64),
@@ -24,7 +24,7 @@ impl Dialect {
     pub fn begin(self) -> &'static str {
         match self {
             Self::Sqlite => "BEGIN IMMEDIATE",
-            // What a waiting compare-and-swap needs: it goes by what the one before it has written.
+            // A waiting compare-and-swap needs this level: it goes by what the one before it has written.
             Self::Postgres => "BEGIN ISOLATION LEVEL READ COMMITTED",
             Self::MySql => "START TRANSACTION",
         }

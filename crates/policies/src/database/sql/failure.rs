@@ -1,4 +1,4 @@
-//! What went wrong, told apart by what helps against it.
+//! Failures, told apart by what helps against them.
 
 use std::sync::Arc;
 
