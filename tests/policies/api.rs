@@ -10,7 +10,7 @@ use tollgate_policies::database::Page;
 use tollgate_policies::people::{ApplicationRole, Rights};
 use tollgate_test_support::turns;
 
-use crate::editor::{Editor, await_revision, routes, spend};
+use crate::editor::{await_revision, spend};
 use crate::port::Port;
 use crate::process::{Gateway, eventually};
 use crate::scene::Scene;

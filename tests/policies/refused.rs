@@ -6,7 +6,7 @@ use tollgate_policies::people::{ApplicationRole, Rights};
 use tollgate_test_support::turns;
 
 use crate::editor::{
-    APPLIED, Editor, REFUSED, REVISION, await_log, await_revision, edit, first_edits, owning, routes, spend, strategy,
+    APPLIED, REFUSED, REVISION, await_log, await_revision, edit, first_edits, owning, routes, spend, strategy,
 };
 use crate::process::{Gateway, curl, eventually};
 use crate::scene::new_database;
