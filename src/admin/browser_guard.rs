@@ -16,6 +16,7 @@ use axum::http::{Extensions, HeaderMap, Method};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
+use super::accounts::cookie::{SESSION_COOKIES, cookie};
 use super::problem_details::ProblemDetails;
 use crate::config::PublicUrl;
 
@@ -63,7 +64,8 @@ fn check_reading(origins: &OwnOrigins, request: &Request) -> Result<(), ProblemD
         return Ok(());
     }
     origins.check_host(request.headers())?;
-    match request.headers().contains_key(AUTHORIZATION) {
+    let has_session = SESSION_COOKIES.into_iter().any(|name| cookie(request.headers(), name).is_some());
+    match has_session || request.headers().contains_key(AUTHORIZATION) {
         true => origins.check_way(request.extensions()),
         false => Ok(()),
     }

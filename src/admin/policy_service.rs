@@ -72,6 +72,8 @@ pub struct CheckPlaces {
 /// The places of long answers: each account has one at a time, so that none that takes its answer slowly keeps all.
 struct ReadingPlaces {
     shared: Arc<Semaphore>,
+    /// Of those who put right what others did.
+    admins: Arc<Semaphore>,
     accounts: AccountPlaces,
 }
 
@@ -105,15 +107,17 @@ impl CheckPlaces {
 
 impl Default for ReadingPlaces {
     fn default() -> Self {
-        Self { shared: Arc::new(Semaphore::new(MOST_READINGS)), accounts: AccountPlaces::default() }
+        let places = || Arc::new(Semaphore::new(MOST_READINGS));
+        Self { shared: places(), admins: places(), accounts: AccountPlaces::default() }
     }
 }
 
 impl ReadingPlaces {
-    async fn take(&self, account: &str) -> Result<AccountPlace, ProblemDetails> {
+    async fn take(&self, account: &str, is_admin: bool) -> Result<AccountPlace, ProblemDetails> {
         let busy = |_| ProblemDetails::too_many_readers();
         let own = owned_place(self.accounts.of(account)).await.map_err(busy)?;
-        Ok(AccountPlace { _own: own, _shared: owned_place(self.shared.clone()).await.map_err(busy)? })
+        let shared = if is_admin { &self.admins } else { &self.shared };
+        Ok(AccountPlace { _own: own, _shared: owned_place(shared.clone()).await.map_err(busy)? })
     }
 }
 
@@ -157,22 +161,12 @@ impl PolicyService {
         Ok(AccountPlace { _own: own, _shared: owned_place(shared.clone()).await? })
     }
 
-    /// A place among the long answers that are made at a time, for an account.
+    /// A place among the long answers that are made at a time, for an account. Admins have places of their own.
     ///
     /// # Errors
     /// When none becomes free.
-    pub async fn place_for_reading(&self, account: &str) -> Result<AccountPlace, ProblemDetails> {
-        self.readings.take(account).await
-    }
-
-    /// The policies at a revision, or the newest, for an account. Those of old are read a few at a time: that is all of
-    /// them.
-    ///
-    /// # Errors
-    /// When the database cannot be asked, or others read for too long.
-    pub async fn state_at(&self, at: Option<u64>, account: &str) -> Result<PolicyState, ProblemDetails> {
-        let _place = if at.is_some() { Some(self.place_for_reading(account).await?) } else { None };
-        Ok(self.database.state(at).await?)
+    pub async fn place_for_reading(&self, account: &str, is_admin: bool) -> Result<AccountPlace, ProblemDetails> {
+        self.readings.take(account, is_admin).await
     }
 
     /// The revision that this node runs.
@@ -235,13 +229,15 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_account_that_takes_its_answer_slowly_keeps_nobody_else_waiting() {
         let places = ReadingPlaces::default();
-        let slow = places.take("ed").await.ok().unwrap();
-        let refused = places.take("ed").await.err().unwrap();
+        let slow = places.take("ed", false).await.ok().unwrap();
+        let refused = places.take("ed", false).await.err().unwrap();
         assert_eq!(refused.into_response().status(), StatusCode::SERVICE_UNAVAILABLE);
-        let others = ["ada", "bo", "cy"].map(|account| places.take(account).now_or_never().unwrap().ok().unwrap());
-        assert!(places.take("di").await.is_err(), "so many at a time");
+        let others =
+            ["ada", "bo", "cy"].map(|account| places.take(account, false).now_or_never().unwrap().ok().unwrap());
+        assert!(places.take("di", false).await.is_err(), "so many at a time");
+        assert!(places.take("ada2", true).now_or_never().unwrap().is_ok(), "admins have places of their own");
         drop((slow, others));
-        assert!(places.take("ed").now_or_never().unwrap().is_ok());
+        assert!(places.take("ed", false).now_or_never().unwrap().is_ok());
     }
 
     #[test]

@@ -237,6 +237,18 @@ impl ProblemDetails {
         }
     }
 
+    /// 429: a session sends form after form.
+    pub fn too_many_forms() -> Self {
+        let detail = "more forms were sent in the last hour than anybody fills in by hand";
+        let problem = Self::new(StatusCode::TOO_MANY_REQUESTS, "too-many-forms", detail);
+        Self { retry_after_secs: Some(60), ..problem.hint("programs use the pages of GET /openapi.json") }
+    }
+
+    /// A refusal that says nothing but a text, such as that of a path which cannot be read.
+    pub fn of_text(status: StatusCode, text: &[u8]) -> Self {
+        Self { status: status.as_u16(), ..Self::bad_request(String::from_utf8_lossy(text)) }
+    }
+
     /// 503: others read what takes long to find.
     pub fn too_many_readers() -> Self {
         let detail = "others are reading old revisions, which takes all of the policies each time";

@@ -70,8 +70,12 @@ impl BucketQuery {
     pub fn read(pairs: &Pairs) -> Result<Self, ProblemDetails> {
         let mut this = Self::default();
         let mut reader = RequestParts::default();
-        for (name, value) in pairs {
+        for (at, (name, value)) in pairs.iter().enumerate() {
+            let again = pairs.iter().take(at).any(|(before, _)| before == name);
             match name.as_str() {
+                "key" | "tokens" | "local" | "dry_run" if again => {
+                    return Err(ProblemDetails::bad_request(format!("{name} is there twice")));
+                }
                 "key" => this.key = Some(value.clone()),
                 "tokens" => this.tokens = Some(value.clone()),
                 "local" => this.local = is_true(name, value)?,

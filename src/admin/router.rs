@@ -1,11 +1,12 @@
 //! The paths of the admin port, each with its page. A new page is a file in `pages` and a line here.
 
 use axum::Router;
+use axum::body::to_bytes;
 use axum::extract::DefaultBodyLimit;
-use axum::http::header::{CACHE_CONTROL, X_CONTENT_TYPE_OPTIONS};
+use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
 use axum::http::{HeaderValue, Uri};
 use axum::middleware::{from_fn, from_fn_with_state, map_response};
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use tollgate_policies::model::MOST_BODY_BYTES;
 
@@ -72,6 +73,20 @@ async fn keep_private(mut response: Response) -> Response {
     response
 }
 
+/// The longest refusal that is a text.
+const MOST_REFUSAL: usize = 4 << 10;
+
+/// Refusals that the framework makes are texts: programs get problems alone.
+async fn refuse_by_problems(response: Response) -> Response {
+    let is_text = response.headers().get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"text/plain"));
+    if !response.status().is_client_error() || !is_text {
+        return response;
+    }
+    let status = response.status();
+    let text = to_bytes(response.into_body(), MOST_REFUSAL).await.unwrap_or_default();
+    ProblemDetails::of_text(status, &text).into_response()
+}
+
 /// All paths with their pages.
 pub fn router(state: AdminState) -> Router {
     open_pages()
@@ -112,6 +127,7 @@ pub fn router(state: AdminState) -> Router {
         .layer(from_fn_with_state(state.clone(), require_caller))
         .layer(from_fn(carry_changes_out))
         .layer(from_fn_with_state(state.origins.clone(), browser_guard::guard))
+        .layer(map_response(refuse_by_problems))
         .layer(map_response(keep_private))
         .with_state(state)
 }

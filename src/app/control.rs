@@ -8,7 +8,7 @@ use anyhow::Context as _;
 use futures_util::future::pending;
 use parking_lot::Mutex;
 use tokio::net::TcpListener;
-use tokio::sync::oneshot::Receiver;
+use tokio::sync::oneshot::{self, Receiver};
 use tokio::time::sleep;
 use tollgate_limiter::decide::plans::reader::PlanReader;
 use tollgate_limiter::node::recovery;
@@ -30,7 +30,7 @@ use super::restart::predecessor::{HandoverOffer, PreparedOffer};
 use super::restart::successor::Predecessor;
 use super::restart::systemd::{self, ServiceState};
 use super::rollout::watch::{self as rollout, WatchedGateway};
-use super::shared::{DENIAL_WINDOW, FleetMember, SharedState, UPKEEP};
+use super::shared::{DENIAL_WINDOW, FleetMember, LEAST_ADMIN_DRAIN, SharedState, UPKEEP};
 use super::signals::Signals;
 use super::workers::Workers;
 use crate::admin::AdminPages;
@@ -163,12 +163,14 @@ impl ControlPlane {
             tokio::spawn(serve_admin(listener, probe_pages, admin_drain.clone()));
         }
         // Its pages may take long to make, and nothing else is to wait for them.
+        let (admin_ends, admin_ended) = oneshot::channel::<()>();
         let admin_page_server = |listener| {
             worker::spawn("admin".to_owned(), move || async {
                 match TcpListener::from_std(listener) {
                     Ok(listener) => serve_admin(listener, pages, admin_drain).await,
                     Err(error) => tracing::error!(%error, "the admin port failed"),
                 }
+                drop(admin_ends);
             })
         };
         admin.map(admin_page_server).transpose().context("cannot start the thread of the admin port")?;
@@ -203,6 +205,7 @@ impl ControlPlane {
         };
 
         let drain_timeout = reloader.config.drain_timeout;
+        let drain_deadline = clock::now() + drain_timeout;
         readiness.enter(LifecyclePhase::Draining);
         systemd::notify(ServiceState::Stopping);
         match (cause, offer) {
@@ -227,6 +230,12 @@ impl ControlPlane {
             // A second signal means: at once.
             () = signals.stop() => anyhow::bail!("stopped before the requests in flight had ended"),
         };
+        // Until now it has shown how the drain goes. Whoever changes something is told what has become of it.
+        admin_drain_signal.start(drain_deadline.saturating_duration_since(clock::now()).max(LEAST_ADMIN_DRAIN));
+        tokio::select! {
+            _ = admin_ended => {}
+            () = signals.stop() => anyhow::bail!("stopped before the requests of the admin port had ended"),
+        }
         if let Some(heartbeat) = heartbeat {
             heartbeat.leave().await;
         }

@@ -17,6 +17,9 @@ use crate::server::{Drain, ProcessLimit};
 /// How often idle connections are closed and full buckets dropped.
 pub const UPKEEP: Duration = Duration::from_secs(2);
 
+/// Time for the requests of the admin port to end, after those of the listeners have taken the rest.
+pub const LEAST_ADMIN_DRAIN: Duration = Duration::from_secs(1);
+
 /// How long a window is in which denied keys are counted. Five of them are shown.
 pub const DENIAL_WINDOW: Duration = Duration::from_secs(60);
 

@@ -3,8 +3,10 @@
 //! Not the proxy's client, which keeps connections, streams bodies and retries.
 
 use std::fmt;
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -27,11 +29,15 @@ use crate::admin::problem_details::ProblemDetails;
 use crate::transport::tls::client::{ClientTls, ClientTlsSpec, HttpOffer, PeerName, Pem};
 use crate::transport::{ClearStream, Stream};
 
-/// The longest wait for an answer: longer than the gateway itself waits for its store.
-const TIMEOUT: Duration = Duration::from_secs(10);
+/// The longest wait for an answer: longer than the gateway takes for a document of all policies.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The largest answer: more than an explanation of the largest configuration.
-const MAX_ANSWER: usize = 16 << 20;
+/// The largest answer: more than all changes of the largest document.
+const MAX_ANSWER: usize = 512 << 20;
+
+/// Bytes of a file with a token, and of one with authorities. They may be pipes, and be endless.
+const MAX_TOKEN_FILE: u64 = 64 << 10;
+const MAX_CA_FILE: u64 = 16 << 20;
 
 const TLS_HINT: &str = "  hint: name a file with the authority of its certificate: --admin-ca or TOLLGATE_ADMIN_CA";
 
@@ -100,7 +106,8 @@ impl AdminCaArgs {
     /// # Errors
     /// When their file cannot be read.
     pub fn of(&self, port: &AdminPort) -> anyhow::Result<AdminPort> {
-        let read = |file: &PathBuf| std::fs::read(file).with_context(|| format!("cannot read {}", file.display()));
+        let read =
+            |file: &PathBuf| bounded(file, MAX_CA_FILE).with_context(|| format!("cannot read {}", file.display()));
         let ca = self.admin_ca.as_ref().filter(|_| port.is_secure).map(read).transpose()?;
         Ok(AdminPort { ca: ca.map(Into::into), ..port.clone() })
     }
@@ -114,7 +121,8 @@ impl AdminAccessArgs {
     pub fn of(&self, port: &AdminPort) -> anyhow::Result<AdminPort> {
         let token = match &self.token_file {
             Some(file) => {
-                let text = std::fs::read_to_string(file);
+                let text = bounded(file, MAX_TOKEN_FILE)
+                    .and_then(|text| String::from_utf8(text).map_err(|_| io::Error::other("it is no text")));
                 Some(text.with_context(|| format!("cannot read the token from {}", file.display()))?)
             }
             None => std::env::var("TOLLGATE_TOKEN").ok(),
@@ -306,6 +314,13 @@ impl AdminPort {
             ended = &mut connection => Err(ended.err().map_or_else(|| anyhow::anyhow!("closed without an answer"), Into::into)),
         }
     }
+}
+
+/// The content of a file, or of a pipe.
+fn bounded(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+    let mut content = Vec::new();
+    let read = File::open(path)?.take(most + 1).read_to_end(&mut content)?;
+    if read as u64 > most { Err(io::Error::other("it is too large for such a file")) } else { Ok(content) }
 }
 
 /// A refusal as text for people: each mistake of policies on a line of its own.

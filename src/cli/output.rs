@@ -4,6 +4,8 @@ use std::borrow::Cow;
 use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
+use tollgate_policies::model::is_hidden;
+
 /// The end of a command that asked for something.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CommandOutput {
@@ -38,16 +40,16 @@ impl CommandOutput {
     }
 }
 
-/// `text` as terminals may show it: they obey control characters, so each but for line breaks and tabs is written as its escape.
-/// Texts of others, such as the keys of clients, may have some.
+/// `text` as terminals may show it: they obey control characters and those that turn a line around, so each is written as its escape,
+/// but for line breaks and tabs. Texts of others, such as the keys of clients, may have some.
 pub fn plain(text: &str) -> Cow<'_, str> {
-    let is_obeyed = |c: char| c.is_control() && c != '\n' && c != '\t';
+    let is_obeyed = |c: char| is_hidden(c) && c != '\n' && c != '\t';
     if !text.contains(is_obeyed) {
         return text.into();
     }
     let mut plain = String::with_capacity(text.len());
     for c in text.chars() {
-        if is_obeyed(c) { plain.extend(c.escape_default()) } else { plain.push(c) }
+        if is_obeyed(c) { plain.extend(c.escape_unicode()) } else { plain.push(c) }
     }
     plain.into()
 }
@@ -73,6 +75,6 @@ mod tests {
     #[test]
     fn a_terminal_is_told_nothing_by_texts_of_others() {
         assert_eq!(plain("a\tb\nü ✓"), "a\tb\nü ✓");
-        assert_eq!(plain("\u{1b}]0;x\u{7}\r\u{9b}2J\0"), "\\u{1b}]0;x\\u{7}\\r\\u{9b}2J\\u{0}");
+        assert_eq!(plain("\u{1b}]0;x\u{7}\r\u{9b}2J\u{202e}"), "\\u{1b}]0;x\\u{7}\\u{d}\\u{9b}2J\\u{202e}");
     }
 }

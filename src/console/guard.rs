@@ -3,8 +3,12 @@
 //! A page shows whom limits deny, so unlike the other pages of the admin port it is not even read by a name: an attacker's
 //! name server could point a name here, and pages of that name would then read it as their own.
 
+use axum::body::to_bytes;
 use axum::extract::{Request, State};
-use axum::http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, HeaderName, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS};
+use axum::http::header::{
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName, REFERRER_POLICY, SET_COOKIE,
+    X_CONTENT_TYPE_OPTIONS,
+};
 use axum::http::{HeaderValue, Method};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Redirect, Response};
@@ -13,6 +17,7 @@ use super::pages::encode;
 use super::shell::Visitor;
 use super::state::ConsoleState;
 use crate::admin::caller::{Caller, CallerParts, CallerProof, SessionUse, peer, unknown_caller};
+use crate::admin::problem_details::ProblemDetails;
 
 /// Nothing but what this process serves: no inline script, no inline style, no frame.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
@@ -65,16 +70,40 @@ async fn answer(console: &ConsoleState, mut request: Request, next: Next) -> Res
         }
         let page = request.uri().path_and_query().map_or("/console", |page| page.as_str()).to_owned();
         let reads = request.method() == Method::GET && request.uri().path() != DATA;
-        return stranger(console, &visitor(&request), reads.then_some(page)).await;
+        let mut response = stranger(console, &visitor(&request), reads.then_some(page)).await;
+        // A session that is nobody's any more would count as an attempt each time that the browser sends it.
+        if let Some(accounts) = &console.admin.accounts
+            && accounts.cookies.session(request.headers()).is_some()
+            && let Some(end) = accounts.cookies.end()
+        {
+            response.headers_mut().append(SET_COOKIE, end);
+        }
+        return response;
     };
     request.extensions_mut().insert(caller.clone());
-    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    let (method, path, visitor) = (request.method().clone(), request.uri().path().to_owned(), visitor(&request));
     let response = match caller.may_look() {
-        Err(problem) if !is_own(&path) && !is_open(&path) => console.refuse(&visitor(&request), &problem),
+        Err(problem) if !is_own(&path) && !is_open(&path) => console.refuse(&visitor, &problem),
         _ => next.run(request).await,
     };
+    let response = if path == DATA { response } else { refuse_by_page(console, &visitor, response).await };
     caller.record_refusal(method, path, response.status()).await;
     response
+}
+
+/// The longest refusal that is no page.
+const MOST_REFUSAL: usize = 64 << 10;
+
+/// Refusals of what a page could not read, a path for one, are no pages yet.
+async fn refuse_by_page(console: &ConsoleState, visitor: &Visitor, response: Response) -> Response {
+    let kind = response.headers().get(CONTENT_TYPE).map_or(&b""[..], HeaderValue::as_bytes);
+    if !response.status().is_client_error() || kind.is_empty() || kind.starts_with(b"text/html") {
+        return response;
+    }
+    let status = response.status();
+    let text = to_bytes(response.into_body(), MOST_REFUSAL).await.unwrap_or_default();
+    let problem = serde_json::from_slice(&text).unwrap_or_else(|_| ProblemDetails::of_text(status, &text));
+    console.refuse(visitor, &problem)
 }
 
 /// Somebody who has to sign in first: sent there, and then to the `page` that was asked for.

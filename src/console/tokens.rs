@@ -1,9 +1,9 @@
 //! Tokens that forms of the console carry: they tell a form of this console from one that another page has made up.
 //!
-//! Guarantees that only this process issues them, that they are good for an hour and in one session, and each for one change: to send a form
-//! twice changes nothing the second time.
+//! Guarantees that only this process issues them, that they are good for an hour and in one session, and each for one change: to send a
+//! form twice changes nothing the second time.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use parking_lot::Mutex;
 use ring::hmac;
@@ -15,8 +15,9 @@ use crate::clock;
 /// How long a token is good.
 const LIFETIME_SECS: u64 = 3_600;
 
-/// Tokens that have been used and are remembered. Changes are made by hand.
-const MOST_USED: usize = 4_096;
+/// Tokens that one session, and all, may use within that time: each is remembered for so long. Changes are made by hand.
+const MOST_USED_OF_SESSION: usize = 4_096;
+const MOST_USED: usize = 65_536;
 
 /// No form's token begins so.
 const PSEUDONYM: &[u8] = b"pseudonym\n";
@@ -27,12 +28,27 @@ type Nonce = [u8; 16];
 pub struct FormTokens {
     secret: hmac::Key,
     random: SystemRandom,
-    used: Mutex<VecDeque<Nonce>>,
+    used: Mutex<UsedTokens>,
 }
 
 /// A token that was checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FormToken(Nonce);
+pub struct FormToken {
+    nonce: Nonce,
+    session: SessionDigest,
+}
+
+/// Tells sessions apart.
+type SessionDigest = [u8; 16];
+
+/// The tokens that have been used while they may be good.
+#[derive(Default)]
+struct UsedTokens {
+    /// In the order of their use, in seconds.
+    in_order: VecDeque<(u64, FormToken)>,
+    nonces: HashSet<Nonce>,
+    of_session: HashMap<SessionDigest, usize>,
+}
 
 impl FormTokens {
     /// # Errors
@@ -69,18 +85,9 @@ impl FormTokens {
     /// Uses up a token: for the one change that it is good for.
     ///
     /// # Errors
-    /// When that has been made.
-    pub fn spend(&self, FormToken(nonce): FormToken) -> Result<(), ProblemDetails> {
-        let mut used = self.used.lock();
-        if used.contains(&nonce) {
-            return Err(ProblemDetails::bad_request("this form has been sent before, and was carried out then")
-                .hint("look at the bucket before you change it again"));
-        }
-        if used.len() == MOST_USED {
-            used.pop_front();
-        }
-        used.push_back(nonce);
-        Ok(())
+    /// When it was used before, or its session has used too many.
+    pub fn spend(&self, token: FormToken) -> Result<(), ProblemDetails> {
+        self.used.lock().add(token, now_secs())
     }
 
     /// Stands for a key that the visitor may not see, as long as this process runs. Unlike a plain hash, it does not tell the key to
@@ -88,6 +95,13 @@ impl FormTokens {
     pub fn pseudonym(&self, key: &[u8]) -> String {
         let tag = hmac::sign(&self.secret, &[PSEUDONYM, key].concat());
         tag.as_ref().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    fn digest(&self, session: &str) -> SessionDigest {
+        let tag = hmac::sign(&self.secret, session.as_bytes());
+        let mut digest = SessionDigest::default();
+        digest.iter_mut().zip(tag.as_ref()).for_each(|(to, from)| *to = *from);
+        digest
     }
 
     fn read(&self, (token, session): (&str, &str), now_secs: u64) -> Option<FormToken> {
@@ -98,7 +112,38 @@ impl FormTokens {
         let (issued, nonce) = text.split_once('.')?;
         let issued = u64::from_str_radix(issued, 16).ok()?;
         let nonce = u128::from_str_radix(nonce, 16).ok()?;
-        (now_secs.saturating_sub(issued) < LIFETIME_SECS).then_some(FormToken(nonce.to_be_bytes()))
+        let token = FormToken { nonce: nonce.to_be_bytes(), session: self.digest(session) };
+        (now_secs.saturating_sub(issued) < LIFETIME_SECS).then_some(token)
+    }
+}
+
+impl UsedTokens {
+    fn add(&mut self, token: FormToken, now_secs: u64) -> Result<(), ProblemDetails> {
+        self.forget(now_secs);
+        if self.nonces.contains(&token.nonce) {
+            return Err(ProblemDetails::bad_request("this form has been sent before")
+                .hint("look whether its change was made. To make another, open the page again"));
+        }
+        let of_session = self.of_session.entry(token.session).or_default();
+        if *of_session >= MOST_USED_OF_SESSION || self.in_order.len() >= MOST_USED {
+            return Err(ProblemDetails::too_many_forms());
+        }
+        *of_session += 1;
+        self.nonces.insert(token.nonce);
+        self.in_order.push_back((now_secs, token));
+        Ok(())
+    }
+
+    /// Forgets the tokens that are good no more.
+    fn forget(&mut self, now_secs: u64) {
+        let is_over = |(used, _): &mut (u64, FormToken)| now_secs.saturating_sub(*used) > LIFETIME_SECS;
+        while let Some((_, FormToken { nonce, session })) = self.in_order.pop_front_if(is_over) {
+            self.nonces.remove(&nonce);
+            if let Some(count) = self.of_session.get_mut(&session) {
+                *count -= 1;
+            }
+        }
+        self.of_session.retain(|_, count| *count > 0);
     }
 }
 
@@ -134,6 +179,20 @@ mod tests {
         tokens.spend(checked).unwrap();
         tokens.spend(checked).unwrap_err();
         tokens.spend(tokens.check(&tokens.issue("ada"), "ada").unwrap()).unwrap();
+    }
+
+    #[test]
+    fn a_token_is_remembered_for_as_long_as_it_is_good_however_many_others_there_are() {
+        let tokens = FormTokens::new().unwrap();
+        let of = |session: &str| tokens.check(&tokens.issue(session), session).unwrap();
+        let (first, mut used) = (of("ada"), UsedTokens::default());
+        used.add(first, 0).unwrap();
+        (0..MOST_USED_OF_SESSION).for_each(|_| used.add(of("eve"), 1).unwrap());
+        assert_eq!(used.add(of("eve"), 1).unwrap_err().status, 429);
+        assert_eq!(used.add(first, LIFETIME_SECS).unwrap_err().status, 400);
+        used.add(of("ada"), 2).unwrap();
+        used.add(of("eve"), LIFETIME_SECS + 2).unwrap();
+        assert_eq!((used.in_order.len(), used.nonces.len(), used.of_session.len()), (2, 2, 2));
     }
 
     #[test]

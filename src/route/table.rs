@@ -43,7 +43,8 @@ struct HostRoutes {
 #[derive(Clone, Debug)]
 struct ExpressionRoute {
     number: usize,
-    expression: PathExpression,
+    /// Shared by the hosts, with the memory that its searches keep.
+    expression: Arc<PathExpression>,
     candidate: RouteCandidate,
 }
 
@@ -135,9 +136,17 @@ impl RouteTable {
             let (methods, headers) = (Arc::from(&**methods), Arc::from(&**headers));
             let candidate = RouteCandidate { index, is_prefix: false, methods, headers };
             for path in paths {
-                let is_expression = matches!(path, PathMatch::Expression(_));
-                let number = if is_expression { numbers.next().unwrap_or_default() } else { 0 };
-                hosts.iter().for_each(|host| table.of_host(host).insert((path, number), candidate.clone()));
+                match path {
+                    PathMatch::Pattern(pattern) => hosts.iter().for_each(|host| {
+                        let candidate = RouteCandidate { is_prefix: pattern.rest, ..candidate.clone() };
+                        table.of_host(host).paths.insert(pattern, candidate);
+                    }),
+                    PathMatch::Expression(expression) => {
+                        let (number, expression) = (numbers.next().unwrap_or_default(), Arc::new(expression.clone()));
+                        let route = ExpressionRoute { number, expression, candidate: candidate.clone() };
+                        hosts.iter().for_each(|host| table.of_host(host).expressions.push(route.clone()));
+                    }
+                }
             }
         }
         table
@@ -183,18 +192,6 @@ impl RouteTable {
 }
 
 impl HostRoutes {
-    /// A path of a route, with the number that it has if it is an expression.
-    fn insert(&mut self, (path, number): (&PathMatch, usize), candidate: RouteCandidate) {
-        match path {
-            PathMatch::Pattern(pattern) => {
-                self.paths.insert(pattern, RouteCandidate { is_prefix: pattern.rest, ..candidate });
-            }
-            PathMatch::Expression(expression) => {
-                self.expressions.push(ExpressionRoute { number, expression: expression.clone(), candidate });
-            }
-        }
-    }
-
     #[inline]
     fn find(
         &self,

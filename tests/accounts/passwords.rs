@@ -209,9 +209,10 @@ fn an_open_browser_of_an_admin_makes_no_lasting_way_in() {
     house.done(&["account", "disable", "bob"]);
     let ada = house.sign_in("ada");
     let before = house.done(&["account", "list"]);
-    let forms: [(&str, &[(&str, &str)]); 4] = [
+    let forms: [(&str, &[(&str, &str)]); 5] = [
         ("/console/people", &[("name", "eve"), ("fleet", "admin"), ("password", NEXT)]),
         ("/console/people/bob", &[("action", "password"), ("password", NEXT)]),
+        ("/console/people/bob", &[("action", "role"), ("application", "shop"), ("role", "owner")]),
         ("/console/people/bob", &[("action", "fleet"), ("role", "admin")]),
         ("/console/people/bob", &[("action", "enable")]),
     ];
@@ -237,7 +238,7 @@ fn an_open_browser_of_an_admin_makes_no_lasting_way_in() {
         assert_eq!(done.status, 303, "{path} {fields:?}: {}", done.body);
     }
     let list = house.done(&["account", "list"]);
-    assert!(list.contains("eve  admin\n") && list.contains("bob  admin\n"), "{list}");
+    assert!(list.contains("eve  admin\n") && list.contains("bob  admin, shop=owner\n"), "{list}");
 }
 
 #[test]

@@ -183,7 +183,7 @@ fn a_form_changes_one_thing_of_the_account_that_it_was_made_for() {
     let made_at = ada.made_at("/console/people/bob").unwrap();
     let with = |more: &[(&'static str, &'static str)]| [&[("made_at", made_at.as_str())], more].concat();
     // Whatever others do meanwhile: an owner keeps no admin from shutting somebody out.
-    let role = |role| [("action", "role"), ("application", "shop"), ("role", role)];
+    let role = |role| [("action", "role"), ("application", "shop"), ("role", role), ("current", PASSWORD)];
     assert_eq!(owner.post("/console/people/bob", &role("editor")).status, 303);
     let fleet = |role| [("action", "fleet"), ("role", role), ("current", PASSWORD)];
     assert_eq!(ada.post("/console/people/bob", &with(&fleet("operator"))).status, 303);
@@ -259,7 +259,7 @@ fn roles_that_come_and_go_keep_nobody_from_signing_in() {
             let mut changes = 0;
             while !enough.load(Ordering::Relaxed) {
                 let role = ["viewer", "none"][changes % 2];
-                let form = [("action", "role"), ("application", "shop"), ("role", role)];
+                let form = [("action", "role"), ("application", "shop"), ("role", role), ("current", PASSWORD)];
                 assert_eq!(owner.post("/console/people/ada", &form).status, 303);
                 changes += 1;
             }
@@ -301,7 +301,10 @@ fn an_owner_sees_of_others_only_what_is_the_owners_to_give() {
     let (people, bob) = (owner.get("/console/people").body, owner.get("/console/people/bob").body);
     assert!(people.contains("shop: viewer") && !people.contains("bank"), "{people}");
     assert!(bob.contains("shop: viewer") && !bob.contains("bank"), "{bob}");
-    let given = owner.post("/console/people/bob", &[("action", "role"), ("application", "shop"), ("role", "editor")]);
+    let given = owner.post(
+        "/console/people/bob",
+        &[("action", "role"), ("application", "shop"), ("role", "editor"), ("current", PASSWORD)],
+    );
     assert_eq!(given.status, 303);
     assert!(house.done(&["account", "list"]).contains("bob    bank=editor, shop=editor"));
 }

@@ -233,6 +233,7 @@ def other_people(person):
         person.arrives("vera")
         person.chooses("#application", "shop")
         person.chooses("#role", "viewer")
+        person.fill("#proof-role", PASSWORD)
         person.clicks("Give this role")
         person.until("she has it", "document.querySelector('main').innerText.includes('shop: viewer')")
         person.takes("person")

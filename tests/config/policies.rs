@@ -547,6 +547,18 @@ fn an_application_has_a_bounded_number_of_everything() {
     assert_eq!(refused(route(one("^/v[0-9]+/orders/(?<id>[^/]+)/items$"), String::new(), String::new())), "");
     let told = refused(route(one("^/z/[ab]*a[ab]{700}c"), String::new(), String::new()));
     assert!(told.contains("compiled, the expression of a policy has over 16KiB"), "{told}");
+    let large = |count| list(count, &|at| format!("{{regex: \"^/e{at}/[ab]*a[ab]{{200}}$\"}}"));
+    let resource = |count| format!("e: {{route: everything, match: {{path: [{}]}}}}", large(count));
+    assert_eq!(refused(route(resource(2), String::new(), String::new())), "");
+    let told = refused(route(resource(8), String::new(), String::new()));
+    assert!(told.contains("compiled, the expressions of an application have over 32KiB"), "{told}");
+    let tried = |count| {
+        let limit = "{key: client_ip, rate: 1/s}";
+        list(count, &|at| format!("s{at}: {{candidate: {{limit: {limit}, on: shadow}}, resources: [all]}}"))
+    };
+    assert_eq!(refused(route(String::new(), tried(50), String::new())), "");
+    let told = refused(route(String::new(), tried(51), String::new()));
+    assert!(told.contains("application \"shop\" has more than 50 candidates"), "{told}");
     let plans = |count| list(count, &|at| format!("p{at}: {{}}"));
     let told = refused(format!("{{applications: {{shop: {{routes: [orders], plans: {{{}}}}}}}}}", plans(1_001)));
     assert!(told.contains("application \"shop\" has more than 1000 plans"), "{told}");
@@ -595,7 +607,10 @@ fn what_a_request_is_looked_through_for_is_bounded() {
         laid.err().map(|mistakes| mistakes.to_string()).unwrap_or_default()
     };
     assert_eq!(told(plan(2)), "");
-    assert!(told(plan(3)).contains("the cost of a plan has more than 2 values of JSON responses"));
+    let any_of = json!({"response_json": {"first_of": ["usage.a", "usage.b", "usage.c"]}, "reserve": 1});
+    for costly in [plan(3), json!({"rate": "1/h", "cost": any_of})] {
+        assert!(told(costly).contains("the cost of a plan has more than 2 values of JSON responses"));
+    }
 }
 
 /// Each way to tell clients takes a table of all of them, and each plan of a limit some kilobytes while it is checked.
@@ -670,6 +685,40 @@ fn hosts_and_paths_of_parts_are_bounded_as_pairs() {
     let inherited = json!({"route": "many", "match": {"path": paths}});
     let beyond = told(HashMap::from([("inherits".to_owned(), inherited)]));
     assert!(beyond.contains("the part has more than 1024 pairs of a host and a path"), "{beyond}");
+}
+
+/// Each part at a place is compared with the others there, and a request with each.
+#[test]
+fn conditions_of_parts_are_bounded() {
+    let told = |parts: Vec<Json>| {
+        let part = |(at, conditions)| (format!("p{at}"), json!({"route": "everything", "match": conditions}));
+        let resources: HashMap<String, Json> = parts.into_iter().enumerate().map(part).collect();
+        let laid = from_json(&json!({"applications": {"shop": {"routes": ["everything"], "resources": resources}}}));
+        laid.err().map(|mistakes| mistakes.to_string()).unwrap_or_default()
+    };
+    let alike = |count: usize| (0..count).map(|at| json!({"path": "/a", "headers": {"x-a": at.to_string()}})).collect();
+    assert_eq!(told(alike(64)), "");
+    let beyond = told(alike(65));
+    assert!(beyond.contains("the application has more than 64 parts with one host and path"), "{beyond}");
+    let headers = |count: usize| {
+        let headers: HashMap<String, Json> = (0..count).map(|at| (format!("x-{at}"), json!("1"))).collect();
+        vec![json!({"path": "/a", "headers": headers})]
+    };
+    assert_eq!(told(headers(8)), "");
+    assert!(told(headers(9)).contains("the part has more than 8 header conditions"));
+    let methods = |count: usize| {
+        let methods: Vec<String> = (0..count).map(|at| format!("M{at}")).collect();
+        vec![json!({"path": "/a", "methods": methods})]
+    };
+    assert_eq!(told(methods(16)), "");
+    assert!(told(methods(17)).contains("the part has more than 16 methods"));
+    let deep = |parts: usize, segments: usize| {
+        (0..parts).map(|at| json!({"path": format!("/{at}{}", "/a".repeat(segments - 1))})).collect::<Vec<_>>()
+    };
+    assert_eq!(told(deep(775, 128)), "");
+    let beyond = told(deep(776, 128));
+    assert!(beyond.contains("the application's parts have more than 100000 segments of paths"), "{beyond}");
+    assert!(told(deep(1, 129)).contains("has more than 128 segments"));
 }
 
 #[test]

@@ -232,3 +232,63 @@ routes: [{name: all, match: {path: '/*'}, respond: {status: 200}}]
         serde_json::from_str(&crate::process::curl(&[&format!("http://{}/policies", gateway.admin)])).unwrap();
     assert_eq!((&said["status"], &said["type"]), (&json!(404), &json!("urn:tollgate:problem:no-policies")));
 }
+
+#[test]
+fn an_application_is_taken_away_with_all_that_it_has() {
+    let _turn = turns::beside_others();
+    let Scene { gateway, editor, .. } = &Scene::empty();
+    let admin = Port::admin(gateway, editor);
+    assert_eq!(admin.post("/policies?reason=first", &document(3)).status, 200);
+    let removed = |reason: &str| admin.send("DELETE", &format!("{SHOP}?reason={reason}"), &["If-Match: *"], None);
+    for (kind, name) in [("strategies", "few"), ("resources", "all")] {
+        let plan = format!("{SHOP}/plans/{kind}?reason=x");
+        assert_eq!(admin.put(&plan, "", &json!({"limits": {}})).status, 200);
+        let gone = admin.send("DELETE", &format!("{SHOP}/{kind}/{name}?reason=x"), &["If-Match: *"], None);
+        assert_eq!(gone.status, 200, "{gone:?}");
+    }
+    let refused = removed("half");
+    assert_eq!((refused.status, &refused.body["hint"]), (422, &json!("take them away with it")), "{refused:?}");
+    for plan in ["strategies", "resources"] {
+        admin.send("DELETE", &format!("{SHOP}/plans/{plan}?reason=x"), &["If-Match: *"], None);
+    }
+    assert_eq!(removed("whole").status, 200);
+    let absent = admin.get(&format!("{SHOP}/plans"));
+    assert_eq!((absent.status, &absent.body["status"]), (404, &json!(404)), "{absent:?}");
+}
+
+#[test]
+fn whatever_is_refused_is_a_problem() {
+    let _turn = turns::beside_others();
+    let Scene { gateway, editor, .. } = &Scene::empty();
+    let admin = Port::admin(gateway, editor);
+    for odd in ["/policies/applications/%ff", "/policies/applications/%ff/plans", "/buckets/%ff?client_ip=::1"] {
+        let refused = admin.get(odd);
+        assert_eq!((refused.status, &refused.body["status"]), (400, &json!(400)), "{odd}: {refused:?}");
+    }
+}
+
+/// The commit has been made, and who asked for it is told so.
+#[test]
+fn a_change_under_way_is_answered_though_the_gateway_stops() {
+    let _turn = turns::beside_others();
+    let Scene { mut gateway, editor, folder: _folder } = Scene::empty();
+    let token = {
+        let admin = Port::admin(&gateway, &editor);
+        admin.post("/policies?reason=first", &document(3));
+        admin.token.clone()
+    };
+    let body = strategy(7).to_string();
+    let head = format!("PUT {SHOP}/strategies/few?reason=last");
+    let (sent, rest) = body.split_at(body.len() / 2);
+    let mut stream = begin_change(&gateway, &token, &head, (body.len(), sent));
+    thread::sleep(Duration::from_millis(200));
+    gateway.signal("TERM");
+    eventually("it drains", || gateway.log().contains("draining").then_some(()));
+    thread::sleep(Duration::from_millis(200));
+    stream.write_all(rest.as_bytes()).unwrap();
+    let mut said = String::new();
+    stream.read_to_string(&mut said).unwrap();
+    assert!(said.starts_with("HTTP/1.1 200 "), "{said}");
+    assert_eq!(editor.history().len(), 2);
+    eventually("it ends", || gateway.has_ended().then_some(()));
+}

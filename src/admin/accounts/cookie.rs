@@ -14,9 +14,13 @@ pub struct SessionCookies {
     pub is_secure: bool,
 }
 
+/// The names of the cookie, over HTTPS and in the clear.
+pub const SESSION_COOKIES: [&str; 2] = ["__Host-tollgate", "tollgate"];
+
 impl SessionCookies {
     fn name(self) -> &'static str {
-        if self.is_secure { "__Host-tollgate" } else { "tollgate" }
+        let [secure, clear] = SESSION_COOKIES;
+        if self.is_secure { secure } else { clear }
     }
 
     /// The secret of the session that a request is part of.

@@ -8,6 +8,7 @@ use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
 use serde::de::DeserializeOwned;
+use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 use tollgate_policies::model::MOST_DRAFT_VALUES;
 
@@ -16,6 +17,9 @@ use crate::admin::problem_details::ProblemDetails;
 
 /// For the whole of a body: others wait for the place that its sender has.
 pub const BODY_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Bytes of JSON that are read on the thread of the admin port: more of them would keep its other pages waiting.
+const MOST_READ_HERE: usize = 64 << 10;
 
 /// A body of JSON.
 pub struct JsonBody<T>(pub T);
@@ -34,18 +38,25 @@ pub fn unreadable_body(status: StatusCode, text: String) -> ProblemDetails {
     }
 }
 
-impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for JsonBody<T> {
+impl<S: Send + Sync, T: DeserializeOwned + Send + 'static> FromRequest<S> for JsonBody<T> {
     type Rejection = ProblemDetails;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, ProblemDetails> {
         let bytes = timeout(BODY_TIMEOUT, Bytes::from_request(request, state)).await;
         let bytes = bytes.map_err(|_| ProblemDetails::body_too_slow())?;
         let bytes = bytes.map_err(|error| unreadable_body(error.status(), error.body_text()))?;
-        refuse_many_values(&bytes)?;
-        let read = serde_json::from_slice::<UniqueKeys>(&bytes).and_then(|UniqueKeys| serde_json::from_slice(&bytes));
-        read.map(Self)
-            .map_err(|error| ProblemDetails::bad_request(format!("the body is not what is taken here: {error}")))
+        if bytes.len() <= MOST_READ_HERE {
+            return read_json(&bytes).map(Self);
+        }
+        let read = spawn_blocking(move || read_json(&bytes)).await;
+        read.unwrap_or_else(|_| Err(ProblemDetails::policies_away("the reading of the body broke off"))).map(Self)
     }
+}
+
+fn read_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ProblemDetails> {
+    refuse_many_values(bytes)?;
+    let read = serde_json::from_slice::<UniqueKeys>(bytes).and_then(|UniqueKeys| serde_json::from_slice(bytes));
+    read.map_err(|error| ProblemDetails::bad_request(format!("the body is not what is taken here: {error}")))
 }
 
 /// Refuses JSON with more values than a change of policies may have, before it is read: each takes many times its text.

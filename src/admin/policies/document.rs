@@ -104,8 +104,27 @@ fn read_application(
     Ok(())
 }
 
+/// The edits that make the `newest` policies say what the document says. Where it was made from a `base`, what differs from that: an
+/// object that somebody else has changed since is a conflict, unless it was the same change.
+///
+/// # Errors
+/// When it is no document, or a name in it cannot be one.
+pub fn edits_upon(
+    document: &Json,
+    (base, newest): (Option<&PolicyState>, &PolicyState),
+    mode: ImportMode,
+) -> Result<Vec<ObjectEdit>, ProblemDetails> {
+    let objects = objects(document)?;
+    let mut edits = edits(&objects, base.unwrap_or(newest), mode);
+    if base.is_some() {
+        let stands = |edit: &ObjectEdit| newest.get(&edit.id).map(|object| &*object.body) == edit.body.as_ref();
+        edits.retain(|edit| !stands(edit));
+    }
+    Ok(edits)
+}
+
 /// The edits that make `base` say what the document says.
-pub fn edits(objects: &DocumentObjects, base: &PolicyState, mode: ImportMode) -> Vec<ObjectEdit> {
+fn edits(objects: &DocumentObjects, base: &PolicyState, mode: ImportMode) -> Vec<ObjectEdit> {
     let gone = base.iter().map(|object| &object.id);
     // API keys that the document does not mention may be hidden from whoever exported it.
     let kept: BTreeSet<&str> = objects.keys().map(ObjectId::belongs_to).collect();

@@ -88,6 +88,11 @@ fn removed_applications(edits: &[ObjectEdit]) -> impl Iterator<Item = &str> {
     removals.map(|edit| edit.id.name())
 }
 
+/// Whether an application has objects besides its own.
+fn has_objects(state: &PolicyState, application: &str) -> bool {
+    ObjectKind::ALL.into_iter().any(|kind| state.of(kind, application).next().is_some())
+}
+
 async fn preview(
     policies: &PolicyService,
     mut draft: Draft,
@@ -103,12 +108,12 @@ async fn preview(
         return Ok(AcceptedProposal { revision: None, changes: Vec::new() });
     }
     let preview = policies.database.preview::<ProblemDetails>(&draft).await?;
-    check(policies, &preview.state, caller)?;
+    check(policies, &draft.edits, &preview.state, caller)?;
     Ok(AcceptedProposal { revision: None, changes: preview.changes })
 }
 
 async fn commit(policies: &PolicyService, draft: &Draft, caller: &Caller) -> Result<Revision, ProblemDetails> {
-    let revision = policies.database.commit(draft, |state| check(policies, state, caller)).await?;
+    let revision = policies.database.commit(draft, |state| check(policies, &draft.edits, state, caller)).await?;
     tracing::info!(
         revision = revision.number,
         author = revision.author,
@@ -119,7 +124,17 @@ async fn commit(policies: &PolicyService, draft: &Draft, caller: &Caller) -> Res
     Ok(revision)
 }
 
-fn check(policies: &PolicyService, state: &PolicyState, caller: &Caller) -> Result<(), ProblemDetails> {
+fn check(
+    policies: &PolicyService,
+    edits: &[ObjectEdit],
+    state: &PolicyState,
+    caller: &Caller,
+) -> Result<(), ProblemDetails> {
+    // Its plans, clients and keys would be those of another application that comes to have its name.
+    if let Some(left) = removed_applications(edits).find(|removed| has_objects(state, removed)) {
+        let left = format!("application {left} would be gone, and some of its objects are left");
+        return Err(ProblemDetails::unusable_policies(left).hint("take them away with it"));
+    }
     policies.check(state).map_err(|mistakes| ProblemDetails::mistakes(&mistakes, caller))
 }
 

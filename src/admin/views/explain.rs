@@ -302,15 +302,29 @@ impl RouteView {
     }
 }
 
+/// Pairs of a host and a path that are shown of a route, and of each so many characters: all that it takes may be megabytes.
+const MOST_PLACES: usize = 8;
+const MOST_OF_PLACE: usize = 200;
+
 /// The conditions of a route: `api.example.com/users/{id}, GET or POST, with x-canary`.
 pub fn conditions(matches: &Match) -> String {
-    let place = |host: &HostMatch, path: &PathMatch| match host {
-        HostMatch::Any => path.to_string(),
-        HostMatch::Exact(host) => format!("{host}{path}"),
-        HostMatch::Suffix(suffix) => format!("*{suffix}{path}"),
+    let place = |host: &HostMatch, path: &PathMatch| {
+        let place = match host {
+            HostMatch::Any => path.to_string(),
+            HostMatch::Exact(host) => format!("{host}{path}"),
+            HostMatch::Suffix(suffix) => format!("*{suffix}{path}"),
+        };
+        match place.char_indices().nth(MOST_OF_PLACE) {
+            Some((end, _)) => format!("{}…", &place[..end]),
+            None => place,
+        }
     };
     let of_host = |host| matches.paths.iter().map(move |path| place(host, path));
-    let mut text = matches.hosts.iter().flat_map(of_host).collect::<Vec<_>>().join(" or ");
+    let mut text = matches.hosts.iter().flat_map(of_host).take(MOST_PLACES).collect::<Vec<_>>().join(" or ");
+    let more = (matches.hosts.len() * matches.paths.len()).saturating_sub(MOST_PLACES);
+    if more > 0 {
+        text = format!("{text} or {more} more");
+    }
     if !matches.methods.is_empty() {
         let methods: Vec<_> = matches.methods.iter().map(ToString::to_string).collect();
         text = format!("{text}, {}", methods.join(" or "));

@@ -1,7 +1,7 @@
 //! `tollgate account`: makes and changes accounts. A password is asked for, or read from standard input; it is never an
 //! argument, which others on the machine could read.
 
-use std::io::{BufRead as _, IsTerminal as _};
+use std::io::{BufRead as _, IsTerminal as _, Read as _};
 
 use anyhow::Context;
 use clap::{Args, Subcommand};
@@ -187,12 +187,19 @@ fn pair(values: Vec<String>) -> Option<OidcSubject> {
     Some(OidcSubject { issuer, subject })
 }
 
+/// Bytes that are read of a line with a password: more than the longest one has.
+const MOST_PASSWORD_LINE: u64 = 64 << 10;
+
 /// Asks twice on a terminal. Otherwise reads a line: without its end, and with the spaces that it may have.
 fn ask_password(name: &str) -> anyhow::Result<String> {
     let input = std::io::stdin();
     if !input.is_terminal() {
         let mut line = String::new();
-        input.lock().read_line(&mut line).context("cannot read the password from standard input")?;
+        input
+            .lock()
+            .take(MOST_PASSWORD_LINE)
+            .read_line(&mut line)
+            .context("cannot read the password from standard input")?;
         let password = line.strip_suffix('\n').map_or(line.as_str(), |line| line.strip_suffix('\r').unwrap_or(line));
         anyhow::ensure!(!password.is_empty(), "standard input has no password in its first line");
         return Ok(password.to_owned());

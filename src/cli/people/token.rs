@@ -78,6 +78,7 @@ pub fn run(args: TokenArgs) -> anyhow::Result<CommandOutput> {
             Ok(format!("{}\n", secret.expose()))
         }),
         TokenCommand::List { account, database } => database.with_people(async |people| {
+            people.account(&account).await?.with_context(|| format!("there is no account {account}"))?;
             let tokens = people.tokens(&account).await?;
             let line = |token: &tollgate_policies::people::ApiToken| {
                 let end = match token.expires_at {

@@ -9,12 +9,13 @@ use std::sync::Arc;
 use tollgate_limiter::limit::definition::Limit;
 
 use super::limit_references::LimitReference;
+use super::part_bounds::PartBounds;
 use crate::config::candidate::Candidate;
 use crate::config::check::KnownRoute;
-use crate::config::report::Location;
+use crate::config::report::{Location, Mistake};
 use crate::route::Route;
 
-/// An application over a file, without a mistake and without a warning.
+/// An application over a file, without a mistake.
 pub struct AppliedApplication {
     /// The node that it is for.
     node: Arc<str>,
@@ -26,6 +27,8 @@ pub struct AppliedApplication {
     pub parts: Vec<(Arc<str>, KnownRoute)>,
     /// Bytes of routes that were copied for the parts.
     pub copied: usize,
+    /// They hold for as long as the rest does.
+    pub warnings: Vec<Mistake>,
 }
 
 /// The additions of an application to a file, by name.
@@ -37,8 +40,7 @@ pub struct PolicyAdditions {
     /// Each with the route of the file that it is a part of.
     pub parts: Vec<(String, Arc<str>, Location)>,
     pub copied: usize,
-    /// Pairs of a host and a path in all parts.
-    pub pairs: usize,
+    pub bounds: PartBounds,
 }
 
 /// The limits and routes of a configuration that were added, by name.
@@ -54,8 +56,12 @@ impl AppliedApplication {
     }
 
     /// `None`: something that was added is not there.
-    pub fn of(additions: PolicyAdditions, node: &Arc<str>, added: &AddedParts<'_>) -> Option<Self> {
-        let PolicyAdditions { limits, candidates, whole_routes, parts, copied, pairs: _ } = additions;
+    pub fn of(
+        (additions, warnings): (PolicyAdditions, Vec<Mistake>),
+        node: &Arc<str>,
+        added: &AddedParts<'_>,
+    ) -> Option<Self> {
+        let PolicyAdditions { limits, candidates, whole_routes, parts, copied, bounds: _ } = additions;
         let limits = limits.iter().map(|name| added.limits.get(&**name).map(|limit| Arc::clone(limit)));
         let part = |(name, of, location): (String, Arc<str>, Location)| {
             let route = Arc::clone(added.routes.get(&*name)?);
@@ -68,6 +74,7 @@ impl AppliedApplication {
             whole_routes,
             parts: parts.into_iter().map(part).collect::<Option<_>>()?,
             copied,
+            warnings,
         })
     }
 }

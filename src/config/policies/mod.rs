@@ -15,6 +15,7 @@ mod node_additions;
 pub mod overlay;
 mod owned;
 mod part;
+mod part_bounds;
 mod precedence;
 pub mod state;
 mod within;

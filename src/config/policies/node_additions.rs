@@ -15,14 +15,13 @@ pub struct NodeAdditions {
 }
 
 impl NodeAdditions {
-    /// Keeps what has come of each application in `config`, unless a mistake was reported. Those with a warning are checked anew each
-    /// time, to be warned of again.
+    /// Keeps what has come of each application in `config`, unless a mistake was reported. Applications with more warnings than are told
+    /// are checked anew each time.
     pub fn keep(self, config: &Config, report: &Report) {
-        let Self { node, mut all } = self;
+        let Self { node, all } = self;
         if report.has_mistakes() {
             return;
         }
-        all.retain(|(application, _)| !report.warns_of(&format!("applications.{}", application.name)));
         let limits: HashSet<&str> = all.iter().flat_map(|(_, one)| one.limits.iter().map(String::as_str)).collect();
         let routes: HashSet<&str> =
             all.iter().flat_map(|(_, one)| one.parts.iter().map(|(name, ..)| &**name)).collect();
@@ -33,7 +32,8 @@ impl NodeAdditions {
             routes: of_routes.map(|route| (&*route.name, route)).collect(),
         };
         for (application, additions) in all {
-            if let Some(applied) = AppliedApplication::of(additions, &node, &added) {
+            let Some(warnings) = report.warnings_of(&format!("applications.{}", application.name)) else { continue };
+            if let Some(applied) = AppliedApplication::of((additions, warnings), &node, &added) {
                 application.keep_applied(applied);
             }
         }

@@ -17,6 +17,7 @@ use super::node_additions::NodeAdditions;
 use super::owned::routes::OwnedRoutes;
 use super::owned::upstreams::OwnedUpstreams;
 use super::part;
+use super::part_bounds::PartBounds;
 use super::precedence::FileRoutes;
 use crate::config::candidate::Candidate;
 use crate::config::check::KnownParts;
@@ -30,11 +31,6 @@ use crate::identity::api_key::RouteKeys;
 
 /// Bytes of copied routes at most: parts of long routes would fill all memory.
 const MOST_COPIED: usize = 256 << 20;
-
-/// Pairs of a host and a path in the match of a part, and in all parts of an application: each is a place in the table of
-/// routes.
-const MOST_PAIRS: usize = 1_024;
-const MOST_PAIRS_OF_APPLICATION: usize = 20_000;
 
 /// A policy document that could be read.
 #[derive(Default)]
@@ -112,6 +108,7 @@ impl Overlay {
             if let Some(applied) = application.applied(self.node.as_ref()) {
                 self.known.limits.extend(applied.limits.iter().cloned());
                 self.candidates.extend(applied.candidates.iter().cloned());
+                report.warn_again(&applied.warnings);
                 self.additions.push(additions);
                 continue;
             }
@@ -181,7 +178,7 @@ impl Overlay {
                         report.mistake(piece.at, problem.hint("make fewer resources, or shorten their routes"));
                         break;
                     }
-                    let Some(part) = copy(&route, (at, &file), piece, &mut additions.pairs, report) else { continue };
+                    let Some(part) = copy(&route, (at, &file), piece, &mut additions.bounds, report) else { continue };
                     if !piece.limits.is_empty() {
                         check_work(&part, [&changes.limits, &piece.limits], &self.added, report);
                     }
@@ -324,33 +321,22 @@ fn copy(
     route: &YamlNode,
     (at, file): (usize, &FileRoutes),
     piece: &PartOfRoute<'_>,
-    pairs: &mut usize,
+    bounds: &mut PartBounds,
     report: &mut Report,
 ) -> Option<YamlNode> {
     let whole = file.matches(at)?;
-    check_pairs(part::pairs(piece.conditions, whole), pairs, &piece.conditions.location, report)?;
+    let at_conditions = &piece.conditions.location;
+    bounds.add_pairs(part::pairs(piece.conditions, whole), at_conditions, report)?;
     let (mut copy, narrowed) = part::of((route, whole), piece.conditions, (&piece.name, piece.at), report)?;
+    bounds.add(&narrowed, whole, at_conditions, report)?;
     if let Some(other) = file.robbed(&narrowed, at) {
         let problem = ValueProblem::new(format!("some of its requests are those of route {}", quote(other)));
         let hint = "narrow it: a part has only requests that its own route has without it";
-        report.mistake(&piece.conditions.location, problem.hint(hint));
+        report.mistake(at_conditions, problem.hint(hint));
         return None;
     }
     add_references(&mut copy, &piece.limits, report);
     Some(copy)
-}
-
-/// Adds the `new` pairs of a part to those of its application. `None`: they are too many, which was reported.
-fn check_pairs(new: usize, all: &mut usize, at: &Location, report: &mut Report) -> Option<()> {
-    *all = all.saturating_add(new);
-    let (most, whose) = match (new, *all) {
-        (new, _) if new > MOST_PAIRS => (MOST_PAIRS, "the part has"),
-        (_, all) if all > MOST_PAIRS_OF_APPLICATION => (MOST_PAIRS_OF_APPLICATION, "the application's parts have"),
-        _ => return Some(()),
-    };
-    let problem = ValueProblem::new(format!("{whose} more than {most} pairs of a host and a path"));
-    report.mistake(at, problem.hint("list fewer hosts or paths, or write paths that take several, such as /orders/*"));
-    None
 }
 
 /// Whether a joined name may be that of a limit or a route, which is reported otherwise.

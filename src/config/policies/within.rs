@@ -50,8 +50,14 @@ pub fn widened(part: &Match, whole: &Match) -> Option<WidenedCondition> {
         part.headers.iter().any(|own| own.name == other.name && (other.value.is_none() || own.value == other.value))
     };
     let lost = whole.headers.iter().find(|other| !kept(other))?;
-    let shown = part.headers.iter().find(|own| own.name == lost.name).unwrap_or(lost);
-    Some(condition("headers", show_header(shown), [show_header(lost)].into_iter()))
+    let own = part.headers.iter().find(|own| own.name == lost.name);
+    // The route's value may be a secret, and is the file's.
+    let of_route = if lost.value.is_some() { "a certain value" } else { "any value" };
+    Some(condition(
+        "headers",
+        own.map_or_else(|| lost.name.to_string(), show_header),
+        [format!("{}: {of_route}", lost.name)].into_iter(),
+    ))
 }
 
 fn condition(key: &'static str, shown: String, of_route: impl Iterator<Item = String>) -> WidenedCondition {

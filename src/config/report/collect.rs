@@ -84,11 +84,17 @@ impl Report {
         !self.mistakes.is_empty()
     }
 
-    /// Whether a warning is about what stands at a `path` of two steps, or below.
-    pub fn warns_of(&self, path: &str) -> bool {
+    /// The warnings about what stands at a `path` of two steps, or below. `None`: there are more than are told.
+    pub fn warnings_of(&self, path: &str) -> Option<Vec<Mistake>> {
         let below = |rest: &str| rest.is_empty() || rest.starts_with(['.', '[']);
-        self.more_warned.contains(path)
-            || self.warnings.iter().any(|warning| warning.path.strip_prefix(path).is_some_and(below))
+        let is_of = |warning: &&Mistake| warning.path.strip_prefix(path).is_some_and(below);
+        let are_all_told = !self.more_warned.contains(path);
+        are_all_told.then(|| self.warnings.iter().filter(is_of).cloned().collect())
+    }
+
+    /// Warnings of before that hold still.
+    pub fn warn_again(&mut self, warnings: &[Mistake]) {
+        warnings.iter().for_each(|warning| self.add_warning(warning.clone()));
     }
 
     /// The value at `location` came from variables: messages show how it is `written` instead.
@@ -118,13 +124,17 @@ impl Report {
     }
 
     pub fn warning(&mut self, location: &Location, problem: ValueProblem) {
-        if self.warnings.len() >= MOST_WARNINGS {
-            self.more_warnings += 1;
-            self.more_warned.insert(two_steps(&location.path()).to_owned());
-            return;
-        }
         let warning = self.located(location, self.without_value(location, problem));
-        self.warnings.push(warning);
+        self.add_warning(warning);
+    }
+
+    fn add_warning(&mut self, warning: Mistake) {
+        if self.warnings.len() < MOST_WARNINGS {
+            self.warnings.push(warning);
+        } else {
+            self.more_warnings += 1;
+            self.more_warned.insert(two_steps(&warning.path).to_owned());
+        }
     }
 
     /// A file that could not even be read.
@@ -218,10 +228,13 @@ mod tests {
             report.warning(&shop.key("strategies", (1, 1)).index(at, (at + 1, 1)), problem);
         }
         assert_eq!(report.told(), 5_000);
-        for (path, is_warned) in [("applications.shop", true), ("applications.bank", true), ("applications.ban", false)]
-        {
-            assert_eq!(report.warns_of(path), is_warned, "{path}");
+        for (path, told) in [("applications.shop", None), ("applications.bank", None), ("applications.ban", Some(0))] {
+            assert_eq!(report.warnings_of(path).map(|told| told.len()), told, "{path}");
         }
+        let mut again = Report::new("policies");
+        let few: Vec<_> = report.warnings.iter().take(3).cloned().collect();
+        again.warn_again(&few);
+        assert_eq!((again.warnings_of("applications.shop"), again.told()), (Some(few), 3));
         let Ok(((), warnings)) = report.close(Some(())) else { panic!("there are no mistakes") };
         assert_eq!(warnings.len(), 101);
         assert_eq!(warnings[100].to_string(), "policies: and 4900 more warnings");

@@ -14,6 +14,7 @@ addEventListener("pageshow", event => { if (event.persisted) location.reload(); 
   const state = document.getElementById("live-state");
   const charts = new Map();
   let paused = false;
+  let ended = false;
   let fails = 0;
 
   // Spoken by screen readers, so only what changes seldom.
@@ -79,12 +80,18 @@ addEventListener("pageshow", event => { if (event.persisted) location.reload(); 
   const redraw = () => {
     for (const chart of charts.values()) chart.destroy();
     charts.clear();
-    update();
+    if (!ended) update();
   };
 
   const update = async () => {
     try {
       const answer = await fetch(source, { headers: { accept: "application/json" }, cache: "no-store" });
+      // Nobody is signed in any more, or may look no more: each further question would count as an attempt of a stranger.
+      if ([401, 403].includes(answer.status)) {
+        ended = true;
+        say("You are signed out, or may not look any more. What is shown is old.");
+        return;
+      }
       if (!answer.ok) throw new Error(String(answer.status));
       const { parts, charts } = await answer.json();
       show(parts);
@@ -99,14 +106,14 @@ addEventListener("pageshow", event => { if (event.persisted) location.reload(); 
 
   const tick = async () => {
     if (!paused && !document.hidden) await update();
-    setTimeout(tick, EVERY_MS);
+    if (!ended) setTimeout(tick, EVERY_MS);
   };
 
   pause.addEventListener("click", () => {
     paused = !paused;
     pause.setAttribute("aria-pressed", String(paused));
     say(paused ? "Updates are paused." : "");
-    if (!paused) update();
+    if (!paused && !ended) update();
   });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
   let width = innerWidth;

@@ -3,6 +3,7 @@
 use askama::Template;
 use axum::extract::{Path, Query, State};
 use axum::response::Response;
+use serde_json::Value as Json;
 use tollgate_policies::model::{Object, ObjectId, ObjectKind, PolicyState};
 use tollgate_policies::people::Operation;
 
@@ -26,6 +27,10 @@ const SECTIONS: [(ObjectKind, &str, &str, &str); 4] = [
 
 /// Objects of a kind that the page shows. Of keys there may be very many.
 const MOST_ROWS: usize = 1_000;
+
+/// Bytes of a value in a row, and names of limits: an object may have 64 KiB.
+const MOST_OF_VALUE: usize = 256;
+const MOST_NAMES: usize = 8;
 
 #[derive(Template)]
 #[template(path = "application.html")]
@@ -146,32 +151,30 @@ impl ClientSection {
 
 impl ObjectRow {
     fn of(object: &Object) -> Self {
-        let text = |path: &str| {
-            let found = path.split('.').try_fold(object.body.as_ref(), |body, step| body.get(step));
-            found.map_or_else(String::new, in_one_line)
-        };
+        let find = |path: &str| path.split('.').try_fold(object.body.as_ref(), |body, step| body.get(step));
+        let has = |path: &str| find(path).is_some_and(|found| !found.is_null());
+        let text = |path: &str| find(path).map_or_else(String::new, short);
         let id = &object.id;
         Self {
             what: match id.kind() {
-                ObjectKind::Resource if !text("match").is_empty() => format!("a part of {}", text("route")),
+                ObjectKind::Resource if has("match") => format!("a part of {}", text("route")),
                 ObjectKind::Resource => text("route"),
                 ObjectKind::Strategy => {
                     let limit = |at: &str| format!("{} by {}", text(&format!("{at}.rate")), text(&format!("{at}.key")));
-                    let holds = if text("limit").is_empty() { "no limit".to_owned() } else { limit("limit") };
-                    if text("candidate").is_empty() {
-                        holds
-                    } else {
-                        format!("{holds}; tried out on {}: {}", text("candidate.on"), limit("candidate.limit"))
+                    let holds = if has("limit") { limit("limit") } else { "no limit".to_owned() };
+                    match has("candidate") {
+                        true => format!("{holds}; tried out on {}: {}", text("candidate.on"), limit("candidate.limit")),
+                        false => holds,
                     }
                 }
                 ObjectKind::Assignment => text("plan"),
-                ObjectKind::ApiKey if text("client").is_empty() => id.name().to_owned(),
+                ObjectKind::ApiKey if !has("client") => id.name().to_owned(),
                 ObjectKind::ApiKey => text("client"),
                 _ => object
                     .body
                     .get("limits")
                     .and_then(|limits| limits.as_object())
-                    .map_or_else(String::new, |limits| limits.keys().cloned().collect::<Vec<_>>().join(", ")),
+                    .map_or_else(String::new, |limits| shown_of(limits.keys().map(String::as_str))),
             },
             href: edit_path(id.belongs_to(), id.kind(), id.name()),
             name: id.name().to_owned(),
@@ -179,6 +182,19 @@ impl ObjectRow {
             changed: changed(object),
         }
     }
+}
+
+/// A value in a line. Of one that takes more than that, only that it is there.
+fn short(value: &Json) -> String {
+    let length = value.as_str().map_or_else(|| value.to_string().len(), str::len);
+    if length > MOST_OF_VALUE { "…".to_owned() } else { in_one_line(value) }
+}
+
+/// The first of these names.
+fn shown_of<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    let names: Vec<_> = names.take(MOST_NAMES + 1).collect();
+    let shown = names.iter().take(MOST_NAMES).copied().collect::<Vec<_>>().join(", ");
+    if names.len() > MOST_NAMES { format!("{shown}, …") } else { shown }
 }
 
 fn created(object: &Object) -> String {

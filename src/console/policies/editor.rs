@@ -5,7 +5,7 @@ use axum::extract::{Query, State};
 use axum::response::{IntoResponse, Redirect, Response};
 use serde::Deserialize;
 use serde_json::Value as Json;
-use tollgate_policies::model::{Expected, ObjectEdit, ObjectId, ObjectKind};
+use tollgate_policies::model::{Expected, ObjectChange, ObjectEdit, ObjectId, ObjectKind};
 use tollgate_policies::people::Operation;
 
 use super::choices::offer;
@@ -17,7 +17,6 @@ use crate::admin::policies::candidate::{CANDIDATE, CandidateEnd};
 use crate::admin::policies::document::place_of;
 use crate::admin::policies::proposal::Proposal;
 use crate::admin::problem_details::{MistakeView, ProblemDetails};
-use crate::admin::views::policies::PolicyChangeView;
 use crate::console::forms::ConsoleForm;
 use crate::console::pages::list::encode;
 use crate::console::shell::{Shell, Visitor, page};
@@ -171,8 +170,8 @@ async fn change(console: &ConsoleState, caller: &Caller, form: &ConsoleForm) -> 
         Ok(accepted) => Ok(match accepted.revision {
             Some(revision) => Redirect::to(&format!("/console/revisions/{}?done", revision.number)).into_response(),
             None => {
-                let changes: Vec<_> = accepted.changes.iter().map(PolicyChangeView::of).collect();
-                page(&ReviewPage { key, ..ReviewPage::new((console, &form.visitor), &asked, &changes, body) })
+                let review = ReviewPage::new((console, &form.visitor), &asked, &accepted.changes, body);
+                page(&ReviewPage { key, ..review })
             }
         }),
         Err(problem) if problem.status == 403 => Err(problem),
@@ -314,7 +313,7 @@ impl ReviewPage {
     fn new(
         (console, visitor): (&ConsoleState, &Visitor),
         asked: &AskedEdit,
-        changes: &[PolicyChangeView],
+        changes: &[ObjectChange],
         body: Option<Json>,
     ) -> Self {
         let title =

@@ -9,9 +9,12 @@ use tollgate_policies::database::Page;
 use super::shown::{ShownChanges, ShownRevision, service};
 use crate::admin::caller::Caller;
 use crate::admin::pages::extract::ShapedQuery;
+use crate::admin::pages::policies::request::reading_place;
 use crate::admin::pages::policies::revisions::{find, find_page};
 use crate::admin::policies::proposal::{Proposal, undoing};
 use crate::admin::problem_details::ProblemDetails;
+use crate::admin::server::answers::count_until_sent;
+use crate::admin::views::policies::RevisionView;
 use crate::console::forms::ConsoleForm;
 use crate::console::shell::{Shell, Visitor, page};
 use crate::console::state::ConsoleState;
@@ -70,8 +73,15 @@ pub async fn show(
     Path(number): Path<u64>,
     RawQuery(query): RawQuery,
 ) -> Response {
-    match RevisionPage::find(&console, &visitor, &caller, number).await {
-        Ok(found) => page(&RevisionPage { is_done: query.as_deref() == Some("done"), ..found }),
+    let found = async {
+        let place = reading_place(&console.admin, &caller).await?;
+        Ok((RevisionPage::find(&console, &visitor, &caller, number).await?, place))
+    };
+    match found.await {
+        Ok((found, place)) => {
+            let shown = page(&RevisionPage { is_done: query.as_deref() == Some("done"), ..found });
+            count_until_sent(shown, place)
+        }
         Err(problem) => console.refuse(&visitor, &problem),
     }
 }
@@ -125,16 +135,15 @@ impl RevisionPage {
         number: u64,
     ) -> Result<Self, ProblemDetails> {
         let policies = service(console)?;
-        let found = find(policies, caller, number).await?;
-        let revision = found.revision.as_ref().map(ShownRevision::from);
+        let (revision, changes) = find(policies, caller, number).await?;
         let edits = undoing(policies, number).await;
         let may = |edit: &tollgate_policies::model::ObjectEdit| {
             caller.may(tollgate_policies::people::Operation::of(edit), edit.id.belongs_to()).is_ok()
         };
         Ok(Self {
             shell: visitor.shell(console, "History", &format!("Revision {number}")),
-            revision: revision.ok_or_else(|| ProblemDetails::unknown_policy("there is no such revision"))?,
-            changes: found.changes.as_slice().into(),
+            revision: ShownRevision::from(&RevisionView::from(revision)),
+            changes: changes.as_slice().into(),
             running: policies.running().revision,
             problem: None,
             is_done: false,

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use askama::Template;
+use tollgate_policies::model::ObjectChange;
 
 use crate::admin::policy_service::PolicyService;
 use crate::admin::problem_details::ProblemDetails;
@@ -10,11 +11,16 @@ use crate::admin::views::policies::{PolicyChangeView, RevisionView};
 use crate::console::numbers::short_time;
 use crate::console::state::ConsoleState;
 
+/// Objects, and lines of each, that a page shows: an import may change a hundred thousand.
+const MOST_SHOWN: usize = 200;
+
 /// The differences, object by object.
 #[derive(Template)]
 #[template(path = "parts/changes.html")]
 pub struct ShownChanges {
     changes: Vec<ShownObjectChange>,
+    /// Objects that are not among them.
+    more: usize,
 }
 
 struct ShownObjectChange {
@@ -22,6 +28,8 @@ struct ShownObjectChange {
     fate: &'static str,
     /// Whether it is new, and the line.
     lines: Vec<(bool, String)>,
+    /// Lines that are not among them.
+    more: usize,
 }
 
 /// A revision in a list.
@@ -33,9 +41,17 @@ pub struct ShownRevision {
     pub objects: String,
 }
 
-impl From<&[PolicyChangeView]> for ShownChanges {
-    fn from(changes: &[PolicyChangeView]) -> Self {
-        let shown = changes.iter().map(|change| ShownObjectChange {
+impl From<&[ObjectChange]> for ShownChanges {
+    fn from(changes: &[ObjectChange]) -> Self {
+        let shown = changes.iter().take(MOST_SHOWN).map(|change| ShownObjectChange::from(PolicyChangeView::of(change)));
+        Self { changes: shown.collect(), more: changes.len().saturating_sub(MOST_SHOWN) }
+    }
+}
+
+impl From<PolicyChangeView> for ShownObjectChange {
+    fn from(change: PolicyChangeView) -> Self {
+        let lines = change.lines.iter().take(MOST_SHOWN).map(|line| (line.added, line.text.clone()));
+        Self {
             title: match change.kind.as_str() {
                 "application" => format!("application {}", change.name),
                 kind => format!("{} {}/{}", kind.replace('_', " "), change.application, change.name),
@@ -45,9 +61,9 @@ impl From<&[PolicyChangeView]> for ShownChanges {
                 (_, None) => "deleted",
                 _ => "changed",
             },
-            lines: change.lines.iter().map(|line| (line.added, line.text.clone())).collect(),
-        });
-        Self { changes: shown.collect() }
+            lines: lines.collect(),
+            more: change.lines.len().saturating_sub(MOST_SHOWN),
+        }
     }
 }
 

@@ -30,6 +30,26 @@ pub const RECENT: Duration = Duration::from_secs(600);
 
 const MAX_TOKEN: usize = 64 << 10;
 
+/// Errors of a provider (RFC 6749 §4.1.2.1, OpenID Connect Core §3.1.2.6).
+const ERRORS: [&str; 16] = [
+    "access_denied",
+    "account_selection_required",
+    "consent_required",
+    "interaction_required",
+    "invalid_request",
+    "invalid_request_object",
+    "invalid_request_uri",
+    "invalid_scope",
+    "login_required",
+    "registration_not_supported",
+    "request_not_supported",
+    "request_uri_not_supported",
+    "server_error",
+    "temporarily_unavailable",
+    "unauthorized_client",
+    "unsupported_response_type",
+];
+
 /// All but the unreserved characters of RFC 3986 §2.3.
 const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
@@ -53,7 +73,6 @@ pub struct ProviderAnswer {
     pub state: Option<String>,
     pub iss: Option<String>,
     pub error: Option<String>,
-    pub error_description: Option<String>,
 }
 
 /// A provider.
@@ -157,8 +176,10 @@ impl OpenIdProvider {
         let known = self.directory.known().await?;
         self.check_sender(&known, answer)?;
         if let Some(error) = &answer.error {
-            let why = answer.error_description.as_deref().unwrap_or_default();
-            return Err(refused(format!("the provider says: {} {}", printable(error), printable(why)).trim_end()));
+            // Whoever comes back writes the rest, and it would stay in the audit log.
+            let known =
+                ERRORS.into_iter().find(|known| *known == error.as_str()).unwrap_or("an error that no standard has");
+            return Err(refused(format!("the provider says: {known}")));
         }
         let code = answer.code.as_deref().filter(|code| !code.is_empty());
         let code = code.ok_or_else(|| refused("the provider has sent no code"))?;

@@ -11,7 +11,7 @@ use super::error::PeopleError;
 use super::handle::{People, begin, now};
 use super::password::{hash, verify};
 use super::rights::RoleChange;
-use super::stored_rights::{narrow_tokens, read_rights, written};
+use super::stored_rights::{narrow_tokens, read_rights, take_role_from_tokens, written};
 use crate::database::DatabaseError;
 use crate::database::sql::{BadData, Connection, SqlRow, SqlValue};
 use crate::time::UnixTime;
@@ -240,6 +240,8 @@ async fn take_roles(connection: &mut Connection, application: &str) -> Result<Ve
     for name in &names {
         update(connection, name, &change).await?;
     }
+    // Those of admins and of viewers of the fleet, too: they were made for this application.
+    take_role_from_tokens(connection, application).await?;
     Ok(names)
 }
 
@@ -270,13 +272,15 @@ async fn delete(connection: &mut Connection, name: &str) -> Result<(), PeopleErr
     keep_an_admin(connection, is_active_admin(&account)).await
 }
 
+/// An account without a password and a subject leads nobody in.
 fn is_active_admin(account: &UserAccount) -> bool {
-    account.rights.is_admin() && !account.disabled
+    account.rights.is_admin() && !account.disabled && (account.has_password || account.subject.is_some())
 }
 
 /// Somebody is an admin still, if somebody was.
 async fn keep_an_admin(connection: &mut Connection, was_admin: bool) -> Result<(), PeopleError> {
-    let sql = "SELECT COUNT(*) FROM tollgate_accounts WHERE admin = 1 AND disabled = 0";
+    let sql = "SELECT COUNT(*) FROM tollgate_accounts \
+               WHERE admin = 1 AND disabled = 0 AND (password IS NOT NULL OR subject IS NOT NULL)";
     let left = connection.row(sql, &[], |row| row.int(0)).await?;
     if was_admin && left == Some(0) { Err(PeopleError::LastAdmin) } else { Ok(()) }
 }

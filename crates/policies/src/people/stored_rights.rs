@@ -30,3 +30,21 @@ pub async fn narrow_tokens(connection: &mut Connection, name: &str, rights: &Rig
     }
     Ok(())
 }
+
+/// Takes the role in an application from every token that has one.
+pub async fn take_role_from_tokens(connection: &mut Connection, application: &str) -> Result<(), DatabaseError> {
+    let tokens = connection
+        .rows("SELECT id, scope FROM tollgate_tokens", &[], |row| {
+            let id = row.text(0)?.to_owned();
+            Ok((read_rights(row.text(1)?, &id)?, id))
+        })
+        .await?;
+    for (mut scope, id) in tokens {
+        if scope.applications.remove(application).is_some() {
+            let narrowed = written(&scope);
+            let values = [SqlValue::Text(&narrowed), SqlValue::Text(&id)];
+            connection.execute("UPDATE tollgate_tokens SET scope = ? WHERE id = ?", &values).await?;
+        }
+    }
+    Ok(())
+}

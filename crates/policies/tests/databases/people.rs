@@ -167,7 +167,7 @@ async fn an_application_that_goes_takes_its_roles_along(test: TestDatabase) {
         async move { people.token(&secret).await.unwrap().unwrap().1.scope }
     };
     assert_eq!(scope(bobs.expose()).await, Rights::of("shop-x", ApplicationRole::Editor));
-    assert_eq!(scope(adas.expose()).await, Rights::of("shop", ApplicationRole::Owner), "admins may do so still");
+    assert_eq!(scope(adas.expose()).await, Rights::default(), "it was for the application that is gone");
     let rights = |name: &'static str| {
         let people = people.clone();
         async move { people.account(name).await.unwrap().unwrap() }
@@ -193,6 +193,10 @@ async fn the_last_admin_stays(test: TestDatabase) {
     people.create(&new("eve", Rights::admin())).await.unwrap();
     people.change("eve", &disabled()).await.unwrap();
     assert_eq!(people.remove("ada").await, Err(PeopleError::LastAdmin), "a disabled admin is none");
+    let nobody = NewAccount { password: None, ..new("ghost", Rights::admin()) };
+    people.create(&nobody).await.unwrap();
+    assert_eq!(people.remove("ada").await, Err(PeopleError::LastAdmin), "nobody can sign in to the other");
+    people.remove("ghost").await.unwrap();
     people.remove("eve").await.unwrap();
     people.create(&new("zoe", Rights::admin())).await.unwrap();
     people.remove("ada").await.unwrap();

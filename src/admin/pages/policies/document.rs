@@ -6,15 +6,15 @@ use axum::http::header::ETAG;
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use serde_json::Value;
-use tollgate_policies::model::{ObjectEdit, PolicyState};
+use tokio::task::spawn_blocking;
+use tollgate_policies::model::PolicyState;
 
-use super::request::{service, visible};
+use super::request::{reading_place, service, visible};
 use crate::admin::browser_guard::REASON;
 use crate::admin::caller::Caller;
 use crate::admin::pages::extract::{JsonBody, ShapedQuery};
 use crate::admin::policies::document::{self, ImportMode};
 use crate::admin::policies::proposal::Proposal;
-use crate::admin::policy_service::PolicyService;
 use crate::admin::problem_details::{PrettyJson, ProblemDetails};
 use crate::admin::server::answers::count_until_sent;
 use crate::admin::state::AdminState;
@@ -46,9 +46,8 @@ pub async fn export(
     caller: Caller,
     ShapedQuery(query): ShapedQuery<DocumentQuery>,
 ) -> Result<Response, ProblemDetails> {
-    let policies = service(&state)?;
-    let place = policies.place_for_reading(&caller.name).await?;
-    let found = policies.database.state(query.at).await?;
+    let place = reading_place(&state, &caller).await?;
+    let found = service(&state)?.database.state(query.at).await?;
     let etag = format!("\"{}\"", found.position());
     let answer = ([(ETAG, etag)], PrettyJson(document::of_state(&visible(&caller, &found)))).into_response();
     Ok(count_until_sent(answer, place))
@@ -79,20 +78,16 @@ pub async fn import(
     JsonBody(written): JsonBody<Value>,
 ) -> Result<PrettyJson<RevisionChangesView>, ProblemDetails> {
     let policies = service(&state)?;
-    let objects = document::objects(&written)?;
     // An application that the caller does not see is not theirs to take away.
     let newest = visible(&caller, &policies.database.state(None).await?);
-    let edits = match &query.upon {
-        Some(seen) => {
-            let base = visible(&caller, &exported(policies, seen, &caller).await?);
-            let mut edits = document::edits(&objects, &base, query.mode);
-            // Somebody else may have made the same change.
-            let stands = |edit: &ObjectEdit| newest.get(&edit.id).map(|object| &*object.body) == edit.body.as_ref();
-            edits.retain(|edit| !stands(edit));
-            edits
-        }
-        None => document::edits(&objects, &newest, query.mode),
+    let base = match &query.upon {
+        Some(seen) => Some(visible(&caller, &exported(&state, seen, &caller).await?)),
+        None => None,
     };
+    // A document of all policies would keep the other pages waiting.
+    let edits = spawn_blocking(move || document::edits_upon(&written, (base.as_ref(), &newest), query.mode)).await;
+    let edits =
+        edits.unwrap_or_else(|_| Err(ProblemDetails::policies_away("the reading of the document broke off")))?;
     let header = headers.get(REASON).and_then(|reason| reason.to_str().ok()).unwrap_or_default();
     let reason = if query.reason.is_empty() { header.to_owned() } else { query.reason };
     let proposal = Proposal { edits, reason, dry_run: query.dry_run };
@@ -100,15 +95,17 @@ pub async fn import(
 }
 
 /// The policies as they were exported, at the revision that is `seen`: `12-5f3a` as the ETag has it, or its number alone.
-async fn exported(policies: &PolicyService, seen: &str, caller: &Caller) -> Result<PolicyState, ProblemDetails> {
+async fn exported(state: &AdminState, seen: &str, caller: &Caller) -> Result<PolicyState, ProblemDetails> {
     let number = seen.split_once('-').map_or(seen, |(number, _)| number);
     let odd =
         |_| ProblemDetails::bad_request("upon is the ETag of an export, such as 12-5f3a, or the number of a revision");
-    let state = policies.state_at(Some(number.parse().map_err(odd)?), &caller.name).await?;
-    if number != seen && state.position().to_string() != seen {
+    let number: u64 = number.parse().map_err(odd)?;
+    let _place = reading_place(state, caller).await?;
+    let policies = service(state)?.database.state(Some(number)).await?;
+    if seen.contains('-') && policies.position().to_string() != seen {
         let detail =
             format!("revision {number} is not the one that was exported: the database was restored, or is another");
         return Err(ProblemDetails::conflicting(detail));
     }
-    Ok(state)
+    Ok(policies)
 }

@@ -2,18 +2,19 @@
 
 use axum::extract::{Path, State};
 use axum::http::header::ETAG;
-use axum::response::IntoResponse;
+use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use serde_json::Value;
 use tollgate_policies::database::Page;
 use tollgate_policies::model::{ObjectEdit, ObjectId, ObjectKind};
 use tollgate_policies::people::Operation;
 
-use super::request::{self, ChangeRequest, may_see, service, visible};
+use super::request::{self, ChangeRequest, may_see, reading_place, service, visible};
 use crate::admin::caller::Caller;
 use crate::admin::pages::extract::{JsonBody, ShapedQuery};
 use crate::admin::policies::proposal::Proposal;
 use crate::admin::problem_details::{PrettyJson, ProblemDetails};
+use crate::admin::server::answers::count_until_sent;
 use crate::admin::state::AdminState;
 use crate::admin::views::policies::{ObjectHistoryView, PolicyChangeView, PolicyObjectView, RevisionChangesView};
 
@@ -63,9 +64,11 @@ pub async fn applications(
     State(state): State<AdminState>,
     caller: Caller,
     ShapedQuery(query): ShapedQuery<ObjectQuery>,
-) -> Result<PrettyJson<Vec<PolicyObjectView>>, ProblemDetails> {
-    let found = visible(&caller, &service(&state)?.state_at(query.at, &caller.name).await?);
-    Ok(PrettyJson(found.of_kind(ObjectKind::Application).map(|object| PolicyObjectView::of(object)).collect()))
+) -> Result<Response, ProblemDetails> {
+    let place = reading_place(&state, &caller).await?;
+    let found = visible(&caller, &service(&state)?.database.state(query.at).await?);
+    let shown = found.of_kind(ObjectKind::Application).map(|object| PolicyObjectView::of(object));
+    Ok(count_until_sent(PrettyJson(shown.collect::<Vec<_>>()).into_response(), place))
 }
 
 /// `GET /policies/applications/{application}/{kind}`: objects of a kind
@@ -86,16 +89,25 @@ pub async fn list(
     caller: Caller,
     Path((application, plural)): Path<(String, String)>,
     ShapedQuery(query): ShapedQuery<ObjectsQuery>,
-) -> Result<PrettyJson<Vec<PolicyObjectView>>, ProblemDetails> {
+) -> Result<Response, ProblemDetails> {
     let policies = service(&state)?;
     caller.may(Operation::View, &application)?;
     let kind = request::kind(&plural)?;
     may_see(&caller, kind, &application)?;
-    let found = policies.state_at(query.at, &caller.name).await?;
+    let place = reading_place(&state, &caller).await?;
+    let found = policies.database.state(query.at).await?;
+    let own = request::id(&application, None)?;
+    if found.get(&own).is_none()
+        && ObjectKind::ALL.into_iter().all(|kind| found.of(kind, &application).next().is_none())
+    {
+        return Err(ProblemDetails::unknown_policy(format!("there is no {own} at revision {}", found.revision()))
+            .hint("GET /policies/applications lists them"));
+    }
     let limit = query.limit.unwrap_or(MOST_LISTED).min(MOST_LISTED);
     let listed = found.of(kind, &application).filter(|object| object.id.name() > query.after.as_str());
     let listed = listed.filter(|object| object.id.name().contains(&query.q)).take(limit);
-    Ok(PrettyJson(listed.map(|object| PolicyObjectView::of(object)).collect()))
+    let shown = listed.map(|object| PolicyObjectView::of(object)).collect::<Vec<_>>();
+    Ok(count_until_sent(PrettyJson(shown).into_response(), place))
 }
 
 /// An object that a path names: of an application, or the application itself.
@@ -132,7 +144,9 @@ pub async fn show(
     let policies = service(&state)?;
     let id = path.id()?;
     may_see(&caller, id.kind(), id.belongs_to())?;
-    let found = policies.state_at(query.at, &caller.name).await?;
+    // Those of old are all of the policies, read for one of them.
+    let _place = if query.at.is_some() { Some(reading_place(&state, &caller).await?) } else { None };
+    let found = policies.database.state(query.at).await?;
     let object = found.get(&id).ok_or_else(|| {
         ProblemDetails::unknown_policy(format!("there is no {id} at revision {}", found.revision()))
             .hint(format!("GET /policies/applications lists them; its history: …/{}/history", id.name()))
@@ -227,16 +241,18 @@ pub async fn history(
     caller: Caller,
     Path(path): Path<ObjectPath>,
     ShapedQuery(query): ShapedQuery<HistoryQuery>,
-) -> Result<PrettyJson<Vec<ObjectHistoryView>>, ProblemDetails> {
+) -> Result<Response, ProblemDetails> {
     let policies = service(&state)?;
     let id = path.id()?;
     may_see(&caller, id.kind(), id.belongs_to())?;
+    let place = reading_place(&state, &caller).await?;
     let found = policies.database.history_of(&id, query.into()).await?;
     let view = |entry: tollgate_policies::database::ObjectRevision| ObjectHistoryView {
         change: PolicyChangeView::of(&entry.change),
         revision: entry.revision.into(),
     };
-    Ok(PrettyJson(found.into_iter().map(view).collect()))
+    let shown = found.into_iter().map(view).collect::<Vec<_>>();
+    Ok(count_until_sent(PrettyJson(shown).into_response(), place))
 }
 
 /// `GET /policies/applications/{application}`: the object of an application

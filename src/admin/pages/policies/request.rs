@@ -13,7 +13,7 @@ use tollgate_policies::people::Operation;
 use crate::admin::browser_guard::REASON;
 use crate::admin::caller::Caller;
 use crate::admin::pages::extract::ShapedQuery;
-use crate::admin::policy_service::PolicyService;
+use crate::admin::policy_service::{AccountPlace, PolicyService};
 use crate::admin::problem_details::ProblemDetails;
 use crate::admin::state::AdminState;
 
@@ -54,6 +54,14 @@ impl ChangeQuery {
 /// When it has none.
 pub fn service(state: &AdminState) -> Result<&Arc<PolicyService>, ProblemDetails> {
     state.policies.as_ref().ok_or_else(ProblemDetails::no_policies)
+}
+
+/// A place among the long answers that are made at a time.
+///
+/// # Errors
+/// When the gateway has no policies, or others read for too long.
+pub async fn reading_place(state: &AdminState, caller: &Caller) -> Result<AccountPlace, ProblemDetails> {
+    service(state)?.place_for_reading(&caller.name, caller.rights.is_admin()).await
 }
 
 /// The applications of a state that the caller may look at, with what they may see of these.

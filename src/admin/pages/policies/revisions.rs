@@ -5,10 +5,10 @@ use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use tollgate_policies::database::Page;
-use tollgate_policies::model::{ObjectEdit, Revision};
+use tollgate_policies::model::{ObjectChange, ObjectEdit, Revision};
 
 use super::objects::HistoryQuery;
-use super::request::{ChangeQuery, service, visible_changes};
+use super::request::{ChangeQuery, reading_place, service, visible_changes};
 use crate::admin::caller::Caller;
 use crate::admin::pages::extract::{JsonBody, RevisionNumber, ShapedQuery};
 use crate::admin::policies::proposal::{Proposal, reverting, undoing};
@@ -63,7 +63,7 @@ pub async fn list(
 pub async fn find_page(policies: &PolicyService, caller: &Caller, page: Page) -> Result<RevisionsView, ProblemDetails> {
     let all = sees_everything(caller);
     // For others each revision is compared with the one before, to find what they may look at: few at a time.
-    let _place = if all { None } else { Some(policies.place_for_reading(&caller.name).await?) };
+    let _place = if all { None } else { Some(policies.place_for_reading(&caller.name, false).await?) };
     let page = if all { page } else { Page { limit: page.limit.min(MOST_COMPARED), ..page } };
     let found = policies.database.history(page).await?;
     let last = found.last().map(|revision| revision.number).filter(|number| *number > 1);
@@ -85,7 +85,7 @@ async fn changes_of(
     policies: &PolicyService,
     caller: &Caller,
     number: u64,
-) -> Result<Vec<tollgate_policies::model::ObjectChange>, ProblemDetails> {
+) -> Result<Vec<ObjectChange>, ProblemDetails> {
     Ok(visible_changes(caller, policies.database.diff(number.saturating_sub(1), number).await?))
 }
 
@@ -124,8 +124,12 @@ pub async fn show(
     State(state): State<AdminState>,
     caller: Caller,
     RevisionNumber(number): RevisionNumber,
-) -> Result<PrettyJson<RevisionChangesView>, ProblemDetails> {
-    find(service(&state)?, &caller, number).await.map(PrettyJson)
+) -> Result<Response, ProblemDetails> {
+    let place = reading_place(&state, &caller).await?;
+    let (revision, changes) = find(service(&state)?, &caller, number).await?;
+    let changes = changes.iter().map(PolicyChangeView::of).collect();
+    let shown = RevisionChangesView { revision: Some(revision.into()), changes };
+    Ok(count_until_sent(PrettyJson(shown).into_response(), place))
 }
 
 /// A revision and its changes, as far as the caller may look at them.
@@ -136,14 +140,13 @@ pub async fn find(
     policies: &PolicyService,
     caller: &Caller,
     number: u64,
-) -> Result<RevisionChangesView, ProblemDetails> {
+) -> Result<(Revision, Vec<ObjectChange>), ProblemDetails> {
     let revision = policies.database.revision(number).await?;
     let changes = changes_of(policies, caller, number).await?;
     if changes.is_empty() && !sees_everything(caller) {
         return Err(ProblemDetails::unknown_policy(format!("there is no revision {number} of what you may look at")));
     }
-    let changes = changes.iter().map(PolicyChangeView::of).collect();
-    Ok(RevisionChangesView { revision: Some(revision.into()), changes })
+    Ok((revision, changes))
 }
 
 /// `GET /policies/diff`: what differs between two revisions
@@ -161,7 +164,7 @@ pub async fn diff(
     ShapedQuery(query): ShapedQuery<DiffQuery>,
 ) -> Result<Response, ProblemDetails> {
     let policies = service(&state)?;
-    let (place, database) = (policies.place_for_reading(&caller.name).await?, &policies.database);
+    let (place, database) = (reading_place(&state, &caller).await?, &policies.database);
     let to = match query.to {
         Some(to) => to,
         None => database.head().await?.revision,

@@ -40,7 +40,7 @@ pub struct RawJsonSum {
 impl RawJsonSum {
     /// How many values are looked for in each response.
     pub fn values(&self) -> usize {
-        self.terms.len()
+        self.terms.iter().map(|term| term.first_of.len()).sum()
     }
 }
 

@@ -14,6 +14,10 @@ use crate::config::yaml::decode::Scalar;
 use crate::config::yaml::schema::or_variable;
 use crate::route::{PathPattern, Segment};
 
+/// Segments of a path, and its bytes: each segment is a node of the table of routes.
+const MOST_SEGMENTS: usize = 128;
+const MOST_BYTES: usize = 4_096;
+
 /// A path without parameters, wildcards and trailing slash; `/` alone has no segments.
 #[derive(Clone)]
 pub struct PathPrefix(pub Arc<str>);
@@ -100,6 +104,9 @@ impl Scalar for FullPath {
 /// The segments between the slashes; none for `/`.
 fn split(text: &str) -> Result<Vec<&str>, ValueProblem> {
     let hint = || format!("did you mean {}?", quote(&format!("/{text}")));
+    if text.len() > MOST_BYTES {
+        return Err(wrong(text, &format!("has more than {MOST_BYTES} bytes")).hint("shorten the path"));
+    }
     let below = text.strip_prefix('/').ok_or_else(|| wrong(text, "does not start with /").hint(hint()))?;
     if text.contains(['?', '#']) {
         return Err(wrong(text, "has more than a path").hint("leave out everything from ? or # on"));
@@ -108,6 +115,10 @@ fn split(text: &str) -> Result<Vec<&str>, ValueProblem> {
         return Ok(Vec::new());
     }
     let parts: Vec<&str> = below.split('/').collect();
+    if parts.len() > MOST_SEGMENTS {
+        return Err(wrong(text, &format!("has more than {MOST_SEGMENTS} segments"))
+            .hint("write /prefix/* for everything below a prefix"));
+    }
     if parts.last() == Some(&"") {
         return Err(wrong(text, "ends in /").hint(format!("write {}", quote(text.trim_end_matches('/')))));
     }

@@ -2,7 +2,8 @@
 
 use tollgate_limiter::limit::units::show_size;
 
-use crate::config::file::policies::{RawApplication, RawResource};
+use crate::config::file::policies::{RawApplication, RawResource, RawStrategy};
+use crate::config::file::scalar::text::DefinedName;
 use crate::config::policies::part;
 use crate::config::report::{Location, Report, ValueProblem, quote};
 use crate::config::yaml::collection::{Mapping, MappingEntry};
@@ -20,6 +21,9 @@ const MOST_PLAN_LIMITS: usize = 20_000;
 /// A client may choose a path that takes each expression as long as its compiled size says.
 const MOST_EXPRESSIONS: usize = 16;
 const MOST_COMPILED: usize = 16 << 10;
+const MOST_COMPILED_IN_SUM: usize = 32 << 10;
+/// Each keeps the counts of its last minutes, on each node.
+const MOST_CANDIDATES: usize = 50;
 
 /// Reports what an application has too many of.
 pub fn check_counts(application: &str, raw: &RawApplication, report: &mut Report) {
@@ -31,6 +35,7 @@ pub fn check_counts(application: &str, raw: &RawApplication, report: &mut Report
         (beyond(&raw.keys, MOST_KEYS), MOST_KEYS, "keys"),
         (plan_limit_beyond(raw), MOST_PLAN_LIMITS, "limits in its plans"),
         (expression_beyond(raw), MOST_EXPRESSIONS, "expressions among its paths"),
+        (candidate_beyond(raw), MOST_CANDIDATES, "candidates"),
     ];
     for (at, most, what) in beyond {
         if let Some(at) = at {
@@ -67,16 +72,39 @@ fn expression_beyond(raw: &RawApplication) -> Option<&Location> {
     beyond.map(|entry| &entry.location)
 }
 
+/// The first strategy with a candidate beyond the most.
+fn candidate_beyond(raw: &RawApplication) -> Option<&Location> {
+    let tried = |entry: &&MappingEntry<DefinedName, RawStrategy>| {
+        entry.value.as_ref().is_some_and(|strategy| strategy.candidate.is_present())
+    };
+    raw.strategies.members().iter().filter(tried).nth(MOST_CANDIDATES).map(|entry| &entry.location)
+}
+
 /// Reports expressions that could hold up all requests of a node.
 fn check_expressions(raw: &RawApplication, report: &mut Report) {
     let resources = raw.resources.members().iter().filter_map(|entry| entry.value.as_ref());
-    for (text, location) in resources.flat_map(expressions) {
-        if PathExpression::compile(text).is_ok() && !PathExpression::is_within(text, MOST_COMPILED) {
-            let most = show_size(MOST_COMPILED as u64);
-            let problem = ValueProblem::new(format!("compiled, the expression of a policy has over {most}"));
-            report.mistake(location, problem.hint("repeat less, and write [a-z0-9] where that is enough"));
+    let mut sum = 0;
+    // Further ones are reported already.
+    for (text, location) in resources.flat_map(expressions).take(MOST_EXPRESSIONS) {
+        if PathExpression::compile(text).is_err() {
+            continue;
         }
+        let size = compiled_size(text);
+        sum += size.unwrap_or(0);
+        let (what, most) = match size {
+            None => ("the expression of a policy has", MOST_COMPILED),
+            Some(_) if sum > MOST_COMPILED_IN_SUM => ("the expressions of an application have", MOST_COMPILED_IN_SUM),
+            Some(_) => continue,
+        };
+        let problem = ValueProblem::new(format!("compiled, {what} over {}", show_size(most as u64)));
+        report.mistake(location, problem.hint("repeat less, and write [a-z0-9] where that is enough"));
     }
+}
+
+/// The least power of two that an expression is within once it is compiled, in bytes. `None`: it is beyond the most.
+fn compiled_size(text: &str) -> Option<usize> {
+    let sizes = std::iter::successors(Some(512), |size| Some(size * 2)).take_while(|size| *size <= MOST_COMPILED);
+    sizes.into_iter().find(|size| PathExpression::is_within(text, *size))
 }
 
 /// The expressions among the paths of a resource. They are mappings; other paths are texts.

@@ -12,15 +12,23 @@ use crate::config::yaml::node::{NodeEntry, YamlNode, YamlValue};
 const SAFE_FIELDS: [&str; 3] = ["content-language", "content-type", "retry-after"];
 
 /// Beginnings of fields that tell browsers, robots or proxies before the gateway what to do.
-const UNSAFE_BEGINNINGS: [&str; 10] = [
+const UNSAFE_BEGINNINGS: [&str; 18] = [
     "x-accel-",
+    "x-archive-files",
     "x-content-type-options",
     "x-dns-prefetch-control",
     "x-forwarded-",
     "x-frame-options",
+    "x-lighttpd-",
+    "x-litespeed-",
+    "x-middleware-",
     "x-permitted-cross-domain-policies",
+    "x-ratelimit-",
+    "x-reproxy-",
+    "x-request-id",
     "x-robots-tag",
     "x-sendfile",
+    "x-sourcemap",
     "x-ua-compatible",
     "x-xss-protection",
 ];

@@ -100,7 +100,8 @@ async fn carry_out(
             .hint("open it by your name in the head of each page"));
     }
     // These lead in, and the session may be somebody else's by now.
-    if ["password", "fleet", "enable"].contains(&action) {
+    let gives_role = action == "role" && form.field("role") != "none";
+    if gives_role || ["password", "fleet", "enable"].contains(&action) {
         check_presence(accounts, caller, form, peer).await?;
     }
     console.tokens.spend(form.token)?;
@@ -153,7 +154,8 @@ async fn apply(
         "remove" => people.remove(&account.name).await.map(|()| String::new()),
         _ => {
             let changed = people.change(&account.name, change).await?;
-            Ok(if change.roles.is_empty() { String::new() } else { show_rights(&changed.rights) })
+            let (before, now) = (show_rights(&account.rights), show_rights(&changed.rights));
+            Ok(if change.roles.is_empty() { String::new() } else { format!("{before} before, {now} now") })
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Proof that an account's owner is in front of the console, for forms whose effect outlives the session.
 //!
-//! Guarantees that whoever comes by an open browser, or by the cookie of one, makes no lasting way in: no token, no account, no
-//! password and no role in the fleet.
+//! Guarantees that whoever comes by an open browser, or by the cookie of one, makes no lasting way into the admin port: no token, no
+//! account, no password and no role. API keys of an application lead to its routes, and are made without.
 
 use std::net::SocketAddr;
 

@@ -141,6 +141,9 @@ fn sqlite(rest: &str) -> Result<(DriverOptions, String), UrlProblem> {
     }
 }
 
+/// Parameters of a URL that lead to another database.
+const LEADING: [&str; 6] = ["dbname", "host", "hostaddr", "options", "port", "socket"];
+
 fn place(scheme: &str, url: &str) -> Result<String, UrlProblem> {
     let url = url::Url::parse(url).map_err(|error| UrlProblem::Invalid(error.to_string()))?;
     if url.path().trim_matches('/').is_empty() {
@@ -148,7 +151,10 @@ fn place(scheme: &str, url: &str) -> Result<String, UrlProblem> {
     }
     let host = url.host_str().unwrap_or_default();
     let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();
-    Ok(format!("{scheme}://{host}{port}{}", url.path()))
+    let mut query = url::form_urlencoded::Serializer::new(String::new());
+    query.extend_pairs(url.query_pairs().filter(|(name, _)| LEADING.contains(&&**name)));
+    let query = Some(query.finish()).filter(|query| !query.is_empty()).map(|query| format!("?{query}"));
+    Ok(format!("{scheme}://{host}{port}{}{}", url.path(), query.unwrap_or_default()))
 }
 
 impl fmt::Debug for DatabaseAddress {
