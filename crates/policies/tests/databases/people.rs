@@ -28,6 +28,12 @@ fn new(name: &str, rights: Rights) -> NewAccount {
     NewAccount { name: name.into(), display_name: format!("The {name}"), rights, ..NewAccount::default() }
 }
 
+/// An admin whom a provider vouches for.
+fn admin(name: &str) -> NewAccount {
+    let subject = OidcSubject { issuer: "https://id.example.com".into(), subject: name.into() };
+    NewAccount { subject: Some(subject), ..new(name, Rights::admin()) }
+}
+
 async fn people(test: &TestDatabase) -> People {
     test.migrated().await.people()
 }
@@ -119,7 +125,7 @@ async fn only_the_right_password_lets_in(test: TestDatabase) {
         people.set_password("eve", "another horse", EarlierTokens::Keep).await,
         Err(PeopleError::Unknown(_))
     ));
-    people.create(&new("root", Rights::admin())).await.unwrap();
+    people.create(&admin("root")).await.unwrap();
     people.change("ada", &disabled()).await.unwrap();
     assert_eq!(people.log_in("ada", "another horse").await.unwrap(), None, "a disabled account stays out");
 }
@@ -183,22 +189,21 @@ async fn the_last_admin_stays(test: TestDatabase) {
     let people = people(&test).await;
     people.create(&new("bob", Rights::of("shop", ApplicationRole::Owner))).await.unwrap();
     people.change("bob", &disabled()).await.unwrap();
-    people.create(&new("ada", Rights::admin())).await.unwrap();
+    people.create(&admin("ada")).await.unwrap();
     let demoted = AccountChange { rights: Some(Rights::default()), ..AccountChange::default() };
     assert_eq!(people.change("ada", &disabled()).await, Err(PeopleError::LastAdmin));
     assert_eq!(people.change("ada", &demoted).await, Err(PeopleError::LastAdmin));
     assert_eq!(people.remove("ada").await, Err(PeopleError::LastAdmin));
     let ada = people.account("ada").await.unwrap().unwrap();
     assert!(!ada.disabled && ada.rights == Rights::admin(), "nothing of it was kept: {ada:?}");
-    people.create(&new("eve", Rights::admin())).await.unwrap();
+    people.create(&admin("eve")).await.unwrap();
     people.change("eve", &disabled()).await.unwrap();
     assert_eq!(people.remove("ada").await, Err(PeopleError::LastAdmin), "a disabled admin is none");
-    let nobody = NewAccount { password: None, ..new("ghost", Rights::admin()) };
-    people.create(&nobody).await.unwrap();
+    people.create(&new("ghost", Rights::admin())).await.unwrap();
     assert_eq!(people.remove("ada").await, Err(PeopleError::LastAdmin), "nobody can sign in to the other");
     people.remove("ghost").await.unwrap();
     people.remove("eve").await.unwrap();
-    people.create(&new("zoe", Rights::admin())).await.unwrap();
+    people.create(&admin("zoe")).await.unwrap();
     people.remove("ada").await.unwrap();
 }
 
@@ -207,7 +212,7 @@ async fn two_admins_cannot_take_each_others_rights_at_once(test: TestDatabase) {
     for round in 0..4 {
         let names = [format!("a{round}"), format!("b{round}")];
         for name in &names {
-            people.create(&new(name, Rights::admin())).await.unwrap();
+            people.create(&admin(name)).await.unwrap();
         }
         for old in people.accounts().await.unwrap().iter().filter(|account| !names.contains(&account.name)) {
             people.remove(&old.name).await.unwrap();
@@ -367,7 +372,7 @@ async fn a_token_does_no_more_than_its_account(test: TestDatabase) {
 async fn another_person_finds_no_session_and_no_token_of_the_one_before(test: TestDatabase) {
     let people = people(&test).await;
     people.create(&new("ada", Rights::admin())).await.unwrap();
-    people.create(&new("bob", Rights::admin())).await.unwrap();
+    people.create(&admin("bob")).await.unwrap();
     let subject = |subject: &str| OidcSubject { issuer: "https://id.example.com".into(), subject: subject.into() };
     let bound = |who: Option<&str>| AccountChange { subject: Some(who.map(subject)), ..AccountChange::default() };
     let token = NewToken { label: "ci".into(), scope: Rights::admin(), expires_in: None };
