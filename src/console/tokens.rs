@@ -136,8 +136,9 @@ impl UsedTokens {
 
     /// Forgets the tokens that are good no more.
     fn forget(&mut self, now_secs: u64) {
-        let is_over = |(used, _): &mut (u64, FormToken)| now_secs.saturating_sub(*used) > LIFETIME_SECS;
-        while let Some((_, FormToken { nonce, session })) = self.in_order.pop_front_if(is_over) {
+        let is_over = |(used, _): &&(u64, FormToken)| now_secs.saturating_sub(*used) > LIFETIME_SECS;
+        while let Some(&(_, FormToken { nonce, session })) = self.in_order.front().filter(is_over) {
+            self.in_order.pop_front();
             self.nonces.remove(&nonce);
             if let Some(count) = self.of_session.get_mut(&session) {
                 *count -= 1;

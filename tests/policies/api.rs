@@ -275,7 +275,7 @@ fn a_change_under_way_is_answered_though_the_gateway_stops() {
     let token = {
         let admin = Port::admin(&gateway, &editor);
         admin.post("/policies?reason=first", &document(3));
-        admin.token.clone()
+        admin.token
     };
     let body = strategy(7).to_string();
     let head = format!("PUT {SHOP}/strategies/few?reason=last");
