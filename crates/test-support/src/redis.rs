@@ -1,9 +1,11 @@
 //! A redis-server of a test's own, and the faults it can suffer.
 
+use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tempfile::TempDir;
@@ -159,8 +161,11 @@ impl Drop for RedisServer {
 /// A port that was free a moment ago, and below those that the system hands out by itself: while a server is away, its
 /// port could otherwise go to any other socket of the machine, and the server could not return to it.
 pub fn free_port() -> u16 {
+    static TAKEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
+    let mut taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
+    // Some other test may be about to open the port that it was given.
     std::iter::repeat_with(|| fastrand::u16(10_000..32_000))
-        .find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok())
+        .find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok() && taken.insert(*port))
         .unwrap()
 }
 
