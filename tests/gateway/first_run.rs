@@ -28,14 +28,16 @@ fn a_first_run_has_traffic_to_look_at_and_leaves_nothing_behind() {
     let [listener, admin] = urls.each_ref().map(|url| url.trim_start_matches("http://"));
     std::fs::write(&file, committed.replace("0.0.0.0:8080", listener).replace("127.0.0.1:9901", admin)).unwrap();
     let [gateway, admin] = &urls;
+    let said = folder.path().join("log");
     let mut script = Command::new(SCRIPT)
         .args([env!("CARGO_BIN_EXE_tollgate").as_ref(), file.as_os_str(), gateway.as_ref(), admin.as_ref()])
         .stdout(Stdio::piped())
-        .stderr(Stdio::null())
+        .stderr(std::fs::File::create(&said).unwrap())
         .spawn()
         .unwrap();
-    let lines = BufReader::new(script.stdout.take().unwrap()).lines().map_while(Result::ok);
-    assert!(lines.take_while(|line| *line != format!("The console: {admin}/console")).count() < 20);
+    let mut lines = BufReader::new(script.stdout.take().unwrap()).lines().map_while(Result::ok);
+    let shown = lines.any(|line| line == format!("The console: {admin}/console"));
+    assert!(shown, "{}", std::fs::read_to_string(&said).unwrap());
 
     let limit = format!("{admin}/console/limits/per-client");
     eventually("the greedy client is denied, and only that", || {

@@ -98,7 +98,7 @@ impl Fleet {
         };
         let (count, of_free) = (late(&during), late(&free));
         assert!(
-            count <= during.len() / 200 + 2 * of_free,
+            count <= during.len() / 100 + 2 * (of_free + 1),
             "{count} of {} were late, {of_free} free ones",
             during.len()
         );
