@@ -170,6 +170,7 @@ fn is_numeric_or_local(host: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use axum::http::header::COOKIE;
     use tower::ServiceExt as _;
 
     use super::*;
@@ -253,22 +254,26 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_token_and_a_change_are_refused_that_came_in_the_clear() {
+    async fn a_token_a_session_and_a_change_are_refused_that_came_in_the_clear() {
         let authority = "gate.example".parse().unwrap();
         let origins = OwnOrigins { public_url: Some(PublicUrl { is_secure: true, authority }), has_tls: false };
         let pages = axum::Router::new().route("/", axum::routing::any(async || "done"));
         let pages = pages.layer(axum::middleware::from_fn_with_state(Arc::new(origins), guard));
-        for (method, is_private, status) in [
-            (Method::GET, true, 200),
-            (Method::GET, false, 403),
-            (Method::DELETE, true, 200),
-            (Method::DELETE, false, 403),
+        let token = (AUTHORIZATION, "Bearer tgt_a");
+        for (method, (name, value), is_private, status) in [
+            (Method::GET, token.clone(), true, 200),
+            (Method::GET, token.clone(), false, 403),
+            (Method::GET, (COOKIE, "a=b; __Host-tollgate=tgs_a"), false, 403),
+            (Method::GET, (COOKIE, "tollgate=tgs_a"), false, 403),
+            (Method::GET, (COOKIE, "tollgate=tgs_a"), true, 200),
+            (Method::GET, (COOKIE, "others=b"), false, 200),
+            (Method::DELETE, token.clone(), true, 200),
+            (Method::DELETE, token, false, 403),
         ] {
-            let request =
-                Request::builder().method(&method).header(HOST, "gate.example").header(AUTHORIZATION, "Bearer tgt_a");
+            let request = Request::builder().method(&method).header(HOST, "gate.example").header(name, value);
             let request = request.extension(PrivateWay(is_private)).body(axum::body::Body::empty()).unwrap();
             let answer = pages.clone().oneshot(request).await.unwrap();
-            assert_eq!(answer.status().as_u16(), status, "{method} {is_private}");
+            assert_eq!(answer.status().as_u16(), status, "{method} {value} {is_private}");
         }
     }
 

@@ -326,6 +326,10 @@ mod tests {
         ] {
             assert!(BucketQuery::read(&pairs(&[(name, value)])).is_err(), "{name}={value}");
         }
+        for once in ["key", "tokens", "local", "dry_run"] {
+            let refused = BucketQuery::read(&pairs(&[(once, "true"), (once, "true")])).map(drop).unwrap_err();
+            assert_eq!(*refused.detail, *format!("{once} is there twice"));
+        }
         let hint = BucketQuery::read(&pairs(&[("clientip", "1.1.1.1")])).unwrap_err().hint;
         assert_eq!(hint.as_deref(), Some("did you mean \"client_ip\"?"));
     }

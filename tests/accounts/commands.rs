@@ -56,24 +56,31 @@ fn a_command_asks_by_its_token() {
     let _turn = turns::beside_others();
     let house = House::with(&[("ada", &["--admin"])]);
     let admin = format!("http://{}", house.gateway.admin);
-    let peek = |token: Option<&str>| {
+    let peek_by = |file: &[&str], token: Option<&str>| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
         command.args(["bucket", "peek", "per-client", "--client-ip", "127.0.0.1", "--admin", &admin]);
-        command.env_remove("TOLLGATE_TOKEN");
+        command.args(file).env_remove("TOLLGATE_TOKEN");
         if let Some(token) = token {
             command.env("TOLLGATE_TOKEN", token);
         }
         let output = command.output().unwrap();
         (output.status.success(), String::from_utf8(output.stderr).unwrap())
     };
+    let peek = |token| peek_by(&[], token);
     let token = house.token("ada");
     assert_eq!(peek(Some(&token)), (true, String::new()));
+    let kept = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(kept.path(), format!("{token}\n")).unwrap();
+    assert_eq!(peek_by(&["--token-file", kept.path().to_str().unwrap()], None), (true, String::new()));
+    let (done, why) = peek_by(&["--token-file", "/dev/zero"], None);
+    assert!(!done && why.contains("cannot read the token from /dev/zero"), "{why}");
     let (done, why) = peek(None);
     assert!(!done && why.contains("this needs an account"), "{why}");
     let listed = house.done(&["token", "list", "ada"]);
     assert!(listed.contains("test  admin  no end") && !listed.contains(&token), "{listed}");
     house.done(&["token", "revoke", "ada", listed.split(' ').next().unwrap()]);
     assert!(!peek(Some(&token)).0);
+    assert!(said(&house, &["token", "list", "eve"]).contains("there is no account eve"));
     assert!(said(&house, &["token", "revoke", "ada", "nothing"]).contains("ada has no token nothing"));
     // Ids are Base64 for URLs, which has a dash.
     assert!(said(&house, &["token", "revoke", "ada", "-nothing"]).contains("ada has no token -nothing"));

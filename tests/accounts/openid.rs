@@ -126,8 +126,11 @@ fn what_is_not_for_this_sign_in_is_refused() {
     let denied = finish(house, &said, &cookie);
     is_refused(&denied, "the provider says: access_denied");
     assert!(!denied.body.contains("no<b>"), "escaped");
+    let (asked, cookie) = begin(house);
+    let said = format!("error=call_555_0100&state={}&iss={}", asked.get("state"), provider.issuer());
+    is_refused(&finish(house, &said, &cookie), "the provider says: an error that no standard has");
     let log = house.sign_in("root").get("/console/audit").body;
-    assert!(log.contains("refuses the code"), "{log}");
+    assert!(log.contains("refuses the code") && !log.contains("555"), "{log}");
 }
 
 #[test]

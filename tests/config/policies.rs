@@ -700,6 +700,9 @@ fn conditions_of_parts_are_bounded() {
     assert_eq!(told(alike(64)), "");
     let beyond = told(alike(65));
     assert!(beyond.contains("the application has more than 64 parts with one host and path"), "{beyond}");
+    let params =
+        |count: usize| (0..count).map(|at| json!({"path": format!("/{{p{at}}}"), "methods": [format!("M{at}")]}));
+    assert!(told(params(65).collect()).contains("more than 64 parts with one host and path"), "names matter to nobody");
     let headers = |count: usize| {
         let headers: HashMap<String, Json> = (0..count).map(|at| (format!("x-{at}"), json!("1"))).collect();
         vec![json!({"path": "/a", "headers": headers})]

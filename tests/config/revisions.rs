@@ -125,6 +125,30 @@ fn a_revision_comes_to_what_it_does_on_a_node_that_begins_with_it() {
 }
 
 #[test]
+fn warnings_come_in_one_order_whichever_application_has_changed() {
+    let (file, node) = (File::new(), Arc::from("edge-1"));
+    let kept = file.ground();
+    let warned = |application: &str, route: &str, name: &str| {
+        let part = json!({"route": route, "match": {"path": format!("/{route}/:{name}")}});
+        let limit = json!({"limit": {"key": "client_ip", "rate": "1/s"}, "resources": []});
+        [
+            set(&object(ObjectKind::Application, application, "", json!({"routes": [route]}))),
+            set(&object(ObjectKind::Resource, application, name, part)),
+            set(&object(ObjectKind::Strategy, application, name, limit)),
+        ]
+    };
+    let first =
+        advanced(&PolicyState::empty(), &[warned("bank", "orders", "a"), warned("shop", "items", "a")].concat());
+    let second = advanced(&first, &warned("bank", "orders", "b"));
+    for state in [first, second] {
+        let anew = file.ground().on(&node, &state).unwrap();
+        let places: Vec<_> = anew.warnings.iter().map(|warning| warning.to_string()).collect();
+        assert!(kept.on(&node, &state).unwrap() == anew, "{places:?}");
+        assert!(places.len() >= 4, "{places:?}");
+    }
+}
+
+#[test]
 fn a_mistake_in_an_unchanged_application_is_one_of_the_newest_revision() {
     let (ground, node) = (File::new().ground(), Arc::from("edge-1"));
     let shop = object(ObjectKind::Application, "shop", "", json!({"routes": ["orders"]}));

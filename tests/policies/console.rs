@@ -67,6 +67,28 @@ fn a_mistake_stands_beside_its_field_and_nothing_is_saved() {
 }
 
 #[test]
+fn what_a_page_cannot_read_is_refused_by_a_page() {
+    let _turn = turns::beside_others();
+    let Scene { gateway, editor, folder: _folder } = Scene::of(first_edits());
+    let visit = Visit::of(&gateway, &editor);
+    for odd in ["/applications/%ff", "/people/%ff", "/limits?page=many", "/revisions/first"] {
+        let (status, page) = visit.read(odd);
+        assert!((400..500).contains(&status), "{odd}: {status}");
+        assert!(page.contains("<nav") && page.contains("role=\"alert\""), "{odd}: {page}");
+    }
+}
+
+#[test]
+fn a_page_shows_so_much_of_a_change_and_says_what_it_leaves_out() {
+    let _turn = turns::beside_others();
+    let plans = (0..240).map(|number| edit(ObjectKind::Plan, &format!("p{number}"), json!({"limits": {}})));
+    let Scene { gateway, editor, folder: _folder } = Scene::of(first_edits().into_iter().chain(plans).collect());
+    let page = Visit::of(&gateway, &editor).page("/revisions/1");
+    assert_eq!(page.matches("card change").count(), 200, "{page}");
+    assert!(page.contains(&format!("And {} more objects", 240 + first_edits().len() - 200)), "{page}");
+}
+
+#[test]
 fn routes_are_chosen_from_those_of_the_file_and_of_the_application() {
     let _turn = turns::beside_others();
     let (folder, url, editor) = new_database();

@@ -339,3 +339,28 @@ pub fn conditions(matches: &Match) -> String {
     }
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::config;
+
+    #[test]
+    fn a_route_shows_so_much_of_what_it_takes_and_no_value_of_a_header() {
+        let takes = |conditions: &str| {
+            let text = format!(
+                "listeners: [{{address: \"127.0.0.1:8080\"}}]\nroutes: [{{name: a, match: {{{conditions}}}, echo: true}}]\n"
+            );
+            let Ok(loaded) = config::parse("routes.yaml", &text, &|_| None) else { panic!("{text}") };
+            super::conditions(&loaded.config.routes[0].matches)
+        };
+        assert_eq!(
+            takes(
+                "host: '*.b.example', path: '/users/{id}', methods: [GET, POST], headers: {x-key: hunter2, x-b: {present: true}}"
+            ),
+            "*.b.example/users/{id}, GET or POST, with a certain x-key and any x-b"
+        );
+        let hosts: Vec<_> = (0..4).map(|number| format!("h{number}.example")).collect();
+        let shown = takes(&format!("host: [{}], path: [/a, /b, /c/{}]", hosts.join(", "), "x".repeat(300)));
+        assert!(shown.ends_with("… or 4 more") && shown.len() < 8 * 220, "{shown}");
+    }
+}

@@ -167,7 +167,7 @@ mod tests {
             let keys = keys.iter().map(|(name, hash)| {
                 let mut object = (**state(1).iter().next().unwrap()).clone();
                 object.id = ObjectId::new(ObjectKind::ApiKey, "shop", name).unwrap();
-                object.body = Arc::new(json!({"key_sha256": hash}));
+                object.body = Arc::new(json!({"key_sha256": hash.repeat(32)}));
                 Arc::new(object)
             });
             PolicyState::new(Position { revision, ..Position::default() }, keys.collect::<Vec<_>>())

@@ -15,7 +15,7 @@ pub use draft::{
     Draft, DraftProblem, Expected, MOST_BODY_BYTES, MOST_DRAFT_BYTES, MOST_DRAFT_VALUES, MOST_EDITS, ObjectEdit,
 };
 pub use id::{NameProblem, ObjectId, ObjectKind};
-pub use object::{Object, ObjectChange};
+pub use object::{Object, ObjectChange, key_hash};
 pub use revision::{Position, Revision};
 pub(crate) use shared::SharedParts;
 pub use state::PolicyState;

@@ -9,6 +9,9 @@ use super::draft::version_text;
 use super::id::{ObjectId, ObjectKind};
 use crate::time::UnixTime;
 
+/// Hexadecimal digits of a SHA-256.
+const HASH_DIGITS: usize = 64;
+
 /// A version of an object: what stands from revision `since` until the next change.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Object {
@@ -43,9 +46,16 @@ impl Object {
 
     /// Of an API key: the hash of the key, spelt as all of them are compared.
     pub fn key_hash(&self) -> Option<String> {
-        let hash = self.body.get("key_sha256").filter(|_| self.id.kind() == ObjectKind::ApiKey)?;
-        hash.as_str().map(str::to_ascii_lowercase)
+        if self.id.kind() == ObjectKind::ApiKey { key_hash(&self.body) } else { None }
     }
+}
+
+/// The hash in the body of an API key, spelt as all of them are compared. `None`: it is none, which the check of the policies
+/// reports. No database is asked for it.
+pub fn key_hash(body: &Json) -> Option<String> {
+    let text = body.get("key_sha256")?.as_str()?;
+    let is_hash = text.len() == HASH_DIGITS && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    is_hash.then(|| text.to_ascii_lowercase())
 }
 
 impl ObjectChange {
@@ -55,6 +65,21 @@ impl ObjectChange {
             (Some(before), Some(after)) => before.body == after.body,
             (None, None) => true,
             _ => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_is_no_hash_is_looked_for_nowhere() {
+        assert_eq!(key_hash(&json!({ "key_sha256": "A".repeat(HASH_DIGITS) })), Some("a".repeat(HASH_DIGITS)));
+        for text in ["", "%", &"_".repeat(HASH_DIGITS), &"a".repeat(HASH_DIGITS + 1), &"é".repeat(HASH_DIGITS / 2)] {
+            assert_eq!(key_hash(&json!({ "key_sha256": text })), None, "{text}");
         }
     }
 }

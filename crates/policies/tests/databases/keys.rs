@@ -20,16 +20,21 @@ fn key(name: &str, hash: &str) -> ObjectEdit {
     edit(&id(ObjectKind::ApiKey, name), Expected::Any, json!({ "key_sha256": hash }))
 }
 
+/// A hash of this byte over and over.
+fn of(byte: &str) -> String {
+    byte.repeat(32)
+}
+
 fn revoked(name: &str) -> ObjectEdit {
     edit(&id(ObjectKind::ApiKey, name), Expected::Any, None)
 }
 
 async fn a_key_that_was_taken_away_stays_away_from_its_application(test: TestDatabase) {
     let database = test.migrated().await;
-    commit(&database, vec![key("a", "0A"), key("b", "0b")]).await;
+    commit(&database, vec![key("a", &of("0A")), key("b", &of("0b"))]).await;
     commit(&database, vec![revoked("a")]).await;
-    for again in [key("a", "0a"), key("c", "0A"), key("b", "0a")] {
-        let draft = draft("ada", vec![key("d", "0d"), again.clone()]);
+    for again in [key("a", &of("0a")), key("c", &of("0A")), key("b", &of("0a"))] {
+        let draft = draft("ada", vec![key("d", &of("0d")), again.clone()]);
         let refused = CommitError::Revoked(again.id.clone());
         assert_eq!(database.commit(&draft, fine).await, Err(refused.clone()));
         assert_eq!(database.preview(&draft).await.unwrap_err(), refused);
@@ -38,12 +43,13 @@ async fn a_key_that_was_taken_away_stays_away_from_its_application(test: TestDat
     }
     // A key may be of another application, and one that stands may have another name.
     let other = ObjectId::new(ObjectKind::ApiKey, "bank", "a").unwrap();
-    let moved = vec![key("e", "0B"), revoked("b"), edit(&other, Expected::Absent, json!({ "key_sha256": "0a" }))];
+    let moved =
+        vec![key("e", &of("0B")), revoked("b"), edit(&other, Expected::Absent, json!({ "key_sha256": of("0a") }))];
     assert_eq!(database.preview::<()>(&draft("ada", moved.clone())).await.unwrap().changes.len(), 3);
     commit(&database, moved).await;
     commit(
         &database,
-        vec![edit(&id(ObjectKind::ApiKey, "e"), Expected::Any, json!({ "key_sha256": "0b", "client": "x" }))],
+        vec![edit(&id(ObjectKind::ApiKey, "e"), Expected::Any, json!({ "key_sha256": of("0b"), "client": "x" }))],
     )
     .await;
 }
@@ -51,7 +57,7 @@ async fn a_key_that_was_taken_away_stays_away_from_its_application(test: TestDat
 /// The check stands for all that takes its time between the look at the newest state and the swap.
 async fn a_key_that_is_taken_away_meanwhile_does_not_come_back(test: TestDatabase) {
     let database = test.migrated().await;
-    commit(&database, vec![key("a", "0a")]).await;
+    commit(&database, vec![key("a", &of("0a"))]).await;
     let (other, is_revoked) = (test.handle(), AtomicBool::new(false));
     let check = |_: &PolicyState| {
         if !is_revoked.swap(true, Ordering::Relaxed) {
@@ -59,7 +65,7 @@ async fn a_key_that_is_taken_away_meanwhile_does_not_come_back(test: TestDatabas
         }
         Ok::<(), String>(())
     };
-    let copied = key("copy", "0a");
+    let copied = key("copy", &of("0a"));
     let refused = database.commit(&draft("ada", vec![copied.clone()]), check).await;
     assert_eq!(refused, Err(CommitError::Revoked(copied.id)));
     assert!(test.handle().state(None).await.unwrap().is_empty());

@@ -21,7 +21,6 @@ macro_rules! over_all {
     };
 }
 
-mod audit;
 mod commits;
 mod concurrency;
 mod drafts;

@@ -181,6 +181,10 @@ mod tests {
             ("postgresql://ada@[::1]/policies", "postgres://[::1]/policies"),
             ("mysql://ada:hunter2@10.0.0.1/policies?password=hunter2", "mysql://10.0.0.1/policies"),
             ("mariadb://h/p", "mysql://h/p"),
+            (
+                "postgres://ada@h/p?password=hunter2&host=/run/pg&options=-c search_path=b",
+                "postgres://h/p?host=%2Frun%2Fpg&options=-c+search_path%3Db",
+            ),
             ("sqlite:///var/lib/policies.db", "sqlite:///var/lib/policies.db"),
             ("sqlite://policies.db", "sqlite://policies.db"),
             ("sqlite:policies.db", "sqlite://policies.db"),

@@ -1,8 +1,9 @@
 //! The audit log: appended to by many at once, changed by nobody, and found out where somebody did.
 
 use tollgate_policies::database::Page;
-use tollgate_policies::people::{AuditOutcome, AuditRecord, AuditVerdict, People};
+use tollgate_policies::people::{AuditOutcome, AuditRecord, AuditVerdict};
 
+use super::people;
 use crate::servers::{Product, TestDatabase};
 
 over_all! {
@@ -20,10 +21,6 @@ fn record(object: &str) -> AuditRecord {
         outcome: AuditOutcome::Done,
         detail: String::new(),
     }
-}
-
-async fn people(test: &TestDatabase) -> People {
-    test.migrated().await.people()
 }
 
 async fn entries_are_chained_however_many_write_at_once(test: TestDatabase) {
