@@ -130,11 +130,11 @@ fn warnings_come_in_one_order_whichever_application_has_changed() {
     let kept = file.ground();
     let warned = |application: &str, route: &str, name: &str| {
         let part = json!({"route": route, "match": {"path": format!("/{route}/:{name}")}});
-        let limit = json!({"limit": {"key": "client_ip", "rate": "1/s"}, "resources": []});
+        let without_limit = json!({"resources": [name]});
         [
             set(&object(ObjectKind::Application, application, "", json!({"routes": [route]}))),
             set(&object(ObjectKind::Resource, application, name, part)),
-            set(&object(ObjectKind::Strategy, application, name, limit)),
+            set(&object(ObjectKind::Strategy, application, name, without_limit)),
         ]
     };
     let first =
