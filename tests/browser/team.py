@@ -377,6 +377,21 @@ def the_audit_log_has_all_of_it(team):
         ada.is_content()
 
 
+def a_page_that_is_left_open_asks_no_more_once_its_session_has_ended(team):
+    ada = team.ada
+    asked = "performance.getEntriesByType('resource').filter(one => one.name.includes('/console/data')).length"
+    with showing("a page that is left open says that its session has ended, and asks no more"):
+        ada.open()
+        ada.until("it asks", f"{asked} > 1")
+        expect("the end of the session", ada.sends("/sign-out"), 200)
+        ada.until("it says so", "document.getElementById('live-state').innerText.startsWith('You are signed out')")
+        count = ada.see(asked)
+        time.sleep(5)  # it asks each two seconds
+        expect("questions after that", ada.see(asked), count)
+        ada.browser.complaints()  # of the refusal
+        ada.sign_in()
+
+
 def a_stolen_cookie_is_of_no_use_after_signing_out(team):
     ada, nodes = team.ada, team.fleet.nodes
     stolen = {"cookie": f"tollgate={ada.cookie()['value']}"}
@@ -403,6 +418,7 @@ STORIES = (
     keys_are_enough,
     tokens_come_and_go,
     the_audit_log_has_all_of_it,
+    a_page_that_is_left_open_asks_no_more_once_its_session_has_ended,
     a_stolen_cookie_is_of_no_use_after_signing_out,
 )
 
