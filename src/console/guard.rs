@@ -6,7 +6,7 @@
 use axum::body::to_bytes;
 use axum::extract::{Request, State};
 use axum::http::header::{
-    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName, REFERRER_POLICY, SET_COOKIE,
+    ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName, REFERRER_POLICY, SET_COOKIE,
     X_CONTENT_TYPE_OPTIONS,
 };
 use axum::http::{HeaderValue, Method};
@@ -100,10 +100,13 @@ async fn refuse_by_page(console: &ConsoleState, visitor: &Visitor, response: Res
     if !response.status().is_client_error() || kind.is_empty() || kind.starts_with(b"text/html") {
         return response;
     }
-    let status = response.status();
-    let text = to_bytes(response.into_body(), MOST_REFUSAL).await.unwrap_or_default();
-    let problem = serde_json::from_slice(&text).unwrap_or_else(|_| ProblemDetails::of_text(status, &text));
-    console.refuse(visitor, &problem)
+    let (head, body) = response.into_parts();
+    let text = to_bytes(body, MOST_REFUSAL).await.unwrap_or_default();
+    let problem = serde_json::from_slice(&text).unwrap_or_else(|_| ProblemDetails::of_text(head.status, &text));
+    let mut page = console.refuse(visitor, &problem);
+    // With the methods that the path does take (RFC 9110 §15.5.6).
+    page.headers_mut().extend(head.headers.get(ALLOW).cloned().map(|methods| (ALLOW, methods)));
+    page
 }
 
 /// Somebody who has to sign in first: sent there, and then to the `page` that was asked for.

@@ -2,9 +2,10 @@
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
+use axum::http::Uri;
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::Redirect;
-use axum::routing::{get, post};
+use axum::routing::{any, get, post};
 
 use super::pages::accounts::{account, audit, people, person, provider, sign_in};
 use super::pages::{bucket, data, explain, limit, limits, nodes, overview, routes, upstreams};
@@ -12,6 +13,7 @@ use super::policies::{application, applications, editor, revisions};
 use super::state::ConsoleState;
 use super::{assets, forms, guard};
 use crate::admin::carry_out::{carry_changes_out, carry_out};
+use crate::admin::problem_details::ProblemDetails;
 
 /// The longest form: the body of a policy, as it is stored, with its characters escaped.
 const MAX_FORM: usize = 256 * 1024;
@@ -49,8 +51,15 @@ pub fn router(console: ConsoleState) -> Router {
         .route("/console/data", get(data::show))
         .route("/console/theme", post(forms::choose_theme).layer(small()))
         .route("/console/assets/{version}/{name}", get(assets::get))
+        .route("/console/{*elsewhere}", any(async |uri: Uri| refused(ProblemDetails::not_found(uri.path()))))
+        .method_not_allowed_fallback(async || refused(ProblemDetails::method_not_allowed()))
         .layer(DefaultBodyLimit::max(MAX_FORM))
         .layer(from_fn_with_state(console.clone(), guard::guard))
         .layer(from_fn(carry_changes_out))
         .with_state(console)
+}
+
+/// Becomes a page behind the guard.
+fn refused(problem: ProblemDetails) -> ProblemDetails {
+    problem.hint("the pages are in the head of each: begin at /console")
 }

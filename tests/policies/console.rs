@@ -71,7 +71,7 @@ fn what_a_page_cannot_read_is_refused_by_a_page() {
     let _turn = turns::beside_others();
     let Scene { gateway, editor, folder: _folder } = Scene::of(first_edits());
     let visit = Visit::of(&gateway, &editor);
-    for odd in ["/applications/%ff", "/people/%ff", "/limits?page=many", "/revisions/first"] {
+    for odd in ["/applications/%ff", "/people/%ff", "/limits?page=many", "/revisions/first", "/sign-out", "/nowhere"] {
         let (status, page) = visit.read(odd);
         assert!((400..500).contains(&status), "{odd}: {status}");
         assert!(page.contains("<nav") && page.contains("role=\"alert\""), "{odd}: {page}");
