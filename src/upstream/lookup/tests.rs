@@ -113,8 +113,11 @@ async fn a_lookup_is_waited_for_where_the_known_answer_is_old_also_after_one_tha
     name.addresses().await.unwrap();
     tokio::time::advance(FRESH + STALE).await;
     answers.send(Err(io::ErrorKind::TimedOut.into())).unwrap();
-    assert_eq!(*name.addresses().await.unwrap(), [address(1)]);
+    // The lookup ends before the time of the test moves on, which it does where nothing else is to be done.
+    let mut waiting = Box::pin(name.addresses());
+    let _ = futures_util::poll!(&mut waiting);
     settled(&name).await;
+    assert_eq!(*waiting.await.unwrap(), [address(1)]);
     // The next one hangs.
     tokio::time::advance(RETRY_AFTER).await;
     let begun = clock::now();
