@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value as Json, json};
@@ -225,6 +226,30 @@ fn errors_and_latency_of_the_routes_that_a_candidate_counts_end_it() {
         await_revision(&node, revision);
     }
     assert_eq!(editor.history().len() as u64, revision);
+}
+
+#[test]
+fn errors_are_judged_as_well_when_a_resource_has_moved_to_another_route() {
+    let _turn = turns::among_few();
+    let (folder, url, editor) = new_database();
+    let broken = "  - {name: broken, match: {path: /broken}, respond: {status: 503, body: no}}\n";
+    let node = Gateway::start(&(routes(&url, folder.path(), "node_name: edge-1") + broken));
+    // What one route has answered before is more than the other will.
+    Traffic::start(&node, "/orders/1", 4).go_on(2_000);
+    let candidate = json!({"limit": limit(9), "on": "shadow", "bounds": {"errors": "1%"}, "over": "2s", "least": 10});
+    let first = editor.commit(vec![
+        owning(&["orders", "broken"]),
+        edit(ObjectKind::Resource, "all", json!({"route": "orders"})),
+        edit(ObjectKind::Strategy, "per-client", tried(&candidate)),
+    ]);
+    await_revision(&node, first);
+    // The node looks at its candidates each second.
+    thread::sleep(Duration::from_secs(2));
+    let second = editor.commit(vec![edit(ObjectKind::Resource, "all", json!({"route": "broken"}))]);
+    await_revision(&node, second);
+    let _traffic = Traffic::start(&node, "/broken", 2);
+    let found = await_rollout(&editor);
+    assert!(found.reason.contains("answers 5xx were 100.0% of "), "{}", found.reason);
 }
 
 #[test]

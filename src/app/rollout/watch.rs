@@ -14,7 +14,7 @@ use tokio::time::sleep;
 use tollgate_policies::database::CommitError;
 use tollgate_policies::model::{ObjectId, ObjectKind};
 
-use super::counters::CandidateTotals;
+use super::counters::CandidateReading;
 use super::ending;
 use super::window::{CandidateVerdict, CandidateWindow};
 use crate::admin::policies::candidate::CandidateEnd;
@@ -82,21 +82,21 @@ impl RolloutWatch {
         let now = clock::now();
         let WatchedGateway { policies, metrics, gateway, .. } = &self.watched;
         let state = policies.running.borrow().clone();
-        let totals =
-            if acting.is_empty() { Vec::new() } else { CandidateTotals::read(metrics, &gateway.load(), acting) };
+        let readings =
+            if acting.is_empty() { Vec::new() } else { CandidateReading::read(metrics, &gateway.load(), acting) };
         let mut before = std::mem::take(&mut self.windows);
         let mut passed = Vec::new();
-        for (candidate, totals) in acting.iter().zip(totals) {
+        for (candidate, reading) in acting.iter().zip(readings) {
             let id = ObjectId::new(ObjectKind::Strategy, &candidate.application, &candidate.strategy);
             let Some(version) = id.ok().and_then(|id| state.get(&id)).map(|strategy| StrategyVersion::of(strategy))
             else {
                 continue;
             };
             let Some(mut window) = before.remove(&version) else {
-                self.windows.insert(version, CandidateWindow::new(candidate.terms, now, totals));
+                self.windows.insert(version, CandidateWindow::new(candidate.terms, now, reading));
                 continue;
             };
-            match window.advance(now, totals) {
+            match window.advance(now, reading) {
                 CandidateVerdict::GoesOn => {}
                 CandidateVerdict::Promote(why) => {
                     passed.push((

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tollgate_limiter::limit::units::show_duration;
 
-use super::counters::CandidateTotals;
+use super::counters::{CandidateReading, CandidateTotals};
 use crate::clock::Instant;
 use crate::config::CandidateTerms;
 use crate::console::live::latency::quantile;
@@ -21,7 +21,10 @@ const MOST_SAMPLES: usize = 600;
 /// Counts of a candidate since it acts on this node.
 pub struct CandidateWindow {
     terms: CandidateTerms,
-    began: (Instant, CandidateTotals),
+    began: Instant,
+    totals: CandidateTotals,
+    /// What the metrics had at the last sample.
+    last: CandidateReading,
     /// For denials: with enough decisions. A limit may decide on few of a route's requests.
     decisions: Samples,
     /// For errors and latency: with enough requests.
@@ -68,13 +71,18 @@ enum BoundKind {
 }
 
 impl CandidateWindow {
-    pub fn new(terms: CandidateTerms, now: Instant, totals: CandidateTotals) -> Self {
-        Self { terms, began: (now, totals), decisions: Samples::new(now, totals), requests: Samples::new(now, totals) }
+    pub fn new(terms: CandidateTerms, now: Instant, reading: CandidateReading) -> Self {
+        let totals = CandidateTotals::default();
+        let (decisions, requests) = (Samples::new(now, totals), Samples::new(now, totals));
+        Self { terms, began: now, totals, last: reading, decisions, requests }
     }
 
-    /// Goes on to `totals`, and judges the last seconds.
-    pub fn advance(&mut self, now: Instant, totals: CandidateTotals) -> CandidateVerdict {
+    /// Goes on to `reading`, and judges the last seconds.
+    pub fn advance(&mut self, now: Instant, reading: CandidateReading) -> CandidateVerdict {
         let CandidateTerms { over, least, .. } = self.terms;
+        self.totals.add_since(&reading, &self.last);
+        self.last = reading;
+        let totals = self.totals;
         let (since, risen) = self.decisions.advance((now, totals), over, |risen| risen.decisions >= least);
         if let Some(bound) = self.broken_by_denials(&risen) {
             return CandidateVerdict::Abort(BrokenBound { bound, over: since, totals: risen });
@@ -83,10 +91,9 @@ impl CandidateWindow {
         if let Some(bound) = self.broken_by_answers(&risen) {
             return CandidateVerdict::Abort(BrokenBound { bound, over: since, totals: risen });
         }
-        let (began, before) = &self.began;
-        let (after, totals) = (now.saturating_duration_since(*began), totals.since(before));
+        let after = now.saturating_duration_since(self.began);
         let is_due = self.terms.promote_after.is_some_and(|promote_after| after >= promote_after);
-        if !is_due || totals.decisions < least {
+        if !is_due || totals.decisions < least || !self.answers_are_judged(&risen) {
             return CandidateVerdict::GoesOn;
         }
         CandidateVerdict::Promote(Passed { after, totals })
@@ -109,6 +116,14 @@ impl CandidateWindow {
         let most = bounds.latency?;
         let found_s = quantile(&small(&risen.latency), MOST_REQUESTS)?;
         (found_s > most.as_secs_f32()).then_some(BoundKind::Latency { most, found_s })
+    }
+
+    /// Whether there are enough requests to judge the errors and the latency that are bounded.
+    fn answers_are_judged(&self, risen: &CandidateTotals) -> bool {
+        let CandidateTerms { bounds, least, .. } = self.terms;
+        let is_known = |bounded: bool, counted: u64| !bounded || counted >= least;
+        is_known(bounds.errors.is_some(), risen.requests)
+            && is_known(bounds.latency.is_some(), risen.latency.iter().sum())
     }
 }
 
@@ -221,7 +236,10 @@ fn small(counts: &[u64; BUCKETS]) -> [u32; BUCKETS] {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashMap;
+
     use super::*;
+    use crate::app::rollout::counters::RouteReading;
     use crate::clock;
     use crate::config::CandidateBounds;
 
@@ -236,20 +254,45 @@ mod tests {
         let began = clock::now();
         let mut totals =
             CandidateTotals { decisions: 1_000, denied: 1_000, requests: 1_000, errors: 1_000, ..totals(0, 0) };
-        let mut window = CandidateWindow::new(terms, began, totals);
+        let mut window = CandidateWindow::new(terms, began, of_one_route(totals));
         let mut verdicts = (1..).zip(seconds).map(|(second, more)| {
             totals.decisions += more.decisions;
             totals.denied += more.denied;
             totals.requests += more.requests;
             totals.errors += more.errors;
             totals.latency.iter_mut().zip(more.latency).for_each(|(count, more)| *count += more);
-            (second, window.advance(began + u32::try_from(second).unwrap_or(0) * SECOND, totals))
+            (second, window.advance(began + u32::try_from(second).unwrap_or(0) * SECOND, of_one_route(totals)))
         });
         verdicts.find(|(_, verdict)| *verdict != CandidateVerdict::GoesOn)
     }
 
     fn totals(decisions: u64, denied: u64) -> CandidateTotals {
         CandidateTotals { decisions, denied, requests: decisions, ..CandidateTotals::default() }
+    }
+
+    /// A reading of a candidate that counts one route.
+    fn of_one_route(totals: CandidateTotals) -> CandidateReading {
+        let CandidateTotals { decisions, denied, requests, errors, latency } = totals;
+        let routes = HashMap::from([("orders".into(), RouteReading { requests, errors, latency })]);
+        CandidateReading { decisions, denied, routes }
+    }
+
+    /// A reading of a candidate that counts these routes: their names, requests and errors.
+    fn of_routes(routes: &[(&str, u64, u64)]) -> CandidateReading {
+        let reading = |(name, requests, errors): &(&str, u64, u64)| {
+            ((*name).into(), RouteReading { requests: *requests, errors: *errors, ..RouteReading::default() })
+        };
+        CandidateReading { routes: routes.iter().map(reading).collect(), ..CandidateReading::default() }
+    }
+
+    /// What a window with a bound of 5 % errors says of each second's reading after the first.
+    fn judged(readings: &[&[(&str, u64, u64)]]) -> Vec<String> {
+        let (began, errors) = (clock::now(), CandidateBounds { errors: Some(500), ..CandidateBounds::default() });
+        let mut window = CandidateWindow::new(terms(errors), began, of_routes(readings[0]));
+        let seconds = (1_u32..).zip(&readings[1..]);
+        seconds
+            .map(|(second, routes)| shown(Some((0, window.advance(began + second * SECOND, of_routes(routes))))).1)
+            .collect()
     }
 
     fn shown(end: Option<(usize, CandidateVerdict)>) -> (usize, String) {
@@ -322,9 +365,9 @@ mod tests {
     #[test]
     fn a_window_keeps_few_samples_while_nothing_is_counted() {
         let began = clock::now();
-        let mut window = CandidateWindow::new(terms(CandidateBounds::default()), began, totals(0, 0));
+        let mut window = CandidateWindow::new(terms(CandidateBounds::default()), began, of_one_route(totals(0, 0)));
         for second in 1..10_000_u32 {
-            window.advance(began + second * SECOND, totals(u64::from(second / 1_000), 0));
+            window.advance(began + second * SECOND, of_one_route(totals(u64::from(second / 1_000), 0)));
         }
         for samples in [&window.decisions, &window.requests] {
             assert!(samples.kept.len() <= 20, "{}", samples.kept.len());
@@ -335,13 +378,14 @@ mod tests {
     fn a_window_that_never_has_enough_keeps_samples_at_even_distances() {
         let began = clock::now();
         let bounds = CandidateBounds { errors: Some(5_000), ..CandidateBounds::default() };
-        let mut window = CandidateWindow::new(CandidateTerms { least: 10_000, ..terms(bounds) }, began, totals(0, 0));
+        let mut window =
+            CandidateWindow::new(CandidateTerms { least: 10_000, ..terms(bounds) }, began, of_one_route(totals(0, 0)));
         let mut requests = CandidateTotals::default();
         for second in 1..=86_400_u32 {
             // The limit decides on one request of ten seconds, and the route has one of two.
             requests.decisions = u64::from(second / 10);
             requests.requests = u64::from(second / 2);
-            assert_eq!(window.advance(began + second * SECOND, requests), CandidateVerdict::GoesOn);
+            assert_eq!(window.advance(began + second * SECOND, of_one_route(requests)), CandidateVerdict::GoesOn);
             assert!(window.decisions.kept.len() <= MOST_SAMPLES && window.requests.kept.len() <= MOST_SAMPLES);
         }
         let (since, before) = window.requests.kept[0];
@@ -351,7 +395,7 @@ mod tests {
         // Three of four of the last requests fail, and of the day's, one of four.
         requests.requests += 20_000;
         requests.errors += 15_000;
-        let verdict = window.advance(began + 86_410 * SECOND, requests);
+        let verdict = window.advance(began + 86_410 * SECOND, of_one_route(requests));
         assert!(matches!(verdict, CandidateVerdict::Abort(_)), "{verdict:?}");
     }
 
@@ -362,5 +406,50 @@ mod tests {
         seconds.extend([CandidateTotals { decisions: 0, errors: 10, ..totals(100, 0) }; 10]);
         let found = end(terms(errors), &seconds);
         assert_eq!(shown(found), (603, "answers 5xx were 6.0% of 500 requests in 5.0 s, over 5%".to_owned()));
+    }
+
+    #[test]
+    fn a_route_that_leaves_takes_nothing_away_from_what_is_judged() {
+        let found = judged(&[
+            &[("orders", 10_000, 0), ("carts", 0, 0)],
+            &[("orders", 10_040, 0), ("carts", 0, 0)],
+            &[("carts", 40, 40)],
+        ]);
+        assert_eq!(found, ["", "answers 5xx were 50.0% of 80 requests in 2.0 s, over 5%"]);
+        let found =
+            judged(&[&[("orders", 10_000, 9_000), ("carts", 0, 0)], &[("carts", 0, 0)], &[("carts", 100, 100)]]);
+        assert_eq!(found, ["", "answers 5xx were 100.0% of 100 requests in 2.0 s, over 5%"]);
+    }
+
+    #[test]
+    fn old_errors_of_a_route_that_joins_do_not_count() {
+        let found = judged(&[
+            &[("orders", 0, 0)],
+            &[("orders", 100, 0), ("carts", 1_000, 1_000)],
+            &[("orders", 200, 0), ("carts", 1_100, 1_000)],
+            &[("orders", 200, 0)],
+            &[("orders", 200, 0), ("carts", 9_000, 9_000)],
+            &[("orders", 200, 0), ("carts", 9_100, 9_100)],
+        ]);
+        assert_eq!(found, ["", "", "", "", "answers 5xx were 25.0% of 400 requests in 5.0 s, over 5%"]);
+    }
+
+    #[test]
+    fn a_candidate_does_not_pass_before_its_errors_and_latency_could_be_judged() {
+        let bounds = CandidateBounds { denials: Some(500), ..CandidateBounds::default() };
+        let terms = |bounds| CandidateTerms { promote_after: Some(6 * SECOND), ..terms(bounds) };
+        let unanswered = CandidateTotals { requests: 0, ..totals(100, 0) };
+        assert_eq!(shown(end(terms(bounds), &[unanswered; 20])).0, 6, "denials are all that is bounded");
+        let errors = CandidateBounds { errors: Some(500), ..bounds };
+        let latency = CandidateBounds { latency: Some(SECOND), ..bounds };
+        let mut answered = totals(100, 0);
+        answered.latency[0] = 100;
+        for bounds in [errors, latency] {
+            let mut seconds = vec![unanswered; 20];
+            assert_eq!(end(terms(bounds), &seconds), None);
+            seconds.push(answered);
+            let words = "within its bounds for 21 s: denials were 0.0% of 2100 requests, answers 5xx 0.0%";
+            assert_eq!(shown(end(terms(bounds), &seconds)), (21, words.to_owned()));
+        }
     }
 }

@@ -72,7 +72,16 @@ fn terms(raw: &RawCandidate, report: &mut Report) -> Option<CandidateTerms> {
                 ValueProblem::new("the candidate would become the limit before it was judged over a whole \"over\"")
                     .hint("write a time as long as \"over\", or a longer one")
             }
-            Some(_) => return Some(at.value.0),
+            Some(bounds) => {
+                let is_canary = raw.on.valid().is_some_and(|on| matches!(on.stage, Stage::Nodes(_)));
+                if is_canary && bounds.denials.is_some() {
+                    let problem = ValueProblem::new(
+                        "a canary of a tighter limit denies less than the limit will: other nodes fill the same buckets",
+                    );
+                    report.warning(&at.location, problem.hint("try it in shadow, or leave out \"promote_after\""));
+                }
+                return Some(at.value.0);
+            }
         };
         report.mistake(&at.location, problem);
         None

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::Hash;
 
 use history::{History, STEP};
-use totals::{Totals, TrafficTotals, UpstreamTotals};
+use totals::{LimitTotals, Totals, TrafficTotals, UpstreamTotals};
 use track::{LimitTrack, TrafficTrack};
 
 use crate::clock::{self, Instant};
@@ -37,6 +37,8 @@ pub struct LiveData {
     pub endpoints: HashMap<(String, String), EndpointState>,
     /// What each route had counted at the last sample.
     counted: HashMap<String, TrafficTotals>,
+    /// What each limit had decided at the last sample.
+    decided: HashMap<String, LimitTotals>,
     last: Option<Instant>,
 }
 
@@ -67,19 +69,10 @@ impl LiveData {
         let totals = Totals::read(metrics);
         self.advance_whole(&totals.routes);
         let names = gateway.routes.iter().map(|route| &*route.target.route.name).chain([UNROUTED]);
-        keep(&mut self.routes, names, |track, name| {
-            if let Some(totals) = totals.routes.get(name) {
-                track.advance(totals);
-            }
-        });
+        self.advance_routes(names, totals.routes);
         let names = gateway.limits.iter().map(|listed| &*listed.limit().name);
-        keep(&mut self.limits, names, |track, name| {
-            if let Some(totals) = totals.limits.get(name) {
-                track.advance(*totals);
-            }
-        });
+        self.advance_limits(names, totals.limits);
         self.upstreams = totals.upstreams;
-        self.counted = totals.routes;
         self.follow_endpoints(gateway);
     }
 
@@ -90,6 +83,28 @@ impl LiveData {
             whole.add_since(totals, self.counted.get(name).unwrap_or(&none));
         }
         self.whole.advance(&whole);
+    }
+
+    /// Has the tracks of the routes with these names go on. One that is new, or comes back, begins at the last sample.
+    fn advance_routes<'a>(&mut self, names: impl Iterator<Item = &'a str>, routes: HashMap<String, TrafficTotals>) {
+        let begin = |name: &str| TrafficTrack::since(self.counted.get(name).cloned().unwrap_or_default());
+        keep(&mut self.routes, names, begin, |track, name| {
+            if let Some(totals) = routes.get(name) {
+                track.advance(totals);
+            }
+        });
+        self.counted = routes;
+    }
+
+    /// Has the tracks of the limits with these names go on, as those of routes.
+    fn advance_limits<'a>(&mut self, names: impl Iterator<Item = &'a str>, limits: HashMap<String, LimitTotals>) {
+        let begin = |name: &str| LimitTrack::since(self.decided.get(name).copied().unwrap_or_default());
+        keep(&mut self.limits, names, begin, |track, name| {
+            if let Some(totals) = limits.get(name) {
+                track.advance(*totals);
+            }
+        });
+        self.decided = limits;
     }
 
     fn follow_endpoints(&mut self, gateway: &Gateway) {
@@ -112,9 +127,10 @@ impl LiveData {
 }
 
 /// Keeps the tracks of these names, [`MOST`] of them, and has each go on.
-fn keep<'a, T: Default>(
+fn keep<'a, T>(
     tracks: &mut BTreeMap<String, T>,
     names: impl Iterator<Item = &'a str>,
+    begin: impl Fn(&str) -> T,
     advance: impl Fn(&mut T, &str),
 ) {
     let names: HashSet<&str> = names.collect();
@@ -123,7 +139,7 @@ fn keep<'a, T: Default>(
         let has_room = tracks.len() < MOST;
         match tracks.get_mut(name) {
             Some(track) => advance(track, name),
-            None if has_room => advance(tracks.entry(name.to_owned()).or_default(), name),
+            None if has_room => advance(tracks.entry(name.to_owned()).or_insert_with(|| begin(name)), name),
             None => {}
         }
     }
@@ -162,13 +178,48 @@ mod tests {
         assert_eq!((steps, live.whole.totals.requests), (vec![105, 2, 1], 108));
     }
 
+    /// Totals of one route or limit, and whether it is there.
+    const COMES_BACK: [(u64, bool); 5] = [(100, true), (110, false), (120, false), (123, true), (127, true)];
+
+    #[test]
+    fn a_route_that_comes_back_shows_what_it_has_counted_since_the_last_sample() {
+        let mut live = LiveData::default();
+        for (requests, is_there) in COMES_BACK {
+            let totals = TrafficTotals { requests, ..TrafficTotals::default() };
+            live.advance_routes(is_there.then_some("orders").into_iter(), HashMap::from([("orders".into(), totals)]));
+            assert_eq!(live.routes.contains_key("orders"), is_there);
+        }
+        let steps: Vec<u32> = live.routes["orders"].history.iter().map(|step| step.requests).collect();
+        assert_eq!(steps, [3, 4]);
+        let totals = TrafficTotals { requests: 6, ..TrafficTotals::default() };
+        live.advance_routes(["new"].into_iter(), HashMap::from([("new".into(), totals)]));
+        assert_eq!(live.routes["new"].history.last().map(|step| step.requests), Some(6), "it begins at nothing");
+    }
+
+    #[test]
+    fn a_limit_that_comes_back_shows_what_it_has_decided_since_the_last_sample() {
+        let mut live = LiveData::default();
+        for (allowed, is_there) in COMES_BACK {
+            let mut totals = LimitTotals::default();
+            totals.0[0][0] = allowed;
+            live.advance_limits(is_there.then_some("few").into_iter(), HashMap::from([("few".into(), totals)]));
+            assert_eq!(live.limits.contains_key("few"), is_there);
+        }
+        let steps: Vec<u32> = live.limits["few"].history.iter().map(|step| step.allowed).collect();
+        assert_eq!(steps, [3, 4]);
+        let mut totals = LimitTotals::default();
+        totals.0[0][0] = 6;
+        live.advance_limits(["new"].into_iter(), HashMap::from([("new".into(), totals)]));
+        assert_eq!(live.limits["new"].history.last().map(|step| step.allowed), Some(6), "it begins at nothing");
+    }
+
     #[test]
     fn tracks_of_names_that_are_gone_are_dropped_and_there_are_never_more_than_the_most() {
         let names: Vec<String> = (0..MOST + 100).map(|number| format!("r{number}")).collect();
         let mut tracks: BTreeMap<String, u32> = BTreeMap::new();
-        keep(&mut tracks, names.iter().map(String::as_str), |count, _| *count += 1);
+        keep(&mut tracks, names.iter().map(String::as_str), |_| 0, |count, _| *count += 1);
         assert_eq!(tracks.len(), MOST);
-        keep(&mut tracks, ["r1", "other"].into_iter(), |count, _| *count += 1);
+        keep(&mut tracks, ["r1", "other"].into_iter(), |_| 0, |count, _| *count += 1);
         assert!(tracks["other"] == 1 && tracks.len() <= 2, "{tracks:?}");
     }
 }

@@ -46,6 +46,11 @@ pub struct DecisionSample {
 }
 
 impl TrafficTrack {
+    /// A track that begins where `totals` were counted.
+    pub fn since(totals: TrafficTotals) -> Self {
+        Self { totals, ..Self::default() }
+    }
+
     /// Goes on to `totals`, one step later.
     pub fn advance(&mut self, totals: &TrafficTotals) {
         let before = &self.totals;
@@ -80,6 +85,11 @@ impl TrafficTrack {
 }
 
 impl LimitTrack {
+    /// A track that begins where `totals` were counted.
+    pub fn since(totals: LimitTotals) -> Self {
+        Self { totals, ..Self::default() }
+    }
+
     /// Goes on to `totals`, one step later.
     pub fn advance(&mut self, totals: LimitTotals) {
         let of = |verdict| risen(totals.of(verdict), self.totals.of(verdict));

@@ -48,6 +48,10 @@ impl Queues {
             return queue;
         }
         let queue = Arc::new(Queue::of(name));
+        // Before the map grows: a queue costs no look at all others.
+        if queues.len() == queues.capacity() {
+            queues.retain(|_, queue| queue.strong_count() > 0);
+        }
         queues.insert(name.clone(), Arc::downgrade(&queue));
         queue
     }
@@ -92,5 +96,22 @@ impl Queue {
     pub(super) fn count_left(&self, waited: Duration) {
         self.waiting.decrement(1.0);
         self.waited.record(waited);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queues_of_limits_that_are_gone_take_no_room() {
+        let queues = Queues::default();
+        let used = queues.of(&"used".into());
+        for number in 0..1_000 {
+            queues.of(&format!("limit-{number}").into());
+        }
+        let kept = queues.0.lock().len();
+        assert!(kept < 20, "{kept} queues are kept");
+        assert!(Arc::ptr_eq(&used, &queues.of(&"used".into())));
     }
 }
