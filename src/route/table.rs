@@ -43,15 +43,35 @@ struct HostRoutes {
 #[derive(Clone, Debug)]
 struct ExpressionRoute {
     number: usize,
-    /// Shared by the hosts, with the memory that its searches keep.
-    expression: Arc<PathExpression>,
+    expression: NumberedExpression,
     candidate: RouteCandidate,
 }
 
-/// The expressions that a look-up has tried: each costs as much as its path is long, and several of the hosts that take a
-/// request may have the same.
+/// An expression, shared by all routes and hosts that have its text, with the memory that its searches keep.
+#[derive(Clone, Debug)]
+struct NumberedExpression {
+    number: usize,
+    expression: Arc<PathExpression>,
+}
+
+/// The expressions of the routes that a table is built from, by their texts.
+#[derive(Default)]
+struct SharedExpressions<'r>(HashMap<&'r str, NumberedExpression>);
+
+/// The expressions that a look-up has tried: each costs as much as its path is long, and several of the hosts and routes that
+/// take a request may have the same.
 #[derive(Default)]
 struct TriedExpressions {
+    /// The routes that were looked at.
+    routes: NumberSet,
+    tried: NumberSet,
+    /// Those among the tried that take the path.
+    taking: NumberSet,
+}
+
+/// A set of small numbers.
+#[derive(Default)]
+struct NumberSet {
     /// Of the first 64: no more memory is taken for these.
     first: u64,
     others: Vec<u64>,
@@ -107,9 +127,9 @@ pub enum Fits {
 }
 
 /// Sees the candidates of each node that a look-up passes, most specific first.
-trait CandidateVisitor {
+trait CandidateVisitor<'t> {
     /// The route to stop at. `None`: the look-up goes on.
-    fn visit<'c>(&mut self, candidates: &'c [RouteCandidate]) -> Option<&'c RouteCandidate>;
+    fn visit(&mut self, candidates: &'t [RouteCandidate]) -> Option<&'t RouteCandidate>;
 }
 
 /// Stops at no candidate and records all of them.
@@ -120,17 +140,24 @@ struct AllCandidates<'a> {
     considered: Vec<(Considered, bool)>,
 }
 
-/// Stops at the first candidate that fits, and collects the methods of the others.
+/// Stops at the first candidate that fits.
 struct FirstFit<'a> {
     method: &'a Method,
     headers: &'a HeaderMap,
-    allowed: BTreeSet<String>,
+    /// Another method would have fitted.
+    is_refused: bool,
+}
+
+/// Stops at no candidate and collects the methods of those that take the header fields.
+struct AllowedMethods<'a, 't> {
+    headers: &'a HeaderMap,
+    methods: BTreeSet<&'t str>,
 }
 
 impl RouteTable {
     /// Builds the table of `routes`; `RouteLookup::Route` indexes this slice.
     pub fn build(routes: &[Arc<Route>]) -> Self {
-        let (mut table, mut numbers) = (Self::default(), 0..);
+        let (mut table, mut numbers, mut expressions) = (Self::default(), 0.., SharedExpressions::default());
         for (index, route) in routes.iter().enumerate() {
             let Match { hosts, paths, methods, headers } = &route.matches;
             let (methods, headers) = (Arc::from(&**methods), Arc::from(&**headers));
@@ -142,7 +169,7 @@ impl RouteTable {
                         table.of_host(host).paths.insert(pattern, candidate);
                     }),
                     PathMatch::Expression(expression) => {
-                        let (number, expression) = (numbers.next().unwrap_or_default(), Arc::new(expression.clone()));
+                        let (number, expression) = (numbers.next().unwrap_or_default(), expressions.share(expression));
                         let route = ExpressionRoute { number, expression, candidate: candidate.clone() };
                         hosts.iter().for_each(|host| table.of_host(host).expressions.push(route.clone()));
                     }
@@ -167,12 +194,35 @@ impl RouteTable {
 
     /// Finds the route of a request. `host` is in lower case and without a port, `path` normalized.
     pub fn find(&self, host: &str, path: &str, method: &Method, headers: &HeaderMap) -> RouteLookup {
-        let mut first_fit = FirstFit { method, headers, allowed: BTreeSet::new() };
-        let (segments, mut tried) = (path::segments(path), TriedExpressions::default());
-        match self.hosts(host).find_map(|routes| routes.find((path, segments), &mut tried, &mut first_fit)) {
+        let mut first_fit = FirstFit { method, headers, is_refused: false };
+        let mut tried = TriedExpressions::default();
+        match self.walk((host, path), &mut tried, &mut first_fit) {
             Some(found) => RouteLookup::Route(found.index),
-            None => first_fit.missed(),
+            None if first_fit.is_refused => self.refuse((host, path), headers, &mut tried),
+            None => RouteLookup::Nothing,
         }
+    }
+
+    /// Shows the candidates of a host and a path to the visitor, until it stops at one.
+    #[inline]
+    fn walk<'t>(
+        &'t self,
+        (host, path): (&str, &str),
+        tried: &mut TriedExpressions,
+        visitor: &mut impl CandidateVisitor<'t>,
+    ) -> Option<&'t RouteCandidate> {
+        let segments = path::segments(path);
+        self.hosts(host).find_map(|routes| routes.find((path, segments), tried, visitor))
+    }
+
+    /// The refusal of a request whose method no route takes. It walks again: a request that finds its route collects nothing.
+    #[cold]
+    fn refuse(&self, at: (&str, &str), headers: &HeaderMap, tried: &mut TriedExpressions) -> RouteLookup {
+        let mut allowed = AllowedMethods { headers, methods: BTreeSet::new() };
+        tried.routes = NumberSet::default();
+        self.walk(at, tried, &mut allowed);
+        let allow = allowed.methods.into_iter().collect::<Vec<_>>().join(", ");
+        HeaderValue::try_from(allow).map_or(RouteLookup::Nothing, RouteLookup::MethodNotAllowed)
     }
 
     /// Every route whose host and path take the request, most specific first. The first whose [`Fits`] is `Yes` is the
@@ -182,7 +232,7 @@ impl RouteTable {
         self.hosts(host).flat_map(|routes| routes.consider(path, &mut tried, (method, headers))).collect()
     }
 
-    fn hosts<'a>(&'a self, host: &'a str) -> impl Iterator<Item = &'a HostRoutes> {
+    fn hosts<'t>(&'t self, host: &str) -> impl Iterator<Item = &'t HostRoutes> {
         let exact = if self.exact.is_empty() { None } else { self.exact.get(host) };
         // Most files name no hosts, and then nothing is searched.
         let dotted = (!self.suffixes.is_empty() && may_have_suffix(host)).then(|| host.match_indices('.'));
@@ -193,12 +243,12 @@ impl RouteTable {
 
 impl HostRoutes {
     #[inline]
-    fn find(
-        &self,
+    fn find<'t>(
+        &'t self,
         (path, segments): (&str, Segments<'_>),
         tried: &mut TriedExpressions,
-        visitor: &mut impl CandidateVisitor,
-    ) -> Option<&RouteCandidate> {
+        visitor: &mut impl CandidateVisitor<'t>,
+    ) -> Option<&'t RouteCandidate> {
         let found = self.paths.find(segments, visitor);
         if self.expressions.is_empty() {
             return found;
@@ -209,15 +259,18 @@ impl HostRoutes {
         }
     }
 
-    /// Those that were tried at a narrower host are left out: they would fail again, or be refused again.
+    /// Routes that were tried at a narrower host are left out: they would fail again, or be refused again.
     #[cold]
-    fn find_by_expression(
-        &self,
+    fn find_by_expression<'t>(
+        &'t self,
         path: &str,
         tried: &mut TriedExpressions,
-        visitor: &mut impl CandidateVisitor,
-    ) -> Option<&RouteCandidate> {
-        let mut taking = self.expressions.iter().filter(|one| tried.add(one.number) && one.expression.takes(path));
+        visitor: &mut impl CandidateVisitor<'t>,
+    ) -> Option<&'t RouteCandidate> {
+        let mut taking = self.expressions.iter().filter(|one| {
+            let NumberedExpression { number, expression } = &one.expression;
+            tried.routes.add(one.number) && tried.takes(*number, || expression.takes(path))
+        });
         taking.find_map(|one| visitor.visit(std::slice::from_ref(&one.candidate)))
     }
 
@@ -241,8 +294,35 @@ impl HostRoutes {
     }
 }
 
+impl<'r> SharedExpressions<'r> {
+    fn share(&mut self, expression: &'r PathExpression) -> NumberedExpression {
+        let number = self.0.len();
+        let new = || NumberedExpression { number, expression: Arc::new(expression.clone()) };
+        self.0.entry(expression.text()).or_insert_with(new).clone()
+    }
+}
+
 impl TriedExpressions {
-    /// Whether it is tried for the first time.
+    /// Whether the expression with this number takes the path, which is tested once.
+    fn takes(&mut self, number: usize, test: impl FnOnce() -> bool) -> bool {
+        if !self.tried.add(number) {
+            return self.taking.contains(number);
+        }
+        let takes = test();
+        if takes {
+            self.taking.add(number);
+        }
+        takes
+    }
+}
+
+impl NumberSet {
+    fn contains(&self, number: usize) -> bool {
+        let word = (number / 64).checked_sub(1).map_or(Some(&self.first), |at| self.others.get(at));
+        word.is_some_and(|word| word & (1 << (number % 64)) != 0)
+    }
+
+    /// Whether the number is new.
     fn add(&mut self, number: usize) -> bool {
         let bit = 1 << (number % 64);
         let word = match (number / 64).checked_sub(1) {
@@ -274,7 +354,11 @@ impl PathNode {
         list.sort_by_key(|candidate| std::cmp::Reverse(candidate.specificity()));
     }
 
-    fn find(&self, mut segments: Segments<'_>, visitor: &mut impl CandidateVisitor) -> Option<&RouteCandidate> {
+    fn find<'t>(
+        &'t self,
+        mut segments: Segments<'_>,
+        visitor: &mut impl CandidateVisitor<'t>,
+    ) -> Option<&'t RouteCandidate> {
         let after = match segments.next() {
             None => visitor.visit(&self.ends),
             Some(segment) => self.descend(segment, segments, visitor),
@@ -282,12 +366,12 @@ impl PathNode {
         after.or_else(|| visitor.visit(&self.rest))
     }
 
-    fn descend(
-        &self,
+    fn descend<'t>(
+        &'t self,
         segment: &str,
         rest: Segments<'_>,
-        visitor: &mut impl CandidateVisitor,
-    ) -> Option<&RouteCandidate> {
+        visitor: &mut impl CandidateVisitor<'t>,
+    ) -> Option<&'t RouteCandidate> {
         let literal = self.literals.get(segment).and_then(|node| node.find(rest, visitor));
         literal.or_else(|| {
             let param = self.param.as_ref().filter(|_| !segment.is_empty())?;
@@ -296,12 +380,12 @@ impl PathNode {
     }
 }
 
-impl CandidateVisitor for FirstFit<'_> {
-    fn visit<'c>(&mut self, candidates: &'c [RouteCandidate]) -> Option<&'c RouteCandidate> {
+impl<'t> CandidateVisitor<'t> for FirstFit<'_> {
+    fn visit(&mut self, candidates: &'t [RouteCandidate]) -> Option<&'t RouteCandidate> {
         for candidate in candidates {
             match candidate.fits(self.method, self.headers) {
                 Fits::Yes => return Some(candidate),
-                Fits::Method => self.allowed.extend(candidate.methods.iter().map(ToString::to_string)),
+                Fits::Method => self.is_refused = true,
                 Fits::Header => {}
             }
         }
@@ -309,24 +393,22 @@ impl CandidateVisitor for FirstFit<'_> {
     }
 }
 
-impl CandidateVisitor for AllCandidates<'_> {
-    fn visit<'c>(&mut self, candidates: &'c [RouteCandidate]) -> Option<&'c RouteCandidate> {
+impl<'t> CandidateVisitor<'t> for AllowedMethods<'_, 't> {
+    fn visit(&mut self, candidates: &'t [RouteCandidate]) -> Option<&'t RouteCandidate> {
+        let taking = candidates.iter().filter(|candidate| candidate.takes_headers(self.headers));
+        self.methods.extend(taking.flat_map(|candidate| candidate.methods.iter().map(Method::as_str)));
+        None
+    }
+}
+
+impl<'t> CandidateVisitor<'t> for AllCandidates<'_> {
+    fn visit(&mut self, candidates: &'t [RouteCandidate]) -> Option<&'t RouteCandidate> {
         let considered = |candidate: &RouteCandidate| {
             let fits = candidate.fits(self.method, self.headers);
             (Considered { index: candidate.index, fits }, candidate.is_prefix)
         };
         self.considered.extend(candidates.iter().map(considered));
         None
-    }
-}
-
-impl FirstFit<'_> {
-    fn missed(self) -> RouteLookup {
-        if self.allowed.is_empty() {
-            return RouteLookup::Nothing;
-        }
-        let allow = self.allowed.into_iter().collect::<Vec<_>>().join(", ");
-        HeaderValue::try_from(allow).map_or(RouteLookup::Nothing, RouteLookup::MethodNotAllowed)
     }
 }
 

@@ -379,6 +379,12 @@ fn a_candidate_for_some_nodes_stands_in_place_of_the_limit_there_and_nowhere_els
         assert_eq!((limit.algorithm.burst().get(), limit.rollout), (burst, Rollout::ALL), "{node}");
         assert!(limit.plans.is_some());
         assert_eq!(loaded.config.candidates.len(), candidates, "{node}");
+        let told = loaded.warnings.iter().map(ToString::to_string).collect::<String>();
+        assert_eq!(
+            told.matches("a canary of a tighter limit denies less than the limit will").count(),
+            candidates,
+            "{told}"
+        );
     }
 }
 
@@ -724,6 +730,28 @@ fn conditions_of_parts_are_bounded() {
     assert!(told(deep(1, 129)).contains("has more than 128 segments"));
 }
 
+/// Each is compiled for its part, and a request may be compared with each part.
+#[test]
+fn parts_with_the_expression_of_their_route_are_bounded() {
+    let file = format!("{FILE}  - {{name: numbered, match: {{path: {{regex: '^/n/[0-9]+$'}}}}, echo: true}}\n");
+    let told = |parts: Vec<Json>| {
+        let part = |(at, conditions)| (format!("p{at}"), json!({"route": "numbered", "match": conditions}));
+        let resources: HashMap<String, Json> = parts.into_iter().enumerate().map(part).collect();
+        let shop = json!({"routes": ["numbered"], "resources": resources});
+        let set = PolicySet::of_json("policies of revision 12", &json!({"applications": {"shop": shop}})).unwrap();
+        let laid = parse_with("routes.yaml", &file, &|_| None, Some(set));
+        laid.err().map(|mistakes| mistakes.to_string()).unwrap_or_default()
+    };
+    let alike = |count: usize| (0..count).map(|at| json!({"headers": {"x-a": at.to_string()}})).collect();
+    assert_eq!(told(alike(64)), "");
+    let beyond = told(alike(65));
+    assert!(beyond.contains("the application has more than 64 parts with one host and path"), "{beyond}");
+    let hosts = |count: usize| (0..count).map(|at| json!({"host": format!("h{at}.example.org")})).collect();
+    assert_eq!(told(hosts(128)), "");
+    let beyond = told(hosts(129));
+    assert!(beyond.contains("the application's parts have more than 128 expressions among their paths"), "{beyond}");
+}
+
 #[test]
 fn a_route_has_a_bounded_number_of_limits() {
     let lay = |strategies: usize| {
@@ -737,4 +765,25 @@ fn a_route_has_a_bounded_number_of_limits() {
     assert_eq!(lay(63), Ok(()));
     let told = lay(64).unwrap_err();
     assert!(told.contains("route \"orders\" has more than 64 limits"), "{told}");
+}
+
+/// Several resources may be one route, and a part has the limits of the whole.
+#[test]
+fn a_limit_that_a_route_has_twice_counts_once() {
+    let lay = |strategies: usize, parts: usize| {
+        let key: Vec<Json> = (0..parts).map(|at| json!({"query": format!("q{at}")})).collect();
+        let strategy = json!({"limit": {"key": key, "rate": "1/h"}, "resources": ["all", "same", "checkout"]});
+        let strategies: HashMap<String, &Json> = (0..strategies).map(|at| (format!("s{at}"), &strategy)).collect();
+        let resources = json!({
+            "all": {"route": "orders"},
+            "same": {"route": "orders"},
+            "checkout": {"route": "orders", "match": {"path": "/orders/checkout"}},
+        });
+        let shop = json!({"routes": ["orders"], "resources": resources, "strategies": strategies});
+        from_json(&json!({"applications": {"shop": shop}})).map(drop).map_err(|mistakes| mistakes.to_string())
+    };
+    assert_eq!(lay(63, 1), Ok(()));
+    assert!(lay(64, 1).unwrap_err().contains("route \"orders\" has more than 64 limits"));
+    assert_eq!(lay(32, 4), Ok(()));
+    assert!(lay(32, 5).unwrap_err().contains("on route \"orders\" have more than 128 parts of keys"));
 }

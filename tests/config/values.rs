@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use http::{HeaderName, HeaderValue, Method, StatusCode};
 use jsonwebtoken::Algorithm as JwtAlgorithm;
-use tollgate::config::AdminSpec;
+use tollgate::config::{AdminSpec, PolicySet, parse_with};
 use tollgate::identity::credential::CredentialPlace;
 use tollgate::identity::forward::spec::{AnswerCacheSpec, ForwardSpec, IgnoredPart, OnServiceFailure};
 use tollgate::identity::password::spec::BasicSpec;
@@ -57,6 +57,54 @@ fn a_key_has_what_an_authenticator_takes_as_a_credential_only_as_a_hash() {
     let secret = |part| KeyPart::Secret(Box::new(part));
     let parts = [secret(header("x-customer")), secret(query("visit")), header("x-tenant"), query("customer")];
     assert_eq!(good(&file).limits[0].key.parts, parts);
+}
+
+/// A file with customers who are known by their credentials, and `limits`.
+fn with_customers(limits: &str) -> String {
+    format!(
+        "authenticators: {{customers: {{api_key: {{header: x-customer, keys: /etc/tollgate/keys.yaml}}}}}}\n\
+         store: {{redis: \"redis://r\"}}\n{limits}{LISTENERS}\
+         routes: [{{name: all, match: {{path: /*}}, authenticate: [customers], echo: true}}]"
+    )
+}
+
+#[test]
+fn plans_are_told_by_what_an_authenticator_takes_as_a_credential_only_by_its_hash() {
+    let header = |name| KeyPart::Header(HeaderName::from_static(name));
+    let secret = |part| KeyPart::Secret(Box::new(part));
+    let plans = |key: &str, plans: &str| {
+        let limits = format!("limits: {{one: {{key: {key}, rate: 1/s, plans: {{{plans}}}}}}}\n");
+        good(&with_customers(&limits)).limits[0].plans.clone().unwrap()
+    };
+    for (key, written, by) in [
+        ("host", "by: {header: X-Customer}, redis: {hash: plans}", secret(header("x-customer"))),
+        ("{header: x-customer}", "redis: {hash: plans}", secret(header("x-customer"))),
+        ("{header: x-customer}", "by: {header: x-plan}, redis: {hash: plans}", header("x-plan")),
+    ] {
+        assert_eq!(plans(key, written).by, by, "{written}");
+    }
+    let in_file = plans("host", "by: {header: x-customer}, table: {ada: {rate: 2/s}}");
+    let PlanSource::Table(table) = in_file.source else { panic!("{in_file:?}") };
+    assert_eq!(in_file.by, secret(header("x-customer")));
+    assert!(table.contains_key(&b"ada"[..]), "nothing of a table leaves the process: {table:?}");
+}
+
+#[test]
+fn a_client_of_policies_has_its_plan_by_a_credential_too() {
+    let shop = "applications:
+  shop:
+    routes: [all]
+    resources: {all: {route: all}}
+    strategies: {few: {limit: {key: host, rate: 1/s}, resources: [all], client: {header: x-customer}}}
+    plans: {gold: {limits: {few: {rate: 2/s}}}}
+    clients: {ada: gold}
+";
+    let shop = PolicySet::parse("policies.yaml", shop).unwrap();
+    let config = parse_with("routes.yaml", &with_customers(""), &|_| None, Some(shop)).unwrap().config;
+    let plans = config.limits.iter().find_map(|limit| limit.plans.as_ref()).unwrap();
+    assert_eq!(plans.by, KeyPart::Secret(Box::new(KeyPart::Header(HeaderName::from_static("x-customer")))));
+    let PlanSource::Assigned(assigned) = &plans.source else { panic!("{plans:?}") };
+    assert!(assigned.find(b"ada").is_some() && assigned.find(b"bob").is_none());
 }
 
 #[test]

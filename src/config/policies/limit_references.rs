@@ -63,8 +63,9 @@ pub fn check_work(
     report: &mut Report,
 ) {
     for (at, (most, what)) in MOST_WORK.into_iter().enumerate() {
-        let mut sum = 0;
-        let beyond = limits.into_iter().flatten().find(|(limit, _)| {
+        let (mut sum, mut seen) = (0, HashSet::new());
+        let mut distinct = limits.into_iter().flatten().filter(|(limit, _)| seen.insert(limit));
+        let beyond = distinct.find(|(limit, _)| {
             sum += works.get(limit).map_or(0, |work| work.0[at]);
             sum > most
         });
@@ -82,7 +83,8 @@ pub fn check_work(
 
 /// Adds limits to those that a route lists. Those that it lists already are left out: two resources may be one route.
 pub fn add_references(route: &mut YamlNode, limits: &[LimitReference], report: &mut Report) {
-    check_count(route, limits, report);
+    let limits = not_listed(route, limits);
+    check_count(route, &limits, report);
     let location = route.location.clone();
     let YamlValue::Map(entries) = &mut route.value else { return };
     if limits.is_empty() {
@@ -102,23 +104,31 @@ pub fn add_references(route: &mut YamlNode, limits: &[LimitReference], report: &
         }
     };
     let YamlValue::List(items) = &mut entries[at].value.value else { return };
-    let mut known: HashSet<String> = items.iter().filter_map(part::text_of).map(str::to_owned).collect();
-    for (name, location) in limits {
-        if known.insert(name.clone()) {
-            let value = YamlValue::Scalar { text: name.clone(), plain: false };
-            items.push(YamlNode { location: location.clone(), value });
-        }
+    items.extend(limits.into_iter().map(|(name, location)| {
+        let value = YamlValue::Scalar { text: name.clone(), plain: false };
+        YamlNode { location: location.clone(), value }
+    }));
+}
+
+/// The limits that a route lists.
+fn listed(route: &YamlNode) -> &[YamlNode] {
+    let YamlValue::Map(entries) = &route.value else { return &[] };
+    match part::entry(entries, "limits").map(|entry| &entry.value.value) {
+        Some(YamlValue::List(items)) => items,
+        _ => &[],
     }
 }
 
-/// Reports that a route has more limits than its requests can be charged to.
-fn check_count(route: &YamlNode, limits: &[LimitReference], report: &mut Report) {
-    let YamlValue::Map(entries) = &route.value else { return };
-    let own = match part::entry(entries, "limits").map(|entry| &entry.value.value) {
-        Some(YamlValue::List(items)) => items.len(),
-        _ => 0,
-    };
-    if let Some((_, location)) = limits.get(MOST_LIMITS.saturating_sub(own)) {
+/// Those of `limits` that a route does not list, each once.
+fn not_listed<'a>(route: &YamlNode, limits: &'a [LimitReference]) -> Vec<&'a LimitReference> {
+    let mut known: HashSet<&str> = listed(route).iter().filter_map(part::text_of).collect();
+    limits.iter().filter(|(name, _)| known.insert(name)).collect()
+}
+
+/// Reports that a route has more limits, with the `added` ones, than its requests can be charged to.
+fn check_count(route: &YamlNode, added: &[&LimitReference], report: &mut Report) {
+    let own = listed(route).len();
+    if let Some((_, location)) = added.get(MOST_LIMITS.saturating_sub(own)) {
         let name = part::name_of(route).map_or_else(String::new, quote);
         let problem = ValueProblem::new(format!("route {name} has more than {MOST_LIMITS} limits"));
         report.mistake(location, problem.hint("each of its requests is charged to all of them: make do with fewer"));

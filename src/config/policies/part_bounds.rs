@@ -18,6 +18,10 @@ const MOST_SEGMENTS: usize = 100_000;
 /// Parts of an application that take one host and path: a request there is compared with each, and so is each with the others.
 const MOST_ALIKE: usize = 64;
 
+/// Expressions among the paths of all parts of an application, those that they have from their routes included: each is compiled
+/// for its part, with the memory that its searches keep.
+const MOST_EXPRESSIONS: usize = 128;
+
 /// Methods of a part, and header conditions that it adds to those of its route.
 const MOST_METHODS: usize = 16;
 const MOST_HEADERS: usize = 8;
@@ -27,6 +31,7 @@ const MOST_HEADERS: usize = 8;
 pub struct PartBounds {
     pairs: usize,
     segments: usize,
+    expressions: usize,
     /// Parts at each host and path.
     alike: HashMap<String, usize>,
 }
@@ -50,16 +55,10 @@ impl PartBounds {
 
     /// Adds the conditions of a `part` of the route with the conditions `whole`. `None`: they are too many, which was reported.
     pub fn add(&mut self, part: &Match, whole: &Match, at: &Location, report: &mut Report) -> Option<()> {
-        let patterns = || part.paths.iter().filter_map(pattern);
-        let segments: usize = patterns().map(|path| path.segments.len() + 1).sum();
+        let segments: usize = part.paths.iter().filter_map(pattern).map(|path| path.segments.len() + 1).sum();
         self.segments = self.segments.saturating_add(segments.saturating_mul(part.hosts.len()));
-        let places = part.hosts.iter().flat_map(|host| patterns().map(move |path| place(host, path)));
-        let alike = places.map(|place| {
-            let alike = self.alike.entry(place).or_default();
-            *alike += 1;
-            *alike
-        });
-        let alike = alike.max().unwrap_or_default();
+        self.expressions += part.paths.iter().filter(|path| pattern(path).is_none()).count();
+        let alike = self.add_places(part);
         let headers = part.headers.len().saturating_sub(whole.headers.len());
         let (what, hint) = match () {
             () if part.methods.len() > MOST_METHODS.max(whole.methods.len()) => (
@@ -80,10 +79,28 @@ impl PartBounds {
                 format!("the application has more than {MOST_ALIKE} parts with one host and path"),
                 "tell clients apart by the key of a limit, or by plans",
             ),
+            () if self.expressions > MOST_EXPRESSIONS => (
+                format!(
+                    "the application's parts have more than {MOST_EXPRESSIONS} expressions among their paths, with those of \
+                     their routes"
+                ),
+                "make fewer parts of routes with expressions, or tell clients apart by the key of a limit",
+            ),
             () => return Some(()),
         };
         report.mistake(at, ValueProblem::new(what).hint(hint));
         None
+    }
+
+    /// Adds the places of a part. Returns how many parts there are at the fullest of them.
+    fn add_places(&mut self, part: &Match) -> usize {
+        let places = part.hosts.iter().flat_map(|host| part.paths.iter().map(move |path| place(host, path)));
+        let alike = places.map(|place| {
+            let alike = self.alike.entry(place).or_default();
+            *alike += 1;
+            *alike
+        });
+        alike.max().unwrap_or_default()
     }
 }
 
@@ -94,12 +111,18 @@ fn pattern(path: &PathMatch) -> Option<&PathPattern> {
     }
 }
 
-/// The node of the table where a host and a path end: the names of parameters do not matter there.
-fn place(host: &HostMatch, path: &PathPattern) -> String {
+/// The node of the table where a host and a path end: the names of parameters do not matter there. For an expression, the host
+/// and its text.
+fn place(host: &HostMatch, path: &PathMatch) -> String {
     let mut place = match host {
         HostMatch::Any => String::new(),
         HostMatch::Exact(host) => host.to_string(),
         HostMatch::Suffix(suffix) => format!("*{suffix}"),
+    };
+    let path = match path {
+        PathMatch::Pattern(pattern) => pattern,
+        // No host ends in a space, and each pattern begins with a slash.
+        PathMatch::Expression(expression) => return place + " " + expression.text(),
     };
     for segment in &path.segments {
         // Writing to a String cannot fail.

@@ -1,6 +1,7 @@
 //! Collects mistakes and warnings, so that nothing stops at the first one.
 
 use std::collections::{HashMap, HashSet};
+use std::hash::BuildHasher as _;
 use std::sync::Arc;
 
 use super::location::Location;
@@ -27,10 +28,14 @@ pub struct Report {
     mistakes: Vec<Mistake>,
     /// Mistakes beyond those.
     more_mistakes: usize,
+    known_mistakes: KnownMistakes,
     warnings: Vec<Mistake>,
     /// Warnings beyond those, and what they are about: the first two steps of their paths.
     more_warnings: usize,
     more_warned: HashSet<String>,
+    known_warnings: KnownMistakes,
+    /// How often something was found, if only once more.
+    found: usize,
     /// The values that came from variables, by file, line and column.
     variables: HashMap<(Arc<str>, (usize, usize)), VariableText>,
     /// Files that are checked as a part of it.
@@ -44,6 +49,10 @@ struct VariableText {
     value: String,
 }
 
+/// Hashes of what was found, so that a value that stands in several places says once what it says in each of them.
+#[derive(Clone, Default)]
+struct KnownMistakes(HashSet<u64>);
+
 impl Report {
     pub fn new(file: &str) -> Self {
         Self {
@@ -51,9 +60,12 @@ impl Report {
             shown: HashMap::new(),
             mistakes: Vec::new(),
             more_mistakes: 0,
+            known_mistakes: KnownMistakes::default(),
             warnings: Vec::new(),
             more_warnings: 0,
             more_warned: HashSet::new(),
+            known_warnings: KnownMistakes::default(),
+            found: 0,
             variables: HashMap::new(),
             named_files: NamedFiles::default(),
         }
@@ -75,9 +87,9 @@ impl Report {
         self.include(shown);
     }
 
-    /// How much was found so far.
+    /// How often something was found so far: it has grown if a value is wrong, also where that was told before.
     pub fn told(&self) -> usize {
-        self.mistakes.len() + self.more_mistakes + self.warnings.len() + self.more_warnings
+        self.found
     }
 
     pub fn has_mistakes(&self) -> bool {
@@ -111,12 +123,16 @@ impl Report {
     }
 
     pub fn mistake(&mut self, location: &Location, problem: ValueProblem) {
-        if self.mistakes.len() >= MOST_MISTAKES {
-            self.more_mistakes += 1;
+        self.found += 1;
+        let mistake = self.located(location, self.without_value(location, problem));
+        if !self.known_mistakes.add(&mistake) {
             return;
         }
-        let mistake = self.located(location, self.without_value(location, problem));
-        self.mistakes.push(mistake);
+        if self.mistakes.len() < MOST_MISTAKES {
+            self.mistakes.push(mistake);
+        } else {
+            self.more_mistakes += 1;
+        }
     }
 
     /// A mistake whose hint is the likely `known` word for `word`, or else `otherwise`.
@@ -127,7 +143,9 @@ impl Report {
         (word, known): (&str, impl Iterator<Item = &'a str>),
         otherwise: impl Into<String>,
     ) {
-        let searched = if self.mistakes.len() < MOST_SUGGESTIONS { usize::MAX } else { 0 };
+        let without_hint = self.located(location, self.without_value(location, problem.clone()));
+        let is_searched = self.mistakes.len() < MOST_SUGGESTIONS && !self.known_mistakes.has(&without_hint);
+        let searched = if is_searched { usize::MAX } else { 0 };
         self.mistake(location, problem.suggest(word, known.take(searched), otherwise));
     }
 
@@ -137,6 +155,10 @@ impl Report {
     }
 
     fn add_warning(&mut self, warning: Mistake) {
+        self.found += 1;
+        if !self.known_warnings.add(&warning) {
+            return;
+        }
         if self.warnings.len() < MOST_WARNINGS {
             self.warnings.push(warning);
         } else {
@@ -147,7 +169,9 @@ impl Report {
 
     /// A file that could not even be read.
     pub fn unreadable(&mut self, mistakes: Mistakes) {
-        self.mistakes.extend(mistakes.list);
+        self.found += mistakes.list.len();
+        let new = mistakes.list.into_iter().filter(|mistake| self.known_mistakes.add(mistake));
+        self.mistakes.extend(new);
     }
 
     /// The mistakes if there are any, or else `value` and the warnings.
@@ -177,13 +201,28 @@ impl Report {
         Err(Mistakes { list: self.mistakes, more: self.more_mistakes.saturating_sub(1) })
     }
 
-    /// Sorts by file and line. A value that stands in several places says the same in each of them: once is enough.
+    /// Sorts by file and line.
     fn in_order_of_reading(&mut self, list: impl Fn(&mut Self) -> &mut Vec<Mistake>) {
         let files: HashMap<_, _> = self.files.iter().cloned().zip(0..).collect();
         let mistakes = list(self);
         mistakes.sort_by_key(|mistake| (files.get(&mistake.file).copied().unwrap_or(0), mistake.at));
-        let mut seen = HashSet::new();
-        mistakes.retain(|mistake| seen.insert(mistake.clone()));
+    }
+}
+
+impl KnownMistakes {
+    /// Adds what is not known yet. Whether it was not.
+    fn add(&mut self, mistake: &Mistake) -> bool {
+        let hash = self.hash(mistake);
+        self.0.insert(hash)
+    }
+
+    fn has(&self, mistake: &Mistake) -> bool {
+        self.0.contains(&self.hash(mistake))
+    }
+
+    /// All but the hint: the likely word is looked for once.
+    fn hash(&self, Mistake { file, at, path, message, hint: _, passes: _ }: &Mistake) -> u64 {
+        self.0.hasher().hash_one((file, at, path, message))
     }
 }
 
@@ -266,5 +305,39 @@ mod tests {
         assert_eq!((hints[19], hints[20]), ("did you mean \"gold\"?", "define it"));
         assert_eq!(mistakes.all()[100].to_string(), "policies: and 4900 more");
         assert!(mistakes.to_string().ends_with("\n5000 mistakes in policies"), "{mistakes}");
+    }
+
+    #[test]
+    fn copies_of_mistakes_and_warnings_crowd_out_no_others() {
+        let mut report = Report::new("policies");
+        let root = Location::root(&report.file(), (1, 1));
+        let mut searched = 0;
+        for part in 0..300 {
+            for at in 0..3 {
+                let known = ["gold"].into_iter().inspect(|_| searched += 1);
+                let problem = ValueProblem::new(format!("there is no plan {at}"));
+                report.misnamed(&root.index(at, (at + 1, 1)), problem, ("golt", known), "define it");
+                report.warning(&root.index(at, (at + 1, 1)), ValueProblem::new("it limits nothing"));
+            }
+            assert_eq!(report.told(), 6 * (part + 1), "a value that is wrong again is no good one");
+        }
+        report.mistake(&root.key("rate", (9, 1)), ValueProblem::new("it is no rate"));
+        report.warning(&root.key("rate", (9, 1)), ValueProblem::new("it limits nothing"));
+        assert_eq!((report.warnings.len(), report.more_warnings, searched), (4, 0, 3));
+        let Err(mistakes) = report.close(None::<()>) else { panic!("there are mistakes") };
+        let told: Vec<_> = mistakes.all().iter().map(|mistake| mistake.message.as_str()).collect();
+        assert_eq!(told, ["there is no plan 0", "there is no plan 1", "there is no plan 2", "it is no rate"]);
+        assert!(mistakes.to_string().ends_with("\n4 mistakes in policies"), "{mistakes}");
+    }
+
+    #[test]
+    fn copies_of_what_is_not_told_are_counted_once() {
+        let mut report = Report::new("policies");
+        let root = Location::root(&report.file(), (1, 1));
+        for at in (0..150).chain(0..150) {
+            report.mistake(&root.index(at, (at + 1, 1)), ValueProblem::new("it is no rate"));
+            report.warning(&root.index(at, (at + 1, 1)), ValueProblem::new("it limits nothing"));
+        }
+        assert_eq!((report.more_mistakes, report.more_warnings), (50, 50));
     }
 }

@@ -61,9 +61,10 @@ fn find(table: &RouteTable, host: &str, path: &str) -> RouteLookup {
 /// Each costs as much as its path is long, and clients choose that.
 #[test]
 fn an_expression_is_tried_once_whatever_the_number_of_hosts() {
-    let mut tried = TriedExpressions::default();
+    let mut known = NumberSet::default();
     for number in [0, 63, 64, 200, 5] {
-        assert!(tried.add(number) && !tried.add(number), "{number}");
+        assert!(!known.contains(number) && known.add(number), "{number}");
+        assert!(known.contains(number) && !known.add(number), "{number}");
     }
     let nested: Vec<String> = (1..40).map(|depth| ".a".repeat(depth)).collect();
     let hosts: Vec<HostMatch> = nested.iter().map(|host| HostMatch::Suffix(host.as_str().into())).collect();
@@ -82,6 +83,41 @@ fn an_expression_is_tried_once_whatever_the_number_of_hosts() {
     assert_eq!(find(&table, &host, "/p/q"), RouteLookup::Route(2));
     assert_eq!(find(&table, &host, "/p"), RouteLookup::MethodNotAllowed(HeaderValue::from_static("POST")));
     assert_eq!(find(&table, &host, "/x"), RouteLookup::Route(0));
+}
+
+/// Parts of a route have its expression, and there may be many of them.
+#[test]
+fn an_expression_is_tried_once_whatever_the_number_of_routes() {
+    let mut tried = TriedExpressions::default();
+    for (number, takes) in [(0, true), (1, false), (64, true), (128, false)] {
+        assert_eq!(tried.takes(number, || takes), takes, "{number}");
+        assert_eq!(tried.takes(number, || panic!("tested again")), takes, "{number}");
+    }
+    let any = || HostMatch::Any;
+    let routes = [
+        route(any(), "^/v[0-9]+/", &[], &[("x-a", "1")]),
+        route(any(), "^/v1/", &[Method::PUT], &[]),
+        route(HostMatch::Exact("h".into()), "^/v[0-9]+/", &[Method::POST], &[]),
+        route(any(), "^/v[0-9]+/", &[Method::POST, Method::DELETE], &[]),
+        route(any(), "^/v2/", &[], &[]),
+        route(any(), "^/v[0-9]+/", &[Method::GET], &[]),
+    ];
+    let table = RouteTable::build(&routes);
+    let shared = &table.any.expressions[0].expression.expression;
+    let is_shared = |one: &ExpressionRoute| Arc::ptr_eq(&one.expression.expression, shared);
+    let all: Vec<bool> = table.any.expressions.iter().map(is_shared).collect();
+    assert_eq!(all, [true, false, true, false, true]);
+    assert!(is_shared(&table.exact["h"].expressions[0]));
+    // The order of the file holds among routes with one expression and others.
+    assert_eq!(find(&table, "h", "/v1/a"), RouteLookup::Route(5));
+    assert_eq!(find(&table, "h", "/v2/a"), RouteLookup::Route(4));
+    assert_eq!(table.find("h", "/v2/a", &Method::POST, &HeaderMap::new()), RouteLookup::Route(2));
+    assert_eq!(table.find("", "/v2/a", &Method::POST, &HeaderMap::new()), RouteLookup::Route(3));
+    assert_eq!(
+        table.find("h", "/v1/a", &Method::TRACE, &HeaderMap::new()),
+        RouteLookup::MethodNotAllowed(HeaderValue::from_static("DELETE, GET, POST, PUT"))
+    );
+    assert_eq!(find(&table, "h", "/w"), RouteLookup::Nothing);
 }
 
 /// Each of its dots would be looked up.

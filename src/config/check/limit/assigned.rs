@@ -26,7 +26,8 @@ pub struct PolicyTables<'a> {
 /// The plan's name of each client, by the value of a key part.
 type ClientTable = Arc<HashMap<Box<[u8]>, Arc<str>>>;
 
-/// How a key part spells a client: parts that spell alike share a table.
+/// How a key part spells a client: parts that spell alike share a table. A secret is looked up as it is, and hashed where it leaves
+/// the process alone.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum ClientSpelling {
     Text,
@@ -62,8 +63,7 @@ impl<'a> PolicyTables<'a> {
     }
 
     fn assigned(&self, assigned: &StrategyPlans, limit: &PlanContext<'_>, report: &mut Report) -> Option<Plans> {
-        let of_key = || limit.key.and_then(|parts| parts.first().cloned());
-        let by = assigned.by.as_ref().and_then(|raw| raw.0.clone()).or_else(of_key);
+        let by = limit.by(assigned.by.as_ref().and_then(|raw| raw.0.clone()));
         let mut sound = true;
         let mut plans = HashMap::new();
         for one in &assigned.plans {

@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tollgate_limiter::limit::definition::Limit;
-use tollgate_limiter::limit::key::{KeyPart, KeySpec};
+use tollgate_limiter::limit::key::KeySpec;
 use tollgate_limiter::limit::on_limit::{Degrade, OnLimit};
 use tollgate_limiter::limit::rollout::Rollout;
 
 use super::assigned::PolicyTables;
-use super::cost;
 use super::plan::PlanContext;
+use super::{cost, credential};
 use crate::config::check::named::NamedSection;
 use crate::config::file::limit::{RawDegrade, RawKey, RawLimit, RawOnLimit};
 use crate::config::file::scalar::text::DefinedName;
@@ -41,13 +41,15 @@ pub fn build(name: &DefinedName, raw: &RawLimit, context: &LimitContext<'_>, rep
     let enforcement = on_limit(raw, context.upstreams, report);
     let exempt = raw.exempt.build(|raw| raw.build(report));
     let count = raw.count.build(|raw_count| raw_count.build(algorithm.as_ref(), raw.consistency.value(), report));
-    let key = raw.key.valid().and_then(RawKey::parts).map(|parts| hashed_credentials(parts, context.credentials));
+    let hashed = |part| credential::hashed(part, context.credentials);
+    let key = raw.key.valid().and_then(RawKey::parts).map(|parts| parts.into_iter().map(hashed).collect::<Vec<_>>());
     let on_outage = raw.on_outage.valid().and_then(|raw| raw.build(context.autonomy, report));
     let planned = choice.as_ref().map(|algorithm| PlanContext {
         key: key.as_deref(),
         algorithm,
         cost: cost.as_ref(),
         has_store: context.has_store,
+        credentials: context.credentials,
     });
     let plans = context.policies.plans(&name.0, &raw.plans, planned.as_ref(), report);
     let (on_limit, enforced) = enforcement?;
@@ -65,19 +67,6 @@ pub fn build(name: &DefinedName, raw: &RawLimit, context: &LimitContext<'_>, rep
         consistency: raw.consistency.value()?,
         hidden: raw.hidden.value()?,
     })
-}
-
-/// The parts of a key, where one that has a credential of some authenticator is a secret.
-fn hashed_credentials(parts: Vec<KeyPart>, credentials: &[CredentialPlace]) -> Vec<KeyPart> {
-    let is_credential = |part: &KeyPart| {
-        credentials.iter().any(|place| match (place, part) {
-            (CredentialPlace::Header(place), KeyPart::Header(name)) => place == name,
-            (CredentialPlace::Query(place), KeyPart::Query(name)) => place == name,
-            _ => false,
-        })
-    };
-    let hashed = |part| if is_credential(&part) { KeyPart::Secret(Box::new(part)) } else { part };
-    parts.into_iter().map(hashed).collect()
 }
 
 /// The consequence of a denial, and the share of keys that it is for. `None`: a mistake was reported.

@@ -8,12 +8,13 @@ use tollgate_limiter::limit::cost::Cost;
 use tollgate_limiter::limit::key::{Key, KeyPart};
 use tollgate_limiter::limit::plan::{Plan, PlanHash, PlanSource, Plans};
 
-use super::cost;
+use super::{cost, credential};
 use crate::config::file::limit::{AlgorithmChoice, RawKeyPart, RawPlan, RawPlanHash, RawPlans};
 use crate::config::file::scalar::text::PlainText;
 use crate::config::report::{Report, ValueProblem, quote};
 use crate::config::yaml::collection::{Mapping, MappingEntry};
 use crate::config::yaml::decode::only_one;
+use crate::identity::credential::CredentialPlace;
 
 /// The limit that the plans are of, and the rest of the file.
 pub struct PlanContext<'a> {
@@ -24,12 +25,22 @@ pub struct PlanContext<'a> {
     pub cost: Option<&'a Cost>,
     /// Whether the file names a store.
     pub has_store: bool,
+    /// Where authenticators find credentials.
+    pub credentials: &'a [CredentialPlace],
+}
+
+impl PlanContext<'_> {
+    /// The part of a request that tells a client's plan: `own`, or else the first of the limit's key.
+    pub fn by(&self, own: Option<KeyPart>) -> Option<KeyPart> {
+        let hashed = own.map(|part| credential::hashed(part, self.credentials));
+        hashed.or_else(|| self.key?.first().cloned())
+    }
 }
 
 /// All plans of a limit. `None`: a mistake was reported.
 pub fn build(raw: &RawPlans, limit: &PlanContext<'_>, report: &mut Report) -> Option<Plans> {
     let by = raw.by.build(|RawKeyPart(part)| part.clone());
-    let by = by.and_then(|by| by.or_else(|| limit.key?.first().cloned()));
+    let by = by.and_then(|own| limit.by(own));
     let sources = [
         raw.table.build(|plans| table(plans, by.as_ref(), limit, report)),
         raw.redis.build(|redis| hash(redis, limit.has_store, report)),

@@ -81,17 +81,17 @@ impl RawResponseField {
 impl Decode for RawJsonSum {
     fn decode(node: &YamlNode, report: &mut Report) -> Option<Self> {
         let location = node.location.clone();
-        let YamlValue::List(items) = &node.value else {
-            return RawJsonTerm::decode(node, report).map(|RawJsonTerm(term)| Self { location, terms: [term].into() });
+        let (terms, written) = match &node.value {
+            YamlValue::List(items) => (NonEmptyList::<RawJsonTerm>::decode(node, report)?.0, items.len()),
+            _ => (vec![RawJsonTerm::decode(node, report)?], 1),
         };
-        let NonEmptyList(terms) = NonEmptyList::<RawJsonTerm>::decode(node, report)?;
         if terms.iter().map(|RawJsonTerm(term)| term.first_of.len()).sum::<usize>() > MAX_PATHS {
             let problem = ValueProblem::new(format!("there are more than {MAX_PATHS} paths"));
             report.mistake(&location, problem.hint("name fewer fields"));
             return None;
         }
         // Else a mistake in one of them was reported.
-        let sound = terms.len() == items.len();
+        let sound = terms.len() == written;
         sound.then(|| Self { location, terms: terms.into_iter().map(|RawJsonTerm(term)| term).collect() })
     }
 

@@ -17,12 +17,18 @@ pub fn registered_method(text: &str) -> Option<&'static str> {
     REGISTERED_METHODS.into_iter().find(|method| method.eq_ignore_ascii_case(text))
 }
 
+/// Bytes of a method at most: no registered one has as many.
+const LONGEST_METHOD: usize = 32;
+
 impl Scalar for Method {
     const WHAT: &'static str = "a method";
 
     fn read(text: &str) -> Result<Self, ValueProblem> {
         let problem = || ValueProblem::new(format!("{} is not a method", quote(text)));
         let text = registered_method(text).unwrap_or(text);
+        if text.len() > LONGEST_METHOD {
+            return Err(problem().hint(format!("a method has {LONGEST_METHOD} bytes at most")));
+        }
         if text.bytes().any(|byte| byte.is_ascii_lowercase()) {
             let upper = format!("methods are upper case: {}", quote(&text.to_ascii_uppercase()));
             return Err(problem().suggest(text, REGISTERED_METHODS.into_iter(), upper));
