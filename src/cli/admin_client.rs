@@ -121,13 +121,11 @@ impl AdminAccessArgs {
     pub fn of(&self, port: &AdminPort) -> anyhow::Result<AdminPort> {
         let token = match &self.token_file {
             Some(file) => {
-                let text = bounded(file, MAX_TOKEN_FILE)
-                    .and_then(|text| String::from_utf8(text).map_err(|_| io::Error::other("it is no text")));
-                Some(text.with_context(|| format!("cannot read the token from {}", file.display()))?)
+                Some(token_of(file).with_context(|| format!("cannot read the token from {}", file.display()))?)
             }
-            None => std::env::var("TOLLGATE_TOKEN").ok(),
+            None => std::env::var("TOLLGATE_TOKEN").ok().map(|token| token.trim().to_owned()),
         };
-        let token = token.map(|token| token.trim().to_owned()).filter(|token| !token.is_empty());
+        let token = token.filter(|token| !token.is_empty());
         let bearer = token.map(|token| -> anyhow::Result<HeaderValue> {
             let mut value = HeaderValue::try_from(format!("Bearer {token}")).ok().context("that is no token")?;
             value.set_sensitive(true);
@@ -307,12 +305,25 @@ impl AdminPort {
             let body = body.map_err(|error| anyhow::anyhow!("the answer broke off: {error}"))?;
             Ok(Response::from_parts(head, body.to_bytes()))
         };
-        tokio::pin!(connection);
+        tokio::pin!(connection, exchange);
         tokio::select! {
             biased;
-            answer = exchange => answer,
-            ended = &mut connection => Err(ended.err().map_or_else(|| anyhow::anyhow!("closed without an answer"), Into::into)),
+            answer = &mut exchange => answer,
+            // It ends with the answer's last byte, which nobody may have read yet.
+            ended = &mut connection => match ended {
+                Ok(()) => exchange.await.context("the connection was closed"),
+                Err(error) => Err(error.into()),
+            },
         }
+    }
+}
+
+/// The token in a file. One that is named and empty is a slip: nobody means to ask as nobody by it.
+fn token_of(file: &Path) -> io::Result<String> {
+    let text = String::from_utf8(bounded(file, MAX_TOKEN_FILE)?).map_err(|_| io::Error::other("it is no text"))?;
+    match text.trim() {
+        "" => Err(io::Error::other("it is empty")),
+        token => Ok(token.to_owned()),
     }
 }
 
@@ -324,7 +335,7 @@ fn bounded(path: &Path, most: u64) -> io::Result<Vec<u8>> {
 }
 
 /// A refusal as text for people: each mistake of policies on a line of its own.
-fn show_problem(problem: &ProblemDetails) -> String {
+pub fn show_problem(problem: &ProblemDetails) -> String {
     let hint = |hint: &Option<String>| hint.as_ref().map_or_else(String::new, |hint| format!("\n  hint: {hint}"));
     if problem.mistakes.is_empty() {
         return format!("{}{}", problem.detail, hint(&problem.hint));
@@ -367,6 +378,23 @@ mod tests {
         }
         for odd in ["ftp://127.0.0.1:9901", "http://127.0.0.1:9901/metrics", "/", "http://a@b:1", "http://a:1/?q"] {
             assert!(odd.parse::<AdminPort>().is_err(), "{odd}");
+        }
+    }
+
+    #[test]
+    fn a_file_without_a_token_is_no_way_to_ask_as_nobody() {
+        let port: AdminPort = "http://127.0.0.1:9901".parse().unwrap();
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let asked = |text: &str| {
+            std::fs::write(file.path(), text).unwrap();
+            let access =
+                AdminAccessArgs { ca: AdminCaArgs { admin_ca: None }, token_file: Some(file.path().to_owned()) };
+            access.of(&port).map(|port| port.bearer.unwrap()).map_err(|error| format!("{error:#}"))
+        };
+        assert_eq!(asked(" secret\n").unwrap(), "Bearer secret");
+        let why = format!("cannot read the token from {}: it is empty", file.path().display());
+        for empty in ["", " \r\n"] {
+            assert_eq!(asked(empty).unwrap_err(), why);
         }
     }
 

@@ -11,12 +11,14 @@ use bytes::Bytes;
 use clap::{Args, Subcommand};
 use http::Method;
 use http::header::ETAG;
+use tollgate_policies::model::DraftProblem;
 
 use self::key::PolicyKeyCommand;
 use self::port::{PolicyChangeArgs, PortArgs};
 use super::admin_client::{AdminCall, target};
 use super::output::CommandOutput;
 use super::text::policies::{show_changes, show_history, show_object_history, show_outcome};
+use crate::admin::views::policies::RevisionChangesView;
 use crate::config::{PolicySet, STDIN, of_stdin};
 
 /// Move policies between a file and the database of a running gateway, and go through their history.
@@ -207,8 +209,24 @@ fn import(document: &DocumentArgs, port: &PortArgs, mut pairs: Vec<(String, Stri
     let body = Bytes::from(read?.to_json().to_string());
     pairs.push(("mode".to_owned(), if document.replace { "replace" } else { "merge" }.to_owned()));
     pairs.extend(document.upon.iter().map(|seen| ("upon".to_owned(), seen.clone())));
-    let call = AdminCall { body, ..PortArgs::call(Method::POST, target(&["policies"], &pairs)) };
-    port.change(call, |body| port.show(body, show_outcome))
+    change(AdminCall { body, ..PortArgs::call(Method::POST, target(&["policies"], &pairs)) }, port)
+}
+
+/// Sends a change of policies. What stands already is done, as a trial of it would say, and no refusal.
+fn change(call: AdminCall<'_>, port: &PortArgs) -> anyhow::Result<CommandOutput> {
+    match port.change(call, |body| port.show(body, show_outcome))? {
+        CommandOutput::Refused(why) if changes_nothing(&why) => {
+            let nothing = RevisionChangesView { revision: None, changes: Vec::new() };
+            let body = serde_json::to_string_pretty(&nothing)? + "\n";
+            port.show(body.as_bytes(), show_outcome).map(CommandOutput::Done)
+        }
+        answer => Ok(answer),
+    }
+}
+
+/// Whether a change was refused because it leaves everything as it is.
+fn changes_nothing(why: &str) -> bool {
+    [DraftProblem::NoEdits, DraftProblem::NoChange].iter().any(|problem| problem.to_string() == why)
 }
 
 fn diff(from: Option<u64>, to: Option<u64>, port: &PortArgs) -> anyhow::Result<CommandOutput> {
@@ -237,8 +255,7 @@ fn diff(from: Option<u64>, to: Option<u64>, port: &PortArgs) -> anyhow::Result<C
 /// Asks for a change that needs no more than its path.
 fn post(path: &[&str], change: &PolicyChangeArgs, port: &PortArgs) -> anyhow::Result<CommandOutput> {
     let path: Vec<_> = ["policies"].iter().chain(path).copied().collect();
-    let call = PortArgs::call(Method::POST, target(&path, &change.pairs()));
-    port.change(call, |body| port.show(body, show_outcome))
+    self::change(PortArgs::call(Method::POST, target(&path, &change.pairs())), port)
 }
 
 fn page(before: Option<u64>, limit: u32) -> Vec<(String, String)> {
@@ -249,5 +266,21 @@ fn page(before: Option<u64>, limit: u32) -> Vec<(String, String)> {
 impl StrategyArgs {
     fn path<'a>(&'a self, end: &'a str) -> [&'a str; 5] {
         ["applications", &self.application, "strategies", &self.strategy, end]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::admin::problem_details::ProblemDetails;
+    use crate::cli::admin_client::show_problem;
+
+    #[test]
+    fn a_change_that_leaves_everything_as_it_is_is_told_from_a_mistake() {
+        let refusal = |problem: DraftProblem| show_problem(&ProblemDetails::from(problem));
+        assert!(changes_nothing(&refusal(DraftProblem::NoEdits)) && changes_nothing(&refusal(DraftProblem::NoChange)));
+        for problem in [DraftProblem::NoReason, DraftProblem::LargeDraft] {
+            assert!(!changes_nothing(&refusal(problem)));
+        }
     }
 }

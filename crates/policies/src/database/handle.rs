@@ -36,7 +36,7 @@ impl PolicyDatabase {
         Self { pool: Arc::new(self.pool.beside()), known: Arc::default() }
     }
 
-    /// The URL without user, password and parameters.
+    /// The URL without user and password, and with those parameters alone that lead to another database.
     pub fn place(&self) -> &str {
         self.pool.address().place()
     }

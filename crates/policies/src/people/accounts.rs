@@ -149,8 +149,11 @@ pub async fn end<T>(connection: &mut Connection, done: &Result<T, PeopleError>) 
 }
 
 async fn insert(connection: &mut Connection, account: &UserAccount) -> Result<(), PeopleError> {
-    if by_name(connection, &account.name).await?.is_some() {
-        return Err(PeopleError::Exists(account.name.clone()));
+    // Names that differ in case alone would be taken for each other where people read them.
+    let like = SqlValue::Text(&account.name.to_ascii_lowercase());
+    let sql = "SELECT name FROM tollgate_accounts WHERE LOWER(name) = ?";
+    if let Some(name) = connection.row(sql, &[like], |row| row.text(0).map(str::to_owned)).await? {
+        return Err(PeopleError::Exists(name));
     }
     alone(connection, account.subject.as_ref(), &account.name).await?;
     let (issuer, subject) = parts(account.subject.as_ref());

@@ -1,4 +1,5 @@
-//! Where a database is, read from its URL. What is shown of it has neither user nor password nor parameters.
+//! Where a database is, read from its URL. What is shown of it has neither user nor password, and of the parameters those
+//! alone that lead to another database.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -141,9 +142,19 @@ fn sqlite(rest: &str) -> Result<(DriverOptions, String), UrlProblem> {
     }
 }
 
-/// Parameters of a URL that lead to another database.
+/// Parameters of a URL that lead to another database, as `options[NAME]` does.
 const LEADING: [&str; 6] = ["dbname", "host", "hostaddr", "options", "port", "socket"];
 
+fn is_leading(name: &str) -> bool {
+    LEADING.contains(&name) || name.starts_with("options[")
+}
+
+/// What a parameter sets. Of those that set the same, the last one holds.
+fn setting(name: &str) -> &str {
+    if name == "hostaddr" { "host" } else { name }
+}
+
+/// The address of a database. Parameters that lead to it stand in one order, however they are written.
 fn place(scheme: &str, url: &str) -> Result<String, UrlProblem> {
     let url = url::Url::parse(url).map_err(|error| UrlProblem::Invalid(error.to_string()))?;
     if url.path().trim_matches('/').is_empty() {
@@ -152,7 +163,9 @@ fn place(scheme: &str, url: &str) -> Result<String, UrlProblem> {
     let host = url.host_str().unwrap_or_default();
     let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();
     let mut query = url::form_urlencoded::Serializer::new(String::new());
-    query.extend_pairs(url.query_pairs().filter(|(name, _)| LEADING.contains(&&**name)));
+    let mut leading: Vec<_> = url.query_pairs().filter(|(name, _)| is_leading(name)).collect();
+    leading.sort_by(|(one, _), (other, _)| setting(one).cmp(setting(other)));
+    query.extend_pairs(leading);
     let query = Some(query.finish()).filter(|query| !query.is_empty()).map(|query| format!("?{query}"));
     Ok(format!("{scheme}://{host}{port}{}{}", url.path(), query.unwrap_or_default()))
 }
@@ -185,6 +198,16 @@ mod tests {
                 "postgres://ada@h/p?password=hunter2&host=/run/pg&options=-c search_path=b",
                 "postgres://h/p?host=%2Frun%2Fpg&options=-c+search_path%3Db",
             ),
+            (
+                "postgres://ada@h/p?options[search_path]=b&password=hunter2&dbname=q",
+                "postgres://h/p?dbname=q&options%5Bsearch_path%5D=b",
+            ),
+            (
+                "postgres://ada@h/p?dbname=q&options[search_path]=b&password=hunter2",
+                "postgres://h/p?dbname=q&options%5Bsearch_path%5D=b",
+            ),
+            ("postgres://h/p?hostaddr=10.0.0.1&host=b", "postgres://h/p?hostaddr=10.0.0.1&host=b"),
+            ("postgres://h/p?host=b&hostaddr=10.0.0.1", "postgres://h/p?host=b&hostaddr=10.0.0.1"),
             ("sqlite:///var/lib/policies.db", "sqlite:///var/lib/policies.db"),
             ("sqlite://policies.db", "sqlite://policies.db"),
             ("sqlite:policies.db", "sqlite://policies.db"),
