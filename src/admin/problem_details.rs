@@ -297,20 +297,38 @@ impl ProblemDetails {
         self.status_code() == StatusCode::UNAUTHORIZED
     }
 
+    pub fn head(&self) -> RefusalHead {
+        RefusalHead { status: self.status_code(), retry_after_secs: self.retry_after_secs }
+    }
+
     pub fn status_code(&self) -> StatusCode {
         StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
     }
 }
 
-impl IntoResponse for ProblemDetails {
-    fn into_response(self) -> Response {
-        let status = self.status_code();
-        let mut response = (status, [(CONTENT_TYPE, "application/problem+json")], text(&self)).into_response();
-        if status == StatusCode::UNAUTHORIZED {
-            response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"tollgate\""));
-        }
+/// The status of a refusal, and when to come back.
+#[derive(Clone, Copy, Debug)]
+pub struct RefusalHead {
+    status: StatusCode,
+    retry_after_secs: Option<u32>,
+}
+
+impl RefusalHead {
+    /// Makes `response` one of this refusal, whatever it has to show.
+    pub fn put_on(self, response: &mut Response) {
+        *response.status_mut() = self.status;
         if let Some(seconds) = self.retry_after_secs {
             response.headers_mut().insert(RETRY_AFTER, seconds.into());
+        }
+    }
+}
+
+impl IntoResponse for ProblemDetails {
+    fn into_response(self) -> Response {
+        let mut response = ([(CONTENT_TYPE, "application/problem+json")], text(&self)).into_response();
+        self.head().put_on(&mut response);
+        if response.status() == StatusCode::UNAUTHORIZED {
+            response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"tollgate\""));
         }
         response
     }

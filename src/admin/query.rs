@@ -3,6 +3,7 @@
 //! A word that is not understood is refused and not ignored: a bucket by half of its description would be another
 //! client's.
 
+use std::collections::HashSet;
 use std::net::IpAddr;
 
 use axum::http::header::COOKIE;
@@ -59,6 +60,12 @@ const WORDS: [&str; 20] = [
 /// The kinds of words that describe a request to explain, besides its URL.
 const OF_EXPLAIN: [&str; 5] = ["header.", "client_certificate.", "identity.", "claim.", "body."];
 
+/// The kinds of words that a request may have several of.
+const REPEATED: [&str; 3] = ["header.", "query.", "cookie."];
+
+/// More than a request has that any limit counts by.
+const MOST_WORDS: usize = 1_000;
+
 /// The client of a request when the query names none.
 const DEFAULT_CLIENT: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 
@@ -70,12 +77,9 @@ impl BucketQuery {
     pub fn read(pairs: &Pairs) -> Result<Self, ProblemDetails> {
         let mut this = Self::default();
         let mut reader = RequestParts::default();
-        for (at, (name, value)) in pairs.iter().enumerate() {
-            let again = pairs.iter().take(at).any(|(before, _)| before == name);
+        check_words(pairs)?;
+        for (name, value) in pairs {
             match name.as_str() {
-                "key" | "tokens" | "local" | "dry_run" if again => {
-                    return Err(ProblemDetails::bad_request(format!("{name} is there twice")));
-                }
                 "key" => this.key = Some(value.clone()),
                 "tokens" => this.tokens = Some(value.clone()),
                 "local" => this.local = is_true(name, value)?,
@@ -118,6 +122,18 @@ impl BucketQuery {
     }
 }
 
+/// Refuses a description of too many words, and one that has a word twice which a request has once.
+fn check_words(pairs: &Pairs) -> Result<(), ProblemDetails> {
+    if pairs.len() > MOST_WORDS {
+        return Err(ProblemDetails::bad_request(format!("the request is described by more than {MOST_WORDS} words"))
+            .hint("describe what its limits count by"));
+    }
+    let mut seen = HashSet::new();
+    let mut once = pairs.iter().filter(|(name, _)| !REPEATED.iter().any(|kind| name.starts_with(kind)));
+    let twice = once.find(|(name, _)| !seen.insert(name));
+    twice.map_or(Ok(()), |(name, _)| Err(ProblemDetails::bad_request(format!("{name} is there twice"))))
+}
+
 fn parameters(names: &[String]) -> String {
     names.iter().map(|name| format!("{name}=…")).collect::<Vec<_>>().join("&")
 }
@@ -129,6 +145,7 @@ fn parameters(names: &[String]) -> String {
 pub fn request(pairs: &Pairs) -> Result<explain::DescribedRequest, ProblemDetails> {
     let (mut url, mut listener) = (None, 0);
     let mut reader = RequestParts::default();
+    check_words(pairs)?;
     for (name, value) in pairs {
         match name.as_str() {
             "url" => {
@@ -326,8 +343,12 @@ mod tests {
         ] {
             assert!(BucketQuery::read(&pairs(&[(name, value)])).is_err(), "{name}={value}");
         }
-        for once in ["key", "tokens", "local", "dry_run"] {
-            let refused = BucketQuery::read(&pairs(&[(once, "true"), (once, "true")])).map(drop).unwrap_err();
+        let many: Vec<_> = (0..1_001).map(|number| (format!("header.x-{number}"), "1".to_owned())).collect();
+        assert!(BucketQuery::read(&many[..1_000].to_vec()).is_ok() && BucketQuery::read(&many).is_err());
+        assert!(request(&pairs(&[("url", "/a"), ("url", "/b")])).is_err());
+        assert!(BucketQuery::read(&pairs(&[("header.a", "1"), ("header.a", "2")])).is_ok());
+        for once in ["key", "tokens", "local", "dry_run", "client_ip", "host", "identity.id", "path.a", "body.a"] {
+            let refused = BucketQuery::read(&pairs(&[(once, "::1"), (once, "::1")])).map(drop).unwrap_err();
             assert_eq!(*refused.detail, *format!("{once} is there twice"));
         }
         let hint = BucketQuery::read(&pairs(&[("clientip", "1.1.1.1")])).unwrap_err().hint;

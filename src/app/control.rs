@@ -30,7 +30,7 @@ use super::restart::predecessor::{HandoverOffer, PreparedOffer};
 use super::restart::successor::Predecessor;
 use super::restart::systemd::{self, ServiceState};
 use super::rollout::watch::{self as rollout, WatchedGateway};
-use super::shared::{DENIAL_WINDOW, FleetMember, LEAST_ADMIN_DRAIN, SharedState, UPKEEP};
+use super::shared::{ADMIN_DRAIN, DENIAL_WINDOW, FleetMember, SharedState, UPKEEP};
 use super::signals::Signals;
 use super::workers::Workers;
 use crate::admin::AdminPages;
@@ -205,7 +205,6 @@ impl ControlPlane {
         };
 
         let drain_timeout = reloader.config.drain_timeout;
-        let drain_deadline = clock::now() + drain_timeout;
         readiness.enter(LifecyclePhase::Draining);
         systemd::notify(ServiceState::Stopping);
         match (cause, offer) {
@@ -230,20 +229,21 @@ impl ControlPlane {
             // A second signal means: at once.
             () = signals.stop() => anyhow::bail!("stopped before the requests in flight had ended"),
         };
+        // The others take over its share at once, however long the admin port takes.
+        if let Some(heartbeat) = heartbeat {
+            heartbeat.leave().await;
+        }
+        if let Some(log) = &reloader.access_log {
+            log.flush();
+        }
         // Until now it has shown how the drain goes. Whoever changes something is told what has become of it.
-        admin_drain_signal.start(drain_deadline.saturating_duration_since(clock::now()).max(LEAST_ADMIN_DRAIN));
+        admin_drain_signal.start(ADMIN_DRAIN);
         tokio::select! {
             _ = admin_ended => {}
             () = signals.stop() => anyhow::bail!("stopped before the requests of the admin port had ended"),
         }
-        if let Some(heartbeat) = heartbeat {
-            heartbeat.leave().await;
-        }
         if let Some(inspector) = inspector {
             inspector.close().await;
-        }
-        if let Some(log) = &reloader.access_log {
-            log.flush();
         }
         tracing::info!(cut, "stopped");
         Ok(ExitCode::SUCCESS)

@@ -74,7 +74,7 @@ impl Exporter {
 }
 
 /// How often series are looked at whose limit or route may be gone.
-const SERIES_CHECK: Duration = Duration::from_secs(60);
+const SERIES_CHECK: Duration = Duration::from_secs(10);
 
 /// Forgets the series of limits and routes that `gateway` has not had for a while: whoever may change policies would otherwise
 /// make the metrics grow without bound.

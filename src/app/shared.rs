@@ -17,8 +17,8 @@ use crate::server::{Drain, ProcessLimit};
 /// How often idle connections are closed and full buckets dropped.
 pub const UPKEEP: Duration = Duration::from_secs(2);
 
-/// Time for the requests of the admin port to end, after those of the listeners have taken the rest.
-pub const LEAST_ADMIN_DRAIN: Duration = Duration::from_secs(1);
+/// Time for the requests of the admin port to end, after those of the listeners: strangers may hold up a stop for so long.
+pub const ADMIN_DRAIN: Duration = Duration::from_secs(5);
 
 /// How long a window is in which denied keys are counted. Five of them are shown.
 pub const DENIAL_WINDOW: Duration = Duration::from_secs(60);

@@ -56,7 +56,7 @@ impl FromRequest<ConsoleState> for ConsoleForm {
         let form = form.map_err(|_| refuse(ProblemDetails::body_too_slow()))?;
         let Form(fields) = form.map_err(|error| refuse(unreadable_body(error.status(), error.body_text())))?;
         let token = fields.iter().find(|(name, _)| name == TOKEN).map_or("", |(_, token)| token);
-        let token = console.tokens.check(token, visitor.session()).map_err(refuse)?;
+        let token = console.tokens.check(token, (visitor.session(), visitor.account_name())).map_err(refuse)?;
         if let Some(caller) = &visitor.caller {
             let anew = caller.anew().await.map_err(refuse)?;
             visitor.caller = Some(anew);
@@ -86,7 +86,10 @@ pub async fn choose_theme(form: ConsoleForm) -> Response {
 pub fn page_of_console(asked: &str) -> String {
     let plain = asked.bytes().all(|byte| byte.is_ascii_graphic()) && !asked.contains(['\\', '"', '<']);
     let below = asked.strip_prefix("/console").is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', '?']));
-    if plain && below { asked.to_owned() } else { "/console".to_owned() }
+    // Browsers go up by these.
+    let path = asked.split('?').next().unwrap_or_default().to_ascii_lowercase().replace("%2e", ".");
+    let stays = path.split('/').all(|segment| ![".", ".."].contains(&segment));
+    if plain && below && stays { asked.to_owned() } else { "/console".to_owned() }
 }
 
 #[cfg(test)]
@@ -95,7 +98,9 @@ mod tests {
 
     #[test]
     fn nobody_is_sent_out_of_the_console() {
-        for own in ["/console", "/console/limits?q=a&page=2", "/console?x"] {
+        for own in
+            ["/console", "/console/limits?q=a&page=2", "/console?x", "/console/limits/shop%2Efew", "/console?a=/../"]
+        {
             assert_eq!(page_of_console(own), own);
         }
         for foreign in

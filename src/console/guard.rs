@@ -6,8 +6,8 @@
 use axum::body::to_bytes;
 use axum::extract::{Request, State};
 use axum::http::header::{
-    ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName, REFERRER_POLICY, SET_COOKIE,
-    X_CONTENT_TYPE_OPTIONS,
+    ALLOW, AUTHORIZATION, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName, REFERRER_POLICY,
+    SET_COOKIE, X_CONTENT_TYPE_OPTIONS,
 };
 use axum::http::{HeaderValue, Method};
 use axum::middleware::Next;
@@ -71,8 +71,10 @@ async fn answer(console: &ConsoleState, mut request: Request, next: Next) -> Res
         let page = request.uri().path_and_query().map_or("/console", |page| page.as_str()).to_owned();
         let reads = request.method() == Method::GET && request.uri().path() != DATA;
         let mut response = stranger(console, &visitor(&request), reads.then_some(page)).await;
-        // A session that is nobody's any more would count as an attempt each time that the browser sends it.
+        // A session that is nobody's any more would count as an attempt each time that the browser sends it. Beside a token, it was
+        // not looked for.
         if let Some(accounts) = &console.admin.accounts
+            && !request.headers().contains_key(AUTHORIZATION)
             && accounts.cookies.session(request.headers()).is_some()
             && let Some(end) = accounts.cookies.end()
         {

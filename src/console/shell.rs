@@ -12,7 +12,7 @@ use super::assets;
 use super::state::ConsoleState;
 use crate::admin::caller::{Caller, CallerProof};
 use crate::admin::pages::buckets;
-use crate::admin::problem_details::ProblemDetails;
+use crate::admin::problem_details::{ProblemDetails, RefusalHead};
 
 /// The cookie with the colours that somebody has chosen.
 pub const THEME_COOKIE: &str = "tollgate_theme";
@@ -153,6 +153,11 @@ impl Visitor {
         self.caller.as_ref().map_or("", Caller::session)
     }
 
+    /// The name of the account that has signed in. Empty without one.
+    pub fn account_name(&self) -> &str {
+        self.account().map_or("", |caller| &caller.name)
+    }
+
     /// The caller, if signed in.
     fn account(&self) -> Option<&Caller> {
         self.caller.as_ref().filter(|caller| caller.by == CallerProof::Session)
@@ -185,7 +190,7 @@ impl Visitor {
             page: self.page.clone(),
             token: console.tokens.issue(self.session()),
             live: String::new(),
-            account: self.account().map_or_else(String::new, |caller| caller.name.clone()),
+            account: self.account_name().to_owned(),
             sections: self.sections(),
             assets: &assets::VERSION,
             version: env!("CARGO_PKG_VERSION"),
@@ -210,9 +215,7 @@ impl ConsoleState {
     /// The page that says why another cannot be shown.
     pub fn refuse(&self, visitor: &Visitor, problem: &ProblemDetails) -> Response {
         let shell = visitor.shell(self, "", &problem.title);
-        let mut response = page(&ProblemPage { shell, problem });
-        *response.status_mut() = problem.status_code();
-        response
+        page_with(&ProblemPage { shell, problem }, Some(problem.head()))
     }
 }
 
@@ -231,6 +234,15 @@ pub fn page(template: &impl Template) -> Response {
         // Nothing that pages show can fail to be shown.
         Err(error) => ProblemDetails::bad_request(format!("the page cannot be shown: {error}")).into_response(),
     }
+}
+
+/// An answer with a page that shows a refusal, perhaps.
+pub fn page_with(template: &impl Template, refused: Option<RefusalHead>) -> Response {
+    let mut response = page(template);
+    if let Some(head) = refused {
+        head.put_on(&mut response);
+    }
+    response
 }
 
 #[cfg(test)]

@@ -15,9 +15,12 @@ use crate::clock;
 /// How long a token is good.
 const LIFETIME_SECS: u64 = 3_600;
 
-/// Tokens that one session, and all, may use within that time: each is remembered for so long. Changes are made by hand.
-const MOST_USED_OF_SESSION: usize = 4_096;
+/// Tokens that one account, and all, may use within that time: each is remembered for so long. Changes are made by hand.
+const MOST_USED_OF_ACCOUNT: usize = 4_096;
 const MOST_USED: usize = 65_536;
+
+/// Tokens that each account may use though others have used all of those.
+const FEW_USED: usize = 256;
 
 /// No form's token begins so.
 const PSEUDONYM: &[u8] = b"pseudonym\n";
@@ -35,11 +38,11 @@ pub struct FormTokens {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FormToken {
     nonce: Nonce,
-    session: SessionDigest,
+    account: AccountDigest,
 }
 
-/// Tells sessions apart.
-type SessionDigest = [u8; 16];
+/// Tells accounts apart.
+type AccountDigest = [u8; 16];
 
 /// The tokens that have been used while they may be good.
 #[derive(Default)]
@@ -47,7 +50,7 @@ struct UsedTokens {
     /// In the order of their use, in seconds.
     in_order: VecDeque<(u64, FormToken)>,
     nonces: HashSet<Nonce>,
-    of_session: HashMap<SessionDigest, usize>,
+    of_account: HashMap<AccountDigest, usize>,
 }
 
 impl FormTokens {
@@ -71,12 +74,12 @@ impl FormTokens {
         format!("{text}.{proof}")
     }
 
-    /// Checks that this process has issued `token` within the last hour, to this session.
+    /// Checks that this process has issued `token` within the last hour, to this session of an `account`.
     ///
     /// # Errors
     /// When it has not.
-    pub fn check(&self, token: &str, session: &str) -> Result<FormToken, ProblemDetails> {
-        self.read((token, session), now_secs()).ok_or_else(|| {
+    pub fn check(&self, token: &str, (session, account): (&str, &str)) -> Result<FormToken, ProblemDetails> {
+        self.read((token, session), account, now_secs()).ok_or_else(|| {
             ProblemDetails::cross_site("the form does not come from this console, or from before it started, or is old")
                 .hint("open the page again, and fill in the form anew")
         })
@@ -85,7 +88,7 @@ impl FormTokens {
     /// Uses up a token: for the one change that it is good for.
     ///
     /// # Errors
-    /// When it was used before, or its session has used too many.
+    /// When it was used before, or its account has used too many.
     pub fn spend(&self, token: FormToken) -> Result<(), ProblemDetails> {
         self.used.lock().add(token, now_secs())
     }
@@ -97,14 +100,14 @@ impl FormTokens {
         tag.as_ref().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
     }
 
-    fn digest(&self, session: &str) -> SessionDigest {
-        let tag = hmac::sign(&self.secret, session.as_bytes());
-        let mut digest = SessionDigest::default();
+    fn digest(&self, account: &str) -> AccountDigest {
+        let tag = hmac::sign(&self.secret, account.as_bytes());
+        let mut digest = AccountDigest::default();
         digest.iter_mut().zip(tag.as_ref()).for_each(|(to, from)| *to = *from);
         digest
     }
 
-    fn read(&self, (token, session): (&str, &str), now_secs: u64) -> Option<FormToken> {
+    fn read(&self, (token, session): (&str, &str), account: &str, now_secs: u64) -> Option<FormToken> {
         let (text, proof) = token.rsplit_once('.')?;
         let proof: Option<Vec<u8>> =
             proof.as_bytes().chunks(2).map(|pair| u8::from_str_radix(str::from_utf8(pair).ok()?, 16).ok()).collect();
@@ -112,7 +115,7 @@ impl FormTokens {
         let (issued, nonce) = text.split_once('.')?;
         let issued = u64::from_str_radix(issued, 16).ok()?;
         let nonce = u128::from_str_radix(nonce, 16).ok()?;
-        let token = FormToken { nonce: nonce.to_be_bytes(), session: self.digest(session) };
+        let token = FormToken { nonce: nonce.to_be_bytes(), account: self.digest(account) };
         (now_secs.saturating_sub(issued) < LIFETIME_SECS).then_some(token)
     }
 }
@@ -124,11 +127,13 @@ impl UsedTokens {
             return Err(ProblemDetails::bad_request("this form has been sent before")
                 .hint("look whether its change was made. To make another, open the page again"));
         }
-        let of_session = self.of_session.entry(token.session).or_default();
-        if *of_session >= MOST_USED_OF_SESSION || self.in_order.len() >= MOST_USED {
+        let of_account = self.of_account.entry(token.account).or_default();
+        // Whoever fills the table keeps out nobody else.
+        let most = if self.in_order.len() < MOST_USED { MOST_USED_OF_ACCOUNT } else { FEW_USED };
+        if *of_account >= most {
             return Err(ProblemDetails::too_many_forms());
         }
-        *of_session += 1;
+        *of_account += 1;
         self.nonces.insert(token.nonce);
         self.in_order.push_back((now_secs, token));
         Ok(())
@@ -137,14 +142,14 @@ impl UsedTokens {
     /// Forgets the tokens that are good no more.
     fn forget(&mut self, now_secs: u64) {
         let is_over = |(used, _): &&(u64, FormToken)| now_secs.saturating_sub(*used) > LIFETIME_SECS;
-        while let Some(&(_, FormToken { nonce, session })) = self.in_order.front().filter(is_over) {
+        while let Some(&(_, FormToken { nonce, account })) = self.in_order.front().filter(is_over) {
             self.in_order.pop_front();
             self.nonces.remove(&nonce);
-            if let Some(count) = self.of_session.get_mut(&session) {
+            if let Some(count) = self.of_account.get_mut(&account) {
                 *count -= 1;
             }
         }
-        self.of_session.retain(|_, count| *count > 0);
+        self.of_account.retain(|_, count| *count > 0);
     }
 }
 
@@ -173,41 +178,55 @@ mod tests {
     #[test]
     fn a_token_is_good_for_an_hour_and_for_one_change() {
         let tokens = FormTokens::new().unwrap();
-        let token = tokens.issue("ada");
-        let checked = tokens.check(&token, "ada").unwrap();
-        assert_eq!(tokens.read((&token, "ada"), now_secs() + LIFETIME_SECS - 10), Some(checked));
-        assert_eq!(tokens.read((&token, "ada"), now_secs() + LIFETIME_SECS + 1), None);
+        let token = tokens.issue("s");
+        let checked = tokens.check(&token, ("s", "ada")).unwrap();
+        assert_eq!(tokens.read((&token, "s"), "ada", now_secs() + LIFETIME_SECS - 10), Some(checked));
+        assert_eq!(tokens.read((&token, "s"), "ada", now_secs() + LIFETIME_SECS + 1), None);
         tokens.spend(checked).unwrap();
         tokens.spend(checked).unwrap_err();
-        tokens.spend(tokens.check(&tokens.issue("ada"), "ada").unwrap()).unwrap();
+        tokens.spend(tokens.check(&tokens.issue("s"), ("s", "ada")).unwrap()).unwrap();
     }
 
     #[test]
     fn a_token_is_remembered_for_as_long_as_it_is_good_however_many_others_there_are() {
         let tokens = FormTokens::new().unwrap();
-        let of = |session: &str| tokens.check(&tokens.issue(session), session).unwrap();
+        let of = |account: &str| tokens.check(&tokens.issue("s"), ("s", account)).unwrap();
         let (first, mut used) = (of("ada"), UsedTokens::default());
         used.add(first, 0).unwrap();
-        (0..MOST_USED_OF_SESSION).for_each(|_| used.add(of("eve"), 1).unwrap());
+        (0..MOST_USED_OF_ACCOUNT).for_each(|_| used.add(of("eve"), 1).unwrap());
         assert_eq!(used.add(of("eve"), 1).unwrap_err().status, 429);
         assert_eq!(used.add(first, LIFETIME_SECS).unwrap_err().status, 400);
         used.add(of("ada"), 2).unwrap();
         used.add(of("eve"), LIFETIME_SECS + 2).unwrap();
-        assert_eq!((used.in_order.len(), used.nonces.len(), used.of_session.len()), (2, 2, 2));
+        assert_eq!((used.in_order.len(), used.nonces.len(), used.of_account.len()), (2, 2, 2));
+    }
+
+    #[test]
+    fn accounts_that_use_up_all_tokens_keep_out_nobody_else() {
+        let tokens = FormTokens::new().unwrap();
+        let of = |account: &str| tokens.check(&tokens.issue("s"), ("s", account)).unwrap();
+        let mut used = UsedTokens::default();
+        for account in 0..MOST_USED / MOST_USED_OF_ACCOUNT {
+            let name = format!("eve{account}");
+            (0..MOST_USED_OF_ACCOUNT).for_each(|_| used.add(of(&name), 0).unwrap());
+        }
+        (0..FEW_USED).for_each(|_| used.add(of("ada"), 1).unwrap());
+        assert_eq!(used.add(of("ada"), 1).unwrap_err().status, 429);
+        assert_eq!(used.in_order.len(), MOST_USED + FEW_USED);
     }
 
     #[test]
     fn a_token_of_another_process_or_one_that_was_changed_is_refused() {
         let tokens = FormTokens::new().unwrap();
-        let token = tokens.issue("ada");
-        FormTokens::new().unwrap().check(&token, "ada").unwrap_err();
-        tokens.check(&token, "").unwrap_err();
-        tokens.check(&token, "bob").unwrap_err();
+        let token = tokens.issue("s");
+        FormTokens::new().unwrap().check(&token, ("s", "ada")).unwrap_err();
+        tokens.check(&token, ("", "ada")).unwrap_err();
+        tokens.check(&token, ("t", "ada")).unwrap_err();
         let (first, rest) = token.split_at(1);
         let another = if first == "0" { "1" } else { "0" };
         for changed in [format!("{another}{rest}"), token[..token.len() - 2].to_owned(), String::new(), "a.b.c".into()]
         {
-            tokens.check(&changed, "ada").unwrap_err();
+            tokens.check(&changed, ("s", "ada")).unwrap_err();
         }
     }
 }

@@ -168,7 +168,7 @@ mod tests {
 
     use super::*;
     use crate::clock;
-    use crate::observe::series::{GONE_SERIES_KEPT, label};
+    use crate::observe::series::{GONE_SERIES_KEPT, MOST_GONE_SERIES, label};
 
     fn rendered(record: impl FnOnce()) -> String {
         let recorder = MetricsRecorder::new(PrometheusBuilder::new().build_recorder(), |name| {
@@ -245,6 +245,26 @@ mod tests {
         assert_eq!(routes(GONE_SERIES_KEPT * 4), "here ending");
         assert_eq!(routes(GONE_SERIES_KEPT * 6), "here");
         assert!(!handle.render().contains("tollgate_request_duration_seconds"));
+    }
+
+    #[test]
+    fn of_many_series_that_are_gone_the_oldest_are_forgotten_early() {
+        let recorder = MetricsRecorder::new(PrometheusBuilder::new().build_recorder(), |_| &[1.0]);
+        let of = |names: std::ops::Range<usize>| {
+            metrics::with_local_recorder(&recorder, || {
+                names.for_each(|name| counter!("tollgate_requests_total", "route" => format!("r{name}.")).increment(1));
+            });
+        };
+        let handle = recorder.handle();
+        let (now, second) = (clock::now(), std::time::Duration::from_secs(1));
+        of(0..100);
+        handle.forget(now, |_| true);
+        of(100..MOST_GONE_SERIES + 150);
+        handle.forget(now + second, |key| label(key, "route") != "r149.");
+        let text = handle.render();
+        assert!(text.contains("r149.") && !(0..100).any(|name| text.contains(&format!("\"r{name}.\""))));
+        let left = text.lines().filter(|line| line.starts_with("tollgate_requests_total{")).count();
+        assert_eq!(left, MOST_GONE_SERIES + 1);
     }
 
     #[test]

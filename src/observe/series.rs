@@ -14,6 +14,9 @@ use tokio::time::Instant;
 /// How long a series of what is gone can still be scraped.
 pub const GONE_SERIES_KEPT: Duration = Duration::from_secs(15 * 60);
 
+/// Series of what is gone, of one kind: whoever may change policies could have made any number within that time.
+pub const MOST_GONE_SERIES: usize = 50_000;
+
 /// The series of one kind, such as all counters.
 pub struct SeriesTable<T>(Mutex<BTreeMap<String, SeriesFamily<T>>>);
 
@@ -52,9 +55,11 @@ impl<T: MetricValue> SeriesTable<T> {
         family.series.entry(labels_of(key)).or_insert_with(added).value.clone()
     }
 
-    /// Forgets series of what has been gone for [`GONE_SERIES_KEPT`] and nobody counts any more.
+    /// Forgets series of what has been gone for [`GONE_SERIES_KEPT`] and nobody counts any more, and the oldest of more than
+    /// [`MOST_GONE_SERIES`].
     pub fn forget(&self, now: Instant, is_gone: impl Fn(&Key) -> bool) {
-        for family in self.0.lock().values_mut() {
+        let mut families = self.0.lock();
+        for family in families.values_mut() {
             family.series.retain(|_, series| {
                 if Arc::strong_count(&series.value) > 1 || !is_gone(&series.key) {
                     series.gone_since = None;
@@ -62,6 +67,23 @@ impl<T: MetricValue> SeriesTable<T> {
                 }
                 let since = *series.gone_since.get_or_insert(now);
                 now.saturating_duration_since(since) < GONE_SERIES_KEPT
+            });
+        }
+        let series = || families.values().flat_map(|family| family.series.values());
+        let mut gone: Vec<Instant> = series().filter_map(|series| series.gone_since).collect();
+        let Some(excess) = gone.len().checked_sub(MOST_GONE_SERIES).filter(|excess| *excess > 0) else { return };
+        gone.sort_unstable();
+        let last = gone[excess - 1];
+        // Many have gone at once: of the last of those that are forgotten, some stay.
+        let mut of_last = excess - gone.partition_point(|since| *since < last);
+        for family in families.values_mut() {
+            family.series.retain(|_, series| match series.gone_since {
+                Some(since) if since == last && of_last > 0 => {
+                    of_last -= 1;
+                    false
+                }
+                Some(since) => since >= last,
+                None => true,
             });
         }
     }

@@ -72,6 +72,8 @@ fn what_is_not_for_this_sign_in_is_refused() {
         (json!({"iss": "http://other.example"}), "the ID token is of another issuer"),
         (json!({"aud": "another"}), "the ID token is for another audience"),
         (json!({"aud": ["gate way", "another"]}), "made for another client (azp)"),
+        (json!({"azp": ["gate way"]}), "made for another client (azp)"),
+        (json!({"aud": ["gate way", {}]}), "made for another client (azp)"),
         (json!({"exp": now() - 60}), "the ID token has expired"),
     ] {
         is_refused(&sign_in(&house, &provider, &changes), why);

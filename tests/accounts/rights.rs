@@ -194,7 +194,7 @@ fn a_form_changes_one_thing_of_the_account_that_it_was_made_for() {
     assert!(house.done(&["account", "list"]).contains("bob  operator  disabled\n"));
     assert_eq!(ada.post("/console/people/bob", &[("made_at", ""), ("action", "enable")]).status, 400);
     let log = ada.get("/console/audit").body;
-    assert!(log.contains("shop: viewer before, operator now"), "{log}");
+    assert!(log.contains("shop: none, was viewer"), "{log}");
 
     // Another one with the name is another one.
     house.done(&["account", "remove", "bob"]);

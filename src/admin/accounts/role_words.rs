@@ -1,6 +1,6 @@
 //! Roles in words.
 
-use tollgate_policies::people::{ApplicationRole, FleetRole, Rights};
+use tollgate_policies::people::{ApplicationRole, FleetRole, Rights, RoleChange};
 
 /// A role in the fleet, as people write it.
 pub fn fleet_word(role: FleetRole) -> &'static str {
@@ -26,4 +26,16 @@ pub fn show_rights(rights: &Rights) -> String {
     let applications = rights.applications.iter().map(|(name, role)| format!("{name}: {}", application_word(*role)));
     let all: Vec<_> = fleet.into_iter().chain(applications).collect();
     if all.is_empty() { "none".to_owned() } else { all.join("; ") }
+}
+
+/// `shop: owner, was none`.
+pub fn show_role_change(change: &RoleChange, before: &Rights, now: &Rights) -> String {
+    let words = |word: Option<&'static str>| word.unwrap_or("none");
+    let (place, of): (&str, &dyn Fn(&Rights) -> Option<&'static str>) = match change {
+        RoleChange::Fleet(_) => ("fleet", &|rights| rights.fleet.map(fleet_word)),
+        RoleChange::Application(name, _) => {
+            (name, &|rights| rights.applications.get(name).copied().map(application_word))
+        }
+    };
+    format!("{place}: {}, was {}", words(of(now)), words(of(before)))
 }

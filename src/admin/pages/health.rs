@@ -14,7 +14,7 @@ use crate::admin::server::answers::count_until_sent;
 use crate::admin::state::{AdminState, LifecyclePhase};
 
 /// Copies of the metrics that are made or sent at a time: each may have a megabyte, where there are hundreds of routes.
-pub const MAX_RENDERINGS: usize = 16;
+pub const MAX_RENDERINGS: u32 = 16;
 
 /// A scraper has one under way, unless the one before was cut off.
 pub const MAX_RENDERINGS_PER_CLIENT: usize = 2;

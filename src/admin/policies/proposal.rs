@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use tollgate_policies::model::{Draft, Expected, ObjectChange, ObjectEdit, ObjectKind, PolicyState, Revision};
+use tollgate_policies::model::{
+    Draft, Expected, ObjectChange, ObjectEdit, ObjectId, ObjectKind, PolicyState, Revision,
+};
 use tollgate_policies::people::{AuditOutcome, Operation};
 
 use super::revoked_keys::{spell_hashes, undoable};
@@ -63,7 +65,12 @@ impl Proposal {
                 for application in removed_applications(&draft.edits) {
                     caller.forget_application(application).await;
                 }
-                let changes = policies.database.diff(revision.number - 1, revision.number).await?;
+                // It was made, whether it can be shown or not.
+                let changes = policies.database.diff(revision.number - 1, revision.number).await;
+                let changes = changes.unwrap_or_else(|error| {
+                    tracing::warn!(%error, revision = revision.number, "cannot show what the revision has changed");
+                    Vec::new()
+                });
                 Ok(AcceptedProposal { revision: Some(revision), changes })
             })
         };
@@ -91,6 +98,10 @@ fn removed_applications(edits: &[ObjectEdit]) -> impl Iterator<Item = &str> {
 /// Whether an application has objects besides its own.
 fn has_objects(state: &PolicyState, application: &str) -> bool {
     ObjectKind::ALL.into_iter().any(|kind| state.of(kind, application).next().is_some())
+}
+
+fn has_application(state: &PolicyState, name: &str) -> bool {
+    ObjectId::of_application(name).is_ok_and(|id| state.get(&id).is_some())
 }
 
 async fn preview(
@@ -133,7 +144,15 @@ fn check(
     // Its plans, clients and keys would be those of another application that comes to have its name.
     if let Some(left) = removed_applications(edits).find(|removed| has_objects(state, removed)) {
         let left = format!("application {left} would be gone, and some of its objects are left");
-        return Err(ProblemDetails::unusable_policies(left).hint("take them away with it"));
+        return Err(ProblemDetails::unusable_policies(left).hint(
+            "take them away first, or all at once: tollgate policy import --replace, with a document that lacks it",
+        ));
+    }
+    // Nobody lists them, and whoever makes the application later would have them in it.
+    let made = edits.iter().filter(|edit| edit.body.is_some()).map(|edit| edit.id.belongs_to());
+    if let Some(absent) = made.into_iter().find(|name| !has_application(state, name)) {
+        let absent = format!("there is no application {}", absent.escape_debug());
+        return Err(ProblemDetails::unusable_policies(absent).hint("make it first, or along with what it has"));
     }
     policies.check(state).map_err(|mistakes| ProblemDetails::mistakes(&mistakes, caller))
 }

@@ -22,6 +22,7 @@ const PIECE: usize = 16 * 1024;
 /// The bound on answers of some kind.
 pub struct AnswerBound {
     all: Arc<Semaphore>,
+    most: u32,
     shares: Arc<AddressShares>,
     per_client: usize,
 }
@@ -43,8 +44,14 @@ struct CountedBody<T> {
 
 impl AnswerBound {
     /// At most `all` at a time, and `per_client` of each client.
-    pub fn new(all: usize, per_client: usize) -> Self {
-        Self { all: Arc::new(Semaphore::new(all)), shares: Arc::default(), per_client }
+    pub fn new(all: u32, per_client: usize) -> Self {
+        Self { all: Arc::new(Semaphore::new(all as usize)), most: all, shares: Arc::default(), per_client }
+    }
+
+    /// Waits until no answer is under way, those included whose clients have gone.
+    pub async fn ended(&self) {
+        // It is never closed.
+        let _ = self.all.acquire_many(self.most).await;
     }
 
     /// A place for one more answer to the client at `ip`. `None`: there is no room.

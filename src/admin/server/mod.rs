@@ -20,6 +20,7 @@ use axum::http::{HeaderValue, Request, Response};
 use axum::response::IntoResponse;
 use http_body_util::BodyExt;
 use tokio::net::TcpListener;
+use tokio::time::timeout;
 use tower_service::Service;
 
 use self::answers::{AnswerBound, count_until_sent};
@@ -42,7 +43,7 @@ const MAX_CONNECTIONS: usize = 768;
 const MAX_CONNECTIONS_PER_CLIENT: u32 = 24;
 
 /// Requests whose answers have not left. A connection of HTTP/2 may have many, and each holds its answer in memory.
-const MAX_REQUESTS: usize = 256;
+const MAX_REQUESTS: u32 = 256;
 
 /// A browser asks for a page and what belongs to it at once.
 const MAX_REQUESTS_PER_CLIENT: usize = 32;
@@ -52,6 +53,9 @@ const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Scrapers come back every 15 s to 60 s; those that come later connect again.
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// For changes whose clients have gone, once all connections have: they are carried out, and recorded.
+const CHANGES_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// For a part of an answer that is not read. Bodies of requests have their own.
 const BODY_TIMEOUT: Duration = Duration::from_secs(15);
@@ -79,7 +83,7 @@ pub struct AdminPages {
     pub hsts: Option<HeaderValue>,
 }
 
-/// Serves `pages` on a port of the admin server until dropped, or until `drain` begins: that is when another process serves it.
+/// Serves `pages` on a port of the admin server until dropped, or until `drain` begins: then changes are carried out to their ends.
 ///
 /// # Errors
 /// When the socket has no address.
@@ -99,9 +103,12 @@ pub async fn serve(listener: TcpListener, pages: AdminPages, drain: Drain) -> st
         max_connections_per_client: Some(MAX_CONNECTIONS_PER_CLIENT),
     };
     let limit = ConnectionLimit::uncounted(spec.max_connections).per_client(spec.max_connections_per_client);
-    let requests = AnswerBound::new(MAX_REQUESTS, MAX_REQUESTS_PER_CLIENT);
-    let pages = Pages(Arc::new(pages), Arc::new(requests));
+    let requests = Arc::new(AnswerBound::new(MAX_REQUESTS, MAX_REQUESTS_PER_CLIENT));
+    let pages = Pages(Arc::new(pages), requests.clone());
     server::serve(vec![listener], Arc::new(spec), pages, limit, drain).await;
+    if timeout(CHANGES_TIMEOUT, requests.ended()).await.is_err() {
+        tracing::error!("a change of the admin port was cut: look into the history whether it was made");
+    }
     Ok(())
 }
 

@@ -78,9 +78,10 @@ addEventListener("pageshow", event => { if (event.persisted) location.reload(); 
   };
 
   const redraw = () => {
+    if (ended) return;
     for (const chart of charts.values()) chart.destroy();
     charts.clear();
-    if (!ended) update();
+    update();
   };
 
   const update = async () => {
@@ -110,10 +111,11 @@ addEventListener("pageshow", event => { if (event.persisted) location.reload(); 
   };
 
   pause.addEventListener("click", () => {
+    if (ended) return;
     paused = !paused;
     pause.setAttribute("aria-pressed", String(paused));
     say(paused ? "Updates are paused." : "");
-    if (!paused && !ended) update();
+    if (!paused) update();
   });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
   let width = innerWidth;

@@ -20,7 +20,7 @@ use crate::admin::query::{BucketQuery, Pairs};
 use crate::admin::views::bucket::{BucketView, ChangeView};
 use crate::admin::views::words::{show_level, show_policy, show_seconds, show_wait};
 use crate::console::forms::ConsoleForm;
-use crate::console::shell::{Shell, Visitor, page};
+use crate::console::shell::{Shell, Visitor, page_with};
 use crate::console::state::ConsoleState;
 
 #[derive(Template)]
@@ -214,12 +214,7 @@ impl BucketPage {
     }
 
     fn into_response(self) -> Response {
-        let status = self.problem.as_ref().map(ProblemDetails::status_code);
-        let mut response = page(&self);
-        if let Some(status) = status {
-            *response.status_mut() = status;
-        }
-        response
+        page_with(&self, self.problem.as_ref().map(ProblemDetails::head))
     }
 }
 

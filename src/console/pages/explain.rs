@@ -13,7 +13,7 @@ use crate::admin::query::Pairs;
 use crate::admin::views::explain::{ActionView, ExplainView, LimitView, WhyView};
 use crate::admin::views::words::{show_level, show_policy, show_settled, show_wait};
 use crate::console::forms::ConsoleForm;
-use crate::console::shell::{Shell, Visitor, page};
+use crate::console::shell::{Shell, Visitor, page, page_with};
 use crate::console::state::ConsoleState;
 
 /// Routes that do not take the request and are shown.
@@ -87,12 +87,7 @@ pub async fn submit(State(console): State<ConsoleState>, form: ConsoleForm) -> R
         Ok(view) => explained.found = Some(ShownExplanation::of(view)),
         Err(problem) => explained.problem = Some(problem),
     }
-    let status = explained.problem.as_ref().map(ProblemDetails::status_code);
-    let mut response = page(&explained);
-    if let Some(status) = status {
-        *response.status_mut() = status;
-    }
-    response
+    page_with(&explained, explained.problem.as_ref().map(ProblemDetails::head))
 }
 
 impl ExplainPage {

@@ -19,7 +19,7 @@ use crate::admin::policies::proposal::Proposal;
 use crate::admin::problem_details::{MistakeView, ProblemDetails};
 use crate::console::forms::ConsoleForm;
 use crate::console::pages::list::encode;
-use crate::console::shell::{Shell, Visitor, page};
+use crate::console::shell::{Shell, Visitor, page, page_with};
 use crate::console::state::ConsoleState;
 use crate::identity::api_key::NewApiKey;
 
@@ -152,7 +152,7 @@ async fn change(console: &ConsoleState, caller: &Caller, form: &ConsoleForm) -> 
     let key = body.as_mut().filter(|_| asked.kind == ObjectKind::ApiKey && !is_saving).and_then(make_key);
     if body.is_none() && !asked.is_deletion {
         let page = ObjectFormPage::new(console, (&form.visitor, caller), asked, fields);
-        return Ok(with_status(&page, &ProblemDetails::unusable_policies("")));
+        return Ok(page_with(&page, Some(ProblemDetails::unusable_policies("").head())));
     }
     let id = match asked.id() {
         Ok(id) => id,
@@ -224,13 +224,7 @@ fn refused(
     let mut shown = ObjectFormPage::new(console, (&form.visitor, caller), asked, fields);
     shown.mistakes = mistakes;
     shown.problem = Some(problem.clone());
-    with_status(&shown, &problem)
-}
-
-fn with_status(shown: &impl Template, problem: &ProblemDetails) -> Response {
-    let mut response = page(shown);
-    *response.status_mut() = problem.status_code();
-    response
+    page_with(&shown, Some(problem.head()))
 }
 
 impl AskedEdit {

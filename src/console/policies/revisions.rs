@@ -16,7 +16,7 @@ use crate::admin::problem_details::ProblemDetails;
 use crate::admin::server::answers::count_until_sent;
 use crate::admin::views::policies::RevisionView;
 use crate::console::forms::ConsoleForm;
-use crate::console::shell::{Shell, Visitor, page};
+use crate::console::shell::{Shell, Visitor, page, page_with};
 use crate::console::state::ConsoleState;
 
 #[derive(Template)]
@@ -99,10 +99,8 @@ pub async fn undo(
     };
     match RevisionPage::find(&console, &form.visitor, &caller, number).await {
         Ok(found) => {
-            let status = problem.status_code();
-            let mut response = page(&RevisionPage { problem: Some(problem), ..found });
-            *response.status_mut() = status;
-            response
+            let head = problem.head();
+            page_with(&RevisionPage { problem: Some(problem), ..found }, Some(head))
         }
         Err(_) => console.refuse(&form.visitor, &problem),
     }

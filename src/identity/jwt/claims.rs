@@ -82,6 +82,10 @@ impl TokenClaims {
         scopes.iter().all(|scope| has(self.0.get("scope"), scope) || has(self.0.get("scp"), scope))
     }
 
+    pub fn has(&self, name: &str) -> bool {
+        self.0.contains_key(name)
+    }
+
     /// A claim as text: of a text or a whole number. `None`: it is missing, or of another type.
     pub fn text(&self, name: &str) -> Option<String> {
         as_text(self.0.get(name)?)

@@ -15,7 +15,7 @@ use super::words::{and_tokens, earlier_tokens, show_rights};
 use crate::admin::problem_details::ProblemDetails;
 use crate::console::forms::ConsoleForm;
 use crate::console::numbers::short_time;
-use crate::console::shell::{Shell, Visitor, page};
+use crate::console::shell::{Shell, Visitor, page_with};
 use crate::console::state::ConsoleState;
 
 /// The longest that a token may be told to last: ten years.
@@ -104,14 +104,11 @@ async fn answer(
         Ok(outcome) => (outcome, None),
         Err(problem) => (AccountOutcome::default(), Some(problem)),
     };
-    let status = problem.as_ref().map(ProblemDetails::status_code);
+    let head = problem.as_ref().map(ProblemDetails::head);
     let mut response = match AccountPage::of(console, visitor, &outcome, problem).await {
-        Ok(shown) => page(&shown),
+        Ok(shown) => page_with(&shown, head),
         Err(problem) => return console.refuse(visitor, &problem),
     };
-    if let Some(status) = status {
-        *response.status_mut() = status;
-    }
     if let Some(cookie) = outcome.cookie {
         response.headers_mut().insert(SET_COOKIE, cookie);
     }

@@ -13,7 +13,7 @@ use crate::admin::caller::Caller;
 use crate::admin::problem_details::ProblemDetails;
 use crate::console::forms::ConsoleForm;
 use crate::console::pages::encode;
-use crate::console::shell::{Shell, Visitor, page};
+use crate::console::shell::{Shell, Visitor, page_with};
 use crate::console::state::ConsoleState;
 
 #[derive(Template)]
@@ -53,15 +53,9 @@ pub async fn create(
 }
 
 async fn answer(console: &ConsoleState, visitor: &Visitor, problem: Option<ProblemDetails>) -> Response {
-    let status = problem.as_ref().map(ProblemDetails::status_code);
+    let head = problem.as_ref().map(ProblemDetails::head);
     match PeoplePage::of(console, visitor, problem).await {
-        Ok(shown) => {
-            let mut response = page(&shown);
-            if let Some(status) = status {
-                *response.status_mut() = status;
-            }
-            response
-        }
+        Ok(shown) => page_with(&shown, head),
         Err(problem) => console.refuse(visitor, &problem),
     }
 }

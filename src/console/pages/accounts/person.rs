@@ -13,13 +13,13 @@ use tollgate_policies::time::UnixTime;
 
 use super::people::{may_see_people, visible_rights};
 use super::presence::{PresencePart, check_presence};
-use super::words::{and_tokens, chosen_fleet_role, chosen_role, earlier_tokens, show_rights};
+use super::words::{and_tokens, chosen_fleet_role, chosen_role, earlier_tokens, show_rights, show_role_change};
 use crate::admin::caller::{Caller, fleet_word};
 use crate::admin::problem_details::ProblemDetails;
 use crate::console::forms::ConsoleForm;
 use crate::console::numbers::short_time;
 use crate::console::pages::encode;
-use crate::console::shell::{Shell, Visitor, page};
+use crate::console::shell::{Shell, Visitor, page_with};
 use crate::console::state::ConsoleState;
 
 #[derive(Template)]
@@ -62,15 +62,9 @@ pub async fn change(
 }
 
 async fn answer(console: &ConsoleState, visitor: &Visitor, name: &str, problem: Option<ProblemDetails>) -> Response {
-    let status = problem.as_ref().map(ProblemDetails::status_code);
+    let head = problem.as_ref().map(ProblemDetails::head);
     match PersonPage::of(console, visitor, name, problem).await {
-        Ok(shown) => {
-            let mut response = page(&shown);
-            if let Some(status) = status {
-                *response.status_mut() = status;
-            }
-            response
-        }
+        Ok(shown) => page_with(&shown, head),
         Err(problem) => console.refuse(visitor, &problem),
     }
 }
@@ -154,8 +148,8 @@ async fn apply(
         "remove" => people.remove(&account.name).await.map(|()| String::new()),
         _ => {
             let changed = people.change(&account.name, change).await?;
-            let (before, now) = (show_rights(&account.rights), show_rights(&changed.rights));
-            Ok(if change.roles.is_empty() { String::new() } else { format!("{before} before, {now} now") })
+            let told = change.roles.iter().map(|role| show_role_change(role, &account.rights, &changed.rights));
+            Ok(told.collect::<Vec<_>>().join("; "))
         }
     }
 }

@@ -18,7 +18,7 @@ use crate::admin::caller::{CallerProof, unknown_caller};
 use crate::admin::problem_details::ProblemDetails;
 use crate::console::forms::{ConsoleForm, page_of_console};
 use crate::console::pages::encode;
-use crate::console::shell::{Shell, Visitor, page};
+use crate::console::shell::{Shell, Visitor, page, page_with};
 use crate::console::state::ConsoleState;
 
 #[derive(Template)]
@@ -78,13 +78,11 @@ pub async fn submit(
     match sign_in(&console, &form, peer).await {
         Ok(cookie) => ([(SET_COOKIE, cookie)], Redirect::to(&next)).into_response(),
         Err(problem) => {
-            let status = problem.status_code();
+            let head = problem.head();
             let mut shown = SignInPage::new(&console, &form.visitor, next);
             shown.name = form.field("name").to_owned();
             shown.problem = Some(problem);
-            let mut response = page(&shown);
-            *response.status_mut() = status;
-            response
+            page_with(&shown, Some(head))
         }
     }
 }

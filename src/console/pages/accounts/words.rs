@@ -2,7 +2,7 @@
 
 use tollgate_policies::people::{ApplicationRole, EarlierTokens, FleetRole};
 
-pub use crate::admin::accounts::role_words::show_rights;
+pub use crate::admin::accounts::role_words::{show_rights, show_role_change};
 use crate::admin::problem_details::ProblemDetails;
 use crate::console::forms::ConsoleForm;
 
