@@ -30,12 +30,13 @@ pub fn show_rights(rights: &Rights) -> String {
 
 /// `shop: owner, was none`.
 pub fn show_role_change(change: &RoleChange, before: &Rights, now: &Rights) -> String {
-    let words = |word: Option<&'static str>| word.unwrap_or("none");
-    let (place, of): (&str, &dyn Fn(&Rights) -> Option<&'static str>) = match change {
-        RoleChange::Fleet(_) => ("fleet", &|rights| rights.fleet.map(fleet_word)),
-        RoleChange::Application(name, _) => {
-            (name, &|rights| rights.applications.get(name).copied().map(application_word))
-        }
+    let role = |rights: &Rights| match change {
+        RoleChange::Fleet(_) => rights.fleet.map(fleet_word),
+        RoleChange::Application(name, _) => rights.applications.get(name).copied().map(application_word),
     };
-    format!("{place}: {}, was {}", words(of(now)), words(of(before)))
+    let place = match change {
+        RoleChange::Fleet(_) => "fleet",
+        RoleChange::Application(name, _) => name,
+    };
+    format!("{place}: {}, was {}", role(now).unwrap_or("none"), role(before).unwrap_or("none"))
 }
