@@ -2,6 +2,9 @@
 //!
 //! Not the proxy's client, which keeps connections, streams bodies and retries.
 
+#[cfg(test)]
+mod tests;
+
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -359,49 +362,4 @@ pub fn target(path: &[&str], pairs: &[(String, String)]) -> String {
     let path: String = path.iter().map(|segment| format!("/{}", encode(segment))).collect();
     let pairs: Vec<_> = pairs.iter().map(|(name, value)| format!("{}={}", encode(name), encode(value))).collect();
     if pairs.is_empty() { path } else { format!("{path}?{}", pairs.join("&")) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_admin_port_is_a_plain_authority() {
-        for (text, shown) in [
-            ("http://127.0.0.1:9901", "http://127.0.0.1:9901"),
-            ("http://localhost:9901/", "http://localhost:9901"),
-            ("10.0.0.1:9901", "http://10.0.0.1:9901"),
-            ("http://[::1]:9901", "http://[::1]:9901"),
-            ("https://gate.example.com", "https://gate.example.com"),
-        ] {
-            assert_eq!(text.parse::<AdminPort>().unwrap().to_string(), shown);
-        }
-        for odd in ["ftp://127.0.0.1:9901", "http://127.0.0.1:9901/metrics", "/", "http://a@b:1", "http://a:1/?q"] {
-            assert!(odd.parse::<AdminPort>().is_err(), "{odd}");
-        }
-    }
-
-    #[test]
-    fn a_file_without_a_token_is_no_way_to_ask_as_nobody() {
-        let port: AdminPort = "http://127.0.0.1:9901".parse().unwrap();
-        let file = tempfile::NamedTempFile::new().unwrap();
-        let asked = |text: &str| {
-            std::fs::write(file.path(), text).unwrap();
-            let access =
-                AdminAccessArgs { ca: AdminCaArgs { admin_ca: None }, token_file: Some(file.path().to_owned()) };
-            access.of(&port).map(|port| port.bearer.unwrap()).map_err(|error| format!("{error:#}"))
-        };
-        assert_eq!(asked(" secret\n").unwrap(), "Bearer secret");
-        let why = format!("cannot read the token from {}: it is empty", file.path().display());
-        for empty in ["", " \r\n"] {
-            assert_eq!(asked(empty).unwrap_err(), why);
-        }
-    }
-
-    #[test]
-    fn a_target_carries_any_value() {
-        let pairs = [("header.x".to_owned(), "a b&c=ü".to_owned())];
-        assert_eq!(target(&["buckets", "a/b"], &pairs), "/buckets/a%2Fb?header.x=a%20b%26c%3D%C3%BC");
-        assert_eq!(target(&["limits"], &[]), "/limits");
-    }
 }

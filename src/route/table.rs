@@ -8,6 +8,7 @@
 //! It is a trie of our own rather than matchit. A route that fails on a method or a header must give way to the next
 //! less specific route, and `/{tenant}/x/*` must be allowed beside `/*`; matchit does neither.
 
+mod expressions;
 #[cfg(test)]
 mod tests;
 
@@ -18,7 +19,7 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 use http::{HeaderMap, HeaderValue, Method};
 
-use super::expression::PathExpression;
+use self::expressions::{NumberSet, NumberedExpression, SharedExpressions, TriedExpressions};
 use super::path::{self, Segments};
 use super::{HeaderMatch, HostMatch, Match, PathMatch, PathPattern, Route, Segment};
 
@@ -45,36 +46,6 @@ struct ExpressionRoute {
     number: usize,
     expression: NumberedExpression,
     candidate: RouteCandidate,
-}
-
-/// An expression, shared by all routes and hosts that have its text, with the memory that its searches keep.
-#[derive(Clone, Debug)]
-struct NumberedExpression {
-    number: usize,
-    expression: Arc<PathExpression>,
-}
-
-/// The expressions of the routes that a table is built from, by their texts.
-#[derive(Default)]
-struct SharedExpressions<'r>(HashMap<&'r str, NumberedExpression>);
-
-/// The expressions that a look-up has tried: each costs as much as its path is long, and several of the hosts and routes that
-/// take a request may have the same.
-#[derive(Default)]
-struct TriedExpressions {
-    /// The routes that were looked at.
-    routes: NumberSet,
-    tried: NumberSet,
-    /// Those among the tried that take the path.
-    taking: NumberSet,
-}
-
-/// A set of small numbers.
-#[derive(Default)]
-struct NumberSet {
-    /// Of the first 64: no more memory is taken for these.
-    first: u64,
-    others: Vec<u64>,
 }
 
 /// The result of looking a request up.
@@ -291,52 +262,6 @@ impl HostRoutes {
         let at = if is_whole { found + 1 } else { found };
         considered.splice(at..at, by_expression.considered);
         considered.into_iter().map(|(one, _)| one).collect()
-    }
-}
-
-impl<'r> SharedExpressions<'r> {
-    fn share(&mut self, expression: &'r PathExpression) -> NumberedExpression {
-        let number = self.0.len();
-        let new = || NumberedExpression { number, expression: Arc::new(expression.clone()) };
-        self.0.entry(expression.text()).or_insert_with(new).clone()
-    }
-}
-
-impl TriedExpressions {
-    /// Whether the expression with this number takes the path, which is tested once.
-    fn takes(&mut self, number: usize, test: impl FnOnce() -> bool) -> bool {
-        if !self.tried.add(number) {
-            return self.taking.contains(number);
-        }
-        let takes = test();
-        if takes {
-            self.taking.add(number);
-        }
-        takes
-    }
-}
-
-impl NumberSet {
-    fn contains(&self, number: usize) -> bool {
-        let word = (number / 64).checked_sub(1).map_or(Some(&self.first), |at| self.others.get(at));
-        word.is_some_and(|word| word & (1 << (number % 64)) != 0)
-    }
-
-    /// Whether the number is new.
-    fn add(&mut self, number: usize) -> bool {
-        let bit = 1 << (number % 64);
-        let word = match (number / 64).checked_sub(1) {
-            None => &mut self.first,
-            Some(at) => {
-                if self.others.len() <= at {
-                    self.others.resize(at + 1, 0);
-                }
-                &mut self.others[at]
-            }
-        };
-        let is_first = *word & bit == 0;
-        *word |= bit;
-        is_first
     }
 }
 

@@ -2,6 +2,7 @@ use bytes::Bytes;
 use http::StatusCode;
 
 use super::*;
+use crate::route::expression::PathExpression;
 use crate::route::networks::NetworkRules;
 use crate::route::{Action, FixedResponse};
 
