@@ -128,7 +128,7 @@ impl UsedTokens {
                 .hint("look whether its change was made. To make another, open the page again"));
         }
         let of_account = self.of_account.entry(token.account).or_default();
-        // Whoever fills the table keeps out nobody else.
+        // An account that fills the table keeps out no other.
         let most = if self.in_order.len() < MOST_USED { MOST_USED_OF_ACCOUNT } else { FEW_USED };
         if *of_account >= most {
             return Err(ProblemDetails::too_many_forms());

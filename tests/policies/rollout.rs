@@ -234,7 +234,7 @@ fn errors_are_judged_as_well_when_a_resource_has_moved_to_another_route() {
     let (folder, url, editor) = new_database();
     let broken = "  - {name: broken, match: {path: /broken}, respond: {status: 503, body: no}}\n";
     let node = Gateway::start(&(routes(&url, folder.path(), "node_name: edge-1") + broken));
-    // What one route has answered before is more than the other will.
+    // The one route has answered more before than the other will.
     Traffic::start(&node, "/orders/1", 4).go_on(2_000);
     let candidate = json!({"limit": limit(9), "on": "shadow", "bounds": {"errors": "1%"}, "over": "2s", "least": 10});
     let first = editor.commit(vec![

@@ -149,8 +149,8 @@ fn check(
         ));
     }
     // Nobody lists them, and whoever makes the application later would have them in it.
-    let made = edits.iter().filter(|edit| edit.body.is_some()).map(|edit| edit.id.belongs_to());
-    if let Some(absent) = made.into_iter().find(|name| !has_application(state, name)) {
+    let mut made = edits.iter().filter(|edit| edit.body.is_some()).map(|edit| edit.id.belongs_to());
+    if let Some(absent) = made.find(|name| !has_application(state, name)) {
         let absent = format!("there is no application {}", absent.escape_debug());
         return Err(ProblemDetails::unusable_policies(absent).hint("make it first, or along with what it has"));
     }

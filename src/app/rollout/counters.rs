@@ -29,7 +29,7 @@ pub struct CandidateTotals {
     pub latency: [u64; BUCKETS],
 }
 
-/// What the metrics have of one candidate at a moment: counts since the process began.
+/// The metrics of one candidate at a moment: counts since the process began.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CandidateReading {
     pub decisions: u64,
@@ -38,7 +38,7 @@ pub struct CandidateReading {
     pub routes: HashMap<Arc<str>, RouteReading>,
 }
 
-/// What the metrics have of one route at a moment.
+/// The metrics of one route at a moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RouteReading {
     pub requests: u64,

@@ -26,7 +26,7 @@ pub struct CandidateWindow {
     terms: CandidateTerms,
     began: Instant,
     totals: CandidateTotals,
-    /// What the metrics had at the last sample.
+    /// The metrics at the last sample.
     last: CandidateReading,
     /// For denials: with enough decisions. A limit may decide on few of a route's requests.
     decisions: Samples,

@@ -37,7 +37,7 @@ pub struct LiveData {
     pub endpoints: HashMap<(String, String), EndpointState>,
     /// What each route had counted at the last sample.
     counted: HashMap<String, TrafficTotals>,
-    /// What each limit had decided at the last sample.
+    /// The decisions of each limit at the last sample.
     decided: HashMap<String, LimitTotals>,
     last: Option<Instant>,
 }

@@ -203,7 +203,7 @@ impl OpenIdProvider {
         match &answer.iss {
             Some(iss) if *iss == self.spec.issuer => Ok(()),
             None if !known.metadata.authorization_response_iss_parameter_supported => Ok(()),
-            // Whoever comes back writes it, and it would stay in the audit log.
+            // The visitor writes it, and it would stay in the audit log.
             Some(_) => Err(refused("the answer is of another issuer")),
             None => Err(refused("the answer does not say which issuer it is of (iss)")),
         }

@@ -47,7 +47,7 @@ fn of_routes(routes: &[(&str, u64, u64)]) -> CandidateReading {
     CandidateReading { routes: routes.iter().map(reading).collect(), ..CandidateReading::default() }
 }
 
-/// What a window with a bound of 5 % errors says of each second's reading after the first.
+/// The verdicts of a window with a bound of 5 % errors on each second's reading after the first.
 fn judged(readings: &[&[(&str, u64, u64)]]) -> Vec<String> {
     let (began, errors) = (clock::now(), CandidateBounds { errors: Some(500), ..CandidateBounds::default() });
     let mut window = CandidateWindow::new(terms(errors), began, of_routes(readings[0]));

@@ -149,7 +149,7 @@ fn is_leading(name: &str) -> bool {
     LEADING.contains(&name) || name.starts_with("options[")
 }
 
-/// What a parameter sets. Of those that set the same, the last one holds.
+/// The setting of a parameter. Of several of one setting, the last holds.
 fn setting(name: &str) -> &str {
     if name == "hostaddr" { "host" } else { name }
 }
