@@ -1,6 +1,9 @@
 //! Times a request on its way to a decision, piece by piece: `make bench`.
 
-#![expect(clippy::unwrap_used, reason = "a benchmark that cannot be set up fails")]
+#![expect(
+    clippy::unwrap_used,
+    reason = "a benchmark that cannot be set up fails"
+)]
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -13,7 +16,9 @@ use tollgate::proxy::message::forwarded::ClientOrigin;
 use tollgate::proxy::message::headers;
 use tollgate::route::path;
 use tollgate::route::table::RouteTable;
-use tollgate::route::{Action, FixedResponse, HostMatch, Match, PathMatch, PathPattern, Route, Segment};
+use tollgate::route::{
+    Action, FixedResponse, HostMatch, Match, PathMatch, PathPattern, Route, Segment,
+};
 use tollgate_limiter::algorithm::share::Share;
 use tollgate_limiter::algorithm::token_bucket as bucket;
 use tollgate_limiter::algorithm::token_bucket::TokenBucket;
@@ -39,7 +44,12 @@ fn shape(per_second: u64) -> TokenBucket {
 }
 
 fn charge(key: &str, per_second: u64) -> BucketCharge {
-    BucketCharge { key: Key::from(key), quota: shape(per_second).into(), cost: 1, largest_cost: 1 }
+    BucketCharge {
+        key: Key::from(key),
+        quota: shape(per_second).into(),
+        cost: 1,
+        largest_cost: 1,
+    }
 }
 
 /// `/service-7/*` and so on, as an edge gateway has them.
@@ -51,7 +61,10 @@ fn routes(count: usize) -> Vec<Arc<Route>> {
             counted_as: format!("service-{index}").into(),
             matches: Match {
                 hosts: vec![HostMatch::Any],
-                paths: vec![PathMatch::Pattern(PathPattern { segments, rest: true })],
+                paths: vec![PathMatch::Pattern(PathPattern {
+                    segments,
+                    rest: true,
+                })],
                 methods: vec![],
                 headers: vec![],
             },
@@ -93,20 +106,34 @@ fn find_a_route(bencher: Bencher<'_, '_>, count: usize) {
 #[divan::bench(args = ["client_ip", "header", "secret"])]
 fn extract_a_key(bencher: Bencher<'_, '_>, part: &str) {
     let part = match part {
-        "client_ip" => KeyPart::ClientIp { ipv4_prefix: 32, ipv6_prefix: 64 },
+        "client_ip" => KeyPart::ClientIp {
+            ipv4_prefix: 32,
+            ipv6_prefix: 64,
+        },
         "header" => KeyPart::Header(http::HeaderName::from_static("x-tenant")),
         _ => KeyPart::Header(http::header::AUTHORIZATION),
     };
-    let spec = KeySpec { parts: vec![part], on_missing: OnMissing::Share };
+    let spec = KeySpec {
+        parts: vec![part],
+        on_missing: OnMissing::Share,
+    };
     let request = Request::builder()
         .uri(Uri::from_static("/orders/7"))
         .header("x-tenant", "acme")
-        .header("authorization", HeaderValue::from_static("Bearer 0123456789abcdef0123456789abcdef"))
+        .header(
+            "authorization",
+            HeaderValue::from_static("Bearer 0123456789abcdef0123456789abcdef"),
+        )
         .body(())
         .unwrap();
     let client_ip = Some("203.0.113.77".parse().unwrap());
     let host = RequestHost::Known("api.example.com");
-    let facts = Facts { client_ip, host, route: "orders", ..Facts::of(&request) };
+    let facts = Facts {
+        client_ip,
+        host,
+        route: "orders",
+        ..Facts::of(&request)
+    };
     bencher.bench_local(|| spec.extract(black_box("per-client"), black_box(&facts)));
 }
 
@@ -130,15 +157,27 @@ fn decide_in_process_on_one_key(bencher: Bencher<'_, '_>) {
 #[divan::bench(threads = [1, 2], args = [1_000, 1_000_000])]
 fn decide_in_process_on_many_keys(bencher: Bencher<'_, '_>, keys: usize) {
     let store = MemoryStore::new(keys);
-    let charges: Vec<[BucketCharge; 1]> =
-        (0..keys).map(|key| [charge(&format!("per-client:{key}"), 1_000_000)]).collect();
-    bencher.bench(|| store.take_at(black_box(&charges[fastrand::usize(..keys)]), 1, 1_000_000, Share::WHOLE));
+    let charges: Vec<[BucketCharge; 1]> = (0..keys)
+        .map(|key| [charge(&format!("per-client:{key}"), 1_000_000)])
+        .collect();
+    bencher.bench(|| {
+        store.take_at(
+            black_box(&charges[fastrand::usize(..keys)]),
+            1,
+            1_000_000,
+            Share::WHOLE,
+        )
+    });
 }
 
 #[divan::bench]
 fn tell_what_is_left(bencher: Bencher<'_, '_>) {
     let policy = Some(HeaderValue::from_static("\"per-client\";q=20;w=2"));
-    let standing = Standing { quota: 20, remaining: 7, reset_secs: Some(2) };
+    let standing = Standing {
+        quota: 20,
+        remaining: 7,
+        reset_secs: Some(2),
+    };
     bencher.bench(|| {
         let mut headers = HeaderMap::with_capacity(8);
         let standings = std::iter::once(("per-client", black_box(standing)));
@@ -151,8 +190,14 @@ fn tell_what_is_left(bencher: Bencher<'_, '_>) {
 fn request_fields() -> HeaderMap {
     fields(&[
         ("host", "api.example.com"),
-        ("user-agent", "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0"),
-        ("accept", "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"),
+        (
+            "user-agent",
+            "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0",
+        ),
+        (
+            "accept",
+            "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8",
+        ),
         ("accept-language", "en"),
         ("accept-encoding", "gzip, deflate, br"),
         ("connection", "keep-alive"),
@@ -162,7 +207,14 @@ fn request_fields() -> HeaderMap {
 }
 
 fn fields(of: &[(&'static str, &'static str)]) -> HeaderMap {
-    of.iter().map(|&(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value))).collect()
+    of.iter()
+        .map(|&(name, value)| {
+            (
+                HeaderName::from_static(name),
+                HeaderValue::from_static(value),
+            )
+        })
+        .collect()
 }
 
 /// Removes and adds fields of a request on its way to the upstream.
@@ -172,15 +224,23 @@ fn rewrite_the_fields_of_a_request(bencher: Bencher<'_, '_>) {
     let trusted = TrustedProxies::default();
     let id = HeaderValue::from_static("0123456789abcdef0123456789abcdef");
     let mut out = BytesMut::with_capacity(4096);
-    bencher.with_inputs(request_fields).bench_local_refs(|fields| {
-        let origin = ClientOrigin::resolve(fields, black_box(peer), &trusted);
-        let found = headers::strip_request(fields, origin.peer_trusted, false);
-        let host = fields.get(http::header::HOST).cloned();
-        out.clear();
-        Additions { origin: &origin, host, request_id: &id, received: Version::HTTP_11, hop: HopFields::Nothing }
+    bencher
+        .with_inputs(request_fields)
+        .bench_local_refs(|fields| {
+            let origin = ClientOrigin::resolve(fields, black_box(peer), &trusted);
+            let found = headers::strip_request(fields, origin.peer_trusted, false);
+            let host = fields.get(http::header::HOST).cloned();
+            out.clear();
+            Additions {
+                origin: &origin,
+                host,
+                request_id: &id,
+                received: Version::HTTP_11,
+                hop: HopFields::Nothing,
+            }
             .write(&mut out, fields);
-        found
-    });
+            found
+        });
 }
 
 #[divan::bench]

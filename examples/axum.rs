@@ -1,7 +1,8 @@
 //! Tollgate's limiter on an axum router of one's own.
 //!
-//! `cargo run --example axum`, then `for i in $(seq 8); do curl -s -o /dev/null -w '%{http_code} ' localhost:3000/; done`
-//! shows five 200s and then 429s. With `REDIS_URL=redis://127.0.0.1:6379` the limit holds across processes.
+//! `cargo run --example axum`, then `for i in $(seq 8); do curl -s -o /dev/null -w '%{http_code} '
+//! localhost:3000/; done` shows five 200s and then 429s. With `REDIS_URL=redis://127.0.0.1:6379`
+//! the limit holds across processes.
 
 use std::net::SocketAddr;
 
@@ -17,8 +18,14 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         Ok(url) => RateLimitLayer::new(&SharedLimiter::connect(&url).await?, [limit])?,
         Err(_) => RateLimitLayer::in_memory([limit])?,
     };
-    let router = Router::new().route("/", get(async || "hello\n")).layer(layer);
+    let router = Router::new()
+        .route("/", get(async || "hello\n"))
+        .layer(layer);
     let listener = TcpListener::bind("127.0.0.1:3000").await?;
-    axum::serve(listener, router.into_make_service_with_connect_info::<SocketAddr>()).await?;
+    axum::serve(
+        listener,
+        router.into_make_service_with_connect_info::<SocketAddr>(),
+    )
+    .await?;
     Ok(())
 }

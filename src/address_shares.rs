@@ -24,7 +24,11 @@ pub struct AddressShare {
 impl AddressShares {
     /// Takes `units` for the client at `ip`. `None`: it would have more than `most`.
     pub fn take(self: &Arc<Self>, ip: IpAddr, units: usize, most: usize) -> Option<AddressShare> {
-        let mut share = AddressShare { shares: self.clone(), client: network(ip), units: 0 };
+        let mut share = AddressShare {
+            shares: self.clone(),
+            client: network(ip),
+            units: 0,
+        };
         share.grow_to(units, most).then_some(share)
     }
 }
@@ -35,7 +39,9 @@ impl AddressShare {
         let more = units.saturating_sub(self.units);
         let mut clients = self.shares.0.lock();
         let held = clients.get(&self.client).copied().unwrap_or_default();
-        let Some(held) = held.checked_add(more).filter(|held| *held <= most) else { return false };
+        let Some(held) = held.checked_add(more).filter(|held| *held <= most) else {
+            return false;
+        };
         if held > 0 {
             clients.insert(self.client, held);
         }
@@ -76,13 +82,19 @@ mod tests {
         let shares = Arc::new(AddressShares::default());
         let ip = |text: &str| text.parse::<IpAddr>().unwrap();
         let mut first = shares.take(ip("192.0.2.1"), 4, 10).unwrap();
-        assert!(first.grow_to(7, 10) && first.grow_to(3, 10), "it never shrinks");
+        assert!(
+            first.grow_to(7, 10) && first.grow_to(3, 10),
+            "it never shrinks"
+        );
         assert!(shares.take(ip("192.0.2.1"), 4, 10).is_none());
         assert!(shares.take(ip("::ffff:192.0.2.1"), 4, 10).is_none());
         assert!(shares.take(ip("192.0.2.2"), 10, 10).is_some());
         drop(first);
         let one = shares.take(ip("2001:db8::1"), 10, 10);
-        assert!(shares.take(ip("2001:db8::2"), 1, 10).is_none() && shares.take(ip("2001:db8:0:1::2"), 1, 10).is_some());
+        assert!(
+            shares.take(ip("2001:db8::2"), 1, 10).is_none()
+                && shares.take(ip("2001:db8:0:1::2"), 1, 10).is_some()
+        );
         drop(one);
         assert!(shares.0.lock().is_empty());
     }

@@ -27,7 +27,8 @@ pub enum BodyFailure {
     Malformed,
 }
 
-/// A source of a body that learns whether the body was read to its end. A drop before [`BodySource::ended`] says it was not.
+/// A source of a body that learns whether the body was read to its end. A drop before
+/// [`BodySource::ended`] says it was not.
 pub trait BodySource: Send {
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>>;
 
@@ -53,8 +54,8 @@ pub trait BodyObserver: Send {
     /// The trailers have passed.
     fn on_trailers(&mut self, trailers: &HeaderMap);
 
-    /// The body has ended, or was dropped before its end. `bytes` of content passed; `complete`: that was all of it. `now`:
-    /// the time, if it is known.
+    /// The body has ended, or was dropped before its end. `bytes` of content passed; `complete`:
+    /// that was all of it. `now`: the time, if it is known.
     fn on_end(self: Box<Self>, bytes: u64, complete: bool, now: Option<Instant>);
 }
 
@@ -83,11 +84,14 @@ impl Body {
     }
 
     /// Any other body, in one allocation.
-    pub fn boxed(body: impl http_body::Body<Data = Bytes, Error = BoxError> + Send + 'static) -> Self {
+    pub fn boxed(
+        body: impl http_body::Body<Data = Bytes, Error = BoxError> + Send + 'static,
+    ) -> Self {
         BodyKind::Boxed(Box::pin(body)).into()
     }
 
-    /// Ready once some of the body is here, if its source can tell. A client that waits for a 100 is not asked for it.
+    /// Ready once some of the body is here, if its source can tell. A client that waits for a 100
+    /// is not asked for it.
     pub fn poll_arrived(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         match &mut self.kind {
             BodyKind::Full(_) | BodyKind::Source(None) => Poll::Ready(()),
@@ -135,7 +139,11 @@ impl From<Bytes> for Body {
 
 impl From<BodyKind> for Body {
     fn from(kind: BodyKind) -> Self {
-        Self { kind, passed: 0, observer: None }
+        Self {
+            kind,
+            passed: 0,
+            observer: None,
+        }
     }
 }
 
@@ -154,7 +162,10 @@ impl http_body::Body for Body {
     type Data = Bytes;
     type Error = BoxError;
 
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let this = self.get_mut();
         let polled = ready!(this.kind.poll_frame(cx));
         match &polled {
@@ -176,9 +187,9 @@ impl http_body::Body for Body {
     fn size_hint(&self) -> SizeHint {
         match &self.kind {
             BodyKind::Full(bytes) => SizeHint::with_exact(bytes.len() as u64),
-            BodyKind::Source(source) => {
-                source.as_ref().map_or_else(|| SizeHint::with_exact(0), |source| source.size_hint())
-            }
+            BodyKind::Source(source) => source
+                .as_ref()
+                .map_or_else(|| SizeHint::with_exact(0), |source| source.size_hint()),
             BodyKind::Boxed(body) => body.size_hint(),
         }
     }
@@ -196,7 +207,9 @@ fn poll_source(
     source: &mut Option<Box<dyn BodySource>>,
     cx: &mut Context<'_>,
 ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-    let Some(coming) = source else { return Poll::Ready(None) };
+    let Some(coming) = source else {
+        return Poll::Ready(None);
+    };
     let polled = ready!(coming.poll_frame(cx));
     match &polled {
         // After the last byte or the trailers, the body is usually not polled again.

@@ -32,15 +32,21 @@ pub struct HeldMemory {
 }
 
 impl BodyMemory {
-    /// Holds no more than `most` bytes from now on, and for one client no more than an eighth, or one body of `body` bytes.
+    /// Holds no more than `most` bytes from now on, and for one client no more than an eighth, or
+    /// one body of `body` bytes.
     pub fn bound(&self, most: NonZeroUsize, body: NonZeroUsize) {
         self.most.store(most.get(), Relaxed);
-        self.share.store((most.get() / CLIENTS).max(body.get()), Relaxed);
+        self.share
+            .store((most.get() / CLIENTS).max(body.get()), Relaxed);
     }
 
     /// No bytes yet, for the client at `ip`.
     pub fn hold(self: &Arc<Self>, ip: IpAddr) -> HeldMemory {
-        HeldMemory { memory: self.clone(), share: self.by_client.take(ip, 0, usize::MAX), bytes: 0 }
+        HeldMemory {
+            memory: self.clone(),
+            share: self.by_client.take(ip, 0, usize::MAX),
+            bytes: 0,
+        }
     }
 }
 
@@ -48,12 +54,23 @@ impl HeldMemory {
     /// Holds `bytes` in all. Returns whether there was room for them.
     pub fn grow_to(&mut self, bytes: usize) -> bool {
         let more = bytes.saturating_sub(self.bytes);
-        let (most, share) = (self.memory.most.load(Relaxed), self.memory.share.load(Relaxed));
-        if !self.share.as_mut().is_some_and(|held| held.grow_to(bytes, share)) {
+        let (most, share) = (
+            self.memory.most.load(Relaxed),
+            self.memory.share.load(Relaxed),
+        );
+        if !self
+            .share
+            .as_mut()
+            .is_some_and(|held| held.grow_to(bytes, share))
+        {
             return false;
         }
         let with = |held: usize| held.checked_add(more).filter(|held| *held <= most);
-        let fits = self.memory.held.fetch_update(Relaxed, Relaxed, with).is_ok();
+        let fits = self
+            .memory
+            .held
+            .fetch_update(Relaxed, Relaxed, with)
+            .is_ok();
         if fits {
             self.bytes += more;
         }
@@ -76,7 +93,10 @@ mod tests {
         let memory = Arc::new(BodyMemory::default());
         let ten = NonZeroUsize::new(10).unwrap();
         memory.bound(ten, ten);
-        let (mut first, mut second) = (memory.hold([192, 0, 2, 1].into()), memory.hold([192, 0, 2, 1].into()));
+        let (mut first, mut second) = (
+            memory.hold([192, 0, 2, 1].into()),
+            memory.hold([192, 0, 2, 1].into()),
+        );
         assert!(first.grow_to(6) && first.grow_to(4) && second.grow_to(4));
         assert!(!second.grow_to(5));
         drop(first);
@@ -88,7 +108,10 @@ mod tests {
     #[test]
     fn one_client_leaves_room_for_others() {
         let memory = Arc::new(BodyMemory::default());
-        memory.bound(NonZeroUsize::new(80).unwrap(), NonZeroUsize::new(4).unwrap());
+        memory.bound(
+            NonZeroUsize::new(80).unwrap(),
+            NonZeroUsize::new(4).unwrap(),
+        );
         let hold = |last: u8| memory.hold([192, 0, 2, last].into());
         let (mut first, mut second, mut other) = (hold(1), hold(1), hold(2));
         assert!(first.grow_to(6) && second.grow_to(4) && !second.grow_to(5));

@@ -1,6 +1,7 @@
 //! Every failure of the gateway itself, and the one table that gives each its answer.
 //!
-//! Guarantees that no other file writes a status code of the gateway's own. Bodies are `application/problem+json` (RFC 9457).
+//! Guarantees that no other file writes a status code of the gateway's own. Bodies are
+//! `application/problem+json` (RFC 9457).
 
 mod sending;
 
@@ -27,8 +28,8 @@ pub enum Failure {
     /// A limit refuses the request.
     Denied(Denial),
     NoRoute,
-    /// The listener serves this by HTTPS only: the client is sent there for good, with 301 where every client knows what
-    /// to do, else with 308, which keeps the method and the body.
+    /// The listener serves this by HTTPS only: the client is sent there for good, with 301 where
+    /// every client knows what to do, else with 308, which keeps the method and the body.
     ServedByHttps {
         location: HeaderValue,
         safe_method: bool,
@@ -113,7 +114,8 @@ pub struct RelayedAnswer {
     pub body: Bytes,
 }
 
-/// The status that is counted for a client that left before there was an answer: 499, as in nginx. No RFC has one.
+/// The status that is counted for a client that left before there was an answer: 499, as in nginx.
+/// No RFC has one.
 pub fn client_closed() -> StatusCode {
     StatusCode::from_u16(499).unwrap_or(StatusCode::BAD_REQUEST)
 }
@@ -128,11 +130,21 @@ struct Row {
 }
 
 const fn row(status: StatusCode, name: &'static str, detail: &'static str) -> Row {
-    Row { status, name, detail, close: false }
+    Row {
+        status,
+        name,
+        detail,
+        close: false,
+    }
 }
 
 const fn closing(status: StatusCode, name: &'static str, detail: &'static str) -> Row {
-    Row { status, name, detail, close: true }
+    Row {
+        status,
+        name,
+        detail,
+        close: true,
+    }
 }
 
 /// Seconds before a request is tried again that could be at once.
@@ -156,31 +168,71 @@ impl Failure {
         match self {
             Self::BadRequest(why) => closing(S::BAD_REQUEST, "bad-request", why),
             // For a client that has ended its half of the connection alone.
-            Self::ClientGone => closing(S::BAD_REQUEST, "bad-request", "the request body broke off"),
+            Self::ClientGone => {
+                closing(S::BAD_REQUEST, "bad-request", "the request body broke off")
+            }
             Self::ServedByHttps { safe_method, .. } => {
-                let status = if *safe_method { S::MOVED_PERMANENTLY } else { S::PERMANENT_REDIRECT };
-                row(status, "served-by-https", "this is served by HTTPS only: see Location")
+                let status = if *safe_method {
+                    S::MOVED_PERMANENTLY
+                } else {
+                    S::PERMANENT_REDIRECT
+                };
+                row(
+                    status,
+                    "served-by-https",
+                    "this is served by HTTPS only: see Location",
+                )
             }
-            Self::NoRoute => row(S::NOT_FOUND, "no-route", "no route takes this host and path"),
-            Self::MethodNotAllowed(_) => {
-                row(S::METHOD_NOT_ALLOWED, "method-not-allowed", "the path takes other methods: see Allow")
-            }
-            Self::RequestTimeout => closing(S::REQUEST_TIMEOUT, "request-timeout", "the request arrived too slowly"),
-            Self::BodyTooSlow => {
-                closing(S::REQUEST_TIMEOUT, "body-too-slow", "the request body arrived more slowly than the least rate")
-            }
-            Self::BodyTooLarge => closing(S::PAYLOAD_TOO_LARGE, "body-too-large", "the request body is over the limit"),
-            Self::UriTooLong => closing(S::URI_TOO_LONG, "uri-too-long", "the request target is over the limit"),
-            Self::HeadersTooLarge => {
-                closing(S::REQUEST_HEADER_FIELDS_TOO_LARGE, "headers-too-large", "the header section is over the limit")
-            }
-            Self::Misdirected => {
-                row(S::MISDIRECTED_REQUEST, "misdirected", "this connection is not for this host: open another one")
-            }
-            Self::NetworkRefused => row(S::FORBIDDEN, "network-refused", "clients of this network are not served here"),
-            Self::Maintenance { .. } => {
-                row(S::SERVICE_UNAVAILABLE, "maintenance", "this is under maintenance: come back after Retry-After")
-            }
+            Self::NoRoute => row(
+                S::NOT_FOUND,
+                "no-route",
+                "no route takes this host and path",
+            ),
+            Self::MethodNotAllowed(_) => row(
+                S::METHOD_NOT_ALLOWED,
+                "method-not-allowed",
+                "the path takes other methods: see Allow",
+            ),
+            Self::RequestTimeout => closing(
+                S::REQUEST_TIMEOUT,
+                "request-timeout",
+                "the request arrived too slowly",
+            ),
+            Self::BodyTooSlow => closing(
+                S::REQUEST_TIMEOUT,
+                "body-too-slow",
+                "the request body arrived more slowly than the least rate",
+            ),
+            Self::BodyTooLarge => closing(
+                S::PAYLOAD_TOO_LARGE,
+                "body-too-large",
+                "the request body is over the limit",
+            ),
+            Self::UriTooLong => closing(
+                S::URI_TOO_LONG,
+                "uri-too-long",
+                "the request target is over the limit",
+            ),
+            Self::HeadersTooLarge => closing(
+                S::REQUEST_HEADER_FIELDS_TOO_LARGE,
+                "headers-too-large",
+                "the header section is over the limit",
+            ),
+            Self::Misdirected => row(
+                S::MISDIRECTED_REQUEST,
+                "misdirected",
+                "this connection is not for this host: open another one",
+            ),
+            Self::NetworkRefused => row(
+                S::FORBIDDEN,
+                "network-refused",
+                "clients of this network are not served here",
+            ),
+            Self::Maintenance { .. } => row(
+                S::SERVICE_UNAVAILABLE,
+                "maintenance",
+                "this is under maintenance: come back after Retry-After",
+            ),
             Self::Unauthenticated { reason, .. } => row(S::UNAUTHORIZED, "unauthenticated", reason),
             Self::IdentityRefused { reason, .. } => row(S::FORBIDDEN, "identity-refused", reason),
             Self::AttemptsLimited(_) => row(
@@ -191,65 +243,100 @@ impl Failure {
             Self::AuthenticationUnavailable { reason, .. } => {
                 row(S::SERVICE_UNAVAILABLE, "authentication-unavailable", reason)
             }
-            Self::Relayed(answer) => {
-                row(answer.status, "refused-by-service", "the service that knows clients refuses this")
-            }
+            Self::Relayed(answer) => row(
+                answer.status,
+                "refused-by-service",
+                "the service that knows clients refuses this",
+            ),
             // Its problem says more.
             Self::Denied(denial) => row(denial.status(), denial.name(), ""),
-            Self::Overloaded => {
-                row(S::SERVICE_UNAVAILABLE, "overloaded", "the gateway has as many requests in flight as it takes")
-            }
-            Self::NoEndpoint => row(S::SERVICE_UNAVAILABLE, "no-endpoint", "the upstream has no endpoint to try"),
+            Self::Overloaded => row(
+                S::SERVICE_UNAVAILABLE,
+                "overloaded",
+                "the gateway has as many requests in flight as it takes",
+            ),
+            Self::NoEndpoint => row(
+                S::SERVICE_UNAVAILABLE,
+                "no-endpoint",
+                "the upstream has no endpoint to try",
+            ),
             Self::Exhausted => row(
                 S::SERVICE_UNAVAILABLE,
                 "gateway-exhausted",
                 "the gateway has no descriptor or port left for a connection to the upstream",
             ),
-            Self::UpstreamOverloaded => {
-                row(S::SERVICE_UNAVAILABLE, "upstream-overloaded", "the upstream has as many requests as it takes")
-            }
+            Self::UpstreamOverloaded => row(
+                S::SERVICE_UNAVAILABLE,
+                "upstream-overloaded",
+                "the upstream has as many requests as it takes",
+            ),
             Self::ConcurrencyLimited => row(
                 S::SERVICE_UNAVAILABLE,
                 "concurrency-limited",
                 "as many requests wait for the upstream as it answers fast",
             ),
-            Self::ConnectFailed => row(S::BAD_GATEWAY, "connect-failed", "the upstream did not accept a connection"),
-            Self::UpstreamClosed => {
-                row(S::BAD_GATEWAY, "upstream-closed", "the upstream closed the connection before it answered")
-            }
-            Self::UpstreamInvalid => row(S::BAD_GATEWAY, "upstream-invalid", "the upstream's answer is not HTTP"),
+            Self::ConnectFailed => row(
+                S::BAD_GATEWAY,
+                "connect-failed",
+                "the upstream did not accept a connection",
+            ),
+            Self::UpstreamClosed => row(
+                S::BAD_GATEWAY,
+                "upstream-closed",
+                "the upstream closed the connection before it answered",
+            ),
+            Self::UpstreamInvalid => row(
+                S::BAD_GATEWAY,
+                "upstream-invalid",
+                "the upstream's answer is not HTTP",
+            ),
             Self::WebSocketUnsupported => row(
                 S::BAD_GATEWAY,
                 "websocket-unsupported",
                 "the upstream speaks HTTP/2 and takes no WebSocket over it",
             ),
-            Self::ConnectTimeout => {
-                row(S::GATEWAY_TIMEOUT, "connect-timeout", "the upstream did not accept a connection in time")
-            }
-            Self::TlsFailed => row(S::BAD_GATEWAY, "tls-failed", "no TLS connection to the upstream could be made"),
-            Self::ResponseTimeout => row(S::GATEWAY_TIMEOUT, "response-timeout", "the upstream did not answer in time"),
+            Self::ConnectTimeout => row(
+                S::GATEWAY_TIMEOUT,
+                "connect-timeout",
+                "the upstream did not accept a connection in time",
+            ),
+            Self::TlsFailed => row(
+                S::BAD_GATEWAY,
+                "tls-failed",
+                "no TLS connection to the upstream could be made",
+            ),
+            Self::ResponseTimeout => row(
+                S::GATEWAY_TIMEOUT,
+                "response-timeout",
+                "the upstream did not answer in time",
+            ),
             Self::ForwardTimeout => row(
                 S::GATEWAY_TIMEOUT,
                 "not-forwarded-in-time",
                 "the time of the request was over before an upstream had it",
             ),
-            Self::CallOverdue | Self::UnsentCallOverdue => {
-                row(S::GATEWAY_TIMEOUT, "call-overdue", "the call's deadline has passed")
-            }
+            Self::CallOverdue | Self::UnsentCallOverdue => row(
+                S::GATEWAY_TIMEOUT,
+                "call-overdue",
+                "the call's deadline has passed",
+            ),
             Self::NotImplemented(what) => closing(S::NOT_IMPLEMENTED, "not-implemented", what),
             Self::VersionNotSupported => closing(
                 S::HTTP_VERSION_NOT_SUPPORTED,
                 "version-not-supported",
                 "the gateway speaks HTTP/1.1 and HTTP/2",
             ),
-            Self::Panicked => {
-                closing(S::INTERNAL_SERVER_ERROR, "internal-error", "the gateway failed at this request: see its log")
-            }
+            Self::Panicked => closing(
+                S::INTERNAL_SERVER_ERROR,
+                "internal-error",
+                "the gateway failed at this request: see its log",
+            ),
         }
     }
 
-    /// The status that a client of gRPC is answered with. A client may send a call that is `Unavailable` again by itself: a
-    /// call of which an upstream may make something yet is not. One whose connection broke is, as gRPC defines it.
+    /// The status that a client of gRPC is answered with. A client may send a call that is
+    /// `Unavailable` again by itself: a call of which an upstream may make something yet is not.
+    /// One whose connection broke is, as gRPC defines it.
     fn grpc_status(&self) -> GrpcStatus {
         match self {
             Self::Denied(denial) => match denial.status() {
@@ -272,10 +359,13 @@ impl Failure {
             | Self::NotImplemented(_)
             | Self::WebSocketUnsupported
             | Self::VersionNotSupported => GrpcStatus::Unimplemented,
-            Self::BodyTooLarge | Self::UriTooLong | Self::HeadersTooLarge | Self::AttemptsLimited(_) => {
-                GrpcStatus::ResourceExhausted
+            Self::BodyTooLarge
+            | Self::UriTooLong
+            | Self::HeadersTooLarge
+            | Self::AttemptsLimited(_) => GrpcStatus::ResourceExhausted,
+            Self::Overloaded | Self::UpstreamOverloaded | Self::Exhausted | Self::NoEndpoint => {
+                GrpcStatus::Unavailable
             }
-            Self::Overloaded | Self::UpstreamOverloaded | Self::Exhausted | Self::NoEndpoint => GrpcStatus::Unavailable,
             Self::AuthenticationUnavailable { .. }
             | Self::Maintenance { .. }
             | Self::ConcurrencyLimited
@@ -283,9 +373,10 @@ impl Failure {
             | Self::ConnectTimeout
             | Self::TlsFailed
             | Self::UpstreamClosed => GrpcStatus::Unavailable,
-            Self::ResponseTimeout | Self::ForwardTimeout | Self::CallOverdue | Self::UnsentCallOverdue => {
-                GrpcStatus::DeadlineExceeded
-            }
+            Self::ResponseTimeout
+            | Self::ForwardTimeout
+            | Self::CallOverdue
+            | Self::UnsentCallOverdue => GrpcStatus::DeadlineExceeded,
             Self::ClientGone | Self::RequestTimeout | Self::BodyTooSlow => GrpcStatus::Cancelled,
             Self::BadRequest(_) | Self::UpstreamInvalid | Self::Panicked => GrpcStatus::Internal,
         }
@@ -297,8 +388,12 @@ impl Failure {
             Self::Denied(denial) => denial.retry_after_secs(),
             Self::AttemptsLimited(seconds) => Some(*seconds),
             Self::Maintenance { retry_after_secs } => Some(*retry_after_secs),
-            Self::AuthenticationUnavailable { .. } | Self::ConcurrencyLimited => Some(RETRY_AFTER_SECS),
-            Self::Overloaded | Self::UpstreamOverloaded | Self::Exhausted | Self::NoEndpoint => Some(RETRY_AFTER_SECS),
+            Self::AuthenticationUnavailable { .. } | Self::ConcurrencyLimited => {
+                Some(RETRY_AFTER_SECS)
+            }
+            Self::Overloaded | Self::UpstreamOverloaded | Self::Exhausted | Self::NoEndpoint => {
+                Some(RETRY_AFTER_SECS)
+            }
             _ => None,
         }
     }
@@ -327,14 +422,24 @@ impl Failure {
             _ => (self.row().detail.into(), &[][..]),
         };
         let (status, retry_after_secs) = (self.grpc_status(), self.retry_after_secs());
-        grpc::answer(&Refusal { status, message: &message, retry_after_secs, violated }, headers)
+        grpc::answer(
+            &Refusal {
+                status,
+                message: &message,
+                retry_after_secs,
+                violated,
+            },
+            headers,
+        )
     }
 
     /// The whole answer.
     pub fn respond<B: From<Bytes>>(&self, request_id: &HeaderValue) -> Response<B> {
         if let Self::Denied(denial) = self {
             let mut response = denial.respond(header_map_pool::take(), request_id.to_str().ok());
-            response.headers_mut().insert(REQUEST_ID, request_id.clone());
+            response
+                .headers_mut()
+                .insert(REQUEST_ID, request_id.clone());
             return response;
         }
         if let Self::Relayed(answer) = self {
@@ -348,7 +453,10 @@ impl Failure {
         *response.status_mut() = row.status;
         *response.headers_mut() = header_map_pool::take();
         let headers = response.headers_mut();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        headers.insert(
+            CONTENT_TYPE,
+            HeaderValue::from_static("application/problem+json"),
+        );
         headers.insert(REQUEST_ID, request_id.clone());
         if row.close {
             headers.insert(CONNECTION, HeaderValue::from_static("close"));
@@ -375,8 +483,21 @@ impl Failure {
 
     fn problem(&self, row: &Row, request_id: &HeaderValue) -> Bytes {
         let request_id = request_id.to_str().ok();
-        let Row { status, name, detail, .. } = *row;
-        ProblemBody { status, name, detail, request_id, violated: None, members: &[] }.to_json()
+        let Row {
+            status,
+            name,
+            detail,
+            ..
+        } = *row;
+        ProblemBody {
+            status,
+            name,
+            detail,
+            request_id,
+            violated: None,
+            members: &[],
+        }
+        .to_json()
     }
 }
 

@@ -1,6 +1,8 @@
-//! Header maps, kept by each thread for its next message: making one takes two allocations, clearing one takes none.
+//! Header maps, kept by each thread for its next message: making one takes two allocations,
+//! clearing one takes none.
 //!
-//! Guarantees that a map from the pool is empty, and that the pool stays small: few maps, none of them large.
+//! Guarantees that a map from the pool is empty, and that the pool stays small: few maps, none of
+//! them large.
 
 use std::cell::RefCell;
 
@@ -19,7 +21,8 @@ thread_local! {
 
 /// An empty map with room for the fields of most messages.
 pub fn take() -> HeaderMap {
-    POOL.with_borrow_mut(Vec::pop).unwrap_or_else(|| HeaderMap::with_capacity(FIELDS))
+    POOL.with_borrow_mut(Vec::pop)
+        .unwrap_or_else(|| HeaderMap::with_capacity(FIELDS))
 }
 
 /// Gives a map back to the pool. Its fields are dropped.

@@ -1,7 +1,7 @@
 //! The files that the gateway reads: configurations, certificates, keys, pages.
 //!
-//! Guarantees that a read has an end: anything but a regular file is refused, since a pipe would keep its reader waiting for
-//! somebody to write, and a device may have no end.
+//! Guarantees that a read has an end: anything but a regular file is refused, since a pipe would
+//! keep its reader waiting for somebody to write, and a device may have no end.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -16,13 +16,21 @@ use rustix::io::Errno;
 /// # Errors
 /// When it cannot be opened, or is no file.
 pub fn open(path: &Path) -> io::Result<File> {
-    // Without the first flag, the opening of a pipe waits already. The second: a terminal is no terminal of ours.
+    // Without the first flag, the opening of a pipe waits already. The second: a terminal is no
+    // terminal of ours.
     let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
-    let file = File::options().read(true).custom_flags(flags.bits().cast_signed()).open(path)?;
+    let file = File::options()
+        .read(true)
+        .custom_flags(flags.bits().cast_signed())
+        .open(path)?;
     // Of what was opened: there may be something else at the path by now.
     let kind = file.metadata()?;
     // The reading of a folder says that it is one.
-    if kind.is_file() || kind.is_dir() { Ok(file) } else { Err(io::Error::other("it is not a file")) }
+    if kind.is_file() || kind.is_dir() {
+        Ok(file)
+    } else {
+        Err(io::Error::other("it is not a file"))
+    }
 }
 
 /// The content of the file at `path`.
@@ -31,16 +39,31 @@ pub fn open(path: &Path) -> io::Result<File> {
 /// When it cannot be read, is no file or has more than `most` bytes.
 pub fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     let mut content = Vec::new();
-    let read = open(path)?.take(most.saturating_add(1)).read_to_end(&mut content)?;
-    if read as u64 > most { Err(io::Error::other("it is too large for such a file")) } else { Ok(content) }
+    let read = open(path)?
+        .take(most.saturating_add(1))
+        .read_to_end(&mut content)?;
+    if read as u64 > most {
+        Err(io::Error::other("it is too large for such a file"))
+    } else {
+        Ok(content)
+    }
 }
 
-/// Whether a file that could not be read for this reason may be readable in a moment: the process, or the machine, was out of
-/// something.
+/// Whether a file that could not be read for this reason may be readable in a moment: the process,
+/// or the machine, was out of something.
 pub fn passes(error: &io::Error) -> bool {
-    const PASSING: [Errno; 7] =
-        [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::IO, Errno::AGAIN, Errno::STALE, Errno::TIMEDOUT];
-    PASSING.iter().any(|passing| error.raw_os_error() == Some(passing.raw_os_error()))
+    const PASSING: [Errno; 7] = [
+        Errno::MFILE,
+        Errno::NFILE,
+        Errno::NOMEM,
+        Errno::IO,
+        Errno::AGAIN,
+        Errno::STALE,
+        Errno::TIMEDOUT,
+    ];
+    PASSING
+        .iter()
+        .any(|passing| error.raw_os_error() == Some(passing.raw_os_error()))
 }
 
 #[cfg(test)]
@@ -53,9 +76,12 @@ mod tests {
 
     #[test]
     fn a_lack_of_descriptors_passes_and_a_file_that_is_not_there_does_not() {
-        for (errno, expected) in
-            [(Errno::MFILE, true), (Errno::NFILE, true), (Errno::NOENT, false), (Errno::ACCESS, false)]
-        {
+        for (errno, expected) in [
+            (Errno::MFILE, true),
+            (Errno::NFILE, true),
+            (Errno::NOENT, false),
+            (Errno::ACCESS, false),
+        ] {
             assert_eq!(passes(&errno.into()), expected, "{errno}");
         }
         assert!(!passes(&io::Error::other("it is not a file")));
@@ -67,15 +93,45 @@ mod tests {
         let path = |name: &str| folder.path().join(name);
         fs::write(path("file"), "content").unwrap();
         assert_eq!(read(&path("file"), 7).unwrap(), b"content");
-        assert!(read(&path("file"), 6).unwrap_err().to_string().contains("too large"));
+        assert!(
+            read(&path("file"), 6)
+                .unwrap_err()
+                .to_string()
+                .contains("too large")
+        );
         // It says that it is larger than any memory, so a read without a bound fails.
-        File::create(path("sparse")).unwrap().set_len(1 << 42).unwrap();
-        assert!(read(&path("sparse"), 7).unwrap_err().to_string().contains("too large"));
-        mknodat(CWD, path("pipe"), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        File::create(path("sparse"))
+            .unwrap()
+            .set_len(1 << 42)
+            .unwrap();
+        assert!(
+            read(&path("sparse"), 7)
+                .unwrap_err()
+                .to_string()
+                .contains("too large")
+        );
+        mknodat(
+            CWD,
+            path("pipe"),
+            FileType::Fifo,
+            Mode::RUSR | Mode::WUSR,
+            0,
+        )
+        .unwrap();
         for no_file in [path("pipe"), "/dev/zero".into(), "/dev/null".into()] {
-            assert_eq!(read(&no_file, 7).unwrap_err().to_string(), "it is not a file", "{}", no_file.display());
+            assert_eq!(
+                read(&no_file, 7).unwrap_err().to_string(),
+                "it is not a file",
+                "{}",
+                no_file.display()
+            );
         }
-        assert!(read(folder.path(), 7).unwrap_err().to_string().contains("directory"));
+        assert!(
+            read(folder.path(), 7)
+                .unwrap_err()
+                .to_string()
+                .contains("directory")
+        );
         // A file is a file by whatever name.
         std::os::unix::fs::symlink("file", path("link")).unwrap();
         assert_eq!(read(&path("link"), 7).unwrap(), b"content");

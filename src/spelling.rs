@@ -9,7 +9,8 @@ pub fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&
     let most = ((length + 1) / 3).max(1);
     known
         .take(MOST_KNOWN)
-        // No distance is shorter than the difference in length, and no word of ours is longer than a name.
+        // No distance is shorter than the difference in length, and no word of ours is longer than
+        // a name.
         .filter(|candidate| length <= 64 && candidate.chars().count().abs_diff(length) <= most)
         .map(|candidate| (distance(word, candidate), candidate))
         .filter(|(distance, _)| *distance <= most)

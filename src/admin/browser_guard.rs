@@ -1,10 +1,13 @@
-//! Keeps web pages from changing anything through the browser of somebody who can reach the admin port.
+//! Keeps web pages from changing anything through the browser of somebody who can reach the admin
+//! port.
 //!
-//! Without accounts whoever reaches the port may use it. But a browser reaches it on behalf of any page
-//! that is open in it, from inside the operator's network. A change must therefore be a request that a page of another
-//! origin cannot send without a preflight, and no preflight is answered. It must not name another origin, and it must
-//! be addressed to an IP address, localhost or the name that the file has: an attacker's name server could point any other here, and a
-//! page of that name would be of the same origin. So reading, too, takes such a host, but for probes and metrics.
+//! Without accounts whoever reaches the port may use it. But a browser reaches it on behalf of any
+//! page that is open in it, from inside the operator's network. A change must therefore be a
+//! request that a page of another origin cannot send without a preflight, and no preflight is
+//! answered. It must not name another origin, and it must be addressed to an IP address, localhost
+//! or the name that the file has: an attacker's name server could point any other here, and a page
+//! of that name would be of the same origin. So reading, too, takes such a host, but for probes and
+//! metrics.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -31,8 +34,8 @@ pub const OPERATOR: &str = "x-tollgate-operator";
 /// The header with the reason for a change.
 pub const REASON: &str = "x-tollgate-reason";
 
-/// Whether nobody has read a request on its way, as far as this port knows: it came over TLS, from this machine, or by
-/// a proxy that the file trusts.
+/// Whether nobody has read a request on its way, as far as this port knows: it came over TLS, from
+/// this machine, or by a proxy that the file trusts.
 #[derive(Clone, Copy, Debug)]
 pub struct PrivateWay(pub bool);
 
@@ -46,10 +49,15 @@ pub struct OwnOrigins {
 }
 
 /// Lets reading pass, and changes that no web page can have asked for.
-pub async fn guard(State(origins): State<Arc<OwnOrigins>>, request: Request, next: Next) -> Response {
+pub async fn guard(
+    State(origins): State<Arc<OwnOrigins>>,
+    request: Request,
+    next: Next,
+) -> Response {
     let checked = match *request.method() {
         Method::GET | Method::HEAD => check_reading(&origins, &request),
-        _ => check(&origins, request.headers()).and_then(|()| origins.check_way(request.extensions())),
+        _ => check(&origins, request.headers())
+            .and_then(|()| origins.check_way(request.extensions())),
     };
     match checked {
         Ok(()) => next.run(request).await,
@@ -57,14 +65,16 @@ pub async fn guard(State(origins): State<Arc<OwnOrigins>>, request: Request, nex
     }
 }
 
-/// Probes and scrapers know the port by any name. Others do not, by a token neither: a page of another name could send
-/// wrong ones until those of its visitor's network are refused.
+/// Probes and scrapers know the port by any name. Others do not, by a token neither: a page of
+/// another name could send wrong ones until those of its visitor's network are refused.
 fn check_reading(origins: &OwnOrigins, request: &Request) -> Result<(), ProblemDetails> {
     if OPEN.contains(&request.uri().path()) {
         return Ok(());
     }
     origins.check_host(request.headers())?;
-    let has_session = SESSION_COOKIES.into_iter().any(|name| cookie(request.headers(), name).is_some());
+    let has_session = SESSION_COOKIES
+        .into_iter()
+        .any(|name| cookie(request.headers(), name).is_some());
     match has_session || request.headers().contains_key(AUTHORIZATION) {
         true => origins.check_way(request.extensions()),
         false => Ok(()),
@@ -72,35 +82,51 @@ fn check_reading(origins: &OwnOrigins, request: &Request) -> Result<(), ProblemD
 }
 
 fn check(origins: &OwnOrigins, headers: &HeaderMap) -> Result<(), ProblemDetails> {
-    let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or_default());
-    // Neither is among what a page may send across origins unasked (Fetch §2.2.2, CORS-safelisted request-headers).
-    let json = text(CONTENT_TYPE.as_str()).is_some_and(|kind| kind.split(';').next() == Some("application/json"));
+    let text = |name: &str| {
+        headers
+            .get(name)
+            .map(|value| value.to_str().unwrap_or_default())
+    };
+    // Neither is among what a page may send across origins unasked (Fetch §2.2.2, CORS-safelisted
+    // request-headers).
+    let json = text(CONTENT_TYPE.as_str())
+        .is_some_and(|kind| kind.split(';').next() == Some("application/json"));
     let named = text(OPERATOR).is_some_and(|name| !name.trim().is_empty());
     if !named && !json && !headers.contains_key(AUTHORIZATION) {
-        return Err(ProblemDetails::cross_site("a change must say who asks for it")
-            .hint("send the header X-Tollgate-Operator: your-name, or Content-Type: application/json"));
+        return Err(
+            ProblemDetails::cross_site("a change must say who asks for it").hint(
+                "send the header X-Tollgate-Operator: your-name, or Content-Type: application/json",
+            ),
+        );
     }
     origins.check_host(headers)?;
     origins.check_site(headers)
 }
 
 impl OwnOrigins {
-    /// A request by an address or by the name that the file has, not by one that somebody's name server answers for.
+    /// A request by an address or by the name that the file has, not by one that somebody's name
+    /// server answers for.
     ///
     /// # Errors
     /// When it is addressed to another name.
     pub fn check_host(&self, headers: &HeaderMap) -> Result<(), ProblemDetails> {
         let host = host_of(headers);
-        if is_numeric_or_local(host) || self.is_public(host) { Ok(()) } else { Err(self.other_host()) }
+        if is_numeric_or_local(host) || self.is_public(host) {
+            Ok(())
+        } else {
+            Err(self.other_host())
+        }
     }
 
-    /// A request that nobody has read on its way. Where browsers come by HTTPS and the port itself speaks none, a proxy
-    /// does: whoever comes past it brings a password or a token in the clear.
+    /// A request that nobody has read on its way. Where browsers come by HTTPS and the port itself
+    /// speaks none, a proxy does: whoever comes past it brings a password or a token in the clear.
     ///
     /// # Errors
     /// When one could have been read.
     pub fn check_way(&self, extensions: &Extensions) -> Result<(), ProblemDetails> {
-        let is_private = extensions.get().is_some_and(|PrivateWay(is_private)| *is_private);
+        let is_private = extensions
+            .get()
+            .is_some_and(|PrivateWay(is_private)| *is_private);
         match &self.public_url {
             Some(url) if url.is_secure && !self.has_tls && !is_private => Err(ProblemDetails::in_the_clear(
                 "this came in the clear, and not by a proxy that the file trusts: passwords and tokens could be read",
@@ -129,17 +155,27 @@ impl OwnOrigins {
     /// When one has.
     pub fn check_site(&self, headers: &HeaderMap) -> Result<(), ProblemDetails> {
         // Each of several: a proxy may add one of its own.
-        let texts = |name: &str| headers.get_all(name).iter().map(|value| value.to_str().unwrap_or_default());
+        let texts = |name: &str| {
+            headers
+                .get_all(name)
+                .iter()
+                .map(|value| value.to_str().unwrap_or_default())
+        };
         if texts("sec-fetch-site").any(|site| !["same-origin", "none"].contains(&site)) {
-            return Err(ProblemDetails::cross_site("a page of another site asked for this change"));
+            return Err(ProblemDetails::cross_site(
+                "a page of another site asked for this change",
+            ));
         }
         if texts(ORIGIN.as_str()).any(|origin| !self.is_own(origin, host_of(headers))) {
-            return Err(ProblemDetails::cross_site("a page of another origin asked for this change"));
+            return Err(ProblemDetails::cross_site(
+                "a page of another origin asked for this change",
+            ));
         }
         Ok(())
     }
 
-    /// Whether a page of `origin` came from here. A proxy in front may call the port by another name than browsers do.
+    /// Whether a page of `origin` came from here. A proxy in front may call the port by another
+    /// name than browsers do.
     fn is_own(&self, origin: &str, host: &str) -> bool {
         if let Some(url) = &self.public_url
             && (origin.eq_ignore_ascii_case(&url.to_string()) || self.is_public(host))
@@ -147,24 +183,36 @@ impl OwnOrigins {
             return origin.eq_ignore_ascii_case(&url.to_string());
         }
         let scheme = if self.has_tls { "https://" } else { "http://" };
-        origin.strip_prefix(scheme).is_some_and(|origin| origin.eq_ignore_ascii_case(host))
+        origin
+            .strip_prefix(scheme)
+            .is_some_and(|origin| origin.eq_ignore_ascii_case(host))
     }
 
     fn is_public(&self, host: &str) -> bool {
         let public = self.public_url.as_ref().map(|url| url.authority.host());
-        let Ok(authority) = host.parse::<Authority>() else { return false };
+        let Ok(authority) = host.parse::<Authority>() else {
+            return false;
+        };
         public.is_some_and(|public| public.eq_ignore_ascii_case(authority.host()))
     }
 }
 
 fn host_of(headers: &HeaderMap) -> &str {
-    headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default()
+    headers
+        .get(HOST)
+        .and_then(|host| host.to_str().ok())
+        .unwrap_or_default()
 }
 
 /// A name that no name server answers for.
 fn is_numeric_or_local(host: &str) -> bool {
-    let Ok(authority) = host.parse::<Authority>() else { return false };
-    let name = authority.host().trim_start_matches('[').trim_end_matches(']');
+    let Ok(authority) = host.parse::<Authority>() else {
+        return false;
+    };
+    let name = authority
+        .host()
+        .trim_start_matches('[')
+        .trim_end_matches(']');
     name.parse::<IpAddr>().is_ok() || name.eq_ignore_ascii_case("localhost")
 }
 
@@ -191,29 +239,54 @@ mod tests {
     #[test]
     fn a_tool_that_names_its_operator_passes() {
         assert!(passes(&[(OPERATOR, "ada")]));
-        assert!(passes(&[("content-type", "application/json; charset=utf-8")]));
+        assert!(passes(&[(
+            "content-type",
+            "application/json; charset=utf-8"
+        )]));
         assert!(passes(&[("authorization", "Bearer tgt_a")]));
         assert!(passes(&[(OPERATOR, "ada"), ("host", "localhost:9901")]));
         assert!(passes(&[(OPERATOR, "ada"), ("host", "[::1]:9901")]));
-        assert!(passes(&[(OPERATOR, "ada"), ("origin", "http://127.0.0.1:9901"), ("sec-fetch-site", "same-origin")]));
+        assert!(passes(&[
+            (OPERATOR, "ada"),
+            ("origin", "http://127.0.0.1:9901"),
+            ("sec-fetch-site", "same-origin")
+        ]));
     }
 
     #[test]
     fn a_change_that_a_page_can_send_is_refused() {
         assert!(!passes(&[]));
         assert!(!passes(&[(OPERATOR, " ")]));
-        for simple in ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data"] {
+        for simple in [
+            "text/plain",
+            "application/x-www-form-urlencoded",
+            "multipart/form-data",
+        ] {
             assert!(!passes(&[("content-type", simple)]), "{simple}");
         }
     }
 
     #[test]
     fn a_change_from_another_origin_or_by_a_name_is_refused() {
-        for origin in ["http://evil.example", "null", "https://127.0.0.1:9901", "http://127.0.0.1:8080"] {
-            assert!(!passes(&[(OPERATOR, "ada"), ("origin", origin)]), "{origin}");
+        for origin in [
+            "http://evil.example",
+            "null",
+            "https://127.0.0.1:9901",
+            "http://127.0.0.1:8080",
+        ] {
+            assert!(
+                !passes(&[(OPERATOR, "ada"), ("origin", origin)]),
+                "{origin}"
+            );
         }
-        assert!(!passes(&[(OPERATOR, "ada"), ("sec-fetch-site", "cross-site")]));
-        assert!(!passes(&[(OPERATOR, "ada"), ("sec-fetch-site", "same-site")]));
+        assert!(!passes(&[
+            (OPERATOR, "ada"),
+            ("sec-fetch-site", "cross-site")
+        ]));
+        assert!(!passes(&[
+            (OPERATOR, "ada"),
+            ("sec-fetch-site", "same-site")
+        ]));
         for host in ["evil.example:9901", "", "127.0.0.1.evil.example", "a b"] {
             assert!(!passes(&[(OPERATOR, "ada"), ("host", host)]), "{host}");
         }
@@ -222,16 +295,31 @@ mod tests {
     #[test]
     fn the_name_that_the_file_has_is_the_ports_own() {
         let authority = "gate.example".parse().unwrap();
-        let origins =
-            OwnOrigins { public_url: Some(PublicUrl { is_secure: true, authority }), ..OwnOrigins::default() };
-        let asked =
-            |host: &str, origin: &str| passes_at(&origins, &[(OPERATOR, "ada"), ("host", host), ("origin", origin)]);
+        let origins = OwnOrigins {
+            public_url: Some(PublicUrl {
+                is_secure: true,
+                authority,
+            }),
+            ..OwnOrigins::default()
+        };
+        let asked = |host: &str, origin: &str| {
+            passes_at(
+                &origins,
+                &[(OPERATOR, "ada"), ("host", host), ("origin", origin)],
+            )
+        };
         assert!(asked("gate.example", "https://gate.example"));
         assert!(asked("Gate.Example:443", "https://gate.example"));
-        assert!(asked("10.0.0.7:9901", "https://gate.example"), "a proxy that sends its own name of the port");
+        assert!(
+            asked("10.0.0.7:9901", "https://gate.example"),
+            "a proxy that sends its own name of the port"
+        );
         assert!(asked("127.0.0.1:9901", "http://127.0.0.1:9901"));
         assert!(!asked("gate.example", "https://evil.example"));
-        assert!(!asked("gate.example", "http://gate.example"), "whoever is on the way can make such a page");
+        assert!(
+            !asked("gate.example", "http://gate.example"),
+            "whoever is on the way can make such a page"
+        );
         assert!(!asked("evil.example", "https://gate.example"));
         assert!(!asked("evil.gate.example", "https://evil.gate.example"));
     }
@@ -239,48 +327,94 @@ mod tests {
     #[test]
     fn behind_a_proxy_with_tls_nothing_secret_is_taken_that_came_past_it() {
         let authority: Authority = "gate.example".parse().unwrap();
-        let url = |is_secure| Some(PublicUrl { is_secure, authority: authority.clone() });
+        let url = |is_secure| {
+            Some(PublicUrl {
+                is_secure,
+                authority: authority.clone(),
+            })
+        };
         let takes = |has_tls, public_url, is_private: Option<bool>| {
             let mut extensions = Extensions::new();
             if let Some(is_private) = is_private {
                 extensions.insert(PrivateWay(is_private));
             }
-            OwnOrigins { has_tls, public_url }.check_way(&extensions).is_ok()
+            OwnOrigins {
+                has_tls,
+                public_url,
+            }
+            .check_way(&extensions)
+            .is_ok()
         };
         assert!(takes(false, url(true), Some(true)));
         assert!(!takes(false, url(true), Some(false)) && !takes(false, url(true), None));
         assert!(takes(true, url(true), Some(false)) && takes(false, url(false), Some(false)));
-        assert!(takes(false, None, Some(false)), "then the file keeps it on this machine");
+        assert!(
+            takes(false, None, Some(false)),
+            "then the file keeps it on this machine"
+        );
     }
 
     #[tokio::test]
     async fn a_token_a_session_and_a_change_are_refused_that_came_in_the_clear() {
         let authority = "gate.example".parse().unwrap();
-        let origins = OwnOrigins { public_url: Some(PublicUrl { is_secure: true, authority }), has_tls: false };
+        let origins = OwnOrigins {
+            public_url: Some(PublicUrl {
+                is_secure: true,
+                authority,
+            }),
+            has_tls: false,
+        };
         let pages = axum::Router::new().route("/", axum::routing::any(async || "done"));
-        let pages = pages.layer(axum::middleware::from_fn_with_state(Arc::new(origins), guard));
+        let pages = pages.layer(axum::middleware::from_fn_with_state(
+            Arc::new(origins),
+            guard,
+        ));
         let token = (AUTHORIZATION, "Bearer tgt_a");
         for (method, (name, value), is_private, status) in [
             (Method::GET, token.clone(), true, 200),
             (Method::GET, token.clone(), false, 403),
-            (Method::GET, (COOKIE, "a=b; __Host-tollgate=tgs_a"), false, 403),
+            (
+                Method::GET,
+                (COOKIE, "a=b; __Host-tollgate=tgs_a"),
+                false,
+                403,
+            ),
             (Method::GET, (COOKIE, "tollgate=tgs_a"), false, 403),
             (Method::GET, (COOKIE, "tollgate=tgs_a"), true, 200),
             (Method::GET, (COOKIE, "others=b"), false, 200),
             (Method::DELETE, token.clone(), true, 200),
             (Method::DELETE, token, false, 403),
         ] {
-            let request = Request::builder().method(&method).header(HOST, "gate.example").header(name, value);
-            let request = request.extension(PrivateWay(is_private)).body(axum::body::Body::empty()).unwrap();
+            let request = Request::builder()
+                .method(&method)
+                .header(HOST, "gate.example")
+                .header(name, value);
+            let request = request
+                .extension(PrivateWay(is_private))
+                .body(axum::body::Body::empty())
+                .unwrap();
             let answer = pages.clone().oneshot(request).await.unwrap();
-            assert_eq!(answer.status().as_u16(), status, "{method} {value} {is_private}");
+            assert_eq!(
+                answer.status().as_u16(),
+                status,
+                "{method} {value} {is_private}"
+            );
         }
     }
 
     #[test]
     fn a_port_with_tls_has_pages_of_https() {
-        let origins = OwnOrigins { has_tls: true, ..OwnOrigins::default() };
-        assert!(passes_at(&origins, &[(OPERATOR, "ada"), ("origin", "https://127.0.0.1:9901")]));
-        assert!(!passes_at(&origins, &[(OPERATOR, "ada"), ("origin", "http://127.0.0.1:9901")]));
+        let origins = OwnOrigins {
+            has_tls: true,
+            ..OwnOrigins::default()
+        };
+        assert!(passes_at(
+            &origins,
+            &[(OPERATOR, "ada"), ("origin", "https://127.0.0.1:9901")]
+        ));
+        assert!(!passes_at(
+            &origins,
+            &[(OPERATOR, "ada"), ("origin", "http://127.0.0.1:9901")]
+        ));
     }
 }

@@ -1,7 +1,7 @@
 //! Reads the level of a bucket and changes it, wherever the bucket lives.
 //!
-//! A reading always has a level and says where it is from. A change reaches all that is held of a bucket: in the store,
-//! in this process, and by way of the store in every other node.
+//! A reading always has a level and says where it is from. A change reaches all that is held of a
+//! bucket: in the store, in this process, and by way of the store in every other node.
 
 use std::sync::Arc;
 
@@ -18,7 +18,9 @@ use tollgate_limiter::node::breaker::Breaker;
 use tollgate_limiter::node::permits::PermitTable;
 use tollgate_limiter::request::explanation::BucketUse;
 use tollgate_limiter::store::fleet_share::FleetShare;
-use tollgate_limiter::store::inspect::{BeforeAndAfter, CacheListener, ChangeNotice, Inspect, TokenGrant};
+use tollgate_limiter::store::inspect::{
+    BeforeAndAfter, CacheListener, ChangeNotice, Inspect, TokenGrant,
+};
 use tollgate_limiter::store::memory::MemoryStore;
 use tollgate_limiter::store::{BucketCharge, ServerId, StoreError};
 
@@ -52,7 +54,9 @@ pub struct BucketReading {
 }
 
 /// The place that a level was read from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize, utoipa::ToSchema)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize, utoipa::ToSchema,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum LevelSource {
     Redis,
@@ -70,7 +74,8 @@ pub struct BucketChange {
 }
 
 impl BucketService {
-    /// Resolves its metrics, so the recorder must be installed already. `listeners` are those beside the memory.
+    /// Resolves its metrics, so the recorder must be installed already. `listeners` are those
+    /// beside the memory.
     pub fn new(
         memory: Arc<MemoryStore>,
         permits: Arc<PermitTable>,
@@ -79,13 +84,23 @@ impl BucketService {
     ) -> Self {
         let own: Arc<dyn CacheListener> = memory.clone();
         let listeners = std::iter::once(own).chain(listeners).collect();
-        let changes = ["grant", "reset"].map(|action| counter!("tollgate_admin_changes_total", "action" => action));
-        Self { memory, permits, fleet, listeners, changes }
+        let changes = ["grant", "reset"]
+            .map(|action| counter!("tollgate_admin_changes_total", "action" => action));
+        Self {
+            memory,
+            permits,
+            fleet,
+            listeners,
+            changes,
+        }
     }
 
-    /// The bucket's level, as the next decision will find it. While the store is away, that is by `on_outage`.
+    /// The bucket's level, as the next decision will find it. While the store is away, that is by
+    /// `on_outage`.
     pub async fn peek(&self, bucket: &BucketUse, on_outage: OnOutage) -> BucketReading {
-        let Some(fleet) = &self.fleet else { return self.local(bucket, Share::WHOLE, None) };
+        let Some(fleet) = &self.fleet else {
+            return self.local(bucket, Share::WHOLE, None);
+        };
         if let BucketUse::Permits(need) = bucket
             && need.limit.scope() == Scope::Node
         {
@@ -95,15 +110,26 @@ impl BucketService {
         let error = match fleet.breaker.is_open_for(server) {
             true => None,
             false => match fleet.level(bucket).await {
-                Ok(level) => return BucketReading { level, source: LevelSource::Redis, away: None },
+                Ok(level) => {
+                    return BucketReading {
+                        level,
+                        source: LevelSource::Redis,
+                        away: None,
+                    };
+                }
                 Err(error) => Some(error),
             },
         };
         let mut reading = self.local(bucket, fleet.share.get(), None);
         let decision = match on_outage.after(fleet.breaker.open_for(server)) {
-            OnOutage::Local | OnOutage::LocalFor { .. } => "this node decides by its share of the limit",
+            OnOutage::Local | OnOutage::LocalFor { .. } => {
+                "this node decides by its share of the limit"
+            }
             OnOutage::Allow => {
-                reading.level = Level { remaining: capacity(bucket), ..Level::default() };
+                reading.level = Level {
+                    remaining: capacity(bucket),
+                    ..Level::default()
+                };
                 "every request passes"
             }
             OnOutage::Deny => {
@@ -118,14 +144,20 @@ impl BucketService {
 
     /// Reads plans, for the whole node. `false`: there was nothing to read, or nowhere.
     pub async fn read_plans(&self, queries: &[PlanQuery]) -> bool {
-        let Some(fleet) = self.fleet.as_ref().filter(|_| !queries.is_empty()) else { return false };
+        let Some(fleet) = self.fleet.as_ref().filter(|_| !queries.is_empty()) else {
+            return false;
+        };
         fleet.plans.read(queries).await;
         true
     }
 
-    /// The level on this node, from which its share of the limit would go on if the store went away now.
+    /// The level on this node, from which its share of the limit would go on if the store went away
+    /// now.
     pub fn peek_local(&self, bucket: &BucketUse) -> BucketReading {
-        let share = self.fleet.as_ref().map_or(Share::WHOLE, |fleet| fleet.share.get());
+        let share = self
+            .fleet
+            .as_ref()
+            .map_or(Share::WHOLE, |fleet| fleet.share.get());
         self.local(bucket, share, None)
     }
 
@@ -133,10 +165,18 @@ impl BucketService {
     ///
     /// # Errors
     /// When the store could not be asked.
-    pub async fn preview(&self, charge: &BucketCharge, gift: TokenGrant) -> Result<BucketChange, StoreError> {
+    pub async fn preview(
+        &self,
+        charge: &BucketCharge,
+        gift: TokenGrant,
+    ) -> Result<BucketChange, StoreError> {
         let (state, source) = match &self.fleet {
             Some(fleet) => (Some(fleet.inspect.peek(charge).await?), LevelSource::Redis),
-            None => (self.memory.peek_at(charge, clock::monotonic_micros(), Share::WHOLE), LevelSource::Local),
+            None => (
+                self.memory
+                    .peek_at(charge, clock::monotonic_micros(), Share::WHOLE),
+                LevelSource::Local,
+            ),
         };
         let before = state.ok_or(StoreError::Protocol)?;
         Ok(BucketChange {
@@ -150,28 +190,47 @@ impl BucketService {
     /// Gives tokens back, in the whole fleet.
     ///
     /// # Errors
-    /// When the store could not be asked. A node alone changes nothing then: its own buckets are a share that others do
-    /// not know of.
-    pub async fn apply(&self, charge: &BucketCharge, gift: TokenGrant) -> Result<BucketChange, StoreError> {
+    /// When the store could not be asked. A node alone changes nothing then: its own buckets are a
+    /// share that others do not know of.
+    pub async fn apply(
+        &self,
+        charge: &BucketCharge,
+        gift: TokenGrant,
+    ) -> Result<BucketChange, StoreError> {
         let now_us = clock::monotonic_micros();
         let (BeforeAndAfter { before, after }, source, unannounced) = match &self.fleet {
-            None => (self.memory.grant_at(charge, gift, now_us), LevelSource::Local, None),
+            None => (
+                self.memory.grant_at(charge, gift, now_us),
+                LevelSource::Local,
+                None,
+            ),
             Some(fleet) => {
                 let changed = fleet.inspect.grant(charge, gift).await?;
                 let full_in_us = changed.after.full_in_us();
                 self.lower(&charge.key, charge.quota, full_in_us);
-                // After the change: announced before it, a node could learn the old level again from a decision in
-                // between.
-                let announced = fleet.inspect.publish(&ChangeNotice { key: charge.key.clone(), full_in_us }).await;
+                // After the change: announced before it, a node could learn the old level again
+                // from a decision in between.
+                let announced = fleet
+                    .inspect
+                    .publish(&ChangeNotice {
+                        key: charge.key.clone(),
+                        full_in_us,
+                    })
+                    .await;
                 (changed, LevelSource::Redis, announced.err())
             }
         };
         self.changes[usize::from(gift == TokenGrant::All)].increment(1);
-        Ok(BucketChange { before: before.level(charge.cost), after: after.level(charge.cost), source, unannounced })
+        Ok(BucketChange {
+            before: before.level(charge.cost),
+            after: after.level(charge.cost),
+            source,
+            unannounced,
+        })
     }
 
-    /// Applies a change that some node made of `charge`'s bucket. The level is read from the store anew: requests may have
-    /// taken from the bucket since, and this node has noted them.
+    /// Applies a change that some node made of `charge`'s bucket. The level is read from the store
+    /// anew: requests may have taken from the bucket since, and this node has noted them.
     pub async fn follow(&self, charge: &BucketCharge, notice: &ChangeNotice) {
         let state = match &self.fleet {
             Some(fleet) => fleet.inspect.peek(charge).await.ok(),
@@ -184,7 +243,9 @@ impl BucketService {
     /// Lowers what this process holds against a bucket to `full_in_us`.
     fn lower(&self, key: &Key, quota: Quota, full_in_us: u64) {
         let now_us = clock::monotonic_micros();
-        self.listeners.iter().for_each(|listener| listener.lower(key, quota, full_in_us, now_us));
+        self.listeners
+            .iter()
+            .for_each(|listener| listener.lower(key, quota, full_in_us, now_us));
     }
 
     fn local(&self, bucket: &BucketUse, share: Share, away: Option<String>) -> BucketReading {
@@ -194,14 +255,25 @@ impl BucketService {
                 concurrency::level(part, self.permits.in_use(&need.key), need.cost)
             }
             BucketUse::Tokens(charge) => {
-                let state = self.memory.peek_at(charge, clock::monotonic_micros(), share);
-                // The bucket is another node's. A request meets an empty one here, with a guess at when to come back.
+                let state = self
+                    .memory
+                    .peek_at(charge, clock::monotonic_micros(), share);
+                // The bucket is another node's. A request meets an empty one here, with a guess at
+                // when to come back.
                 let wait = charge.quota.pace_us(charge.cost);
-                let elsewhere = Level { remaining: 0, retry_after_us: wait, reset_after_us: wait };
+                let elsewhere = Level {
+                    remaining: 0,
+                    retry_after_us: wait,
+                    reset_after_us: wait,
+                };
                 state.map_or(elsewhere, |state| state.level(charge.cost))
             }
         };
-        BucketReading { level, source: LevelSource::Local, away }
+        BucketReading {
+            level,
+            source: LevelSource::Local,
+            away,
+        }
     }
 }
 

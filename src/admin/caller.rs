@@ -1,7 +1,8 @@
 //! The caller of the admin port: who asks for something, and what they may do.
 //!
-//! Guarantees that with accounts nothing is answered without one but what is open to everybody: a path that [`OPEN`] does
-//! not list wants a caller. Without accounts whoever reaches the port may do everything.
+//! Guarantees that with accounts nothing is answered without one but what is open to everybody: a
+//! path that [`OPEN`] does not list wants a caller. Without accounts whoever reaches the port may
+//! do everything.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -14,7 +15,8 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use tollgate_policies::model::ObjectKind;
 use tollgate_policies::people::{
-    ApplicationRole, AuditOutcome, AuditRecord, FleetRole, Operation, Rights, SESSION_BEGINNING, may,
+    ApplicationRole, AuditOutcome, AuditRecord, FleetRole, Operation, Rights, SESSION_BEGINNING,
+    may,
 };
 
 use super::accounts::AccountService;
@@ -23,7 +25,8 @@ use super::browser_guard::{OPEN, OPERATOR};
 use super::problem_details::ProblemDetails;
 use super::state::AdminState;
 
-/// The person or program that asks. An argument of a page: without a caller the page is not reached.
+/// The person or program that asks. An argument of a page: without a caller the page is not
+/// reached.
 #[derive(Clone)]
 pub struct Caller {
     /// The account. Without accounts, what the request says of its operator.
@@ -53,7 +56,10 @@ pub enum CallerProof {
 impl Caller {
     /// The caller of a gateway without accounts.
     pub fn local(headers: &HeaderMap, address: String) -> Self {
-        let name = headers.get(OPERATOR).and_then(|name| name.to_str().ok()).unwrap_or_default();
+        let name = headers
+            .get(OPERATOR)
+            .and_then(|name| name.to_str().ok())
+            .unwrap_or_default();
         Self {
             name: name.trim().to_owned(),
             rights: Rights::admin(),
@@ -65,7 +71,8 @@ impl Caller {
         }
     }
 
-    /// The caller that a request says it is from. `None`: it does not say so, or what it says does not hold any more.
+    /// The caller that a request says it is from. `None`: it does not say so, or what it says does
+    /// not hold any more.
     ///
     /// # Errors
     /// When the database cannot be asked.
@@ -73,7 +80,9 @@ impl Caller {
         accounts: Option<&Arc<AccountService>>,
         parts: CallerParts<'_>,
     ) -> Result<Option<Self>, ProblemDetails> {
-        let Some(service) = accounts else { return Ok(Some(Self::local(parts.headers, parts.address()))) };
+        let Some(service) = accounts else {
+            return Ok(Some(Self::local(parts.headers, parts.address())));
+        };
         let known = |name: String, rights, by, session: &str| Self {
             name,
             rights,
@@ -85,10 +94,16 @@ impl Caller {
         };
         if let Some(token) = bearer(parts.headers) {
             let found = service.check_token(token, parts.ip()).await?;
-            let known = found.map(|account| known(account.name, account.rights, CallerProof::Token, ""));
-            return Ok(known.map(|known| Self { token: token.into(), ..known }));
+            let known =
+                found.map(|account| known(account.name, account.rights, CallerProof::Token, ""));
+            return Ok(known.map(|known| Self {
+                token: token.into(),
+                ..known
+            }));
         }
-        let Some(secret) = service.cookies.session(parts.headers) else { return Ok(None) };
+        let Some(secret) = service.cookies.session(parts.headers) else {
+            return Ok(None);
+        };
         let used = match parts.session {
             SessionUse::Ignored => return Ok(None),
             SessionUse::Idle => false,
@@ -98,29 +113,48 @@ impl Caller {
         Ok(found.map(|account| known(account.name, account.rights, CallerProof::Session, secret)))
     }
 
-    /// This caller as of now: while a body was on its way, somebody may have taken rights away, or the account.
+    /// This caller as of now: while a body was on its way, somebody may have taken rights away, or
+    /// the account.
     ///
     /// # Errors
     /// When what they came in by does not hold any more, and when the database cannot be asked.
     pub async fn anew(&self) -> Result<Self, ProblemDetails> {
-        let Some(service) = &self.accounts else { return Ok(self.clone()) };
+        let Some(service) = &self.accounts else {
+            return Ok(self.clone());
+        };
         let found = match self.by {
-            CallerProof::Token => {
-                service.people.token(&self.token).await.map(|found| found.map(|(account, _)| account))
-            }
-            _ => service.people.session(&self.session).await.map(|found| found.map(|(account, _)| account)),
+            CallerProof::Token => service
+                .people
+                .token(&self.token)
+                .await
+                .map(|found| found.map(|(account, _)| account)),
+            _ => service
+                .people
+                .session(&self.session)
+                .await
+                .map(|found| found.map(|(account, _)| account)),
         };
         let found = found.map_err(|error| ProblemDetails::database(&error))?;
         let gone = || ProblemDetails::unauthenticated("meanwhile this sign-in or token has ended");
-        found.map(|account| Self { rights: account.rights, ..self.clone() }).ok_or_else(gone)
+        found
+            .map(|account| Self {
+                rights: account.rights,
+                ..self.clone()
+            })
+            .ok_or_else(gone)
     }
 
     /// The account; without accounts what somebody is `called`.
     pub fn account_or(&self, called: String) -> String {
-        if self.by == CallerProof::Local { called } else { self.name.clone() }
+        if self.by == CallerProof::Local {
+            called
+        } else {
+            self.name.clone()
+        }
     }
 
-    /// Whether this caller may do `operation` in `application`, which is empty for what is the fleet's.
+    /// Whether this caller may do `operation` in `application`, which is empty for what is the
+    /// fleet's.
     ///
     /// # Errors
     /// When not: names the role that is missing.
@@ -128,10 +162,14 @@ impl Caller {
         if may(&self.rights, operation, application) {
             return Ok(());
         }
-        Err(ProblemDetails::missing_role(&self.name, &least_role(operation, application)))
+        Err(ProblemDetails::missing_role(
+            &self.name,
+            &least_role(operation, application),
+        ))
     }
 
-    /// Whether this caller may do `in_fleet` with every limit, or `in_application` with those of `application`.
+    /// Whether this caller may do `in_fleet` with every limit, or `in_application` with those of
+    /// `application`.
     ///
     /// # Errors
     /// When neither.
@@ -147,14 +185,18 @@ impl Caller {
         }
     }
 
-    /// Whether this caller may look at what is no application's: nodes, routes and the numbers of limits.
+    /// Whether this caller may look at what is no application's: nodes, routes and the numbers of
+    /// limits.
     ///
     /// # Errors
     /// When the account has no role at all.
     pub fn may_look(&self) -> Result<(), ProblemDetails> {
         match self.rights.fleet.is_some() || !self.rights.applications.is_empty() {
             true => Ok(()),
-            false => Err(ProblemDetails::missing_role(&self.name, "viewer of some application")),
+            false => Err(ProblemDetails::missing_role(
+                &self.name,
+                "viewer of some application",
+            )),
         }
     }
 
@@ -166,11 +208,18 @@ impl Caller {
         if let Some(application) = application {
             return self.may(Operation::Change(ObjectKind::Strategy), application);
         }
-        let edits = self.rights.applications.values().any(|role| *role >= ApplicationRole::Editor);
+        let edits = self
+            .rights
+            .applications
+            .values()
+            .any(|role| *role >= ApplicationRole::Editor);
         if edits || self.rights.is_admin() {
             return Ok(());
         }
-        Err(ProblemDetails::missing_role(&self.name, "editor of some application"))
+        Err(ProblemDetails::missing_role(
+            &self.name,
+            "editor of some application",
+        ))
     }
 
     /// The session that forms of this caller's pages are bound to. A secret.
@@ -180,7 +229,10 @@ impl Caller {
 
     /// This caller, in another session.
     pub fn in_session(&self, secret: &str) -> Self {
-        Self { session: secret.into(), ..self.clone() }
+        Self {
+            session: secret.into(),
+            ..self.clone()
+        }
     }
 
     /// Where this caller is.
@@ -190,7 +242,9 @@ impl Caller {
 
     /// Keeps in the audit log what this caller did. Without accounts there is none.
     pub async fn record(&self, action: &str, object: &str, outcome: AuditOutcome, detail: &str) {
-        let Some(accounts) = &self.accounts else { return };
+        let Some(accounts) = &self.accounts else {
+            return;
+        };
         let record = AuditRecord {
             account: self.name.clone(),
             action: action.to_owned(),
@@ -204,12 +258,20 @@ impl Caller {
 
     /// Takes the roles in an application that this caller has removed from whoever has one.
     pub async fn forget_application(&self, application: &str) {
-        let Some(accounts) = &self.accounts else { return };
+        let Some(accounts) = &self.accounts else {
+            return;
+        };
         match accounts.people.forget_application(application).await {
             Ok(names) => {
                 let detail = format!("had a role in {application}, which was removed");
                 for name in names {
-                    self.record("account_change", &format!("account {name}"), AuditOutcome::Done, &detail).await;
+                    self.record(
+                        "account_change",
+                        &format!("account {name}"),
+                        AuditOutcome::Done,
+                        &detail,
+                    )
+                    .await;
                 }
             }
             Err(error) => tracing::error!(
@@ -219,15 +281,27 @@ impl Caller {
         }
     }
 
-    /// Keeps in the audit log that this caller was refused something, though they go away meanwhile.
+    /// Keeps in the audit log that this caller was refused something, though they go away
+    /// meanwhile.
     pub async fn record_refusal(&self, method: Method, path: String, status: StatusCode) {
-        let is_recorded = || self.accounts.as_ref().is_some_and(|accounts| accounts.records_refusal(&self.name));
+        let is_recorded = || {
+            self.accounts
+                .as_ref()
+                .is_some_and(|accounts| accounts.records_refusal(&self.name))
+        };
         if status != StatusCode::FORBIDDEN || !is_recorded() {
             return;
         }
         let caller = self.clone();
         let recording = tokio::spawn(async move {
-            caller.record("refused", &format!("{method} {path}"), AuditOutcome::Refused, "").await;
+            caller
+                .record(
+                    "refused",
+                    &format!("{method} {path}"),
+                    AuditOutcome::Refused,
+                    "",
+                )
+                .await;
         });
         if let Err(broken) = recording.await {
             tracing::error!(%broken, "a refusal is not in the audit log: this is a defect of the gateway");
@@ -256,30 +330,51 @@ pub enum SessionUse {
 
 impl CallerParts<'_> {
     fn ip(&self) -> IpAddr {
-        self.peer.map_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED), |peer| peer.ip())
+        self.peer
+            .map_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED), |peer| peer.ip())
     }
 
     fn address(&self) -> String {
-        self.peer.map_or_else(String::new, |peer| peer.ip().to_canonical().to_string())
+        self.peer
+            .map_or_else(String::new, |peer| peer.ip().to_canonical().to_string())
     }
 }
 
 /// The address that a request came from.
 pub fn peer(request: &Request) -> Option<SocketAddr> {
-    request.extensions().get::<ConnectInfo<SocketAddr>>().map(|ConnectInfo(peer)| *peer)
+    request
+        .extensions()
+        .get::<ConnectInfo<SocketAddr>>()
+        .map(|ConnectInfo(peer)| *peer)
 }
 
 /// Lets callers pass, and whoever asks for what is open to everybody.
-pub async fn require_caller(State(state): State<AdminState>, mut request: Request, next: Next) -> Response {
+pub async fn require_caller(
+    State(state): State<AdminState>,
+    mut request: Request,
+    next: Next,
+) -> Response {
     if OPEN.contains(&request.uri().path()) {
         return next.run(request).await;
     }
     let reads = [Method::GET, Method::HEAD].contains(request.method());
-    let session = if reads { SessionUse::Used } else { SessionUse::Ignored };
-    let parts = CallerParts { headers: request.headers(), peer: peer(&request), session };
+    let session = if reads {
+        SessionUse::Used
+    } else {
+        SessionUse::Ignored
+    };
+    let parts = CallerParts {
+        headers: request.headers(),
+        peer: peer(&request),
+        session,
+    };
     let caller = match Caller::of(state.accounts.as_ref(), parts).await {
         Ok(Some(caller)) => caller,
-        Ok(None) => return unknown_caller(state.accounts.as_deref()).await.into_response(),
+        Ok(None) => {
+            return unknown_caller(state.accounts.as_deref())
+                .await
+                .into_response();
+        }
         Err(problem) => return problem.into_response(),
     };
     request.extensions_mut().insert(caller.clone());
@@ -316,23 +411,43 @@ impl<S: Sync> FromRequestParts<S> for Caller {
     }
 }
 
-/// The token that a program sends. Never a session's secret: that is for browsers, which are told apart from other sites.
+/// The token that a program sends. Never a session's secret: that is for browsers, which are told
+/// apart from other sites.
 fn bearer(headers: &HeaderMap) -> Option<&str> {
     let value = headers.get(AUTHORIZATION)?.to_str().ok()?;
     let (scheme, token) = value.split_once(' ')?;
     let token = token.trim();
-    (scheme.eq_ignore_ascii_case("bearer") && !token.starts_with(SESSION_BEGINNING)).then_some(token)
+    (scheme.eq_ignore_ascii_case("bearer") && !token.starts_with(SESSION_BEGINNING))
+        .then_some(token)
 }
 
 /// The least role that is enough, in words.
 fn least_role(operation: Operation, application: &str) -> String {
-    let roles = [ApplicationRole::Viewer, ApplicationRole::Editor, ApplicationRole::Owner];
-    let role = roles.into_iter().find(|role| may(&Rights::of(application, *role), operation, application));
+    let roles = [
+        ApplicationRole::Viewer,
+        ApplicationRole::Editor,
+        ApplicationRole::Owner,
+    ];
+    let role = roles
+        .into_iter()
+        .find(|role| may(&Rights::of(application, *role), operation, application));
     if let Some(role) = role.filter(|_| !application.is_empty()) {
-        return format!("{} of the application {application}", application_word(role));
+        return format!(
+            "{} of the application {application}",
+            application_word(role)
+        );
     }
     let fleet = [FleetRole::Viewer, FleetRole::Operator, FleetRole::Admin];
-    let enough = |role: &FleetRole| may(&Rights { fleet: Some(*role), ..Rights::default() }, operation, application);
+    let enough = |role: &FleetRole| {
+        may(
+            &Rights {
+                fleet: Some(*role),
+                ..Rights::default()
+            },
+            operation,
+            application,
+        )
+    };
     match fleet.into_iter().find(enough) {
         Some(FleetRole::Viewer) => "viewer of the fleet".to_owned(),
         found => found.map_or("admin", fleet_word).to_owned(),

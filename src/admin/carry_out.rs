@@ -10,8 +10,9 @@ use axum::response::{IntoResponse, Response};
 use super::problem_details::ProblemDetails;
 use super::server::answers::AnswerPlace;
 
-/// Carries a change out to its end, its entry in the audit log included, though its client goes away meanwhile. Outside
-/// of whoever looks for the caller: a change that is refused is recorded, too.
+/// Carries a change out to its end, its entry in the audit log included, though its client goes
+/// away meanwhile. Outside of whoever looks for the caller: a change that is refused is recorded,
+/// too.
 pub async fn carry_changes_out(request: Request, next: Next) -> Response {
     match [Method::GET, Method::HEAD].contains(request.method()) {
         true => next.run(request).await,
@@ -56,10 +57,17 @@ mod tests {
             tokio::time::sleep(SECOND).await;
             let _ = done.send(());
         };
-        let pages = Router::new().route("/", get(slow.clone()).post(slow)).layer(from_fn(carry_changes_out));
+        let pages = Router::new()
+            .route("/", get(slow.clone()).post(slow))
+            .layer(from_fn(carry_changes_out));
         for (method, goes_on) in [(Method::GET, false), (Method::POST, true)] {
-            let request = Request::builder().method(&method).body(Body::empty()).unwrap();
-            timeout(SECOND / 2, pages.clone().oneshot(request)).await.expect_err("it goes away before");
+            let request = Request::builder()
+                .method(&method)
+                .body(Body::empty())
+                .unwrap();
+            timeout(SECOND / 2, pages.clone().oneshot(request))
+                .await
+                .expect_err("it goes away before");
             let carried_out = timeout(2 * SECOND, is_done.recv()).await.is_ok();
             assert_eq!(carried_out, goes_on, "{method}");
         }

@@ -24,7 +24,10 @@ impl FleetNodes {
     /// All nodes that the store knows. This one is always there, and says what it says now.
     pub async fn list(&self) -> NodeList {
         let Some((inspector, own_id)) = &self.fleet else {
-            return NodeList { nodes: vec![self.own_view(None)], store_error: None };
+            return NodeList {
+                nodes: vec![self.own_view(None)],
+                store_error: None,
+            };
         };
         match inspector.nodes().await {
             Ok(seen) => {
@@ -41,13 +44,24 @@ impl FleetNodes {
                 if nodes.iter().all(|node| !node.answering) {
                     nodes.insert(0, self.own_view(None));
                 }
-                NodeList { nodes, store_error: None }
+                NodeList {
+                    nodes,
+                    store_error: None,
+                }
             }
-            Err(error) => NodeList { nodes: vec![self.own_view(None)], store_error: Some(error.to_string()) },
+            Err(error) => NodeList {
+                nodes: vec![self.own_view(None)],
+                store_error: Some(error.to_string()),
+            },
         }
     }
 
     fn own_view(&self, rank: Option<u32>) -> NodeView {
-        NodeView { rank, answering: true, heard_of: 0.0, report: Some((self.own)()) }
+        NodeView {
+            rank,
+            answering: true,
+            heard_of: 0.0,
+            report: Some((self.own)()),
+        }
     }
 }

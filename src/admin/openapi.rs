@@ -1,6 +1,7 @@
 //! The admin port as OpenAPI 3.1, for programs: `GET /openapi.json`, and docs/openapi.json.
 //!
-//! It is made from the handlers and from the types that they answer with. A page that is no part of it fails a test here.
+//! It is made from the handlers and from the types that they answer with. A page that is no part of
+//! it fails a test here.
 
 use std::sync::LazyLock;
 
@@ -44,20 +45,31 @@ use super::problem_details::ProblemDetails;
 )]
 struct AdminApi;
 
-/// Gives each operation that may refuse the shape of its refusals, and says what it wants of its caller.
+/// Gives each operation that may refuse the shape of its refusals, and says what it wants of its
+/// caller.
 struct Refusals;
 
 /// How a program says who it is.
 const TOKEN: &str = "token";
 
 const REFUSALS: [(&str, &str); 3] = [
-    ("401", "The gateway has accounts, and the request has no token of one, or one that does not hold any more"),
-    ("403", "The account has not the role that this needs; `detail` names it"),
+    (
+        "401",
+        "The gateway has accounts, and the request has no token of one, or one that does not hold any more",
+    ),
+    (
+        "403",
+        "The account has not the role that this needs; `detail` names it",
+    ),
     ("default", "Refused: says why, and what to do"),
 ];
 
-static TEXT: LazyLock<String> =
-    LazyLock::new(|| AdminApi::openapi().to_pretty_json().map(|text| text + "\n").unwrap_or_default());
+static TEXT: LazyLock<String> = LazyLock::new(|| {
+    AdminApi::openapi()
+        .to_pretty_json()
+        .map(|text| text + "\n")
+        .unwrap_or_default()
+});
 
 /// `GET /openapi.json`
 pub async fn show() -> impl IntoResponse {
@@ -69,19 +81,38 @@ impl Modify for Refusals {
         let scheme = HttpBuilder::new()
             .scheme(HttpAuthScheme::Bearer)
             .bearer_format("tgt_…")
-            .description(Some("A token of `tollgate token create`. A gateway without accounts asks for none."))
+            .description(Some(
+                "A token of `tollgate token create`. A gateway without accounts asks for none.",
+            ))
             .build();
-        api.components.get_or_insert_default().add_security_scheme(TOKEN, SecurityScheme::Http(scheme));
+        api.components
+            .get_or_insert_default()
+            .add_security_scheme(TOKEN, SecurityScheme::Http(scheme));
         for item in api.paths.paths.values_mut() {
-            let operations = [&mut item.get, &mut item.put, &mut item.post, &mut item.delete, &mut item.patch];
-            for operation in operations.into_iter().flatten().filter(|operation| !is_probe(operation)) {
+            let operations = [
+                &mut item.get,
+                &mut item.put,
+                &mut item.post,
+                &mut item.delete,
+                &mut item.patch,
+            ];
+            for operation in operations
+                .into_iter()
+                .flatten()
+                .filter(|operation| !is_probe(operation))
+            {
                 let nobody = SecurityRequirement::default();
                 operation.security = Some(vec![SecurityRequirement::new(TOKEN, [""; 0]), nobody]);
                 for (status, description) in REFUSALS {
-                    let content = ContentBuilder::new().schema(Some(Ref::from_schema_name("ProblemDetails"))).build();
+                    let content = ContentBuilder::new()
+                        .schema(Some(Ref::from_schema_name("ProblemDetails")))
+                        .build();
                     let refusal = ResponseBuilder::new().description(description);
                     let refusal = refusal.content("application/problem+json", content).build();
-                    operation.responses.responses.insert(status.to_owned(), RefOr::T(refusal));
+                    operation
+                        .responses
+                        .responses
+                        .insert(status.to_owned(), RefOr::T(refusal));
                 }
             }
         }
@@ -109,31 +140,50 @@ mod tests {
         serde_json::from_str(&TEXT).unwrap()
     }
 
-    /// Method and path of each route that the router's source names: `.route("/a", get(f).delete(g))`.
+    /// Method and path of each route that the router's source names: `.route("/a",
+    /// get(f).delete(g))`.
     fn routes(source: &str) -> BTreeSet<(String, String)> {
         let calls = source.split(".route(").skip(1);
         let found = calls.flat_map(|call| {
-            let (path, handlers) = call.trim_start().trim_start_matches('"').split_once('"').unwrap();
+            let (path, handlers) = call
+                .trim_start()
+                .trim_start_matches('"')
+                .split_once('"')
+                .unwrap();
             let handlers = handlers.split("\n        .").next().unwrap();
             let named = METHODS.iter().filter(|method| {
-                handlers.match_indices(&format!("{method}(")).any(|(at, _)| handlers[..at].ends_with([' ', '.']))
+                handlers
+                    .match_indices(&format!("{method}("))
+                    .any(|(at, _)| handlers[..at].ends_with([' ', '.']))
             });
-            named.map(|method| ((*method).to_owned(), path.to_owned())).collect::<Vec<_>>()
+            named
+                .map(|method| ((*method).to_owned(), path.to_owned()))
+                .collect::<Vec<_>>()
         });
         found.collect()
     }
 
     fn operations(document: &Value) -> BTreeSet<(String, String)> {
         let items = document["paths"].as_object().unwrap().iter();
-        let methods = items.flat_map(|(path, item)| item.as_object().unwrap().keys().map(move |method| (method, path)));
-        methods.map(|(method, path)| (method.clone(), path.clone())).collect()
+        let methods = items.flat_map(|(path, item)| {
+            item.as_object()
+                .unwrap()
+                .keys()
+                .map(move |method| (method, path))
+        });
+        methods
+            .map(|(method, path)| (method.clone(), path.clone()))
+            .collect()
     }
 
     #[test]
     fn every_route_of_the_router_is_described_and_no_other() {
         let mut routes = routes(include_str!("router.rs"));
         for (method, path) in LEFT_OUT {
-            assert!(routes.remove(&(method.to_owned(), path.to_owned())), "{method} {path} is no route any more");
+            assert!(
+                routes.remove(&(method.to_owned(), path.to_owned())),
+                "{method} {path} is no route any more"
+            );
         }
         assert!(routes.len() >= 10, "{routes:?}");
         assert_eq!(operations(&document()), routes);
@@ -144,7 +194,10 @@ mod tests {
         let document = document();
         assert_eq!(document["openapi"], "3.1.0");
         let token = &document["components"]["securitySchemes"]["token"];
-        assert_eq!((&token["type"], &token["scheme"]), (&"http".into(), &"bearer".into()));
+        assert_eq!(
+            (&token["type"], &token["scheme"]),
+            (&"http".into(), &"bearer".into())
+        );
         let text = document.to_string();
         for reference in text.split("\"$ref\":\"#").skip(1) {
             let pointer = reference.split('"').next().unwrap();
@@ -158,14 +211,27 @@ mod tests {
         let mut names = BTreeSet::new();
         for (method, path) in operations(&document) {
             let operation = &document["paths"][&path][&method];
-            assert!(names.insert(operation["operationId"].as_str().unwrap().to_owned()), "{method} {path}");
-            assert!(operation["summary"].as_str().is_some_and(|text| !text.is_empty()), "{method} {path}");
+            assert!(
+                names.insert(operation["operationId"].as_str().unwrap().to_owned()),
+                "{method} {path}"
+            );
+            assert!(
+                operation["summary"]
+                    .as_str()
+                    .is_some_and(|text| !text.is_empty()),
+                "{method} {path}"
+            );
             let is_open = operation["tags"][0] == "probes";
             for status in ["401", "403", "default"] {
-                let refusal = &operation["responses"][status]["content"]["application/problem+json"];
+                let refusal =
+                    &operation["responses"][status]["content"]["application/problem+json"];
                 assert_eq!(refusal.is_object(), !is_open, "{method} {path}: {status}");
             }
-            assert_eq!(operation["security"][0]["token"].is_array(), !is_open, "{method} {path}");
+            assert_eq!(
+                operation["security"][0]["token"].is_array(),
+                !is_open,
+                "{method} {path}"
+            );
         }
     }
 
@@ -177,6 +243,9 @@ mod tests {
             std::fs::write(path, &*TEXT).unwrap();
         }
         let kept = std::fs::read_to_string(path).unwrap_or_default();
-        assert!(kept == *TEXT, "docs/openapi.json is not what is served: run with UPDATE_DOCS=1");
+        assert!(
+            kept == *TEXT,
+            "docs/openapi.json is not what is served: run with UPDATE_DOCS=1"
+        );
     }
 }

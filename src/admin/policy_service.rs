@@ -1,4 +1,5 @@
-//! Policies as people change them: the database, the check of a draft, and the notice that there is a new revision.
+//! Policies as people change them: the database, the check of a draft, and the notice that there is
+//! a new revision.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,10 +16,12 @@ use tollgate_policies::model::{ObjectId, ObjectKind, PolicyState, Position};
 use super::problem_details::ProblemDetails;
 use crate::config::Mistakes;
 
-/// Stands for the policies among the buckets that operators changed. `!` starts no limit's name, so no bucket has this key.
+/// Stands for the policies among the buckets that operators changed. `!` starts no limit's name, so
+/// no bucket has this key.
 const NOTICE_KEY: &str = "!policies";
 
-/// A document takes many times its length while it is read: more of them at a time would take what requests need.
+/// A document takes many times its length while it is read: more of them at a time would take what
+/// requests need.
 const MOST_DOCUMENTS: usize = 2;
 /// Long answers that are made, or wait to be taken: each may have all of the policies.
 const MOST_READINGS: usize = 4;
@@ -61,7 +64,8 @@ pub struct AccountPlace {
 #[derive(Default)]
 struct AccountPlaces(Mutex<HashMap<String, Arc<Semaphore>>>);
 
-/// The places of changes that are checked: no account keeps the others waiting by more than one, and admins never wait for the others.
+/// The places of changes that are checked: no account keeps the others waiting by more than one,
+/// and admins never wait for the others.
 pub struct CheckPlaces {
     shared: Arc<Semaphore>,
     /// Of those who put right what others did.
@@ -69,7 +73,8 @@ pub struct CheckPlaces {
     accounts: AccountPlaces,
 }
 
-/// The places of long answers: each account has one at a time, so that none that takes its answer slowly keeps all.
+/// The places of long answers: each account has one at a time, so that none that takes its answer
+/// slowly keeps all.
 struct ReadingPlaces {
     shared: Arc<Semaphore>,
     /// Of those who put right what others did.
@@ -81,14 +86,21 @@ impl AccountPlaces {
     fn of(&self, account: &str) -> Arc<Semaphore> {
         let mut places = self.0.lock();
         places.retain(|_, place| Arc::strong_count(place) > 1);
-        places.entry(account.to_owned()).or_insert_with(|| Arc::new(Semaphore::new(1))).clone()
+        places
+            .entry(account.to_owned())
+            .or_insert_with(|| Arc::new(Semaphore::new(1)))
+            .clone()
     }
 }
 
 impl Default for CheckPlaces {
     fn default() -> Self {
         let places = || Arc::new(Semaphore::new(MOST_CHECKS));
-        Self { shared: places(), admins: places(), accounts: AccountPlaces::default() }
+        Self {
+            shared: places(),
+            admins: places(),
+            accounts: AccountPlaces::default(),
+        }
     }
 }
 
@@ -96,19 +108,31 @@ impl CheckPlaces {
     /// A place for a change of an account.
     ///
     /// # Errors
-    /// At once when another change of the account is checked or waits for that. Later when none becomes free.
-    pub async fn take(&self, account: &str, is_admin: bool) -> Result<AccountPlace, ProblemDetails> {
+    /// At once when another change of the account is checked or waits for that. Later when none
+    /// becomes free.
+    pub async fn take(
+        &self,
+        account: &str,
+        is_admin: bool,
+    ) -> Result<AccountPlace, ProblemDetails> {
         let own = self.accounts.of(account).try_acquire_owned();
         let own = own.map_err(|_| ProblemDetails::change_under_way(account))?;
         let shared = if is_admin { &self.admins } else { &self.shared };
-        Ok(AccountPlace { _own: own, _shared: owned_place(shared.clone()).await? })
+        Ok(AccountPlace {
+            _own: own,
+            _shared: owned_place(shared.clone()).await?,
+        })
     }
 }
 
 impl Default for ReadingPlaces {
     fn default() -> Self {
         let places = || Arc::new(Semaphore::new(MOST_READINGS));
-        Self { shared: places(), admins: places(), accounts: AccountPlaces::default() }
+        Self {
+            shared: places(),
+            admins: places(),
+            accounts: AccountPlaces::default(),
+        }
     }
 }
 
@@ -117,7 +141,10 @@ impl ReadingPlaces {
         let busy = |_| ProblemDetails::too_many_readers();
         let own = owned_place(self.accounts.of(account)).await.map_err(busy)?;
         let shared = if is_admin { &self.admins } else { &self.shared };
-        Ok(AccountPlace { _own: own, _shared: owned_place(shared.clone()).await.map_err(busy)? })
+        Ok(AccountPlace {
+            _own: own,
+            _shared: owned_place(shared.clone()).await.map_err(busy)?,
+        })
     }
 }
 
@@ -143,7 +170,8 @@ impl PolicyService {
         }
     }
 
-    /// Whether this node could run `state`: its whole file with that laid over it, by the code of `tollgate check`.
+    /// Whether this node could run `state`: its whole file with that laid over it, by the code of
+    /// `tollgate check`.
     ///
     /// # Errors
     /// Every mistake, each at its place.
@@ -151,21 +179,38 @@ impl PolicyService {
         (self.check)(state)
     }
 
-    /// A place among the documents that are read at a time, for an account. Admins have places of their own.
+    /// A place among the documents that are read at a time, for an account. Admins have places of
+    /// their own.
     ///
     /// # Errors
     /// When none becomes free, or the account goes on having one.
-    pub async fn place_for_document(&self, account: &str, is_admin: bool) -> Result<AccountPlace, ProblemDetails> {
+    pub async fn place_for_document(
+        &self,
+        account: &str,
+        is_admin: bool,
+    ) -> Result<AccountPlace, ProblemDetails> {
         let own = owned_place(self.account_places.of(account)).await?;
-        let shared = if is_admin { &self.documents_of_admins } else { &self.documents };
-        Ok(AccountPlace { _own: own, _shared: owned_place(shared.clone()).await? })
+        let shared = if is_admin {
+            &self.documents_of_admins
+        } else {
+            &self.documents
+        };
+        Ok(AccountPlace {
+            _own: own,
+            _shared: owned_place(shared.clone()).await?,
+        })
     }
 
-    /// A place among the long answers that are made at a time, for an account. Admins have places of their own.
+    /// A place among the long answers that are made at a time, for an account. Admins have places
+    /// of their own.
     ///
     /// # Errors
     /// When none becomes free.
-    pub async fn place_for_reading(&self, account: &str, is_admin: bool) -> Result<AccountPlace, ProblemDetails> {
+    pub async fn place_for_reading(
+        &self,
+        account: &str,
+        is_admin: bool,
+    ) -> Result<AccountPlace, ProblemDetails> {
         self.readings.take(account, is_admin).await
     }
 
@@ -174,17 +219,21 @@ impl PolicyService {
         self.running.borrow().position()
     }
 
-    /// The application that has `limit` as one of its strategies, or as the candidate of one. A limit of the file belongs to
-    /// none, however it is called.
+    /// The application that has `limit` as one of its strategies, or as the candidate of one. A
+    /// limit of the file belongs to none, however it is called.
     pub fn application_of<'a>(&self, limit: &'a str) -> Option<&'a str> {
         application_of(&self.running.borrow(), limit)
     }
 
-    /// Tells all nodes that there is a new revision. One that does not hear of it finds it when it next asks the database.
+    /// Tells all nodes that there is a new revision. One that does not hear of it finds it when it
+    /// next asks the database.
     pub async fn announce(&self) {
         self.wake.notify_one();
         if let Some(notices) = &self.notices {
-            let notice = ChangeNotice { key: Key::from(NOTICE_KEY), full_in_us: 0 };
+            let notice = ChangeNotice {
+                key: Key::from(NOTICE_KEY),
+                full_in_us: 0,
+            };
             if let Err(error) = notices.publish(&notice).await {
                 tracing::debug!(%error, "the other nodes were not told of a revision: they look for it each second");
             }
@@ -195,11 +244,17 @@ impl PolicyService {
 fn application_of<'a>(state: &PolicyState, limit: &'a str) -> Option<&'a str> {
     let (application, strategy) = limit.split_once('.')?;
     let has = |name: &str, key: &str| {
-        let strategy = ObjectId::new(ObjectKind::Strategy, application, name).ok().and_then(|id| state.get(&id));
+        let strategy = ObjectId::new(ObjectKind::Strategy, application, name)
+            .ok()
+            .and_then(|id| state.get(&id));
         strategy.is_some_and(|strategy| strategy.body.get(key).is_some())
     };
     let is_limit = has(strategy, "limit") || has(strategy, "candidate");
-    let tries_it = || strategy.strip_suffix(".candidate").is_some_and(|strategy| has(strategy, "candidate"));
+    let tries_it = || {
+        strategy
+            .strip_suffix(".candidate")
+            .is_some_and(|strategy| has(strategy, "candidate"))
+    };
     (is_limit || tries_it()).then_some(application)
 }
 
@@ -231,11 +286,23 @@ mod tests {
         let places = ReadingPlaces::default();
         let slow = places.take("ed", false).await.ok().unwrap();
         let refused = places.take("ed", false).await.err().unwrap();
-        assert_eq!(refused.into_response().status(), StatusCode::SERVICE_UNAVAILABLE);
-        let others =
-            ["ada", "bo", "cy"].map(|account| places.take(account, false).now_or_never().unwrap().ok().unwrap());
+        assert_eq!(
+            refused.into_response().status(),
+            StatusCode::SERVICE_UNAVAILABLE
+        );
+        let others = ["ada", "bo", "cy"].map(|account| {
+            places
+                .take(account, false)
+                .now_or_never()
+                .unwrap()
+                .ok()
+                .unwrap()
+        });
         assert!(places.take("di", false).await.is_err(), "so many at a time");
-        assert!(places.take("ada2", true).now_or_never().unwrap().is_ok(), "admins have places of their own");
+        assert!(
+            places.take("ada2", true).now_or_never().unwrap().is_ok(),
+            "admins have places of their own"
+        );
         drop((slow, others));
         assert!(places.take("ed", false).now_or_never().unwrap().is_ok());
     }
@@ -250,15 +317,28 @@ mod tests {
         let limit = json!({"key": "client_ip", "rate": "1/s"});
         let edits = vec![
             edit("holds", json!({"limit": limit})),
-            edit("tried", json!({"candidate": {"limit": limit, "on": "shadow"}})),
+            edit(
+                "tried",
+                json!({"candidate": {"limit": limit, "on": "shadow"}}),
+            ),
             edit("nothing", json!({"resources": ["all"]})),
         ];
-        let draft = Draft { edits, author: "ada".into(), reason: "a test".into() };
+        let draft = Draft {
+            edits,
+            author: "ada".into(),
+            reason: "a test".into(),
+        };
         let state = PolicyState::empty().preview(&draft).unwrap().state;
         for limit in ["shop.holds", "shop.tried", "shop.tried.candidate"] {
             assert_eq!(application_of(&state, limit), Some("shop"), "{limit}");
         }
-        for limit in ["shop.nothing", "shop.nothing.candidate", "shop.holds.candidate", "shop.other", "holds"] {
+        for limit in [
+            "shop.nothing",
+            "shop.nothing.candidate",
+            "shop.holds.candidate",
+            "shop.other",
+            "holds",
+        ] {
             assert_eq!(application_of(&state, limit), None, "{limit}");
         }
     }
@@ -266,13 +346,38 @@ mod tests {
     #[tokio::test]
     async fn an_account_has_one_check_at_a_time_and_admins_do_not_wait_for_others() {
         let places = CheckPlaces::default();
-        let first = places.take("ed", false).now_or_never().unwrap().ok().unwrap();
-        let second = places.take("ed", false).now_or_never().expect("no wait for itself").err().unwrap();
-        assert_eq!(second.into_response().status(), StatusCode::TOO_MANY_REQUESTS);
+        let first = places
+            .take("ed", false)
+            .now_or_never()
+            .unwrap()
+            .ok()
+            .unwrap();
+        let second = places
+            .take("ed", false)
+            .now_or_never()
+            .expect("no wait for itself")
+            .err()
+            .unwrap();
+        assert_eq!(
+            second.into_response().status(),
+            StatusCode::TOO_MANY_REQUESTS
+        );
         let mut waiting = Box::pin(places.take("bo", false));
-        assert!(waiting.as_mut().now_or_never().is_none(), "one check at a time");
-        assert!(places.take("bo", false).now_or_never().expect("its place in the line is taken").is_err());
-        let admin = places.take("ada", true).now_or_never().expect("admins have a place of their own");
+        assert!(
+            waiting.as_mut().now_or_never().is_none(),
+            "one check at a time"
+        );
+        assert!(
+            places
+                .take("bo", false)
+                .now_or_never()
+                .expect("its place in the line is taken")
+                .is_err()
+        );
+        let admin = places
+            .take("ada", true)
+            .now_or_never()
+            .expect("admins have a place of their own");
         assert!(admin.is_ok());
         drop(first);
         assert!(waiting.await.is_ok());

@@ -1,4 +1,5 @@
-//! The answers of the admin port: JSON, or a refusal as `application/problem+json` (RFC 9457) with a hint.
+//! The answers of the admin port: JSON, or a refusal as `application/problem+json` (RFC 9457) with
+//! a hint.
 
 use axum::http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode};
@@ -11,7 +12,8 @@ use tollgate_policies::database::DatabaseError;
 #[derive(Debug)]
 pub struct PrettyJson<T>(pub T);
 
-/// A refusal or a failure, in the shape of RFC 9457. Kept small: nearly every function of the port may return it.
+/// A refusal or a failure, in the shape of RFC 9457. Kept small: nearly every function of the port
+/// may return it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct ProblemDetails {
     #[serde(rename = "type")]
@@ -96,13 +98,22 @@ impl ProblemDetails {
 
     /// 404: no such page.
     pub fn not_found(path: &str) -> Self {
-        Self::new(StatusCode::NOT_FOUND, "not-found", format!("there is no {path}")).hint("GET / lists what there is")
+        Self::new(
+            StatusCode::NOT_FOUND,
+            "not-found",
+            format!("there is no {path}"),
+        )
+        .hint("GET / lists what there is")
     }
 
     /// 405.
     pub fn method_not_allowed() -> Self {
-        Self::new(StatusCode::METHOD_NOT_ALLOWED, "method-not-allowed", "this path takes other methods: see Allow")
-            .hint("GET / lists what there is")
+        Self::new(
+            StatusCode::METHOD_NOT_ALLOWED,
+            "method-not-allowed",
+            "this path takes other methods: see Allow",
+        )
+        .hint("GET / lists what there is")
     }
 
     /// 403: a change that a web page may have asked for.
@@ -123,33 +134,56 @@ impl ProblemDetails {
 
     /// 429: too many have tried to sign in by this name or from this address, and failed.
     pub fn too_many_sign_ins(retry_after_secs: u64) -> Self {
-        let problem = Self::new(StatusCode::TOO_MANY_REQUESTS, "too-many-sign-ins", "too many have failed to sign in");
+        let problem = Self::new(
+            StatusCode::TOO_MANY_REQUESTS,
+            "too-many-sign-ins",
+            "too many have failed to sign in",
+        );
         let problem = problem.hint(format!("try again in {retry_after_secs} s"));
-        Self { retry_after_secs: u32::try_from(retry_after_secs).ok(), ..problem }
+        Self {
+            retry_after_secs: u32::try_from(retry_after_secs).ok(),
+            ..problem
+        }
     }
 
     /// 429: too many tokens from this address were nobody's.
     pub fn too_many_tokens(retry_after_secs: u64) -> Self {
         let detail = "too many tokens from this address were no account's, or no longer";
         let problem = Self::new(StatusCode::TOO_MANY_REQUESTS, "too-many-tokens", detail);
-        let problem =
-            problem.hint(format!("try again in {retry_after_secs} s, with a token that tollgate token list has"));
-        Self { retry_after_secs: u32::try_from(retry_after_secs).ok(), ..problem }
+        let problem = problem.hint(format!(
+            "try again in {retry_after_secs} s, with a token that tollgate token list has"
+        ));
+        Self {
+            retry_after_secs: u32::try_from(retry_after_secs).ok(),
+            ..problem
+        }
     }
 
     /// 429: too many sessions from this address were nobody's.
     pub fn too_many_sessions(retry_after_secs: u64) -> Self {
         let detail = "too many sessions from this address were nobody's, or have ended";
         let problem = Self::new(StatusCode::TOO_MANY_REQUESTS, "too-many-sessions", detail);
-        let problem = problem.hint(format!("try again in {retry_after_secs} s, or sign in anew"));
-        Self { retry_after_secs: u32::try_from(retry_after_secs).ok(), ..problem }
+        let problem = problem.hint(format!(
+            "try again in {retry_after_secs} s, or sign in anew"
+        ));
+        Self {
+            retry_after_secs: u32::try_from(retry_after_secs).ok(),
+            ..problem
+        }
     }
 
     /// 503: somebody else verifies the audit log.
     pub fn verification_under_way() -> Self {
         let detail = "the audit log is being verified, which reads all of it";
-        let problem = Self::new(StatusCode::SERVICE_UNAVAILABLE, "verification-under-way", detail);
-        Self { retry_after_secs: Some(5), ..problem.hint("try again") }
+        let problem = Self::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "verification-under-way",
+            detail,
+        );
+        Self {
+            retry_after_secs: Some(5),
+            ..problem.hint("try again")
+        }
     }
 
     /// 403: a password or a token that others could have read.
@@ -202,26 +236,43 @@ impl ProblemDetails {
 
     /// 413: the body is longer than is read.
     pub fn content_too_large() -> Self {
-        Self::new(StatusCode::PAYLOAD_TOO_LARGE, "content-too-large", "the body is longer than is read here")
-            .hint("an object has 128 KiB at most, all policies together 16 MiB")
+        Self::new(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            "content-too-large",
+            "the body is longer than is read here",
+        )
+        .hint("an object has 128 KiB at most, all policies together 16 MiB")
     }
 
     /// 422: the policies would not work.
     pub fn unusable_policies(detail: impl Into<String>) -> Self {
-        Self::new(StatusCode::UNPROCESSABLE_ENTITY, "unusable-policies", detail)
+        Self::new(
+            StatusCode::UNPROCESSABLE_ENTITY,
+            "unusable-policies",
+            detail,
+        )
     }
 
     /// 428: a change that does not say upon what it is made.
     pub fn unconditional() -> Self {
-        Self::new(StatusCode::PRECONDITION_REQUIRED, "unconditional", "a change says which version it is made upon")
-            .hint("send If-Match with the ETag that you have seen, or If-None-Match: * for something new")
+        Self::new(
+            StatusCode::PRECONDITION_REQUIRED,
+            "unconditional",
+            "a change says which version it is made upon",
+        )
+        .hint(
+            "send If-Match with the ETag that you have seen, or If-None-Match: * for something new",
+        )
     }
 
     /// 503: others change policies just now.
     pub fn too_many_changes() -> Self {
         let detail = "other changes of policies are being checked, and took too long";
         let problem = Self::new(StatusCode::SERVICE_UNAVAILABLE, "too-many-changes", detail);
-        Self { retry_after_secs: Some(5), ..problem.hint("nothing was changed; try again") }
+        Self {
+            retry_after_secs: Some(5),
+            ..problem.hint("nothing was changed; try again")
+        }
     }
 
     /// 429: a change by the same account is being checked.
@@ -241,39 +292,58 @@ impl ProblemDetails {
     pub fn too_many_forms() -> Self {
         let detail = "more forms were sent in the last hour than anybody fills in by hand";
         let problem = Self::new(StatusCode::TOO_MANY_REQUESTS, "too-many-forms", detail);
-        Self { retry_after_secs: Some(60), ..problem.hint("programs use the pages of GET /openapi.json") }
+        Self {
+            retry_after_secs: Some(60),
+            ..problem.hint("programs use the pages of GET /openapi.json")
+        }
     }
 
     /// A refusal that says nothing but a text, such as that of a path which cannot be read.
     pub fn of_text(status: StatusCode, text: &[u8]) -> Self {
-        Self { status: status.as_u16(), ..Self::bad_request(String::from_utf8_lossy(text)) }
+        Self {
+            status: status.as_u16(),
+            ..Self::bad_request(String::from_utf8_lossy(text))
+        }
     }
 
     /// 503: others read what takes long to find.
     pub fn too_many_readers() -> Self {
         let detail = "others are reading old revisions, which takes all of the policies each time";
         let problem = Self::new(StatusCode::SERVICE_UNAVAILABLE, "too-many-readers", detail);
-        Self { retry_after_secs: Some(5), ..problem.hint("try again") }
+        Self {
+            retry_after_secs: Some(5),
+            ..problem.hint("try again")
+        }
     }
 
     /// 503: more is asked for than is answered at a time.
     pub fn too_many_requests() -> Self {
         let detail = "too many requests of this client, or of all, wait for their answers or have not taken them";
         let problem = Self::new(StatusCode::SERVICE_UNAVAILABLE, "too-many-requests", detail);
-        Self { retry_after_secs: Some(1), ..problem.hint("nothing was changed; try again") }
+        Self {
+            retry_after_secs: Some(1),
+            ..problem.hint("nothing was changed; try again")
+        }
     }
 
     /// 503: more copies of the metrics are asked for than are made.
     pub fn too_many_scrapes() -> Self {
         let detail = "too many copies of the metrics are made for this client, or for all, or were not taken";
         let problem = Self::new(StatusCode::SERVICE_UNAVAILABLE, "too-many-scrapes", detail);
-        Self { retry_after_secs: Some(1), ..problem.hint("try again") }
+        Self {
+            retry_after_secs: Some(1),
+            ..problem.hint("try again")
+        }
     }
 
     /// 408: a body that does not arrive.
     pub fn body_too_slow() -> Self {
-        Self::new(StatusCode::REQUEST_TIMEOUT, "body-too-slow", "the request's body did not arrive in time")
-            .hint("nothing was changed; send it again")
+        Self::new(
+            StatusCode::REQUEST_TIMEOUT,
+            "body-too-slow",
+            "the request's body did not arrive in time",
+        )
+        .hint("nothing was changed; send it again")
     }
 
     /// 503: the database of policies does not answer.
@@ -283,9 +353,15 @@ impl ProblemDetails {
 
     /// 503: nothing can be changed without the store.
     pub fn store_away(error: &StoreError) -> Self {
-        let problem = Self::new(StatusCode::SERVICE_UNAVAILABLE, "store-away", format!("the store is away: {error}"));
+        let problem = Self::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "store-away",
+            format!("the store is away: {error}"),
+        );
         match error {
-            StoreError::Timeout => problem.hint("look whether it was changed nevertheless, then try again"),
+            StoreError::Timeout => {
+                problem.hint("look whether it was changed nevertheless, then try again")
+            }
             _ => problem.hint("nothing was changed; try again when tollgate_store_up is 1"),
         }
     }
@@ -298,7 +374,10 @@ impl ProblemDetails {
     }
 
     pub fn head(&self) -> RefusalHead {
-        RefusalHead { status: self.status_code(), retry_after_secs: self.retry_after_secs }
+        RefusalHead {
+            status: self.status_code(),
+            retry_after_secs: self.retry_after_secs,
+        }
     }
 
     pub fn status_code(&self) -> StatusCode {
@@ -325,10 +404,14 @@ impl RefusalHead {
 
 impl IntoResponse for ProblemDetails {
     fn into_response(self) -> Response {
-        let mut response = ([(CONTENT_TYPE, "application/problem+json")], text(&self)).into_response();
+        let mut response =
+            ([(CONTENT_TYPE, "application/problem+json")], text(&self)).into_response();
         self.head().put_on(&mut response);
         if response.status() == StatusCode::UNAUTHORIZED {
-            response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"tollgate\""));
+            response.headers_mut().insert(
+                WWW_AUTHENTICATE,
+                HeaderValue::from_static("Bearer realm=\"tollgate\""),
+            );
         }
         response
     }

@@ -1,7 +1,7 @@
 //! Queries of the admin port's pages: which bucket is meant, or which request.
 //!
-//! A word that is not understood is refused and not ignored: a bucket by half of its description would be another
-//! client's.
+//! A word that is not understood is refused and not ignored: a bucket by half of its description
+//! would be another client's.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -58,7 +58,13 @@ const WORDS: [&str; 20] = [
 ];
 
 /// The kinds of words that describe a request to explain, besides its URL.
-const OF_EXPLAIN: [&str; 5] = ["header.", "client_certificate.", "identity.", "claim.", "body."];
+const OF_EXPLAIN: [&str; 5] = [
+    "header.",
+    "client_certificate.",
+    "identity.",
+    "claim.",
+    "body.",
+];
 
 /// The kinds of words that a request may have several of.
 const REPEATED: [&str; 3] = ["header.", "query.", "cookie."];
@@ -92,25 +98,42 @@ impl BucketQuery {
         Ok(this)
     }
 
-    /// The bucket of `listed` that is meant, and what a usual request that takes from it is held to.
+    /// The bucket of `listed` that is meant, and what a usual request that takes from it is held
+    /// to.
     ///
     /// # Errors
     /// When the key is not one of this limit, or parts of it are not described.
-    pub fn resolve(&self, listed: &CatalogEntry) -> Result<(BucketUse, AppliedLimit), ProblemDetails> {
+    pub fn resolve(
+        &self,
+        listed: &CatalogEntry,
+    ) -> Result<(BucketUse, AppliedLimit), ProblemDetails> {
         let name = &listed.limit().name;
         let key = match &self.key {
             // Beside the key, only the plan may be told: the key need not have it.
-            Some(_) if self.words.iter().any(|word| listed.plans_by().as_ref() != Some(word)) => {
-                return Err(ProblemDetails::bad_request("the bucket is named by a key and by parts of a key")
-                    .hint("give the key as `explain` shows it, or describe the request, not both"));
+            Some(_)
+                if self
+                    .words
+                    .iter()
+                    .any(|word| listed.plans_by().as_ref() != Some(word)) =>
+            {
+                return Err(ProblemDetails::bad_request(
+                    "the bucket is named by a key and by parts of a key",
+                )
+                .hint("give the key as `explain` shows it, or describe the request, not both"));
             }
             Some(key) => listed.raw_key(key).ok_or_else(|| {
                 ProblemDetails::bad_request(format!("the key is not one of the limit \"{name}\""))
                     .hint(format!("a key looks as `explain` shows it: {name}:…"))
             })?,
             None => listed.key_of(&self.described).map_err(|lacking| {
-                ProblemDetails::bad_request(format!("the limit \"{name}\" also counts by {}", lacking.join(", ")))
-                    .hint(format!("add {}, or give the whole key: key={name}:…", parameters(&lacking)))
+                ProblemDetails::bad_request(format!(
+                    "the limit \"{name}\" also counts by {}",
+                    lacking.join(", ")
+                ))
+                .hint(format!(
+                    "add {}, or give the whole key: key={name}:…",
+                    parameters(&lacking)
+                ))
             })?,
         };
         Ok(listed.meet(key, &self.described))
@@ -125,17 +148,29 @@ impl BucketQuery {
 /// Refuses a description of too many words, and one that has a word twice which a request has once.
 fn check_words(pairs: &Pairs) -> Result<(), ProblemDetails> {
     if pairs.len() > MOST_WORDS {
-        return Err(ProblemDetails::bad_request(format!("the request is described by more than {MOST_WORDS} words"))
-            .hint("describe what its limits count by"));
+        return Err(ProblemDetails::bad_request(format!(
+            "the request is described by more than {MOST_WORDS} words"
+        ))
+        .hint("describe what its limits count by"));
     }
     let mut seen = HashSet::new();
-    let mut once = pairs.iter().filter(|(name, _)| !REPEATED.iter().any(|kind| name.starts_with(kind)));
+    let mut once = pairs
+        .iter()
+        .filter(|(name, _)| !REPEATED.iter().any(|kind| name.starts_with(kind)));
     let twice = once.find(|(name, _)| !seen.insert(name));
-    twice.map_or(Ok(()), |(name, _)| Err(ProblemDetails::bad_request(format!("{name} is there twice"))))
+    twice.map_or(Ok(()), |(name, _)| {
+        Err(ProblemDetails::bad_request(format!(
+            "{name} is there twice"
+        )))
+    })
 }
 
 fn parameters(names: &[String]) -> String {
-    names.iter().map(|name| format!("{name}=…")).collect::<Vec<_>>().join("&")
+    names
+        .iter()
+        .map(|name| format!("{name}=…"))
+        .collect::<Vec<_>>()
+        .join("&")
 }
 
 /// Reads the query of `/explain`.
@@ -149,11 +184,17 @@ pub fn request(pairs: &Pairs) -> Result<explain::DescribedRequest, ProblemDetail
     for (name, value) in pairs {
         match name.as_str() {
             "url" => {
-                url = Some(value.parse::<Uri>().map_err(|_| ProblemDetails::bad_request("url is not a valid URL"))?)
+                url = Some(
+                    value
+                        .parse::<Uri>()
+                        .map_err(|_| ProblemDetails::bad_request("url is not a valid URL"))?,
+                )
             }
             "listener" => listener = value.parse().map_err(|_| number("listener"))?,
             "method" | "client_ip" => reader.read(name, value)?,
-            _ if OF_EXPLAIN.iter().any(|kind| name.starts_with(kind)) => reader.read(name, value)?,
+            _ if OF_EXPLAIN.iter().any(|kind| name.starts_with(kind)) => {
+                reader.read(name, value)?
+            }
             _ => return Err(unknown(name)),
         }
     }
@@ -178,13 +219,19 @@ pub fn request(pairs: &Pairs) -> Result<explain::DescribedRequest, ProblemDetail
 ///
 /// # Errors
 /// When the file has fewer listeners.
-pub fn check_listener(listeners: usize, described: &explain::DescribedRequest) -> Result<(), ProblemDetails> {
+pub fn check_listener(
+    listeners: usize,
+    described: &explain::DescribedRequest,
+) -> Result<(), ProblemDetails> {
     if described.listener < listeners {
         return Ok(());
     }
     let last = listeners.saturating_sub(1);
-    Err(ProblemDetails::bad_request(format!("there is no listener {}", described.listener))
-        .hint(format!("they count from 0 to {last}, in the order of the file")))
+    Err(
+        ProblemDetails::bad_request(format!("there is no listener {}", described.listener)).hint(
+            format!("they count from 0 to {last}, in the order of the file"),
+        ),
+    )
 }
 
 /// Collects the parts of a request.
@@ -204,7 +251,9 @@ impl RequestParts {
             ("client_ip", "") => {
                 let address = value.parse();
                 self.described.client_ip =
-                    Some(address.map_err(|_| ProblemDetails::bad_request("client_ip is not an IP address"))?);
+                    Some(address.map_err(|_| {
+                        ProblemDetails::bad_request("client_ip is not an IP address")
+                    })?);
             }
             ("client_certificate", part) => {
                 let certificate = &mut self.described.client_certificate;
@@ -217,27 +266,40 @@ impl RequestParts {
             }
             ("identity", part) => self.identity(name, part, value)?,
             ("claim", claim) if !claim.is_empty() => {
-                drop(self.described.client_identity.claims.insert(claim.to_owned(), value.to_owned()));
+                drop(
+                    self.described
+                        .client_identity
+                        .claims
+                        .insert(claim.to_owned(), value.to_owned()),
+                );
             }
             ("method", "") => {
                 let method = Method::from_bytes(value.as_bytes());
                 self.described.method =
-                    Some(method.map_err(|_| ProblemDetails::bad_request("method is not a valid method"))?);
+                    Some(method.map_err(|_| {
+                        ProblemDetails::bad_request("method is not a valid method")
+                    })?);
             }
             ("host", "") => self.described.host = Some(host::normal(value).into_owned()),
             ("route", "") => self.described.route = Some(value.to_owned()),
             ("header", header) if !header.is_empty() => self.header(header, value)?,
             ("cookie", cookie) if !cookie.is_empty() => {
                 if value.contains(';') {
-                    return Err(ProblemDetails::bad_request("a cookie's value holds no semicolon"));
+                    return Err(ProblemDetails::bad_request(
+                        "a cookie's value holds no semicolon",
+                    ));
                 }
                 self.cookies.push(format!("{cookie}={value}"));
             }
             ("query", key) if !key.is_empty() => {
                 let encode = |text| utf8_percent_encode(text, NON_ALPHANUMERIC);
-                self.query.push(format!("{}={}", encode(key), encode(value)));
+                self.query
+                    .push(format!("{}={}", encode(key), encode(value)));
             }
-            ("path", param) if !param.is_empty() => self.described.params.push((param.to_owned(), value.to_owned())),
+            ("path", param) if !param.is_empty() => self
+                .described
+                .params
+                .push((param.to_owned(), value.to_owned())),
             ("body", member) if !member.is_empty() => self.body.describe(member, value),
             _ => return Err(unknown(name)),
         }
@@ -249,16 +311,21 @@ impl RequestParts {
         match part.split_once('.').unwrap_or((part, "")) {
             ("id", "") => identity.name_as(value),
             ("plan", "") => identity.plan = Some(value.to_owned()),
-            ("label", label) if !label.is_empty() => drop(identity.labels.insert(label.to_owned(), value.to_owned())),
+            ("label", label) if !label.is_empty() => {
+                drop(identity.labels.insert(label.to_owned(), value.to_owned()))
+            }
             _ => return Err(unknown(name)),
         }
         Ok(())
     }
 
     fn header(&mut self, name: &str, value: &str) -> Result<(), ProblemDetails> {
-        let field = HeaderName::try_from(name).ok().zip(HeaderValue::from_str(value).ok());
-        let (name, value) =
-            field.ok_or_else(|| ProblemDetails::bad_request(format!("header.{name} is not a valid header field")))?;
+        let field = HeaderName::try_from(name)
+            .ok()
+            .zip(HeaderValue::from_str(value).ok());
+        let (name, value) = field.ok_or_else(|| {
+            ProblemDetails::bad_request(format!("header.{name} is not a valid header field"))
+        })?;
         self.described.headers.append(name, value);
         Ok(())
     }
@@ -266,13 +333,16 @@ impl RequestParts {
     fn finish(mut self) -> Result<catalog::RequestDescription, ProblemDetails> {
         if !self.cookies.is_empty() {
             let value = HeaderValue::from_str(&self.cookies.join("; "));
-            let value =
-                value.map_err(|_| ProblemDetails::bad_request("a cookie has a character that cannot be sent"))?;
+            let value = value.map_err(|_| {
+                ProblemDetails::bad_request("a cookie has a character that cannot be sent")
+            })?;
             self.described.headers.append(COOKIE, value);
         }
         if !self.query.is_empty() {
             let target = PathAndQuery::try_from(format!("/?{}", self.query.join("&")));
-            self.described.uri = target.map_err(|_| ProblemDetails::bad_request("the query is too long"))?.into();
+            self.described.uri = target
+                .map_err(|_| ProblemDetails::bad_request("the query is too long"))?
+                .into();
         }
         self.described.extensions.insert(self.body);
         Ok(self.described)
@@ -280,7 +350,10 @@ impl RequestParts {
 }
 
 fn unknown(name: &str) -> ProblemDetails {
-    let problem = ProblemDetails::bad_request(format!("\"{}\" is not understood here", name.escape_debug()));
+    let problem = ProblemDetails::bad_request(format!(
+        "\"{}\" is not understood here",
+        name.escape_debug()
+    ));
     match nearest(name, WORDS.into_iter()) {
         Some(word) => problem.hint(format!("did you mean \"{word}\"?")),
         None => problem.hint("GET / lists what there is"),
@@ -291,7 +364,9 @@ fn is_true(name: &str, value: &str) -> Result<bool, ProblemDetails> {
     match value {
         "" | "true" => Ok(true),
         "false" => Ok(false),
-        _ => Err(ProblemDetails::bad_request(format!("{name} is true or false"))),
+        _ => Err(ProblemDetails::bad_request(format!(
+            "{name} is true or false"
+        ))),
     }
 }
 
@@ -301,7 +376,10 @@ fn number(name: &str) -> ProblemDetails {
 
 #[cfg(test)]
 fn pairs(texts: &[(&str, &str)]) -> Pairs {
-    texts.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+    texts
+        .iter()
+        .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+        .collect()
 }
 
 #[cfg(test)]
@@ -341,17 +419,38 @@ mod tests {
             ("dry_run", "maybe"),
             ("method", "G T"),
         ] {
-            assert!(BucketQuery::read(&pairs(&[(name, value)])).is_err(), "{name}={value}");
+            assert!(
+                BucketQuery::read(&pairs(&[(name, value)])).is_err(),
+                "{name}={value}"
+            );
         }
-        let many: Vec<_> = (0..1_001).map(|number| (format!("header.x-{number}"), "1".to_owned())).collect();
-        assert!(BucketQuery::read(&many[..1_000].to_vec()).is_ok() && BucketQuery::read(&many).is_err());
+        let many: Vec<_> = (0..1_001)
+            .map(|number| (format!("header.x-{number}"), "1".to_owned()))
+            .collect();
+        assert!(
+            BucketQuery::read(&many[..1_000].to_vec()).is_ok() && BucketQuery::read(&many).is_err()
+        );
         assert!(request(&pairs(&[("url", "/a"), ("url", "/b")])).is_err());
         assert!(BucketQuery::read(&pairs(&[("header.a", "1"), ("header.a", "2")])).is_ok());
-        for once in ["key", "tokens", "local", "dry_run", "client_ip", "host", "identity.id", "path.a", "body.a"] {
-            let refused = BucketQuery::read(&pairs(&[(once, "::1"), (once, "::1")])).map(drop).unwrap_err();
+        for once in [
+            "key",
+            "tokens",
+            "local",
+            "dry_run",
+            "client_ip",
+            "host",
+            "identity.id",
+            "path.a",
+            "body.a",
+        ] {
+            let refused = BucketQuery::read(&pairs(&[(once, "::1"), (once, "::1")]))
+                .map(drop)
+                .unwrap_err();
             assert_eq!(*refused.detail, *format!("{once} is there twice"));
         }
-        let hint = BucketQuery::read(&pairs(&[("clientip", "1.1.1.1")])).unwrap_err().hint;
+        let hint = BucketQuery::read(&pairs(&[("clientip", "1.1.1.1")]))
+            .unwrap_err()
+            .hint;
         assert_eq!(hint.as_deref(), Some("did you mean \"client_ip\"?"));
     }
 
@@ -360,6 +459,9 @@ mod tests {
         assert!(request(&pairs(&[("method", "GET")])).is_err());
         assert!(request(&pairs(&[("url", "http://a/"), ("route", "x")])).is_err());
         let read = request(&pairs(&[("url", "http://a/b?c"), ("header.x", "1")])).unwrap();
-        assert_eq!((read.uri.path(), read.peer, read.headers.len()), ("/b", DEFAULT_CLIENT, 1));
+        assert_eq!(
+            (read.uri.path(), read.peer, read.headers.len()),
+            ("/b", DEFAULT_CLIENT, 1)
+        );
     }
 }

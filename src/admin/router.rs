@@ -1,4 +1,5 @@
-//! The paths of the admin port, each with its page. A new page is a file in `pages` and a line here.
+//! The paths of the admin port, each with its page. A new page is a file in `pages` and a line
+//! here.
 
 use axum::Router;
 use axum::body::to_bytes;
@@ -65,10 +66,13 @@ fn open_pages() -> Router<AdminState> {
         .route("/metrics", get(health::metrics))
 }
 
-/// Answers have keys of clients, policies and who may do what: no cache keeps them, and no browser takes them for a page.
+/// Answers have keys of clients, policies and who may do what: no cache keeps them, and no browser
+/// takes them for a page.
 async fn keep_private(mut response: Response) -> Response {
     let headers = response.headers_mut();
-    headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+    headers
+        .entry(CACHE_CONTROL)
+        .or_insert(HeaderValue::from_static("no-store"));
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     response
 }
@@ -78,12 +82,17 @@ const MOST_REFUSAL: usize = 4 << 10;
 
 /// Refusals that the framework makes are texts: programs get problems alone.
 async fn refuse_by_problems(response: Response) -> Response {
-    let is_text = response.headers().get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"text/plain"));
+    let is_text = response
+        .headers()
+        .get(CONTENT_TYPE)
+        .is_some_and(|kind| kind.as_bytes().starts_with(b"text/plain"));
     if !response.status().is_client_error() || !is_text {
         return response;
     }
     let status = response.status();
-    let text = to_bytes(response.into_body(), MOST_REFUSAL).await.unwrap_or_default();
+    let text = to_bytes(response.into_body(), MOST_REFUSAL)
+        .await
+        .unwrap_or_default();
     ProblemDetails::of_text(status, &text).into_response()
 }
 
@@ -92,7 +101,10 @@ pub fn router(state: AdminState) -> Router {
     open_pages()
         .route("/", get(async || INDEX))
         .route("/limits", get(limits::list))
-        .route("/buckets/{limit}", get(buckets::peek).delete(buckets::reset))
+        .route(
+            "/buckets/{limit}",
+            get(buckets::peek).delete(buckets::reset),
+        )
         .route("/buckets/{limit}/grant", post(buckets::grant))
         .route("/upstreams", get(upstreams::list))
         .route("/nodes", get(nodes::list))
@@ -107,18 +119,39 @@ pub fn router(state: AdminState) -> Router {
                 .delete(objects::remove_application)
                 .layer(DefaultBodyLimit::max(MOST_OBJECT)),
         )
-        .route("/policies/applications/{application}/{kind}", get(objects::list))
+        .route(
+            "/policies/applications/{application}/{kind}",
+            get(objects::list),
+        )
         .route(
             "/policies/applications/{application}/{kind}/{name}",
-            get(objects::show).put(objects::write).delete(objects::remove).layer(DefaultBodyLimit::max(MOST_OBJECT)),
+            get(objects::show)
+                .put(objects::write)
+                .delete(objects::remove)
+                .layer(DefaultBodyLimit::max(MOST_OBJECT)),
         )
-        .route("/policies/applications/{application}/{kind}/{name}/history", get(objects::history))
-        .route("/policies/applications/{application}/{kind}/{name}/promote", post(candidates::promote))
-        .route("/policies/applications/{application}/{kind}/{name}/abort", post(candidates::abort))
-        .route("/policies/revisions", get(revisions::list).post(revisions::commit))
+        .route(
+            "/policies/applications/{application}/{kind}/{name}/history",
+            get(objects::history),
+        )
+        .route(
+            "/policies/applications/{application}/{kind}/{name}/promote",
+            post(candidates::promote),
+        )
+        .route(
+            "/policies/applications/{application}/{kind}/{name}/abort",
+            post(candidates::abort),
+        )
+        .route(
+            "/policies/revisions",
+            get(revisions::list).post(revisions::commit),
+        )
         .route("/policies/revisions/{revision}", get(revisions::show))
         .route("/policies/revisions/{revision}/undo", post(revisions::undo))
-        .route("/policies/revisions/{revision}/revert", post(revisions::revert))
+        .route(
+            "/policies/revisions/{revision}/revert",
+            post(revisions::revert),
+        )
         .route("/policies/diff", get(revisions::diff))
         .layer(DefaultBodyLimit::max(MOST_DOCUMENT))
         .layer(from_fn_with_state(state.clone(), changes::admit))
@@ -126,7 +159,10 @@ pub fn router(state: AdminState) -> Router {
         .method_not_allowed_fallback(async || ProblemDetails::method_not_allowed())
         .layer(from_fn_with_state(state.clone(), require_caller))
         .layer(from_fn(carry_changes_out))
-        .layer(from_fn_with_state(state.origins.clone(), browser_guard::guard))
+        .layer(from_fn_with_state(
+            state.origins.clone(),
+            browser_guard::guard,
+        ))
         .layer(map_response(refuse_by_problems))
         .layer(map_response(keep_private))
         .with_state(state)

@@ -1,4 +1,5 @@
-//! The control plane: admin port, breaker and heartbeats, upkeep, reloads, and the drain at the end.
+//! The control plane: admin port, breaker and heartbeats, upkeep, reloads, and the drain at the
+//! end.
 
 use std::net::{SocketAddr, TcpListener as StdListener};
 use std::process::ExitCode;
@@ -96,17 +97,41 @@ impl ControlPlane {
             socket_files,
             reserved,
         } = self;
-        shared.gateway.load().authenticators.values().for_each(follow_issuer);
+        shared
+            .gateway
+            .load()
+            .authenticators
+            .values()
+            .for_each(follow_issuer);
         let readiness = Readiness::default();
-        let exporter =
-            Arc::new(Exporter::new(metrics.clone(), &shared, workers.in_flight.clone(), reloader.policies.clone()));
+        let exporter = Arc::new(Exporter::new(
+            metrics.clone(),
+            &shared,
+            workers.in_flight.clone(),
+            reloader.policies.clone(),
+        ));
         let rendering = exporter.clone();
-        let inspector = shared.fleet.as_ref().map(|fleet| RedisInspector::connect(&fleet.spec)).transpose()?;
+        let inspector = shared
+            .fleet
+            .as_ref()
+            .map(|fleet| RedisInspector::connect(&fleet.spec))
+            .transpose()?;
         let buckets = Arc::new(bucket_service(&shared, inspector.as_ref()));
-        let report = node_report::of_node(reloader.config.node_name.clone(), &shared, reloader.status.clone());
-        let heartbeat = shared.fleet.as_ref().map(|fleet| heartbeat(fleet, report.clone())).transpose()?;
+        let report = node_report::of_node(
+            reloader.config.node_name.clone(),
+            &shared,
+            reloader.status.clone(),
+        );
+        let heartbeat = shared
+            .fleet
+            .as_ref()
+            .map(|fleet| heartbeat(fleet, report.clone()))
+            .transpose()?;
         let id = heartbeat.as_ref().map(|heartbeat| heartbeat.id().into());
-        let fleet = inspector.clone().map(|inspector| Arc::new(inspector) as Arc<dyn Inspect>).zip(id);
+        let fleet = inspector
+            .clone()
+            .map(|inspector| Arc::new(inspector) as Arc<dyn Inspect>)
+            .zip(id);
         let state = AdminState {
             readiness: readiness.clone(),
             render: Arc::new(move || rendering.render()),
@@ -120,12 +145,19 @@ impl ControlPlane {
                 .as_deref()
                 .map(|policies| account_service(policies, &reloader.config))
                 .transpose()?,
-            policies: reloader.policies.as_ref().map(|policies| policy_service(policies, inspector.as_ref())),
+            policies: reloader
+                .policies
+                .as_ref()
+                .map(|policies| policy_service(policies, inspector.as_ref())),
         };
         let (admin_drain_signal, admin_drain) = drain::channel();
         let AdminSockets { admin, probes } = admin;
-        let admin = admin.map(|(_, socket)| accepting(socket, "admin port open")).transpose()?;
-        let probes = probes.map(|(_, socket)| accepting(socket, "probe port open")).transpose()?;
+        let admin = admin
+            .map(|(_, socket)| accepting(socket, "admin port open"))
+            .transpose()?;
+        let probes = probes
+            .map(|(_, socket)| accepting(socket, "probe port open"))
+            .transpose()?;
         let probes = probes.map(TcpListener::from_std).transpose()?;
         let counting = exporter.clone();
         let console = |listener: &StdListener| {
@@ -137,7 +169,8 @@ impl ControlPlane {
                 in_flight: Arc::new(move || counting.in_flight()),
                 fleet: fleet_parts(&shared),
                 started: clock::now(),
-                tokens: FormTokens::new().map_err(|_| anyhow::anyhow!("the system has no random numbers"))?,
+                tokens: FormTokens::new()
+                    .map_err(|_| anyhow::anyhow!("the system has no random numbers"))?,
                 live: Mutex::default(),
             }))
         };
@@ -146,7 +179,8 @@ impl ControlPlane {
         own_ports::keep_out(own_addresses(admin.as_ref(), probes.as_ref()));
         // Their endpoints are looked for first: a request should find some.
         discover::first_answers(shared.gateway.load().discovering_upstreams()).await;
-        // Everything that can fail has been done, and nothing was accepted yet: a process that is too late just ends.
+        // Everything that can fail has been done, and nothing was accepted yet: a process that is
+        // too late just ends.
         if let Some(predecessor) = predecessor {
             tokio::task::spawn_blocking(|| predecessor.release()).await??;
         }
@@ -154,11 +188,27 @@ impl ControlPlane {
         workers.serve();
         let policy_pages = state.policies.clone();
         let router = admin::router(state.clone());
-        let router = console.iter().fold(router, |pages, console| pages.merge(console::router(console.clone())));
-        let hsts = reloader.config.admin.as_ref().and_then(|admin| admin.hsts.clone());
+        let router = console.iter().fold(router, |pages, console| {
+            pages.merge(console::router(console.clone()))
+        });
+        let hsts = reloader
+            .config
+            .admin
+            .as_ref()
+            .and_then(|admin| admin.hsts.clone());
         let gateway = shared.gateway.clone();
-        let probe_pages = AdminPages { router: admin::probes(state), gateway: gateway.clone(), tls: None, hsts: None };
-        let pages = AdminPages { router, gateway, tls: reloader.tls.admin(), hsts };
+        let probe_pages = AdminPages {
+            router: admin::probes(state),
+            gateway: gateway.clone(),
+            tls: None,
+            hsts: None,
+        };
+        let pages = AdminPages {
+            router,
+            gateway,
+            tls: reloader.tls.admin(),
+            hsts,
+        };
         if let Some(listener) = probes {
             tokio::spawn(serve_admin(listener, probe_pages, admin_drain.clone()));
         }
@@ -173,24 +223,35 @@ impl ControlPlane {
                 drop(admin_ends);
             })
         };
-        admin.map(admin_page_server).transpose().context("cannot start the thread of the admin port")?;
+        admin
+            .map(admin_page_server)
+            .transpose()
+            .context("cannot start the thread of the admin port")?;
         readiness.enter(LifecyclePhase::Serving);
-        tracing::info!(workers = workers.threads.len(), version = env!("CARGO_PKG_VERSION"), "serving");
+        tracing::info!(
+            workers = workers.threads.len(),
+            version = env!("CARGO_PKG_VERSION"),
+            "serving"
+        );
         systemd::notify(ServiceState::Ready);
         // Not before: whoever asked meanwhile has asked the predecessor.
         let policies = reloader.policies.clone();
-        let watched = policies.clone().zip(policy_pages).map(|(policies, service)| WatchedGateway {
-            policies,
-            service,
-            metrics: metrics.clone(),
-            gateway: shared.gateway.clone(),
-        });
+        let watched = policies
+            .clone()
+            .zip(policy_pages)
+            .map(|(policies, service)| WatchedGateway {
+                policies,
+                service,
+                metrics: metrics.clone(),
+                gateway: shared.gateway.clone(),
+            });
         let (mut taken_over, offer) = handover.map(PreparedOffer::open).unzip();
         let cause = tokio::select! {
             biased;
             () = reloader.run(&mut signals) => ShutdownCause::Signal,
             successor = taken_over_by(taken_over.as_mut()) => ShutdownCause::TakenOver(successor),
-            // The kernel would spread its connections over the others, which may well die of the same bug.
+            // The kernel would spread its connections over the others, which may well die of the
+            // same bug.
             () = workers.lost() => anyhow::bail!("a worker ended before its time"),
             () = upkeep(&shared) => unreachable_end()?,
             () = exporter::forget_gone(&metrics, &shared.gateway) => unreachable_end()?,
@@ -210,7 +271,9 @@ impl ControlPlane {
         match (cause, offer) {
             (ShutdownCause::TakenOver(successor), offer) => {
                 tracing::info!(pid = successor.pid, "another gateway has taken over");
-                offer.into_iter().for_each(HandoverOffer::leave_to_successor);
+                offer
+                    .into_iter()
+                    .for_each(HandoverOffer::leave_to_successor);
                 admin_drain_signal.start(drain_timeout);
             }
             (ShutdownCause::Signal, offer) => {
@@ -236,7 +299,8 @@ impl ControlPlane {
         if let Some(log) = &reloader.access_log {
             log.flush();
         }
-        // Until now it has shown how the drain goes. Whoever changes something is told what has become of it.
+        // Until now it has shown how the drain goes. Whoever changes something is told what has
+        // become of it.
         admin_drain_signal.start(ADMIN_DRAIN);
         tokio::select! {
             _ = admin_ended => {}
@@ -250,7 +314,8 @@ impl ControlPlane {
     }
 }
 
-/// These tasks run until they are dropped: one that ends is a bug, and the gateway must not go on half alive.
+/// These tasks run until they are dropped: one that ends is a bug, and the gateway must not go on
+/// half alive.
 fn unreachable_end() -> anyhow::Result<ShutdownCause> {
     anyhow::bail!("a task of the control plane ended")
 }
@@ -283,39 +348,66 @@ async fn serve_admin(listener: TcpListener, pages: AdminPages, drain: Drain) {
     }
 }
 
-/// The buckets as operators see and change them. A change reaches the local buckets and everything else in this process that
-/// caches buckets of the store.
+/// The buckets as operators see and change them. A change reaches the local buckets and everything
+/// else in this process that caches buckets of the store.
 fn bucket_service(shared: &SharedState, inspector: Option<&RedisInspector>) -> BucketService {
     let fleet = shared.fleet.as_ref().zip(inspector);
-    let listeners = fleet.iter().map(|(fleet, _)| fleet.node.clone() as Arc<dyn CacheListener>).collect();
+    let listeners = fleet
+        .iter()
+        .map(|(fleet, _)| fleet.node.clone() as Arc<dyn CacheListener>)
+        .collect();
     let fleet = fleet.map(|(fleet, inspector)| FleetBuckets {
         inspect: Arc::new(inspector.clone()),
         breaker: fleet.node.breaker.clone(),
         share: fleet.node.share.clone(),
-        plans: Arc::new(PlanReader::new(Arc::new(inspector.clone()), fleet.node.breaker.clone())),
+        plans: Arc::new(PlanReader::new(
+            Arc::new(inspector.clone()),
+            fleet.node.breaker.clone(),
+        )),
     });
-    BucketService::new(shared.memory.clone(), shared.permits.clone(), fleet, listeners)
+    BucketService::new(
+        shared.memory.clone(),
+        shared.permits.clone(),
+        fleet,
+        listeners,
+    )
 }
 
 /// The service that admin pages need for policies.
-fn policy_service(policies: &Arc<Policies>, inspector: Option<&RedisInspector>) -> Arc<PolicyService> {
+fn policy_service(
+    policies: &Arc<Policies>,
+    inspector: Option<&RedisInspector>,
+) -> Arc<PolicyService> {
     let notices = inspector.map(|inspector| Arc::new(inspector.clone()) as Arc<dyn Inspect>);
     Arc::new(policies.service(notices))
 }
 
 /// The people who may use the admin port: they live in the database of policies.
 fn account_service(policies: &Policies, config: &Config) -> anyhow::Result<Arc<AccountService>> {
-    let cookies = SessionCookies { is_secure: config.admin.as_ref().is_some_and(AdminSpec::is_secure) };
-    let openid = config.admin.as_ref().and_then(|admin| admin.openid.clone()).map(ProviderSignIn::new);
-    Ok(Arc::new(AccountService::new(policies.database.people(), cookies, openid)?))
+    let cookies = SessionCookies {
+        is_secure: config.admin.as_ref().is_some_and(AdminSpec::is_secure),
+    };
+    let openid = config
+        .admin
+        .as_ref()
+        .and_then(|admin| admin.openid.clone())
+        .map(ProviderSignIn::new);
+    Ok(Arc::new(AccountService::new(
+        policies.database.people(),
+        cookies,
+        openid,
+    )?))
 }
 
 /// The names that browsers call the admin port by.
 fn own_origins(config: &Config) -> OwnOrigins {
-    config.admin.as_ref().map_or_else(OwnOrigins::default, |admin| OwnOrigins {
-        has_tls: admin.tls.is_some(),
-        public_url: admin.public_url.clone(),
-    })
+    config
+        .admin
+        .as_ref()
+        .map_or_else(OwnOrigins::default, |admin| OwnOrigins {
+            has_tls: admin.tls.is_some(),
+            public_url: admin.public_url.clone(),
+        })
 }
 
 /// Follows the changes that operators made on any node: to buckets, and to policies.
@@ -325,13 +417,22 @@ async fn follow_operators(
     buckets: &BucketService,
     policies: Option<&Policies>,
 ) {
-    let Some(inspector) = inspector else { return pending().await };
+    let Some(inspector) = inspector else {
+        return pending().await;
+    };
     let follow = |notice: ChangeNotice| async move {
         if tells_of_policies(&notice) {
-            policies.iter().for_each(|policies| policies.wake.notify_one());
+            policies
+                .iter()
+                .for_each(|policies| policies.wake.notify_one());
             return;
         }
-        let bucket = shared.gateway.load().limits.of_key(&notice.key).map(|listed| listed.ask(notice.key.clone()));
+        let bucket = shared
+            .gateway
+            .load()
+            .limits
+            .of_key(&notice.key)
+            .map(|listed| listed.ask(notice.key.clone()));
         // A limit that this node does not have holds nothing here.
         if let Some(charge) = bucket.as_ref().and_then(BucketUse::tokens) {
             buckets.follow(charge, &notice).await;
@@ -344,7 +445,11 @@ async fn follow_operators(
 fn fleet_parts(shared: &SharedState) -> Option<FleetParts> {
     let fleet = shared.fleet.as_ref()?;
     let (breaker, share) = (fleet.node.breaker.clone(), fleet.node.share.clone());
-    Some(FleetParts { store: fleet.spec.redacted_url(), breaker, share })
+    Some(FleetParts {
+        store: fleet.spec.redacted_url(),
+        breaker,
+        share,
+    })
 }
 
 /// Keeps what the console shows of the last minutes.
@@ -364,7 +469,11 @@ async fn upkeep(shared: &SharedState) {
         if clock::now().saturating_duration_since(window_began) >= DENIAL_WINDOW {
             window_began = clock::now();
             let gateway = shared.gateway.load();
-            gateway.limit_states.denials.iter().for_each(DenialWatch::turn);
+            gateway
+                .limit_states
+                .denials
+                .iter()
+                .for_each(DenialWatch::turn);
         }
         shared.memory.sweep(clock::monotonic_micros());
         shared.memory.follow_clock();
@@ -377,7 +486,11 @@ async fn upkeep(shared: &SharedState) {
 /// Closes the breaker again when the store is back, as seen over every worker's connection.
 async fn guard_store(shared: &SharedState, workers: &Workers) {
     if let Some(fleet) = &shared.fleet {
-        let stores = workers.stores.iter().map(|store| Arc::new(store.clone()) as Arc<dyn Store>).collect();
+        let stores = workers
+            .stores
+            .iter()
+            .map(|store| Arc::new(store.clone()) as Arc<dyn Store>)
+            .collect();
         recovery::run_control(fleet.node.clone(), stores).await;
     }
     pending().await
@@ -386,7 +499,9 @@ async fn guard_store(shared: &SharedState, workers: &Workers) {
 /// The heartbeat of this node, with what it says of itself.
 fn heartbeat(fleet: &FleetMember, report: OwnReport) -> anyhow::Result<Heartbeat> {
     let heartbeat = Heartbeat::join(&fleet.spec, fleet.node.share.clone())?;
-    Ok(heartbeat.stating(Arc::new(move || serde_json::to_vec(&report()).unwrap_or_default())))
+    Ok(heartbeat.stating(Arc::new(move || {
+        serde_json::to_vec(&report()).unwrap_or_default()
+    })))
 }
 
 async fn send_heartbeats(heartbeat: Option<&Heartbeat>) {

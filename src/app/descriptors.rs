@@ -1,4 +1,5 @@
-//! The descriptors of the process: how many it may have, and how many of them client connections may take.
+//! The descriptors of the process: how many it may have, and how many of them client connections
+//! may take.
 //!
 //! Guarantees that clients leave enough for upstreams and the store, however many connect.
 
@@ -6,7 +7,8 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::config::Config;
 
-/// Descriptors that any process of ours has: the standard streams, the runtimes' own, files that are read now and then.
+/// Descriptors that any process of ours has: the standard streams, the runtimes' own, files that
+/// are read now and then.
 const OWN: usize = 32;
 /// Of each worker: its runtime, and its connections to the store.
 const PER_WORKER: usize = 12;
@@ -20,23 +22,42 @@ pub fn raise_limit() -> usize {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     let mut limit = current;
     if current != maximum {
-        match setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }) {
+        match setrlimit(
+            Resource::Nofile,
+            Rlimit {
+                current: maximum,
+                maximum,
+            },
+        ) {
             Ok(()) => limit = maximum,
             Err(error) => tracing::warn!(%error, "the limit on descriptors cannot be raised"),
         }
     }
-    limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX))
+    limit.map_or(usize::MAX, |limit| {
+        usize::try_from(limit).unwrap_or(usize::MAX)
+    })
 }
 
 /// How many client connections may be open with `limit` descriptors. Says so in the log.
 ///
-/// A request may need an upstream connection, so clients get half of what the process itself does not need.
+/// A request may need an upstream connection, so clients get half of what the process itself does
+/// not need.
 pub fn client_connections(config: &Config, limit: usize) -> usize {
     let most = clients_of(config.workers.get(), config.listeners.len(), limit);
-    let bounds = || config.listeners.iter().map(|listener| listener.server.max_connections);
+    let bounds = || {
+        config
+            .listeners
+            .iter()
+            .map(|listener| listener.server.max_connections)
+    };
     let effective = most.min(bounds().fold(0, usize::saturating_add));
-    tracing::info!(descriptors = limit, client_connections = effective, "limits of the process");
-    // Listeners share what there is, and are seldom full at once. One that could not be full by itself is a mistake.
+    tracing::info!(
+        descriptors = limit,
+        client_connections = effective,
+        "limits of the process"
+    );
+    // Listeners share what there is, and are seldom full at once. One that could not be full by
+    // itself is a mistake.
     let wanted = bounds().max().unwrap_or_default();
     if most < wanted {
         tracing::warn!(
@@ -52,14 +73,20 @@ pub fn client_connections(config: &Config, limit: usize) -> usize {
 }
 
 fn clients_of(workers: usize, listeners: usize, limit: usize) -> usize {
-    let left = limit.saturating_sub(own(workers, listeners)).saturating_sub(limit / ADMIN_PART);
+    let left = limit
+        .saturating_sub(own(workers, listeners))
+        .saturating_sub(limit / ADMIN_PART);
     (left / 2).max(1)
 }
 
 /// The limit with which as many clients may connect.
 fn needed(workers: usize, listeners: usize, clients: usize) -> usize {
-    let without_admin = clients.saturating_mul(2).saturating_add(own(workers, listeners));
-    without_admin.saturating_add(without_admin / (ADMIN_PART - 1)).saturating_add(2)
+    let without_admin = clients
+        .saturating_mul(2)
+        .saturating_add(own(workers, listeners));
+    without_admin
+        .saturating_add(without_admin / (ADMIN_PART - 1))
+        .saturating_add(2)
 }
 
 fn own(workers: usize, listeners: usize) -> usize {
@@ -72,7 +99,13 @@ mod tests {
 
     #[test]
     fn clients_leave_as_much_as_they_take() {
-        for (limit, clients) in [(100, 17), (1_024, 450), (65_536, 30_690), (1_048_576, 491_490), (20, 1)] {
+        for (limit, clients) in [
+            (100, 17),
+            (1_024, 450),
+            (65_536, 30_690),
+            (1_048_576, 491_490),
+            (20, 1),
+        ] {
             assert_eq!(clients_of(2, 1, limit), clients, "{limit}");
         }
     }
@@ -82,7 +115,10 @@ mod tests {
         for clients in [1, 100, 65_536, 1_000_000] {
             let limit = needed(4, 3, clients);
             assert!(clients_of(4, 3, limit) >= clients, "{clients}");
-            assert!(clients_of(4, 3, limit - limit / 50 - 3) < clients || clients == 1, "{clients}");
+            assert!(
+                clients_of(4, 3, limit - limit / 50 - 3) < clients || clients == 1,
+                "{clients}"
+            );
         }
     }
 }

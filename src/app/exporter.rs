@@ -56,7 +56,10 @@ impl Exporter {
     /// Requests in flight, and how many of them are tunnels.
     pub fn in_flight(&self) -> (usize, usize) {
         let requests = self.in_flight.iter().map(|worker| worker.count()).sum();
-        (requests, self.in_flight.iter().map(|worker| worker.tunnels()).sum())
+        (
+            requests,
+            self.in_flight.iter().map(|worker| worker.tunnels()).sum(),
+        )
     }
 
     /// All metrics in Prometheus's text format.
@@ -66,7 +69,9 @@ impl Exporter {
         self.tunnels.set(tunnels as f64);
         self.buckets.set(self.memory.len() as f64);
         self.process.collect();
-        self.policies.iter().for_each(|policies| policies.show_age());
+        self.policies
+            .iter()
+            .for_each(|policies| policies.show_age());
         let mut upstreams: Vec<_> = self.gateway.load().watched_upstreams().collect();
         upstreams.sort_by(|one, other| one.spec().name.cmp(&other.spec().name));
         self.recorded.render() + &report::metrics(&upstreams)
@@ -76,13 +81,17 @@ impl Exporter {
 /// How often series are looked at whose limit or route may be gone.
 const SERIES_CHECK: Duration = Duration::from_secs(10);
 
-/// Forgets the series of limits and routes that `gateway` has not had for a while: whoever may change policies would otherwise
-/// make the metrics grow without bound.
+/// Forgets the series of limits and routes that `gateway` has not had for a while: whoever may
+/// change policies would otherwise make the metrics grow without bound.
 pub async fn forget_gone(recorded: &MetricsHandle, gateway: &ArcSwap<Gateway>) {
     loop {
         sleep(SERIES_CHECK).await;
         let gateway = gateway.load_full();
-        let limits: HashSet<&str> = gateway.limits.iter().map(|entry| &*entry.limit().name).collect();
+        let limits: HashSet<&str> = gateway
+            .limits
+            .iter()
+            .map(|entry| &*entry.limit().name)
+            .collect();
         let routes = gateway.routes.iter().map(|route| &*route.target.route.name);
         let routes: HashSet<&str> = routes.chain([UNROUTED]).collect();
         recorded.forget(clock::now(), |key| is_gone(key, &limits, &routes));
@@ -91,7 +100,9 @@ pub async fn forget_gone(recorded: &MetricsHandle, gateway: &ArcSwap<Gateway>) {
 
 /// Whether a series is of a limit or a route that is not there.
 fn is_gone(key: &Key, limits: &HashSet<&str>, routes: &HashSet<&str>) -> bool {
-    let lacks = |name, names: &HashSet<&str>| !label(key, name).is_empty() && !names.contains(label(key, name));
+    let lacks = |name, names: &HashSet<&str>| {
+        !label(key, name).is_empty() && !names.contains(label(key, name))
+    };
     lacks("limit", limits) || lacks("route", routes)
 }
 
@@ -103,7 +114,10 @@ mod tests {
 
     #[test]
     fn a_series_goes_with_its_limit_or_its_route() {
-        let (limits, routes) = (HashSet::from(["shop.few"]), HashSet::from(["orders", UNROUTED]));
+        let (limits, routes) = (
+            HashSet::from(["shop.few"]),
+            HashSet::from(["orders", UNROUTED]),
+        );
         for (labels, gone) in [
             (&[("limit", "shop.few")][..], false),
             (&[("limit", "shop.many"), ("verdict", "denied")], true),
@@ -113,8 +127,19 @@ mod tests {
             (&[("upstream", "shop.many")], false),
             (&[], false),
         ] {
-            let named = labels.iter().map(|(name, value)| Label::new(*name, *value)).collect::<Vec<_>>();
-            assert_eq!(is_gone(&Key::from_parts("tollgate_x_total", named), &limits, &routes), gone, "{labels:?}");
+            let named = labels
+                .iter()
+                .map(|(name, value)| Label::new(*name, *value))
+                .collect::<Vec<_>>();
+            assert_eq!(
+                is_gone(
+                    &Key::from_parts("tollgate_x_total", named),
+                    &limits,
+                    &routes
+                ),
+                gone,
+                "{labels:?}"
+            );
         }
     }
 }

@@ -1,7 +1,8 @@
-//! The routes at work that go on with the next configuration, since nothing has changed of what they are made of.
+//! The routes at work that go on with the next configuration, since nothing has changed of what
+//! they are made of.
 //!
-//! A revision of policies leaves most routes as they are: the configuration has the very same ones. Such a route is kept with its
-//! chain, its limits and its metrics.
+//! A revision of policies leaves most routes as they are: the configuration has the very same ones.
+//! Such a route is kept with its chain, its limits and its metrics.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,16 +24,26 @@ pub struct KeptRoutes<'a> {
 }
 
 impl<'a> KeptRoutes<'a> {
-    /// The routes of a gateway that may go on with `config`. None do if a part of the configuration is another one that any route is
-    /// made of.
+    /// The routes of a gateway that may go on with `config`. None do if a part of the configuration
+    /// is another one that any route is made of.
     pub fn of(before: Option<(&'a Gateway, &'a Config)>, config: &Config) -> Self {
-        let Some((gateway, was)) = before.filter(|(_, was)| was.differs_in_routes_alone(config)) else {
+        let Some((gateway, was)) = before.filter(|(_, was)| was.differs_in_routes_alone(config))
+        else {
             return Self::default();
         };
         // Lines of the access log show limits by the list of all of them, which is another one now.
-        let kept = gateway.routes.iter().filter(|runtime| runtime.guard.metrics.log.is_none());
-        let by_name = kept.map(|runtime| (&*runtime.target.route.name, runtime)).collect();
-        Self { by_name, was: Some(was), costs: LargestCosts::over(was.limit_uses()) }
+        let kept = gateway
+            .routes
+            .iter()
+            .filter(|runtime| runtime.guard.metrics.log.is_none());
+        let by_name = kept
+            .map(|runtime| (&*runtime.target.route.name, runtime))
+            .collect();
+        Self {
+            by_name,
+            was: Some(was),
+            costs: LargestCosts::over(was.limit_uses()),
+        }
     }
 
     /// The route at work, if it is made of the same `route`, `costs` and keys of policies.
@@ -42,11 +53,23 @@ impl<'a> KeptRoutes<'a> {
         costs: &LargestCosts,
         keys: Option<&Arc<ApiKeyTable>>,
     ) -> Option<Arc<RouteRuntime>> {
-        let kept = self.by_name.get(&*route.name).filter(|kept| Arc::ptr_eq(&kept.target.route, route))?;
-        let same_costs = route.limits.iter().all(|used| costs.agrees(&self.costs, &used.limit.name));
-        let were = self.was?.policy_keys.as_ref().map(|keys| keys.of(&route.name));
+        let kept = self
+            .by_name
+            .get(&*route.name)
+            .filter(|kept| Arc::ptr_eq(&kept.target.route, route))?;
+        let same_costs = route
+            .limits
+            .iter()
+            .all(|used| costs.agrees(&self.costs, &used.limit.name));
+        let were = self
+            .was?
+            .policy_keys
+            .as_ref()
+            .map(|keys| keys.of(&route.name));
         let same_keys = match (&were, keys) {
-            (Some(were), Some(keys)) => Arc::ptr_eq(were, keys) || were.is_empty() && keys.is_empty(),
+            (Some(were), Some(keys)) => {
+                Arc::ptr_eq(were, keys) || were.is_empty() && keys.is_empty()
+            }
             (were, keys) => were.is_none() && keys.is_none(),
         };
         (same_costs && same_keys).then(|| Arc::clone(kept))

@@ -23,8 +23,8 @@ pub struct BoundListener {
 /// Listening sockets that other processes opened.
 #[derive(Default)]
 pub struct SocketSources {
-    /// Opened by systemd, which keeps them when this process ends. There must be no other at their addresses, whose
-    /// queue would be lost then.
+    /// Opened by systemd, which keeps them when this process ends. There must be no other at their
+    /// addresses, whose queue would be lost then.
     pub systemd: InheritedSockets,
     pub predecessor: InheritedSockets,
 }
@@ -38,8 +38,8 @@ pub struct BoundListeners {
     pub reserved: ReservedSockets,
 }
 
-/// Sockets beside those of a predecessor, at the same addresses. The kernel sends connections there once they listen,
-/// and those are lost if this process does not take over.
+/// Sockets beside those of a predecessor, at the same addresses. The kernel sends connections there
+/// once they listen, and those are lost if this process does not take over.
 #[derive(Default)]
 pub struct ReservedSockets(Vec<ListeningSocket>);
 
@@ -54,7 +54,8 @@ impl ReservedSockets {
     }
 }
 
-/// Opens every address for every worker before any of them runs: an address that can't be bound stops the start.
+/// Opens every address for every worker before any of them runs: an address that can't be bound
+/// stops the start.
 pub fn bind(
     config: &Config,
     tls: &TlsFiles,
@@ -77,12 +78,21 @@ pub fn bind(
         tracing::info!(address = %spec.address, origin, "listening");
         for (listeners, sockets) in workers.iter_mut().zip(shares) {
             let (spec, limit) = (spec.clone(), limit.clone());
-            listeners.push(BoundListener { sockets, spec, limit, tls: tls.acceptor(index) });
+            listeners.push(BoundListener {
+                sockets,
+                spec,
+                limit,
+                tls: tls.acceptor(index),
+            });
         }
     }
     sources.systemd.close();
     sources.predecessor.close();
-    Ok(BoundListeners { workers, files, reserved })
+    Ok(BoundListeners {
+        workers,
+        files,
+        reserved,
+    })
 }
 
 /// The sockets of each worker, and where they come from.
@@ -97,9 +107,14 @@ fn open(
         return Ok((inherit(spec, group, workers)?, "systemd"));
     }
     if let Some(mut group) = sources.predecessor.take(&spec.address, name) {
-        // It had fewer workers: more sockets spread connections better, where the address lets others in.
-        while let (Some(ListenAddress::Tcp(address)), true) = (group.address(), group.sockets.len() < workers) {
-            let Ok(socket) = server::reserve_shared(address).map(ListeningSocket::Tcp) else { break };
+        // It had fewer workers: more sockets spread connections better, where the address lets
+        // others in.
+        while let (Some(ListenAddress::Tcp(address)), true) =
+            (group.address(), group.sockets.len() < workers)
+        {
+            let Ok(socket) = server::reserve_shared(address).map(ListeningSocket::Tcp) else {
+                break;
+            };
             reserved.0.push(socket.try_clone()?);
             group.sockets.push(socket);
         }
@@ -110,7 +125,11 @@ fn open(
     Ok((share_out(sockets, workers)?, "own"))
 }
 
-fn inherit(spec: &mut ListenerSpec, group: SocketGroup, workers: usize) -> anyhow::Result<Vec<Vec<ListeningSocket>>> {
+fn inherit(
+    spec: &mut ListenerSpec,
+    group: SocketGroup,
+    workers: usize,
+) -> anyhow::Result<Vec<Vec<ListeningSocket>>> {
     learn_address(spec, &group.sockets);
     for socket in &group.sockets {
         socket.set_nonblocking()?;
@@ -125,17 +144,32 @@ fn learn_address(spec: &mut ListenerSpec, sockets: &[ListeningSocket]) {
     }
 }
 
-/// Duplicates of the sockets of all `workers`, as the file of `config` names them: to hand them over later.
+/// Duplicates of the sockets of all `workers`, as the file of `config` names them: to hand them
+/// over later.
 ///
 /// # Errors
 /// When a descriptor cannot be duplicated.
-pub fn duplicate(config: &Config, workers: &[Vec<BoundListener>]) -> std::io::Result<Vec<SocketGroup>> {
+pub fn duplicate(
+    config: &Config,
+    workers: &[Vec<BoundListener>],
+) -> std::io::Result<Vec<SocketGroup>> {
     let mut groups = Vec::new();
     for (index, listener) in config.listeners.iter().enumerate() {
-        let sockets = workers.iter().flat_map(|listeners| &listeners[index].sockets);
-        let sockets = sockets.map(ListeningSocket::try_clone).collect::<std::io::Result<_>>()?;
-        let (configured, name) = (Some(listener.server.address.clone()), listener.server.socket_name.clone());
-        groups.push(SocketGroup { configured, name: name.map(|name| name.to_string()), sockets });
+        let sockets = workers
+            .iter()
+            .flat_map(|listeners| &listeners[index].sockets);
+        let sockets = sockets
+            .map(ListeningSocket::try_clone)
+            .collect::<std::io::Result<_>>()?;
+        let (configured, name) = (
+            Some(listener.server.address.clone()),
+            listener.server.socket_name.clone(),
+        );
+        groups.push(SocketGroup {
+            configured,
+            name: name.map(|name| name.to_string()),
+            sockets,
+        });
     }
     Ok(groups)
 }
@@ -153,10 +187,17 @@ impl AdminSockets {
     ///
     /// # Errors
     /// When one can't be bound.
-    pub fn open(admin: Option<&AdminSpec>, inherited: &mut InheritedSockets) -> anyhow::Result<Self> {
-        let Some(spec) = admin else { return Ok(Self::default()) };
+    pub fn open(
+        admin: Option<&AdminSpec>,
+        inherited: &mut InheritedSockets,
+    ) -> anyhow::Result<Self> {
+        let Some(spec) = admin else {
+            return Ok(Self::default());
+        };
         let mut open = |address: SocketAddr, what: &str| {
-            let handed_over = inherited.take(&address.into(), None).and_then(|mut group| group.sockets.pop());
+            let handed_over = inherited
+                .take(&address.into(), None)
+                .and_then(|mut group| group.sockets.pop());
             match handed_over {
                 Some(ListeningSocket::Tcp(socket)) => Ok((address, socket)),
                 _ => TcpListener::bind(address)
@@ -165,8 +206,14 @@ impl AdminSockets {
             }
         };
         let admin = open(spec.address, "the admin")?;
-        let probes = spec.probe_address.map(|address| open(address, "probes and metrics")).transpose()?;
-        Ok(Self { admin: Some(admin), probes })
+        let probes = spec
+            .probe_address
+            .map(|address| open(address, "probes and metrics"))
+            .transpose()?;
+        Ok(Self {
+            admin: Some(admin),
+            probes,
+        })
     }
 
     /// Duplicates, to hand them over later.
@@ -175,6 +222,8 @@ impl AdminSockets {
     /// When a descriptor cannot be duplicated.
     pub fn duplicate(&self) -> std::io::Result<Vec<(SocketAddr, TcpListener)>> {
         let sockets = self.admin.iter().chain(&self.probes);
-        sockets.map(|(address, socket)| Ok((*address, socket.try_clone()?))).collect()
+        sockets
+            .map(|(address, socket)| Ok((*address, socket.try_clone()?)))
+            .collect()
     }
 }

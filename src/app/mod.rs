@@ -1,8 +1,11 @@
-//! From a configuration to a running gateway, through its reloads, to its end. Knows every other room.
+//! From a configuration to a running gateway, through its reloads, to its end. Knows every other
+//! room.
 //!
-//! `assemble` turns a configuration into a [`Gateway`], of which `kept_routes` has the routes that go on; `workers` serve it on the data plane, and `control` is the control
-//! plane: `signals` and changed files lead to a `reload`, and the `exporter` renders the metrics. `shared` is the state
-//! that both planes use. `policies` come from a database, and `rollout` watches those of them that are tried out. `listeners` opens sockets, and `restart` has those that another process opened.
+//! `assemble` turns a configuration into a [`Gateway`], of which `kept_routes` has the routes that
+//! go on; `workers` serve it on the data plane, and `control` is the control plane: `signals` and
+//! changed files lead to a `reload`, and the `exporter` renders the metrics. `shared` is the state
+//! that both planes use. `policies` come from a database, and `rollout` watches those of them that
+//! are tried out. `listeners` opens sockets, and `restart` has those that another process opened.
 
 mod assemble;
 mod control;
@@ -59,8 +62,8 @@ use crate::observe::metrics;
 use crate::observe::metrics::ReloadMetrics;
 use crate::server::{ProcessLimit, drain};
 
-/// Runs the gateway on the file at `path` until a signal ends it or another process takes over. With `take_over`, takes
-/// over from the process that runs, if one does.
+/// Runs the gateway on the file at `path` until a signal ends it or another process takes over.
+/// With `take_over`, takes over from the process that runs, if one does.
 ///
 /// # Errors
 /// When the file has mistakes, an address can't be bound, or a thread can't be started.
@@ -68,19 +71,29 @@ pub fn run(path: &Path, take_over: bool) -> anyhow::Result<ExitCode> {
     // Before there is another thread: this changes the environment.
     let systemd = systemd::inherited_sockets();
     background::start_writer().context("cannot start the log")?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
     let signals = {
         let _inside = runtime.enter();
         Signals::install().context("cannot listen to signals")?
     };
-    let FreshFile { ground, result, files, certificates } = reload::read(path, &[]);
+    let FreshFile {
+        ground,
+        result,
+        files,
+        certificates,
+    } = reload::read(path, &[]);
     let (loaded, first) = with_policies(&runtime, result?.loaded, ground.as_ref())?;
     loaded.warn();
     let config = loaded.config;
     let recorded = metrics::install().context("cannot start the metrics")?;
     let access_log = assemble::access_log(&config, None)?;
-    let policies = first.zip(ground).map(|(first, ground)| Arc::new(Policies::new(first, ground, &config)));
-    let gateway = assemble::gateway(&config, access_log.as_ref(), None).context("cannot build the gateway")?;
+    let policies = first
+        .zip(ground)
+        .map(|(first, ground)| Arc::new(Policies::new(first, ground, &config)));
+    let gateway = assemble::gateway(&config, access_log.as_ref(), None)
+        .context("cannot build the gateway")?;
     let credentials = CredentialFiles::of(&gateway).read()?.install();
     let endpoints = EndpointFiles::prepare(&gateway)?.install();
     let maintenance = MaintenanceFiles::of(&gateway).follow(&MaintenanceFiles::default());
@@ -91,23 +104,52 @@ pub fn run(path: &Path, take_over: bool) -> anyhow::Result<ExitCode> {
     let mut handed_over = match &config.handover {
         Some(handover) if take_over => successor::take_over(handover)?.unwrap_or_default(),
         None if take_over => {
-            anyhow::bail!("--take-over needs `handover` in the file: where the running gateway is found")
+            anyhow::bail!(
+                "--take-over needs `handover` in the file: where the running gateway is found"
+            )
         }
         _ => HandedOver::default(),
     };
-    let process = ProcessLimit::new(descriptors::client_connections(&config, descriptors::raise_limit()));
-    let sources = SocketSources { systemd, predecessor: std::mem::take(&mut handed_over.listeners) };
-    let BoundListeners { workers: listeners, files: socket_files, reserved } =
-        listeners::bind(&config, &tls, sources, &process)?;
+    let process = ProcessLimit::new(descriptors::client_connections(
+        &config,
+        descriptors::raise_limit(),
+    ));
+    let sources = SocketSources {
+        systemd,
+        predecessor: std::mem::take(&mut handed_over.listeners),
+    };
+    let BoundListeners {
+        workers: listeners,
+        files: socket_files,
+        reserved,
+    } = listeners::bind(&config, &tls, sources, &process)?;
     let admin = AdminSockets::open(config.admin.as_ref(), &mut handed_over.admin)?;
-    let handover =
-        config.handover.as_deref().map(|path| HandoverPoint::open(path, handed_over.handover)).transpose()?;
-    let handover = handover.map(|point| offer(point, &config, &listeners, &admin)).transpose()?;
+    let handover = config
+        .handover
+        .as_deref()
+        .map(|path| HandoverPoint::open(path, handed_over.handover))
+        .transpose()?;
+    let handover = handover
+        .map(|point| offer(point, &config, &listeners, &admin))
+        .transpose()?;
     let (drain_signal, drain) = drain::channel();
     let memory = Arc::new(MemoryStore::new(config.max_local_buckets.get()));
-    let fleet = config.store.clone().map(|spec| FleetMember::new(spec, memory.clone()));
-    let permits = fleet.as_ref().map(|fleet| fleet.node.permits.clone()).unwrap_or_default();
-    let shared = SharedState { gateway: gateway.clone(), memory, permits, fleet, drain, process };
+    let fleet = config
+        .store
+        .clone()
+        .map(|spec| FleetMember::new(spec, memory.clone()));
+    let permits = fleet
+        .as_ref()
+        .map(|fleet| fleet.node.permits.clone())
+        .unwrap_or_default();
+    let shared = SharedState {
+        gateway: gateway.clone(),
+        memory,
+        permits,
+        fleet,
+        drain,
+        process,
+    };
     let workers = Workers::start(listeners, &shared)?;
 
     let metrics = ReloadMetrics::new();
@@ -131,7 +173,9 @@ pub fn run(path: &Path, take_over: bool) -> anyhow::Result<ExitCode> {
         endpoints,
         maintenance,
         news: policies.as_deref().map(PolicyNews::of),
-        laid: policies.as_ref().and_then(|policies| policies.choices().pop()),
+        laid: policies
+            .as_ref()
+            .and_then(|policies| policies.choices().pop()),
         again: None,
         warned: None,
         policies,
@@ -151,12 +195,14 @@ pub fn run(path: &Path, take_over: bool) -> anyhow::Result<ExitCode> {
         reserved,
     };
     let ended = runtime.block_on(control.run());
-    // A thread of the runtime may still wait for workers that drain, and the operator may have said not to wait for them.
+    // A thread of the runtime may still wait for workers that drain, and the operator may have said
+    // not to wait for them.
     runtime.shutdown_background();
     ended
 }
 
-/// The configuration together with the policies that a gateway begins with, if its file says where these come from.
+/// The configuration together with the policies that a gateway begins with, if its file says where
+/// these come from.
 fn with_policies(
     runtime: &Runtime,
     loaded: Loaded,
@@ -167,8 +213,11 @@ fn with_policies(
     else {
         return Ok((loaded, None));
     };
-    let (first, loaded) =
-        runtime.block_on(start::begin(source, (policies.required, &loaded.config.node_name), ground))?;
+    let (first, loaded) = runtime.block_on(start::begin(
+        source,
+        (policies.required, &loaded.config.node_name),
+        ground,
+    ))?;
     Ok((loaded, Some(first)))
 }
 
@@ -179,7 +228,10 @@ fn offer(
     listeners: &[Vec<BoundListener>],
     admin: &AdminSockets,
 ) -> anyhow::Result<PreparedOffer> {
-    let sockets = OfferedSockets { listeners: listeners::duplicate(config, listeners)?, admin: admin.duplicate()? };
+    let sockets = OfferedSockets {
+        listeners: listeners::duplicate(config, listeners)?,
+        admin: admin.duplicate()?,
+    };
     Ok(point.offer(sockets)?)
 }
 

@@ -17,7 +17,10 @@ const MOST_NAMES: usize = 8;
 /// The reports of this node, which is called `name`.
 pub fn of_node(name: Arc<str>, shared: &SharedState, status: Arc<ConfigStatus>) -> OwnReport {
     let gateway = shared.gateway.clone();
-    let breaker: Option<Arc<Breaker>> = shared.fleet.as_ref().map(|fleet| fleet.node.breaker.clone());
+    let breaker: Option<Arc<Breaker>> = shared
+        .fleet
+        .as_ref()
+        .map(|fleet| fleet.node.breaker.clone());
     let started_at = clock::unix_micros() / 1_000_000;
     Arc::new(move || {
         let last = status.last();
@@ -33,7 +36,11 @@ pub fn of_node(name: Arc<str>, shared: &SharedState, status: Arc<ConfigStatus>) 
             store_up: breaker.as_ref().map(|breaker| !breaker.is_open()),
             ..NodeReport::default()
         };
-        gateway.load().upstreams.values().for_each(|upstream| add(upstream, &mut report));
+        gateway
+            .load()
+            .upstreams
+            .values()
+            .for_each(|upstream| add(upstream, &mut report));
         report.troubled_upstreams.sort();
         report.troubled_upstreams.truncate(MOST_NAMES);
         report
@@ -43,10 +50,17 @@ pub fn of_node(name: Arc<str>, shared: &SharedState, status: Arc<ConfigStatus>) 
 fn add(upstream: &Upstream, report: &mut NodeReport) {
     let endpoints = upstream.endpoints();
     let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
-    let in_service = endpoints.iter().filter(|endpoint| endpoint.condition().is_in_service()).count();
+    let in_service = endpoints
+        .iter()
+        .filter(|endpoint| endpoint.condition().is_in_service())
+        .count();
     report.endpoints = report.endpoints.saturating_add(count(endpoints.len()));
-    report.endpoints_in_service = report.endpoints_in_service.saturating_add(count(in_service));
+    report.endpoints_in_service = report
+        .endpoints_in_service
+        .saturating_add(count(in_service));
     if in_service < endpoints.len() || endpoints.is_empty() {
-        report.troubled_upstreams.push(upstream.spec().name.to_string());
+        report
+            .troubled_upstreams
+            .push(upstream.spec().name.to_string());
     }
 }

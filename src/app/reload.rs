@@ -1,4 +1,5 @@
-//! Reloads the configuration file, and newer policies: builds a new gateway of both and swaps it in, or changes nothing.
+//! Reloads the configuration file, and newer policies: builds a new gateway of both and swaps it
+//! in, or changes nothing.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -60,7 +61,8 @@ pub struct Reloader {
     pub news: Option<PolicyNews>,
     /// The policies that lie over the file at work.
     pub laid: Option<NodePolicies>,
-    /// When policies that something passing kept from being taken over are tried again, and how long that was waited for.
+    /// When policies that something passing kept from being taken over are tried again, and how
+    /// long that was waited for.
     pub again: Option<(Instant, Duration)>,
     /// The revision whose warnings were logged last: it may be laid over the file many times.
     pub warned: Option<u64>,
@@ -164,11 +166,23 @@ impl Reloader {
     }
 
     async fn apply(&mut self) -> anyhow::Result<()> {
-        let (path, choices) = (self.path.clone(), self.policies.as_ref().map(|policies| policies.choices()));
+        let (path, choices) = (
+            self.path.clone(),
+            self.policies.as_ref().map(|policies| policies.choices()),
+        );
         let fresh = spawn_blocking(move || read(&path, &choices.unwrap_or_default())).await?;
-        let FreshFile { ground, result, files, certificates } = fresh;
+        let FreshFile {
+            ground,
+            result,
+            files,
+            certificates,
+        } = fresh;
         self.sources.follow(files.clone(), true);
-        let CheckedFile { loaded, laid, refused } = result?;
+        let CheckedFile {
+            loaded,
+            laid,
+            refused,
+        } = result?;
         loaded.warn();
         self.install(loaded).await?;
         self.certificates = certificates;
@@ -186,10 +200,16 @@ impl Reloader {
         Ok(())
     }
 
-    /// Lays the newest policies over the file at work, or else those at work without what the newest have stopped.
+    /// Lays the newest policies over the file at work, or else those at work without what the
+    /// newest have stopped.
     async fn take_policies_over(&mut self) {
-        let Some(policies) = self.policies.clone() else { return };
-        let waited = self.again.take().map_or(Duration::ZERO, |(_, waited)| waited);
+        let Some(policies) = self.policies.clone() else {
+            return;
+        };
+        let waited = self
+            .again
+            .take()
+            .map_or(Duration::ZERO, |(_, waited)| waited);
         let mut refused = None;
         for choice in policies.choices() {
             let revision = choice.state.revision();
@@ -203,10 +223,13 @@ impl Reloader {
             {
                 loaded.warn();
             }
-            // No other revision need come for this one to be taken over: a file that the configuration names may be missing for a moment.
+            // No other revision need come for this one to be taken over: a file that the
+            // configuration names may be missing for a moment.
             let may_pass = match &laid {
                 Ok(_) => true,
-                Err(error) => error.downcast_ref::<Mistakes>().is_none_or(Mistakes::may_pass),
+                Err(error) => error
+                    .downcast_ref::<Mistakes>()
+                    .is_none_or(Mistakes::may_pass),
             };
             let applied = match laid {
                 Ok(loaded) => self.install(loaded).await,
@@ -229,7 +252,8 @@ impl Reloader {
                     }
                     let running = policies.running.borrow().revision();
                     let mistakes = refuse(&policies, &error, (revision, running));
-                    self.status.set_policies(running, Some((revision, mistakes.clone())));
+                    self.status
+                        .set_policies(running, Some((revision, mistakes.clone())));
                     refused = Some((revision, mistakes));
                 }
             }
@@ -239,15 +263,28 @@ impl Reloader {
     /// Makes a configuration the one at work.
     async fn install(&mut self, loaded: Loaded) -> anyhow::Result<()> {
         let stuck = self.config.needs_restart(&loaded.config);
-        anyhow::ensure!(stuck.is_empty(), "{} can only be changed by a restart", stuck.join(", "));
+        anyhow::ensure!(
+            stuck.is_empty(),
+            "{} can only be changed by a restart",
+            stuck.join(", ")
+        );
         for files in self.config.renewed_files(&loaded.config) {
-            tracing::warn!("the files of {files} have changed: those of the start stay in use until a restart");
+            tracing::warn!(
+                "the files of {files} have changed: those of the start stay in use until a restart"
+            );
         }
         let access_log = assemble::access_log(&loaded.config, self.access_log.as_ref())?;
         let before = self.gateway.load_full();
         let tls = self.tls.prepare(&loaded.config)?;
-        let gateway = assemble::gateway(&loaded.config, access_log.as_ref(), Some((&before, &self.config)))?;
-        let (credentials, endpoints) = (CredentialFiles::of(&gateway), EndpointFiles::prepare(&gateway)?);
+        let gateway = assemble::gateway(
+            &loaded.config,
+            access_log.as_ref(),
+            Some((&before, &self.config)),
+        )?;
+        let (credentials, endpoints) = (
+            CredentialFiles::of(&gateway),
+            EndpointFiles::prepare(&gateway)?,
+        );
         let credentials = spawn_blocking(move || credentials.read()).await??;
         self.endpoints = endpoints.install();
         discover::first_answers(gateway.discovering_upstreams()).await;
@@ -267,7 +304,10 @@ impl Reloader {
 
 impl PolicyNews {
     pub fn of(policies: &Policies) -> Self {
-        Self { newest: policies.newest.subscribe(), candidates: policies.candidates.subscribe() }
+        Self {
+            newest: policies.newest.subscribe(),
+            candidates: policies.candidates.subscribe(),
+        }
     }
 }
 
@@ -281,7 +321,9 @@ async fn due_again(again: Option<(Instant, Duration)>) {
 
 /// Waits for newer policies.
 async fn news(news: Option<&mut PolicyNews>) {
-    let Some(PolicyNews { newest, candidates }) = news else { return pending().await };
+    let Some(PolicyNews { newest, candidates }) = news else {
+        return pending().await;
+    };
     tokio::select! {
         Ok(()) = newest.changed() => {}
         Ok(()) = candidates.changed() => {}
@@ -299,7 +341,11 @@ async fn lay(policies: &Policies, choice: NodePolicies) -> anyhow::Result<Loaded
 }
 
 /// Logs and counts that a revision does not fit, and returns why.
-fn refuse(policies: &Policies, error: &anyhow::Error, (revision, running): (u64, u64)) -> Vec<String> {
+fn refuse(
+    policies: &Policies,
+    error: &anyhow::Error,
+    (revision, running): (u64, u64),
+) -> Vec<String> {
     policies.metrics.refused();
     let mistakes = error.downcast_ref::<Mistakes>();
     match mistakes {
@@ -337,28 +383,54 @@ pub struct CheckedFile {
 pub fn read(path: &Path, choices: &[NodePolicies]) -> FreshFile {
     let fresh = read_once(path, choices);
     let certificates = |fresh: &FreshFile| {
-        let upstreams = fresh.result.iter().flat_map(|checked| &checked.loaded.config.upstreams);
+        let upstreams = fresh
+            .result
+            .iter()
+            .flat_map(|checked| &checked.loaded.config.upstreams);
         let tls = upstreams.filter_map(|upstream| upstream.tls.as_ref());
         TlsFileWatches::new(tls.flat_map(|tls| tls.files.iter().cloned()).collect())
     };
     let certificates = certificates(&fresh);
     // It names the files that it is read from. They are read again now that they are watched.
-    let fresh = if certificates.is_empty() { fresh } else { read_once(path, choices) };
-    FreshFile { certificates, ..fresh }
+    let fresh = if certificates.is_empty() {
+        fresh
+    } else {
+        read_once(path, choices)
+    };
+    FreshFile {
+        certificates,
+        ..fresh
+    }
 }
 
 fn read_once(path: &Path, choices: &[NodePolicies]) -> FreshFile {
     let (ground, files) = config::read_ground(path);
-    let result = ground.as_ref().map_err(Clone::clone).and_then(|ground| checked(ground, choices));
-    FreshFile { ground: ground.ok(), result, files, certificates: TlsFileWatches::new(BTreeSet::new()) }
+    let result = ground
+        .as_ref()
+        .map_err(Clone::clone)
+        .and_then(|ground| checked(ground, choices));
+    FreshFile {
+        ground: ground.ok(),
+        result,
+        files,
+        certificates: TlsFileWatches::new(BTreeSet::new()),
+    }
 }
 
 fn checked(ground: &Ground, choices: &[NodePolicies]) -> Result<CheckedFile, Mistakes> {
     let [newest, others @ ..] = choices else {
-        return ground.with(None).map(|loaded| CheckedFile { loaded, laid: None, refused: None });
+        return ground.with(None).map(|loaded| CheckedFile {
+            loaded,
+            laid: None,
+            refused: None,
+        });
     };
     match newest.lay(ground) {
-        Ok(loaded) => Ok(CheckedFile { loaded, laid: Some(newest.clone()), refused: None }),
+        Ok(loaded) => Ok(CheckedFile {
+            loaded,
+            laid: Some(newest.clone()),
+            refused: None,
+        }),
         Err(mistakes) if others.is_empty() => Err(mistakes),
         Err(mistakes) => {
             let refused = Some((newest.state.revision(), mistakes));

@@ -17,7 +17,8 @@ use crate::server::{Drain, ProcessLimit};
 /// How often idle connections are closed and full buckets dropped.
 pub const UPKEEP: Duration = Duration::from_secs(2);
 
-/// Time for the requests of the admin port to end, after those of the listeners: strangers may hold up a stop for so long.
+/// Time for the requests of the admin port to end, after those of the listeners: strangers may hold
+/// up a stop for so long.
 pub const ADMIN_DRAIN: Duration = Duration::from_secs(5);
 
 /// How long a window is in which denied keys are counted. Five of them are shown.
@@ -46,6 +47,9 @@ impl FleetMember {
     /// A node that decides locally in `memory` while the store of `spec` is away.
     pub fn new(spec: RedisSpec, memory: Arc<MemoryStore>) -> Self {
         let share = Arc::new(FleetShare::expecting(spec.expected_nodes));
-        Self { spec, node: Arc::new(Node::new(memory, Arc::new(Breaker::new()), share)) }
+        Self {
+            spec,
+            node: Arc::new(Node::new(memory, Arc::new(Breaker::new()), share)),
+        }
     }
 }

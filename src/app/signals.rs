@@ -2,8 +2,8 @@
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// The signals that the gateway listens to. Installed before anything is started: until then a hangup ends the process, and
-/// the first process of a container ignores a termination.
+/// The signals that the gateway listens to. Installed before anything is started: until then a
+/// hangup ends the process, and the first process of a container ignores a termination.
 pub struct Signals {
     terminate: Signal,
     interrupt: Signal,

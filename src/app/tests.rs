@@ -37,7 +37,11 @@ routes:
 struct PanickingStore;
 
 impl Store for PanickingStore {
-    fn take<'a>(&'a self, _: &'a [BucketCharge], _: u32) -> BoxFuture<'a, Result<Grant, StoreFailure>> {
+    fn take<'a>(
+        &'a self,
+        _: &'a [BucketCharge],
+        _: u32,
+    ) -> BoxFuture<'a, Result<Grant, StoreFailure>> {
         panic!("a bug on purpose")
     }
 
@@ -45,7 +49,10 @@ impl Store for PanickingStore {
         panic!("a bug on purpose")
     }
 
-    fn claim<'a>(&'a self, _: &'a [PermitClaim]) -> BoxFuture<'a, Result<Vec<GrantedPermits>, StoreError>> {
+    fn claim<'a>(
+        &'a self,
+        _: &'a [PermitClaim],
+    ) -> BoxFuture<'a, Result<Vec<GrantedPermits>, StoreError>> {
         panic!("a bug on purpose")
     }
 
@@ -55,37 +62,69 @@ impl Store for PanickingStore {
 }
 
 async fn serve() -> std::net::SocketAddr {
-    let config = config::parse("routes.yaml", ROUTES, &|_| None).unwrap().config;
-    let gateway = Arc::new(ArcSwap::from_pointee(assemble::gateway(&config, None, None).unwrap()));
+    let config = config::parse("routes.yaml", ROUTES, &|_| None)
+        .unwrap()
+        .config;
+    let gateway = Arc::new(ArcSwap::from_pointee(
+        assemble::gateway(&config, None, None).unwrap(),
+    ));
     let memory = Arc::new(MemoryStore::new(1));
     let share = Arc::new(FleetShare::expecting(1));
-    let limiter = Limiter::shared(memory, Arc::new(PanickingStore), Arc::new(Breaker::new()), share);
-    let worker = Worker { limiter, proxy: Arc::default(), in_flight: Arc::default() };
-    let handler = WorkerListener { gateway, index: 0, worker, tls: None };
+    let limiter = Limiter::shared(
+        memory,
+        Arc::new(PanickingStore),
+        Arc::new(Breaker::new()),
+        share,
+    );
+    let worker = Worker {
+        limiter,
+        proxy: Arc::default(),
+        in_flight: Arc::default(),
+    };
+    let handler = WorkerListener {
+        gateway,
+        index: 0,
+        worker,
+        tls: None,
+    };
     let spec = Arc::new(config.listeners[0].server.clone());
-    let listener = TcpListener::bind(spec.address.tcp().unwrap()).await.unwrap();
+    let listener = TcpListener::bind(spec.address.tcp().unwrap())
+        .await
+        .unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
         let (_signal, drain) = drain::channel();
-        server::serve(vec![listener], spec, handler, ConnectionLimit::new(8), drain).await
+        server::serve(
+            vec![listener],
+            spec,
+            handler,
+            ConnectionLimit::new(8),
+            drain,
+        )
+        .await
     });
     address
 }
 
 async fn ask(client: &mut TcpStream, path: &str, more: &str) -> String {
-    client.write_all(format!("GET {path} HTTP/1.1\r\nHost: a\r\n{more}\r\n").as_bytes()).await.unwrap();
+    client
+        .write_all(format!("GET {path} HTTP/1.1\r\nHost: a\r\n{more}\r\n").as_bytes())
+        .await
+        .unwrap();
     let mut text = String::new();
     client.read_to_string(&mut text).await.unwrap();
     text
 }
 
-/// A successor of more workers opens more sockets, which take part of the connections. A start that fails after that
-/// would lose them.
+/// A successor of more workers opens more sockets, which take part of the connections. A start that
+/// fails after that would lose them.
 #[test]
 fn sockets_beside_those_of_a_predecessor_get_no_connection_before_all_else_is_done() {
     let predecessor = server::bind_shared("127.0.0.1:0".parse().unwrap()).unwrap();
     let address = predecessor.local_addr().unwrap();
-    let mut config = config::parse("routes.yaml", ROUTES, &|_| None).unwrap().config;
+    let mut config = config::parse("routes.yaml", ROUTES, &|_| None)
+        .unwrap()
+        .config;
     config.workers = std::num::NonZeroUsize::new(4).unwrap();
     config.listeners[0].server.address = address.into();
     let group = SocketGroup {
@@ -93,12 +132,18 @@ fn sockets_beside_those_of_a_predecessor_get_no_connection_before_all_else_is_do
         name: None,
         sockets: vec![ListeningSocket::Tcp(predecessor.try_clone().unwrap())],
     };
-    let sources =
-        SocketSources { predecessor: InheritedSockets { groups: vec![group] }, systemd: InheritedSockets::default() };
+    let sources = SocketSources {
+        predecessor: InheritedSockets {
+            groups: vec![group],
+        },
+        systemd: InheritedSockets::default(),
+    };
     let (tls, process) = (TlsFiles::load(&config).unwrap(), ProcessLimit::new(100));
     let bound = listeners::bind(&config, &tls, sources, &process).unwrap();
     let accepted = |clients: usize| {
-        let _clients: Vec<_> = (0..clients).map(|_| std::net::TcpStream::connect(address).unwrap()).collect();
+        let _clients: Vec<_> = (0..clients)
+            .map(|_| std::net::TcpStream::connect(address).unwrap())
+            .collect();
         std::iter::from_fn(|| predecessor.accept().ok()).count()
     };
     assert_eq!(accepted(40), 40);
@@ -121,16 +166,27 @@ routes:
   - {name: answered, match: {path: /3}, echo: true, limits: [own], timeouts: {response: 7s}}
   - {name: plain, match: {path: /4}, upstream: a}
 ";
-    let config = config::parse("routes.yaml", text, &|_| None).unwrap_or_else(|mistakes| panic!("{mistakes}")).config;
+    let config = config::parse("routes.yaml", text, &|_| None)
+        .unwrap_or_else(|mistakes| panic!("{mistakes}"))
+        .config;
     let gateway = assemble::gateway(&config, None, None).unwrap();
     let timed = |at: usize| -> Vec<&str> {
         let specs = &gateway.routes[at].target.timed;
-        assert!(specs.iter().all(|spec| spec.response_timeout == Duration::from_secs(7)));
+        assert!(
+            specs
+                .iter()
+                .all(|spec| spec.response_timeout == Duration::from_secs(7))
+        );
         specs.iter().map(|spec| &*spec.name).collect()
     };
     assert_eq!(
         [0, 1, 2, 3].map(timed),
-        [vec!["b", "lesser", "least"], vec!["lesser"], vec!["lesser", "least"], vec![]]
+        [
+            vec!["b", "lesser", "least"],
+            vec!["lesser"],
+            vec!["lesser", "least"],
+            vec![]
+        ]
     );
 }
 
@@ -139,16 +195,28 @@ fn a_panic_ends_its_request_only_and_is_counted() {
     let recorder = PrometheusBuilder::new().build_recorder();
     let handle = recorder.handle();
     metrics::with_local_recorder(&recorder, || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
         runtime.block_on(async {
             let address = serve().await;
             let mut bystander = TcpStream::connect(address).await.unwrap();
             let mut panicking = TcpStream::connect(address).await.unwrap();
             let answer = ask(&mut panicking, "/panicking", "").await;
-            assert!(answer.starts_with("HTTP/1.1 500 ") && answer.contains("internal-error"), "{answer}");
-            assert!(answer.contains("connection: close\r\n") && answer.contains("x-request-id: "), "{answer}");
+            assert!(
+                answer.starts_with("HTTP/1.1 500 ") && answer.contains("internal-error"),
+                "{answer}"
+            );
+            assert!(
+                answer.contains("connection: close\r\n") && answer.contains("x-request-id: "),
+                "{answer}"
+            );
             let answer = ask(&mut bystander, "/fine", "Connection: close\r\n").await;
-            assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with("fine"), "{answer}");
+            assert!(
+                answer.starts_with("HTTP/1.1 200 ") && answer.ends_with("fine"),
+                "{answer}"
+            );
         });
     });
     let counted = handle.render();

@@ -1,4 +1,5 @@
-//! The data plane: one worker per core, each with its own runtime, sockets, upstream connections and Redis connection.
+//! The data plane: one worker per core, each with its own runtime, sockets, upstream connections
+//! and Redis connection.
 
 use std::future::Future;
 use std::sync::{Arc, mpsc};
@@ -65,7 +66,8 @@ impl Workers {
         let (report, reports) = mpsc::channel();
         let mut workers = Self::none();
         for (index, listeners) in listeners.into_iter().enumerate() {
-            let (shared, report, opened) = (shared.clone(), report.clone(), workers.opening.subscribe());
+            let (shared, report, opened) =
+                (shared.clone(), report.clone(), workers.opening.subscribe());
             workers.spawn(index, move || work(shared, listeners, report, opened))?;
         }
         drop(report);
@@ -90,10 +92,20 @@ impl Workers {
 
     fn none() -> Self {
         let opening = watch::Sender::new(false);
-        Self { threads: Vec::new(), in_flight: Vec::new(), stores: Vec::new(), opening, ended: Arc::default() }
+        Self {
+            threads: Vec::new(),
+            in_flight: Vec::new(),
+            stores: Vec::new(),
+            opening,
+            ended: Arc::default(),
+        }
     }
 
-    fn spawn<F>(&mut self, index: usize, main: impl FnOnce() -> F + Send + 'static) -> anyhow::Result<()>
+    fn spawn<F>(
+        &mut self,
+        index: usize,
+        main: impl FnOnce() -> F + Send + 'static,
+    ) -> anyhow::Result<()>
     where
         F: Future<Output = anyhow::Result<Drained>>,
     {
@@ -120,7 +132,9 @@ impl Workers {
 }
 
 fn joined(thread: JoinHandle<anyhow::Result<Drained>>) -> anyhow::Result<usize> {
-    let ended = thread.join().map_err(|_| anyhow::anyhow!("a worker panicked"))?;
+    let ended = thread
+        .join()
+        .map_err(|_| anyhow::anyhow!("a worker panicked"))?;
     ended.map(|drained| drained.cut)
 }
 
@@ -131,13 +145,13 @@ async fn work(
     report: mpsc::Sender<WorkerReport>,
     mut opened: watch::Receiver<bool>,
 ) -> anyhow::Result<Drained> {
-    let connect =
-        |fleet: &FleetMember| RedisStore::connect(&fleet.spec).map(|store| store.in_fleet(fleet.node.share.clone()));
+    let connect = |fleet: &FleetMember| {
+        RedisStore::connect(&fleet.spec).map(|store| store.in_fleet(fleet.node.share.clone()))
+    };
     let store = shared.fleet.as_ref().map(connect).transpose()?;
     let limiter = match (&shared.fleet, &store) {
-        (Some(fleet), Some(store)) => {
-            Limiter::of_node(fleet.node.clone(), Arc::new(store.clone())).reading_plans(Arc::new(store.clone()))
-        }
+        (Some(fleet), Some(store)) => Limiter::of_node(fleet.node.clone(), Arc::new(store.clone()))
+            .reading_plans(Arc::new(store.clone())),
         _ => Limiter::of_process(shared.memory.clone(), shared.permits.clone()),
     };
     if let (Some(fleet), Some(store)) = (&shared.fleet, &store) {
@@ -145,19 +159,33 @@ async fn work(
     }
     let process = shared.process.clone();
     let proxy = Arc::new(Proxy::new(Arc::new(move || process.make_room())));
-    let worker = Worker { limiter, proxy, in_flight: Arc::new(InFlight::default()) };
+    let worker = Worker {
+        limiter,
+        proxy,
+        in_flight: Arc::new(InFlight::default()),
+    };
     let serving = listeners.into_iter().enumerate().map(|(index, listener)| {
-        let handler =
-            WorkerListener { gateway: shared.gateway.clone(), index, worker: worker.clone(), tls: listener.tls };
+        let handler = WorkerListener {
+            gateway: shared.gateway.clone(),
+            index,
+            worker: worker.clone(),
+            tls: listener.tls,
+        };
         let drain = shared.drain.clone();
         async move {
-            let sockets =
-                listener.sockets.into_iter().map(AcceptingSocket::try_from).collect::<std::io::Result<Vec<_>>>()?;
+            let sockets = listener
+                .sockets
+                .into_iter()
+                .map(AcceptingSocket::try_from)
+                .collect::<std::io::Result<Vec<_>>>()?;
             Ok(server::serve(sockets, listener.spec, handler, listener.limit, drain).await)
         }
     });
     let serving = join_all(serving);
-    report.send(WorkerReport { in_flight: worker.in_flight.clone(), store: store.clone() })?;
+    report.send(WorkerReport {
+        in_flight: worker.in_flight.clone(),
+        store: store.clone(),
+    })?;
     drop(report);
     // Not before: another process may be the one that serves.
     if opened.wait_for(|is_open| *is_open).await.is_err() {
@@ -169,13 +197,17 @@ async fn work(
         () = sweep(&worker.proxy, &shared) => Vec::new(),
     };
     if let Some(store) = store {
-        // The last responses have to be settled: that takes one call, which may have to wait for another.
+        // The last responses have to be settled: that takes one call, which may have to wait for
+        // another.
         let _ = timeout(2 * store.timeout(), worker.limiter.settled()).await;
         // The last worker to end gives back what the others left.
         let _ = timeout(LAST_CLAIMS, worker.limiter.leave_permits()).await;
         store.close().await;
     }
-    let cut = ended.into_iter().map(|drained| drained.map(|drained| drained.cut)).sum::<anyhow::Result<usize>>()?;
+    let cut = ended
+        .into_iter()
+        .map(|drained| drained.map(|drained| drained.cut))
+        .sum::<anyhow::Result<usize>>()?;
     Ok(Drained { cut })
 }
 
@@ -223,8 +255,12 @@ mod tests {
     #[tokio::test]
     async fn a_worker_that_panics_is_noticed() {
         let mut workers = Workers::none();
-        workers.spawn(0, || async { panic!("a bug on purpose") }).unwrap();
-        tokio::time::timeout(Duration::from_secs(20), workers.lost()).await.unwrap();
+        workers
+            .spawn(0, || async { panic!("a bug on purpose") })
+            .unwrap();
+        tokio::time::timeout(Duration::from_secs(20), workers.lost())
+            .await
+            .unwrap();
         assert!(workers.join().await.is_err());
     }
 }

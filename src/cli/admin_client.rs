@@ -1,4 +1,5 @@
-//! A client of the admin port of a running gateway: one request on one connection, and its whole answer.
+//! A client of the admin port of a running gateway: one request on one connection, and its whole
+//! answer.
 //!
 //! Not the proxy's client, which keeps connections, streams bodies and retries.
 
@@ -42,13 +43,18 @@ const MAX_ANSWER: usize = 512 << 20;
 const MAX_TOKEN_FILE: u64 = 64 << 10;
 const MAX_CA_FILE: u64 = 16 << 20;
 
-const TLS_HINT: &str = "  hint: name a file with the authority of its certificate: --admin-ca or TOLLGATE_ADMIN_CA";
+const TLS_HINT: &str =
+    "  hint: name a file with the authority of its certificate: --admin-ca or TOLLGATE_ADMIN_CA";
 
 const CLEAR_HINT: &str = "  hint: ask by https://…, or come by ssh -L or kubectl port-forward and ask \
      http://127.0.0.1:9901; without a token leave out --token-file and TOLLGATE_TOKEN";
 
 /// All but the unreserved characters of RFC 3986 §2.3.
-const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+const RESERVED: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~');
 
 /// The place of an admin port, and how it is spoken to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,7 +72,12 @@ pub struct AdminPort {
 #[derive(Debug, Args)]
 pub struct AdminArgs {
     /// The admin port.
-    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:9901", env = "TOLLGATE_ADMIN")]
+    #[arg(
+        long,
+        value_name = "URL",
+        default_value = "http://127.0.0.1:9901",
+        env = "TOLLGATE_ADMIN"
+    )]
     admin: AdminPort,
     #[command(flatten)]
     access: AdminAccessArgs,
@@ -77,7 +88,8 @@ pub struct AdminArgs {
 pub struct AdminAccessArgs {
     #[command(flatten)]
     ca: AdminCaArgs,
-    /// A file with the token of an account, for a gateway with accounts. Otherwise the variable TOLLGATE_TOKEN has it.
+    /// A file with the token of an account, for a gateway with accounts. Otherwise the variable
+    /// TOLLGATE_TOKEN has it.
     ///
     /// It is sent over https:// alone, but to this machine.
     #[arg(long, value_name = "FILE")]
@@ -87,8 +99,8 @@ pub struct AdminAccessArgs {
 /// How an admin port with https:// is known.
 #[derive(Debug, Args)]
 pub struct AdminCaArgs {
-    /// A PEM file of the authorities that the certificate of an admin port with https:// may be of. Otherwise those of
-    /// the system.
+    /// A PEM file of the authorities that the certificate of an admin port with https:// may be of.
+    /// Otherwise those of the system.
     #[arg(long, value_name = "FILE", env = "TOLLGATE_ADMIN_CA")]
     admin_ca: Option<PathBuf>,
 }
@@ -109,10 +121,19 @@ impl AdminCaArgs {
     /// # Errors
     /// When their file cannot be read.
     pub fn of(&self, port: &AdminPort) -> anyhow::Result<AdminPort> {
-        let read =
-            |file: &PathBuf| bounded(file, MAX_CA_FILE).with_context(|| format!("cannot read {}", file.display()));
-        let ca = self.admin_ca.as_ref().filter(|_| port.is_secure).map(read).transpose()?;
-        Ok(AdminPort { ca: ca.map(Into::into), ..port.clone() })
+        let read = |file: &PathBuf| {
+            bounded(file, MAX_CA_FILE).with_context(|| format!("cannot read {}", file.display()))
+        };
+        let ca = self
+            .admin_ca
+            .as_ref()
+            .filter(|_| port.is_secure)
+            .map(read)
+            .transpose()?;
+        Ok(AdminPort {
+            ca: ca.map(Into::into),
+            ..port.clone()
+        })
     }
 }
 
@@ -123,18 +144,26 @@ impl AdminAccessArgs {
     /// When the file of the token or of authorities cannot be read, or holds no token.
     pub fn of(&self, port: &AdminPort) -> anyhow::Result<AdminPort> {
         let token = match &self.token_file {
-            Some(file) => {
-                Some(token_of(file).with_context(|| format!("cannot read the token from {}", file.display()))?)
-            }
-            None => std::env::var("TOLLGATE_TOKEN").ok().map(|token| token.trim().to_owned()),
+            Some(file) => Some(
+                token_of(file)
+                    .with_context(|| format!("cannot read the token from {}", file.display()))?,
+            ),
+            None => std::env::var("TOLLGATE_TOKEN")
+                .ok()
+                .map(|token| token.trim().to_owned()),
         };
         let token = token.filter(|token| !token.is_empty());
         let bearer = token.map(|token| -> anyhow::Result<HeaderValue> {
-            let mut value = HeaderValue::try_from(format!("Bearer {token}")).ok().context("that is no token")?;
+            let mut value = HeaderValue::try_from(format!("Bearer {token}"))
+                .ok()
+                .context("that is no token")?;
             value.set_sensitive(true);
             Ok(value)
         });
-        Ok(AdminPort { bearer: bearer.transpose()?, ..self.ca.of(port)? })
+        Ok(AdminPort {
+            bearer: bearer.transpose()?,
+            ..self.ca.of(port)?
+        })
     }
 }
 
@@ -162,15 +191,19 @@ impl FromStr for AdminPort {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        const FORM: &str = "write http://ADDRESS:PORT, such as http://127.0.0.1:9901, or https://NAME:PORT";
+        const FORM: &str =
+            "write http://ADDRESS:PORT, such as http://127.0.0.1:9901, or https://NAME:PORT";
         let uri: Uri = text.parse().map_err(|_| FORM)?;
         let is_secure = uri.scheme() == Some(&Scheme::HTTPS);
         let is_known = is_secure || uri.scheme().is_none_or(|scheme| *scheme == Scheme::HTTP);
         let bare = matches!(uri.path(), "" | "/") && uri.query().is_none();
         match uri.authority() {
-            Some(authority) if is_known && bare && !authority.as_str().contains('@') => {
-                Ok(Self { authority: authority.clone(), is_secure, ca: None, bearer: None })
-            }
+            Some(authority) if is_known && bare && !authority.as_str().contains('@') => Ok(Self {
+                authority: authority.clone(),
+                is_secure,
+                ca: None,
+                bearer: None,
+            }),
             _ => Err(FORM),
         }
     }
@@ -178,7 +211,12 @@ impl FromStr for AdminPort {
 
 impl fmt::Display for AdminPort {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}://{}", if self.is_secure { "https" } else { "http" }, self.authority)
+        write!(
+            f,
+            "{}://{}",
+            if self.is_secure { "https" } else { "http" },
+            self.authority
+        )
     }
 }
 
@@ -188,7 +226,13 @@ impl AdminPort {
     /// # Errors
     /// When the port cannot be reached, or has not answered within `limit`.
     pub fn get(&self, target: &str, limit: Duration) -> anyhow::Result<(StatusCode, Bytes)> {
-        let answer = self.exchange(&AdminCall { target: target.to_owned(), ..AdminCall::default() }, limit)?;
+        let answer = self.exchange(
+            &AdminCall {
+                target: target.to_owned(),
+                ..AdminCall::default()
+            },
+            limit,
+        )?;
         Ok((answer.status(), answer.into_body()))
     }
 
@@ -203,7 +247,15 @@ impl AdminPort {
         note: Option<&OperatorNote>,
         show: impl FnOnce(&[u8]) -> anyhow::Result<String>,
     ) -> anyhow::Result<CommandOutput> {
-        self.call(&AdminCall { method, target: target.to_owned(), note, ..AdminCall::default() }, show)
+        self.call(
+            &AdminCall {
+                method,
+                target: target.to_owned(),
+                note,
+                ..AdminCall::default()
+            },
+            show,
+        )
     }
 
     /// Sends one request and hands the JSON it is answered with to `show`.
@@ -234,48 +286,69 @@ impl AdminPort {
                 .map(CommandOutput::Done)
                 .with_context(|| format!("{self} is no admin port of this version"));
         }
-        let problem: ProblemDetails = serde_json::from_slice(answer.body())
-            .with_context(|| format!("{self} answers {status}: is it the admin port of a gateway?"))?;
+        let problem: ProblemDetails = serde_json::from_slice(answer.body()).with_context(|| {
+            format!("{self} answers {status}: is it the admin port of a gateway?")
+        })?;
         Ok(CommandOutput::Refused(show_problem(&problem)))
     }
 
     fn exchange(&self, call: &AdminCall<'_>, limit: Duration) -> anyhow::Result<Response<Bytes>> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let sending = runtime.block_on(async { tokio::time::timeout(limit, self.send(call)).await });
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        let sending =
+            runtime.block_on(async { tokio::time::timeout(limit, self.send(call)).await });
         // Looking a name up blocks a thread of the runtime, which must not be waited for.
         runtime.shutdown_background();
-        let answer = sending.unwrap_or_else(|_| Err(anyhow::anyhow!("no answer within {}", show_duration(limit))));
+        let answer = sending
+            .unwrap_or_else(|_| Err(anyhow::anyhow!("no answer within {}", show_duration(limit))));
         answer.with_context(|| format!("cannot ask the admin port at {self}"))
     }
 
     fn host(&self) -> &str {
-        self.authority.host().trim_start_matches('[').trim_end_matches(']')
+        self.authority
+            .host()
+            .trim_start_matches('[')
+            .trim_end_matches(']')
     }
 
     /// A connection to the port, and what the port is called on it.
     async fn connect(&self) -> anyhow::Result<(Stream, String)> {
-        let port = self.authority.port_u16().unwrap_or(if self.is_secure { 443 } else { 80 });
+        let port = self
+            .authority
+            .port_u16()
+            .unwrap_or(if self.is_secure { 443 } else { 80 });
         let addresses: Vec<SocketAddr> = lookup_host((self.host(), port)).await?.collect();
         self.check_token(&addresses)?;
         let socket = TcpStream::connect(&*addresses).await?;
         if !self.is_secure {
-            // The address and not the name: changes are taken by address only (see `admin::browser_guard`), and it is
-            // the same place.
+            // The address and not the name: changes are taken by address only (see
+            // `admin::browser_guard`), and it is the same place.
             let address = socket.peer_addr()?.to_string();
             return Ok((socket.into(), address));
         }
-        let tls = ClientTls::new(ClientTlsSpec { ca: self.ca.clone(), ..ClientTlsSpec::default() });
-        let tls = tls.map_err(|error| anyhow::anyhow!("no certificate can be verified: {error} (--admin-ca)"))?;
+        let tls = ClientTls::new(ClientTlsSpec {
+            ca: self.ca.clone(),
+            ..ClientTlsSpec::default()
+        });
+        let tls = tls.map_err(|error| {
+            anyhow::anyhow!("no certificate can be verified: {error} (--admin-ca)")
+        })?;
         let name = PeerName::of(self.host()).context("no certificate can have this name")?;
-        let stream = tls.connect(ClearStream::Tcp(socket), &name, HttpOffer::Http1).await;
-        let stream =
-            stream.map_err(|error| anyhow::anyhow!("no TLS connection that can be trusted: {error}\n{TLS_HINT}"));
+        let stream = tls
+            .connect(ClearStream::Tcp(socket), &name, HttpOffer::Http1)
+            .await;
+        let stream = stream.map_err(|error| {
+            anyhow::anyhow!("no TLS connection that can be trusted: {error}\n{TLS_HINT}")
+        });
         Ok((stream?.into(), self.authority.to_string()))
     }
 
     /// A token is nothing that others on its way may read.
     fn check_token(&self, addresses: &[SocketAddr]) -> anyhow::Result<()> {
-        let is_here = addresses.iter().all(|address| address.ip().to_canonical().is_loopback());
+        let is_here = addresses
+            .iter()
+            .all(|address| address.ip().to_canonical().is_loopback());
         anyhow::ensure!(
             self.bearer.is_none() || self.is_secure || is_here,
             "the token would go to {} in the clear\n{CLEAR_HINT}",
@@ -287,12 +360,17 @@ impl AdminPort {
     async fn send(&self, call: &AdminCall<'_>) -> anyhow::Result<Response<Bytes>> {
         let (stream, host) = self.connect().await?;
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-        let mut request = Request::builder().method(&call.method).uri(&call.target).header(HOST, host);
+        let mut request = Request::builder()
+            .method(&call.method)
+            .uri(&call.target)
+            .header(HOST, host);
         if let Some(bearer) = &self.bearer {
             request = request.header(AUTHORIZATION, bearer);
         }
         if let Some(note) = call.note {
-            request = request.header(CONTENT_TYPE, "application/json").header(OPERATOR, text(&note.operator)?);
+            request = request
+                .header(CONTENT_TYPE, "application/json")
+                .header(OPERATOR, text(&note.operator)?);
             if let Some(reason) = &note.reason {
                 request = request.header(REASON, text(reason)?);
             }
@@ -323,7 +401,8 @@ impl AdminPort {
 
 /// The token in a file. One that is named and empty is a slip: nobody means to ask as nobody by it.
 fn token_of(file: &Path) -> io::Result<String> {
-    let text = String::from_utf8(bounded(file, MAX_TOKEN_FILE)?).map_err(|_| io::Error::other("it is no text"))?;
+    let text = String::from_utf8(bounded(file, MAX_TOKEN_FILE)?)
+        .map_err(|_| io::Error::other("it is no text"))?;
     match text.trim() {
         "" => Err(io::Error::other("it is empty")),
         token => Ok(token.to_owned()),
@@ -334,32 +413,65 @@ fn token_of(file: &Path) -> io::Result<String> {
 fn bounded(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     let mut content = Vec::new();
     let read = File::open(path)?.take(most + 1).read_to_end(&mut content)?;
-    if read as u64 > most { Err(io::Error::other("it is too large for such a file")) } else { Ok(content) }
+    if read as u64 > most {
+        Err(io::Error::other("it is too large for such a file"))
+    } else {
+        Ok(content)
+    }
 }
 
 /// A refusal as text for people: each mistake of policies on a line of its own.
 pub fn show_problem(problem: &ProblemDetails) -> String {
-    let hint = |hint: &Option<String>| hint.as_ref().map_or_else(String::new, |hint| format!("\n  hint: {hint}"));
+    let hint = |hint: &Option<String>| {
+        hint.as_ref()
+            .map_or_else(String::new, |hint| format!("\n  hint: {hint}"))
+    };
     if problem.mistakes.is_empty() {
         return format!("{}{}", problem.detail, hint(&problem.hint));
     }
     let lines = problem.mistakes.iter().map(|mistake| {
-        let path = if mistake.path.is_empty() { String::new() } else { format!(": {}", mistake.path) };
-        format!("{}{path}: {}{}\n", mistake.file, mistake.message, hint(&mistake.hint))
+        let path = if mistake.path.is_empty() {
+            String::new()
+        } else {
+            format!(": {}", mistake.path)
+        };
+        format!(
+            "{}{path}: {}{}\n",
+            mistake.file,
+            mistake.message,
+            hint(&mistake.hint)
+        )
     });
     let count = problem.mistakes.len();
-    format!("{}{count} {}", lines.collect::<String>(), if count == 1 { "mistake" } else { "mistakes" })
+    format!(
+        "{}{count} {}",
+        lines.collect::<String>(),
+        if count == 1 { "mistake" } else { "mistakes" }
+    )
 }
 
 fn text(text: &str) -> anyhow::Result<HeaderValue> {
-    anyhow::ensure!(text.is_ascii(), "the operator and the reason are written in ASCII");
+    anyhow::ensure!(
+        text.is_ascii(),
+        "the operator and the reason are written in ASCII"
+    );
     Ok(HeaderValue::from_str(text)?)
 }
 
 /// `path?name=value&…`, encoded.
 pub fn target(path: &[&str], pairs: &[(String, String)]) -> String {
     let encode = |text: &str| utf8_percent_encode(text, RESERVED).to_string();
-    let path: String = path.iter().map(|segment| format!("/{}", encode(segment))).collect();
-    let pairs: Vec<_> = pairs.iter().map(|(name, value)| format!("{}={}", encode(name), encode(value))).collect();
-    if pairs.is_empty() { path } else { format!("{path}?{}", pairs.join("&")) }
+    let path: String = path
+        .iter()
+        .map(|segment| format!("/{}", encode(segment)))
+        .collect();
+    let pairs: Vec<_> = pairs
+        .iter()
+        .map(|(name, value)| format!("{}={}", encode(name), encode(value)))
+        .collect();
+    if pairs.is_empty() {
+        path
+    } else {
+        format!("{path}?{}", pairs.join("&"))
+    }
 }

@@ -13,8 +13,9 @@ use crate::config::registered_method;
 
 /// Look at one bucket of a running gateway, or give tokens back to it.
 ///
-/// Asks the admin port of a gateway. A bucket is named by its key, as `tollgate explain` shows it, or by what its limit
-/// counts by. Exit code 0: done; 1: refused, or not reached; 2: the command line has a mistake.
+/// Asks the admin port of a gateway. A bucket is named by its key, as `tollgate explain` shows it,
+/// or by what its limit counts by. Exit code 0: done; 1: refused, or not reached; 2: the command
+/// line has a mistake.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -33,7 +34,8 @@ enum BucketCommand {
     Peek {
         #[command(flatten)]
         which: BucketSelector,
-        /// Say what this node holds: where its share of the limit goes on from if the store goes away.
+        /// Say what this node holds: where its share of the limit goes on from if the store goes
+        /// away.
         #[arg(long)]
         local: bool,
     },
@@ -60,7 +62,8 @@ enum BucketCommand {
 struct BucketSelector {
     /// The limit, as the configuration calls it.
     limit: String,
-    /// The whole key, as `tollgate explain` shows it. Beside it, only what tells the client's plan is given.
+    /// The whole key, as `tollgate explain` shows it. Beside it, only what tells the client's plan
+    /// is given.
     #[arg(long, value_name = "KEY", conflicts_with_all = ["client_ip", "client_certificate", "identity", "claim", "path_param", "body", "method", "host", "route"])]
     key: Option<String>,
     /// The client's address.
@@ -129,21 +132,34 @@ pub fn run(args: &BucketArgs) -> anyhow::Result<CommandOutput> {
             let local = local.then(|| ("local".to_owned(), "true".to_owned()));
             let pairs: Vec<_> = which.pairs().into_iter().chain(local).collect();
             let target = target(&["buckets", &which.limit], &pairs);
-            which.admin.port()?.ask(Method::GET, &target, None, |body| which.show(body, show_bucket))
+            which.admin.port()?.ask(Method::GET, &target, None, |body| {
+                which.show(body, show_bucket)
+            })
         }
         BucketCommand::Reset { which, change } => {
             let target = target(&["buckets", &which.limit], &change.pairs(which, None));
-            which
-                .admin
-                .port()?
-                .ask(Method::DELETE, &target, Some(&change.operator_note()), |body| which.show(body, show_change))
+            which.admin.port()?.ask(
+                Method::DELETE,
+                &target,
+                Some(&change.operator_note()),
+                |body| which.show(body, show_change),
+            )
         }
-        BucketCommand::Grant { which, tokens, change } => {
-            let target = target(&["buckets", &which.limit, "grant"], &change.pairs(which, Some(*tokens)));
-            which
-                .admin
-                .port()?
-                .ask(Method::POST, &target, Some(&change.operator_note()), |body| which.show(body, show_change))
+        BucketCommand::Grant {
+            which,
+            tokens,
+            change,
+        } => {
+            let target = target(
+                &["buckets", &which.limit, "grant"],
+                &change.pairs(which, Some(*tokens)),
+            );
+            which.admin.port()?.ask(
+                Method::POST,
+                &target,
+                Some(&change.operator_note()),
+                |body| which.show(body, show_change),
+            )
         }
     }
 }
@@ -151,16 +167,41 @@ pub fn run(args: &BucketArgs) -> anyhow::Result<CommandOutput> {
 /// `NAME=VALUE`.
 pub fn pair(text: &str) -> Result<(String, String), &'static str> {
     let (name, value) = text.split_once('=').ok_or("write NAME=VALUE")?;
-    if name.is_empty() { Err("write NAME=VALUE") } else { Ok((name.to_owned(), value.to_owned())) }
+    if name.is_empty() {
+        Err("write NAME=VALUE")
+    } else {
+        Ok((name.to_owned(), value.to_owned()))
+    }
 }
 
 impl BucketSelector {
     fn pairs(&self) -> Vec<(String, String)> {
-        let Self { key, client_ip, header, cookie, query, path_param, method, host, route, .. } = self;
+        let Self {
+            key,
+            client_ip,
+            header,
+            cookie,
+            query,
+            path_param,
+            method,
+            host,
+            route,
+            ..
+        } = self;
         let address = client_ip.map(|address| address.to_string());
-        let method = &method.as_deref().map(|method| registered_method(method).unwrap_or(method).to_owned());
-        let single = [("key", key), ("client_ip", &address), ("method", method), ("host", host), ("route", route)];
-        let single = single.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value.clone()?)));
+        let method = &method
+            .as_deref()
+            .map(|method| registered_method(method).unwrap_or(method).to_owned());
+        let single = [
+            ("key", key),
+            ("client_ip", &address),
+            ("method", method),
+            ("host", host),
+            ("route", route),
+        ];
+        let single = single
+            .into_iter()
+            .filter_map(|(name, value)| Some((name.to_owned(), value.clone()?)));
         let named = [
             ("client_certificate", &self.client_certificate),
             ("identity", &self.identity),
@@ -171,29 +212,57 @@ impl BucketSelector {
             ("path", path_param),
             ("body", &self.body),
         ];
-        let named = named
-            .into_iter()
-            .flat_map(|(kind, pairs)| pairs.iter().map(move |(name, value)| (format!("{kind}.{name}"), value.clone())));
+        let named = named.into_iter().flat_map(|(kind, pairs)| {
+            pairs
+                .iter()
+                .map(move |(name, value)| (format!("{kind}.{name}"), value.clone()))
+        });
         single.chain(named).collect()
     }
 
-    fn show<V: serde::de::DeserializeOwned>(&self, body: &[u8], text: impl Fn(&V) -> String) -> anyhow::Result<String> {
+    fn show<V: serde::de::DeserializeOwned>(
+        &self,
+        body: &[u8],
+        text: impl Fn(&V) -> String,
+    ) -> anyhow::Result<String> {
         let view = serde_json::from_slice(body)?;
-        Ok(if self.json { String::from_utf8(body.to_vec())? } else { text(&view) })
+        Ok(if self.json {
+            String::from_utf8(body.to_vec())?
+        } else {
+            text(&view)
+        })
     }
 }
 
 impl ChangeArgs {
     fn pairs(&self, which: &BucketSelector, tokens: Option<NonZeroU64>) -> Vec<(String, String)> {
         let tokens = tokens.map(|tokens| ("tokens".to_owned(), tokens.to_string()));
-        let dry_run = self.dry_run.then(|| ("dry_run".to_owned(), "true".to_owned()));
-        which.pairs().into_iter().chain(tokens).chain(dry_run).collect()
+        let dry_run = self
+            .dry_run
+            .then(|| ("dry_run".to_owned(), "true".to_owned()));
+        which
+            .pairs()
+            .into_iter()
+            .chain(tokens)
+            .chain(dry_run)
+            .collect()
     }
 
     fn operator_note(&self) -> OperatorNote {
-        let user = || std::env::var("USER").ok().filter(|user| user.is_ascii() && !user.is_empty());
-        let operator = self.operator.clone().or_else(user).unwrap_or_else(|| "tollgate".to_owned());
-        OperatorNote { operator, reason: self.reason.clone() }
+        let user = || {
+            std::env::var("USER")
+                .ok()
+                .filter(|user| user.is_ascii() && !user.is_empty())
+        };
+        let operator = self
+            .operator
+            .clone()
+            .or_else(user)
+            .unwrap_or_else(|| "tollgate".to_owned());
+        OperatorNote {
+            operator,
+            reason: self.reason.clone(),
+        }
     }
 }
 
@@ -211,9 +280,18 @@ mod tests {
 
     #[test]
     fn a_registered_method_is_named_in_any_case() {
-        for (typed, meant) in [("get", "GET"), ("Post", "POST"), ("frobnicate", "frobnicate")] {
+        for (typed, meant) in [
+            ("get", "GET"),
+            ("Post", "POST"),
+            ("frobnicate", "frobnicate"),
+        ] {
             let line = CommandLine::parse_from(["tollgate", "per-method", "--method", typed]);
-            assert!(line.which.pairs().contains(&("method".to_owned(), meant.to_owned())), "{typed}");
+            assert!(
+                line.which
+                    .pairs()
+                    .contains(&("method".to_owned(), meant.to_owned())),
+                "{typed}"
+            );
         }
     }
 }

@@ -13,8 +13,8 @@ use crate::config::{self, Loaded, Mistake, Mistakes, PolicySet};
 
 /// Say what is wrong with configuration files, all of it at once.
 ///
-/// Prints each mistake with file, line, column, YAML path and a hint. Exit code 0: the files are fine, perhaps with
-/// warnings; 1: one is not; 2: the command line has a mistake.
+/// Prints each mistake with file, line, column, YAML path and a hint. Exit code 0: the files are
+/// fine, perhaps with warnings; 1: one is not; 2: the command line has a mistake.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -26,7 +26,11 @@ Examples:
   tollgate check --json | jq -r '.mistakes[] | \"\\(.file):\\(.line): \\(.message)\"'")]
 pub struct CheckArgs {
     /// The files to check; - is standard input.
-    #[arg(value_name = "FILE", default_value = "routes.yaml", env = "TOLLGATE_CONFIG")]
+    #[arg(
+        value_name = "FILE",
+        default_value = "routes.yaml",
+        env = "TOLLGATE_CONFIG"
+    )]
     files: Vec<PathBuf>,
     /// Print one JSON object with all mistakes and warnings.
     #[arg(long)]
@@ -55,31 +59,59 @@ struct CheckReport {
 pub fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     if args.files.iter().filter(|file| is_stdin(file)).count() > 1 {
         let message = "standard input (-) can be read once only";
-        return Err(UsageError { command: "check", message }.into());
+        return Err(UsageError {
+            command: "check",
+            message,
+        }
+        .into());
     }
     if args.print {
         return print_whole(&args.files);
     }
     let policies = args.policies.as_deref().map(PolicySet::load).transpose();
     let checked = args.files.iter().map(|file| {
-        (file, policies.clone().and_then(|policies| load(file, policies)).and_then(|loaded| with_files(file, loaded)))
+        (
+            file,
+            policies
+                .clone()
+                .and_then(|policies| load(file, policies))
+                .and_then(|loaded| with_files(file, loaded)),
+        )
     });
-    let fine = if args.json { print_report(checked.map(|(_, result)| result))? } else { print_lines(checked)? };
-    Ok(if fine { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    let fine = if args.json {
+        print_report(checked.map(|(_, result)| result))?
+    } else {
+        print_lines(checked)?
+    };
+    Ok(if fine {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
 }
 
-/// Reads and checks the file at `path`, or standard input where that is `-`, with policies laid over it.
+/// Reads and checks the file at `path`, or standard input where that is `-`, with policies laid
+/// over it.
 pub(super) fn load(path: &Path, policies: Option<PolicySet>) -> Result<Loaded, Mistakes> {
-    if is_stdin(path) { config::load_stdin(policies) } else { config::read_with(path, policies).result }
+    if is_stdin(path) {
+        config::load_stdin(policies)
+    } else {
+        config::read_with(path, policies).result
+    }
 }
 
-/// Checks the files of certificates, credentials and endpoints that the configuration names, too: a start would fail without them.
+/// Checks the files of certificates, credentials and endpoints that the configuration names, too: a
+/// start would fail without them.
 fn with_files(path: &Path, loaded: Loaded) -> Result<Loaded, Mistakes> {
     files::credentials::check(&loaded.config)?;
     files::endpoints::check(&loaded.config)?;
     match files::tls::check(&loaded.config) {
         Ok(()) => Ok(loaded),
-        Err(error) => Err(Mistakes::unreadable(&path.display().to_string(), error.to_string(), None)),
+        Err(error) => Err(Mistakes::unreadable(
+            &path.display().to_string(),
+            error.to_string(),
+            None,
+        )),
     }
 }
 
@@ -87,10 +119,22 @@ fn with_files(path: &Path, loaded: Loaded) -> Result<Loaded, Mistakes> {
 fn print_whole(files: &[PathBuf]) -> anyhow::Result<ExitCode> {
     let [file] = files else {
         let message = "--print takes one file";
-        return Err(UsageError { command: "check", message }.into());
+        return Err(UsageError {
+            command: "check",
+            message,
+        }
+        .into());
     };
-    let name = if is_stdin(file) { config::STDIN.to_owned() } else { file.display().to_string() };
-    let text = if is_stdin(file) { config::of_stdin() } else { config::of_file(&name, file) };
+    let name = if is_stdin(file) {
+        config::STDIN.to_owned()
+    } else {
+        file.display().to_string()
+    };
+    let text = if is_stdin(file) {
+        config::of_stdin()
+    } else {
+        config::of_file(&name, file)
+    };
     let printed = text.and_then(|text| {
         config::parse(&name, &text, &|variable| std::env::var(variable).ok())?;
         config::print(&name, &text)
@@ -108,7 +152,9 @@ fn is_stdin(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
 
-fn print_lines<'a>(checked: impl Iterator<Item = (&'a PathBuf, Result<Loaded, Mistakes>)>) -> anyhow::Result<bool> {
+fn print_lines<'a>(
+    checked: impl Iterator<Item = (&'a PathBuf, Result<Loaded, Mistakes>)>,
+) -> anyhow::Result<bool> {
     let mut fine = true;
     for (file, result) in checked {
         match result {
@@ -116,7 +162,11 @@ fn print_lines<'a>(checked: impl Iterator<Item = (&'a PathBuf, Result<Loaded, Mi
                 for warning in warnings {
                     print(&format!("warning: {warning}\n"))?;
                 }
-                let name = if is_stdin(file) { config::STDIN.into() } else { file.display().to_string() };
+                let name = if is_stdin(file) {
+                    config::STDIN.into()
+                } else {
+                    file.display().to_string()
+                };
                 print(&format!("{name}: OK, {}\n", config.summary()))?;
             }
             Err(mistakes) => {

@@ -18,11 +18,13 @@ use crate::app;
 use crate::config::registered_method;
 use crate::gateway::explain::explain;
 
-/// Say what becomes of a request, and why: its route, its limits with their buckets, and what is sent.
+/// Say what becomes of a request, and why: its route, its limits with their buckets, and what is
+/// sent.
 ///
-/// Reads the configuration, and needs no running gateway; with --admin it asks one, which also tells how full each bucket
-/// is. Nothing is sent to an upstream, and nothing is charged. Exit code 0: explained; 1: the file has mistakes, or the
-/// admin port was not reached; 2: the command line has a mistake.
+/// Reads the configuration, and needs no running gateway; with --admin it asks one, which also
+/// tells how full each bucket is. Nothing is sent to an upstream, and nothing is charged. Exit code
+/// 0: explained; 1: the file has mistakes, or the admin port was not reached; 2: the command line
+/// has a mistake.
 #[derive(Debug, Args)]
 #[command(override_usage = "tollgate explain [OPTIONS] [METHOD] <URL>")]
 #[command(after_help = "\
@@ -32,8 +34,8 @@ Examples:
   tollgate explain POST http://api.example.com/orders -H 'x-tenant: acme' --client-ip 203.0.113.9
   tollgate explain http://api.example.com/orders/7 --admin http://127.0.0.1:9901")]
 pub struct ExplainArgs {
-    /// The request's method (GET if left out), and the URL as a client would write it; without a scheme, http:// is
-    /// meant.
+    /// The request's method (GET if left out), and the URL as a client would write it; without a
+    /// scheme, http:// is meant.
     #[arg(required = true, num_args = 1..=2, value_names = ["METHOD", "URL"])]
     request: Vec<String>,
     /// The request's method, as curl takes it.
@@ -45,7 +47,8 @@ pub struct ExplainArgs {
     /// The other end of the connection: the client, or the proxy in front.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
     client_ip: IpAddr,
-    /// A part of the certificate by which the client authenticates itself: subject, san or fingerprint.
+    /// A part of the certificate by which the client authenticates itself: subject, san or
+    /// fingerprint.
     #[arg(long, value_name = "PART=VALUE", value_parser = pair)]
     client_certificate: Vec<(String, String)>,
     /// The client that an authenticator finds, as AUTHENTICATOR/ID; also its plan and labels.
@@ -61,7 +64,13 @@ pub struct ExplainArgs {
     #[arg(long, value_name = "N", default_value_t = 0)]
     listener: usize,
     /// The configuration file; - is standard input.
-    #[arg(short, long, value_name = "FILE", default_value = "routes.yaml", env = "TOLLGATE_CONFIG")]
+    #[arg(
+        short,
+        long,
+        value_name = "FILE",
+        default_value = "routes.yaml",
+        env = "TOLLGATE_CONFIG"
+    )]
     config: PathBuf,
     /// Ask the gateway with this admin port instead of reading the file.
     #[arg(long, value_name = "URL")]
@@ -83,20 +92,41 @@ pub struct ExplainArgs {
 pub fn run(args: &ExplainArgs) -> anyhow::Result<CommandOutput> {
     if args.method.is_some() && args.request.len() > 1 {
         let message = "the method is given twice: before the URL and with --method";
-        return Err(UsageError { command: "explain", message }.into());
+        return Err(UsageError {
+            command: "explain",
+            message,
+        }
+        .into());
     }
     if let [alone] = args.request.as_slice()
         && registered_method(alone).is_some()
     {
-        return Err(UsageError { command: "explain", message: "a method alone: which URL?" }.into());
+        return Err(UsageError {
+            command: "explain",
+            message: "a method alone: which URL?",
+        }
+        .into());
     }
-    let shown = if args.all { ShownRoutes::Every } else { ShownRoutes::Nearest };
+    let shown = if args.all {
+        ShownRoutes::Every
+    } else {
+        ShownRoutes::Nearest
+    };
     let pairs = args.pairs();
     if let Some(admin) = &args.admin {
-        return args.access.of(admin)?.ask(Method::GET, &target(&["explain"], &pairs), None, |body| {
-            let view = serde_json::from_slice(body)?;
-            Ok(if args.json { String::from_utf8(body.to_vec())? } else { show_explanation(&view, shown) })
-        });
+        return args.access.of(admin)?.ask(
+            Method::GET,
+            &target(&["explain"], &pairs),
+            None,
+            |body| {
+                let view = serde_json::from_slice(body)?;
+                Ok(if args.json {
+                    String::from_utf8(body.to_vec())?
+                } else {
+                    show_explanation(&view, shown)
+                })
+            },
+        );
     }
     let config = match check::load(&args.config, None) {
         Ok(loaded) => loaded.config,
@@ -113,11 +143,16 @@ pub fn run(args: &ExplainArgs) -> anyhow::Result<CommandOutput> {
     };
     let view = ExplainView::of(&described, &explain(&gateway, &described));
     let json = || serde_json::to_string_pretty(&view).map(|text| text + "\n");
-    Ok(CommandOutput::Done(if args.json { json()? } else { show_explanation(&view, shown) }))
+    Ok(CommandOutput::Done(if args.json {
+        json()?
+    } else {
+        show_explanation(&view, shown)
+    }))
 }
 
 impl ExplainArgs {
-    /// The request as the admin port reads it, so that there is one way to understand a description.
+    /// The request as the admin port reads it, so that there is one way to understand a
+    /// description.
     fn pairs(&self) -> Vec<(String, String)> {
         let (method, url) = match self.request.as_slice() {
             [method, url] => (method.as_str(), url.as_str()),
@@ -125,12 +160,17 @@ impl ExplainArgs {
             _ => ("GET", ""),
         };
         let fixed = [
-            ("method", registered_method(method).unwrap_or(method).to_owned()),
+            (
+                "method",
+                registered_method(method).unwrap_or(method).to_owned(),
+            ),
             ("url", with_scheme(url)),
             ("client_ip", self.client_ip.to_string()),
             ("listener", self.listener.to_string()),
         ];
-        let fixed = fixed.into_iter().map(|(name, value)| (name.to_owned(), value));
+        let fixed = fixed
+            .into_iter()
+            .map(|(name, value)| (name.to_owned(), value));
         let named = [
             ("client_certificate", &self.client_certificate),
             ("identity", &self.identity),
@@ -138,18 +178,28 @@ impl ExplainArgs {
             ("header", &self.headers),
             ("body", &self.body),
         ];
-        let named = named
-            .into_iter()
-            .flat_map(|(kind, pairs)| pairs.iter().map(move |(name, value)| (format!("{kind}.{name}"), value.clone())));
+        let named = named.into_iter().flat_map(|(kind, pairs)| {
+            pairs
+                .iter()
+                .map(move |(name, value)| (format!("{kind}.{name}"), value.clone()))
+        });
         fixed.chain(named).collect()
     }
 }
 
-/// `url`, as curl takes it: `http://` is meant where there is no scheme. A path alone stays one, and so does
-/// the `*` of OPTIONS (RFC 9112 §3.2.4).
+/// `url`, as curl takes it: `http://` is meant where there is no scheme. A path alone stays one,
+/// and so does the `*` of OPTIONS (RFC 9112 §3.2.4).
 fn with_scheme(url: &str) -> String {
-    let scheme = |text: &str| text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte));
-    if url.starts_with('/') || url == "*" || url.split_once("://").is_some_and(|(before, _)| scheme(before)) {
+    let scheme = |text: &str| {
+        text.bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte))
+    };
+    if url.starts_with('/')
+        || url == "*"
+        || url
+            .split_once("://")
+            .is_some_and(|(before, _)| scheme(before))
+    {
         url.to_owned()
     } else {
         format!("http://{url}")

@@ -12,14 +12,17 @@ use super::output::CommandOutput;
 use crate::config::{self, ProbedAddress};
 
 /// Where the admin port is when the file cannot be read.
-const DEFAULT_ADMIN: ProbedAddress =
-    ProbedAddress { address: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9901), needs_tls: false };
+const DEFAULT_ADMIN: ProbedAddress = ProbedAddress {
+    address: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9901),
+    needs_tls: false,
+};
 
 /// Say whether a running gateway takes requests, as its admin port's /readyz does.
 ///
-/// Asks the admin port that the configuration file names, at its probe_address if it has one. The file may have mistakes: a running gateway goes on without
-/// them. Needs no shell and no HTTP client, so it serves as the health check of a container. Exit code 0: ready; 1: not
-/// ready, or not reached in time; 2: the command line has a mistake.
+/// Asks the admin port that the configuration file names, at its probe_address if it has one. The
+/// file may have mistakes: a running gateway goes on without them. Needs no shell and no HTTP
+/// client, so it serves as the health check of a container. Exit code 0: ready; 1: not ready, or
+/// not reached in time; 2: the command line has a mistake.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -28,7 +31,13 @@ Examples:
   HEALTHCHECK CMD [\"tollgate\", \"health\", \"--config\", \"/etc/tollgate/routes.yaml\"]")]
 pub struct HealthArgs {
     /// The configuration file, which says where the admin port is.
-    #[arg(short, long, value_name = "FILE", default_value = "routes.yaml", env = "TOLLGATE_CONFIG")]
+    #[arg(
+        short,
+        long,
+        value_name = "FILE",
+        default_value = "routes.yaml",
+        env = "TOLLGATE_CONFIG"
+    )]
     config: PathBuf,
     /// Ask this admin port, whatever the file says.
     #[arg(long, value_name = "URL", env = "TOLLGATE_ADMIN")]
@@ -47,7 +56,9 @@ pub struct HealthArgs {
 pub fn run(args: &HealthArgs) -> anyhow::Result<CommandOutput> {
     let (admin, guessed) = args.admin()?;
     let (status, body) = match admin.get("/readyz", args.timeout) {
-        Err(error) if guessed => return Err(error.context(format!("{} cannot be read", args.config.display()))),
+        Err(error) if guessed => {
+            return Err(error.context(format!("{} cannot be read", args.config.display())));
+        }
         answer => answer?,
     };
     let body = String::from_utf8_lossy(&body);
@@ -55,13 +66,15 @@ pub fn run(args: &HealthArgs) -> anyhow::Result<CommandOutput> {
     Ok(match state {
         "ready" if status.is_success() => CommandOutput::Done(format!("ready: {admin}\n")),
         "starting" | "draining" => CommandOutput::Refused(format!("not ready: {admin} is {state}")),
-        _ => CommandOutput::Refused(format!("not ready: {admin} answers {status}: is it the admin port of a gateway?")),
+        _ => CommandOutput::Refused(format!(
+            "not ready: {admin} answers {status}: is it the admin port of a gateway?"
+        )),
     })
 }
 
 impl HealthArgs {
-    /// The port to ask, and whether that is a guess: a file that is gone, or half written, says nothing of the gateway that
-    /// runs.
+    /// The port to ask, and whether that is a guess: a file that is gone, or half written, says
+    /// nothing of the gateway that runs.
     fn admin(&self) -> anyhow::Result<(AdminPort, bool)> {
         if let Some(admin) = &self.admin {
             return Ok((self.ca.of(admin)?, false));
@@ -69,17 +82,25 @@ impl HealthArgs {
         let read = config::load_probed(&self.config);
         let guessed = read.is_err();
         let file = self.config.display();
-        let ProbedAddress { address, needs_tls } = read.unwrap_or(Some(DEFAULT_ADMIN)).ok_or_else(|| {
-            anyhow::anyhow!("{file} turns the admin port off: there is nobody to ask. Remove `admin: off`")
-        })?;
+        let ProbedAddress { address, needs_tls } =
+            read.unwrap_or(Some(DEFAULT_ADMIN)).ok_or_else(|| {
+                anyhow::anyhow!(
+                    "{file} turns the admin port off: there is nobody to ask. Remove `admin: off`"
+                )
+            })?;
         anyhow::ensure!(
             !needs_tls,
             "{file} has the admin port speak TLS, by a name that its certificate has: say it, --admin \
              https://NAME:{port}, or add `probe_address: 127.0.0.1:9902` to `admin`",
             port = address.port()
         );
-        anyhow::ensure!(address.port() != 0, "{file} gives the admin port any free port: name it with --admin");
-        let admin = format!("http://{}", reachable(address)).parse().map_err(anyhow::Error::msg)?;
+        anyhow::ensure!(
+            address.port() != 0,
+            "{file} gives the admin port any free port: name it with --admin"
+        );
+        let admin = format!("http://{}", reachable(address))
+            .parse()
+            .map_err(anyhow::Error::msg)?;
         Ok((admin, guessed))
     }
 }
@@ -106,9 +127,11 @@ mod tests {
 
     #[test]
     fn a_server_on_every_address_is_reached_on_the_loopback_one() {
-        for (listens, asked) in
-            [("0.0.0.0:9901", "127.0.0.1:9901"), ("[::]:9901", "[::1]:9901"), ("10.0.0.7:1", "10.0.0.7:1")]
-        {
+        for (listens, asked) in [
+            ("0.0.0.0:9901", "127.0.0.1:9901"),
+            ("[::]:9901", "[::1]:9901"),
+            ("10.0.0.7:1", "10.0.0.7:1"),
+        ] {
             assert_eq!(reachable(listens.parse().unwrap()), asked.parse().unwrap());
         }
     }

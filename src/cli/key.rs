@@ -10,7 +10,8 @@ use super::bucket::pair;
 use super::output::print;
 use crate::identity::api_key::NewApiKey;
 
-/// Make an API key, and its entry for the file or the hash in Redis that an `api_key` authenticator reads.
+/// Make an API key, and its entry for the file or the hash in Redis that an `api_key` authenticator
+/// reads.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -35,7 +36,8 @@ enum KeyCommand {
         /// A label of the client.
         #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
         label: Vec<(String, String)>,
-        /// The hash in Redis that has the keys, with the store's key_prefix: print the command that adds the key there.
+        /// The hash in Redis that has the keys, with the store's key_prefix: print the command that
+        /// adds the key there.
         #[arg(long, value_name = "HASH", conflicts_with = "json")]
         redis: Option<String>,
         /// Print one JSON object.
@@ -49,9 +51,19 @@ enum KeyCommand {
 /// # Errors
 /// When the system has no random bytes, or the output cannot be written.
 pub fn run(args: &KeyArgs) -> anyhow::Result<ExitCode> {
-    let KeyCommand::New { id, plan, label, redis, json } = &args.command;
-    let NewApiKey { key, key_sha256 } = NewApiKey::generate().context("the system has no random bytes")?;
-    let labels: serde_json::Map<_, _> = label.iter().map(|(name, value)| (name.clone(), json!(value))).collect();
+    let KeyCommand::New {
+        id,
+        plan,
+        label,
+        redis,
+        json,
+    } = &args.command;
+    let NewApiKey { key, key_sha256 } =
+        NewApiKey::generate().context("the system has no random bytes")?;
+    let labels: serde_json::Map<_, _> = label
+        .iter()
+        .map(|(name, value)| (name.clone(), json!(value)))
+        .collect();
     let mut entry = json!({ "id": id });
     if let Some(plan) = plan {
         entry["plan"] = json!(plan);
@@ -61,8 +73,12 @@ pub fn run(args: &KeyArgs) -> anyhow::Result<ExitCode> {
     }
     if let Some(hash) = redis {
         let client = entry.to_string();
-        let words = ["redis-cli", "HSET", hash, &key_sha256, &client].map(shell_word).join(" ");
-        print(&format!("# For the client:\n{key}\n\n# For Redis:\n{words}\n"))?;
+        let words = ["redis-cli", "HSET", hash, &key_sha256, &client]
+            .map(shell_word)
+            .join(" ");
+        print(&format!(
+            "# For the client:\n{key}\n\n# For Redis:\n{words}\n"
+        ))?;
         return Ok(ExitCode::SUCCESS);
     }
     entry["key_sha256"] = json!(key_sha256);
@@ -80,5 +96,9 @@ pub fn run(args: &KeyArgs) -> anyhow::Result<ExitCode> {
 /// A word as a shell reads it.
 fn shell_word(word: &str) -> String {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_:./".contains(&byte);
-    if word.bytes().all(is_plain) { word.to_owned() } else { format!("'{}'", word.replace('\'', "'\\''")) }
+    if word.bytes().all(is_plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', "'\\''"))
+    }
 }

@@ -1,7 +1,8 @@
 //! The command line: one file for each subcommand, with its arguments and what it does.
 //!
-//! Beside them, `admin_client` asks the admin port of a running gateway, `output` has the ways in which a command ends, and
-//! `text` shows for people what an admin port says in JSON; `people` has the commands about accounts.
+//! Beside them, `admin_client` asks the admin port of a running gateway, `output` has the ways in
+//! which a command ends, and `text` shows for people what an admin port says in JSON; `people` has
+//! the commands about accounts.
 
 mod admin_client;
 mod bucket;
@@ -28,11 +29,16 @@ use crate::config::Mistakes;
 
 /// An HTTP gateway whose rate limit is a promise.
 ///
-/// Tollgate forwards HTTP requests to upstreams and holds each route to its limits: for every key and every window of
-/// t seconds, it admits at most burst + rate x t, across the whole fleet, with Redis as the shared memory, and each
-/// node its share of that while Redis is away.
+/// Tollgate forwards HTTP requests to upstreams and holds each route to its limits: for every key
+/// and every window of t seconds, it admits at most burst + rate x t, across the whole fleet, with
+/// Redis as the shared memory, and each node its share of that while Redis is away.
 #[derive(Debug, Parser)]
-#[command(name = "tollgate", version, propagate_version = true, arg_required_else_help = true)]
+#[command(
+    name = "tollgate",
+    version,
+    propagate_version = true,
+    arg_required_else_help = true
+)]
 #[command(after_help = "\
 First steps:
   tollgate check routes.yaml            say what is wrong with a file, all of it at once
@@ -64,11 +70,13 @@ enum Command {
     Token(people::token::TokenArgs),
     /// Print the JSON Schema of the configuration file, for editors.
     Schema,
-    /// Hold a limit to its promise: drive a fleet, or any gateways, flat out and judge every window of what they admit.
+    /// Hold a limit to its promise: drive a fleet, or any gateways, flat out and judge every window
+    /// of what they admit.
     ///
-    /// Without --target, nodes are started in this process, and scenarios make their lives hard. With --target, gateways
-    /// that run already are driven over HTTP, whatever they are: 2xx counts as admitted, 429 and 503 as denied.
-    /// Exit code 0: the promise was kept; 1: it was broken; 2: there is no verdict.
+    /// Without --target, nodes are started in this process, and scenarios make their lives hard.
+    /// With --target, gateways that run already are driven over HTTP, whatever they are: 2xx counts
+    /// as admitted, 429 and 503 as denied. Exit code 0: the promise was kept; 1: it was broken; 2:
+    /// there is no verdict.
     Torture(tollgate_torture::Arguments),
 }
 
@@ -93,7 +101,11 @@ pub fn main() -> ExitCode {
         }
         let _ = match error.downcast_ref::<Mistakes>() {
             Some(mistakes) => writeln!(std::io::stderr(), "{}", plain(&mistakes.to_string())),
-            None => writeln!(std::io::stderr(), "tollgate: {}", plain(&format!("{error:#}"))),
+            None => writeln!(
+                std::io::stderr(),
+                "tollgate: {}",
+                plain(&format!("{error:#}"))
+            ),
         };
         ExitCode::FAILURE
     })

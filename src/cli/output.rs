@@ -40,8 +40,9 @@ impl CommandOutput {
     }
 }
 
-/// `text` as terminals may show it: they obey control characters and those that turn a line around, so each is written as its escape,
-/// but for line breaks and tabs. Texts of others, such as the keys of clients, may have some.
+/// `text` as terminals may show it: they obey control characters and those that turn a line around,
+/// so each is written as its escape, but for line breaks and tabs. Texts of others, such as the
+/// keys of clients, may have some.
 pub fn plain(text: &str) -> Cow<'_, str> {
     let is_obeyed = |c: char| is_hidden(c) && c != '\n' && c != '\t';
     if !text.contains(is_obeyed) {
@@ -49,19 +50,27 @@ pub fn plain(text: &str) -> Cow<'_, str> {
     }
     let mut plain = String::with_capacity(text.len());
     for c in text.chars() {
-        if is_obeyed(c) { plain.extend(c.escape_unicode()) } else { plain.push(c) }
+        if is_obeyed(c) {
+            plain.extend(c.escape_unicode())
+        } else {
+            plain.push(c)
+        }
     }
     plain.into()
 }
 
-/// Writes to standard output: to a file or a program as it is, and to a terminal without control characters. A reader that has
-/// read enough, such as `head`, is no error.
+/// Writes to standard output: to a file or a program as it is, and to a terminal without control
+/// characters. A reader that has read enough, such as `head`, is no error.
 ///
 /// # Errors
 /// When standard output cannot be written to.
 pub fn print(text: &str) -> anyhow::Result<()> {
     let mut output = std::io::stdout();
-    let text = if output.is_terminal() { plain(text) } else { text.into() };
+    let text = if output.is_terminal() {
+        plain(text)
+    } else {
+        text.into()
+    };
     match output.write_all(text.as_bytes()) {
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
         done => Ok(done?),
@@ -75,6 +84,9 @@ mod tests {
     #[test]
     fn a_terminal_is_told_nothing_by_texts_of_others() {
         assert_eq!(plain("a\tb\nü ✓"), "a\tb\nü ✓");
-        assert_eq!(plain("\u{1b}]0;x\u{7}\r\u{9b}2J\u{202e}"), "\\u{1b}]0;x\\u{7}\\u{d}\\u{9b}2J\\u{202e}");
+        assert_eq!(
+            plain("\u{1b}]0;x\u{7}\r\u{9b}2J\u{202e}"),
+            "\\u{1b}]0;x\\u{7}\\u{d}\\u{9b}2J\\u{202e}"
+        );
     }
 }

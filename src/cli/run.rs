@@ -18,24 +18,37 @@ Examples:
   tollgate run --log info,tollgate::proxy=debug")]
 pub struct RunArgs {
     /// The configuration file.
-    #[arg(short, long, value_name = "FILE", default_value = "routes.yaml", env = "TOLLGATE_CONFIG")]
+    #[arg(
+        short,
+        long,
+        value_name = "FILE",
+        default_value = "routes.yaml",
+        env = "TOLLGATE_CONFIG"
+    )]
     config: PathBuf,
-    /// Take over from the gateway that runs: serve on its sockets, and then let it drain. The file says where it is found
-    /// (`handover`). Without one that runs, start as usual.
+    /// Take over from the gateway that runs: serve on its sockets, and then let it drain. The file
+    /// says where it is found (`handover`). Without one that runs, start as usual.
     #[arg(long)]
     take_over: bool,
-    /// Messages to log: error, warn, info, debug or trace, also by module. Without it RUST_LOG counts, then info.
+    /// Messages to log: error, warn, info, debug or trace, also by module. Without it RUST_LOG
+    /// counts, then info.
     #[arg(long, value_name = "FILTER", env = "TOLLGATE_LOG")]
     log: Option<String>,
     /// How to write the log, which goes to standard error.
-    #[arg(long, value_name = "FORMAT", default_value = "text", env = "TOLLGATE_LOG_FORMAT")]
+    #[arg(
+        long,
+        value_name = "FORMAT",
+        default_value = "text",
+        env = "TOLLGATE_LOG_FORMAT"
+    )]
     log_format: LogFormat,
 }
 
 /// Runs the gateway until a signal ends it.
 ///
 /// # Errors
-/// When it cannot start or go on. With `--log-format json` the failure goes to the log instead, where machines read it.
+/// When it cannot start or go on. With `--log-format json` the failure goes to the log instead,
+/// where machines read it.
 pub fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     // Dropped before the caller writes to standard error itself.
     let _end = logging::install(args.log_format, args.log.as_deref())?;

@@ -1,4 +1,5 @@
-//! A strategy's candidate: the limit that is tried out, where it acts, and what it must stay within.
+//! A strategy's candidate: the limit that is tried out, where it acts, and what it must stay
+//! within.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -61,10 +62,16 @@ impl NodePattern {
     /// Whether the node called `name` is meant.
     pub fn takes(&self, name: &str) -> bool {
         let pieces: Vec<&str> = self.0.split('*').collect();
-        let [first, between @ .., last] = &*pieces else { return *self.0 == *name };
-        let Some(mut rest) = name.strip_prefix(first) else { return false };
+        let [first, between @ .., last] = &*pieces else {
+            return *self.0 == *name;
+        };
+        let Some(mut rest) = name.strip_prefix(first) else {
+            return false;
+        };
         for piece in between {
-            let Some((_, behind)) = rest.split_once(piece) else { return false };
+            let Some((_, behind)) = rest.split_once(piece) else {
+                return false;
+            };
             rest = behind;
         }
         rest.ends_with(last)
@@ -78,7 +85,12 @@ impl Stage {
             Self::Shadow => "in shadow".to_owned(),
             Self::Share(share) => format!("on {share} of the keys"),
             Self::Nodes(nodes) => {
-                let shown = nodes.iter().take(SHOWN_NODES).map(|node| &*node.0).collect::<Vec<_>>().join(", ");
+                let shown = nodes
+                    .iter()
+                    .take(SHOWN_NODES)
+                    .map(|node| &*node.0)
+                    .collect::<Vec<_>>()
+                    .join(", ");
                 match nodes.len().saturating_sub(SHOWN_NODES) {
                     0 => format!("on nodes {shown}"),
                     more => format!("on nodes {shown} and {more} more"),
@@ -94,10 +106,18 @@ mod tests {
 
     #[test]
     fn a_sentence_names_few_nodes() {
-        let on =
-            |count: usize| Stage::Nodes((0..count).map(|node| NodePattern::new(&format!("edge-{node}"))).collect());
+        let on = |count: usize| {
+            Stage::Nodes(
+                (0..count)
+                    .map(|node| NodePattern::new(&format!("edge-{node}")))
+                    .collect(),
+            )
+        };
         assert_eq!(on(3).shown(), "on nodes edge-0, edge-1, edge-2");
-        assert_eq!(on(500).shown(), "on nodes edge-0, edge-1, edge-2 and 497 more");
+        assert_eq!(
+            on(500).shown(),
+            "on nodes edge-0, edge-1, edge-2 and 497 more"
+        );
     }
 
     #[test]

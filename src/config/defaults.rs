@@ -1,7 +1,7 @@
 //! `defaults`: what routes, limits and upstreams have that do not say otherwise.
 //!
-//! Works on the tree, so that a mistake in a default is found where it stands, and every key can have one. A key that an
-//! item has itself wins, also without a value.
+//! Works on the tree, so that a mistake in a default is found where it stands, and every key can
+//! have one. A key that an item has itself wins, also without a value.
 
 use tollgate_limiter::limit::units::show_size;
 
@@ -16,51 +16,97 @@ use super::yaml::node::{NodeEntry, YamlNode, YamlValue};
 /// The section of the defaults.
 const DEFAULTS: &str = "defaults";
 
-/// Bytes that are copied at most: long lists and texts for thousands of routes would fill all memory.
+/// Bytes that are copied at most: long lists and texts for thousands of routes would fill all
+/// memory.
 const MOST_COPIED: usize = 256 << 20;
 
-/// Checks the defaults, and completes the items of each section with its own. `completed_limits` are elsewhere, with theirs.
+/// Checks the defaults, and completes the items of each section with its own. `completed_limits`
+/// are elsewhere, with theirs.
 pub fn apply(root: &mut YamlNode, completed_limits: usize, report: &mut Report) {
-    let YamlValue::Map(sections) = &root.value else { return };
-    let given = sections.iter().find(|section| section.key == DEFAULTS).filter(|given| !given.value.value.is_null());
+    let YamlValue::Map(sections) = &root.value else {
+        return;
+    };
+    let given = sections
+        .iter()
+        .find(|section| section.key == DEFAULTS)
+        .filter(|given| !given.value.value.is_null());
     let raw = given.and_then(|given| RawDefaults::decode(&given.value, report));
-    let is_given = |raw: RawDefaults| [raw.routes.is_present(), raw.limits.is_present(), raw.upstreams.is_present()];
-    complete(root, (raw.map_or([false; 3], is_given), completed_limits), report);
+    let is_given = |raw: RawDefaults| {
+        [
+            raw.routes.is_present(),
+            raw.limits.is_present(),
+            raw.upstreams.is_present(),
+        ]
+    };
+    complete(
+        root,
+        (raw.map_or([false; 3], is_given), completed_limits),
+        report,
+    );
 }
 
-/// Completes the items of each section with its defaults. Looks at keys alone: values may still be variables.
+/// Completes the items of each section with its defaults. Looks at keys alone: values may still be
+/// variables.
 pub fn apply_unchecked(root: &mut YamlNode, report: &mut Report) {
     complete(root, ([true; 3], 0), report);
 }
 
 /// Completes routes, limits and upstreams, each if it `is_given` defaults.
-fn complete(root: &mut YamlNode, (is_given, completed_limits): ([bool; 3], usize), report: &mut Report) {
-    let YamlValue::Map(sections) = &mut root.value else { return };
-    let Some(at) = sections.iter().position(|section| section.key == DEFAULTS) else { return };
-    let YamlValue::Map(defaults) = sections.remove(at).value.value else { return };
+fn complete(
+    root: &mut YamlNode,
+    (is_given, completed_limits): ([bool; 3], usize),
+    report: &mut Report,
+) {
+    let YamlValue::Map(sections) = &mut root.value else {
+        return;
+    };
+    let Some(at) = sections.iter().position(|section| section.key == DEFAULTS) else {
+        return;
+    };
+    let YamlValue::Map(defaults) = sections.remove(at).value.value else {
+        return;
+    };
     let of_section = [
         (RawRoute::SECTION, is_given[0], default_keys::<RawRoute>()),
         (RawLimit::SECTION, is_given[1], default_keys::<RawLimit>()),
-        (RawUpstream::SECTION, is_given[2], default_keys::<RawUpstream>()),
+        (
+            RawUpstream::SECTION,
+            is_given[2],
+            default_keys::<RawUpstream>(),
+        ),
     ];
     for NodeEntry { key, value, .. } in defaults {
-        let Some((_, _, keys)) = of_section.iter().find(|(section, given, _)| *section == key && *given) else {
+        let Some((_, _, keys)) = of_section
+            .iter()
+            .find(|(section, given, _)| *section == key && *given)
+        else {
             continue;
         };
-        let YamlValue::Map(mut given) = value.value else { continue };
+        let YamlValue::Map(mut given) = value.value else {
+            continue;
+        };
         given.retain(|entry| keys.contains(&entry.key.as_str()) && !entry.value.value.is_null());
-        let Some(section) = sections.iter_mut().find(|section| section.key == key) else { continue };
+        let Some(section) = sections.iter_mut().find(|section| section.key == key) else {
+            continue;
+        };
         let mut items = items(&mut section.value.value);
         let size: usize = given.iter().map(NodeEntry::size).sum();
-        let elsewhere = if key == RawLimit::SECTION { completed_limits } else { 0 };
+        let elsewhere = if key == RawLimit::SECTION {
+            completed_limits
+        } else {
+            0
+        };
         let count = items.len() + elsewhere;
         if size.saturating_mul(count) > MOST_COPIED {
             let most = show_size(MOST_COPIED as u64);
-            let problem = ValueProblem::new(format!("these defaults of {count} {key} are over {most}"));
+            let problem =
+                ValueProblem::new(format!("these defaults of {count} {key} are over {most}"));
             report.mistake(&value.location, problem.hint("shorten them"));
             continue;
         }
-        items.iter_mut().for_each(|item| complete_item(item, &given));
+        items
+            .iter_mut()
+            .for_each(|item| complete_item(item, &given));
     }
 }
 
@@ -72,9 +118,12 @@ fn items(section: &mut YamlValue) -> Vec<&mut YamlNode> {
     }
 }
 
-/// Adds the defaults that `item` does not have. They keep their places: a mistake in one is told once.
+/// Adds the defaults that `item` does not have. They keep their places: a mistake in one is told
+/// once.
 fn complete_item(item: &mut YamlNode, given: &[NodeEntry]) {
-    let YamlValue::Map(entries) = &mut item.value else { return };
+    let YamlValue::Map(entries) = &mut item.value else {
+        return;
+    };
     let absent = |entry: &&NodeEntry| !entries.iter().any(|own| own.key == entry.key);
     let missing: Vec<NodeEntry> = given.iter().filter(absent).cloned().collect();
     entries.extend(missing);

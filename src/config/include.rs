@@ -1,8 +1,8 @@
 //! `include`: one tree of several files.
 //!
-//! A file names files and folders, by paths from its own folder. Lists of all files are joined, sections of named members
-//! too, and whatever else is there twice is a mistake. Guarantees an end: circles, repeated files and too many of them are
-//! mistakes.
+//! A file names files and folders, by paths from its own folder. Lists of all files are joined,
+//! sections of named members too, and whatever else is there twice is a mistake. Guarantees an end:
+//! circles, repeated files and too many of them are mistakes.
 
 use std::collections::HashMap;
 use std::fs;
@@ -50,8 +50,9 @@ struct FileReader<'a> {
     is_whole: bool,
 }
 
-/// The tree of `text`, the file that `report` is about, and of the files that it includes. Adds those to `files`. Variables
-/// are put in, unless they are to be kept. `None`: a mistake was reported.
+/// The tree of `text`, the file that `report` is about, and of the files that it includes. Adds
+/// those to `files`. Variables are put in, unless they are to be kept. `None`: a mistake was
+/// reported.
 pub fn tree(
     text: &str,
     (env, keep_variables): (VariableLookup<'_>, bool),
@@ -61,11 +62,22 @@ pub fn tree(
     let name = report.file();
     let path = fs::canonicalize(&*name).ok();
     let (chain, included) = (vec![(name.clone(), path)], HashMap::new());
-    let mut reading = FileReader { env, keep_variables, report, files, chain, included, is_whole: true };
+    let mut reading = FileReader {
+        env,
+        keep_variables,
+        report,
+        files,
+        chain,
+        included,
+        is_whole: true,
+    };
     let root = reading.parse(&name, text)?;
     if root.value.is_null() {
-        let problem = ValueProblem::new("the file is empty").hint("it needs at least \"listeners\" and \"routes\"");
-        reading.report.mistake(&Location::root(&name, (1, 1)), problem);
+        let problem = ValueProblem::new("the file is empty")
+            .hint("it needs at least \"listeners\" and \"routes\"");
+        reading
+            .report
+            .mistake(&Location::root(&name, (1, 1)), problem);
         return None;
     }
     let mut root = reading.with_included(root);
@@ -75,8 +87,15 @@ pub fn tree(
         for key in required_keys::<RawConfig>() {
             if !entries.iter().any(|entry| entry.key == key) {
                 let location = root.location.key(key, root.location.position());
-                let value = YamlNode { location: location.clone(), value: YamlValue::Unusable };
-                entries.push(NodeEntry { key: key.to_owned(), key_location: location, value });
+                let value = YamlNode {
+                    location: location.clone(),
+                    value: YamlValue::Unusable,
+                };
+                entries.push(NodeEntry {
+                    key: key.to_owned(),
+                    key_location: location,
+                    value,
+                });
             }
         }
     }
@@ -96,8 +115,12 @@ impl FileReader<'_> {
 
     /// Joins the tree of a file with those of the files that it includes.
     fn with_included(&mut self, mut root: YamlNode) -> YamlNode {
-        let YamlValue::Map(entries) = &mut root.value else { return root };
-        let Some(at) = entries.iter().position(|entry| entry.key == INCLUDE) else { return root };
+        let YamlValue::Map(entries) = &mut root.value else {
+            return root;
+        };
+        let Some(at) = entries.iter().position(|entry| entry.key == INCLUDE) else {
+            return root;
+        };
         let mut node = entries.remove(at).value;
         if node.value.is_null() {
             return root;
@@ -109,7 +132,8 @@ impl FileReader<'_> {
             None => self.is_whole = false,
             Some(OneOrMore(paths)) => {
                 // A path that is none was left out.
-                self.is_whole &= !matches!(&node.value, YamlValue::List(items) if items.len() > paths.len());
+                self.is_whole &=
+                    !matches!(&node.value, YamlValue::List(items) if items.len() > paths.len());
                 for path in paths {
                     for included in self.file_or_folder(&path.value.0, &path.location) {
                         join(entries, included, self.report);
@@ -123,7 +147,10 @@ impl FileReader<'_> {
     /// The entries of the file at `path`, or of each file in the folder there.
     fn file_or_folder(&mut self, path: &Path, at: &Location) -> Vec<Vec<NodeEntry>> {
         // The path is that of a file from here on: a join with an empty folder leaves it as it is.
-        let path = Path::new(&**at.file()).parent().unwrap_or(Path::new("")).join(path);
+        let path = Path::new(&**at.file())
+            .parent()
+            .unwrap_or(Path::new(""))
+            .join(path);
         self.files.push(FileVersion::of(&path));
         let files = match fs::metadata(&path) {
             Ok(meta) if meta.is_dir() => files_in(&path),
@@ -131,21 +158,28 @@ impl FileReader<'_> {
             Err(error) => Err(error),
         };
         match files {
-            Ok(files) => files.iter().filter_map(|file| self.file(file, &path, at)).collect(),
+            Ok(files) => files
+                .iter()
+                .filter_map(|file| self.file(file, &path, at))
+                .collect(),
             Err(error) => {
                 let hint = if path.to_string_lossy().contains('*') {
                     "name the folder: every .yaml and .yml file in it is read"
                 } else {
                     "paths begin at the folder of the file that names them"
                 };
-                let problem = ValueProblem::new(format!("cannot read {}: {error}", quote(&path.to_string_lossy())));
+                let problem = ValueProblem::new(format!(
+                    "cannot read {}: {error}",
+                    quote(&path.to_string_lossy())
+                ));
                 self.refuse(at, problem.hint(hint));
                 Vec::new()
             }
         }
     }
 
-    /// The entries of the file at `path`, which was found at `place`. `None`: a mistake was reported, or it has none.
+    /// The entries of the file at `path`, which was found at `place`. `None`: a mistake was
+    /// reported, or it has none.
     fn file(&mut self, path: &Path, place: &Path, at: &Location) -> Option<Vec<NodeEntry>> {
         let name: Arc<str> = path.to_string_lossy().into();
         if path != place {
@@ -174,9 +208,17 @@ impl FileReader<'_> {
         };
         self.chain.pop();
         match root? {
-            YamlNode { value: YamlValue::Map(entries), .. } => Some(entries),
+            YamlNode {
+                value: YamlValue::Map(entries),
+                ..
+            } => Some(entries),
             node => {
-                mismatch(&node, "a mapping", Some("its keys are those of the file that includes it"), self.report);
+                mismatch(
+                    &node,
+                    "a mapping",
+                    Some("its keys are those of the file that includes it"),
+                    self.report,
+                );
                 self.is_whole = false;
                 None
             }
@@ -185,19 +227,33 @@ impl FileReader<'_> {
 
     /// Whether a file may be read: its real path. `None`: a mistake was reported.
     fn check(&mut self, path: &Path, name: &Arc<str>, at: &Location) -> Option<PathBuf> {
-        let problem = match fs::metadata(path).and_then(|meta| Ok((meta.is_file(), fs::canonicalize(path)?))) {
+        let problem = match fs::metadata(path)
+            .and_then(|meta| Ok((meta.is_file(), fs::canonicalize(path)?)))
+        {
             Err(error) => ValueProblem::new(format!("cannot read {}: {error}", quote(name))),
-            Ok((false, _)) => ValueProblem::new(format!("{} is neither a file nor a folder", quote(name))),
+            Ok((false, _)) => {
+                ValueProblem::new(format!("{} is neither a file nor a folder", quote(name)))
+            }
             Ok((true, real)) => {
-                let circle = self.chain.iter().position(|(_, other)| other.as_ref() == Some(&real));
+                let circle = self
+                    .chain
+                    .iter()
+                    .position(|(_, other)| other.as_ref() == Some(&real));
                 if let Some(begin) = circle {
-                    let names = self.chain[begin..].iter().map(|(name, _)| &**name).chain([&**name]);
+                    let names = self.chain[begin..]
+                        .iter()
+                        .map(|(name, _)| &**name)
+                        .chain([&**name]);
                     let way = names.collect::<Vec<_>>().join(" > ");
-                    ValueProblem::new(format!("a file includes itself: {way}")).hint("remove one of these includes")
+                    ValueProblem::new(format!("a file includes itself: {way}"))
+                        .hint("remove one of these includes")
                 } else if let Some(first) = self.included.get(&real) {
                     let first = first.line_beside(at);
-                    ValueProblem::new(format!("{} is included twice, first on {first}", quote(name)))
-                        .hint("keep one of the two")
+                    ValueProblem::new(format!(
+                        "{} is included twice, first on {first}",
+                        quote(name)
+                    ))
+                    .hint("keep one of the two")
                 } else if self.included.len() + 1 >= MOST_FILES {
                     ValueProblem::new(format!("the configuration has over {MOST_FILES} files"))
                 } else if self.chain.len() >= DEEPEST {
@@ -217,13 +273,18 @@ impl FileReader<'_> {
     }
 }
 
-/// The YAML files of a folder, in the order of their names. A mounted ConfigMap has hidden entries besides.
+/// The YAML files of a folder, in the order of their names. A mounted ConfigMap has hidden entries
+/// besides.
 fn files_in(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
-        let hidden = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'));
-        let is_yaml = path.extension().is_some_and(|extension| extension == "yaml" || extension == "yml");
+        let hidden = path
+            .file_name()
+            .is_some_and(|name| name.to_string_lossy().starts_with('.'));
+        let is_yaml = path
+            .extension()
+            .is_some_and(|extension| extension == "yaml" || extension == "yml");
         if is_yaml && !hidden && !path.is_dir() {
             files.push(path);
         }
@@ -245,7 +306,10 @@ fn join(entries: &mut Vec<NodeEntry>, included: Vec<NodeEntry>, report: &mut Rep
             (_, value) if value.is_null() => {}
             (null, value) if null.is_null() => {
                 old.key_location = new.key_location;
-                old.value = YamlNode { location: new.value.location, value };
+                old.value = YamlNode {
+                    location: new.value.location,
+                    value,
+                };
             }
             _ => twice(&old.key_location, &new.key, &new.key_location, report),
         }
@@ -253,8 +317,10 @@ fn join(entries: &mut Vec<NodeEntry>, included: Vec<NodeEntry>, report: &mut Rep
 }
 
 fn join_members(members: &mut Vec<NodeEntry>, more: Vec<NodeEntry>, report: &mut Report) {
-    let mut known: HashMap<String, Location> =
-        members.iter().map(|member| (member.key.clone(), member.key_location.clone())).collect();
+    let mut known: HashMap<String, Location> = members
+        .iter()
+        .map(|member| (member.key.clone(), member.key_location.clone()))
+        .collect();
     for member in more {
         match known.get(&member.key) {
             Some(first) => twice(first, &member.key, &member.key_location, report),

@@ -1,4 +1,5 @@
-//! The way in: a path, standard input or a text, to a checked configuration or all that is wrong with it.
+//! The way in: a path, standard input or a text, to a checked configuration or all that is wrong
+//! with it.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -50,10 +51,14 @@ pub fn read(path: &Path) -> Reading {
 /// Like [`read`], with policies laid over the file.
 pub fn read_with(path: &Path, policies: Option<PolicySet>) -> Reading {
     let (ground, files) = read_ground(path);
-    Reading { result: ground.and_then(|ground| ground.checked(|report| Overlay::read(policies?, report))), files }
+    Reading {
+        result: ground.and_then(|ground| ground.checked(|report| Overlay::read(policies?, report))),
+        files,
+    }
 }
 
-/// The file at `path` and those that it includes as trees: policies are laid over them again and again.
+/// The file at `path` and those that it includes as trees: policies are laid over them again and
+/// again.
 #[derive(Clone)]
 pub struct Ground {
     root: Option<YamlNode>,
@@ -64,7 +69,8 @@ pub struct Ground {
     known: KnownApplications,
 }
 
-/// Reads the file at `path` and those that it includes, and all files that were read, whatever came of it.
+/// Reads the file at `path` and those that it includes, and all files that were read, whatever came
+/// of it.
 ///
 /// # Errors
 /// When the file itself cannot be read.
@@ -72,15 +78,27 @@ pub fn read_ground(path: &Path) -> (Result<Ground, Mistakes>, Vec<FileVersion>) 
     let name = path.display().to_string();
     let mut files = vec![FileVersion::of(path)];
     let text = source::of_file(&name, path);
-    (text.map(|text| Ground::of((&name, &text), &variable, &mut files)), files)
+    (
+        text.map(|text| Ground::of((&name, &text), &variable, &mut files)),
+        files,
+    )
 }
 
 impl Ground {
-    fn of((file_name, text): (&str, &str), env: VariableLookup<'_>, files: &mut Vec<FileVersion>) -> Self {
+    fn of(
+        (file_name, text): (&str, &str),
+        env: VariableLookup<'_>,
+        files: &mut Vec<FileVersion>,
+    ) -> Self {
         let mut report = Report::new(file_name);
         let tree = include::tree(text, (env, false), &mut report, files);
         let is_whole = tree.as_ref().is_some_and(|tree| tree.is_whole);
-        Self { root: tree.map(|tree| tree.root), is_whole, report, known: KnownApplications::default() }
+        Self {
+            root: tree.map(|tree| tree.root),
+            is_whole,
+            report,
+            known: KnownApplications::default(),
+        }
     }
 
     /// The configuration with policies laid over it.
@@ -88,7 +106,8 @@ impl Ground {
     /// # Errors
     /// Every mistake in the files and in the policies.
     pub fn with(&self, policies: Option<PolicySet>) -> Result<Loaded, Mistakes> {
-        self.clone().checked(|report| Overlay::read(policies?, report))
+        self.clone()
+            .checked(|report| Overlay::read(policies?, report))
     }
 
     /// The configuration that the node called `name` has with the policies of a revision.
@@ -107,20 +126,43 @@ impl Ground {
     /// # Errors
     /// Every mistake in the files and in the policies.
     pub fn fits(&self, state: &PolicyState) -> Result<(), Mistakes> {
-        let overlay = |report: &mut Report| Some(Overlay::of(self.known.of_state(state, false, report)?, None));
+        let overlay = |report: &mut Report| {
+            Some(Overlay::of(
+                self.known.of_state(state, false, report)?,
+                None,
+            ))
+        };
         self.clone().checked(overlay).map(drop)
     }
 
     /// Checks the file with the overlay that is read, which reports its own mistakes.
-    fn checked(mut self, overlay: impl FnOnce(&mut Report) -> Option<Overlay>) -> Result<Loaded, Mistakes> {
+    fn checked(
+        mut self,
+        overlay: impl FnOnce(&mut Report) -> Option<Overlay>,
+    ) -> Result<Loaded, Mistakes> {
         let config = match self.tree(overlay) {
             Some(CheckedTree { file, laid }) if self.is_whole => {
-                let OverlayParts { plans, candidates, keys, known, file_limits, additions } = laid;
+                let OverlayParts {
+                    plans,
+                    candidates,
+                    keys,
+                    known,
+                    file_limits,
+                    additions,
+                } = laid;
                 let config = check::config(&file, (&plans, &known), &mut self.report);
-                let mut config = config.map(|config| Config { candidates, policy_keys: keys, ..config });
+                let mut config = config.map(|config| Config {
+                    candidates,
+                    policy_keys: keys,
+                    ..config
+                });
                 // Those that are known stand behind the others until now.
-                let limits = config.as_mut().and_then(|config| config.limits.get_mut(file_limits?..));
-                limits.into_iter().for_each(|limits| limits.sort_by(|one, other| one.name.cmp(&other.name)));
+                let limits = config
+                    .as_mut()
+                    .and_then(|config| config.limits.get_mut(file_limits?..));
+                limits
+                    .into_iter()
+                    .for_each(|limits| limits.sort_by(|one, other| one.name.cmp(&other.name)));
                 if let Some((config, additions)) = config.as_ref().zip(additions) {
                     additions.keep(config, &self.report);
                 }
@@ -129,22 +171,34 @@ impl Ground {
             // A name that is missing may stand in the part that could not be read.
             _ => None,
         };
-        self.report.close(config).map(|(config, warnings)| Loaded { config, warnings })
+        self.report
+            .close(config)
+            .map(|(config, warnings)| Loaded { config, warnings })
     }
 
-    fn tree(&mut self, overlay: impl FnOnce(&mut Report) -> Option<Overlay>) -> Option<CheckedTree> {
+    fn tree(
+        &mut self,
+        overlay: impl FnOnce(&mut Report) -> Option<Overlay>,
+    ) -> Option<CheckedTree> {
         let (mut root, report) = (self.root.take()?, &mut self.report);
         // A route that policies name may stand in a part that could not be read.
         let mut overlay = if self.is_whole { overlay(report) } else { None };
         if let Some(overlay) = &mut overlay {
             overlay.add_limits(&mut root, report);
         }
-        defaults::apply(&mut root, overlay.as_ref().map_or(0, Overlay::known_limits), report);
+        defaults::apply(
+            &mut root,
+            overlay.as_ref().map_or(0, Overlay::known_limits),
+            report,
+        );
         if let Some(overlay) = &mut overlay {
             overlay.change_routes(&mut root, report);
         }
         let laid = overlay.map(Overlay::into_parts).unwrap_or_default();
-        Some(CheckedTree { file: RawConfig::decode(&root, report)?, laid })
+        Some(CheckedTree {
+            file: RawConfig::decode(&root, report)?,
+            laid,
+        })
     }
 }
 
@@ -156,8 +210,9 @@ pub fn load_stdin(policies: Option<PolicySet>) -> Result<Loaded, Mistakes> {
     parse_with(STDIN, &source::of_stdin()?, &variable, policies)
 }
 
-/// Where a gateway on the file at `path` says whether it is ready; `None`: nowhere. Mistakes elsewhere in the file do not
-/// matter: a gateway beside a file that it refused goes on with what it read before.
+/// Where a gateway on the file at `path` says whether it is ready; `None`: nowhere. Mistakes
+/// elsewhere in the file do not matter: a gateway beside a file that it refused goes on with what
+/// it read before.
 ///
 /// # Errors
 /// When the file cannot be read, or does not say where the admin server is.
@@ -165,7 +220,9 @@ pub fn load_probed(path: &Path) -> Result<Option<ProbedAddress>, Mistakes> {
     let name = path.display().to_string();
     let text = source::of_file(&name, path)?;
     let mut ground = Ground::of((&name, &text), &variable, &mut Vec::new());
-    let probed = ground.tree(|_| None).and_then(|CheckedTree { file, .. }| check::probed_address(&file));
+    let probed = ground
+        .tree(|_| None)
+        .and_then(|CheckedTree { file, .. }| check::probed_address(&file));
     probed.map_or_else(|| ground.report.close(None).map(|(probed, _)| probed), Ok)
 }
 
@@ -178,7 +235,11 @@ pub fn variable(name: &str) -> Option<String> {
 ///
 /// # Errors
 /// Every mistake in the text, and in the files that it includes.
-pub fn parse(file_name: &str, text: &str, env: &dyn Fn(&str) -> Option<String>) -> Result<Loaded, Mistakes> {
+pub fn parse(
+    file_name: &str,
+    text: &str,
+    env: &dyn Fn(&str) -> Option<String>,
+) -> Result<Loaded, Mistakes> {
     parse_with(file_name, text, env, None)
 }
 
@@ -192,7 +253,8 @@ pub fn parse_with(
     env: &dyn Fn(&str) -> Option<String>,
     policies: Option<PolicySet>,
 ) -> Result<Loaded, Mistakes> {
-    Ground::of((file_name, text), env, &mut Vec::new()).checked(|report| Overlay::read(policies?, report))
+    Ground::of((file_name, text), env, &mut Vec::new())
+        .checked(|report| Overlay::read(policies?, report))
 }
 
 /// The mirror of the file and of those that it includes.

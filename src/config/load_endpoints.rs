@@ -22,14 +22,27 @@ pub fn load_endpoints(path: &Path, upstream: &UpstreamSpec) -> Result<Vec<Endpoi
     report.close(listed).map(|(listed, _)| listed)
 }
 
-fn endpoints(file: &Arc<str>, text: &str, upstream: &UpstreamSpec, report: &mut Report) -> Option<Vec<EndpointSpec>> {
+fn endpoints(
+    file: &Arc<str>,
+    text: &str,
+    upstream: &UpstreamSpec,
+    report: &mut Report,
+) -> Option<Vec<EndpointSpec>> {
     let start = Location::root(file, (1, 1));
     source::check_size(text, &start, report)?;
     if text.trim().is_empty() {
         // It may be on its way: nobody means to take all endpoints away like that.
-        report.mistake(&start, ValueProblem::new("the file is empty").hint("write [] for no endpoints"));
+        report.mistake(
+            &start,
+            ValueProblem::new("the file is empty").hint("write [] for no endpoints"),
+        );
         return None;
     }
     let root = yaml::parse::tree(file, text, report)?;
-    check::endpoints(&root.location, &Vec::<RawEndpoint>::decode(&root, report)?, upstream, report)
+    check::endpoints(
+        &root.location,
+        &Vec::<RawEndpoint>::decode(&root, report)?,
+        upstream,
+        report,
+    )
 }

@@ -1,5 +1,5 @@
-//! The way in of files of credentials, API keys, users and keys of issuers: to what is in them, or to all that is wrong
-//! with it.
+//! The way in of files of credentials, API keys, users and keys of issuers: to what is in them, or
+//! to all that is wrong with it.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,7 +12,8 @@ use crate::identity::api_key::ApiKeyTable;
 use crate::identity::jwt::key_set::{KeySet, KeySetError, KeySetOrigin};
 use crate::identity::password::user_table::UserTable;
 
-/// Reads and checks the file at `path`, whose clients each of these `authenticators` has. It has no variables.
+/// Reads and checks the file at `path`, whose clients each of these `authenticators` has. It has no
+/// variables.
 ///
 /// # Errors
 /// Every mistake in it, or the one that kept it from being read.
@@ -47,14 +48,22 @@ pub fn load_key_set(path: &Path) -> Result<KeySet, Mistakes> {
     KeySet::read(text.as_bytes(), KeySetOrigin::File).map_err(refused)
 }
 
-fn tables(file: &Arc<str>, text: &str, authenticators: &[&str], report: &mut Report) -> Option<Vec<ApiKeyTable>> {
+fn tables(
+    file: &Arc<str>,
+    text: &str,
+    authenticators: &[&str],
+    report: &mut Report,
+) -> Option<Vec<ApiKeyTable>> {
     if text.trim().is_empty() {
         // It may be on its way: nobody means to take all keys away like that.
         let problem = ValueProblem::new("the file is empty").hint("write [] for no keys");
         report.mistake(&Location::root(file, (1, 1)), problem);
         return None;
     }
-    let spaces: Vec<_> = authenticators.iter().map(|name| check::ClientSpace::Authenticator(name)).collect();
+    let spaces: Vec<_> = authenticators
+        .iter()
+        .map(|name| check::ClientSpace::Authenticator(name))
+        .collect();
     let mut entries = check::ApiKeyEntries::of(&spaces);
     let root = yaml::parse::items(
         file,

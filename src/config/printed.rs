@@ -9,8 +9,9 @@ use super::yaml::print;
 use super::yaml::variables::{self, VariableLookup};
 use super::{defaults, load};
 
-/// The file called `file_name` in one piece: included files, defaults and the values of aliases are in their places, and
-/// variables stay as they are written. In the folder of the file it means what the file does.
+/// The file called `file_name` in one piece: included files, defaults and the values of aliases are
+/// in their places, and variables stay as they are written. In the folder of the file it means what
+/// the file does.
 ///
 /// # Errors
 /// When a file cannot be read, or is no YAML.
@@ -21,7 +22,9 @@ pub fn print(file_name: &str, text: &str) -> Result<String, Mistakes> {
     let printed = whole.map(|IncludedTree { mut root, .. }| {
         defaults::apply_unchecked(&mut root, &mut report);
         let folder = folder(file_name).to_owned();
-        pages(&mut root).into_iter().for_each(|page| lead(page, &folder, env, &mut report));
+        pages(&mut root)
+            .into_iter()
+            .for_each(|page| lead(page, &folder, env, &mut report));
         print::text(&root)
     });
     report.close(printed).map(|(text, _)| text)
@@ -43,7 +46,10 @@ fn pages(root: &mut YamlNode) -> Vec<&mut YamlNode> {
                         "error_pages" => lists.push(&mut entry.value),
                         "maintenance" => {
                             let keys = members(&mut entry.value).iter_mut();
-                            lists.extend(keys.filter(|entry| entry.key == "pages").map(|entry| &mut entry.value));
+                            lists.extend(
+                                keys.filter(|entry| entry.key == "pages")
+                                    .map(|entry| &mut entry.value),
+                            );
                         }
                         _ => {}
                     }
@@ -53,15 +59,25 @@ fn pages(root: &mut YamlNode) -> Vec<&mut YamlNode> {
         }
     }
     let keys = lists.into_iter().flat_map(items).flat_map(members);
-    keys.filter(|entry| entry.key == "file").map(|entry| &mut entry.value).collect()
+    keys.filter(|entry| entry.key == "file")
+        .map(|entry| &mut entry.value)
+        .collect()
 }
 
 fn members(node: &mut YamlNode) -> &mut [NodeEntry] {
-    if let YamlValue::Map(entries) = &mut node.value { entries } else { &mut [] }
+    if let YamlValue::Map(entries) = &mut node.value {
+        entries
+    } else {
+        &mut []
+    }
 }
 
 fn items(node: &mut YamlNode) -> &mut [YamlNode] {
-    if let YamlValue::List(items) = &mut node.value { items } else { &mut [] }
+    if let YamlValue::List(items) = &mut node.value {
+        items
+    } else {
+        &mut []
+    }
 }
 
 /// Makes a path begin at `folder`. An absolute one stays, also where a variable makes it one.
@@ -70,7 +86,8 @@ fn lead(page: &mut YamlNode, folder: &Path, env: VariableLookup<'_>, report: &mu
     let begin = own.strip_prefix(folder).unwrap_or(own).to_owned();
     let mut meant = page.clone();
     variables::substitute(&mut meant, env, report);
-    let (YamlValue::Scalar { text, plain }, YamlValue::Scalar { text: meant, .. }) = (&mut page.value, &meant.value)
+    let (YamlValue::Scalar { text, plain }, YamlValue::Scalar { text: meant, .. }) =
+        (&mut page.value, &meant.value)
     else {
         return;
     };

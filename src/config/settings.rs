@@ -98,7 +98,14 @@ pub struct SignInSpec {
 impl AdminSpec {
     /// In the clear, with nothing beside it.
     pub const fn at(address: SocketAddr) -> Self {
-        Self { address, probe_address: None, tls: None, hsts: None, public_url: None, openid: None }
+        Self {
+            address,
+            probe_address: None,
+            tls: None,
+            hsts: None,
+            public_url: None,
+            openid: None,
+        }
     }
 
     /// Whether browsers reach it by HTTPS.
@@ -110,7 +117,10 @@ impl AdminSpec {
     fn is_another(&self, new: &Self) -> bool {
         let both = self.tls.is_some() && new.tls.is_some();
         let tls = if both { &self.tls } else { &new.tls };
-        let mut like = Self { tls: tls.clone(), ..new.clone() };
+        let mut like = Self {
+            tls: tls.clone(),
+            ..new.clone()
+        };
         if let (Some(own), Some(other)) = (&self.openid, &mut like.openid) {
             other.provider.take_files_of(&own.provider);
         }
@@ -148,7 +158,8 @@ pub struct ListenerConfig {
     pub redirect_to_https: Option<u16>,
     /// The clients that it takes.
     pub networks: NetworkRules,
-    /// The authenticators that are asked who a client is, on routes that say nothing of it, and where there is no route.
+    /// The authenticators that are asked who a client is, on routes that say nothing of it, and
+    /// where there is no route.
     pub authenticate: Vec<Arc<str>>,
     pub limits: Vec<LimitUse>,
 }
@@ -156,7 +167,9 @@ pub struct ListenerConfig {
 impl Config {
     /// The numbers of routes, limits, upstreams and listeners, in a few words.
     pub fn summary(&self) -> String {
-        let count = |number: usize, what: &str| format!("{number} {what}{}", if number == 1 { "" } else { "s" });
+        let count = |number: usize, what: &str| {
+            format!("{number} {what}{}", if number == 1 { "" } else { "s" })
+        };
         let parts = [
             count(self.routes.len(), "route"),
             count(self.limits.len(), "limit"),
@@ -166,15 +179,20 @@ impl Config {
         parts.join(", ")
     }
 
-    /// The sections in which `new` differs and which are only read at start: sockets, threads and what they were built
-    /// around. A reload applies everything else.
+    /// The sections in which `new` differs and which are only read at start: sockets, threads and
+    /// what they were built around. A reload applies everything else.
     pub fn needs_restart(&self, new: &Self) -> Vec<&'static str> {
         let admin_changed = match (&self.admin, &new.admin) {
             (Some(old), Some(new)) => old.is_another(new),
             (old, new) => old.is_some() != new.is_some(),
         };
         let store_changed = match (&self.store, &new.store) {
-            (Some(old), Some(new)) => *old != RedisSpec { tls: old.tls.clone(), ..new.clone() },
+            (Some(old), Some(new)) => {
+                *old != RedisSpec {
+                    tls: old.tls.clone(),
+                    ..new.clone()
+                }
+            }
             (old, new) => old.is_some() != new.is_some(),
         };
         let changed = [
@@ -185,18 +203,31 @@ impl Config {
             ("admin", admin_changed),
             ("store", store_changed),
             ("policies", self.policies != new.policies),
-            ("max_local_buckets", self.max_local_buckets != new.max_local_buckets),
+            (
+                "max_local_buckets",
+                self.max_local_buckets != new.max_local_buckets,
+            ),
         ];
-        changed.into_iter().filter(|(_, changed)| *changed).map(|(section, _)| section).collect()
+        changed
+            .into_iter()
+            .filter(|(_, changed)| *changed)
+            .map(|(section, _)| section)
+            .collect()
     }
 
-    /// The files of `new` that have another content, and are only read at start: a renewed certificate keeps nothing else of
-    /// the configuration from being applied.
+    /// The files of `new` that have another content, and are only read at start: a renewed
+    /// certificate keeps nothing else of the configuration from being applied.
     pub fn renewed_files(&self, new: &Self) -> Vec<&'static str> {
-        let store = matches!((&self.store, &new.store), (Some(old), Some(new)) if old.tls != new.tls);
-        let admin = matches!((&self.admin, &new.admin), (Some(old), Some(new)) if old.has_other_files(new));
+        let store =
+            matches!((&self.store, &new.store), (Some(old), Some(new)) if old.tls != new.tls);
+        let admin =
+            matches!((&self.admin, &new.admin), (Some(old), Some(new)) if old.has_other_files(new));
         let renewed = [("store.tls", store), ("admin.openid_connect", admin)];
-        renewed.into_iter().filter(|(_, renewed)| *renewed).map(|(section, _)| section).collect()
+        renewed
+            .into_iter()
+            .filter(|(_, renewed)| *renewed)
+            .map(|(section, _)| section)
+            .collect()
     }
 
     /// All uses of limits: of listeners, and of routes.
@@ -251,9 +282,11 @@ impl Config {
             && *authenticators == new.authenticators
     }
 
-    /// The parts of the listeners that a reload cannot change: their sockets, and whether they speak TLS. Certificates
-    /// and limits it does change.
+    /// The parts of the listeners that a reload cannot change: their sockets, and whether they
+    /// speak TLS. Certificates and limits it does change.
     fn servers(&self) -> impl Iterator<Item = (&ListenerSpec, bool)> {
-        self.listeners.iter().map(|listener| (&listener.server, listener.tls.is_some()))
+        self.listeners
+            .iter()
+            .map(|listener| (&listener.server, listener.tls.is_some()))
     }
 }

@@ -33,7 +33,11 @@ pub fn of_keys(name: &str, path: &Path) -> Result<String, Mistakes> {
     let text = text(name, MAX_KEYS_BYTES, || regular_file::open(path))?;
     if text.len() > MAX_KEYS_BYTES {
         let hint = Some("is this the right file?".to_owned());
-        return Err(Mistakes::unreadable(name, format!("the file is over {}", show_size(MAX_KEYS_BYTES as u64)), hint));
+        return Err(Mistakes::unreadable(
+            name,
+            format!("the file is over {}", show_size(MAX_KEYS_BYTES as u64)),
+            hint,
+        ));
     }
     Ok(text)
 }
@@ -57,15 +61,23 @@ pub fn check_size(text: &str, start: &Location, report: &mut Report) -> Option<(
 }
 
 /// The text of the file called `name`: all of it, or just more than `max` bytes.
-fn text<R: Read>(name: &str, max: usize, open: impl FnOnce() -> io::Result<R>) -> Result<String, Mistakes> {
+fn text<R: Read>(
+    name: &str,
+    max: usize,
+    open: impl FnOnce() -> io::Result<R>,
+) -> Result<String, Mistakes> {
     let unreadable = |error: io::Error| {
-        let hint = (error.kind() == io::ErrorKind::NotFound).then(|| "is the path right?".to_owned());
-        Mistakes::unreadable(name, format!("cannot read: {error}"), hint).passing(regular_file::passes(&error))
+        let hint =
+            (error.kind() == io::ErrorKind::NotFound).then(|| "is the path right?".to_owned());
+        Mistakes::unreadable(name, format!("cannot read: {error}"), hint)
+            .passing(regular_file::passes(&error))
     };
     let mut bytes = Vec::new();
     // Reads a byte more than allowed: enough to tell, and no more of an endless file.
     let most = u64::try_from(max).unwrap_or(u64::MAX).saturating_add(1);
-    open().and_then(|file| file.take(most).read_to_end(&mut bytes)).map_err(unreadable)?;
+    open()
+        .and_then(|file| file.take(most).read_to_end(&mut bytes))
+        .map_err(unreadable)?;
     String::from_utf8(bytes).or_else(|error| {
         let bytes = error.as_bytes();
         if bytes.len() > max {
@@ -74,6 +86,10 @@ fn text<R: Read>(name: &str, max: usize, open: impl FnOnce() -> io::Result<R>) -
         let valid = &bytes[..error.utf8_error().valid_up_to()];
         let line = 1 + valid.iter().filter(|byte| **byte == b'\n').count();
         let hint = Some("save the file as UTF-8".to_owned());
-        Err(Mistakes::unreadable(name, format!("line {line} is not UTF-8"), hint))
+        Err(Mistakes::unreadable(
+            name,
+            format!("line {line} is not UTF-8"),
+            hint,
+        ))
     })
 }

@@ -1,7 +1,7 @@
 //! The files and folders that the configuration is read from, under watch together.
 //!
-//! Guarantees that a change is told only once no file is being written any more, and that the files of a configuration
-//! that was refused are watched besides those of the one at work.
+//! Guarantees that a change is told only once no file is being written any more, and that the files
+//! of a configuration that was refused are watched besides those of the one at work.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -20,7 +20,11 @@ pub struct SourceWatches {
 impl SourceWatches {
     /// Watches what was read.
     pub fn new(read: Vec<FileVersion>) -> Self {
-        Self { watches: read.into_iter().map(FileWatch::since).collect(), stale: false, waits: 0 }
+        Self {
+            watches: read.into_iter().map(FileWatch::since).collect(),
+            stale: false,
+            waits: 0,
+        }
     }
 
     /// Looks whether the configuration is to be read again, and logs files that are gone or back.
@@ -53,18 +57,24 @@ impl SourceWatches {
         self.stale = true;
     }
 
-    /// The configuration was read from these versions. What a refused one does not name is watched on: it may be why.
+    /// The configuration was read from these versions. What a refused one does not name is watched
+    /// on: it may be why.
     pub fn follow(&mut self, read: Vec<FileVersion>, refused: bool) {
         self.stale = false;
-        let mut read: HashMap<_, _> = read.into_iter().map(|version| (version.path.clone(), version)).collect();
-        self.watches.retain_mut(|watch| match read.remove(watch.path()) {
-            Some(version) => {
-                watch.pass_over(&version);
-                true
-            }
-            None => refused,
-        });
-        self.watches.extend(read.into_values().map(FileWatch::since));
+        let mut read: HashMap<_, _> = read
+            .into_iter()
+            .map(|version| (version.path.clone(), version))
+            .collect();
+        self.watches
+            .retain_mut(|watch| match read.remove(watch.path()) {
+                Some(version) => {
+                    watch.pass_over(&version);
+                    true
+                }
+                None => refused,
+            });
+        self.watches
+            .extend(read.into_values().map(FileWatch::since));
     }
 }
 
@@ -85,14 +95,18 @@ mod tests {
         assert!(!watches.have_changed());
         fs::write(folder.path().join("a.yaml"), "a").unwrap();
         assert!(!watches.have_changed(), "it may still be written");
-        assert_eq!((watches.have_changed(), watches.have_changed()), (true, false));
+        assert_eq!(
+            (watches.have_changed(), watches.have_changed()),
+            (true, false)
+        );
     }
 
     #[test]
     fn files_that_never_stand_still_at_once_are_read_in_the_end() {
         let folder = tempfile::tempdir().unwrap();
         let files = ["a", "b"].map(|name| folder.path().join(name));
-        let mut watches = SourceWatches::new(files.each_ref().map(|file| FileVersion::of(file)).into());
+        let mut watches =
+            SourceWatches::new(files.each_ref().map(|file| FileVersion::of(file)).into());
         let writes = |look: usize| {
             // They take turns: one of them always moves.
             fs::write(&files[look / 3 % 2], "a".repeat(look)).unwrap();
@@ -109,7 +123,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mut watches = SourceWatches::new(vec![FileVersion::of(folder.path())]);
         watches.find_again();
-        assert_eq!((watches.have_changed(), watches.have_changed()), (true, false));
+        assert_eq!(
+            (watches.have_changed(), watches.have_changed()),
+            (true, false)
+        );
     }
 
     #[test]
@@ -123,10 +140,16 @@ mod tests {
         watches.follow(vec![FileVersion::of(&new)], true);
         for (file, text) in [(&old, "ab"), (&new, "abc")] {
             fs::write(file, text).unwrap();
-            assert_eq!((watches.have_changed(), watches.have_changed()), (false, true));
+            assert_eq!(
+                (watches.have_changed(), watches.have_changed()),
+                (false, true)
+            );
         }
         watches.follow(vec![FileVersion::of(&new)], false);
         fs::write(&old, "abcd").unwrap();
-        assert_eq!((watches.have_changed(), watches.have_changed()), (false, false));
+        assert_eq!(
+            (watches.have_changed(), watches.have_changed()),
+            (false, false)
+        );
     }
 }

@@ -1,18 +1,20 @@
-//! Notices that a file of the configuration has changed, is gone, or is back. A folder is a file whose entries are its content.
+//! Notices that a file of the configuration has changed, is gone, or is back. A folder is a file
+//! whose entries are its content.
 //!
-//! By looking at it now and then rather than by file events: a mounted ConfigMap changes by the swap of a symbolic
-//! link two folders up, and network file systems tell nobody.
+//! By looking at it now and then rather than by file events: a mounted ConfigMap changes by the
+//! swap of a symbolic link two folders up, and network file systems tell nobody.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Looks in a row that find another version each: then the present one is taken. A file that is touched each second never stands
-/// still.
+/// Looks in a row that find another version each: then the present one is taken. A file that is
+/// touched each second never stands still.
 pub const MOST_MOVES: u32 = 10;
 
-/// Tells one version of a file from another: device, inode, size, and the times of modification and of change in seconds and
-/// nanoseconds. The latter moves when a file becomes readable: one that could not be read is then read again.
+/// Tells one version of a file from another: device, inode, size, and the times of modification and
+/// of change in seconds and nanoseconds. The latter moves when a file becomes readable: one that
+/// could not be read is then read again.
 type Fingerprint = (u64, u64, u64, [i64; 4]);
 
 /// A file or a folder, and the version of it that was read.
@@ -54,16 +56,28 @@ impl FileWatch {
     /// Watches `path` from its present version on.
     pub fn new(path: PathBuf) -> Self {
         let fingerprint = fingerprint(&path);
-        Self { path, known: fingerprint, seen: fingerprint, gone: false, moves: 0 }
+        Self {
+            path,
+            known: fingerprint,
+            seen: fingerprint,
+            gone: false,
+            moves: 0,
+        }
     }
 
     /// Watches a file from the version on that was read.
     pub fn since(FileVersion { path, fingerprint }: FileVersion) -> Self {
-        Self { path, known: fingerprint, seen: fingerprint, gone: fingerprint.is_none(), moves: 0 }
+        Self {
+            path,
+            known: fingerprint,
+            seen: fingerprint,
+            gone: fingerprint.is_none(),
+            moves: 0,
+        }
     }
 
-    /// Looks at the file. A change counts once it has stood still since the last call: an editor may be half-way
-    /// through. One that never stands still is not waited for without end.
+    /// Looks at the file. A change counts once it has stood still since the last call: an editor
+    /// may be half-way through. One that never stands still is not waited for without end.
     pub fn look(&mut self) -> Sighting {
         let now = fingerprint(&self.path);
         if std::mem::replace(&mut self.seen, now) != now {
@@ -99,7 +113,8 @@ impl FileWatch {
         &self.path
     }
 
-    /// The version that was last acted on could not be read, for a reason that passes: the next look finds it again.
+    /// The version that was last acted on could not be read, for a reason that passes: the next
+    /// look finds it again.
     pub fn find_again(&mut self) {
         self.known = None;
     }
@@ -112,16 +127,25 @@ impl FileWatch {
 }
 
 impl FileVersion {
-    /// The present version. To be asked for before the file is read: a change meanwhile is then found.
+    /// The present version. To be asked for before the file is read: a change meanwhile is then
+    /// found.
     pub fn of(path: &Path) -> Self {
-        Self { path: path.to_owned(), fingerprint: fingerprint(path) }
+        Self {
+            path: path.to_owned(),
+            fingerprint: fingerprint(path),
+        }
     }
 }
 
 /// Follows symbolic links. `None`: the file is not there, which is no new version.
 fn fingerprint(path: &Path) -> Option<Fingerprint> {
     let meta = fs::metadata(path).ok()?;
-    let times = [meta.mtime(), meta.mtime_nsec(), meta.ctime(), meta.ctime_nsec()];
+    let times = [
+        meta.mtime(),
+        meta.mtime_nsec(),
+        meta.ctime(),
+        meta.ctime_nsec(),
+    ];
     Some((meta.dev(), meta.ino(), meta.size(), times))
 }
 
@@ -178,7 +202,11 @@ mod tests {
         fs::write(&path, "a").unwrap();
         let mut watch = FileWatch::new(path.clone());
         fs::rename(&path, folder.path().join("away")).unwrap();
-        assert_eq!(watch.look(), Same, "an editor may be about to put another in its place");
+        assert_eq!(
+            watch.look(),
+            Same,
+            "an editor may be about to put another in its place"
+        );
         assert_eq!((watch.look(), watch.look()), (Gone, Same));
         watch.pass_over(&FileVersion::of(&path));
         assert_eq!(watch.look(), Same, "it is known to be gone");
@@ -197,7 +225,10 @@ mod tests {
         fs::remove_file(&path).unwrap();
         assert_eq!((watch.look(), watch.look()), (Same, Gone));
         fs::write(&path, "ab").unwrap();
-        assert_eq!([watch.look(), watch.look(), watch.look(), watch.look()], [Same, Back, Changed, Same]);
+        assert_eq!(
+            [watch.look(), watch.look(), watch.look(), watch.look()],
+            [Same, Back, Changed, Same]
+        );
     }
 
     #[test]

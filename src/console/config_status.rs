@@ -40,7 +40,11 @@ impl ConfigStatus {
         let at = now();
         Self {
             file,
-            last: ArcSwap::from_pointee(FileReading { at, applied_at: at, mistakes: Vec::new() }),
+            last: ArcSwap::from_pointee(FileReading {
+                at,
+                applied_at: at,
+                mistakes: Vec::new(),
+            }),
             policies: ArcSwapOption::empty(),
         }
     }
@@ -52,7 +56,14 @@ impl ConfigStatus {
     /// The file was applied.
     pub fn applied(&self) {
         let at = now();
-        self.last.store(FileReading { at, applied_at: at, mistakes: Vec::new() }.into());
+        self.last.store(
+            FileReading {
+                at,
+                applied_at: at,
+                mistakes: Vec::new(),
+            }
+            .into(),
+        );
     }
 
     /// The policies of a gateway that has some.
@@ -63,14 +74,22 @@ impl ConfigStatus {
     /// These policies are at work, and a newer revision was perhaps refused.
     pub fn set_policies(&self, running: u64, refused: Option<(u64, Vec<String>)>) {
         let refused = refused.map(|(revision, mistakes)| (revision, shortened(mistakes)));
-        self.policies.store(Some(PolicyReading { running, refused }.into()));
+        self.policies
+            .store(Some(PolicyReading { running, refused }.into()));
     }
 
     /// The file was not applied, and nothing has changed.
     pub fn rejected(&self, mistakes: Vec<String>) {
         let mistakes = shortened(mistakes);
         let applied_at = self.last.load().applied_at;
-        self.last.store(FileReading { at: now(), applied_at, mistakes }.into());
+        self.last.store(
+            FileReading {
+                at: now(),
+                applied_at,
+                mistakes,
+            }
+            .into(),
+        );
     }
 }
 
@@ -98,8 +117,14 @@ mod tests {
         assert!(begun.mistakes.is_empty() && begun.at > 0);
         status.rejected(vec!["routes.yaml:3:1: no".to_owned(); MOST_MISTAKES + 7]);
         let last = status.last();
-        assert_eq!((last.mistakes.len(), last.applied_at), (MOST_MISTAKES + 1, begun.applied_at));
-        assert_eq!(last.mistakes[MOST_MISTAKES], "… and 7 more: the log has them");
+        assert_eq!(
+            (last.mistakes.len(), last.applied_at),
+            (MOST_MISTAKES + 1, begun.applied_at)
+        );
+        assert_eq!(
+            last.mistakes[MOST_MISTAKES],
+            "… and 7 more: the log has them"
+        );
         status.applied();
         assert!(status.last().mistakes.is_empty());
     }

@@ -1,7 +1,7 @@
 //! Forms of the console.
 //!
-//! A form is taken only if it comes from a page of this console, which no page of another origin can read: its browser must
-//! not say otherwise, and it must carry a token.
+//! A form is taken only if it comes from a page of this console, which no page of another origin
+//! can read: its browser must not say otherwise, and it must carry a token.
 
 use axum::extract::{Form, FromRequest, Request};
 use axum::http::HeaderMap;
@@ -30,18 +30,28 @@ pub struct ConsoleForm {
 impl ConsoleForm {
     /// The value of a field. Empty without it.
     pub fn field(&self, name: &str) -> &str {
-        self.fields.iter().find(|(known, _)| known == name).map_or("", |(_, value)| value.trim())
+        self.fields
+            .iter()
+            .find(|(known, _)| known == name)
+            .map_or("", |(_, value)| value.trim())
     }
 
     /// The value of a field with the spaces at its ends, which passwords may have.
     pub fn exact_field(&self, name: &str) -> &str {
-        self.fields.iter().find(|(known, _)| known == name).map_or("", |(_, value)| value)
+        self.fields
+            .iter()
+            .find(|(known, _)| known == name)
+            .map_or("", |(_, value)| value)
     }
 
     /// The fields whose names begin with `prefix`, without it.
     pub fn below(&self, prefix: &str) -> Pairs {
         let fields = self.fields.iter();
-        fields.filter_map(|(name, value)| Some((name.strip_prefix(prefix)?.to_owned(), value.clone()))).collect()
+        fields
+            .filter_map(|(name, value)| {
+                Some((name.strip_prefix(prefix)?.to_owned(), value.clone()))
+            })
+            .collect()
     }
 }
 
@@ -54,22 +64,35 @@ impl FromRequest<ConsoleState> for ConsoleForm {
         check_origin(&console.admin.origins, request.headers()).map_err(refuse)?;
         let form = timeout(BODY_TIMEOUT, Form::<Pairs>::from_request(request, &())).await;
         let form = form.map_err(|_| refuse(ProblemDetails::body_too_slow()))?;
-        let Form(fields) = form.map_err(|error| refuse(unreadable_body(error.status(), error.body_text())))?;
-        let token = fields.iter().find(|(name, _)| name == TOKEN).map_or("", |(_, token)| token);
-        let token = console.tokens.check(token, (visitor.session(), visitor.account_name())).map_err(refuse)?;
+        let Form(fields) =
+            form.map_err(|error| refuse(unreadable_body(error.status(), error.body_text())))?;
+        let token = fields
+            .iter()
+            .find(|(name, _)| name == TOKEN)
+            .map_or("", |(_, token)| token);
+        let token = console
+            .tokens
+            .check(token, (visitor.session(), visitor.account_name()))
+            .map_err(refuse)?;
         if let Some(caller) = &visitor.caller {
             let anew = caller.anew().await.map_err(refuse)?;
             visitor.caller = Some(anew);
         }
-        Ok(Self { visitor, fields, token })
+        Ok(Self {
+            visitor,
+            fields,
+            token,
+        })
     }
 }
 
 /// A form that a browser sends says where it is from.
 fn check_origin(origins: &OwnOrigins, headers: &HeaderMap) -> Result<(), ProblemDetails> {
     if !headers.contains_key(ORIGIN) && !headers.contains_key("sec-fetch-site") {
-        return Err(ProblemDetails::cross_site("a form must say by Origin or Sec-Fetch-Site where it is from")
-            .hint("programs use /buckets, which docs/operating.md has"));
+        return Err(ProblemDetails::cross_site(
+            "a form must say by Origin or Sec-Fetch-Site where it is from",
+        )
+        .hint("programs use /buckets, which docs/operating.md has"));
     }
     origins.check_site(headers)
 }
@@ -78,18 +101,38 @@ fn check_origin(origins: &OwnOrigins, headers: &HeaderMap) -> Result<(), Problem
 pub async fn choose_theme(form: ConsoleForm) -> Response {
     let theme = Theme::of(form.field("theme")).unwrap_or_default().name();
     // A year. It is read by this process alone, and says nothing of anybody.
-    let cookie = format!("{THEME_COOKIE}={theme}; Path=/console; Max-Age=31536000; SameSite=Strict; HttpOnly");
-    ([(SET_COOKIE, cookie)], Redirect::to(&page_of_console(form.field("page")))).into_response()
+    let cookie = format!(
+        "{THEME_COOKIE}={theme}; Path=/console; Max-Age=31536000; SameSite=Strict; HttpOnly"
+    );
+    (
+        [(SET_COOKIE, cookie)],
+        Redirect::to(&page_of_console(form.field("page"))),
+    )
+        .into_response()
 }
 
 /// A path of the console, whatever was asked for.
 pub fn page_of_console(asked: &str) -> String {
-    let plain = asked.bytes().all(|byte| byte.is_ascii_graphic()) && !asked.contains(['\\', '"', '<']);
-    let below = asked.strip_prefix("/console").is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', '?']));
+    let plain =
+        asked.bytes().all(|byte| byte.is_ascii_graphic()) && !asked.contains(['\\', '"', '<']);
+    let below = asked
+        .strip_prefix("/console")
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', '?']));
     // Browsers go up by these.
-    let path = asked.split('?').next().unwrap_or_default().to_ascii_lowercase().replace("%2e", ".");
-    let stays = path.split('/').all(|segment| ![".", ".."].contains(&segment));
-    if plain && below && stays { asked.to_owned() } else { "/console".to_owned() }
+    let path = asked
+        .split('?')
+        .next()
+        .unwrap_or_default()
+        .to_ascii_lowercase()
+        .replace("%2e", ".");
+    let stays = path
+        .split('/')
+        .all(|segment| ![".", ".."].contains(&segment));
+    if plain && below && stays {
+        asked.to_owned()
+    } else {
+        "/console".to_owned()
+    }
 }
 
 #[cfg(test)]
@@ -98,14 +141,24 @@ mod tests {
 
     #[test]
     fn nobody_is_sent_out_of_the_console() {
-        for own in
-            ["/console", "/console/limits?q=a&page=2", "/console?x", "/console/limits/shop%2Efew", "/console?a=/../"]
-        {
+        for own in [
+            "/console",
+            "/console/limits?q=a&page=2",
+            "/console?x",
+            "/console/limits/shop%2Efew",
+            "/console?a=/../",
+        ] {
             assert_eq!(page_of_console(own), own);
         }
-        for foreign in
-            ["", "//evil.example", "/consoles", "https://evil.example", "/console\r\nx: y", "/", "/console/\\e"]
-        {
+        for foreign in [
+            "",
+            "//evil.example",
+            "/consoles",
+            "https://evil.example",
+            "/console\r\nx: y",
+            "/",
+            "/console/\\e",
+        ] {
             assert_eq!(page_of_console(foreign), "/console", "{foreign}");
         }
     }
@@ -115,15 +168,25 @@ mod tests {
         let from = |fields: &[(&'static str, &str)]| {
             let mut headers = HeaderMap::new();
             headers.insert("host", "127.0.0.1:9901".parse().unwrap());
-            fields.iter().for_each(|(name, value)| drop(headers.insert(*name, value.parse().unwrap())));
+            fields
+                .iter()
+                .for_each(|(name, value)| drop(headers.insert(*name, value.parse().unwrap())));
             check_origin(&OwnOrigins::default(), &headers).is_ok()
         };
         assert!(from(&[("origin", "http://127.0.0.1:9901")]));
         assert!(from(&[("sec-fetch-site", "same-origin")]));
         assert!(!from(&[]));
-        for origin in ["null", "http://evil.example", "http://127.0.0.1:8080", "https://127.0.0.1:9901"] {
+        for origin in [
+            "null",
+            "http://evil.example",
+            "http://127.0.0.1:8080",
+            "https://127.0.0.1:9901",
+        ] {
             assert!(!from(&[("origin", origin)]), "{origin}");
         }
-        assert!(!from(&[("origin", "http://127.0.0.1:9901"), ("sec-fetch-site", "cross-site")]));
+        assert!(!from(&[
+            ("origin", "http://127.0.0.1:9901"),
+            ("sec-fetch-site", "cross-site")
+        ]));
     }
 }

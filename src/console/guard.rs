@@ -1,13 +1,14 @@
 //! The rules for every page of the console: who may ask for it, and what a browser may do with it.
 //!
-//! A page shows whom limits deny, so unlike the other pages of the admin port it is not even read by a name: an attacker's
-//! name server could point a name here, and pages of that name would then read it as their own.
+//! A page shows whom limits deny, so unlike the other pages of the admin port it is not even read
+//! by a name: an attacker's name server could point a name here, and pages of that name would then
+//! read it as their own.
 
 use axum::body::to_bytes;
 use axum::extract::{Request, State};
 use axum::http::header::{
-    ALLOW, AUTHORIZATION, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName, REFERRER_POLICY,
-    SET_COOKIE, X_CONTENT_TYPE_OPTIONS,
+    ALLOW, AUTHORIZATION, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName,
+    REFERRER_POLICY, SET_COOKIE, X_CONTENT_TYPE_OPTIONS,
 };
 use axum::http::{HeaderValue, Method};
 use axum::middleware::Next;
@@ -26,21 +27,30 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
 /// Where pages get live data.
 const DATA: &str = "/console/data";
 
-/// Fields of every answer. With `no-referrer`, browsers would send forms with `Origin: null` (Fetch, "append a request
-/// `Origin` header").
+/// Fields of every answer. With `no-referrer`, browsers would send forms with `Origin: null`
+/// (Fetch, "append a request `Origin` header").
 const FIELDS: [(HeaderName, &str); 5] = [
     (CONTENT_SECURITY_POLICY, POLICY),
     (X_CONTENT_TYPE_OPTIONS, "nosniff"),
     (REFERRER_POLICY, "same-origin"),
-    (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
-    (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+    (
+        HeaderName::from_static("cross-origin-opener-policy"),
+        "same-origin",
+    ),
+    (
+        HeaderName::from_static("cross-origin-resource-policy"),
+        "same-origin",
+    ),
 ];
 
-/// Lets requests by an address pass that somebody known has made, and adds the fields to each answer.
+/// Lets requests by an address pass that somebody known has made, and adds the fields to each
+/// answer.
 pub async fn guard(State(console): State<ConsoleState>, request: Request, next: Next) -> Response {
     let origins = &console.admin.origins;
     // Not even the page for signing in: whoever sees it types a password.
-    let checked = origins.check_host(request.headers()).and_then(|()| origins.check_way(request.extensions()));
+    let checked = origins
+        .check_host(request.headers())
+        .and_then(|()| origins.check_way(request.extensions()));
     let mut response = match checked {
         Ok(()) => answer(&console, request, next).await,
         Err(problem) => console.refuse(&visitor(&request), &problem),
@@ -49,15 +59,25 @@ pub async fn guard(State(console): State<ConsoleState>, request: Request, next: 
     for (name, value) in FIELDS {
         headers.insert(name, HeaderValue::from_static(value));
     }
-    headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+    headers
+        .entry(CACHE_CONTROL)
+        .or_insert(HeaderValue::from_static("no-store"));
     response
 }
 
 /// Whatever is asked for by somebody known, or is open to everybody.
 async fn answer(console: &ConsoleState, mut request: Request, next: Next) -> Response {
     // The script of an open page asks for that by itself, though nobody may be in front of it.
-    let session = if request.uri().path() == DATA { SessionUse::Idle } else { SessionUse::Used };
-    let parts = CallerParts { headers: request.headers(), peer: peer(&request), session };
+    let session = if request.uri().path() == DATA {
+        SessionUse::Idle
+    } else {
+        SessionUse::Used
+    };
+    let parts = CallerParts {
+        headers: request.headers(),
+        peer: peer(&request),
+        session,
+    };
     let caller = match Caller::of(console.admin.accounts.as_ref(), parts).await {
         // A token is for programs. Forms of nobody's session would be open to whoever has one.
         Ok(caller) => caller.filter(|caller| caller.by != CallerProof::Token),
@@ -68,11 +88,15 @@ async fn answer(console: &ConsoleState, mut request: Request, next: Next) -> Res
         if is_open(request.uri().path()) {
             return next.run(request).await;
         }
-        let page = request.uri().path_and_query().map_or("/console", |page| page.as_str()).to_owned();
+        let page = request
+            .uri()
+            .path_and_query()
+            .map_or("/console", |page| page.as_str())
+            .to_owned();
         let reads = request.method() == Method::GET && request.uri().path() != DATA;
         let mut response = stranger(console, &visitor(&request), reads.then_some(page)).await;
-        // A session that is nobody's any more would count as an attempt each time that the browser sends it. Beside a token, it was
-        // not looked for.
+        // A session that is nobody's any more would count as an attempt each time that the browser
+        // sends it. Beside a token, it was not looked for.
         if let Some(accounts) = &console.admin.accounts
             && !request.headers().contains_key(AUTHORIZATION)
             && accounts.cookies.session(request.headers()).is_some()
@@ -83,12 +107,20 @@ async fn answer(console: &ConsoleState, mut request: Request, next: Next) -> Res
         return response;
     };
     request.extensions_mut().insert(caller.clone());
-    let (method, path, visitor) = (request.method().clone(), request.uri().path().to_owned(), visitor(&request));
+    let (method, path, visitor) = (
+        request.method().clone(),
+        request.uri().path().to_owned(),
+        visitor(&request),
+    );
     let response = match caller.may_look() {
         Err(problem) if !is_own(&path) && !is_open(&path) => console.refuse(&visitor, &problem),
         _ => next.run(request).await,
     };
-    let response = if path == DATA { response } else { refuse_by_page(console, &visitor, response).await };
+    let response = if path == DATA {
+        response
+    } else {
+        refuse_by_page(console, &visitor, response).await
+    };
     caller.record_refusal(method, path, response.status()).await;
     response
 }
@@ -98,16 +130,25 @@ const MOST_REFUSAL: usize = 64 << 10;
 
 /// Refusals of what a page could not read, a path for one, are no pages yet.
 async fn refuse_by_page(console: &ConsoleState, visitor: &Visitor, response: Response) -> Response {
-    let kind = response.headers().get(CONTENT_TYPE).map_or(&b""[..], HeaderValue::as_bytes);
+    let kind = response
+        .headers()
+        .get(CONTENT_TYPE)
+        .map_or(&b""[..], HeaderValue::as_bytes);
     if !response.status().is_client_error() || kind.is_empty() || kind.starts_with(b"text/html") {
         return response;
     }
     let (head, body) = response.into_parts();
     let text = to_bytes(body, MOST_REFUSAL).await.unwrap_or_default();
-    let problem = serde_json::from_slice(&text).unwrap_or_else(|_| ProblemDetails::of_text(head.status, &text));
+    let problem = serde_json::from_slice(&text)
+        .unwrap_or_else(|_| ProblemDetails::of_text(head.status, &text));
     let mut page = console.refuse(visitor, &problem);
     // With the methods that the path does take (RFC 9110 §15.5.6).
-    page.headers_mut().extend(head.headers.get(ALLOW).cloned().map(|methods| (ALLOW, methods)));
+    page.headers_mut().extend(
+        head.headers
+            .get(ALLOW)
+            .cloned()
+            .map(|methods| (ALLOW, methods)),
+    );
     page
 }
 

@@ -80,7 +80,11 @@ pub fn exact_time(at: &str) -> String {
 
 /// `one endpoint`, `3 endpoints`.
 pub fn plural(number: usize, one: &str, many: &str) -> String {
-    if number == 1 { format!("one {one}") } else { format!("{} {many}", count(number as u64)) }
+    if number == 1 {
+        format!("one {one}")
+    } else {
+        format!("{} {many}", count(number as u64))
+    }
 }
 
 #[cfg(test)]
@@ -89,20 +93,47 @@ mod tests {
 
     #[test]
     fn numbers_have_their_units_and_few_digits() {
-        assert_eq!([rate(0.0), rate(0.25), rate(12.34), rate(12_345.6)], ["0/s", "0.2/s", "12/s", "12\u{202f}346/s"]);
         assert_eq!(
-            [share(1.0, 0.0), share(0.0, 9.0), share(1.0, 9_999.0), share(1.0, 40.0), share(1.0, 2.0)],
+            [rate(0.0), rate(0.25), rate(12.34), rate(12_345.6)],
+            ["0/s", "0.2/s", "12/s", "12\u{202f}346/s"]
+        );
+        assert_eq!(
+            [
+                share(1.0, 0.0),
+                share(0.0, 9.0),
+                share(1.0, 9_999.0),
+                share(1.0, 40.0),
+                share(1.0, 2.0)
+            ],
             ["–", "0 %", "< 0.1 %", "2.5 %", "50 %"]
         );
         assert_eq!(
-            [latency(f32::NAN), latency(0.000_25), latency(0.0032), latency(0.25), latency(2.5)],
+            [
+                latency(f32::NAN),
+                latency(0.000_25),
+                latency(0.0032),
+                latency(0.25),
+                latency(2.5)
+            ],
             ["–", "0.25 ms", "3.2 ms", "250 ms", "2.5 s"]
         );
-        assert_eq!([count(7), count(1_000), count(1_234_567)], ["7", "1\u{202f}000", "1\u{202f}234\u{202f}567"]);
-        assert_eq!([span(59), span(61), span(7_260), span(90_000)], ["59 s", "1 min 1 s", "2 h 1 min", "1 d 1 h"]);
+        assert_eq!(
+            [count(7), count(1_000), count(1_234_567)],
+            ["7", "1\u{202f}000", "1\u{202f}234\u{202f}567"]
+        );
+        assert_eq!(
+            [span(59), span(61), span(7_260), span(90_000)],
+            ["59 s", "1 min 1 s", "2 h 1 min", "1 d 1 h"]
+        );
         assert_eq!(date(784_111_777), "Sun, 06 Nov 1994 08:49:37 GMT");
         let at = "2026-11-23T03:00:12.345Z";
-        assert_eq!([short_time(at), exact_time(at)], ["2026-11-23 03:00 UTC", "2026-11-23 03:00:12 UTC"]);
-        assert_eq!([plural(1, "node", "nodes"), plural(2, "node", "nodes")], ["one node", "2 nodes"]);
+        assert_eq!(
+            [short_time(at), exact_time(at)],
+            ["2026-11-23 03:00 UTC", "2026-11-23 03:00:12 UTC"]
+        );
+        assert_eq!(
+            [plural(1, "node", "nodes"), plural(2, "node", "nodes")],
+            ["one node", "2 nodes"]
+        );
     }
 }

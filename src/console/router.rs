@@ -31,27 +31,51 @@ pub fn router(console: ConsoleState) -> Router {
         .route("/console/routes/{route}", get(routes::show))
         .route("/console/limits", get(limits::list))
         .route("/console/limits/{limit}", get(limit::view))
-        .route("/console/limits/{limit}/bucket", get(bucket::show).post(bucket::submit))
+        .route(
+            "/console/limits/{limit}/bucket",
+            get(bucket::show).post(bucket::submit),
+        )
         .route("/console/explain", get(explain::show).post(explain::submit))
         .route("/console/upstreams", get(upstreams::show))
         .route("/console/nodes", get(nodes::show))
-        .route("/console/sign-in", get(sign_in::show).post(sign_in::submit).layer(small()))
+        .route(
+            "/console/sign-in",
+            get(sign_in::show).post(sign_in::submit).layer(small()),
+        )
         .route("/console/sign-in/provider", get(provider::begin))
-        .route("/console/sign-in/return", get(provider::finish).layer(from_fn(carry_out)))
+        .route(
+            "/console/sign-in/return",
+            get(provider::finish).layer(from_fn(carry_out)),
+        )
         .route("/console/sign-out", post(sign_in::sign_out).layer(small()))
-        .route("/console/account", get(account::show).post(account::submit).layer(small()))
+        .route(
+            "/console/account",
+            get(account::show).post(account::submit).layer(small()),
+        )
         .route("/console/people", get(people::list).post(people::create))
-        .route("/console/people/{name}", get(person::show).post(person::change))
+        .route(
+            "/console/people/{name}",
+            get(person::show).post(person::change),
+        )
         .route("/console/audit", get(audit::show))
         .route("/console/applications", get(applications::list))
-        .route("/console/applications/{application}", get(application::show))
+        .route(
+            "/console/applications/{application}",
+            get(application::show),
+        )
         .route("/console/edit", get(editor::show).post(editor::submit))
         .route("/console/revisions", get(revisions::list))
-        .route("/console/revisions/{revision}", get(revisions::show).post(revisions::undo))
+        .route(
+            "/console/revisions/{revision}",
+            get(revisions::show).post(revisions::undo),
+        )
         .route("/console/data", get(data::show))
         .route("/console/theme", post(forms::choose_theme).layer(small()))
         .route("/console/assets/{version}/{name}", get(assets::get))
-        .route("/console/{*elsewhere}", any(async |uri: Uri| refused(ProblemDetails::not_found(uri.path()))))
+        .route(
+            "/console/{*elsewhere}",
+            any(async |uri: Uri| refused(ProblemDetails::not_found(uri.path()))),
+        )
         .method_not_allowed_fallback(async || refused(ProblemDetails::method_not_allowed()))
         .layer(DefaultBodyLimit::max(MAX_FORM))
         .layer(from_fn_with_state(console.clone(), guard::guard))

@@ -1,4 +1,5 @@
-//! The frame around each page: navigation, colours, and what is shown in place of a page that cannot be.
+//! The frame around each page: navigation, colours, and what is shown in place of a page that
+//! cannot be.
 
 use askama::Template;
 use axum::extract::FromRequestParts;
@@ -101,17 +102,33 @@ impl Theme {
 
 impl Visitor {
     pub fn of(headers: &HeaderMap, uri: &Uri, extensions: &Extensions) -> Self {
-        let cookies = headers.get_all(COOKIE).iter().filter_map(|value| value.to_str().ok());
-        let mut pairs = cookies.flat_map(|value| value.split(';')).filter_map(|pair| pair.trim().split_once('='));
-        let theme = pairs.find(|(name, _)| *name == THEME_COOKIE).and_then(|(_, theme)| Theme::of(theme));
-        let page = uri.path_and_query().map_or("/console", |page| page.as_str());
+        let cookies = headers
+            .get_all(COOKIE)
+            .iter()
+            .filter_map(|value| value.to_str().ok());
+        let mut pairs = cookies
+            .flat_map(|value| value.split(';'))
+            .filter_map(|pair| pair.trim().split_once('='));
+        let theme = pairs
+            .find(|(name, _)| *name == THEME_COOKIE)
+            .and_then(|(_, theme)| Theme::of(theme));
+        let page = uri
+            .path_and_query()
+            .map_or("/console", |page| page.as_str());
         let caller = extensions.get::<Caller>().cloned();
-        Self { theme: theme.unwrap_or_default(), page: page.to_owned(), caller }
+        Self {
+            theme: theme.unwrap_or_default(),
+            page: page.to_owned(),
+            caller,
+        }
     }
 
     /// On another page, as far as that shows.
     pub fn at(self, page: &str) -> Self {
-        Self { page: page.to_owned(), ..self }
+        Self {
+            page: page.to_owned(),
+            ..self
+        }
     }
 
     /// The page, with its query.
@@ -124,7 +141,9 @@ impl Visitor {
     /// # Errors
     /// When nobody has signed in.
     pub fn caller(&self) -> Result<&Caller, ProblemDetails> {
-        self.caller.as_ref().ok_or_else(|| ProblemDetails::unauthenticated("this needs an account"))
+        self.caller
+            .as_ref()
+            .ok_or_else(|| ProblemDetails::unauthenticated("this needs an account"))
     }
 
     /// Whether this visitor may do `operation` in `application`.
@@ -145,7 +164,8 @@ impl Visitor {
 
     /// Whether this visitor may change buckets of a limit.
     pub fn may_change(&self, console: &ConsoleState, limit: &str) -> bool {
-        self.caller().is_ok_and(|caller| buckets::may_change(&console.admin, caller, limit).is_ok())
+        self.caller()
+            .is_ok_and(|caller| buckets::may_change(&console.admin, caller, limit).is_ok())
     }
 
     /// The session that forms of this visitor's pages are bound to.
@@ -160,17 +180,27 @@ impl Visitor {
 
     /// The caller, if signed in.
     fn account(&self) -> Option<&Caller> {
-        self.caller.as_ref().filter(|caller| caller.by == CallerProof::Session)
+        self.caller
+            .as_ref()
+            .filter(|caller| caller.by == CallerProof::Session)
     }
 
     /// The navigation, of pages that this visitor may see.
     fn sections(&self) -> Vec<(&'static str, &'static str)> {
-        let Some(caller) = &self.caller else { return Vec::new() };
+        let Some(caller) = &self.caller else {
+            return Vec::new();
+        };
         let explains = caller.may(Operation::ViewFleet, "").is_ok();
-        let mut sections: Vec<_> = SECTIONS.into_iter().filter(|(_, name)| explains || *name != "Explain").collect();
+        let mut sections: Vec<_> = SECTIONS
+            .into_iter()
+            .filter(|(_, name)| explains || *name != "Explain")
+            .collect();
         if self.account().is_some() {
-            let manages =
-                caller.rights.applications.keys().any(|name| caller.may(Operation::ManageRights, name).is_ok());
+            let manages = caller
+                .rights
+                .applications
+                .keys()
+                .any(|name| caller.may(Operation::ManageRights, name).is_ok());
             if manages || caller.may(Operation::ViewFleet, "").is_ok() {
                 sections.push(("/console/people", "People"));
             }
@@ -202,12 +232,17 @@ impl Visitor {
 impl Shell {
     /// The frame of a page that gets live data of the view with this query.
     pub fn live(self, view: &str) -> Self {
-        Self { live: format!("/console/data?{view}"), ..self }
+        Self {
+            live: format!("/console/data?{view}"),
+            ..self
+        }
     }
 
     /// For the navigation, in a template.
     pub fn sections(&self) -> impl Iterator<Item = &(&'static str, &'static str)> {
-        self.sections.iter().filter(|(_, name)| self.has_policies || !OF_POLICIES.contains(name))
+        self.sections
+            .iter()
+            .filter(|(_, name)| self.has_policies || !OF_POLICIES.contains(name))
     }
 }
 
@@ -222,7 +257,10 @@ impl ConsoleState {
 impl FromRequestParts<ConsoleState> for Visitor {
     type Rejection = std::convert::Infallible;
 
-    async fn from_request_parts(parts: &mut Parts, _: &ConsoleState) -> Result<Self, Self::Rejection> {
+    async fn from_request_parts(
+        parts: &mut Parts,
+        _: &ConsoleState,
+    ) -> Result<Self, Self::Rejection> {
         Ok(Self::of(&parts.headers, &parts.uri, &parts.extensions))
     }
 }
@@ -232,7 +270,8 @@ pub fn page(template: &impl Template) -> Response {
     match template.render() {
         Ok(text) => ([(CONTENT_TYPE, "text/html; charset=utf-8")], text).into_response(),
         // Nothing that pages show can fail to be shown.
-        Err(error) => ProblemDetails::bad_request(format!("the page cannot be shown: {error}")).into_response(),
+        Err(error) => ProblemDetails::bad_request(format!("the page cannot be shown: {error}"))
+            .into_response(),
     }
 }
 
@@ -257,6 +296,9 @@ mod tests {
             Visitor::of(&headers, &Uri::from_static("/console"), &Extensions::new()).theme
         };
         assert_eq!(of("a=b; tollgate_theme=dark"), Theme::Dark);
-        assert_eq!([of("tollgate_theme=<script>"), of("theme=dark")], [Theme::Auto; 2]);
+        assert_eq!(
+            [of("tollgate_theme=<script>"), of("theme=dark")],
+            [Theme::Auto; 2]
+        );
     }
 }

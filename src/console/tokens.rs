@@ -1,7 +1,8 @@
-//! Tokens that forms of the console carry: they tell a form of this console from one that another page has made up.
+//! Tokens that forms of the console carry: they tell a form of this console from one that another
+//! page has made up.
 //!
-//! Guarantees that only this process issues them, that they are good for an hour and in one session, and each for one change: to send a
-//! form twice changes nothing the second time.
+//! Guarantees that only this process issues them, that they are good for an hour and in one
+//! session, and each for one change: to send a form twice changes nothing the second time.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -15,7 +16,8 @@ use crate::clock;
 /// How long a token is good.
 const LIFETIME_SECS: u64 = 3_600;
 
-/// Tokens that one account, and all, may use within that time: each is remembered for so long. Changes are made by hand.
+/// Tokens that one account, and all, may use within that time: each is remembered for so long.
+/// Changes are made by hand.
 const MOST_USED_OF_ACCOUNT: usize = 4_096;
 const MOST_USED: usize = 65_536;
 
@@ -59,7 +61,11 @@ impl FormTokens {
     pub fn new() -> Result<Self, ring::error::Unspecified> {
         let random = SystemRandom::new();
         let secret = hmac::Key::generate(hmac::HMAC_SHA256, &random)?;
-        Ok(Self { secret, random, used: Mutex::default() })
+        Ok(Self {
+            secret,
+            random,
+            used: Mutex::default(),
+        })
     }
 
     /// A token for one form of a session. Empty without random numbers, and then no form is taken.
@@ -70,15 +76,24 @@ impl FormTokens {
         }
         let text = format!("{:x}.{:032x}", now_secs(), u128::from_be_bytes(nonce));
         let proof = hmac::sign(&self.secret, signed(&text, session).as_bytes());
-        let proof: String = proof.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+        let proof: String = proof
+            .as_ref()
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
         format!("{text}.{proof}")
     }
 
-    /// Checks that this process has issued `token` within the last hour, to this session of an `account`.
+    /// Checks that this process has issued `token` within the last hour, to this session of an
+    /// `account`.
     ///
     /// # Errors
     /// When it has not.
-    pub fn check(&self, token: &str, (session, account): (&str, &str)) -> Result<FormToken, ProblemDetails> {
+    pub fn check(
+        &self,
+        token: &str,
+        (session, account): (&str, &str),
+    ) -> Result<FormToken, ProblemDetails> {
         self.read((token, session), account, now_secs()).ok_or_else(|| {
             ProblemDetails::cross_site("the form does not come from this console, or from before it started, or is old")
                 .hint("open the page again, and fill in the form anew")
@@ -93,29 +108,47 @@ impl FormTokens {
         self.used.lock().add(token, now_secs())
     }
 
-    /// Stands for a key that the visitor may not see, as long as this process runs. Unlike a plain hash, it does not tell the key to
-    /// somebody who tries all that it may be.
+    /// Stands for a key that the visitor may not see, as long as this process runs. Unlike a plain
+    /// hash, it does not tell the key to somebody who tries all that it may be.
     pub fn pseudonym(&self, key: &[u8]) -> String {
         let tag = hmac::sign(&self.secret, &[PSEUDONYM, key].concat());
-        tag.as_ref().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+        tag.as_ref()
+            .iter()
+            .take(8)
+            .map(|byte| format!("{byte:02x}"))
+            .collect()
     }
 
     fn digest(&self, account: &str) -> AccountDigest {
         let tag = hmac::sign(&self.secret, account.as_bytes());
         let mut digest = AccountDigest::default();
-        digest.iter_mut().zip(tag.as_ref()).for_each(|(to, from)| *to = *from);
+        digest
+            .iter_mut()
+            .zip(tag.as_ref())
+            .for_each(|(to, from)| *to = *from);
         digest
     }
 
-    fn read(&self, (token, session): (&str, &str), account: &str, now_secs: u64) -> Option<FormToken> {
+    fn read(
+        &self,
+        (token, session): (&str, &str),
+        account: &str,
+        now_secs: u64,
+    ) -> Option<FormToken> {
         let (text, proof) = token.rsplit_once('.')?;
-        let proof: Option<Vec<u8>> =
-            proof.as_bytes().chunks(2).map(|pair| u8::from_str_radix(str::from_utf8(pair).ok()?, 16).ok()).collect();
+        let proof: Option<Vec<u8>> = proof
+            .as_bytes()
+            .chunks(2)
+            .map(|pair| u8::from_str_radix(str::from_utf8(pair).ok()?, 16).ok())
+            .collect();
         hmac::verify(&self.secret, signed(text, session).as_bytes(), &proof?).ok()?;
         let (issued, nonce) = text.split_once('.')?;
         let issued = u64::from_str_radix(issued, 16).ok()?;
         let nonce = u128::from_str_radix(nonce, 16).ok()?;
-        let token = FormToken { nonce: nonce.to_be_bytes(), account: self.digest(account) };
+        let token = FormToken {
+            nonce: nonce.to_be_bytes(),
+            account: self.digest(account),
+        };
         (now_secs.saturating_sub(issued) < LIFETIME_SECS).then_some(token)
     }
 }
@@ -124,12 +157,18 @@ impl UsedTokens {
     fn add(&mut self, token: FormToken, now_secs: u64) -> Result<(), ProblemDetails> {
         self.forget(now_secs);
         if self.nonces.contains(&token.nonce) {
-            return Err(ProblemDetails::bad_request("this form has been sent before")
-                .hint("look whether its change was made. To make another, open the page again"));
+            return Err(
+                ProblemDetails::bad_request("this form has been sent before")
+                    .hint("look whether its change was made. To make another, open the page again"),
+            );
         }
         let of_account = self.of_account.entry(token.account).or_default();
         // An account that fills the table keeps out no other.
-        let most = if self.in_order.len() < MOST_USED { MOST_USED_OF_ACCOUNT } else { FEW_USED };
+        let most = if self.in_order.len() < MOST_USED {
+            MOST_USED_OF_ACCOUNT
+        } else {
+            FEW_USED
+        };
         if *of_account >= most {
             return Err(ProblemDetails::too_many_forms());
         }
@@ -141,7 +180,8 @@ impl UsedTokens {
 
     /// Forgets the tokens that are good no more.
     fn forget(&mut self, now_secs: u64) {
-        let is_over = |(used, _): &&(u64, FormToken)| now_secs.saturating_sub(*used) > LIFETIME_SECS;
+        let is_over =
+            |(used, _): &&(u64, FormToken)| now_secs.saturating_sub(*used) > LIFETIME_SECS;
         while let Some(&(_, FormToken { nonce, account })) = self.in_order.front().filter(is_over) {
             self.in_order.pop_front();
             self.nonces.remove(&nonce);
@@ -170,7 +210,10 @@ mod tests {
     fn a_pseudonym_is_of_one_key_in_one_process() {
         let tokens = FormTokens::new().unwrap();
         let pseudonym = tokens.pseudonym(b"10.0.0.1");
-        assert_eq!((pseudonym.len(), &tokens.pseudonym(b"10.0.0.1")), (16, &pseudonym));
+        assert_eq!(
+            (pseudonym.len(), &tokens.pseudonym(b"10.0.0.1")),
+            (16, &pseudonym)
+        );
         assert_ne!(tokens.pseudonym(b"10.0.0.2"), pseudonym);
         assert_ne!(FormTokens::new().unwrap().pseudonym(b"10.0.0.1"), pseudonym);
     }
@@ -180,11 +223,19 @@ mod tests {
         let tokens = FormTokens::new().unwrap();
         let token = tokens.issue("s");
         let checked = tokens.check(&token, ("s", "ada")).unwrap();
-        assert_eq!(tokens.read((&token, "s"), "ada", now_secs() + LIFETIME_SECS - 10), Some(checked));
-        assert_eq!(tokens.read((&token, "s"), "ada", now_secs() + LIFETIME_SECS + 1), None);
+        assert_eq!(
+            tokens.read((&token, "s"), "ada", now_secs() + LIFETIME_SECS - 10),
+            Some(checked)
+        );
+        assert_eq!(
+            tokens.read((&token, "s"), "ada", now_secs() + LIFETIME_SECS + 1),
+            None
+        );
         tokens.spend(checked).unwrap();
         tokens.spend(checked).unwrap_err();
-        tokens.spend(tokens.check(&tokens.issue("s"), ("s", "ada")).unwrap()).unwrap();
+        tokens
+            .spend(tokens.check(&tokens.issue("s"), ("s", "ada")).unwrap())
+            .unwrap();
     }
 
     #[test]
@@ -198,7 +249,14 @@ mod tests {
         assert_eq!(used.add(first, LIFETIME_SECS).unwrap_err().status, 400);
         used.add(of("ada"), 2).unwrap();
         used.add(of("eve"), LIFETIME_SECS + 2).unwrap();
-        assert_eq!((used.in_order.len(), used.nonces.len(), used.of_account.len()), (2, 2, 2));
+        assert_eq!(
+            (
+                used.in_order.len(),
+                used.nonces.len(),
+                used.of_account.len()
+            ),
+            (2, 2, 2)
+        );
     }
 
     #[test]
@@ -219,13 +277,20 @@ mod tests {
     fn a_token_of_another_process_or_one_that_was_changed_is_refused() {
         let tokens = FormTokens::new().unwrap();
         let token = tokens.issue("s");
-        FormTokens::new().unwrap().check(&token, ("s", "ada")).unwrap_err();
+        FormTokens::new()
+            .unwrap()
+            .check(&token, ("s", "ada"))
+            .unwrap_err();
         tokens.check(&token, ("", "ada")).unwrap_err();
         tokens.check(&token, ("t", "ada")).unwrap_err();
         let (first, rest) = token.split_at(1);
         let another = if first == "0" { "1" } else { "0" };
-        for changed in [format!("{another}{rest}"), token[..token.len() - 2].to_owned(), String::new(), "a.b.c".into()]
-        {
+        for changed in [
+            format!("{another}{rest}"),
+            token[..token.len() - 2].to_owned(),
+            String::new(),
+            "a.b.c".into(),
+        ] {
             tokens.check(&changed, ("s", "ada")).unwrap_err();
         }
     }

@@ -7,8 +7,8 @@ use tollgate_limiter::request::permit::Unanswered;
 use super::Failure;
 
 impl Failure {
-    /// This failure of a request that `was_sent` or not, and the outcome that settles the request's limits instead of a
-    /// response.
+    /// This failure of a request that `was_sent` or not, and the outcome that settles the request's
+    /// limits instead of a response.
     #[must_use]
     pub fn settle(self, was_sent: bool) -> (Self, Unanswered) {
         if was_sent {
@@ -19,15 +19,28 @@ impl Failure {
             Self::CallOverdue => Self::UnsentCallOverdue,
             other => other,
         };
-        let unanswered = if failure.spares_client() { Unanswered::NotForwarded } else { Unanswered::Refused };
+        let unanswered = if failure.spares_client() {
+            Unanswered::NotForwarded
+        } else {
+            Unanswered::Refused
+        };
         (failure, unanswered)
     }
 
     /// Whether the client is not at fault where nothing was sent.
     fn spares_client(&self) -> bool {
-        let of_upstream = matches!(self, Self::NoEndpoint | Self::UpstreamOverloaded | Self::ConcurrencyLimited);
-        let of_connection = matches!(self, Self::ConnectFailed | Self::ConnectTimeout | Self::TlsFailed);
+        let of_upstream = matches!(
+            self,
+            Self::NoEndpoint | Self::UpstreamOverloaded | Self::ConcurrencyLimited
+        );
+        let of_connection = matches!(
+            self,
+            Self::ConnectFailed | Self::ConnectTimeout | Self::TlsFailed
+        );
         let of_time = matches!(self, Self::ForwardTimeout | Self::UnsentCallOverdue);
-        of_upstream || of_connection || of_time || matches!(self, Self::Exhausted | Self::WebSocketUnsupported)
+        of_upstream
+            || of_connection
+            || of_time
+            || matches!(self, Self::Exhausted | Self::WebSocketUnsupported)
     }
 }

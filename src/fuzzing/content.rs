@@ -8,9 +8,13 @@ use crate::http::h1::body_decoder::BodyDecoder;
 use crate::http::h1::chunks::Malformed;
 use crate::http::h1::{BodyFraming, SectionBounds};
 
-const BOUNDS: SectionBounds = SectionBounds { bytes: 4096, fields: 16 };
+const BOUNDS: SectionBounds = SectionBounds {
+    bytes: 4096,
+    fields: 16,
+};
 
-/// A decoder's reading of bytes: content, trailers, whether it was all, and how many bytes are left.
+/// A decoder's reading of bytes: content, trailers, whether it was all, and how many bytes are
+/// left.
 type Decoded = Result<(Vec<u8>, Option<HeaderMap>, bool, usize), Malformed>;
 
 /// A chunked body that arrives in two pieces, or byte by byte, is the body that arrives whole.

@@ -19,7 +19,10 @@ pub fn a_client_is_its_peer_or_was_named(data: &[u8]) {
             headers.append(X_FORWARDED_FOR, value);
         }
     }
-    assert_eq!(ClientOrigin::resolve(&headers, stranger, &trusted).client_ip, stranger);
+    assert_eq!(
+        ClientOrigin::resolve(&headers, stranger, &trusted).client_ip,
+        stranger
+    );
     let found = ClientOrigin::resolve(&headers, peer, &trusted).client_ip;
     assert_eq!(found, found.to_canonical());
     if found == peer {
@@ -27,7 +30,9 @@ pub fn a_client_is_its_peer_or_was_named(data: &[u8]) {
     }
     // Text is compared after reading: an address has several spellings.
     let text = String::from_utf8_lossy(data).into_owned();
-    let names = text.split([',', '\n']).map(|element| element.trim_matches([' ', '\t', '"']));
+    let names = text
+        .split([',', '\n'])
+        .map(|element| element.trim_matches([' ', '\t', '"']));
     let bare = names.clone().map(|name| name.trim_matches(['[', ']']));
     let named = names.chain(bare).any(|name| address(name) == Some(found));
     assert!(named, "{found} stands nowhere in {text:?}");
@@ -36,8 +41,25 @@ pub fn a_client_is_its_peer_or_was_named(data: &[u8]) {
 /// The address of an element, without its port.
 fn address(element: &str) -> Option<IpAddr> {
     let whole = element.parse::<IpAddr>().ok();
-    let with_port = || element.parse::<std::net::SocketAddr>().ok().map(|address| address.ip());
-    let bracketed = || element.split_once("]").and_then(|(inner, _)| inner.trim_start_matches('[').parse().ok());
-    let before_port = || element.rsplit_once(':').and_then(|(before, _)| before.parse().ok());
-    whole.or_else(with_port).or_else(bracketed).or_else(before_port).map(|address: IpAddr| address.to_canonical())
+    let with_port = || {
+        element
+            .parse::<std::net::SocketAddr>()
+            .ok()
+            .map(|address| address.ip())
+    };
+    let bracketed = || {
+        element
+            .split_once("]")
+            .and_then(|(inner, _)| inner.trim_start_matches('[').parse().ok())
+    };
+    let before_port = || {
+        element
+            .rsplit_once(':')
+            .and_then(|(before, _)| before.parse().ok())
+    };
+    whole
+        .or_else(with_port)
+        .or_else(bracketed)
+        .or_else(before_port)
+        .map(|address: IpAddr| address.to_canonical())
 }

@@ -53,12 +53,20 @@ async fn serve(bytes: &[u8]) -> Vec<ReadRequest> {
             if let Ok(content) = body.collect().await {
                 let content = content.to_bytes().to_vec();
                 let (method, target) = (head.method, head.uri.to_string());
-                seen.lock().push(ReadRequest { method, target, headers: head.headers, content });
+                seen.lock().push(ReadRequest {
+                    method,
+                    target,
+                    headers: head.headers,
+                    content,
+                });
             }
             Ok::<_, Infallible>(Response::new(Empty::<Bytes>::new()))
         }
     });
     // An error ends the connection: what came before counts.
-    let _ = Builder::new().half_close(true).serve_connection(TokioIo::new(near), service).await;
+    let _ = Builder::new()
+        .half_close(true)
+        .serve_connection(TokioIo::new(near), service)
+        .await;
     std::mem::take(&mut *seen.lock())
 }

@@ -1,7 +1,9 @@
-//! Properties of all code that reads what a peer, a proxy or an operator wrote. Built for fuzzing and for tests only.
+//! Properties of all code that reads what a peer, a proxy or an operator wrote. Built for fuzzing
+//! and for tests only.
 //!
-//! Each takes any bytes and panics where a promise is broken. `fuzz/` runs them on new inputs; the test below runs them
-//! on the committed ones, so an input that once broke something is tried in every test run.
+//! Each takes any bytes and panics where a promise is broken. `fuzz/` runs them on new inputs; the
+//! test below runs them on the committed ones, so an input that once broke something is tried in
+//! every test run.
 
 #![expect(clippy::panic, reason = "a promise that is broken ends the run")]
 
@@ -22,10 +24,16 @@ pub const PROPERTIES: [Property; 8] = [
     ("configuration", configuration::any_text_is_read_or_refused),
     ("content", content::pieces_make_no_difference),
     ("forwarded", forwarded::a_client_is_its_peer_or_was_named),
-    ("forwarded_request", request::a_forwarded_request_is_one_request),
+    (
+        "forwarded_request",
+        request::a_forwarded_request_is_one_request,
+    ),
     ("path", path::a_settled_path_has_one_meaning),
     ("request_head", request::pieces_make_no_difference),
-    ("request_against_hyper", request::hyper_reads_the_same_requests),
+    (
+        "request_against_hyper",
+        request::hyper_reads_the_same_requests,
+    ),
     ("response_head", response_head::pieces_make_no_difference),
 ];
 
@@ -73,9 +81,14 @@ mod tests {
     ];
 
     fn corpus(name: &str) -> Vec<Vec<u8>> {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus").join(name);
-        let inputs = std::fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
-        inputs.map(|input| std::fs::read(input.unwrap().path()).unwrap()).collect()
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("fuzz/corpus")
+            .join(name);
+        let inputs = std::fs::read_dir(&folder)
+            .unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+        inputs
+            .map(|input| std::fs::read(input.unwrap().path()).unwrap())
+            .collect()
     }
 
     /// An input changed in a few places.
@@ -109,7 +122,11 @@ mod tests {
             for _ in 0..rounds {
                 let input = mutate(&mut rng, &inputs);
                 let held = std::panic::catch_unwind(|| property(&input));
-                assert!(held.is_ok(), "{name} does not hold for {:?}", input.escape_ascii().to_string());
+                assert!(
+                    held.is_ok(),
+                    "{name} does not hold for {:?}",
+                    input.escape_ascii().to_string()
+                );
             }
         }
     }

@@ -4,11 +4,16 @@ use http::Uri;
 
 use crate::route::path;
 
-/// A path that passes has no dot segments left, in no spelling, and settling it again changes nothing.
+/// A path that passes has no dot segments left, in no spelling, and settling it again changes
+/// nothing.
 pub fn a_settled_path_has_one_meaning(data: &[u8]) {
-    let Ok(mut uri) = Uri::try_from(data) else { return };
+    let Ok(mut uri) = Uri::try_from(data) else {
+        return;
+    };
     let query = uri.query().map(str::to_owned);
-    let Ok(normalized) = path::settle(&mut uri) else { return };
+    let Ok(normalized) = path::settle(&mut uri) else {
+        return;
+    };
     assert_eq!(uri.query(), query.as_deref());
     let matched = normalized.unwrap_or_else(|| uri.path().to_owned());
     for segment in matched.split(['/', '\\']) {
@@ -18,6 +23,9 @@ pub fn a_settled_path_has_one_meaning(data: &[u8]) {
     }
     let (mut again, before) = (uri.clone(), uri.to_string());
     let settled = path::settle(&mut again);
-    assert!(settled.is_ok_and(|normalized| normalized.is_none_or(|path| path == matched)), "{uri}");
+    assert!(
+        settled.is_ok_and(|normalized| normalized.is_none_or(|path| path == matched)),
+        "{uri}"
+    );
     assert_eq!(again.to_string(), before);
 }

@@ -24,7 +24,10 @@ use crate::proxy::report::SentMark;
 use crate::route::{Forward, HostPolicy, Rewrite};
 use crate::server::h1::request_head::RequestHead;
 
-const BOUNDS: SectionBounds = SectionBounds { bytes: 16 * 1024, fields: 64 };
+const BOUNDS: SectionBounds = SectionBounds {
+    bytes: 16 * 1024,
+    fields: 64,
+};
 /// The first bytes of HTTP/2, which the connection looks for before it reads a head.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0";
 
@@ -45,7 +48,8 @@ pub fn pieces_make_no_difference(data: &[u8]) {
     }
 }
 
-/// Every request that is accepted here, hyper reads with the same method, target, fields and content.
+/// Every request that is accepted here, hyper reads with the same method, target, fields and
+/// content.
 pub fn hyper_reads_the_same_requests(data: &[u8]) {
     if data.starts_with(PREFACE) {
         return;
@@ -55,17 +59,34 @@ pub fn hyper_reads_the_same_requests(data: &[u8]) {
     }
 }
 
-/// A request that is accepted and forwarded is exactly one request to whoever gets it, with the same method and content.
+/// A request that is accepted and forwarded is exactly one request to whoever gets it, with the
+/// same method and content.
 pub fn a_forwarded_request_is_one_request(data: &[u8]) {
     if data.starts_with(PREFACE) {
         return;
     }
-    let Some((request, framing)) = read_here(data).into_iter().next() else { return };
-    let Some(sent) = forward(&request, framing) else { return };
+    let Some((request, framing)) = read_here(data).into_iter().next() else {
+        return;
+    };
+    let Some(sent) = forward(&request, framing) else {
+        return;
+    };
     let (here, there) = (read_here(&sent), read_by_hyper(&sent));
-    for read in [here.into_iter().map(|(request, _)| request).collect(), there] {
-        let [only] = &read[..] else { panic!("{} requests in {:?}", read.len(), sent.escape_ascii().to_string()) };
-        assert_eq!((&only.method, &only.content), (&request.method, &request.content));
+    for read in [
+        here.into_iter().map(|(request, _)| request).collect(),
+        there,
+    ] {
+        let [only] = &read[..] else {
+            panic!(
+                "{} requests in {:?}",
+                read.len(),
+                sent.escape_ascii().to_string()
+            )
+        };
+        assert_eq!(
+            (&only.method, &only.content),
+            (&request.method, &request.content)
+        );
         assert_eq!(only.headers.get_all(HOST).iter().count(), 1);
     }
 }
@@ -77,13 +98,25 @@ fn read_here(mut bytes: &[u8]) -> Vec<(ReadRequest, BodyFraming)> {
     while let Ok(Some(length)) = head.read(bytes, &BOUNDS) {
         let section = Bytes::copy_from_slice(&bytes[..length]);
         let mut request = Request::new(());
-        let Ok(options) = head.finish(&section, &mut request) else { break };
+        let Ok(options) = head.finish(&section, &mut request) else {
+            break;
+        };
         let mut rest = BytesMut::from(&bytes[length..]);
-        let Some(content) = read_content(&mut rest, options.framing) else { break };
+        let Some(content) = read_content(&mut rest, options.framing) else {
+            break;
+        };
         bytes = &bytes[bytes.len() - rest.len()..];
         let target = request.uri().to_string();
         let (head, ()) = request.into_parts();
-        found.push((ReadRequest { method: head.method, target, headers: head.headers, content }, options.framing));
+        found.push((
+            ReadRequest {
+                method: head.method,
+                target,
+                headers: head.headers,
+                content,
+            },
+            options.framing,
+        ));
         if !options.keeps_alive {
             break;
         }
@@ -107,7 +140,8 @@ fn forward(read: &ReadRequest, framing: BodyFraming) -> Option<Vec<u8>> {
     let body = match framing {
         BodyFraming::Length(_) => Body::boxed(Full::new(content).map_err(|never| match never {})),
         BodyFraming::Chunked | BodyFraming::Close => {
-            let frame = (!content.is_empty()).then(|| Ok::<_, BoxError>(http_body::Frame::data(content)));
+            let frame =
+                (!content.is_empty()).then(|| Ok::<_, BoxError>(http_body::Frame::data(content)));
             Body::boxed(StreamBody::new(futures_util::stream::iter(frame)))
         }
     };
@@ -116,9 +150,22 @@ fn forward(read: &ReadRequest, framing: BodyFraming) -> Option<Vec<u8>> {
     *request.uri_mut() = read.target.parse().ok()?;
     *request.headers_mut() = read.headers.clone();
     let peer = [192, 0, 2, 1].into();
-    let origin = ClientOrigin { client_ip: peer, peer, peer_trusted: false, scheme: RequestScheme::Http, client: None };
-    let rule = Forward { upstream: "u".into(), rewrite: Rewrite::Keep, host: HostPolicy::Preserve };
-    let (id, endpoint) = (HeaderValue::from_static("id"), HeaderValue::from_static("endpoint"));
+    let origin = ClientOrigin {
+        client_ip: peer,
+        peer,
+        peer_trusted: false,
+        scheme: RequestScheme::Http,
+        client: None,
+    };
+    let rule = Forward {
+        upstream: "u".into(),
+        rewrite: Rewrite::Keep,
+        host: HostPolicy::Preserve,
+    };
+    let (id, endpoint) = (
+        HeaderValue::from_static("id"),
+        HeaderValue::from_static("endpoint"),
+    );
     let interim = InterimSlot::default();
     let source = RequestSource {
         origin: &origin,
@@ -140,20 +187,27 @@ fn forward(read: &ReadRequest, framing: BodyFraming) -> Option<Vec<u8>> {
     let mut cx = Context::from_waker(Waker::noop());
     while !upload.is_complete() || output.waiting() > 0 {
         upload.move_to(&mut output, &mut cx).ok()?;
-        let Poll::Ready(Ok(())) = output.poll_flush(&mut sent, &mut cx) else { return None };
+        let Poll::Ready(Ok(())) = output.poll_flush(&mut sent, &mut cx) else {
+            return None;
+        };
     }
     Some(sent)
 }
 
-/// The request in the form that the gateway brings it into. An authority in the target takes the place of Host.
+/// The request in the form that the gateway brings it into. An authority in the target takes the
+/// place of Host.
 fn origin_form(mut request: ReadRequest) -> ReadRequest {
     request.headers.remove(HOST);
     if let Ok(uri) = request.target.parse::<Uri>()
         && uri.authority().is_some()
     {
-        request.target = uri.path_and_query().map_or("/", |target| target.as_str()).to_owned();
+        request.target = uri
+            .path_and_query()
+            .map_or("/", |target| target.as_str())
+            .to_owned();
     }
-    // An absolute target without a path asks for `*`, which a `Uri` does not tell from `/` (RFC 9112 §3.2.4).
+    // An absolute target without a path asks for `*`, which a `Uri` does not tell from `/` (RFC
+    // 9112 §3.2.4).
     if request.method == Method::OPTIONS && request.target == "/" {
         request.target = "*".to_owned();
     }

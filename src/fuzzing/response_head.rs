@@ -30,7 +30,9 @@ pub fn pieces_make_no_difference(data: &[u8]) {
         match (whole, pieces) {
             (Ok(None), Ok(None)) | (Err(_), Err(_)) => {}
             (Ok(Some(one)), Ok(Some(other))) => {
-                let facts = |head: &response::ResponseHead| (head.status, head.version, head.framing, head.last);
+                let facts = |head: &response::ResponseHead| {
+                    (head.status, head.version, head.framing, head.last)
+                };
                 assert_eq!((facts(&one), &one.headers), (facts(&other), &other.headers));
                 assert_eq!(read, piecewise);
             }

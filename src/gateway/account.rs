@@ -1,4 +1,5 @@
-//! The account of one request: opened at its head, settled when the body of its answer has ended or was dropped.
+//! The account of one request: opened at its head, settled when the body of its answer has ended or
+//! was dropped.
 //!
 //! Counts, times and logs. Nothing is formatted per request unless the access log is on.
 
@@ -25,7 +26,8 @@ pub struct InFlight {
     tunnels: AtomicUsize,
 }
 
-/// The account of one request. Settled when dropped, so that a client that leaves early is counted too.
+/// The account of one request. Settled when dropped, so that a client that leaves early is counted
+/// too.
 pub struct Account {
     started: Instant,
     in_flight: Arc<InFlight>,
@@ -74,9 +76,15 @@ impl InFlight {
 }
 
 impl Account {
-    /// Opens the account of a request that started at `started` and is counted in `in_flight` already; dropping the account
-    /// counts it out. `method` is a label: see [`method_label`](super::route_metrics::method_label).
-    pub fn open(started: Instant, in_flight: Arc<InFlight>, method: Method, metrics: Arc<RouteMetrics>) -> Box<Self> {
+    /// Opens the account of a request that started at `started` and is counted in `in_flight`
+    /// already; dropping the account counts it out. `method` is a label: see
+    /// [`method_label`](super::route_metrics::method_label).
+    pub fn open(
+        started: Instant,
+        in_flight: Arc<InFlight>,
+        method: Method,
+        metrics: Arc<RouteMetrics>,
+    ) -> Box<Self> {
         let status = error::client_closed();
         let (permit, bytes, complete) = (Permit::default(), 0, false);
         let (problem, grpc, ended, received) = (None, None, None, None);
@@ -154,9 +162,13 @@ impl Drop for Account {
             Some(_) => drop(self.in_flight.tunnels.fetch_sub(1, Ordering::Relaxed)),
             None => self.metrics.duration.record(seconds),
         }
-        self.metrics.requests.increment(&self.metrics.route, &self.method, self.status);
+        self.metrics
+            .requests
+            .increment(&self.metrics.route, &self.method, self.status);
         // A call whose answer broke off has the status that its client makes of that.
-        let grpc_status = self.grpc.map(|outcome| outcome.0.unwrap_or(GrpcStatus::Unknown));
+        let grpc_status = self
+            .grpc
+            .map(|outcome| outcome.0.unwrap_or(GrpcStatus::Unknown));
         if let Some(status) = grpc_status {
             self.metrics.count_call(status);
         }

@@ -1,8 +1,8 @@
 //! Takes away what a client says in fields that are not its to say.
 //!
-//! Guarantees that it gets no word in by another way: not by `_` in place of `-`, which upstreams that turn names into
-//! variables take for the same, not by an option of `Connection`, and not in trailers, which some merge into the header
-//! section.
+//! Guarantees that it gets no word in by another way: not by `_` in place of `-`, which upstreams
+//! that turn names into variables take for the same, not by an option of `Connection`, and not in
+//! trailers, which some merge into the header section.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -32,13 +32,24 @@ pub fn remove(request: &mut Request<Body>, names: &[HeaderName]) {
 pub fn remove_trailers(request: &mut Request<Body>, names: &[HeaderName]) {
     if !names.is_empty() && !request.body().is_end_stream() {
         let body = std::mem::replace(request.body_mut(), Body::empty());
-        *request.body_mut() = Body::from_source(Box::new(TrailerFilter { body, names: names.to_vec() }));
+        *request.body_mut() = Body::from_source(Box::new(TrailerFilter {
+            body,
+            names: names.to_vec(),
+        }));
     }
 }
 
 fn remove_from(fields: &mut HeaderMap, names: &[HeaderName]) {
-    let is_same = |name: &HeaderName| names.iter().any(|removed| is_same_variable(name.as_str(), removed.as_str()));
-    let found: Vec<HeaderName> = fields.keys().filter(|name| is_same(name)).cloned().collect();
+    let is_same = |name: &HeaderName| {
+        names
+            .iter()
+            .any(|removed| is_same_variable(name.as_str(), removed.as_str()))
+    };
+    let found: Vec<HeaderName> = fields
+        .keys()
+        .filter(|name| is_same(name))
+        .cloned()
+        .collect();
     for name in found {
         fields.remove(name);
     }

@@ -112,14 +112,22 @@ impl RouteTarget {
     /// How requests of the route go to `upstream`.
     #[inline]
     pub fn destination<'a>(&'a self, upstream: &'a Arc<Upstream>) -> Destination<'a> {
-        let own = || self.timed.iter().find(|spec| spec.name == upstream.spec().name);
+        let own = || {
+            self.timed
+                .iter()
+                .find(|spec| spec.name == upstream.spec().name)
+        };
         let spec = if self.timed.is_empty() { None } else { own() };
-        Destination { upstream, spec: spec.unwrap_or(upstream.spec()) }
+        Destination {
+            upstream,
+            spec: spec.unwrap_or(upstream.spec()),
+        }
     }
 }
 
 impl RequestContext {
-    /// Counts one more request in flight. Its account counts it out. An answer over TLS carries `hsts`.
+    /// Counts one more request in flight. Its account counts it out. An answer over TLS carries
+    /// `hsts`.
     #[inline]
     pub fn open(
         trusted: &TrustedPeers,
@@ -135,12 +143,18 @@ impl RequestContext {
             origin.scheme = RequestScheme::Https;
             origin.client.clone_from(&session.client);
         }
-        let sent = if origin.peer_trusted { request.headers().get(REQUEST_ID) } else { None };
+        let sent = if origin.peer_trusted {
+            request.headers().get(REQUEST_ID)
+        } else {
+            None
+        };
         Self {
             started: clock::now(),
             may_have_waited: AtomicBool::new(false),
             sent: SentMark::default(),
-            request_id: sent.and_then(request_id::accept).unwrap_or_else(request_id::generate),
+            request_id: sent
+                .and_then(request_id::accept)
+                .unwrap_or_else(request_id::generate),
             origin,
             in_flight_before: worker.in_flight.enter(),
             is_call: grpc::is_call(request),
@@ -155,16 +169,23 @@ impl RequestContext {
 
     /// The time: without a look at the clock while nothing has waited.
     pub fn now(&self) -> Instant {
-        if self.may_have_waited.load(Relaxed) { clock::now() } else { self.started }
+        if self.may_have_waited.load(Relaxed) {
+            clock::now()
+        } else {
+            self.started
+        }
     }
 
     /// The certificate by which the client has authenticated itself.
     pub fn client_certificate(&self) -> Option<&ClientCertificate> {
-        self.origin.client.as_ref().map(|client| &client.certificate)
+        self.origin
+            .client
+            .as_ref()
+            .map(|client| &client.certificate)
     }
 
-    /// Opens the account of `request`, for `metrics` until its route is known. `None`: a request that could not be read has
-    /// neither method, path nor version.
+    /// Opens the account of `request`, for `metrics` until its route is known. `None`: a request
+    /// that could not be read has neither method, path nor version.
     pub fn account(
         &self,
         worker: &Worker,
@@ -172,29 +193,45 @@ impl RequestContext {
         request: Option<&Request<Body>>,
     ) -> Box<Account> {
         let method = request.map_or_else(other_method, |request| method_label(request.method()));
-        let mut account = Account::open(self.started, worker.in_flight.clone(), method, metrics.clone());
+        let mut account = Account::open(
+            self.started,
+            worker.in_flight.clone(),
+            method,
+            metrics.clone(),
+        );
         account.grpc = self.is_call.then(CallOutcome::default);
         account
     }
 
     /// Begins the line of `request` in the access log. It was sent with the target `uri`.
     pub fn logged(&self, uri: Uri, request: &mut Request<Body>) -> Box<LoggedRequest> {
-        Box::new(LoggedRequest::new(self.origin.client_ip, &self.request_id, uri, request))
+        Box::new(LoggedRequest::new(
+            self.origin.client_ip,
+            &self.request_id,
+            uri,
+            request,
+        ))
     }
 
     /// The deadline that a call of gRPC has set itself.
     pub fn call_deadline(&self, headers: &HeaderMap) -> Option<CallDeadline> {
-        if self.is_call { CallDeadline::of(headers, self.started) } else { None }
+        if self.is_call {
+            CallDeadline::of(headers, self.started)
+        } else {
+            None
+        }
     }
 
     /// Adds the request's id to an answer that was made here. Others come with it.
     pub fn with_id(&self, mut response: Response<Body>) -> Response<Body> {
-        response.headers_mut().insert(REQUEST_ID, self.request_id.clone());
+        response
+            .headers_mut()
+            .insert(REQUEST_ID, self.request_id.clone());
         response
     }
 
-    /// Makes the changes of the layers, and ties the account to the end of its body, or of the tunnel that
-    /// it begins.
+    /// Makes the changes of the layers, and ties the account to the end of its body, or of the
+    /// tunnel that it begins.
     #[inline]
     pub fn close(
         &self,
@@ -206,14 +243,20 @@ impl RequestContext {
         let of_upstream = result.as_ref().err().is_none_or(Failure::is_relayed);
         let mut response = match result {
             Ok(response) => {
-                account.permit.answered(response.status(), response.headers());
+                account
+                    .permit
+                    .answered(response.status(), response.headers());
                 response
             }
             Err(failure) => {
                 let (failure, unanswered) = failure.settle(self.sent.is_set());
                 account.permit.failed(failure.status(), unanswered);
                 account.problem = (!is_gone).then(|| failure.name());
-                if self.is_call { failure.respond_to_call(&self.request_id) } else { failure.respond(&self.request_id) }
+                if self.is_call {
+                    failure.respond_to_call(&self.request_id)
+                } else {
+                    failure.respond(&self.request_id)
+                }
             }
         };
         if self.is_call {
@@ -221,14 +264,18 @@ impl RequestContext {
         }
         if let Some(hsts) = &self.hsts {
             // The upstream's own policy is kept.
-            response.headers_mut().entry(STRICT_TRANSPORT_SECURITY).or_insert_with(|| hsts.clone());
+            response
+                .headers_mut()
+                .entry(STRICT_TRANSPORT_SECURITY)
+                .or_insert_with(|| hsts.clone());
         }
         if let Some(pages) = changes.pages.as_ref().filter(|_| !self.is_call) {
             pages.apply(&mut response, &self.request_id, of_upstream);
         }
         changes.apply(&mut response, &mut account.permit);
         if is_gone {
-            // Whether anybody reads the answer is nobody's business: the account ends like those of others who go away.
+            // Whether anybody reads the answer is nobody's business: the account ends like those of
+            // others who go away.
             account.status = error::client_closed();
             return response;
         }
@@ -247,17 +294,23 @@ impl RequestContext {
 impl<'g> Exchange<'g> {
     /// The route's name in keys of limits.
     pub fn counted_as(&self) -> &str {
-        self.route.as_ref().map_or(UNROUTED, |target| &target.route.counted_as)
+        self.route
+            .as_ref()
+            .map_or(UNROUTED, |target| &target.route.counted_as)
     }
 
     /// The route's name, in metrics and logs.
     pub fn route_name(&self) -> &str {
-        self.route.as_ref().map_or(UNROUTED, |target| &target.route.name)
+        self.route
+            .as_ref()
+            .map_or(UNROUTED, |target| &target.route.name)
     }
 
     /// The path that routes are matched by.
     pub fn path(&self) -> &str {
-        self.normalized_path.as_deref().unwrap_or(self.request.uri().path())
+        self.normalized_path
+            .as_deref()
+            .unwrap_or(self.request.uri().path())
     }
 
     /// Takes note of who the client is.
@@ -272,7 +325,9 @@ impl<'g> Exchange<'g> {
             && let Ok(target) = &self.route
             && target.route.response_fields.name_the_client()
         {
-            let changed = RenderedFields::new(&target.route.response_fields, |template| self.render(template));
+            let changed = RenderedFields::new(&target.route.response_fields, |template| {
+                self.render(template)
+            });
             self.answer.changed = Some(Box::new(changed));
         }
     }
@@ -294,24 +349,46 @@ impl<'g> Exchange<'g> {
             Variable::Path | Variable::Uri if uri.path() == "*" => text.push('/'),
             Variable::Path => text.push_str(uri.path()),
             Variable::Query => text.push_str(uri.query().unwrap_or_default()),
-            Variable::Uri => text.push_str(uri.path_and_query().map_or("/", |target| target.as_str())),
+            Variable::Uri => {
+                text.push_str(uri.path_and_query().map_or("/", |target| target.as_str()))
+            }
             Variable::Route => text.push_str(self.route_name()),
-            Variable::RequestId => text.push_str(self.context.request_id.to_str().unwrap_or_default()),
+            Variable::RequestId => {
+                text.push_str(self.context.request_id.to_str().unwrap_or_default())
+            }
             Variable::CertificateSubject => {
-                text.push_str(self.context.client_certificate().map_or("", |certificate| &certificate.subject));
+                text.push_str(
+                    self.context
+                        .client_certificate()
+                        .map_or("", |certificate| &certificate.subject),
+                );
             }
             Variable::Identity(part) => {
-                text.push_str(self.identity.as_deref().map_or("", |who| unpadded(part_of(who, part))));
+                text.push_str(
+                    self.identity
+                        .as_deref()
+                        .map_or("", |who| unpadded(part_of(who, part))),
+                );
             }
             Variable::PathParam(name) => text.push_str(self.path_param(name).unwrap_or_default()),
             Variable::Header(name) => {
-                text.push_str(headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default());
+                text.push_str(
+                    headers
+                        .get(name)
+                        .and_then(|value| value.to_str().ok())
+                        .unwrap_or_default(),
+                );
             }
         }
     }
 
     fn path_param(&self, name: &str) -> Option<&str> {
-        self.route.as_ref().ok()?.route.matches.param(name, self.path())
+        self.route
+            .as_ref()
+            .ok()?
+            .route
+            .matches
+            .param(name, self.path())
     }
 }
 

@@ -1,7 +1,7 @@
 //! Explains what the gateway would do with a described request, and why.
 //!
-//! Guarantees that an explanation goes by the same host, path, table, keys, limits and rewriting as [`super::serve`]. Charges
-//! nothing and sends nothing.
+//! Guarantees that an explanation goes by the same host, path, table, keys, limits and rewriting as
+//! [`super::serve`]. Charges nothing and sends nothing.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -32,7 +32,8 @@ pub struct DescribedRequest {
     pub headers: HeaderMap,
     /// The other end of the connection: a proxy in front, or the client itself. 0.0.0.0 if unknown.
     pub peer: IpAddr,
-    /// The certificate by which the client authenticates itself. A part that is empty was not described.
+    /// The certificate by which the client authenticates itself. A part that is empty was not
+    /// described.
     pub client_certificate: ClientCertificate,
     /// The client that an authenticator finds. A part that is empty was not described.
     pub client_identity: CallerIdentity,
@@ -53,7 +54,8 @@ pub struct Explanation {
     pub client_ip: IpAddr,
     /// Every route: those that host and path allow first, most specific first.
     pub routes: Vec<ConsideredRoute>,
-    /// The listener's limits, then the route's. Those of the listener also where no route takes the request.
+    /// The listener's limits, then the route's. Those of the listener also where no route takes the
+    /// request.
     pub limits: LimitsExplanation,
     pub outcome: Outcome,
 }
@@ -85,7 +87,8 @@ pub enum Outcome {
     Refused(Failure),
     /// Answered by the gateway before anything else: its path cannot be read in one way only.
     Malformed(Failure),
-    /// Answered by the gateway before any limit: its client is not served, now or ever, or does not say who it is.
+    /// Answered by the gateway before any limit: its client is not served, now or ever, or does not
+    /// say who it is.
     Forbidden {
         route: Option<Arc<Route>>,
         failure: Failure,
@@ -113,19 +116,34 @@ pub struct ForwardedRequest {
 /// Explains what `gateway` does with a request.
 pub fn explain(gateway: &Gateway, described: &DescribedRequest) -> Explanation {
     let mut request = described.request();
-    let origin = ClientOrigin::resolve(request.headers(), described.peer, &gateway.trusted_proxies.proxies);
+    let origin = ClientOrigin::resolve(
+        request.headers(),
+        described.peer,
+        &gateway.trusted_proxies.proxies,
+    );
     let host = host::of(request.uri(), request.headers()).into_owned();
     let malformed = path::resolve_dots(request.uri_mut()).err();
     let path = path::normalize(request.uri().path()).into_owned();
-    let found = gateway.table.find(&host, &path, request.method(), request.headers());
+    let found = gateway
+        .table
+        .find(&host, &path, request.method(), request.headers());
     let (rules, route) = match &found {
-        RouteLookup::Route(index) => (&gateway.routes[*index].guard.rules, Some(&*gateway.routes[*index].target.route)),
+        RouteLookup::Route(index) => (
+            &gateway.routes[*index].guard.rules,
+            Some(&*gateway.routes[*index].target.route),
+        ),
         RouteLookup::MethodNotAllowed(_) | RouteLookup::Nothing => (&gateway.unrouted.rules, None),
     };
     let outside = is_forbidden(gateway, described.listener, route, origin.client_ip);
-    let forbidden = if outside { Some(Failure::NetworkRefused) } else { maintained(gateway, &found, origin.client_ip) };
+    let forbidden = if outside {
+        Some(Failure::NetworkRefused)
+    } else {
+        maintained(gateway, &found, origin.client_ip)
+    };
     let forbidden = forbidden.or_else(|| unauthenticated(gateway, &found, described));
-    let asked = rules.get(described.listener).filter(|_| malformed.is_none() && forbidden.is_none());
+    let asked = rules
+        .get(described.listener)
+        .filter(|_| malformed.is_none() && forbidden.is_none());
     let limits = limits(
         asked,
         &Facts {
@@ -144,58 +162,108 @@ pub fn explain(gateway: &Gateway, described: &DescribedRequest) -> Explanation {
     );
     let outcome = match (malformed, forbidden, found) {
         (Some(failure), _, _) => Outcome::Malformed(failure),
-        (None, Some(failure), RouteLookup::Route(index)) => {
-            Outcome::Forbidden { route: Some(gateway.routes[index].target.route.clone()), failure }
+        (None, Some(failure), RouteLookup::Route(index)) => Outcome::Forbidden {
+            route: Some(gateway.routes[index].target.route.clone()),
+            failure,
+        },
+        (None, Some(failure), _) => Outcome::Forbidden {
+            route: None,
+            failure,
+        },
+        (None, None, RouteLookup::Route(index)) => Outcome::Routed(Box::new(routed(
+            gateway,
+            &gateway.routes[index].target,
+            &request,
+        ))),
+        (None, None, RouteLookup::MethodNotAllowed(allow)) => {
+            Outcome::Refused(Failure::MethodNotAllowed(allow))
         }
-        (None, Some(failure), _) => Outcome::Forbidden { route: None, failure },
-        (None, None, RouteLookup::Route(index)) => {
-            Outcome::Routed(Box::new(routed(gateway, &gateway.routes[index].target, &request)))
-        }
-        (None, None, RouteLookup::MethodNotAllowed(allow)) => Outcome::Refused(Failure::MethodNotAllowed(allow)),
         (None, None, RouteLookup::Nothing) => Outcome::Refused(Failure::NoRoute),
     };
     let routes = match &outcome {
         Outcome::Malformed(_) => Vec::new(),
-        Outcome::Routed(_) | Outcome::Refused(_) | Outcome::Forbidden { .. } => judge(gateway, &host, &path, &request),
+        Outcome::Routed(_) | Outcome::Refused(_) | Outcome::Forbidden { .. } => {
+            judge(gateway, &host, &path, &request)
+        }
     };
-    Explanation { host, path, client_ip: origin.client_ip, routes, limits, outcome }
+    Explanation {
+        host,
+        path,
+        client_ip: origin.client_ip,
+        routes,
+        limits,
+        outcome,
+    }
 }
 
 /// The answer of the route that was found to this client, if it is under maintenance.
 fn maintained(gateway: &Gateway, found: &RouteLookup, client: IpAddr) -> Option<Failure> {
-    let RouteLookup::Route(index) = found else { return None };
-    gateway.routes[*index].guard.maintenance.as_ref()?.refusal(client)
+    let RouteLookup::Route(index) = found else {
+        return None;
+    };
+    gateway.routes[*index]
+        .guard
+        .maintenance
+        .as_ref()?
+        .refusal(client)
 }
 
-/// The answer to a client that was not described, if the route that was found asks who that is, or the listener where there
-/// is none.
-fn unauthenticated(gateway: &Gateway, found: &RouteLookup, described: &DescribedRequest) -> Option<Failure> {
+/// The answer to a client that was not described, if the route that was found asks who that is, or
+/// the listener where there is none.
+fn unauthenticated(
+    gateway: &Gateway,
+    found: &RouteLookup,
+    described: &DescribedRequest,
+) -> Option<Failure> {
     let guard = match found {
         RouteLookup::Route(index) => &gateway.routes[*index].guard,
         RouteLookup::MethodNotAllowed(_) | RouteLookup::Nothing => &gateway.unrouted,
     };
     let is_described = !described.client_identity.qualified().is_empty();
-    guard.unauthenticated.get(described.listener)?.clone().filter(|_| !is_described)
+    guard
+        .unauthenticated
+        .get(described.listener)?
+        .clone()
+        .filter(|_| !is_described)
 }
 
 /// Whether the networks of the listener or of the route leave the client out.
 fn is_forbidden(gateway: &Gateway, listener: usize, route: Option<&Route>, client: IpAddr) -> bool {
     let of_listener = gateway.listeners.get(listener).map(|rules| &rules.networks);
     let of_route = route.map(|route| &route.networks);
-    of_listener.into_iter().chain(of_route).any(|networks| !networks.take(client))
+    of_listener
+        .into_iter()
+        .chain(of_route)
+        .any(|networks| !networks.take(client))
 }
 
 fn limits(rules: Option<&Arc<RuleSet>>, facts: &Facts<'_>) -> LimitsExplanation {
-    rules.map_or_else(|| LimitsExplanation { limits: Vec::new(), policy: None }, |rules| rules.explain(facts))
+    rules.map_or_else(
+        || LimitsExplanation {
+            limits: Vec::new(),
+            policy: None,
+        },
+        |rules| rules.explain(facts),
+    )
 }
 
-fn judge(gateway: &Gateway, host: &str, path: &str, request: &Request<Body>) -> Vec<ConsideredRoute> {
-    let considered = gateway.table.consider(host, path, request.method(), request.headers());
+fn judge(
+    gateway: &Gateway,
+    host: &str,
+    path: &str,
+    request: &Request<Body>,
+) -> Vec<ConsideredRoute> {
+    let considered = gateway
+        .table
+        .consider(host, path, request.method(), request.headers());
     let mut taken = false;
     let mut judged: Vec<ConsideredRoute> = Vec::with_capacity(gateway.routes.len());
     for (at, one) in considered.iter().enumerate() {
         // A route with several paths may take the request by more than one of them.
-        if considered[..at].iter().any(|before| before.index == one.index) {
+        if considered[..at]
+            .iter()
+            .any(|before| before.index == one.index)
+        {
             continue;
         }
         let why = match one.fits {
@@ -204,30 +272,50 @@ fn judge(gateway: &Gateway, host: &str, path: &str, request: &Request<Body>) -> 
             Fits::Yes if std::mem::replace(&mut taken, true) => Why::LessSpecific,
             Fits::Yes => Why::Applies,
         };
-        judged.push(ConsideredRoute { route: gateway.routes[one.index].target.route.clone(), why });
+        judged.push(ConsideredRoute {
+            route: gateway.routes[one.index].target.route.clone(),
+            why,
+        });
     }
-    let others =
-        gateway.routes.iter().enumerate().filter(|(index, _)| considered.iter().all(|one| one.index != *index));
-    judged.extend(
-        others.map(|(_, other)| ConsideredRoute {
-            route: other.target.route.clone(),
-            why: elsewhere(&other.target, host),
-        }),
-    );
+    let others = gateway
+        .routes
+        .iter()
+        .enumerate()
+        .filter(|(index, _)| considered.iter().all(|one| one.index != *index));
+    judged.extend(others.map(|(_, other)| ConsideredRoute {
+        route: other.target.route.clone(),
+        why: elsewhere(&other.target, host),
+    }));
     judged
 }
 
 fn elsewhere(target: &RouteTarget, host: &str) -> Why {
     let matches: &Match = &target.route.matches;
-    if matches.takes_host(host) { Why::Path } else { Why::Host }
+    if matches.takes_host(host) {
+        Why::Path
+    } else {
+        Why::Host
+    }
 }
 
 fn routed(gateway: &Gateway, target: &RouteTarget, request: &Request<Body>) -> Routed {
-    let sent = target.route.action.forward().map(|forward| sent(gateway, target, forward, request));
-    Routed { route: target.route.clone(), sent }
+    let sent = target
+        .route
+        .action
+        .forward()
+        .map(|forward| sent(gateway, target, forward, request));
+    Routed {
+        route: target.route.clone(),
+        sent,
+    }
 }
 
-fn sent(gateway: &Gateway, routed: &RouteTarget, forward: &Forward, request: &Request<Body>) -> ForwardedRequest {
+fn sent(
+    gateway: &Gateway,
+    routed: &RouteTarget,
+    forward: &Forward,
+    request: &Request<Body>,
+) -> ForwardedRequest {
     let mut uri = request.uri().clone();
     let target = target::rewrite(&mut uri, &forward.rewrite).map(|()| uri.to_string());
     let host = match &forward.host {
@@ -236,14 +324,29 @@ fn sent(gateway: &Gateway, routed: &RouteTarget, forward: &Forward, request: &Re
         HostPolicy::Fixed(host) => Some(host.clone()),
     };
     let action = &routed.route.action;
-    let urls = |upstream: &Arc<Upstream>| upstream.endpoints().iter().map(|of| of.url().to_owned()).collect::<Vec<_>>();
+    let urls = |upstream: &Arc<Upstream>| {
+        upstream
+            .endpoints()
+            .iter()
+            .map(|of| of.url().to_owned())
+            .collect::<Vec<_>>()
+    };
     let upstreams = action.upstreams();
-    let endpoints = upstreams.into_iter().filter_map(|name| gateway.upstreams.get(name)).flat_map(urls).collect();
+    let endpoints = upstreams
+        .into_iter()
+        .filter_map(|name| gateway.upstreams.get(name))
+        .flat_map(urls)
+        .collect();
     let upstream = match action {
         Action::Distribute(distribution) => distribution.to_string().into(),
         _ => forward.upstream.clone(),
     };
-    ForwardedRequest { upstream, endpoints, target, host }
+    ForwardedRequest {
+        upstream,
+        endpoints,
+        target,
+        host,
+    }
 }
 
 impl DescribedRequest {
@@ -251,7 +354,10 @@ impl DescribedRequest {
     fn body_length(&self) -> Option<u64> {
         let length = self.headers.get(CONTENT_LENGTH);
         let chunked = self.headers.contains_key(TRANSFER_ENCODING);
-        length.map_or_else(|| (!chunked).then_some(0), |length| length.to_str().ok()?.parse().ok())
+        length.map_or_else(
+            || (!chunked).then_some(0),
+            |length| length.to_str().ok()?.parse().ok(),
+        )
     }
 
     /// The request as HTTP/1.1 carries it: the path in the target, the host in its field.
@@ -259,7 +365,11 @@ impl DescribedRequest {
         let mut request = Request::new(Body::empty());
         *request.method_mut() = self.method.clone();
         *request.headers_mut() = self.headers.clone();
-        let target = self.uri.path_and_query().cloned().map_or_else(|| Uri::from_static("/"), Uri::from);
+        let target = self
+            .uri
+            .path_and_query()
+            .cloned()
+            .map_or_else(|| Uri::from_static("/"), Uri::from);
         *request.uri_mut() = target;
         let authority = self.uri.authority().map(|authority| authority.as_str());
         let host = authority.map(|text| text.rsplit_once('@').map_or(text, |(_, host)| host));

@@ -1,5 +1,5 @@
-//! The rules of a listener, which hold before any route: requests belong on the connection they came on, and came by HTTPS
-//! where only that is served.
+//! The rules of a listener, which hold before any route: requests belong on the connection they
+//! came on, and came by HTTPS where only that is served.
 
 use http::{HeaderValue, Method, Request, Version};
 use tollgate_limiter::limit::key::host;
@@ -35,27 +35,44 @@ impl ListenerRules {
         if let Some(session) = &connection.tls {
             let host = host::of(request.uri(), request.headers());
             let shared = request.version() == Version::HTTP_2;
-            return if session.is_misdirected(&host, shared) { Err(Failure::Misdirected) } else { Ok(()) };
+            return if session.is_misdirected(&host, shared) {
+                Err(Failure::Misdirected)
+            } else {
+                Ok(())
+            };
         }
         match self.redirect_to_https {
-            Some(port) if origin.forwarded_scheme(request.headers()) != "https" => Err(redirect(request, port)),
+            Some(port) if origin.forwarded_scheme(request.headers()) != "https" => {
+                Err(redirect(request, port))
+            }
             _ => Ok(()),
         }
     }
 }
 
-/// Sends the client to the same host, path and query by HTTPS. The host is one that was checked when the request was read.
+/// Sends the client to the same host, path and query by HTTPS. The host is one that was checked
+/// when the request was read.
 fn redirect(request: &Request<Body>, port: u16) -> Failure {
     let host = host::of(request.uri(), request.headers());
     if host.is_empty() {
         return Failure::BadRequest("a request without a host cannot be sent to HTTPS");
     }
-    let target = request.uri().path_and_query().map_or("/", |target| target.as_str());
+    let target = request
+        .uri()
+        .path_and_query()
+        .map_or("/", |target| target.as_str());
     // `OPTIONS *` asks about the server as a whole.
     let target = if target == "*" { "/" } else { target };
-    let port = if port == 443 { String::new() } else { format!(":{port}") };
+    let port = if port == 443 {
+        String::new()
+    } else {
+        format!(":{port}")
+    };
     match HeaderValue::try_from(format!("https://{host}{port}{target}")) {
-        Ok(location) => Failure::ServedByHttps { location, safe_method: is_safe(request.method()) },
+        Ok(location) => Failure::ServedByHttps {
+            location,
+            safe_method: is_safe(request.method()),
+        },
         Err(_) => Failure::BadRequest("the target has a character that cannot be sent back"),
     }
 }

@@ -1,8 +1,9 @@
 //! From a request to a route to an answer: a configuration at work.
 //!
-//! Read [`stack`] first: it composes the chain of a route, layer by layer. [`serve`] takes a request through it, and
-//! [`Gateway`] is the configuration that it goes by. One serves all workers of the node, and a reload replaces it as a
-//! whole; [`WorkerListener`] is what belongs to one worker.
+//! Read [`stack`] first: it composes the chain of a route, layer by layer. [`serve`] takes a
+//! request through it, and [`Gateway`] is the configuration that it goes by. One serves all workers
+//! of the node, and a reload replaces it as a whole; [`WorkerListener`] is what belongs to one
+//! worker.
 
 pub mod access_log;
 pub mod account;

@@ -7,11 +7,12 @@ use std::task::Poll;
 
 use crate::error::Failure;
 
-/// Drives `guarded`, which is pinned and lent: an async function that takes a future has room for it twice. Panics are
-/// caught around each poll.
+/// Drives `guarded`, which is pinned and lent: an async function that takes a future has room for
+/// it twice. Panics are caught around each poll.
 ///
 /// # Errors
-/// Its own. [`Failure::Panicked`] when it panicked, which is a bug: it is not polled again, and the panic is in the log.
+/// Its own. [`Failure::Panicked`] when it panicked, which is a bug: it is not polled again, and the
+/// panic is in the log.
 #[inline]
 pub fn guard<T>(
     mut guarded: Pin<&mut impl Future<Output = Result<T, Failure>>>,
@@ -30,7 +31,11 @@ mod tests {
 
     #[tokio::test]
     async fn a_panic_ends_the_guarded_future_and_nothing_else() {
-        assert!(guard(pin!(async { Ok(7) })).await.is_ok_and(|seven| seven == 7));
+        assert!(
+            guard(pin!(async { Ok(7) }))
+                .await
+                .is_ok_and(|seven| seven == 7)
+        );
         let panicked: Result<(), _> = guard(pin!(async { panic!("a bug") })).await;
         assert!(matches!(panicked, Err(Failure::Panicked)));
     }

@@ -1,8 +1,8 @@
-//! The metrics of a route: how many requests it answered, by method and status, and how long they took. Besides, its access
-//! log.
+//! The metrics of a route: how many requests it answered, by method and status, and how long they
+//! took. Besides, its access log.
 //!
-//! Handles are resolved once per route, or when a method and status are first seen. Counting a request takes no lock and no
-//! allocation.
+//! Handles are resolved once per route, or when a method and status are first seen. Counting a
+//! request takes no lock and no allocation.
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
@@ -31,7 +31,8 @@ pub struct RouteMetrics {
 /// `tollgate_grpc_calls_total` of one route, by status.
 struct CallCounters([Counter; GrpcStatus::ALL.len()]);
 
-/// `tollgate_requests_total` of one route, by method and status. Slots are filled in order and never emptied.
+/// `tollgate_requests_total` of one route, by method and status. Slots are filled in order and
+/// never emptied.
 pub struct RequestCounters {
     slots: [OnceLock<RequestCounter>; SLOTS],
     /// Counters that found all slots taken.
@@ -47,8 +48,15 @@ struct RequestCounter {
 impl RouteMetrics {
     /// Resolves the metrics of the route called `route`.
     pub fn new(route: Arc<str>, log: Option<RouteLog>) -> Self {
-        let duration = histogram!("tollgate_request_duration_seconds", "route" => route.to_string());
-        Self { route, log, duration, requests: RequestCounters::new(), calls: OnceLock::new() }
+        let duration =
+            histogram!("tollgate_request_duration_seconds", "route" => route.to_string());
+        Self {
+            route,
+            log,
+            duration,
+            requests: RequestCounters::new(),
+            calls: OnceLock::new(),
+        }
     }
 
     /// Counts an ended call of gRPC.
@@ -69,10 +77,14 @@ impl CallCounters {
 
 impl RequestCounters {
     fn new() -> Self {
-        Self { slots: [const { OnceLock::new() }; SLOTS], overflow: Mutex::default() }
+        Self {
+            slots: [const { OnceLock::new() }; SLOTS],
+            overflow: Mutex::default(),
+        }
     }
 
-    /// Counts an answered request of the route called `route`. `method` is a label: see [`method_label`].
+    /// Counts an answered request of the route called `route`. `method` is a label: see
+    /// [`method_label`].
     pub fn increment(&self, route: &str, method: &Method, status: StatusCode) {
         for slot in &self.slots {
             let slot = slot.get_or_init(|| RequestCounter::new(route, method, status));
@@ -96,7 +108,11 @@ impl RequestCounter {
             "method" => method.to_string(),
             "status" => status.as_str().to_owned(),
         );
-        Self { method: method.clone(), status, counter }
+        Self {
+            method: method.clone(),
+            status,
+            counter,
+        }
     }
 }
 
@@ -105,7 +121,8 @@ pub fn other_method() -> Method {
     Method::from_bytes(b"OTHER").unwrap_or_default()
 }
 
-/// The method as a metric label. Methods nobody registered share one, or clients could grow the metrics without bound.
+/// The method as a metric label. Methods nobody registered share one, or clients could grow the
+/// metrics without bound.
 pub fn method_label(method: &Method) -> Method {
     const REGISTERED: [Method; 9] = [
         Method::GET,
@@ -118,7 +135,11 @@ pub fn method_label(method: &Method) -> Method {
         Method::CONNECT,
         Method::TRACE,
     ];
-    if REGISTERED.contains(method) { method.clone() } else { other_method() }
+    if REGISTERED.contains(method) {
+        method.clone()
+    } else {
+        other_method()
+    }
 }
 
 #[cfg(test)]
@@ -126,13 +147,20 @@ mod tests {
     use super::*;
 
     fn slots_taken(counters: &RequestCounters) -> usize {
-        counters.slots.iter().filter(|slot| slot.get().is_some()).count()
+        counters
+            .slots
+            .iter()
+            .filter(|slot| slot.get().is_some())
+            .count()
     }
 
     #[test]
     fn methods_nobody_registered_share_a_label() {
         assert_eq!(method_label(&Method::GET), Method::GET);
-        assert_eq!(method_label(&Method::from_bytes(b"BREW").unwrap()).as_str(), "OTHER");
+        assert_eq!(
+            method_label(&Method::from_bytes(b"BREW").unwrap()).as_str(),
+            "OTHER"
+        );
     }
 
     #[test]
@@ -143,7 +171,10 @@ mod tests {
             counters.increment("r", &Method::GET, StatusCode::NOT_FOUND);
             counters.increment("r", &Method::POST, StatusCode::OK);
         }
-        assert_eq!((slots_taken(&counters), counters.overflow.lock().len()), (3, 0));
+        assert_eq!(
+            (slots_taken(&counters), counters.overflow.lock().len()),
+            (3, 0)
+        );
     }
 
     #[test]
@@ -152,6 +183,9 @@ mod tests {
         for code in (200..200 + SLOTS as u16 + 2).chain([200, 225]) {
             counters.increment("r", &Method::GET, StatusCode::from_u16(code).unwrap());
         }
-        assert_eq!((slots_taken(&counters), counters.overflow.lock().len()), (SLOTS, 2));
+        assert_eq!(
+            (slots_taken(&counters), counters.overflow.lock().len()),
+            (SLOTS, 2)
+        );
     }
 }

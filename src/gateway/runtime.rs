@@ -1,4 +1,5 @@
-//! A configuration at work: its routes with their chains, limits and metrics, as requests meet them.
+//! A configuration at work: its routes with their chains, limits and metrics, as requests meet
+//! them.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -49,19 +50,31 @@ pub struct Gateway {
 impl Gateway {
     /// The upstreams whose endpoints change while they run.
     pub fn watched_upstreams(&self) -> impl Iterator<Item = Arc<Upstream>> {
-        self.upstreams.values().filter(|upstream| upstream.is_watched()).cloned()
+        self.upstreams
+            .values()
+            .filter(|upstream| upstream.is_watched())
+            .cloned()
     }
 
     /// The upstreams whose endpoints are found while they run.
     pub fn discovering_upstreams(&self) -> impl Iterator<Item = Arc<Upstream>> {
-        self.upstreams.values().filter(|upstream| upstream.discovery().is_some()).cloned()
+        self.upstreams
+            .values()
+            .filter(|upstream| upstream.discovery().is_some())
+            .cloned()
     }
 
-    /// The keys of the connections to all endpoints. `None`: no endpoint leaves while the gateway runs.
+    /// The keys of the connections to all endpoints. `None`: no endpoint leaves while the gateway
+    /// runs.
     pub fn connection_keys(&self) -> Option<HashSet<Arc<str>>> {
         self.discovering_upstreams().next()?;
         let upstreams = self.upstreams.values();
-        let keys = upstreams.flat_map(|of| of.endpoints().iter().map(|one| one.key().clone()).collect::<Vec<_>>());
+        let keys = upstreams.flat_map(|of| {
+            of.endpoints()
+                .iter()
+                .map(|one| one.key().clone())
+                .collect::<Vec<_>>()
+        });
         Some(keys.collect())
     }
 }
@@ -70,12 +83,14 @@ impl Gateway {
 pub struct RouteGuard {
     /// By listener.
     pub chains: Vec<Chain>,
-    /// By listener: the listener's limits, then the route's. For explanations: requests meet them in the chain.
+    /// By listener: the listener's limits, then the route's. For explanations: requests meet them
+    /// in the chain.
     pub rules: Vec<Arc<RuleSet>>,
     pub metrics: Arc<RouteMetrics>,
     /// When the route is under maintenance. `None`: never.
     pub maintenance: Option<Arc<RouteMaintenance>>,
-    /// By listener: the answer to a client that does not say who it is, where somebody asks. For explanations.
+    /// By listener: the answer to a client that does not say who it is, where somebody asks. For
+    /// explanations.
     pub unauthenticated: Vec<Option<Failure>>,
     /// From a request's head to its answer's end, with all that it waits for.
     pub whole_time: Option<Duration>,

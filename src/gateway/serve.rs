@@ -1,4 +1,5 @@
-//! Serves a request: opens its account, guards against panics, finds its route and calls the route's chain.
+//! Serves a request: opens its account, guards against panics, finds its route and calls the
+//! route's chain.
 //!
 //! Guarantees one answer for each request, whatever happens.
 
@@ -41,7 +42,8 @@ pub async fn serve(
     request: &mut Request<Body>,
 ) -> Response<Body> {
     let worker = &listener.worker;
-    // The account is outermost: whatever the answer, it is counted, timed and logged, to the end of its body.
+    // The account is outermost: whatever the answer, it is counted, timed and logged, to the end of
+    // its body.
     let hsts = gateway.listeners[listener.index].hsts.as_ref();
     let context = RequestContext::open(&gateway.trusted_proxies, hsts, worker, connection, request);
     let mut exchange = Exchange {
@@ -62,8 +64,13 @@ pub async fn serve(
         deadline: None,
     };
     let deadline = context.call_deadline(exchange.request.headers());
-    let websocket = exchange.request.extensions().get::<WebSocketProof>().cloned();
-    // A panic is a bug of ours and ends this request only: everything inside is dropped, nothing is used again.
+    let websocket = exchange
+        .request
+        .extensions()
+        .get::<WebSocketProof>()
+        .cloned();
+    // A panic is a bug of ours and ends this request only: everything inside is dropped, nothing is
+    // used again.
     let mut result = {
         // Pinned here and lent: the future is large, and an async function would move it.
         let answering = pin!(answer(&gateway, listener.index, connection, &mut exchange));
@@ -81,14 +88,20 @@ pub async fn serve(
     if let Some(proof) = websocket {
         result = result.and_then(|response| proof.check(&response).map(|()| response));
     }
-    let Exchange { account, answer, .. } = exchange;
+    let Exchange {
+        account, answer, ..
+    } = exchange;
     // The next request may use the header map.
     header_map_pool::give_back(std::mem::take(request.headers_mut()));
     context.close(result, answer, account)
 }
 
-/// Drives `answering`, at most until the deadline of a call. The rest of the answer is cut at the deadline too.
-async fn within(deadline: CallDeadline, answering: impl Future<Output = AnswerResult>) -> AnswerResult {
+/// Drives `answering`, at most until the deadline of a call. The rest of the answer is cut at the
+/// deadline too.
+async fn within(
+    deadline: CallDeadline,
+    answering: impl Future<Output = AnswerResult>,
+) -> AnswerResult {
     match timeout_at(deadline.0, answering).await {
         Ok(answer) => answer.map(|response| grpc::cut_body(response, deadline)),
         Err(_) => Err(Failure::CallOverdue),
@@ -105,11 +118,15 @@ pub fn refuse(
     let worker = &listener.worker;
     let hsts = gateway.listeners[listener.index].hsts.as_ref();
     let unread = Request::new(Body::empty());
-    let mut context = RequestContext::open(&gateway.trusted_proxies, hsts, worker, connection, &unread);
+    let mut context =
+        RequestContext::open(&gateway.trusted_proxies, hsts, worker, connection, &unread);
     context.is_call = is_call;
     let mut account = context.account(worker, &gateway.unrouted.metrics, None);
     if account.metrics.log.is_some() {
-        account.log = Some(Box::new(LoggedRequest::unread(context.origin.client_ip, &context.request_id)));
+        account.log = Some(Box::new(LoggedRequest::unread(
+            context.origin.client_ip,
+            &context.request_id,
+        )));
     }
     context.close(Err(failure), AnswerChanges::default(), account)
 }
@@ -123,9 +140,12 @@ async fn answer<'g>(
 ) -> AnswerResult {
     let guard = settle(gateway, listener, connection, exchange);
 
-    // Every layer of a chain is always ready. A clone is a reference to the route's limits and a few numbers.
+    // Every layer of a chain is always ready. A clone is a reference to the route's limits and a
+    // few numbers.
     let context = exchange.context;
-    let end = guard.whole_time.map(|limit| context.started + limit.min(LONGEST_WAIT));
+    let end = guard
+        .whole_time
+        .map(|limit| context.started + limit.min(LONGEST_WAIT));
     exchange.deadline = end;
     let answering = {
         let mut chain = guard.chains[listener].clone();
@@ -148,13 +168,18 @@ fn settle<'g>(
     exchange: &mut Exchange<'g>,
 ) -> &'g RouteGuard {
     // Dot segments may be gone below.
-    let sent = gateway.access_log.as_ref().map(|_| exchange.request.uri().clone());
+    let sent = gateway
+        .access_log
+        .as_ref()
+        .map(|_| exchange.request.uri().clone());
 
     // The listener first: what belongs elsewhere is no route's.
-    let here = gateway.listeners[listener].check(connection, &exchange.context.origin, exchange.request);
+    let here =
+        gateway.listeners[listener].check(connection, &exchange.context.origin, exchange.request);
 
-    // Dot segments go next: routes, limits and upstreams must see one and the same path. Then routing: everything after it
-    // differs from route to route. A listener's limits count what is refused here, too, or nonsense would be free.
+    // Dot segments go next: routes, limits and upstreams must see one and the same path. Then
+    // routing: everything after it differs from route to route. A listener's limits count what is
+    // refused here, too, or nonsense would be free.
     let guard = match here.and_then(|()| path::settle(exchange.request.uri_mut())) {
         Ok(normalized) => {
             exchange.normalized_path = normalized;
@@ -176,16 +201,32 @@ fn settle<'g>(
 
 fn find_route<'g>(gateway: &'g Gateway, exchange: &mut Exchange<'g>) -> &'g RouteGuard {
     let request = &*exchange.request;
-    let host = if gateway.table.names_hosts() { host::of(request.uri(), request.headers()) } else { Cow::Borrowed("") };
+    let host = if gateway.table.names_hosts() {
+        host::of(request.uri(), request.headers())
+    } else {
+        Cow::Borrowed("")
+    };
     // A page that wants to send a POST asks by OPTIONS, of the route that would take the POST.
     let of_preflight = preflight_method(request).and_then(|method| {
-        let found = gateway.table.find(&host, exchange.path(), &method, request.headers());
-        let RouteLookup::Route(index) = found else { return None };
-        gateway.routes[index].target.route.cors.as_ref().map(|_| RouteLookup::Route(index))
+        let found = gateway
+            .table
+            .find(&host, exchange.path(), &method, request.headers());
+        let RouteLookup::Route(index) = found else {
+            return None;
+        };
+        gateway.routes[index]
+            .target
+            .route
+            .cors
+            .as_ref()
+            .map(|_| RouteLookup::Route(index))
     });
     exchange.is_preflight = of_preflight.is_some();
-    let found =
-        of_preflight.unwrap_or_else(|| gateway.table.find(&host, exchange.path(), request.method(), request.headers()));
+    let found = of_preflight.unwrap_or_else(|| {
+        gateway
+            .table
+            .find(&host, exchange.path(), request.method(), request.headers())
+    });
     match found {
         RouteLookup::Route(index) => {
             let runtime = &gateway.routes[index];

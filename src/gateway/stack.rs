@@ -1,11 +1,12 @@
 //! The way of a request through the gateway, from the outside in:
 //!
-//! account ▸ panic guard ▸ route ▸ whole time ▸
-//! [ CORS ▸ answer's changes ▸ clients ▸ authentication ▸ body's keys ▸ load shed ▸ rate limit ▸ body bound ▸
-//! request's fields ▸ timeout ▸ action ]
+//! account ▸ panic guard ▸ route ▸ whole time ▸ [ CORS ▸ answer's changes ▸ clients ▸
+//! authentication ▸ body's keys ▸ load shed ▸ rate limit ▸ body bound ▸ request's fields ▸ timeout
+//! ▸ action ]
 //!
-//! [`serve`](super::serve::serve) takes the first four steps for every request. [`chain`] composes the rest for each route,
-//! when a configuration is loaded. Read it top to bottom: each layer says why it stands where it stands.
+//! [`serve`](super::serve::serve) takes the first four steps for every request. [`chain`] composes
+//! the rest for each route, when a configuration is loaded. Read it top to bottom: each layer says
+//! why it stands where it stands.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -47,7 +48,8 @@ type OuterChain = Either<CrossOrigin<AnsweredChain>, AnsweredChain>;
 type AnsweredChain = Either<ChangedAnswers<GuardedChain>, GuardedChain>;
 type GuardedChain = Either<ClientGuard<IdentifiedChain>, IdentifiedChain>;
 type IdentifiedChain = Either<Authenticated<ReadChain>, ReadChain>;
-/// The few that read bodies ahead have the rest behind a pointer: another layer in between would double its types.
+/// The few that read bodies ahead have the rest behind a pointer: another layer in between would
+/// double its types.
 type ReadChain = Either<WithBodyKeys, ShedChain>;
 type ShedChain = Either<Shed<LimitedChain>, LimitedChain>;
 type LimitedChain = Either<RateLimit<BoundedChain, WorkerLimiter>, BoundedChain>;
@@ -73,38 +75,48 @@ pub struct ChainSpec {
 /// Composes the chain of one route behind one listener.
 pub fn chain(spec: ChainSpec) -> Chain {
     let changes_answer = spec.cors.is_some() || spec.answer.is_some();
-    let asks_first = spec.clients.is_some() || spec.authentication.is_some() || spec.body_keys.is_some();
+    let asks_first =
+        spec.clients.is_some() || spec.authentication.is_some() || spec.body_keys.is_some();
     let outer = ServiceBuilder::new()
-        // A page may read every answer, also those of the layers below. Browsers ask beforehand without credentials, and are
-        // answered here: that costs no limit anything.
+        // A page may read every answer, also those of the layers below. Browsers ask beforehand
+        // without credentials, and are answered here: that costs no limit anything.
         .option_layer(spec.cors)
-        // The route changes every answer as well: its fields, its coding. What browsers are told of CORS is not its to change.
+        // The route changes every answer as well: its fields, its coding. What browsers are told of
+        // CORS is not its to change.
         .option_layer(spec.answer)
-        // A client that is not served at all comes next: it takes no place and no tokens of those that are.
-        // Nor is it asked who it is during maintenance: the service that knows may be away too.
+        // A client that is not served at all comes next: it takes no place and no tokens of those
+        // that are. Nor is it asked who it is during maintenance: the service that knows may be
+        // away too.
         .option_layer(spec.clients)
-        // Limits count by who the client is, so that is found out before them. A client that does not say so is refused, and
-        // charged to those of its listener alone: it takes no tokens of clients that do.
+        // Limits count by who the client is, so that is found out before them. A client that does
+        // not say so is refused, and charged to those of its listener alone: it takes no tokens of
+        // clients that do.
         .option_layer(spec.authentication);
     let inner: ShedChain = ServiceBuilder::new()
         // Load is shed before limits are asked: a request that is not served must not be charged.
         .option_layer(spec.max_requests.map(ShedLayer))
-        // Limits come before anything touches the body: a denied request costs no upstream anything. This is the one layer that
-        // may wait, where a limit has a queue. A listener's limits also count requests that no route takes, or nonsense would
-        // be free.
-        .option_layer(spec.rules.map(|rules| RateLimitLayer::of_rules(WorkerLimiter, rules)))
-        // The bound on the body stands inside the limits: an oversized request is a request, and counts.
+        // Limits come before anything touches the body: a denied request costs no upstream
+        // anything. This is the one layer that may wait, where a limit has a queue. A listener's
+        // limits also count requests that no route takes, or nonsense would be free.
+        .option_layer(
+            spec.rules
+                .map(|rules| RateLimitLayer::of_rules(WorkerLimiter, rules)),
+        )
+        // The bound on the body stands inside the limits: an oversized request is a request, and
+        // counts.
         .option_layer(spec.max_body.map(BodyBoundLayer))
         // Limits count what the client sent, so fields change after them, and credentials go.
         .layer(RequestFieldsLayer(spec.request_fields))
-        // The timeout is innermost, around the part that can take long. It ends at the answer's head, so bodies may stream.
+        // The timeout is innermost, around the part that can take long. It ends at the answer's
+        // head, so bodies may stream.
         .option_layer(spec.head_time.map(TimeoutLayer))
         // The action of the route, or the lesser one that a limit allows.
         .service(Act);
     if !changes_answer && !asks_first {
         return Either::Right(inner);
     }
-    // Limits may count by a member of the body, which is then read before them: not for those who were refused already.
+    // Limits may count by a member of the body, which is then read before them: not for those who
+    // were refused already.
     let read: ReadChain = match spec.body_keys {
         Some(keys) => Either::Left(WithBodyKeys::new(keys, Arc::new(inner))),
         None => Either::Right(inner),
@@ -113,7 +125,10 @@ pub fn chain(spec: ChainSpec) -> Chain {
 }
 
 impl ErasedChain for ShedChain {
-    fn answer<'a, 'g>(&self, exchange: &'a mut Exchange<'g>) -> BoxFuture<'a, Result<Response<Body>, Failure>> {
+    fn answer<'a, 'g>(
+        &self,
+        exchange: &'a mut Exchange<'g>,
+    ) -> BoxFuture<'a, Result<Response<Body>, Failure>> {
         // Every layer is always ready.
         Box::pin(self.clone().call(exchange))
     }

@@ -1,5 +1,5 @@
-//! An answer of the gateway's own to a call: a status without messages, in the header section ("Trailers-Only" in
-//! gRPC's specification of its use of HTTP/2).
+//! An answer of the gateway's own to a call: a status without messages, in the header section
+//! ("Trailers-Only" in gRPC's specification of its use of HTTP/2).
 
 use std::sync::Arc;
 
@@ -39,7 +39,12 @@ pub fn answer<B: From<Bytes>>(refusal: &Refusal<'_>, mut headers: HeaderMap) -> 
     write_status(&mut headers, refusal.status, refusal.message);
     if let Some(seconds) = refusal.retry_after_secs {
         headers.insert(PUSHBACK, HeaderValue::from(seconds.saturating_mul(1000)));
-        let details = details::encode(refusal.status.code(), refusal.message, seconds, refusal.violated);
+        let details = details::encode(
+            refusal.status.code(),
+            refusal.message,
+            seconds,
+            refusal.violated,
+        );
         if let Ok(details) = HeaderValue::try_from(STANDARD_NO_PAD.encode(details)) {
             headers.insert(DETAILS, details);
         }
@@ -52,7 +57,9 @@ pub fn answer<B: From<Bytes>>(refusal: &Refusal<'_>, mut headers: HeaderMap) -> 
 /// Adds a status and its message, to a header section or to trailers.
 pub fn write_status(fields: &mut HeaderMap, status: GrpcStatus, message: &str) {
     fields.insert(GRPC_STATUS, HeaderValue::from(u16::from(status.code())));
-    if let Ok(message) = HeaderValue::try_from(percent_encode(message.as_bytes(), ENCODED).to_string()) {
+    if let Ok(message) =
+        HeaderValue::try_from(percent_encode(message.as_bytes(), ENCODED).to_string())
+    {
         fields.insert(GRPC_MESSAGE, message);
     }
 }
@@ -70,12 +77,22 @@ mod tests {
             violated: &[],
         };
         let response: Response<Bytes> = answer(&refusal, HeaderMap::new());
-        assert_eq!((response.status().as_u16(), response.body().len()), (200, 0));
+        assert_eq!(
+            (response.status().as_u16(), response.body().len()),
+            (200, 0)
+        );
         let field = |name: &str| response.headers()[name].to_str().unwrap().to_owned();
         assert_eq!(field("content-type"), "application/grpc");
-        assert_eq!((field("grpc-status"), field("grpc-message")), ("8".into(), "100 %25 used".into()));
+        assert_eq!(
+            (field("grpc-status"), field("grpc-message")),
+            ("8".into(), "100 %25 used".into())
+        );
         assert_eq!(field("grpc-retry-pushback-ms"), "2000");
-        assert!(STANDARD_NO_PAD.decode(field("grpc-status-details-bin")).is_ok());
+        assert!(
+            STANDARD_NO_PAD
+                .decode(field("grpc-status-details-bin"))
+                .is_ok()
+        );
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The deadline of a call: `grpc-timeout`, from the call's arrival to the end of its response.
 //!
-//! Guarantees that a call which is over its deadline holds no upstream connection: a response that has begun is ended
-//! with the status `DEADLINE_EXCEEDED` in its trailers.
+//! Guarantees that a call which is over its deadline holds no upstream connection: a response that
+//! has begun is ended with the status `DEADLINE_EXCEEDED` in its trailers.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -26,8 +26,8 @@ const LONGEST: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 pub struct CallDeadline(pub Instant);
 
 impl CallDeadline {
-    /// The deadline of a call that arrived at `started`. `None`: it has none, or one that cannot be read. The field is
-    /// sent on as it is, so the service judges it.
+    /// The deadline of a call that arrived at `started`. `None`: it has none, or one that cannot be
+    /// read. The field is sent on as it is, so the service judges it.
     pub fn of(headers: &HeaderMap, started: Instant) -> Option<Self> {
         let timeout = read(headers.get("grpc-timeout")?.as_bytes())?;
         Some(Self(started + timeout.min(LONGEST)))
@@ -40,7 +40,9 @@ fn read(value: &[u8]) -> Option<Duration> {
     if digits.is_empty() || digits.len() > 8 || !digits.iter().all(u8::is_ascii_digit) {
         return None;
     }
-    let number = digits.iter().fold(0_u64, |number, digit| number * 10 + u64::from(digit - b'0'));
+    let number = digits
+        .iter()
+        .fold(0_u64, |number, digit| number * 10 + u64::from(digit - b'0'));
     Some(match unit {
         b'H' => Duration::from_secs(number * 3600),
         b'M' => Duration::from_secs(number * 60),
@@ -65,17 +67,28 @@ pub fn cut_body(response: Response<Body>, deadline: CallDeadline) -> Response<Bo
         return response;
     }
     let deadline = Box::pin(sleep_until(deadline.0));
-    response.map(|body| Body::boxed(DeadlineBody { body: Some(body), deadline }))
+    response.map(|body| {
+        Body::boxed(DeadlineBody {
+            body: Some(body),
+            deadline,
+        })
+    })
 }
 
 impl http_body::Body for DeadlineBody {
     type Data = Bytes;
     type Error = BoxError;
 
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let this = self.get_mut();
-        let Some(body) = &mut this.body else { return Poll::Ready(None) };
-        // Looked at first: a stream that never pauses ends as well. One that has come to its own end keeps its status.
+        let Some(body) = &mut this.body else {
+            return Poll::Ready(None);
+        };
+        // Looked at first: a stream that never pauses ends as well. One that has come to its own
+        // end keeps its status.
         let is_over = this.deadline.as_mut().poll(cx).is_ready();
         match Pin::new(body).poll_frame(cx) {
             Poll::Ready(Some(Ok(frame))) if is_over && frame.is_data() => {}
@@ -84,12 +97,18 @@ impl http_body::Body for DeadlineBody {
         }
         this.body = None;
         let mut trailers = HeaderMap::new();
-        write_status(&mut trailers, GrpcStatus::DeadlineExceeded, "the call's deadline has passed");
+        write_status(
+            &mut trailers,
+            GrpcStatus::DeadlineExceeded,
+            "the call's deadline has passed",
+        );
         Poll::Ready(Some(Ok(Frame::trailers(trailers))))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.as_ref().is_none_or(http_body::Body::is_end_stream)
+        self.body
+            .as_ref()
+            .is_none_or(http_body::Body::is_end_stream)
     }
 
     /// Unknown: the deadline may cut it.
@@ -117,24 +136,49 @@ mod tests {
         ] {
             assert_eq!(read(text.as_bytes()), Some(timeout), "{text}");
         }
-        for text in ["", "S", "1", "1s", "-1S", "1.5S", "999999999S", " 1S", "1S "] {
+        for text in [
+            "",
+            "S",
+            "1",
+            "1s",
+            "-1S",
+            "1.5S",
+            "999999999S",
+            " 1S",
+            "1S ",
+        ] {
             assert_eq!(read(text.as_bytes()), None, "{text}");
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_response_that_goes_on_ends_at_its_deadline_with_a_status() {
-        let (sender, receiver) = tokio::sync::mpsc::unbounded_channel::<Result<Frame<Bytes>, BoxError>>();
+        let (sender, receiver) =
+            tokio::sync::mpsc::unbounded_channel::<Result<Frame<Bytes>, BoxError>>();
         let frames = futures_util::stream::unfold(receiver, |mut receiver| async {
             receiver.recv().await.map(|frame| (frame, receiver))
         });
         let body = Body::boxed(http_body_util::StreamBody::new(Box::pin(frames)));
         let deadline = CallDeadline(clock::now() + Duration::from_secs(3));
         let mut body = cut_body(Response::new(body), deadline).into_body();
-        sender.send(Ok(Frame::data(Bytes::from_static(b"message")))).unwrap();
-        assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), "message");
-        let trailers = body.frame().await.unwrap().unwrap().into_trailers().unwrap();
-        assert_eq!((clock::now(), &trailers["grpc-status"]), (deadline.0, &"4".parse().unwrap()));
+        sender
+            .send(Ok(Frame::data(Bytes::from_static(b"message"))))
+            .unwrap();
+        assert_eq!(
+            body.frame().await.unwrap().unwrap().into_data().unwrap(),
+            "message"
+        );
+        let trailers = body
+            .frame()
+            .await
+            .unwrap()
+            .unwrap()
+            .into_trailers()
+            .unwrap();
+        assert_eq!(
+            (clock::now(), &trailers["grpc-status"]),
+            (deadline.0, &"4".parse().unwrap())
+        );
         assert!(body.frame().await.is_none());
         // The upstream's body was dropped, which ends its exchange.
         assert!(sender.is_closed());
@@ -143,16 +187,29 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_response_that_never_pauses_ends_at_its_deadline_and_a_status_of_its_own_stays() {
         let data = || Ok::<_, BoxError>(Frame::data(Bytes::from_static(b"message")));
-        let own = HeaderMap::from_iter([(http::HeaderName::from_static("grpc-status"), http::HeaderValue::from(0))]);
+        let own = HeaderMap::from_iter([(
+            http::HeaderName::from_static("grpc-status"),
+            http::HeaderValue::from(0),
+        )]);
         for (rest, status) in [(None, "4"), (Some(Ok(Frame::trailers(own))), "0")] {
-            let endless = std::iter::from_fn(move || Some(data())).take(if rest.is_some() { 1 } else { usize::MAX });
+            let endless = std::iter::from_fn(move || Some(data())).take(if rest.is_some() {
+                1
+            } else {
+                usize::MAX
+            });
             let frames = futures_util::stream::iter(endless.chain(rest));
             let deadline = CallDeadline(clock::now() + Duration::from_secs(3));
             let body = Body::boxed(http_body_util::StreamBody::new(frames));
             let mut body = cut_body(Response::new(body), deadline).into_body();
             assert!(body.frame().await.unwrap().unwrap().is_data());
             tokio::time::advance(Duration::from_secs(3)).await;
-            let trailers = body.frame().await.unwrap().unwrap().into_trailers().unwrap();
+            let trailers = body
+                .frame()
+                .await
+                .unwrap()
+                .unwrap()
+                .into_trailers()
+                .unwrap();
             assert_eq!(trailers["grpc-status"], status);
             assert!(body.frame().await.is_none());
         }

@@ -1,6 +1,8 @@
-//! `grpc-status-details-bin`: the error model of gRPC, by which client libraries learn when to try again.
+//! `grpc-status-details-bin`: the error model of gRPC, by which client libraries learn when to try
+//! again.
 //!
-//! The messages are those of `google/rpc/status.proto` and `google/rpc/error_details.proto`, as far as they are used.
+//! The messages are those of `google/rpc/status.proto` and `google/rpc/error_details.proto`, as far
+//! as they are used.
 
 use std::sync::Arc;
 
@@ -61,21 +63,35 @@ struct QuotaViolation {
 /// The encoded `google.rpc.Status` of a refusal that may be tried again after `retry_after_secs`.
 pub fn encode(code: u8, message: &str, retry_after_secs: u64, violated: &[Arc<str>]) -> Vec<u8> {
     let seconds = i64::try_from(retry_after_secs).unwrap_or(i64::MAX);
-    let retry = RetryInfo { retry_delay: Some(DurationMessage { seconds, nanos: 0 }) };
+    let retry = RetryInfo {
+        retry_delay: Some(DurationMessage { seconds, nanos: 0 }),
+    };
     let mut details = vec![any("google.rpc.RetryInfo", &retry)];
     if !violated.is_empty() {
-        let violation =
-            |limit: &Arc<str>| QuotaViolation { subject: limit.to_string(), description: message.to_owned() };
+        let violation = |limit: &Arc<str>| QuotaViolation {
+            subject: limit.to_string(),
+            description: message.to_owned(),
+        };
         details.push(any(
             "google.rpc.QuotaFailure",
-            &QuotaFailure { violations: violated.iter().map(violation).collect() },
+            &QuotaFailure {
+                violations: violated.iter().map(violation).collect(),
+            },
         ));
     }
-    StatusMessage { code: code.into(), message: message.to_owned(), details }.encode_to_vec()
+    StatusMessage {
+        code: code.into(),
+        message: message.to_owned(),
+        details,
+    }
+    .encode_to_vec()
 }
 
 fn any(name: &str, message: &impl Message) -> AnyMessage {
-    AnyMessage { type_url: format!("type.googleapis.com/{name}"), value: message.encode_to_vec() }
+    AnyMessage {
+        type_url: format!("type.googleapis.com/{name}"),
+        value: message.encode_to_vec(),
+    }
 }
 
 #[cfg(test)]
@@ -84,12 +100,25 @@ mod tests {
 
     #[test]
     fn a_refusal_says_when_to_try_again_and_which_limits_are_used_up() {
-        let status = StatusMessage::decode(&*encode(8, "used up", 3, &["per-client".into()])).unwrap();
+        let status =
+            StatusMessage::decode(&*encode(8, "used up", 3, &["per-client".into()])).unwrap();
         assert_eq!((status.code, &*status.message), (8, "used up"));
         let urls: Vec<_> = status.details.iter().map(|any| &*any.type_url).collect();
-        assert_eq!(urls, ["type.googleapis.com/google.rpc.RetryInfo", "type.googleapis.com/google.rpc.QuotaFailure"]);
+        assert_eq!(
+            urls,
+            [
+                "type.googleapis.com/google.rpc.RetryInfo",
+                "type.googleapis.com/google.rpc.QuotaFailure"
+            ]
+        );
         let retry = RetryInfo::decode(&*status.details[0].value).unwrap();
-        assert_eq!(retry.retry_delay, Some(DurationMessage { seconds: 3, nanos: 0 }));
+        assert_eq!(
+            retry.retry_delay,
+            Some(DurationMessage {
+                seconds: 3,
+                nanos: 0
+            })
+        );
         let quota = QuotaFailure::decode(&*status.details[1].value).unwrap();
         assert_eq!(quota.violations[0].subject, "per-client");
     }

@@ -51,10 +51,16 @@ impl GrpcStatus {
         self as u8
     }
 
-    /// Reads the value of a `grpc-status` field. A number that has no name is `Unknown`, as clients take it.
+    /// Reads the value of a `grpc-status` field. A number that has no name is `Unknown`, as clients
+    /// take it.
     pub fn read(value: &HeaderValue) -> Self {
-        let code = value.to_str().ok().and_then(|text| text.parse::<usize>().ok());
-        code.and_then(|code| Self::ALL.get(code)).copied().unwrap_or(Self::Unknown)
+        let code = value
+            .to_str()
+            .ok()
+            .and_then(|text| text.parse::<usize>().ok());
+        code.and_then(|code| Self::ALL.get(code))
+            .copied()
+            .unwrap_or(Self::Unknown)
     }
 }
 
@@ -69,7 +75,10 @@ mod tests {
             assert_eq!(GrpcStatus::read(&HeaderValue::from(code)), status);
         }
         for other in ["17", "-1", "", "x", "99999999999999999999"] {
-            assert_eq!(GrpcStatus::read(&HeaderValue::from_static(other)), GrpcStatus::Unknown);
+            assert_eq!(
+                GrpcStatus::read(&HeaderValue::from_static(other)),
+                GrpcStatus::Unknown
+            );
         }
     }
 }

@@ -1,7 +1,9 @@
-//! The one table of waits: what is waited for, how long, what begins the wait anew and what its end means.
+//! The one table of waits: what is waited for, how long, what begins the wait anew and what its end
+//! means.
 //!
-//! Both codecs and both sides take their limits from here. Guarantees that no wait has two limits, and that an ordinary
-//! request sets no timer. docs/internals/exchange.md shows the table, and a test compares them.
+//! Both codecs and both sides take their limits from here. Guarantees that no wait has two limits,
+//! and that an ordinary request sets no timer. docs/internals/exchange.md shows the table, and a
+//! test compares them.
 
 #[cfg(test)]
 mod tests;
@@ -17,7 +19,10 @@ pub const LONGEST_WAIT: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// The row of a wait in the table. The texts are those of docs/internals/exchange.md.
 #[derive(Clone, Copy, Debug)]
-#[cfg_attr(not(test), expect(dead_code, reason = "the page shows the texts, and a test compares it"))]
+#[cfg_attr(
+    not(test),
+    expect(dead_code, reason = "the page shows the texts, and a test compares it")
+)]
 pub struct WaitRow<S> {
     pub waits_for: &'static str,
     pub limit: WaitLimit<S>,
@@ -125,8 +130,9 @@ pub struct UpstreamTimeouts {
     tunnel_idle: Duration,
 }
 
-/// A tunnel that carries no byte either way for this long is closed, unless its upstream says otherwise. WebSockets are
-/// quiet for minutes. Without any bound, tunnels of vanished peers would stay open for ever.
+/// A tunnel that carries no byte either way for this long is closed, unless its upstream says
+/// otherwise. WebSockets are quiet for minutes. Without any bound, tunnels of vanished peers would
+/// stay open for ever.
 pub const TUNNEL_IDLE: Duration = Duration::from_secs(60 * 60);
 
 const fn row<S>(
@@ -135,7 +141,12 @@ const fn row<S>(
     begins_anew: &'static str,
     ends_in: &'static str,
 ) -> WaitRow<S> {
-    WaitRow { waits_for, limit, begins_anew, ends_in }
+    WaitRow {
+        waits_for,
+        limit,
+        begins_anew,
+        ends_in,
+    }
 }
 
 const fn seconds<S>(seconds: u64) -> WaitLimit<S> {
@@ -194,7 +205,11 @@ impl UpstreamWait {
 
 impl ClientTimeouts {
     pub fn new(header: Duration, keepalive: Duration, body: Duration) -> Self {
-        Self { header: header.min(LONGEST_WAIT), keepalive: keepalive.min(LONGEST_WAIT), body: body.min(LONGEST_WAIT) }
+        Self {
+            header: header.min(LONGEST_WAIT),
+            keepalive: keepalive.min(LONGEST_WAIT),
+            body: body.min(LONGEST_WAIT),
+        }
     }
 }
 
@@ -202,12 +217,21 @@ impl UpstreamTimeouts {
     pub fn new(connect: Duration, response: Duration, idle: Duration, keepalive: Duration) -> Self {
         let [connect, response, idle, keepalive] =
             [connect, response, idle, keepalive].map(|limit| limit.min(LONGEST_WAIT));
-        Self { connect, response, idle, keepalive, tunnel_idle: TUNNEL_IDLE }
+        Self {
+            connect,
+            response,
+            idle,
+            keepalive,
+            tunnel_idle: TUNNEL_IDLE,
+        }
     }
 
     /// Ends tunnels after this time without a byte.
     pub fn with_tunnel_idle(self, tunnel_idle: Duration) -> Self {
-        Self { tunnel_idle: tunnel_idle.min(LONGEST_WAIT), ..self }
+        Self {
+            tunnel_idle: tunnel_idle.min(LONGEST_WAIT),
+            ..self
+        }
     }
 }
 
@@ -260,7 +284,11 @@ pub struct Deadline<W: Wait> {
 
 impl<W: Wait> Deadline<W> {
     pub fn new(timeouts: W::Timeouts) -> Self {
-        Self { timer: Timer::default(), timeouts, under_way: None }
+        Self {
+            timer: Timer::default(),
+            timeouts,
+            under_way: None,
+        }
     }
 
     /// Ready once `wait` has taken longer than it may. It begins now, unless it is under way.
@@ -269,7 +297,12 @@ impl<W: Wait> Deadline<W> {
     }
 
     /// Like `poll`, for a wait that counts from `beginning` if it begins now.
-    pub fn poll_from(&mut self, cx: &mut Context<'_>, wait: W, beginning: impl FnOnce(Instant) -> Instant) -> Poll<()> {
+    pub fn poll_from(
+        &mut self,
+        cx: &mut Context<'_>,
+        wait: W,
+        beginning: impl FnOnce(Instant) -> Instant,
+    ) -> Poll<()> {
         let since = match self.under_way {
             Some((other, since)) if other == wait => since,
             _ => self.begin(wait, beginning(clock::now())),
@@ -295,7 +328,8 @@ impl<W: Wait> Deadline<W> {
         }
     }
 
-    /// Ends the wait under way: what was awaited has come, or a piece of it. Returns since when it counted.
+    /// Ends the wait under way: what was awaited has come, or a piece of it. Returns since when it
+    /// counted.
     pub fn end(&mut self) -> Option<Instant> {
         self.under_way.take().map(|(_, since)| since)
     }

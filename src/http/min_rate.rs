@@ -1,8 +1,9 @@
 //! The least rate at which a client sends a body, or takes one.
 //!
-//! A body falls behind while the client is waited for, and catches up with each byte. Once it is behind by the time that
-//! a single wait may take, the client is too slow. Guarantees that no other time counts: neither that of an upstream
-//! that takes nothing, nor that of a queue. What was fast earns nothing: a body is never ahead.
+//! A body falls behind while the client is waited for, and catches up with each byte. Once it is
+//! behind by the time that a single wait may take, the client is too slow. Guarantees that no other
+//! time counts: neither that of an upstream that takes nothing, nor that of a queue. What was fast
+//! earns nothing: a body is never ahead.
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -40,8 +41,14 @@ impl MinBodyRates {
         let response = metrics::counter!("tollgate_slow_bodies_total", "kind" => "response");
         let [request, response] = [request, response].map(|too_slow| {
             too_slow.increment(0);
-            let rate = bytes_per_second.map(|bytes_per_second| MinRate { bytes_per_second, too_slow });
-            BodyLag { rate: rate.map(Arc::new), behind: Duration::ZERO }
+            let rate = bytes_per_second.map(|bytes_per_second| MinRate {
+                bytes_per_second,
+                too_slow,
+            });
+            BodyLag {
+                rate: rate.map(Arc::new),
+                behind: Duration::ZERO,
+            }
         });
         Self { request, response }
     }
@@ -58,8 +65,14 @@ impl BodyLag {
         now.checked_sub(self.behind).unwrap_or(now)
     }
 
-    /// Records that `bytes` have passed at `now`. `waiting_since`: from when a wait for them counts, if there was one.
-    pub fn record(&mut self, bytes: usize, waiting_since: Option<Instant>, now: impl FnOnce() -> Instant) {
+    /// Records that `bytes` have passed at `now`. `waiting_since`: from when a wait for them
+    /// counts, if there was one.
+    pub fn record(
+        &mut self,
+        bytes: usize,
+        waiting_since: Option<Instant>,
+        now: impl FnOnce() -> Instant,
+    ) {
         let Some(rate) = &self.rate else { return };
         if let Some(since) = waiting_since {
             self.behind = now().saturating_duration_since(since);
@@ -70,12 +83,18 @@ impl BodyLag {
     /// Records that the client has used up its time. Returns whether that is for its rate.
     pub fn record_overdue(&self) -> bool {
         let too_slow = self.rate.as_ref().filter(|_| !self.behind.is_zero());
-        too_slow.inspect(|rate| rate.too_slow.increment(1)).is_some()
+        too_slow
+            .inspect(|rate| rate.too_slow.increment(1))
+            .is_some()
     }
 
     /// Why a request fails whose client has used up its time.
     pub fn failure(&self) -> BodyFailure {
-        if self.record_overdue() { BodyFailure::TooSlow } else { BodyFailure::Timeout }
+        if self.record_overdue() {
+            BodyFailure::TooSlow
+        } else {
+            BodyFailure::Timeout
+        }
     }
 }
 
@@ -107,7 +126,10 @@ mod tests {
         lag.record(100, None, || now);
         assert_eq!(lag.count_from(now), now - 2 * SECOND);
         lag.reset();
-        assert_eq!((lag.count_from(now), lag.failure()), (now, BodyFailure::Timeout));
+        assert_eq!(
+            (lag.count_from(now), lag.failure()),
+            (now, BodyFailure::Timeout)
+        );
     }
 
     #[tokio::test(start_paused = true)]
@@ -115,6 +137,9 @@ mod tests {
         let mut lag = MinBodyRates::new(None).request;
         let now = clock::now();
         lag.record(1, Some(now), || now + 60 * SECOND);
-        assert_eq!((lag.count_from(now), lag.failure()), (now, BodyFailure::Timeout));
+        assert_eq!(
+            (lag.count_from(now), lag.failure()),
+            (now, BodyFailure::Timeout)
+        );
     }
 }

@@ -1,6 +1,7 @@
-//! Message rules and time limits for every version of HTTP: what makes a request acceptable, which responses have
-//! content, which trailer fields pass, how long each wait may take, what a client prefers. The codec of HTTP/1.1 is in `h1`, and `h2` has what
-//! is ours of HTTP/2; both sides of the gateway use them.
+//! Message rules and time limits for every version of HTTP: what makes a request acceptable, which
+//! responses have content, which trailer fields pass, how long each wait may take, what a client
+//! prefers. The codec of HTTP/1.1 is in `h1`, and `h2` has what is ours of HTTP/2; both sides of
+//! the gateway use them.
 
 pub mod deadline;
 pub mod h1;

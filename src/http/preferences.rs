@@ -1,5 +1,5 @@
-//! The preferences that clients state in `Accept` and `Accept-Encoding` (RFC 9110 §12.4.2): names with weights. And what
-//! an answer that depends on them says.
+//! The preferences that clients state in `Accept` and `Accept-Encoding` (RFC 9110 §12.4.2): names
+//! with weights. And what an answer that depends on them says.
 
 use http::header::{ACCEPT_ENCODING, VARY};
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -7,14 +7,17 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 /// The weight of a name without one, in thousandths.
 const FULL: u16 = 1000;
 
-/// The names that the values of a field state, in its order: each with its weight in thousandths. Items that cannot be read are left
-/// out.
-pub fn stated<'h>(values: impl IntoIterator<Item = &'h HeaderValue>) -> impl Iterator<Item = (&'h str, u16)> {
+/// The names that the values of a field state, in its order: each with its weight in thousandths.
+/// Items that cannot be read are left out.
+pub fn stated<'h>(
+    values: impl IntoIterator<Item = &'h HeaderValue>,
+) -> impl Iterator<Item = (&'h str, u16)> {
     let values = values.into_iter().filter_map(|value| value.to_str().ok());
     values.flat_map(|value| value.split(',')).filter_map(item)
 }
 
-/// Tells caches that the answer depends on this field of the request (RFC 9110 §12.5.5), unless they know.
+/// Tells caches that the answer depends on this field of the request (RFC 9110 §12.5.5), unless
+/// they know.
 pub fn vary_on(headers: &mut HeaderMap, field: &HeaderName) {
     let is_known = |(name, _): (&str, _)| name == "*" || name.eq_ignore_ascii_case(field.as_str());
     if !stated(headers.get_all(VARY)).any(is_known) {
@@ -22,12 +25,15 @@ pub fn vary_on(headers: &mut HeaderMap, field: &HeaderName) {
     }
 }
 
-/// The weight that a client gives to this content coding (RFC 9110 §12.5.3), in thousandths. 0: it does not take it.
+/// The weight that a client gives to this content coding (RFC 9110 §12.5.3), in thousandths. 0: it
+/// does not take it.
 pub fn weight_of_coding(headers: &HeaderMap, coding: &str) -> u16 {
     let mut any = 0;
     for (name, weight) in stated(headers.get_all(ACCEPT_ENCODING)) {
         // `x-gzip` is another name of gzip (RFC 9110 §8.4.1.3).
-        if name.eq_ignore_ascii_case(coding) || (coding == "gzip" && name.eq_ignore_ascii_case("x-gzip")) {
+        if name.eq_ignore_ascii_case(coding)
+            || (coding == "gzip" && name.eq_ignore_ascii_case("x-gzip"))
+        {
             return weight;
         }
         if name == "*" {

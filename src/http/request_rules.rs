@@ -1,7 +1,9 @@
-//! The rules for requests (RFC 9110, RFC 9112, RFC 9113), in every version of HTTP: each rule is one function.
+//! The rules for requests (RFC 9110, RFC 9112, RFC 9113), in every version of HTTP: each rule is
+//! one function.
 //!
-//! The codec of HTTP/1 calls them while it reads a section, that of HTTP/2 calls [`check`] with a section that its
-//! library has read. Guarantees that what one version refuses is refused in the other. Allocates nothing.
+//! The codec of HTTP/1 calls them while it reads a section, that of HTTP/2 calls [`check`] with a
+//! section that its library has read. Guarantees that what one version refuses is refused in the
+//! other. Allocates nothing.
 
 #[cfg(test)]
 mod tests;
@@ -24,7 +26,8 @@ pub fn longest_target(bounds: &SectionBounds) -> usize {
     (bounds.bytes / 2).min(MAX_URI)
 }
 
-/// Checks a request whose version has no lines: one that came over HTTP/2. Leaves exactly one `Host` field.
+/// Checks a request whose version has no lines: one that came over HTTP/2. Leaves exactly one
+/// `Host` field.
 ///
 /// CONNECT is refused: the codec takes the extended one (RFC 8441) out before.
 ///
@@ -33,13 +36,18 @@ pub fn longest_target(bounds: &SectionBounds) -> usize {
 pub fn check<B>(request: &mut Request<B>, bounds: &SectionBounds) -> Result<(), Failure> {
     method(request.method())?;
     scheme(request.uri())?;
-    let target = request.uri().path_and_query().map_or("", |target| target.as_str());
+    let target = request
+        .uri()
+        .path_and_query()
+        .map_or("", |target| target.as_str());
     target_length(target.len(), bounds)?;
     path(request.method(), target.as_bytes())?;
     let fields = request.headers();
     field_count(fields.len(), fields.get_all(COOKIE).iter().count(), bounds)?;
     if !fields.values().all(|value| is_bare(value.as_bytes())) {
-        return Err(Failure::BadRequest("a field value begins or ends with white space"));
+        return Err(Failure::BadRequest(
+            "a field value begins or ends with white space",
+        ));
     }
     let mut length = None;
     for value in fields.get_all(CONTENT_LENGTH) {
@@ -48,19 +56,24 @@ pub fn check<B>(request: &mut Request<B>, bounds: &SectionBounds) -> Result<(), 
     check_host(request)
 }
 
-/// A method is no longer than any that this gateway knows, and CONNECT is for tunnels (RFC 9110 §9.3.6).
+/// A method is no longer than any that this gateway knows, and CONNECT is for tunnels (RFC 9110
+/// §9.3.6).
 pub fn method(method: &Method) -> Result<(), Failure> {
     if method.as_str().len() > MAX_METHOD {
-        return Err(Failure::NotImplemented("the method is longer than any this gateway knows"));
+        return Err(Failure::NotImplemented(
+            "the method is longer than any this gateway knows",
+        ));
     }
     if *method == Method::CONNECT {
-        return Err(Failure::NotImplemented("this gateway is no tunnel: CONNECT has no meaning here"));
+        return Err(Failure::NotImplemented(
+            "this gateway is no tunnel: CONNECT has no meaning here",
+        ));
     }
     Ok(())
 }
 
-/// Requests are for http and https. Which of them it was is the connection's to say: a proxy in front may have ended TLS
-/// (RFC 9113 §8.3.1). A scheme without an authority is not known here.
+/// Requests are for http and https. Which of them it was is the connection's to say: a proxy in
+/// front may have ended TLS (RFC 9113 §8.3.1). A scheme without an authority is not known here.
 fn scheme(uri: &Uri) -> Result<(), Failure> {
     match uri.scheme() {
         Some(scheme) if *scheme != Scheme::HTTP && *scheme != Scheme::HTTPS => {
@@ -72,34 +85,49 @@ fn scheme(uri: &Uri) -> Result<(), Failure> {
 
 /// A target of `length` bytes leaves room for fields (RFC 9110 §15.5.15).
 pub fn target_length(length: usize, bounds: &SectionBounds) -> Result<(), Failure> {
-    if length > longest_target(bounds) { Err(Failure::UriTooLong) } else { Ok(()) }
+    if length > longest_target(bounds) {
+        Err(Failure::UriTooLong)
+    } else {
+        Ok(())
+    }
 }
 
-/// The path and query of a target: origin-form, or `*` for OPTIONS (RFC 9112 §3.2.1, §3.2.4; RFC 9113 §8.3.1).
+/// The path and query of a target: origin-form, or `*` for OPTIONS (RFC 9112 §3.2.1, §3.2.4; RFC
+/// 9113 §8.3.1).
 pub fn path(method: &Method, target: &[u8]) -> Result<(), Failure> {
     match target {
         [b'/', ..] => path_characters(target),
         b"*" if *method == Method::OPTIONS => Ok(()),
         b"*" => Err(Failure::BadRequest("the target * is for OPTIONS only")),
-        _ => Err(Failure::BadRequest("the target is neither a path nor an http URI")),
+        _ => Err(Failure::BadRequest(
+            "the target is neither a path nor an http URI",
+        )),
     }
 }
 
-/// The characters of a path and query: those of RFC 3986 §3.3 and §3.4, and others that browsers leave unencoded.
+/// The characters of a path and query: those of RFC 3986 §3.3 and §3.4, and others that browsers
+/// leave unencoded.
 pub fn path_characters(target: &[u8]) -> Result<(), Failure> {
     if syntax::is_target(target) {
         Ok(())
     } else {
-        Err(Failure::BadRequest("the target has a character that must be encoded"))
+        Err(Failure::BadRequest(
+            "the target has a character that must be encoded",
+        ))
     }
 }
 
-/// An authority is a host and perhaps a port, without user information (RFC 9110 §4.2.4, RFC 9113 §8.3.1).
+/// An authority is a host and perhaps a port, without user information (RFC 9110 §4.2.4, RFC 9113
+/// §8.3.1).
 pub fn authority(authority: &[u8]) -> Result<(), Failure> {
     if memchr::memchr(b'@', authority).is_some() {
         return Err(Failure::BadRequest("the authority has user information"));
     }
-    if syntax::is_host(authority) { Ok(()) } else { Err(Failure::BadRequest("the target's authority is not a host")) }
+    if syntax::is_host(authority) {
+        Ok(())
+    } else {
+        Err(Failure::BadRequest("the target's authority is not a host"))
+    }
 }
 
 /// A `Host` field: one, with a host (RFC 9112 §3.2). `seen`: there was one before.
@@ -107,7 +135,11 @@ pub fn host(seen: &mut bool, value: &[u8]) -> Result<(), Failure> {
     if std::mem::replace(seen, true) {
         return Err(Failure::BadRequest("more than one Host"));
     }
-    if syntax::is_host(value) { Ok(()) } else { Err(Failure::BadRequest("Host is not a host")) }
+    if syntax::is_host(value) {
+        Ok(())
+    } else {
+        Err(Failure::BadRequest("Host is not a host"))
+    }
 }
 
 /// A `Content-Length` field: one, with one number (RFC 9110 §8.6). `seen`: what was read before.
@@ -118,14 +150,18 @@ pub fn content_length(seen: &mut Option<u64>, value: &[u8]) -> Result<(), Failur
     Ok(())
 }
 
-/// A section of `fields`, of which so many are cookies. Clients of HTTP/2 split one `Cookie` into crumbs (RFC 9113
-/// §8.2.3), so all of them count as one field.
+/// A section of `fields`, of which so many are cookies. Clients of HTTP/2 split one `Cookie` into
+/// crumbs (RFC 9113 §8.2.3), so all of them count as one field.
 pub fn field_count(fields: usize, cookies: usize, bounds: &SectionBounds) -> Result<(), Failure> {
-    if fields - cookies.saturating_sub(1) > bounds.fields { Err(Failure::HeadersTooLarge) } else { Ok(()) }
+    if fields - cookies.saturating_sub(1) > bounds.fields {
+        Err(Failure::HeadersTooLarge)
+    } else {
+        Ok(())
+    }
 }
 
-/// Whether no white space is around a value. HTTP/1 has it there as separator; in HTTP/2 it makes a message malformed
-/// (RFC 9113 §8.2.1).
+/// Whether no white space is around a value. HTTP/1 has it there as separator; in HTTP/2 it makes a
+/// message malformed (RFC 9113 §8.2.1).
 fn is_bare(value: &[u8]) -> bool {
     let is_space = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
     !is_space(value.first()) && !is_space(value.last())
@@ -139,7 +175,12 @@ fn check_host<B>(request: &mut Request<B>) -> Result<(), Failure> {
     }
     let mut seen = false;
     for value in request.headers().get_all(HOST) {
-        if named.is_some_and(|named| !value.as_bytes().eq_ignore_ascii_case(named.as_str().as_bytes())) && !seen {
+        if named.is_some_and(|named| {
+            !value
+                .as_bytes()
+                .eq_ignore_ascii_case(named.as_str().as_bytes())
+        }) && !seen
+        {
             return Err(Failure::BadRequest(":authority and Host differ"));
         }
         host(&mut seen, value.as_bytes())?;
@@ -154,7 +195,8 @@ fn check_host<B>(request: &mut Request<B>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The value of `Host` for an authority in the target, which takes precedence over the field (RFC 9112 §3.2.2).
+/// The value of `Host` for an authority in the target, which takes precedence over the field (RFC
+/// 9112 §3.2.2).
 fn host_of(authority: &Authority) -> Option<HeaderValue> {
     HeaderValue::from_str(authority.as_str()).ok()
 }

@@ -1,4 +1,5 @@
-//! Which bytes may stand where in a header section (RFC 9110 §5, RFC 9112 §3, RFC 3986), in every version of HTTP.
+//! Which bytes may stand where in a header section (RFC 9110 §5, RFC 9112 §3, RFC 3986), in every
+//! version of HTTP.
 //!
 //! Pure functions that allocate nothing.
 
@@ -24,16 +25,18 @@ const fn classes() -> [u8; 256] {
         if alphanumeric || contains(b"!#$%&'*+-.^_`|~", b) {
             table[byte] |= TOKEN;
         }
-        // RFC 3986 §3.3 and §3.4, and what browsers and scripts leave unencoded. Nothing that `http::Uri` refuses.
+        // RFC 3986 §3.3 and §3.4, and what browsers and scripts leave unencoded. Nothing that
+        // `http::Uri` refuses.
         if alphanumeric || contains(b"-._~!$&'()*+,;=:@/?%[]\\^{|}", b) {
             table[byte] |= TARGET | QUERY;
         }
-        // Browsers encode it in a path, and leave it in a query (URL Standard, "percent-encode sets").
+        // Browsers encode it in a path, and leave it in a query (URL Standard, "percent-encode
+        // sets").
         if b == b'`' {
             table[byte] |= QUERY;
         }
-        // RFC 3986 §3.2.2: a host that is neither an IPv6 address nor percent-encoded. Without the comma: a list is what
-        // is left of two fields (RFC 9110 §5.3), and no host.
+        // RFC 3986 §3.2.2: a host that is neither an IPv6 address nor percent-encoded. Without the
+        // comma: a list is what is left of two fields (RFC 9110 §5.3), and no host.
         if alphanumeric || contains(b"-._~!$&'()*+;=", b) {
             table[byte] |= HOST;
         }
@@ -54,7 +57,11 @@ const fn contains(set: &[u8], byte: u8) -> bool {
 }
 
 fn all(bytes: &[u8], class: u8) -> bool {
-    bytes.iter().fold(u8::MAX, |seen, &b| seen & CLASSES[usize::from(b)]) & class != 0
+    bytes
+        .iter()
+        .fold(u8::MAX, |seen, &b| seen & CLASSES[usize::from(b)])
+        & class
+        != 0
 }
 
 /// `token` (RFC 9110 §5.6.2).
@@ -67,7 +74,8 @@ pub fn is_token_byte(byte: u8) -> bool {
     CLASSES[usize::from(byte)] & TOKEN != 0
 }
 
-/// Whether a field value may hold `byte`: no control character but HTAB may stand there (RFC 9110 §5.5).
+/// Whether a field value may hold `byte`: no control character but HTAB may stand there (RFC 9110
+/// §5.5).
 pub fn is_value_byte(byte: u8) -> bool {
     (byte >= 0x20 && byte != 0x7f) || byte == b'\t'
 }
@@ -79,7 +87,8 @@ pub fn is_target(bytes: &[u8]) -> bool {
 
 #[cold]
 fn is_target_with_query(bytes: &[u8]) -> bool {
-    memchr::memchr(b'?', bytes).is_some_and(|query| all(&bytes[..query], TARGET) && all(&bytes[query..], QUERY))
+    memchr::memchr(b'?', bytes)
+        .is_some_and(|query| all(&bytes[..query], TARGET) && all(&bytes[query..], QUERY))
 }
 
 /// `uri-host [ ":" port ]`, not empty (RFC 9110 §4.2.1, §7.2).
@@ -91,9 +100,13 @@ pub fn is_host(bytes: &[u8]) -> bool {
         },
         None => {
             // Hosts are short: a plain loop is done before a vectorised one has begun.
-            let end = bytes.iter().position(|byte| *byte == b':').unwrap_or(bytes.len());
+            let end = bytes
+                .iter()
+                .position(|byte| *byte == b':')
+                .unwrap_or(bytes.len());
             let (name, port) = bytes.split_at(end);
-            // A dot at the end is the root's: `a.` is `a`. More of them would be names of their own.
+            // A dot at the end is the root's: `a.` is `a`. More of them would be names of their
+            // own.
             let has_empty_end = |name: &[u8]| matches!(name, [.., b'.', b'.'] | [b'.']);
             !name.is_empty() && all(name, HOST) && !has_empty_end(name) && is_port(port)
         }
@@ -109,8 +122,16 @@ fn is_port(bytes: &[u8]) -> bool {
         None => true,
         // No more than 65535: five digits at most, so that nothing overflows.
         Some((b':', digits)) => {
-            let number = |sum: u32, digit: &u8| digit.is_ascii_digit().then(|| sum * 10 + u32::from(digit - b'0'));
-            digits.len() <= 5 && digits.iter().try_fold(0, number).is_some_and(|port| port <= u16::MAX.into())
+            let number = |sum: u32, digit: &u8| {
+                digit
+                    .is_ascii_digit()
+                    .then(|| sum * 10 + u32::from(digit - b'0'))
+            };
+            digits.len() <= 5
+                && digits
+                    .iter()
+                    .try_fold(0, number)
+                    .is_some_and(|port| port <= u16::MAX.into())
         }
         Some(_) => false,
     }
@@ -129,38 +150,50 @@ pub fn trim(mut bytes: &[u8]) -> &[u8] {
 
 /// Whether a comma-separated list holds `element`, in any case of letters (RFC 9110 §5.6.1).
 pub fn list_has(list: &[u8], element: &[u8]) -> bool {
-    list.split(|b| *b == b',').any(|found| trim(found).eq_ignore_ascii_case(element))
+    list.split(|b| *b == b',')
+        .any(|found| trim(found).eq_ignore_ascii_case(element))
 }
 
-/// Whether two names of fields are one to servers that turn names into variables: they cannot tell `_` from `-` there,
-/// and some of them (PHP, lighttpd) neither from `.`, `~` or any other character than a letter or a digit.
+/// Whether two names of fields are one to servers that turn names into variables: they cannot tell
+/// `_` from `-` there, and some of them (PHP, lighttpd) neither from `.`, `~` or any other
+/// character than a letter or a digit.
 pub fn is_same_variable(one: &str, other: &str) -> bool {
-    let dash = |byte: u8| if byte.is_ascii_alphanumeric() { byte } else { b'-' };
+    let dash = |byte: u8| {
+        if byte.is_ascii_alphanumeric() {
+            byte
+        } else {
+            b'-'
+        }
+    };
     one.len() == other.len() && one.bytes().map(dash).eq(other.bytes().map(dash))
 }
 
-/// The name that servers which turn names into variables may take this one for. `None`: it is written like that already.
+/// The name that servers which turn names into variables may take this one for. `None`: it is
+/// written like that already.
 pub fn undisguised(name: &str) -> Option<String> {
     let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'-';
     let dash = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
     (!name.as_bytes().iter().all(is_plain)).then(|| name.chars().map(dash).collect())
 }
 
-/// Parses a Content-Length: digits only, one number (RFC 9110 §8.6). A list is refused, even of identical numbers:
-/// nobody needs it, and intermediaries differ in how they read it.
+/// Parses a Content-Length: digits only, one number (RFC 9110 §8.6). A list is refused, even of
+/// identical numbers: nobody needs it, and intermediaries differ in how they read it.
 pub fn content_length(value: &[u8]) -> Result<u64, Failure> {
     if value.is_empty() || !value.iter().all(u8::is_ascii_digit) {
         return Err(Failure::BadRequest("Content-Length is not a number"));
     }
     value
         .iter()
-        .try_fold(0_u64, |sum, b| sum.checked_mul(10)?.checked_add(u64::from(b - b'0')))
+        .try_fold(0_u64, |sum, b| {
+            sum.checked_mul(10)?.checked_add(u64::from(b - b'0'))
+        })
         .filter(|length| i64::try_from(*length).is_ok())
         .ok_or(Failure::BadRequest("Content-Length is too large"))
 }
 
-/// Checks a Transfer-Encoding: exactly `chunked` passes (RFC 9112 §6.1 and §7). Another coding before a final `chunked`
-/// is unknown to this gateway: 501. Anything else leaves the length unknown: 400.
+/// Checks a Transfer-Encoding: exactly `chunked` passes (RFC 9112 §6.1 and §7). Another coding
+/// before a final `chunked` is unknown to this gateway: 501. Anything else leaves the length
+/// unknown: 400.
 pub fn transfer_encoding(value: &[u8]) -> Result<(), Failure> {
     if value.eq_ignore_ascii_case(b"chunked") {
         return Ok(());
@@ -168,9 +201,13 @@ pub fn transfer_encoding(value: &[u8]) -> Result<(), Failure> {
     let mut codings = value.rsplit(|b| *b == b',').map(trim);
     let last = codings.next().unwrap_or_default();
     if last.eq_ignore_ascii_case(b"chunked")
-        && codings.all(|coding| is_token(name_of(coding)) && !name_of(coding).eq_ignore_ascii_case(b"chunked"))
+        && codings.all(|coding| {
+            is_token(name_of(coding)) && !name_of(coding).eq_ignore_ascii_case(b"chunked")
+        })
     {
-        return Err(Failure::NotImplemented("the only transfer coding here is chunked"));
+        return Err(Failure::NotImplemented(
+            "the only transfer coding here is chunked",
+        ));
     }
     Err(Failure::BadRequest("Transfer-Encoding is not chunked"))
 }
@@ -186,12 +223,20 @@ mod tests {
 
     #[test]
     fn hosts_are_names_or_bracketed_addresses_with_an_optional_port() {
-        for good in ["a", "a.example:8080", "127.0.0.1:1", "[::1]", "[::1]:80", "a:", "xn--bcher-kva.example"] {
+        for good in [
+            "a",
+            "a.example:8080",
+            "127.0.0.1:1",
+            "[::1]",
+            "[::1]:80",
+            "a:",
+            "xn--bcher-kva.example",
+        ] {
             assert!(is_host(good.as_bytes()), "{good}");
         }
         for bad in [
-            "", ":80", "a b", "a/b", "u@h", "[::1", "::1", "[]", "[g]", "a:b", "a:1:2", "a,b@c", "a[1]", "a?b", "a#b",
-            "a:65536",
+            "", ":80", "a b", "a/b", "u@h", "[::1", "::1", "[]", "[g]", "a:b", "a:1:2", "a,b@c",
+            "a[1]", "a?b", "a#b", "a:65536",
         ] {
             assert!(!is_host(bad.as_bytes()), "{bad}");
         }
@@ -201,7 +246,10 @@ mod tests {
     fn every_byte_a_target_may_hold_is_one_that_uri_parsing_takes() {
         for byte in 0..=u8::MAX {
             for target in [format!("/{}", byte as char), format!("/?{}", byte as char)] {
-                assert!(!is_target(target.as_bytes()) || target.parse::<http::Uri>().is_ok(), "{target}");
+                assert!(
+                    !is_target(target.as_bytes()) || target.parse::<http::Uri>().is_ok(),
+                    "{target}"
+                );
             }
         }
     }
@@ -213,9 +261,15 @@ mod tests {
             let in_query = !matches!(byte, b'"' | b'#' | b'<' | b'>' | b'\'');
             let in_path = in_query && !matches!(byte, b'?' | b'^' | b'`' | b'{' | b'}');
             assert!(!in_path || is_target(&[b'/', byte]), "{}", byte as char);
-            assert!(!in_query || is_target(&[b'/', b'?', byte]), "{}", byte as char);
+            assert!(
+                !in_query || is_target(&[b'/', b'?', byte]),
+                "{}",
+                byte as char
+            );
         }
-        for refused in ["/`", "/`?", "/a\"", "/?\"", "/#", "/?#", "/?<", "/? ", "/?\u{e9}"] {
+        for refused in [
+            "/`", "/`?", "/a\"", "/?\"", "/#", "/?#", "/?<", "/? ", "/?\u{e9}",
+        ] {
             assert!(!is_target(refused.as_bytes()), "{refused}");
         }
     }
@@ -232,8 +286,13 @@ mod tests {
 
     #[test]
     fn a_list_has_an_element_or_not() {
-        for (list, has) in [("close", true), ("x,\tClose ,y", true), ("closed", false), ("x close", false), ("", false)]
-        {
+        for (list, has) in [
+            ("close", true),
+            ("x,\tClose ,y", true),
+            ("closed", false),
+            ("x close", false),
+            ("", false),
+        ] {
             assert_eq!(list_has(list.as_bytes(), b"close"), has, "{list}");
         }
     }
@@ -242,7 +301,17 @@ mod tests {
     fn a_content_length_is_one_number_in_digits() {
         assert_eq!(content_length(b"0"), Ok(0));
         assert_eq!(content_length(b"007"), Ok(7));
-        for bad in ["", "+1", "-1", "1,1", "1 1", "0x1", "1.0", "9223372036854775808", "99999999999999999999999"] {
+        for bad in [
+            "",
+            "+1",
+            "-1",
+            "1,1",
+            "1 1",
+            "0x1",
+            "1.0",
+            "9223372036854775808",
+            "99999999999999999999999",
+        ] {
             assert!(content_length(bad.as_bytes()).is_err(), "{bad}");
         }
     }
@@ -252,12 +321,31 @@ mod tests {
         assert_eq!(transfer_encoding(b"chunked"), Ok(()));
         assert_eq!(transfer_encoding(b"CHUNKED"), Ok(()));
         for unknown in ["gzip, chunked", "identity,chunked", "x;a=b, chunked"] {
-            assert!(matches!(transfer_encoding(unknown.as_bytes()), Err(Failure::NotImplemented(_))), "{unknown}");
+            assert!(
+                matches!(
+                    transfer_encoding(unknown.as_bytes()),
+                    Err(Failure::NotImplemented(_))
+                ),
+                "{unknown}"
+            );
         }
-        for bad in
-            ["", "identity", "chunked, chunked", "chunked, gzip", "chunked;a=b", ",chunked", "chunked,", "\"chunked\""]
-        {
-            assert!(matches!(transfer_encoding(bad.as_bytes()), Err(Failure::BadRequest(_))), "{bad}");
+        for bad in [
+            "",
+            "identity",
+            "chunked, chunked",
+            "chunked, gzip",
+            "chunked;a=b",
+            ",chunked",
+            "chunked,",
+            "\"chunked\"",
+        ] {
+            assert!(
+                matches!(
+                    transfer_encoding(bad.as_bytes()),
+                    Err(Failure::BadRequest(_))
+                ),
+                "{bad}"
+            );
         }
     }
 }

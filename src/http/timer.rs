@@ -1,7 +1,8 @@
 //! A timer that serves all the waits of one side of a connection.
 //!
-//! A wait that is due later than the timer does not set it anew: the timer goes off early, finds the wait that is under
-//! way by then, and is set for that. An ordinary request therefore sets no timer. Guarantees never to be ready early.
+//! A wait that is due later than the timer does not set it anew: the timer goes off early, finds
+//! the wait that is under way by then, and is set for that. An ordinary request therefore sets no
+//! timer. Guarantees never to be ready early.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -19,23 +20,32 @@ pub struct Timer(Option<ArmedTimer>);
 #[derive(Debug)]
 struct ArmedTimer {
     sleep: Pin<Box<Sleep>>,
-    /// The task that it wakes. A connection's task stays the same: the waker is stored once and not with every wait.
+    /// The task that it wakes. A connection's task stays the same: the waker is stored once and not
+    /// with every wait.
     waker: Option<Waker>,
 }
 
 impl Timer {
     /// Ready at `due`.
     pub fn poll(&mut self, cx: &mut Context<'_>, due: Instant) -> Poll<()> {
-        let armed = self.0.get_or_insert_with(|| ArmedTimer { sleep: Box::pin(sleep_until(due)), waker: None });
+        let armed = self.0.get_or_insert_with(|| ArmedTimer {
+            sleep: Box::pin(sleep_until(due)),
+            waker: None,
+        });
         loop {
             if armed.sleep.is_elapsed() || armed.sleep.deadline() > due {
                 armed.sleep.as_mut().reset(due);
                 armed.waker = None;
             }
-            if armed.waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+            if armed
+                .waker
+                .as_ref()
+                .is_some_and(|waker| waker.will_wake(cx.waker()))
+            {
                 return Poll::Pending;
             }
-            // Without cooperative budget, `poll` wakes the task at once and does not register it with the timer.
+            // Without cooperative budget, `poll` wakes the task at once and does not register it
+            // with the timer.
             let registered = coop::has_budget_remaining();
             if armed.sleep.as_mut().poll(cx).is_pending() {
                 armed.waker = registered.then(|| cx.waker().clone());

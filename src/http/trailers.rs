@@ -1,8 +1,8 @@
 //! Which trailer fields a message may have.
 //!
-//! Guarantees that a trailer field passes only if it would mean nothing in a header section (RFC 9110 §6.5.1): a peer
-//! that merges trailers into headers is not misled. Over HTTP/1 it also passes only if the message announced it
-//! (§6.6.2).
+//! Guarantees that a trailer field passes only if it would mean nothing in a header section (RFC
+//! 9110 §6.5.1): a peer that merges trailers into headers is not misled. Over HTTP/1 it also passes
+//! only if the message announced it (§6.6.2).
 
 use std::collections::HashSet;
 
@@ -29,28 +29,43 @@ impl AnnouncedTrailers {
     }
 
     /// The fields of `trailers` that may pass.
-    pub fn filter<'a>(&'a self, trailers: &'a HeaderMap) -> impl Iterator<Item = (&'a HeaderName, &'a HeaderValue)> {
+    pub fn filter<'a>(
+        &'a self,
+        trailers: &'a HeaderMap,
+    ) -> impl Iterator<Item = (&'a HeaderName, &'a HeaderValue)> {
         trailers.iter().filter(|(name, _)| self.0.contains(*name))
     }
 }
 
-/// Removes the fields of a trailer section that belong into a header section. Each codec calls it with what it has
-/// read.
+/// Removes the fields of a trailer section that belong into a header section. Each codec calls it
+/// with what it has read.
 pub fn strip(trailers: &mut HeaderMap) {
-    while let Some(name) = trailers.keys().find(|name| belongs_before_content(name.as_str())).cloned() {
+    while let Some(name) = trailers
+        .keys()
+        .find(|name| belongs_before_content(name.as_str()))
+        .cloned()
+    {
         trailers.remove(name);
     }
 }
 
-/// Fields for framing, routing, request modifiers, authentication, response control and content format (RFC 9110
-/// §6.5.1), and the fields in which gateways say where a request comes from. Written with `_`, `.` and the like for `-`, some
-/// servers read them alike.
+/// Fields for framing, routing, request modifiers, authentication, response control and content
+/// format (RFC 9110 §6.5.1), and the fields in which gateways say where a request comes from.
+/// Written with `_`, `.` and the like for `-`, some servers read them alike.
 fn belongs_before_content(name: &str) -> bool {
     if let Some(name) = syntax::undisguised(name) {
         return belongs_before_content(&name);
     }
-    const PREFIXES: [&str; 8] =
-        ["access-control-", "client-cert", "content-", "if-", "proxy-", "sec-", "x-forwarded-", "x-real-"];
+    const PREFIXES: [&str; 8] = [
+        "access-control-",
+        "client-cert",
+        "content-",
+        "if-",
+        "proxy-",
+        "sec-",
+        "x-forwarded-",
+        "x-real-",
+    ];
     const NAMES: [&str; 30] = [
         "age",
         "allow",
@@ -96,13 +111,28 @@ mod tests {
         headers.append(TRAILER, "X-Sum, content-length".parse().unwrap());
         headers.append(TRAILER, "x-forwarded-for,,host".parse().unwrap());
         let mut trailers = HeaderMap::new();
-        for name in ["x-sum", "content-length", "x-forwarded-for", "host", "x-other"] {
+        for name in [
+            "x-sum",
+            "content-length",
+            "x-forwarded-for",
+            "host",
+            "x-other",
+        ] {
             trailers.append(name, "1".parse().unwrap());
         }
         trailers.append("x-sum", "2".parse().unwrap());
         let announced = AnnouncedTrailers::by(&headers);
-        let passed: Vec<_> = announced.filter(&trailers).map(|(name, value)| (name.as_str(), value)).collect();
-        assert_eq!(passed, [("x-sum", &"1".parse().unwrap()), ("x-sum", &"2".parse().unwrap())]);
+        let passed: Vec<_> = announced
+            .filter(&trailers)
+            .map(|(name, value)| (name.as_str(), value))
+            .collect();
+        assert_eq!(
+            passed,
+            [
+                ("x-sum", &"1".parse().unwrap()),
+                ("x-sum", &"2".parse().unwrap())
+            ]
+        );
     }
 
     #[test]
@@ -126,8 +156,8 @@ mod tests {
         assert_eq!(trailers.len(), 2);
     }
 
-    /// The names that fit a header section: a search through all of them for each trailer would take as long as their
-    /// product.
+    /// The names that fit a header section: a search through all of them for each trailer would
+    /// take as long as their product.
     #[test]
     fn announced_trailers_are_found_without_a_search_through_all() {
         let names = (0..30_000).map(|n| format!("x-{n},")).collect::<String>();
@@ -135,7 +165,10 @@ mod tests {
         let announced = AnnouncedTrailers::by(&headers);
         let mut trailers = HeaderMap::new();
         for n in 25_000..35_000 {
-            trailers.append(format!("x-{n}").parse::<HeaderName>().unwrap(), "1".parse().unwrap());
+            trailers.append(
+                format!("x-{n}").parse::<HeaderName>().unwrap(),
+                "1".parse().unwrap(),
+            );
         }
         assert_eq!(announced.filter(&trailers).count(), 5000);
     }

@@ -7,35 +7,53 @@ use http::{HeaderMap, HeaderValue, Version};
 
 /// The protocols of all `Upgrade` fields. `None`: there are none, and so there is no upgrade.
 pub fn protocols(headers: &HeaderMap) -> Option<HeaderValue> {
-    let mut lists = headers.get_all(UPGRADE).iter().filter(|list| names(list).next().is_some());
+    let mut lists = headers
+        .get_all(UPGRADE)
+        .iter()
+        .filter(|list| names(list).next().is_some());
     let (first, second) = (lists.next()?, lists.next());
-    let Some(second) = second else { return Some(first.clone()) };
-    let all: Vec<_> = [first, second].into_iter().chain(lists).map(HeaderValue::as_bytes).collect();
+    let Some(second) = second else {
+        return Some(first.clone());
+    };
+    let all: Vec<_> = [first, second]
+        .into_iter()
+        .chain(lists)
+        .map(HeaderValue::as_bytes)
+        .collect();
     HeaderValue::from_bytes(&all.join(&b", "[..])).ok()
 }
 
-/// The protocols that a 101 switches to. `None`: it switches to none that both sides would understand alike. HTTP/1.0 has no
-/// 101 (RFC 9110 §15.2), an `Upgrade` without its `Connection` is for nobody (§7.8), and of two proofs that contradict each
-/// other clients would check either.
+/// The protocols that a 101 switches to. `None`: it switches to none that both sides would
+/// understand alike. HTTP/1.0 has no 101 (RFC 9110 §15.2), an `Upgrade` without its `Connection` is
+/// for nobody (§7.8), and of two proofs that contradict each other clients would check either.
 pub fn switched_to(version: Version, headers: &HeaderMap) -> Option<HeaderValue> {
-    let is_for_us =
-        headers.get_all(CONNECTION).iter().flat_map(names).any(|name| name.eq_ignore_ascii_case(b"upgrade"));
+    let is_for_us = headers
+        .get_all(CONNECTION)
+        .iter()
+        .flat_map(names)
+        .any(|name| name.eq_ignore_ascii_case(b"upgrade"));
     let mut proofs = headers.get_all(SEC_WEBSOCKET_ACCEPT).iter();
     let first = proofs.next();
     let agree = proofs.all(|proof| Some(proof) == first);
     protocols(headers).filter(|_| version > Version::HTTP_10 && is_for_us && agree)
 }
 
-/// Whether a client that `offered` these may find itself in all of `chosen`. An offer without a version is for every one.
+/// Whether a client that `offered` these may find itself in all of `chosen`. An offer without a
+/// version is for every one.
 pub fn is_offered(chosen: &HeaderValue, offered: &HeaderValue) -> bool {
     names(chosen).all(|chosen| {
         let unversioned = chosen.split(|&byte| byte == b'/').next().unwrap_or(chosen);
-        names(offered).any(|offer| offer.eq_ignore_ascii_case(chosen) || offer.eq_ignore_ascii_case(unversioned))
+        names(offered).any(|offer| {
+            offer.eq_ignore_ascii_case(chosen) || offer.eq_ignore_ascii_case(unversioned)
+        })
     })
 }
 
 fn names(list: &HeaderValue) -> impl Iterator<Item = &[u8]> {
-    list.as_bytes().split(|&byte| byte == b',').map(<[u8]>::trim_ascii).filter(|name| !name.is_empty())
+    list.as_bytes()
+        .split(|&byte| byte == b',')
+        .map(<[u8]>::trim_ascii)
+        .filter(|name| !name.is_empty())
 }
 
 #[cfg(test)]
@@ -64,13 +82,29 @@ mod tests {
 
     #[test]
     fn a_protocol_must_have_been_offered() {
-        for (chosen, offered) in
-            [("websocket", "websocket"), ("WebSocket", "websocket"), ("b/2", "a, b/2"), ("b/2", "b"), ("b, a", "a, b")]
-        {
-            assert!(is_offered(&list(chosen), &list(offered)), "{chosen} {offered}");
+        for (chosen, offered) in [
+            ("websocket", "websocket"),
+            ("WebSocket", "websocket"),
+            ("b/2", "a, b/2"),
+            ("b/2", "b"),
+            ("b, a", "a, b"),
+        ] {
+            assert!(
+                is_offered(&list(chosen), &list(offered)),
+                "{chosen} {offered}"
+            );
         }
-        for (chosen, offered) in [("foo", "websocket"), ("b/1", "b/2"), ("b", "b/2"), ("a, foo", "a, b"), ("a", "")] {
-            assert!(!is_offered(&list(chosen), &list(offered)), "{chosen} {offered}");
+        for (chosen, offered) in [
+            ("foo", "websocket"),
+            ("b/1", "b/2"),
+            ("b", "b/2"),
+            ("a, foo", "a, b"),
+            ("a", ""),
+        ] {
+            assert!(
+                !is_offered(&list(chosen), &list(offered)),
+                "{chosen} {offered}"
+            );
         }
     }
 }

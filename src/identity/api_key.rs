@@ -1,6 +1,7 @@
 //! API keys: the clients that have one, by its hash.
 //!
-//! Guarantees that no key is compared: a table of SHA-256 is looked up, so time tells nothing of a key that nearly fits.
+//! Guarantees that no key is compared: a table of SHA-256 is looked up, so time tells nothing of a
+//! key that nearly fits.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -19,7 +20,8 @@ pub type CredentialHash = [u8; 32];
 #[derive(Default, PartialEq, Eq)]
 pub struct ApiKeyTable(HashMap<CredentialHash, Arc<CallerIdentity>>);
 
-/// The API keys of policies: each route takes those of the application that it is of, and has no others to look in.
+/// The API keys of policies: each route takes those of the application that it is of, and has no
+/// others to look in.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RouteKeys {
     by_route: HashMap<String, Arc<ApiKeyTable>>,
@@ -40,7 +42,10 @@ impl NewApiKey {
         SystemRandom::new().fill(&mut random).ok()?;
         // The beginning tells those who search repositories for lost keys what it is.
         let key = format!("tg_{}", URL_SAFE_NO_PAD.encode(random));
-        let key_sha256 = hash(key.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
+        let key_sha256 = hash(key.as_bytes())
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
         Some(Self { key, key_sha256 })
     }
 }

@@ -75,24 +75,29 @@ const NO_KEYS: &str = "the issuer's keys are not known yet";
 const OLD_KEYS: &str = "the issuer's keys could not be fetched for too long";
 const UNKNOWN_KEY: AuthenticationRefusal =
     AuthenticationRefusal::Invalid("the token is signed by a key that the issuer does not have");
-const TOO_MANY_WAIT: AuthenticationRefusal =
-    AuthenticationRefusal::Undecided("too many tokens with keys that are not known wait for the issuer");
-const SENT_TWICE: AuthenticationRefusal = AuthenticationRefusal::Invalid("the credential is sent more than once");
+const TOO_MANY_WAIT: AuthenticationRefusal = AuthenticationRefusal::Undecided(
+    "too many tokens with keys that are not known wait for the issuer",
+);
+const SENT_TWICE: AuthenticationRefusal =
+    AuthenticationRefusal::Invalid("the credential is sent more than once");
 
 impl Authenticator {
-    /// In place of the one `before` by its name, whose keys it goes on with if their issuer is the same.
+    /// In place of the one `before` by its name, whose keys it goes on with if their issuer is the
+    /// same.
     pub fn new(spec: Arc<AuthenticatorSpec>, before: Option<&Self>) -> Self {
         let metrics = AuthenticatorMetrics::new(&spec.name);
         let passwords = match &spec.method {
-            AuthenticationMethod::Basic(basic) => {
-                Some(Arc::new(PasswordChecks::new(&spec.name, basic.failed_attempts)))
-            }
+            AuthenticationMethod::Basic(basic) => Some(Arc::new(PasswordChecks::new(
+                &spec.name,
+                basic.failed_attempts,
+            ))),
             _ => None,
         };
         let stored_keys = match &spec.method {
-            AuthenticationMethod::ApiKey(ApiKeySpec { keys: ApiKeySource::Redis(stored), .. }) => {
-                Some(Arc::new(StoredKeys::new(stored, &spec.name)))
-            }
+            AuthenticationMethod::ApiKey(ApiKeySpec {
+                keys: ApiKeySource::Redis(stored),
+                ..
+            }) => Some(Arc::new(StoredKeys::new(stored, &spec.name))),
             _ => None,
         };
         let answers = match &spec.method {
@@ -105,7 +110,16 @@ impl Authenticator {
             _ => None,
         };
         let (material, fetches) = (ArcSwapOption::empty(), Arc::default());
-        let mut this = Self { spec, metrics, material, passwords, stored_keys, answers, verifier, fetches };
+        let mut this = Self {
+            spec,
+            metrics,
+            material,
+            passwords,
+            stored_keys,
+            answers,
+            verifier,
+            fetches,
+        };
         let running = before.and_then(|before| Some((before, before.issuer()?)));
         if let Some((before, (url, fetches))) = running
             && this.issuer().is_some_and(|(own, _)| own == url)
@@ -119,7 +133,8 @@ impl Authenticator {
     /// Checks credentials by `material` from now on.
     pub fn install(&self, material: Material) {
         self.metrics.reloaded(Some(material.len()));
-        if let (Some(Material::Users(before)), Material::Users(users)) = (self.material.load().as_deref(), &material)
+        if let (Some(Material::Users(before)), Material::Users(users)) =
+            (self.material.load().as_deref(), &material)
             && before.is_same(users)
         {
             // It remembers passwords: not all clients are to be hashed again.
@@ -136,16 +151,23 @@ impl Authenticator {
         }
     }
 
-    /// Looks for a credential, and checks it, an API key of policies by those of the route. An authenticator that `may_wait`
-    /// no more decides by what it knows.
-    pub fn check(&self, source: CredentialSource<'_>, keys: Option<&ApiKeyTable>, may_wait: bool) -> Finding {
+    /// Looks for a credential, and checks it, an API key of policies by those of the route. An
+    /// authenticator that `may_wait` no more decides by what it knows.
+    pub fn check(
+        &self,
+        source: CredentialSource<'_>,
+        keys: Option<&ApiKeyTable>,
+        may_wait: bool,
+    ) -> Finding {
         match &self.spec.method {
             AuthenticationMethod::ApiKey(spec) => self.check_key(spec, source, keys),
             AuthenticationMethod::Basic(spec) => self.check_password(spec, source),
             AuthenticationMethod::Forward(spec) => {
                 match forward::ask(spec, &self.spec.name, self.answers.as_ref(), source) {
                     ControlFlow::Break(client) => Finding::Decided(Ok(client)),
-                    ControlFlow::Continue(answer) => Finding::Waits(Box::pin(answer.map(Awaited::Decided))),
+                    ControlFlow::Continue(answer) => {
+                        Finding::Waits(Box::pin(answer.map(Awaited::Decided)))
+                    }
                 }
             }
             AuthenticationMethod::Jwt(spec) => self.check_token(spec, source, may_wait),
@@ -153,7 +175,12 @@ impl Authenticator {
         }
     }
 
-    fn check_key(&self, spec: &ApiKeySpec, source: CredentialSource<'_>, keys: Option<&ApiKeyTable>) -> Finding {
+    fn check_key(
+        &self,
+        spec: &ApiKeySpec,
+        source: CredentialSource<'_>,
+        keys: Option<&ApiKeyTable>,
+    ) -> Finding {
         let key = match spec.place.find(source.uri, source.headers) {
             FoundCredential::Absent => return Finding::Absent,
             FoundCredential::Several => return Finding::Decided(Err(SENT_TWICE)),
@@ -162,9 +189,9 @@ impl Authenticator {
         if let Some(stored) = &self.stored_keys {
             return match stored.check(&key, source.client_ip, source.exchange.limiter) {
                 KeyLookup::Decided(result) => Finding::Decided(result.map(VerifiedClient::from)),
-                KeyLookup::Waits(result) => {
-                    Finding::Waits(Box::pin(result.map(|result| Awaited::Decided(result.map(VerifiedClient::from)))))
-                }
+                KeyLookup::Waits(result) => Finding::Waits(Box::pin(
+                    result.map(|result| Awaited::Decided(result.map(VerifiedClient::from))),
+                )),
             };
         }
         let material = self.material.load();
@@ -174,7 +201,9 @@ impl Authenticator {
             _ => None,
         };
         let Some(table) = table else {
-            return Finding::Decided(Err(AuthenticationRefusal::Unavailable("the keys are not known yet")));
+            return Finding::Decided(Err(AuthenticationRefusal::Unavailable(
+                "the keys are not known yet",
+            )));
         };
         Finding::Decided(
             table
@@ -191,8 +220,11 @@ impl Authenticator {
             FoundCredential::One(credential) => credential,
         };
         let material = self.material.load();
-        let (Some(Material::Users(users)), Some(checks)) = (material.as_deref(), &self.passwords) else {
-            return Finding::Decided(Err(AuthenticationRefusal::Unavailable("the users are not known yet")));
+        let (Some(Material::Users(users)), Some(checks)) = (material.as_deref(), &self.passwords)
+        else {
+            return Finding::Decided(Err(AuthenticationRefusal::Unavailable(
+                "the users are not known yet",
+            )));
         };
         let Some((name, password)) = password::read(&credential) else {
             return Finding::Decided(Err(AuthenticationRefusal::Invalid(
@@ -203,11 +235,16 @@ impl Authenticator {
         if let Some(identity) = users.remembered(&digest) {
             return Finding::Decided(Ok(identity.into()));
         }
-        let check = PasswordCheck { users: users.clone(), name, password, remember: spec.remember };
+        let check = PasswordCheck {
+            users: users.clone(),
+            name,
+            password,
+            remember: spec.remember,
+        };
         match checks.start(check, digest, source.client_ip) {
-            Ok(result) => {
-                Finding::Waits(Box::pin(result.map(|result| Awaited::Decided(result.map(VerifiedClient::from)))))
-            }
+            Ok(result) => Finding::Waits(Box::pin(
+                result.map(|result| Awaited::Decided(result.map(VerifiedClient::from))),
+            )),
             Err(refusal) => Finding::Decided(Err(refusal)),
         }
     }
@@ -222,16 +259,25 @@ impl Authenticator {
             CredentialPlace::Header(_) => without_scheme(&found),
             _ => &found,
         };
-        let Some(verifier) = &self.verifier else { return self.await_keys(may_wait, source.client_ip, NO_KEYS) };
+        let Some(verifier) = &self.verifier else {
+            return self.await_keys(may_wait, source.client_ip, NO_KEYS);
+        };
         // An issuer that is away does not keep tokens of others waiting.
         let without_keys = |reason| match verifier.check_without_keys(spec, token) {
             Err(TokenFault::Foreign) => Finding::Foreign,
             Err(TokenFault::Refused(refusal)) => Finding::Decided(Err(refusal)),
-            Ok(()) | Err(TokenFault::UnknownKey) => self.await_keys(may_wait, source.client_ip, reason),
+            Ok(()) | Err(TokenFault::UnknownKey) => {
+                self.await_keys(may_wait, source.client_ip, reason)
+            }
         };
         let material = self.material.load();
-        let Some(Material::KeySet(keys)) = material.as_deref() else { return without_keys(NO_KEYS) };
-        if spec.url().is_some_and(|url| !self.fetches.is_fresh(url.stale)) {
+        let Some(Material::KeySet(keys)) = material.as_deref() else {
+            return without_keys(NO_KEYS);
+        };
+        if spec
+            .url()
+            .is_some_and(|url| !self.fetches.is_fresh(url.stale))
+        {
             return without_keys(OLD_KEYS);
         }
         match verifier.check(&self.spec.name, spec, keys, token) {
@@ -253,12 +299,19 @@ impl Authenticator {
     fn await_keys(&self, may_wait: bool, ip: IpAddr, reason: &'static str) -> Finding {
         let issuer = self.issuer().filter(|_| may_wait);
         let wait = issuer.and_then(|(url, fetches)| fetches.current(url.timeout, ip));
-        wait.map_or(Finding::Decided(Err(AuthenticationRefusal::Unavailable(reason))), ask_again_after)
+        wait.map_or(
+            Finding::Decided(Err(AuthenticationRefusal::Unavailable(reason))),
+            ask_again_after,
+        )
     }
 
     fn check_certificate(&self, part: CertificatePart, source: CredentialSource<'_>) -> Finding {
-        let Some(certificate) = source.client_certificate else { return Finding::Absent };
-        let id = part.of(certificate).ok_or(AuthenticationRefusal::Forbidden("the certificate has no such name"));
+        let Some(certificate) = source.client_certificate else {
+            return Finding::Absent;
+        };
+        let id = part.of(certificate).ok_or(AuthenticationRefusal::Forbidden(
+            "the certificate has no such name",
+        ));
         Finding::Decided(id.map(|id| Arc::new(CallerIdentity::new(&self.spec.name, id)).into()))
     }
 }
@@ -273,7 +326,9 @@ fn ask_again_after(wait: BoxFuture<'static, ()>) -> Finding {
 /// A token of a field of its own, which may have the scheme before it all the same.
 fn without_scheme(value: &[u8]) -> &[u8] {
     match value.split_at_checked(7) {
-        Some((scheme, token)) if scheme.eq_ignore_ascii_case(b"Bearer ") => token.trim_ascii_start(),
+        Some((scheme, token)) if scheme.eq_ignore_ascii_case(b"Bearer ") => {
+            token.trim_ascii_start()
+        }
         _ => value,
     }
 }

@@ -1,4 +1,5 @@
-//! A table of what was found out about credentials lately, which forgets half of its entries at once.
+//! A table of what was found out about credentials lately, which forgets half of its entries at
+//! once.
 //!
 //! Guarantees a bound on its entries, and that no operation looks at more than one of them.
 
@@ -16,15 +17,19 @@ pub struct Generations<V> {
 impl<V> Generations<V> {
     /// For `half` entries that are kept for certain. There is room for twice as many.
     pub fn new(half: usize) -> Self {
-        Self { newer: HashMap::new(), older: HashMap::new(), half }
+        Self {
+            newer: HashMap::new(),
+            older: HashMap::new(),
+            half,
+        }
     }
 
     pub fn get(&self, key: &CredentialHash) -> Option<&V> {
         self.newer.get(key).or_else(|| self.older.get(key))
     }
 
-    /// Returns the half that is forgotten for it, if one is: to be dropped once no lock is held any more, since there may be
-    /// thousands.
+    /// Returns the half that is forgotten for it, if one is: to be dropped once no lock is held any
+    /// more, since there may be thousands.
     #[must_use = "it is to be dropped behind the lock"]
     pub fn insert(&mut self, key: CredentialHash, value: V) -> Option<HashMap<CredentialHash, V>> {
         let forgotten = (self.newer.len() >= self.half).then(|| {

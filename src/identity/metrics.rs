@@ -20,8 +20,7 @@ impl AuthenticatorMetrics {
     /// The counters of the authenticator called `name`.
     pub fn new(name: &str) -> Self {
         let outcome = |outcome: &'static str| {
-            let counter =
-                counter!("tollgate_authentications_total", "authenticator" => name.to_owned(), "outcome" => outcome);
+            let counter = counter!("tollgate_authentications_total", "authenticator" => name.to_owned(), "outcome" => outcome);
             counter.increment(0);
             counter
         };
@@ -50,9 +49,13 @@ impl AuthenticatorMetrics {
             Err(AuthenticationRefusal::Invalid(_)) => &self.rejected,
             Err(AuthenticationRefusal::Forbidden(_)) => &self.forbidden,
             Err(AuthenticationRefusal::Answered(answer)) if answer.status == 403 => &self.forbidden,
-            Err(AuthenticationRefusal::Answered(_) | AuthenticationRefusal::Faulty(_)) => &self.rejected,
+            Err(AuthenticationRefusal::Answered(_) | AuthenticationRefusal::Faulty(_)) => {
+                &self.rejected
+            }
             Err(AuthenticationRefusal::TooManyAttempts(_)) => &self.limited,
-            Err(AuthenticationRefusal::Undecided(_) | AuthenticationRefusal::Unavailable(_)) => &self.unavailable,
+            Err(AuthenticationRefusal::Undecided(_) | AuthenticationRefusal::Unavailable(_)) => {
+                &self.unavailable
+            }
         };
         counter.increment(1);
     }

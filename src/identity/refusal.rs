@@ -20,7 +20,10 @@ pub struct VerifiedClient {
 
 impl From<Arc<CallerIdentity>> for VerifiedClient {
     fn from(identity: Arc<CallerIdentity>) -> Self {
-        Self { identity, fields: None }
+        Self {
+            identity,
+            fields: None,
+        }
     }
 }
 
@@ -37,7 +40,8 @@ pub enum AuthenticationRefusal {
     Answered(Arc<RelayedAnswer>),
     /// The request itself is at fault: nobody can be asked about it.
     Faulty(Failure),
-    /// There is too much to check, or the answer about it is of no use: 503, and the client pays for the work.
+    /// There is too much to check, or the answer about it is of no use: 503, and the client pays
+    /// for the work.
     Undecided(&'static str),
     /// It cannot be checked now: 503.
     Unavailable(&'static str),

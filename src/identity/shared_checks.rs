@@ -1,7 +1,8 @@
 //! The checks of credentials under way, each of which several requests may wait for.
 //!
-//! Guarantees that a credential is checked once however many requests bring it at once, that a check whose clients have all
-//! gone away before it costs anything is not made, and that nobody waits for a place of another client's.
+//! Guarantees that a credential is checked once however many requests bring it at once, that a
+//! check whose clients have all gone away before it costs anything is not made, and that nobody
+//! waits for a place of another client's.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -33,7 +34,8 @@ pub struct SharedChecks {
     running: Mutex<HashMap<CheckKey, watch::Sender<Option<CheckResult>>>>,
 }
 
-/// The credential of a check. One that waits for a place is its client's alone: others may have more room.
+/// The credential of a check. One that waits for a place is its client's alone: others may have
+/// more room.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct CheckKey {
     credential: CredentialHash,
@@ -55,7 +57,11 @@ pub trait CredentialCheck: Send + 'static {
     ) -> impl Future<Output = Result<Self::Resource, AuthenticationRefusal>> + Send;
 
     /// Checks the credential. `attempt` has failed unless this says that it succeeded.
-    fn check(self, resource: Self::Resource, attempt: Option<Attempt>) -> impl Future<Output = CheckResult> + Send;
+    fn check(
+        self,
+        resource: Self::Resource,
+        attempt: Option<Attempt>,
+    ) -> impl Future<Output = CheckResult> + Send;
 }
 
 /// A check in the table. Dropping it takes it out.
@@ -68,11 +74,14 @@ struct SharedCheck {
 
 impl SharedChecks {
     pub fn new(broken_off: AuthenticationRefusal) -> Self {
-        Self { broken_off, running: Mutex::default() }
+        Self {
+            broken_off,
+            running: Mutex::default(),
+        }
     }
 
-    /// Checks a `credential` of a client at `ip`, or waits for the check that is under way. Must run inside a runtime. `begin`
-    /// asks for a place, if the check needs one.
+    /// Checks a `credential` of a client at `ip`, or waits for the check that is under way. Must
+    /// run inside a runtime. `begin` asks for a place, if the check needs one.
     ///
     /// # Errors
     /// Those of `begin`.
@@ -83,17 +92,30 @@ impl SharedChecks {
         begin: impl FnOnce() -> Result<(Option<PendingAttempt>, C), AuthenticationRefusal>,
     ) -> Result<BoxFuture<'static, CheckResult>, AuthenticationRefusal> {
         let mut running = self.running.lock();
-        let [checked, waiting] = [None, Some(ip)].map(|waits_as| CheckKey { credential, waits_as });
+        let [checked, waiting] = [None, Some(ip)].map(|waits_as| CheckKey {
+            credential,
+            waits_as,
+        });
         if let Some(end) = running.get(&checked).or_else(|| running.get(&waiting)) {
             return Ok(self.outcome(end.subscribe()));
         }
         let (pending, check) = begin()?;
-        let key = if matches!(pending, Some(PendingAttempt::Waiting(_))) { waiting } else { checked };
+        let key = if matches!(pending, Some(PendingAttempt::Waiting(_))) {
+            waiting
+        } else {
+            checked
+        };
         let (end, result) = watch::channel(None);
         running.insert(key, end.clone());
         drop(running);
-        let shared = SharedCheck { checks: self.clone(), key, is_listed: true, end };
-        // Not the request's: others may wait for it as well, and it has an outcome though its client leaves.
+        let shared = SharedCheck {
+            checks: self.clone(),
+            key,
+            is_listed: true,
+            end,
+        };
+        // Not the request's: others may wait for it as well, and it has an outcome though its
+        // client leaves.
         tokio::spawn(shared.run(pending, check));
         Ok(self.outcome(result))
     }
@@ -151,7 +173,10 @@ impl SharedCheck {
     /// It waits for a place no more. `Some`: its credential is being checked for another client.
     fn list_as_checked(&mut self) -> Option<CheckEnd> {
         self.key.waits_as?;
-        let checked = CheckKey { waits_as: None, ..self.key };
+        let checked = CheckKey {
+            waits_as: None,
+            ..self.key
+        };
         let mut running = self.checks.running.lock();
         if let Some(other) = running.get(&checked) {
             return Some(other.subscribe());
@@ -213,7 +238,11 @@ mod tests {
         type Resource = ();
 
         async fn acquire(&mut self, _: Instant) -> Result<(), AuthenticationRefusal> {
-            self.0.acquire().await.map(tokio::sync::SemaphorePermit::forget).map_err(|_| FAILED)
+            self.0
+                .acquire()
+                .await
+                .map(tokio::sync::SemaphorePermit::forget)
+                .map_err(|_| FAILED)
         }
 
         async fn check(self, (): (), _attempt: Option<Attempt>) -> CheckResult {
@@ -232,14 +261,27 @@ mod tests {
         fn new() -> Self {
             let number = |number| NonZeroU64::new(number).unwrap();
             let bound = TokenBucket::new(number(1), number(3_600_000_000), number(1)).unwrap();
-            let checks = Arc::new(SharedChecks::new(AuthenticationRefusal::Unavailable("it broke off")));
-            Self { checks, attempts: Arc::new(FailedAttempts::new(bound)), permits: Arc::new(Semaphore::new(0)) }
+            let checks = Arc::new(SharedChecks::new(AuthenticationRefusal::Unavailable(
+                "it broke off",
+            )));
+            Self {
+                checks,
+                attempts: Arc::new(FailedAttempts::new(bound)),
+                permits: Arc::new(Semaphore::new(0)),
+            }
         }
 
-        fn run(&self, credential: u8, host: u8) -> Result<BoxFuture<'static, CheckResult>, AuthenticationRefusal> {
+        fn run(
+            &self,
+            credential: u8,
+            host: u8,
+        ) -> Result<BoxFuture<'static, CheckResult>, AuthenticationRefusal> {
             let ip = IpAddr::from([192, 0, 2, host]);
             self.checks.run([credential; 32], ip, || {
-                Ok((Some(self.attempts.place(ip, None)?), FailingCheck(self.permits.clone())))
+                Ok((
+                    Some(self.attempts.place(ip, None)?),
+                    FailingCheck(self.permits.clone()),
+                ))
             })
         }
 
@@ -262,8 +304,15 @@ mod tests {
         test.listed(1).await;
         drop(waiting);
         test.permits.add_permits(1);
-        assert_eq!(also_waiting.await.err(), Some(FAILED), "another client waits for it");
-        assert_eq!(test.run(3, 1).err(), Some(AuthenticationRefusal::TooManyAttempts(3_600)));
+        assert_eq!(
+            also_waiting.await.err(),
+            Some(FAILED),
+            "another client waits for it"
+        );
+        assert_eq!(
+            test.run(3, 1).err(),
+            Some(AuthenticationRefusal::TooManyAttempts(3_600))
+        );
         test.listed(0).await;
     }
 
@@ -277,8 +326,14 @@ mod tests {
         // The one that has got its place joins the check of the other.
         test.listed(2).await;
         test.permits.add_permits(1);
-        assert_eq!([waiting.await.err(), other.await.err()], [Some(FAILED), Some(FAILED)]);
-        assert_eq!(test.run(3, 2).err(), Some(AuthenticationRefusal::TooManyAttempts(3_600)));
+        assert_eq!(
+            [waiting.await.err(), other.await.err()],
+            [Some(FAILED), Some(FAILED)]
+        );
+        assert_eq!(
+            test.run(3, 2).err(),
+            Some(AuthenticationRefusal::TooManyAttempts(3_600))
+        );
         assert!(test.run(3, 1).is_ok(), "only the other has paid");
     }
 }

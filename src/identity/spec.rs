@@ -63,7 +63,9 @@ impl AuthenticatorSpec {
             AuthenticationMethod::ApiKey(spec) => spec.place.clone(),
             AuthenticationMethod::Basic(_) => CredentialPlace::Scheme("Basic"),
             AuthenticationMethod::Jwt(spec) => spec.place.clone(),
-            AuthenticationMethod::Forward(_) | AuthenticationMethod::ClientCertificate(_) => CredentialPlace::Nowhere,
+            AuthenticationMethod::Forward(_) | AuthenticationMethod::ClientCertificate(_) => {
+                CredentialPlace::Nowhere
+            }
         }
     }
 
@@ -91,8 +93,8 @@ impl AuthenticatorSpec {
         }
     }
 
-    /// The beginning of its challenge to a client that has to authenticate itself (RFC 9110 §11.6.1). `None`: no scheme is
-    /// known for it.
+    /// The beginning of its challenge to a client that has to authenticate itself (RFC 9110
+    /// §11.6.1). `None`: no scheme is known for it.
     pub fn challenge(&self) -> Option<Cow<'static, str>> {
         match &self.method {
             AuthenticationMethod::ApiKey(_) => Some("ApiKey realm=\"tollgate\"".into()),

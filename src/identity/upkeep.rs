@@ -1,5 +1,5 @@
-//! Follows the keys of issuers on the control plane: fetches them again now and then, and when a token names one that is
-//! not known.
+//! Follows the keys of issuers on the control plane: fetches them again now and then, and when a
+//! token names one that is not known.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -15,8 +15,8 @@ use super::jwt::spec::KeySetUrl;
 const FIRST_BACKOFF: Duration = Duration::from_secs(1);
 const LONGEST_BACKOFF: Duration = Duration::from_secs(30);
 
-/// Follows the keys of the issuer of `authenticator`, if they are behind a URL, until the authenticator is gone. Must run
-/// inside the control plane's runtime.
+/// Follows the keys of the issuer of `authenticator`, if they are behind a URL, until the
+/// authenticator is gone. Must run inside the control plane's runtime.
 pub fn follow_issuer(authenticator: &Arc<Authenticator>) {
     if let Some((url, fetches)) = authenticator.issuer()
         && fetches.follow()
@@ -30,18 +30,28 @@ async fn keep(authenticator: Weak<Authenticator>, url: KeySetUrl) {
     loop {
         // Held while it is at work only: a reload may take the authenticator away.
         let running = authenticator.upgrade();
-        let Some(fetches) = running.as_ref().and_then(|one| one.issuer()).map(|(_, fetches)| fetches.clone()) else {
+        let Some(fetches) = running
+            .as_ref()
+            .and_then(|one| one.issuer())
+            .map(|(_, fetches)| fetches.clone())
+        else {
             return;
         };
         drop(running);
         fetches.begin();
         let set = fetch_set(&url).await;
-        let Some(running) = authenticator.upgrade() else { return };
+        let Some(running) = authenticator.upgrade() else {
+            return;
+        };
         let succeeded = set.is_ok();
         take_over(&running, &url, set, backoff.is_some());
         fetches.end(succeeded);
         drop(running);
-        backoff = (!succeeded).then(|| backoff.map_or(FIRST_BACKOFF, |last: Duration| (last * 2).min(LONGEST_BACKOFF)));
+        backoff = (!succeeded).then(|| {
+            backoff.map_or(FIRST_BACKOFF, |last: Duration| {
+                (last * 2).min(LONGEST_BACKOFF)
+            })
+        });
         tokio::select! {
             () = sleep(backoff.unwrap_or(url.refresh)) => {}
             () = fetches.wanted() => {}
@@ -56,7 +66,12 @@ async fn fetch_set(url: &KeySetUrl) -> Result<KeySet, String> {
 }
 
 /// Takes the keys over, or says why not.
-fn take_over(authenticator: &Authenticator, url: &KeySetUrl, set: Result<KeySet, String>, failed_before: bool) {
+fn take_over(
+    authenticator: &Authenticator,
+    url: &KeySetUrl,
+    set: Result<KeySet, String>,
+    failed_before: bool,
+) {
     let (name, host) = (&authenticator.spec.name, &url.authority);
     match set {
         Ok(set) => {

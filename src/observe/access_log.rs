@@ -1,9 +1,10 @@
-//! The access log: lines of requests, on their way to a stream, a file or a socket. `spec` says what is written and where,
-//! `queue` holds lines and `output` writes them: to a file as a `line_stream`, by `connection` over TCP or by datagrams to a
-//! `syslog`. `receiver` finds the addresses of those by their names. `timestamp` has the forms of the time.
+//! The access log: lines of requests, on their way to a stream, a file or a socket. `spec` says
+//! what is written and where, `queue` holds lines and `output` writes them: to a file as a
+//! `line_stream`, by `connection` over TCP or by datagrams to a `syslog`. `receiver` finds the
+//! addresses of those by their names. `timestamp` has the forms of the time.
 //!
-//! Guarantees that no request waits for it: lines go through a bounded queue to a thread of its own. A line that does not fit
-//! or cannot be written is dropped and counted.
+//! Guarantees that no request waits for it: lines go through a bounded queue to a thread of its
+//! own. A line that does not fit or cannot be written is dropped and counted.
 
 mod connection;
 mod line_stream;
@@ -55,12 +56,17 @@ impl AccessLog {
     /// # Errors
     /// When its file cannot be opened, or its thread cannot be started.
     pub fn start(spec: &AccessLogSpec, running: Option<&Self>) -> io::Result<Self> {
-        let same = running.filter(|running| running.0.spec.to == spec.to).map(|running| running.0.writer.clone());
+        let same = running
+            .filter(|running| running.0.spec.to == spec.to)
+            .map(|running| running.0.writer.clone());
         let writer = match same {
             Some(writer) => writer,
             None => Arc::new(LogWriter::start(spec)?),
         };
-        Ok(Self(Arc::new(RunningLog { spec: spec.clone(), writer })))
+        Ok(Self(Arc::new(RunningLog {
+            spec: spec.clone(),
+            writer,
+        })))
     }
 
     pub fn spec(&self) -> &AccessLogSpec {
@@ -104,7 +110,9 @@ impl LogWriter {
     fn start(spec: &AccessLogSpec) -> io::Result<Self> {
         let (queue, output) = (Arc::new(LineQueue::new()), LogOutput::open(&spec.to)?);
         let (lines, to) = (queue.clone(), spec.to.to_string());
-        thread::Builder::new().name("access-log".to_owned()).spawn(move || write_lines(&lines, output, &to))?;
+        thread::Builder::new()
+            .name("access-log".to_owned())
+            .spawn(move || write_lines(&lines, output, &to))?;
         Ok(Self(queue))
     }
 }
@@ -119,7 +127,11 @@ impl Drop for LogWriter {
 fn write_lines(queue: &LineQueue, mut output: LogOutput, to: &str) {
     let (mut lines, mut is_failing) = (Vec::new(), false);
     loop {
-        let WriterDemands { reopen, flushed, is_last } = queue.wait(&mut lines);
+        let WriterDemands {
+            reopen,
+            flushed,
+            is_last,
+        } = queue.wait(&mut lines);
         if reopen {
             output.reopen();
         }
@@ -152,7 +164,11 @@ mod tests {
     use super::*;
 
     fn spec(to: LogDestination) -> AccessLogSpec {
-        AccessLogSpec { format: AccessLogFormat::Json, to, sample: Rollout::ALL }
+        AccessLogSpec {
+            format: AccessLogFormat::Json,
+            to,
+            sample: Rollout::ALL,
+        }
     }
 
     fn record(log: &AccessLog, text: &str) {
@@ -162,7 +178,10 @@ mod tests {
     #[test]
     fn a_file_gets_every_line_and_is_opened_anew_on_demand() {
         let folder = tempfile::tempdir().unwrap();
-        let (path, moved) = (folder.path().join("access.log"), folder.path().join("access.log.1"));
+        let (path, moved) = (
+            folder.path().join("access.log"),
+            folder.path().join("access.log.1"),
+        );
         let log = AccessLog::start(&spec(LogDestination::File(path.clone())), None).unwrap();
         record(&log, "one");
         log.flush();
@@ -173,7 +192,10 @@ mod tests {
         record(&log, "three");
         log.flush();
         let text = |path| std::fs::read_to_string(path).unwrap();
-        assert_eq!((text(moved), text(path)), ("one\ntwo\n".to_owned(), "three\n".to_owned()));
+        assert_eq!(
+            (text(moved), text(path)),
+            ("one\ntwo\n".to_owned(), "three\n".to_owned())
+        );
     }
 
     #[test]
@@ -182,7 +204,8 @@ mod tests {
         let path = |name| folder.path().join(name);
         let first = AccessLog::start(&spec(LogDestination::File(path("a"))), None).unwrap();
         record(&first, "one");
-        let second = AccessLog::start(&spec(LogDestination::File(path("b"))), Some(&first)).unwrap();
+        let second =
+            AccessLog::start(&spec(LogDestination::File(path("b"))), Some(&first)).unwrap();
         let same = AccessLog::start(&spec(LogDestination::File(path("b"))), Some(&second)).unwrap();
         assert!(Arc::ptr_eq(&second.0.writer, &same.0.writer));
         let queue = Arc::downgrade(&first.0.writer.0);

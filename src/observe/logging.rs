@@ -1,4 +1,5 @@
-//! The program's own log, on standard error, written in the `background`. Panics are logged like everything else.
+//! The program's own log, on standard error, written in the `background`. Panics are logged like
+//! everything else.
 
 pub mod background;
 
@@ -25,14 +26,16 @@ pub enum LogFormat {
 /// The default filter.
 const DEFAULT_FILTER: &str = "info";
 
-/// Stands before every filter, which may override it: the Redis client logs each connection in its own words, and the gateway
-/// already logs what an operator needs of that; and the codecs of HTTP/2, TLS and DNS warn of what any peer can send as fast as
-/// it likes.
-const QUIET: &str = "fred=off,h2=error,rustls=error,hickory_net=error,hickory_proto=error,hickory_resolver=error";
+/// Stands before every filter, which may override it: the Redis client logs each connection in its
+/// own words, and the gateway already logs what an operator needs of that; and the codecs of
+/// HTTP/2, TLS and DNS warn of what any peer can send as fast as it likes.
+const QUIET: &str =
+    "fred=off,h2=error,rustls=error,hickory_net=error,hickory_proto=error,hickory_resolver=error";
 
-/// Starts the program's own log. `filter` is a level or a list such as `info,tollgate::proxy=debug`; without it the
-/// environment variable `RUST_LOG` counts, then `info`. Nothing is written before its
-/// [writer is started](background::start_writer); what is left is written when the result is dropped.
+/// Starts the program's own log. `filter` is a level or a list such as
+/// `info,tollgate::proxy=debug`; without it the environment variable `RUST_LOG` counts, then
+/// `info`. Nothing is written before its [writer is started](background::start_writer); what is
+/// left is written when the result is dropped.
 ///
 /// # Errors
 /// When `filter` does not say what to log, or there is a log already.
@@ -40,8 +43,10 @@ pub fn install(format: LogFormat, filter: Option<&str>) -> anyhow::Result<LogEnd
     let rust_log = std::env::var("RUST_LOG").ok();
     let (filter, ignored) = choose_filter(filter, rust_log.as_deref())?;
     let log = BackgroundLog::of_process().clone();
-    let builder =
-        tracing_subscriber::fmt().with_env_filter(filter).with_ansi(io::stderr().is_terminal()).with_writer(log);
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(io::stderr().is_terminal())
+        .with_writer(log);
     let installed = match format {
         LogFormat::Text => builder.with_target(false).try_init(),
         LogFormat::Json => builder.json().flatten_event(true).try_init(),
@@ -54,14 +59,21 @@ pub fn install(format: LogFormat, filter: Option<&str>) -> anyhow::Result<LogEnd
     Ok(LogEnd::of_process())
 }
 
-/// The filter to use, and a `RUST_LOG` that was ignored because it is invalid. `RUST_LOG` is for any program, so a mistake in it
-/// keeps no gateway from starting. Empty counts as absent.
-fn choose_filter<'a>(option: Option<&str>, rust_log: Option<&'a str>) -> anyhow::Result<(EnvFilter, Option<&'a str>)> {
+/// The filter to use, and a `RUST_LOG` that was ignored because it is invalid. `RUST_LOG` is for
+/// any program, so a mistake in it keeps no gateway from starting. Empty counts as absent.
+fn choose_filter<'a>(
+    option: Option<&str>,
+    rust_log: Option<&'a str>,
+) -> anyhow::Result<(EnvFilter, Option<&'a str>)> {
     if let Some(option) = option.filter(|text| !text.is_empty()) {
-        let filter = filter(option).with_context(|| format!("{option:?} does not say what to log"))?;
+        let filter =
+            filter(option).with_context(|| format!("{option:?} does not say what to log"))?;
         return Ok((filter, None));
     }
-    match rust_log.filter(|text| !text.is_empty()).map(|text| (text, filter(text))) {
+    match rust_log
+        .filter(|text| !text.is_empty())
+        .map(|text| (text, filter(text)))
+    {
         Some((_, Ok(filter))) => Ok((filter, None)),
         Some((text, Err(_))) => Ok((filter(DEFAULT_FILTER)?, Some(text))),
         None => Ok((filter(DEFAULT_FILTER)?, None)),
@@ -75,11 +87,20 @@ fn filter(text: &str) -> Result<EnvFilter, ParseError> {
 /// Logs a panic in the log's format, with a backtrace where `RUST_BACKTRACE` asks for one.
 fn log_panic(panic: &PanicHookInfo<'_>) {
     let backtrace = Backtrace::capture();
-    let backtrace = (backtrace.status() == BacktraceStatus::Captured).then(|| tracing::field::display(backtrace));
+    let backtrace = (backtrace.status() == BacktraceStatus::Captured)
+        .then(|| tracing::field::display(backtrace));
     let place = panic.location().map(tracing::field::display);
     let payload = panic.payload();
-    let text = payload.downcast_ref::<&str>().copied().or_else(|| payload.downcast_ref::<String>().map(String::as_str));
-    tracing::error!(place, backtrace, "panic: {}", text.unwrap_or("without a message"));
+    let text = payload
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| payload.downcast_ref::<String>().map(String::as_str));
+    tracing::error!(
+        place,
+        backtrace,
+        "panic: {}",
+        text.unwrap_or("without a message")
+    );
 }
 
 #[cfg(test)]

@@ -16,7 +16,9 @@ impl RolloutMetrics {
             aborted: counter!("tollgate_policy_rollouts_total", "outcome" => "aborted"),
             promoted: counter!("tollgate_policy_rollouts_total", "outcome" => "promoted"),
         };
-        [&metrics.stopped, &metrics.aborted, &metrics.promoted].into_iter().for_each(|counter| counter.increment(0));
+        [&metrics.stopped, &metrics.aborted, &metrics.promoted]
+            .into_iter()
+            .for_each(|counter| counter.increment(0));
         metrics
     }
 
@@ -27,7 +29,11 @@ impl RolloutMetrics {
 
     /// Counts a commit of this node that ended a candidate.
     pub fn ended(&self, is_promoted: bool) {
-        if is_promoted { self.promoted.increment(1) } else { self.aborted.increment(1) }
+        if is_promoted {
+            self.promoted.increment(1)
+        } else {
+            self.aborted.increment(1)
+        }
     }
 }
 

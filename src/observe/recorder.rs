@@ -1,15 +1,19 @@
-//! The recorder of the process's metrics: that of the Prometheus exporter, with histograms and counters of our own.
+//! The recorder of the process's metrics: that of the Prometheus exporter, with histograms and
+//! counters of our own.
 //!
-//! Histograms of the exporter keep each value, with its time, until somebody drains them. Ours keep a count for each bucket
-//! and the sum. Its counters can only be read as text; ours by the console, too. Guarantees that recording a value takes two
-//! additions and no lock, and that histograms do not grow.
+//! Histograms of the exporter keep each value, with its time, until somebody drains them. Ours keep
+//! a count for each bucket and the sum. Its counters can only be read as text; ours by the console,
+//! too. Guarantees that recording a value takes two additions and no lock, and that histograms do
+//! not grow.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-use metrics::{Counter, Gauge, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder, SharedString, Unit};
+use metrics::{
+    Counter, Gauge, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder, SharedString, Unit,
+};
 use metrics_exporter_prometheus::{PrometheusHandle, PrometheusRecorder};
 use tokio::time::Instant;
 
@@ -49,11 +53,18 @@ pub struct BucketCounts {
 
 impl MetricsRecorder {
     pub fn new(prometheus: PrometheusRecorder, bounds: BucketBounds) -> Self {
-        Self { bounds, prometheus, tables: Arc::default() }
+        Self {
+            bounds,
+            prometheus,
+            tables: Arc::default(),
+        }
     }
 
     pub fn handle(&self) -> MetricsHandle {
-        MetricsHandle { prometheus: self.prometheus.handle(), tables: Arc::clone(&self.tables) }
+        MetricsHandle {
+            prometheus: self.prometheus.handle(),
+            tables: Arc::clone(&self.tables),
+        }
     }
 }
 
@@ -66,7 +77,8 @@ impl MetricsHandle {
         text
     }
 
-    /// Forgets counters and histograms of what has been gone for long and nobody counts any more. Gauges stay.
+    /// Forgets counters and histograms of what has been gone for long and nobody counts any more.
+    /// Gauges stay.
     pub fn forget(&self, now: Instant, is_gone: impl Fn(&Key) -> bool) {
         self.tables.counters.forget(now, &is_gone);
         self.tables.histograms.forget(now, &is_gone);
@@ -74,7 +86,9 @@ impl MetricsHandle {
 
     /// Lends the value of each counter with this name.
     pub fn visit_counters(&self, name: &str, mut see: impl FnMut(&Key, u64)) {
-        self.tables.counters.visit(name, |key, count| see(key, count.load(Relaxed)));
+        self.tables
+            .counters
+            .visit(name, |key, count| see(key, count.load(Relaxed)));
     }
 
     /// Lends each histogram with this name.
@@ -85,7 +99,9 @@ impl MetricsHandle {
 
 impl Recorder for MetricsRecorder {
     fn describe_counter(&self, name: KeyName, _: Option<Unit>, help: SharedString) {
-        self.tables.counters.describe(name.as_str(), help.into_owned());
+        self.tables
+            .counters
+            .describe(name.as_str(), help.into_owned());
     }
 
     fn describe_gauge(&self, name: KeyName, unit: Option<Unit>, help: SharedString) {
@@ -93,7 +109,9 @@ impl Recorder for MetricsRecorder {
     }
 
     fn describe_histogram(&self, name: KeyName, _: Option<Unit>, help: SharedString) {
-        self.tables.histograms.describe(name.as_str(), help.into_owned());
+        self.tables
+            .histograms
+            .describe(name.as_str(), help.into_owned());
     }
 
     fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
@@ -106,13 +124,21 @@ impl Recorder for MetricsRecorder {
 
     fn register_histogram(&self, key: &Key, _: &Metadata<'_>) -> Histogram {
         let bounds = (self.bounds)(key.name());
-        Histogram::from_arc(self.tables.histograms.register(key, || BucketCounts::new(bounds)))
+        Histogram::from_arc(
+            self.tables
+                .histograms
+                .register(key, || BucketCounts::new(bounds)),
+        )
     }
 }
 
 impl BucketCounts {
     fn new(bounds: &'static [f64]) -> Self {
-        Self { bounds, counts: (0..=bounds.len()).map(|_| AtomicU64::new(0)).collect(), sum: AtomicU64::new(0) }
+        Self {
+            bounds,
+            counts: (0..=bounds.len()).map(|_| AtomicU64::new(0)).collect(),
+            sum: AtomicU64::new(0),
+        }
     }
 
     /// Upper bounds of the buckets, in seconds: the least first, and none for the last bucket.
@@ -133,13 +159,24 @@ impl MetricValue for BucketCounts {
     fn render(&self, text: &mut String, name: &str, labels: &str) {
         let comma = if labels.is_empty() { "" } else { "," };
         let mut count = 0;
-        let bounds = self.bounds.iter().map(ToString::to_string).chain(["+Inf".to_owned()]);
+        let bounds = self
+            .bounds
+            .iter()
+            .map(ToString::to_string)
+            .chain(["+Inf".to_owned()]);
         for (bound, within) in bounds.zip(&self.counts) {
             count += within.load(Relaxed);
-            let _ = writeln!(text, "{name}_bucket{{{labels}{comma}le=\"{bound}\"}} {count}");
+            let _ = writeln!(
+                text,
+                "{name}_bucket{{{labels}{comma}le=\"{bound}\"}} {count}"
+            );
         }
         let labels = braced(labels);
-        let _ = writeln!(text, "{name}_sum{labels} {}", f64::from_bits(self.sum.load(Relaxed)));
+        let _ = writeln!(
+            text,
+            "{name}_sum{labels} {}",
+            f64::from_bits(self.sum.load(Relaxed))
+        );
         let _ = writeln!(text, "{name}_count{labels} {count}");
     }
 }
@@ -152,12 +189,18 @@ impl HistogramFn for BucketCounts {
     #[inline]
     fn record_many(&self, value: f64, count: usize) {
         // From the least bound on: most values are small.
-        let bucket = self.bounds.iter().position(|bound| value <= *bound).unwrap_or(self.bounds.len());
+        let bucket = self
+            .bounds
+            .iter()
+            .position(|bound| value <= *bound)
+            .unwrap_or(self.bounds.len());
         if let Some(within) = self.counts.get(bucket) {
             within.fetch_add(count as u64, Relaxed);
         }
         let added = value * count as f64;
-        let _ = self.sum.fetch_update(Relaxed, Relaxed, |sum| Some((f64::from_bits(sum) + added).to_bits()));
+        let _ = self.sum.fetch_update(Relaxed, Relaxed, |sum| {
+            Some((f64::from_bits(sum) + added).to_bits())
+        });
     }
 }
 
@@ -172,7 +215,11 @@ mod tests {
 
     fn rendered(record: impl FnOnce()) -> String {
         let recorder = MetricsRecorder::new(PrometheusBuilder::new().build_recorder(), |name| {
-            if name == "tollgate_store_batch_requests" { &[1.0, 10.0] } else { &[0.25, 2.5] }
+            if name == "tollgate_store_batch_requests" {
+                &[1.0, 10.0]
+            } else {
+                &[0.25, 2.5]
+            }
         });
         metrics::with_local_recorder(&recorder, record);
         recorder.handle().render()
@@ -210,7 +257,11 @@ mod tests {
         });
         let mut read = Vec::new();
         let route = |key: &Key| label(key, "route").to_owned() + label(key, "method");
-        recorder.handle().visit_counters("tollgate_requests_total", |key, count| read.push((route(key), count)));
+        recorder
+            .handle()
+            .visit_counters("tollgate_requests_total", |key, count| {
+                read.push((route(key), count))
+            });
         assert_eq!(read, [("a\"\n".to_owned(), 5)]);
         let expected = "# TYPE tollgate_panics_total counter\ntollgate_panics_total 0\n\n\
              # HELP tollgate_requests_total How many.\n# TYPE tollgate_requests_total counter\n\
@@ -233,18 +284,29 @@ mod tests {
         let routes = |after: std::time::Duration| {
             handle.forget(clock::now() + after, is_gone);
             let text = handle.render();
-            ["gone", "here", "ending"].into_iter().filter(|route| text.contains(*route)).collect::<Vec<_>>().join(" ")
+            ["gone", "here", "ending"]
+                .into_iter()
+                .filter(|route| text.contains(*route))
+                .collect::<Vec<_>>()
+                .join(" ")
         };
         assert_eq!(routes(std::time::Duration::ZERO), "gone here ending");
         assert_eq!(routes(GONE_SERIES_KEPT / 2), "gone here ending");
         // It is there again, and goes again.
         handle.forget(clock::now(), |_| false);
         assert_eq!(routes(GONE_SERIES_KEPT * 2), "gone here ending");
-        assert_eq!(routes(GONE_SERIES_KEPT * 3 + GONE_SERIES_KEPT / 2), "here ending");
+        assert_eq!(
+            routes(GONE_SERIES_KEPT * 3 + GONE_SERIES_KEPT / 2),
+            "here ending"
+        );
         drop(held);
         assert_eq!(routes(GONE_SERIES_KEPT * 4), "here ending");
         assert_eq!(routes(GONE_SERIES_KEPT * 6), "here");
-        assert!(!handle.render().contains("tollgate_request_duration_seconds"));
+        assert!(
+            !handle
+                .render()
+                .contains("tollgate_request_duration_seconds")
+        );
     }
 
     #[test]
@@ -252,7 +314,9 @@ mod tests {
         let recorder = MetricsRecorder::new(PrometheusBuilder::new().build_recorder(), |_| &[1.0]);
         let of = |names: std::ops::Range<usize>| {
             metrics::with_local_recorder(&recorder, || {
-                names.for_each(|name| counter!("tollgate_requests_total", "route" => format!("r{name}.")).increment(1));
+                names.for_each(|name| {
+                    counter!("tollgate_requests_total", "route" => format!("r{name}.")).increment(1)
+                });
             });
         };
         let handle = recorder.handle();
@@ -262,15 +326,23 @@ mod tests {
         of(100..MOST_GONE_SERIES + 150);
         handle.forget(now + second, |key| label(key, "route") != "r149.");
         let text = handle.render();
-        assert!(text.contains("r149.") && !(0..100).any(|name| text.contains(&format!("\"r{name}.\""))));
-        let left = text.lines().filter(|line| line.starts_with("tollgate_requests_total{")).count();
+        assert!(
+            text.contains("r149.") && !(0..100).any(|name| text.contains(&format!("\"r{name}.\"")))
+        );
+        let left = text
+            .lines()
+            .filter(|line| line.starts_with("tollgate_requests_total{"))
+            .count();
         assert_eq!(left, MOST_GONE_SERIES + 1);
     }
 
     #[test]
     fn a_histogram_that_is_registered_again_goes_on() {
         let text = rendered(|| {
-            describe_histogram!("tollgate_store_call_duration_seconds", "No series, no metric.");
+            describe_histogram!(
+                "tollgate_store_call_duration_seconds",
+                "No series, no metric."
+            );
             histogram!("tollgate_store_batch_requests").record(7);
             histogram!("tollgate_store_batch_requests").record_many(10.5, 2);
         });

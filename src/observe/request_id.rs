@@ -1,5 +1,5 @@
-//! The id of a request: generated, or accepted from a trusted peer. It stands in the response, in the request to the upstream
-//! and in the log.
+//! The id of a request: generated, or accepted from a trusted peer. It stands in the response, in
+//! the request to the upstream and in the log.
 
 use bytes::Bytes;
 use http::HeaderValue;
@@ -8,11 +8,16 @@ pub use tollgate_limiter::request::request_id::{REQUEST_ID, accept};
 /// A fresh id: 128 random bits in hexadecimal. Unique, not unguessable.
 pub fn generate() -> HeaderValue {
     let mut text = [0; 32];
-    for (pair, byte) in text.as_chunks_mut().0.iter_mut().zip(fastrand::u128(..).to_ne_bytes()) {
+    for (pair, byte) in text
+        .as_chunks_mut()
+        .0
+        .iter_mut()
+        .zip(fastrand::u128(..).to_ne_bytes())
+    {
         *pair = [digit(byte >> 4), digit(byte & 15)];
     }
-    // A shared buffer from the start: the id is cloned for the upstream and the response, and sharing a copy later
-    // would take another allocation.
+    // A shared buffer from the start: the id is cloned for the upstream and the response, and
+    // sharing a copy later would take another allocation.
     HeaderValue::from_maybe_shared(Bytes::from_owner(text)).unwrap_or(HeaderValue::from_static("-"))
 }
 
@@ -40,11 +45,36 @@ mod tests {
 
     #[test]
     fn only_an_id_that_may_stand_in_a_log_and_a_page_is_accepted() {
-        for good in ["abc-123", "Root=1-67891233-abcdef012345678912345678", "a.b_c:d/e+f=@G", &"x".repeat(128)] {
-            assert!(accept(&HeaderValue::from_str(good).unwrap()).is_some(), "{good:?}");
+        for good in [
+            "abc-123",
+            "Root=1-67891233-abcdef012345678912345678",
+            "a.b_c:d/e+f=@G",
+            &"x".repeat(128),
+        ] {
+            assert!(
+                accept(&HeaderValue::from_str(good).unwrap()).is_some(),
+                "{good:?}"
+            );
         }
-        for bad in ["", "a b", "<b>", "a\"", "a'", "a&b", "a\\", "{a}", "a,b", "a;b", "$(a)", "`a`", &"x".repeat(129)] {
-            assert!(accept(&HeaderValue::from_str(bad).unwrap()).is_none(), "{bad:?}");
+        for bad in [
+            "",
+            "a b",
+            "<b>",
+            "a\"",
+            "a'",
+            "a&b",
+            "a\\",
+            "{a}",
+            "a,b",
+            "a;b",
+            "$(a)",
+            "`a`",
+            &"x".repeat(129),
+        ] {
+            assert!(
+                accept(&HeaderValue::from_str(bad).unwrap()).is_none(),
+                "{bad:?}"
+            );
         }
     }
 }

@@ -14,7 +14,8 @@ use tokio::time::Instant;
 /// How long a series of what is gone can still be scraped.
 pub const GONE_SERIES_KEPT: Duration = Duration::from_secs(15 * 60);
 
-/// Series of what is gone, of one kind: whoever may change policies could have made any number within that time.
+/// Series of what is gone, of one kind: whoever may change policies could have made any number
+/// within that time.
 pub const MOST_GONE_SERIES: usize = 50_000;
 
 /// The series of one kind, such as all counters.
@@ -51,12 +52,21 @@ impl<T: MetricValue> SeriesTable<T> {
     pub fn register(&self, key: &Key, new: impl FnOnce() -> T) -> Arc<T> {
         let mut families = self.0.lock();
         let family = families.entry(key.name().to_owned()).or_default();
-        let added = || LabelledValue { key: key.clone(), value: Arc::new(new()), gone_since: None };
-        family.series.entry(labels_of(key)).or_insert_with(added).value.clone()
+        let added = || LabelledValue {
+            key: key.clone(),
+            value: Arc::new(new()),
+            gone_since: None,
+        };
+        family
+            .series
+            .entry(labels_of(key))
+            .or_insert_with(added)
+            .value
+            .clone()
     }
 
-    /// Forgets series of what has been gone for [`GONE_SERIES_KEPT`] and nobody counts any more, and the oldest of more than
-    /// [`MOST_GONE_SERIES`].
+    /// Forgets series of what has been gone for [`GONE_SERIES_KEPT`] and nobody counts any more,
+    /// and the oldest of more than [`MOST_GONE_SERIES`].
     pub fn forget(&self, now: Instant, is_gone: impl Fn(&Key) -> bool) {
         let mut families = self.0.lock();
         for family in families.values_mut() {
@@ -71,7 +81,13 @@ impl<T: MetricValue> SeriesTable<T> {
         }
         let series = || families.values().flat_map(|family| family.series.values());
         let mut gone: Vec<Instant> = series().filter_map(|series| series.gone_since).collect();
-        let Some(excess) = gone.len().checked_sub(MOST_GONE_SERIES).filter(|excess| *excess > 0) else { return };
+        let Some(excess) = gone
+            .len()
+            .checked_sub(MOST_GONE_SERIES)
+            .filter(|excess| *excess > 0)
+        else {
+            return;
+        };
         gone.sort_unstable();
         let last = gone[excess - 1];
         // Many have gone at once: of the last of those that are forgotten, some stay.
@@ -91,13 +107,21 @@ impl<T: MetricValue> SeriesTable<T> {
     /// Lends each series with this name.
     pub fn visit(&self, name: &str, mut see: impl FnMut(&Key, &T)) {
         if let Some(family) = self.0.lock().get(name) {
-            family.series.values().for_each(|series| see(&series.key, &series.value));
+            family
+                .series
+                .values()
+                .for_each(|series| see(&series.key, &series.value));
         }
     }
 
     // Writing to a String cannot fail.
     pub fn render(&self, text: &mut String) {
-        for (name, family) in self.0.lock().iter().filter(|(_, family)| !family.series.is_empty()) {
+        for (name, family) in self
+            .0
+            .lock()
+            .iter()
+            .filter(|(_, family)| !family.series.is_empty())
+        {
             if !family.help.is_empty() {
                 let _ = writeln!(text, "# HELP {name} {}", family.help);
             }
@@ -118,7 +142,10 @@ impl<T> Default for SeriesTable<T> {
 
 impl<T> Default for SeriesFamily<T> {
     fn default() -> Self {
-        Self { help: String::new(), series: BTreeMap::new() }
+        Self {
+            help: String::new(),
+            series: BTreeMap::new(),
+        }
     }
 }
 
@@ -133,17 +160,30 @@ impl MetricValue for AtomicU64 {
 
 /// The labels in braces. Nothing without labels.
 pub fn braced(labels: &str) -> String {
-    if labels.is_empty() { String::new() } else { format!("{{{labels}}}") }
+    if labels.is_empty() {
+        String::new()
+    } else {
+        format!("{{{labels}}}")
+    }
 }
 
 /// The value of a label. Empty without it.
 pub fn label<'a>(key: &'a Key, name: &str) -> &'a str {
-    key.labels().find(|label| label.key() == name).map_or("", |label| label.value())
+    key.labels()
+        .find(|label| label.key() == name)
+        .map_or("", |label| label.value())
 }
 
 /// The labels of a series, in Prometheus's text format: without the braces.
 fn labels_of(key: &Key) -> String {
-    let escape = |value: &str| value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
-    let labels = key.labels().map(|label| format!("{}=\"{}\"", label.key(), escape(label.value())));
+    let escape = |value: &str| {
+        value
+            .replace('\\', "\\\\")
+            .replace('"', "\\\"")
+            .replace('\n', "\\n")
+    };
+    let labels = key
+        .labels()
+        .map(|label| format!("{}=\"{}\"", label.key(), escape(label.value())));
     labels.collect::<Vec<_>>().join(",")
 }

@@ -1,7 +1,8 @@
 //! Sends the requests of a route with `retry` again, by the conditions that the route names.
 //!
-//! Guarantees that a request is sent again only while its client has got nothing, while its body is there from its
-//! beginning, and while the upstream's retry budget pays for it. Otherwise the client gets the answer there is.
+//! Guarantees that a request is sent again only while its client has got nothing, while its body is
+//! there from its beginning, and while the upstream's retry budget pays for it. Otherwise the
+//! client gets the answer there is.
 
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
@@ -29,7 +30,8 @@ use crate::upstream::endpoints::PickedEndpoint;
 use crate::upstream::metrics::RetriedOutcome;
 use crate::upstream::{Destination, Upstream};
 
-/// Pieces of an answer's body that are read when it is given up, so that its connection may be used again.
+/// Pieces of an answer's body that are read when it is given up, so that its connection may be used
+/// again.
 const MOST_DRAINED: usize = 16;
 
 /// How the requests of a route are sent again.
@@ -62,7 +64,10 @@ impl Proxy {
         let result = match UpstreamRequest::prepare(request, rule, source) {
             Ok(mut request) => match admit(destination.upstream) {
                 // It has one place, however often it is sent.
-                Ok(_place) => self.attempt_all(&mut request, destination, source, retrying).await,
+                Ok(_place) => {
+                    self.attempt_all(&mut request, destination, source, retrying)
+                        .await
+                }
                 Err(failure) => Err(failure),
             },
             Err(failure) => Err(failure),
@@ -78,21 +83,43 @@ impl Proxy {
         source: RequestSource<'_>,
         retrying: Retrying<'_>,
     ) -> Answer {
-        let Retrying { policy, ends, report } = retrying;
+        let Retrying {
+            policy,
+            ends,
+            report,
+        } = retrying;
         let is_upgrade = request.upgrade.is_some();
         let kept = request.keep_body(policy.keep_body);
-        let mut choice = AnotherEndpoint { before: Tried::by(source.affinity), report };
-        let mut judge = Judge { policy, ends, upstream: destination.upstream, attempts: 0, over_budget: false };
+        let mut choice = AnotherEndpoint {
+            before: Tried::by(source.affinity),
+            report,
+        };
+        let mut judge = Judge {
+            policy,
+            ends,
+            upstream: destination.upstream,
+            attempts: 0,
+            over_budget: false,
+        };
         loop {
             judge.attempts += 1;
-            let answer =
-                self.attempt(request, (destination, source), policy.per_try, (&mut choice, kept.as_ref())).await;
+            let answer = self
+                .attempt(
+                    request,
+                    (destination, source),
+                    policy.per_try,
+                    (&mut choice, kept.as_ref()),
+                )
+                .await;
             let may = !(is_upgrade && answer.is_ok())
                 && judge.sends_again(request, &answer)
                 && !source.interim.is_used()
                 && request.is_renewable(kept.as_ref());
             // Renewed last: from then on, what may still be sent of this attempt fails.
-            let pause = may.then(|| judge.pause(&answer)).flatten().filter(|_| request.renew(kept.as_ref()));
+            let pause = may
+                .then(|| judge.pause(&answer))
+                .flatten()
+                .filter(|_| request.renew(kept.as_ref()));
             let Some(pause) = pause else {
                 if let Some(kept) = kept {
                     kept.forget();
@@ -104,11 +131,16 @@ impl Proxy {
                 drain(response.into_body());
             }
             destination.upstream.metrics().retried();
-            if pause.is_zero() { yield_now().await } else { sleep(pause).await }
+            if pause.is_zero() {
+                yield_now().await
+            } else {
+                sleep(pause).await
+            }
         }
     }
 
-    /// Sends it once, for no longer than an attempt may take. The time in which its client sends its body does not count.
+    /// Sends it once, for no longer than an attempt may take. The time in which its client sends
+    /// its body does not count.
     async fn attempt(
         &self,
         request: &mut UpstreamRequest<'_>,
@@ -127,8 +159,11 @@ impl Proxy {
         loop {
             match timeout_at(deadline, exchange.as_mut()).await {
                 Ok(answer) => return answer,
-                // An endpoint that takes nothing of a body that is there is as slow as one that does not answer.
-                Err(_) if kept.is_some_and(|body| body.awaits_client() || body.pieces() > pieces) => {
+                // An endpoint that takes nothing of a body that is there is as slow as one that
+                // does not answer.
+                Err(_)
+                    if kept.is_some_and(|body| body.awaits_client() || body.pieces() > pieces) =>
+                {
                     pieces = kept.map_or(0, ReplayBody::pieces);
                     deadline = clock::now() + per_try;
                 }
@@ -164,7 +199,8 @@ impl Judge<'_> {
     /// How long it waits before it is sent again. `None`: it is not.
     fn pause(&mut self, answer: &Answer) -> Option<Duration> {
         let asked = answer.as_ref().ok().zip(self.policy.retry_after);
-        let asked = asked.and_then(|(response, longest)| Some((asked_wait(response.headers())?, longest)));
+        let asked =
+            asked.and_then(|(response, longest)| Some((asked_wait(response.headers())?, longest)));
         let pause = match asked {
             Some((asked, longest)) if asked > longest => return None,
             Some((asked, _)) => asked.max(self.policy.back_off.pause(self.attempts)),
@@ -181,7 +217,10 @@ impl Judge<'_> {
     /// Counts a request that was sent again, or would have been, and gets this answer.
     fn finish(&self, answer: &Answer) {
         let failed = match answer {
-            Ok(response) => self.policy.on.hold_for_response(response.status(), response.headers()),
+            Ok(response) => self
+                .policy
+                .on
+                .hold_for_response(response.status(), response.headers()),
             Err(_) => true,
         };
         let outcome = match (self.over_budget, self.attempts, failed) {

@@ -43,7 +43,9 @@ impl Proxy {
     /// `clients` give way when the process has no descriptor left for a connection to an upstream.
     pub fn new(clients: MakeRoom) -> Self {
         ReplayMemory::prepare();
-        Self { client: Client::new(clients) }
+        Self {
+            client: Client::new(clients),
+        }
     }
 
     /// Drops idle connections that have expired. To be called every few seconds on the worker.
@@ -66,7 +68,8 @@ impl Proxy {
     /// The response's body streams. The connection is free for another request once it has ended.
     ///
     /// # Errors
-    /// Failures of the upstream (502, 503, 504), or of the request and its body (400, 408, 413, 501).
+    /// Failures of the upstream (502, 503, 504), or of the request and its body (400, 408, 413,
+    /// 501).
     pub fn forward<'a>(
         &'a self,
         request: &'a mut Request<Body>,
@@ -107,7 +110,10 @@ impl Proxy {
             let result = match &mut prepared {
                 Ok(request) => match admit(destination.upstream) {
                     // It has its place until it is answered.
-                    Ok(_place) => self.exchange(request, destination, &source, &mut choice).await,
+                    Ok(_place) => {
+                        self.exchange(request, destination, &source, &mut choice)
+                            .await
+                    }
                     Err(failure) => Err(failure),
                 },
                 Err(failure) => Err(failure.clone()),
@@ -137,7 +143,14 @@ impl Proxy {
                 let upgrade = request.upgrade.is_some();
                 let (fresh, refused_by) = (retry.is_spent(), retry.refused_by());
                 let spec = destination.spec;
-                let needs = LeaseNeeds { spec, now, fresh, refused_by, upgrade, source };
+                let needs = LeaseNeeds {
+                    spec,
+                    now,
+                    fresh,
+                    refused_by,
+                    upgrade,
+                    source,
+                };
                 let mut lease = match self.lease(upstream, needs, source.affinity, choice) {
                     Either::Left(idle) => idle,
                     Either::Right(connecting) => connecting.await?,
@@ -158,14 +171,28 @@ impl Proxy {
                     Ok(response) => {
                         let now = clock::now();
                         choice.answered(now);
-                        upstream.metrics().responded(now.saturating_duration_since(lease.begun_at()));
+                        upstream
+                            .metrics()
+                            .responded(now.saturating_duration_since(lease.begun_at()));
                         if upstream.observes()
                             && let Some(endpoint) = lease.endpoint()
                         {
-                            upstream.record_response(endpoint, response.status(), || lease.latency(now));
+                            upstream.record_response(endpoint, response.status(), || {
+                                lease.latency(now)
+                            });
                         }
-                        let cookie = if upstream.asks_for_affinity() { sticky(&lease, source.affinity) } else { None };
-                        let mut relayed = relay(response, lease, request.upgrade.take(), source.request_id, now)?;
+                        let cookie = if upstream.asks_for_affinity() {
+                            sticky(&lease, source.affinity)
+                        } else {
+                            None
+                        };
+                        let mut relayed = relay(
+                            response,
+                            lease,
+                            request.upgrade.take(),
+                            source.request_id,
+                            now,
+                        )?;
                         if let Some(cookie) = cookie {
                             relayed.headers_mut().append(SET_COOKIE, cookie);
                         }
@@ -182,7 +209,10 @@ impl Proxy {
                     }
                 }
             };
-            if let Some(fault) = failed.fault_of_endpoint(retry.is_spent()).filter(|_| upstream.ejects()) {
+            if let Some(fault) = failed
+                .fault_of_endpoint(retry.is_spent())
+                .filter(|_| upstream.ejects())
+            {
                 upstream.record_failure(&fault.endpoint, &fault.reason);
             }
             // Boxed: rare, and it may wait.
@@ -192,8 +222,8 @@ impl Proxy {
         }
     }
 
-    /// A connection that is idle, or the wait for one to the first endpoint that accepts it. That is boxed: few requests
-    /// have to wait, and the others do not carry the room for it.
+    /// A connection that is idle, or the wait for one to the first endpoint that accepts it. That
+    /// is boxed: few requests have to wait, and the others do not carry the room for it.
     #[inline]
     fn lease<'a>(
         &'a self,
@@ -208,7 +238,9 @@ impl Proxy {
         };
         match self.client.lease_idle(upstream, endpoint, needs) {
             Ok(lease) => Either::Left(lease),
-            Err(endpoint) => Either::Right(Box::pin(self.connect(upstream, endpoint, needs, tried, choice))),
+            Err(endpoint) => Either::Right(Box::pin(
+                self.connect(upstream, endpoint, needs, tried, choice),
+            )),
         }
     }
 
@@ -227,9 +259,15 @@ impl Proxy {
                 Err(error) => error,
             };
             // The bounds are those of all endpoints together, and descriptors those of the process.
-            let is_bound = matches!(error, UpstreamConnectError::Overloaded | UpstreamConnectError::Exhausted(_));
-            let left =
-                if is_bound || tried.count() >= MAX_ENDPOINTS { None } else { choice.pick(upstream, &mut tried) };
+            let is_bound = matches!(
+                error,
+                UpstreamConnectError::Overloaded | UpstreamConnectError::Exhausted(_)
+            );
+            let left = if is_bound || tried.count() >= MAX_ENDPOINTS {
+                None
+            } else {
+                choice.pick(upstream, &mut tried)
+            };
             endpoint = left.ok_or_else(|| connect_failure(&error))?;
             needs.now = clock::now();
         }
@@ -238,7 +276,8 @@ impl Proxy {
 
 /// Which endpoint a request goes to next.
 pub(super) trait EndpointChoice: Send {
-    /// The next endpoint of a request that could not connect to those in `tried`, to which it is added.
+    /// The next endpoint of a request that could not connect to those in `tried`, to which it is
+    /// added.
     fn pick(&mut self, upstream: &Upstream, tried: &mut Tried) -> Option<PickedEndpoint>;
 
     /// The latest endpoint has answered.
@@ -278,8 +317,8 @@ pub(super) fn admit(upstream: &Upstream) -> Result<Option<AdaptivePlace<'_>>, Fa
     Ok(place)
 }
 
-/// Watches whether the endpoint answers. `None`: nobody asks, or the client may be what keeps the request, since its
-/// body comes from there.
+/// Watches whether the endpoint answers. `None`: nobody asks, or the client may be what keeps the
+/// request, since its body comes from there.
 #[inline]
 fn watch<'a>(
     upstream: &'a Upstream,
@@ -316,23 +355,36 @@ fn relay(
     request_id: &HeaderValue,
     now: Instant,
 ) -> Result<Response<Body>, Failure> {
-    // The protocols that the upstream wants instead (RFC 9110 §15.5.22). Only a client of HTTP/1 can be told.
-    let required =
-        if response.status() == StatusCode::UPGRADE_REQUIRED { response.headers().get(UPGRADE).cloned() } else { None };
+    // The protocols that the upstream wants instead (RFC 9110 §15.5.22). Only a client of HTTP/1
+    // can be told.
+    let required = if response.status() == StatusCode::UPGRADE_REQUIRED {
+        response.headers().get(UPGRADE).cloned()
+    } else {
+        None
+    };
     let switches = response.status() == StatusCode::SWITCHING_PROTOCOLS;
-    let switched_to = if switches { upgrade_rules::switched_to(response.version(), response.headers()) } else { None };
+    let switched_to = if switches {
+        upgrade_rules::switched_to(response.version(), response.headers())
+    } else {
+        None
+    };
     headers::strip_response(response.headers_mut());
     let received = response.version();
     // The server writes it in the client's version.
     *response.version_mut() = Version::HTTP_11;
     if switches {
         let upgrade = upgrade.ok_or(Failure::UpstreamInvalid)?;
-        let offered = |protocol: &HeaderValue| upgrade_rules::is_offered(protocol, upgrade.protocol());
-        let protocol = switched_to.filter(offered).ok_or(Failure::UpstreamInvalid)?;
+        let offered =
+            |protocol: &HeaderValue| upgrade_rules::is_offered(protocol, upgrade.protocol());
+        let protocol = switched_to
+            .filter(offered)
+            .ok_or(Failure::UpstreamInvalid)?;
         additions::add_to_response(response.headers_mut(), received, request_id, Some(protocol));
         let end = match lease {
             // Before the whole request is sent, its rest would be taken for the new protocol.
-            Lease::Http1(connection) if !connection.is_sent() => return Err(Failure::UpstreamInvalid),
+            Lease::Http1(connection) if !connection.is_sent() => {
+                return Err(Failure::UpstreamInvalid);
+            }
             Lease::Http1(connection) => {
                 let idle = connection.wait_limit(UpstreamWait::Tunnel);
                 let (upstream, guard) = connection.upgrade();

@@ -1,7 +1,7 @@
 //! Requests that nobody waits for any more: whether the endpoint that they waited for is at fault.
 //!
-//! Guarantees that an endpoint is blamed only if it had half of the time at least: else another one, or a wait, has
-//! used it up.
+//! Guarantees that an endpoint is blamed only if it had half of the time at least: else another
+//! one, or a wait, has used it up.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -59,7 +59,11 @@ impl<'a> GaveUp<'a> {
         progress: impl Future<Output = T>,
     ) -> T {
         let since = clock::now();
-        let blamed_after = if upstream.ejects() { blamed_after(source, since) } else { NEVER };
+        let blamed_after = if upstream.ejects() {
+            blamed_after(source, since)
+        } else {
+            NEVER
+        };
         let mut watch = (blamed_after != NEVER).then(|| Self {
             upstream,
             endpoint: Arc::clone(endpoint),
@@ -83,7 +87,8 @@ impl<'a> GaveUp<'a> {
     /// Records how long the endpoint has not answered by `now`.
     #[cold]
     pub fn record_wait(&self, now: Instant) {
-        self.upstream.record_unanswered(&self.endpoint, now.saturating_duration_since(self.since));
+        self.upstream
+            .record_unanswered(&self.endpoint, now.saturating_duration_since(self.since));
     }
 }
 
@@ -92,7 +97,11 @@ fn blamed_after(source: &RequestSource<'_>, since: Instant) -> u32 {
     source.deadline.map_or(NEVER, |deadline| {
         let left = |since| deadline.saturating_duration_since(since);
         let has_time = 2 * left(since) >= left(source.begun);
-        if has_time { u32::try_from(left(since).as_millis()).unwrap_or(NEVER) } else { NEVER }
+        if has_time {
+            u32::try_from(left(since).as_millis()).unwrap_or(NEVER)
+        } else {
+            NEVER
+        }
     })
 }
 
@@ -105,7 +114,9 @@ impl Drop for GaveUp<'_> {
         let waited = now.saturating_duration_since(self.since).as_millis();
         if self.blamed_after != NEVER && waited >= u128::from(self.blamed_after) {
             let reason = match self.awaited {
-                AwaitedPart::Connection => "it did not take a connection within the route's timeout",
+                AwaitedPart::Connection => {
+                    "it did not take a connection within the route's timeout"
+                }
                 AwaitedPart::Response => "it did not answer within the route's timeout",
             };
             self.upstream.record_failure(&self.endpoint, reason);

@@ -1,6 +1,7 @@
 //! The bytes of a body that are kept, to be sent again.
 //!
-//! Guarantees that those of all requests with `keep_body` take a bounded memory together, whatever clients send.
+//! Guarantees that those of all requests with `keep_body` take a bounded memory together, whatever
+//! clients send.
 
 use std::net::IpAddr;
 use std::num::NonZeroUsize;
@@ -17,7 +18,8 @@ const MOST_IN_ALL: NonZeroUsize = NonZeroUsize::MIN.saturating_add((64 << 20) - 
 const FIRST: usize = 4 * 1024;
 
 /// The memory of all routes, which outlives reloads as the bodies do.
-static MEMORY: LazyLock<Arc<ReplayMemory>> = LazyLock::new(|| Arc::new(ReplayMemory::new(MOST_IN_ALL)));
+static MEMORY: LazyLock<Arc<ReplayMemory>> =
+    LazyLock::new(|| Arc::new(ReplayMemory::new(MOST_IN_ALL)));
 
 /// The memory for bodies that routes keep.
 pub struct ReplayMemory {
@@ -52,7 +54,11 @@ impl ReplayMemory {
 impl KeptBytes {
     /// Room for `most` bytes.
     pub fn new(most: usize) -> Self {
-        Self { bytes: Vec::new(), most, held: None }
+        Self {
+            bytes: Vec::new(),
+            most,
+            held: None,
+        }
     }
 
     /// Room for `most` bytes of the client at `ip`, as long as there is memory.
@@ -61,7 +67,10 @@ impl KeptBytes {
     }
 
     fn within(memory: &Arc<ReplayMemory>, most: usize, ip: IpAddr) -> Self {
-        Self { held: Some((memory.memory.hold(ip), memory.clone())), ..Self::new(most) }
+        Self {
+            held: Some((memory.memory.hold(ip), memory.clone())),
+            ..Self::new(most)
+        }
     }
 
     /// Adds a piece. Returns whether there is room for it.
@@ -78,7 +87,10 @@ impl KeptBytes {
             return length <= self.most;
         }
         // Twice as much each time, so that a long body is not moved with each piece.
-        let room = length.max(self.bytes.capacity() * 2).max(FIRST).min(self.most);
+        let room = length
+            .max(self.bytes.capacity() * 2)
+            .max(FIRST)
+            .min(self.most);
         if let Some((held, memory)) = &mut self.held
             && !held.grow_to(room)
         {
@@ -124,11 +136,16 @@ mod tests {
         let memory = Arc::new(ReplayMemory::new(NonZeroUsize::new(1 << 20).unwrap()));
         let kept = |client: u8| KeptBytes::within(&memory, 64 << 10, [192, 0, 2, client].into());
         let (mut first, mut second, mut third) = (kept(1), kept(1), kept(1));
-        assert!(push_all(&mut first, 64) && push_all(&mut second, 64), "an eighth");
+        assert!(
+            push_all(&mut first, 64) && push_all(&mut second, 64),
+            "an eighth"
+        );
         assert!(!third.push(&PIECE), "the client has its share");
         first.clear();
         assert!(push_all(&mut third, 64), "what was forgotten is given back");
-        let mut others: Vec<KeptBytes> = (2..9).flat_map(|client| [kept(client), kept(client)]).collect();
+        let mut others: Vec<KeptBytes> = (2..9)
+            .flat_map(|client| [kept(client), kept(client)])
+            .collect();
         assert!(others.iter_mut().all(|other| push_all(other, 64)));
         assert!(!kept(9).push(&PIECE), "all of it is held");
         others.pop();
@@ -139,6 +156,10 @@ mod tests {
     fn bytes_take_no_more_memory_than_is_held_for_them() {
         let mut kept = KeptBytes::new(10_000);
         assert!((0..10_000).all(|_| kept.push(b"a")) && !kept.push(b"a"));
-        assert!((kept.len(), kept.capacity()) == (10_000, 10_000), "{}", kept.capacity());
+        assert!(
+            (kept.len(), kept.capacity()) == (10_000, 10_000),
+            "{}",
+            kept.capacity()
+        );
     }
 }

@@ -1,8 +1,8 @@
 //! Sends copies of requests to another upstream, and drops the answers.
 //!
-//! Guarantees that the request itself waits for nothing: the body is copied as it passes, up to a bound, and the copy is sent
-//! once all of it has passed, if that takes no longer than [`LONGEST_UPLOAD`]. There are only so many copies at a time, each within
-//! [`LONGEST`].
+//! Guarantees that the request itself waits for nothing: the body is copied as it passes, up to a
+//! bound, and the copy is sent once all of it has passed, if that takes no longer than
+//! [`LONGEST_UPLOAD`]. There are only so many copies at a time, each within [`LONGEST`].
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -38,8 +38,8 @@ use crate::upstream::{Destination, Upstream};
 /// The longest that a copy is under way, its answer included.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// The longest that a request may take to send its body, or it is not copied: uploads that stall must not take the places of
-/// all copies.
+/// The longest that a request may take to send its body, or it is not copied: uploads that stall
+/// must not take the places of all copies.
 const LONGEST_UPLOAD: Duration = Duration::from_secs(10);
 
 /// A longer answer is not read to its end: its connection is closed.
@@ -90,12 +90,25 @@ struct CopiedBody {
 impl Mirror {
     /// Copies requests of `route`, forwarded by `rule`, to `upstream`. Resolves the metrics.
     pub fn new(route: &str, spec: MirrorSpec, upstream: Arc<Upstream>, rule: Forward) -> Self {
-        Self { upstream, rule, spec, in_flight: AtomicUsize::new(0), metrics: MirrorMetrics::new(route) }
+        Self {
+            upstream,
+            rule,
+            spec,
+            in_flight: AtomicUsize::new(0),
+            metrics: MirrorMetrics::new(route),
+        }
     }
 
-    /// Sends a copy of `request` once its body has passed, if this one is to be copied. A request for another protocol is not.
-    pub fn copy(self: &Arc<Self>, request: &mut Request<Body>, proxy: &Arc<Proxy>, source: RequestSource<'_>) {
-        let leaves_http = request.headers().contains_key(UPGRADE) || *request.method() == Method::CONNECT;
+    /// Sends a copy of `request` once its body has passed, if this one is to be copied. A request
+    /// for another protocol is not.
+    pub fn copy(
+        self: &Arc<Self>,
+        request: &mut Request<Body>,
+        proxy: &Arc<Proxy>,
+        source: RequestSource<'_>,
+    ) {
+        let leaves_http =
+            request.headers().contains_key(UPGRADE) || *request.method() == Method::CONNECT;
         if leaves_http || !self.spec.share.has(fastrand::u16(..WHOLE)) {
             return;
         }
@@ -104,7 +117,11 @@ impl Mirror {
             return;
         }
         let more = |count: usize| (count < self.spec.max_in_flight).then_some(count + 1);
-        if self.in_flight.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_err() {
+        if self
+            .in_flight
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more)
+            .is_err()
+        {
             self.metrics.too_many.increment(1);
             return;
         }
@@ -123,7 +140,12 @@ impl Mirror {
         }
         let body = std::mem::replace(request.body_mut(), Body::empty());
         let deadline = Box::pin(sleep(LONGEST_UPLOAD));
-        let copied = CopiedBody { body, copied: BytesMut::new(), copy: Some(copy), deadline };
+        let copied = CopiedBody {
+            body,
+            copied: BytesMut::new(),
+            copy: Some(copy),
+            deadline,
+        };
         *request.body_mut() = Body::from_source(Box::new(copied));
     }
 }
@@ -152,18 +174,33 @@ impl RequestCopy {
     fn send(mut self: Box<Self>, body: Bytes) {
         *self.request.body_mut() = body.into();
         // Every worker has one.
-        let Ok(runtime) = Handle::try_current() else { return };
+        let Ok(runtime) = Handle::try_current() else {
+            return;
+        };
         runtime.spawn(async move {
             let done = timeout(LONGEST, self.exchange()).await;
             let metrics = &self.mirror.metrics;
-            if matches!(done, Ok(Ok(()))) { metrics.answered.increment(1) } else { metrics.failed.increment(1) }
+            if matches!(done, Ok(Ok(()))) {
+                metrics.answered.increment(1)
+            } else {
+                metrics.failed.increment(1)
+            }
         });
     }
 
     /// Sends it, and reads the answer to its end.
     async fn exchange(&mut self) -> Result<(), Failure> {
         let interim = InterimSlot::default();
-        let Self { mirror, proxy, request, origin, request_id, sockets, affinity, has_own_fields } = self;
+        let Self {
+            mirror,
+            proxy,
+            request,
+            origin,
+            request_id,
+            sockets,
+            affinity,
+            has_own_fields,
+        } = self;
         let source = RequestSource {
             origin,
             request_id,
@@ -175,8 +212,16 @@ impl RequestCopy {
             has_own_fields: *has_own_fields,
             sent: &SentMark::default(),
         };
-        let destination = Destination { upstream: &mirror.upstream, spec: mirror.upstream.spec() };
-        drain(proxy.forward(request, &mirror.rule, destination, source).await?).await;
+        let destination = Destination {
+            upstream: &mirror.upstream,
+            spec: mirror.upstream.spec(),
+        };
+        drain(
+            proxy
+                .forward(request, &mirror.rule, destination, source)
+                .await?,
+        )
+        .await;
         Ok(())
     }
 }
@@ -277,20 +322,37 @@ mod tests {
     /// A body that stalls after its first piece.
     fn stalled() -> Body {
         let first = futures_util::stream::iter([Ok(Frame::data(Bytes::from_static(b"first")))]);
-        Body::boxed(StreamBody::new(first.chain(futures_util::stream::pending())))
+        Body::boxed(StreamBody::new(
+            first.chain(futures_util::stream::pending()),
+        ))
     }
 
     #[tokio::test(start_paused = true)]
     async fn an_upload_that_stalls_gives_the_place_of_its_copy_back() {
         let endpoints = ["http://10.0.0.1".to_owned()].into_iter();
         let upstream = Arc::new(Upstream::new(Arc::new(test_spec(endpoints)), None));
-        let forward = Forward { upstream: "copies".into(), rewrite: Rewrite::Keep, host: HostPolicy::Preserve };
+        let forward = Forward {
+            upstream: "copies".into(),
+            rewrite: Rewrite::Keep,
+            host: HostPolicy::Preserve,
+        };
         let share = TrafficShare::of_hundredths(WHOLE).unwrap();
-        let spec = MirrorSpec { upstream: "copies".into(), share, max_body: 1024, max_in_flight: 1 };
+        let spec = MirrorSpec {
+            upstream: "copies".into(),
+            share,
+            max_body: 1024,
+            max_in_flight: 1,
+        };
         let mirror = Arc::new(Mirror::new("r", spec, upstream, forward));
         let (proxy, peer) = (Arc::new(Proxy::default()), [192, 0, 2, 1].into());
         let scheme = RequestScheme::Http;
-        let origin = ClientOrigin { client_ip: peer, peer, peer_trusted: false, scheme, client: None };
+        let origin = ClientOrigin {
+            client_ip: peer,
+            peer,
+            peer_trusted: false,
+            scheme,
+            client: None,
+        };
         let (id, interim) = (HeaderValue::from_static("id"), InterimSlot::default());
         let source = RequestSource {
             origin: &origin,
@@ -306,7 +368,9 @@ mod tests {
         let places = || mirror.in_flight.load(Ordering::Relaxed);
         let mut request = Request::new(stalled());
         mirror.copy(&mut request, &proxy, source);
-        let poll = |body: &mut Body, cx: &mut Context<'_>| Poll::Ready(Pin::new(body).poll_frame(cx).is_ready());
+        let poll = |body: &mut Body, cx: &mut Context<'_>| {
+            Poll::Ready(Pin::new(body).poll_frame(cx).is_ready())
+        };
         assert!(poll_fn(|cx| poll(request.body_mut(), cx)).await);
         advance(LONGEST_UPLOAD - Duration::from_millis(2)).await;
         assert!(!poll_fn(|cx| poll(request.body_mut(), cx)).await);

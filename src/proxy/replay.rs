@@ -1,7 +1,8 @@
 //! A request body of which the beginning is kept, so that it can be sent again.
 //!
-//! Guarantees that it streams, and that no more bytes are kept than its bound says, and none once the response has begun.
-//! They are copied: a piece that was kept as it came would hold all of the buffer that it was read into.
+//! Guarantees that it streams, and that no more bytes are kept than its bound says, and none once
+//! the response has begun. They are copied: a piece that was kept as it came would hold all of the
+//! buffer that it was read into.
 
 use std::net::IpAddr;
 use std::pin::Pin;
@@ -26,7 +27,8 @@ pub struct ReplayBody(Arc<ReplayState>);
 
 struct ReplayState {
     kept: Mutex<KeptBody>,
-    /// Its length was known from the start, if only that it is empty: another reader frames it as the first did.
+    /// Its length was known from the start, if only that it is empty: another reader frames it as
+    /// the first did.
     sized: bool,
     /// Pieces that its readers were given so far: it grows as the body moves.
     pieces: AtomicUsize,
@@ -48,7 +50,8 @@ struct KeptBody {
 /// How far the present reader has come.
 #[derive(Default)]
 struct ReaderPosition {
-    /// Which reader it is. Those before it get nothing any more, or the body would be missing what they take.
+    /// Which reader it is. Those before it get nothing any more, or the body would be missing what
+    /// they take.
     number: usize,
     /// Bytes that it has read, as far as they are kept.
     bytes: usize,
@@ -74,12 +77,14 @@ enum ReplayError {
 }
 
 impl ReplayBody {
-    /// Keeps `most` bytes of it at most. A body that is longer can no longer be sent again once more of it was sent.
+    /// Keeps `most` bytes of it at most. A body that is longer can no longer be sent again once
+    /// more of it was sent.
     pub fn new(body: Body, most: usize) -> Self {
         Self::keeping(body, KeptBytes::new(most))
     }
 
-    /// Like [`new`](Self::new), within the memory that all bodies and that of the client at `ip` may take.
+    /// Like [`new`](Self::new), within the memory that all bodies and that of the client at `ip`
+    /// may take.
     pub fn of_client(body: Body, most: usize, ip: IpAddr) -> Self {
         Self::keeping(body, KeptBytes::of_client(most, ip))
     }
@@ -95,10 +100,15 @@ impl ReplayBody {
             awaits_client: false,
             reader: ReaderPosition::default(),
         };
-        Self(Arc::new(ReplayState { kept: Mutex::new(kept), sized, pieces: AtomicUsize::new(0) }))
+        Self(Arc::new(ReplayState {
+            kept: Mutex::new(kept),
+            sized,
+            pieces: AtomicUsize::new(0),
+        }))
     }
 
-    /// Whether it is there from its beginning: not too much of it was read, and it did not break off.
+    /// Whether it is there from its beginning: not too much of it was read, and it did not break
+    /// off.
     pub fn is_whole(&self) -> bool {
         self.0.kept.lock().is_whole()
     }
@@ -110,8 +120,14 @@ impl ReplayBody {
             return None;
         }
         let number = kept.reader.number + 1;
-        kept.reader = ReaderPosition { number, ..ReaderPosition::default() };
-        Some(Body::from_source(Box::new(ReplayReader { state: Arc::clone(&self.0), number })))
+        kept.reader = ReaderPosition {
+            number,
+            ..ReaderPosition::default()
+        };
+        Some(Body::from_source(Box::new(ReplayReader {
+            state: Arc::clone(&self.0),
+            number,
+        })))
     }
 
     /// Ready when a part of it is there to be read.
@@ -198,15 +214,16 @@ impl KeptBody {
         polled
     }
 
-    /// Whether its reader has had all of it. One of a body that turned out empty has first to be told so: what is over from
-    /// the start goes out without the end that its framing needs.
+    /// Whether its reader has had all of it. One of a body that turned out empty has first to be
+    /// told so: what is over from the start goes out without the end that its framing needs.
     fn is_read(&self, sized: bool) -> bool {
         let was_begun = self.reader.bytes > 0 || self.reader.trailers || self.reader.end;
         !self.has_unread() && !self.failed && self.body.is_end_stream() && (sized || was_begun)
     }
 
     fn poll_arrived(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        // Its end is there, and so is the news that it broke off. The body itself has told it once and is silent now.
+        // Its end is there, and so is the news that it broke off. The body itself has told it once
+        // and is silent now.
         if self.failed || self.body.is_end_stream() {
             return Poll::Ready(());
         }
@@ -235,7 +252,11 @@ impl BodySource for ReplayReader {
 
     fn poll_arrived(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let mut kept = self.state.kept.lock();
-        if kept.reader.number != self.number || kept.has_unread() { Poll::Ready(()) } else { kept.poll_arrived(cx) }
+        if kept.reader.number != self.number || kept.has_unread() {
+            Poll::Ready(())
+        } else {
+            kept.poll_arrived(cx)
+        }
     }
 
     /// A reader that another one has followed fails, so it is not over.
@@ -250,7 +271,12 @@ impl BodySource for ReplayReader {
             return SizeHint::new();
         }
         let again = kept.bytes.len().saturating_sub(kept.reader.bytes);
-        kept.body.size_hint().exact().map_or_else(SizeHint::new, |rest| SizeHint::with_exact(rest + again as u64))
+        kept.body
+            .size_hint()
+            .exact()
+            .map_or_else(SizeHint::new, |rest| {
+                SizeHint::with_exact(rest + again as u64)
+            })
     }
 
     fn ended(self: Box<Self>) {}

@@ -1,5 +1,5 @@
-//! The facts of a request that the proxy alone knows: whether anything of it was sent, and, for those who ask, its way
-//! through its upstream's endpoints.
+//! The facts of a request that the proxy alone knows: whether anything of it was sent, and, for
+//! those who ask, its way through its upstream's endpoints.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -8,7 +8,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use crate::clock::{self, Instant};
 use crate::upstream::endpoints::{Endpoint, PickedEndpoint};
 
-/// Whether an upstream may have worked on a request. It outlives the future that forwards, which a timeout may drop.
+/// Whether an upstream may have worked on a request. It outlives the future that forwards, which a
+/// timeout may drop.
 #[derive(Debug, Default)]
 pub struct SentMark(AtomicBool);
 

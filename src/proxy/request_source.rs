@@ -1,4 +1,5 @@
-//! The client of a request, as far as its upstream learns of it, and the way of the upstream's interim responses to it.
+//! The client of a request, as far as its upstream learns of it, and the way of the upstream's
+//! interim responses to it.
 
 use http::header::CONTENT_LENGTH;
 use http::{HeaderMap, HeaderValue, StatusCode, Version};
@@ -36,13 +37,15 @@ pub struct RequestSource<'a> {
 pub struct InterimRelay<'a>(Option<&'a InterimSlot>);
 
 impl<'a> InterimRelay<'a> {
-    /// To a client that made its request in `version`: HTTP/1.0 knows no interim responses (RFC 9110 §15.2).
+    /// To a client that made its request in `version`: HTTP/1.0 knows no interim responses (RFC
+    /// 9110 §15.2).
     pub fn to_client(slot: &'a InterimSlot, version: Version) -> Self {
         Self((version != Version::HTTP_10).then_some(slot))
     }
 
-    /// Relays an interim response, without the fields that are for the upstream's connection. A 101 is none: what follows
-    /// it is no HTTP, to whoever reads it, and HTTP/2 has none at all (RFC 9113 §8.6).
+    /// Relays an interim response, without the fields that are for the upstream's connection. A 101
+    /// is none: what follows it is no HTTP, to whoever reads it, and HTTP/2 has none at all (RFC
+    /// 9113 §8.6).
     pub fn relay(self, status: StatusCode, mut fields: HeaderMap) {
         if let Some(slot) = self.0.filter(|_| status != StatusCode::SWITCHING_PROTOCOLS) {
             headers::strip_response(&mut fields);

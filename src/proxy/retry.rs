@@ -1,17 +1,20 @@
-//! When a request is sent a second time without its route asking for that. All the rules, in one place; `attempts` has
-//! those of routes:
+//! When a request is sent a second time without its route asking for that. All the rules, in one
+//! place; `attempts` has those of routes:
 //!
-//! - No connection could be opened: nothing was sent, so the next endpoint is tried, each at most once and
-//!   [`MAX_ENDPOINTS`] in all.
-//! - The connection broke before anything of the request was sent: once more, over a new connection.
-//! - An upstream of HTTP/2 says that it has not processed the request (RFC 9113 §8.7): over another connection where the
-//!   upstream's bounds allow it, until [`MOST_REFUSALS`] are spent or the time that connecting may take is over.
-//!   REFUSED_STREAM spends one. A GOAWAY does only if its connection carried no request at all: one that carried some
-//!   brought those further, so that the others' turn comes. The upstream's retry budget pays where the connection has
-//!   processed nothing at all. A body is sent again if no more than 64 KiB of it were sent.
-//! - A connection that had been used before broke before it answered: the server may have closed an idle connection
-//!   just as the request was sent. Once more over a new connection, if the request is idempotent (RFC 9110 §9.2.2) and
-//!   has no body, and if the upstream's retry budget pays for it.
+//! - No connection could be opened: nothing was sent, so the next endpoint is tried, each at most
+//!   once and [`MAX_ENDPOINTS`] in all.
+//! - The connection broke before anything of the request was sent: once more, over a new
+//!   connection.
+//! - An upstream of HTTP/2 says that it has not processed the request (RFC 9113 §8.7): over another
+//!   connection where the upstream's bounds allow it, until [`MOST_REFUSALS`] are spent or the time
+//!   that connecting may take is over. REFUSED_STREAM spends one. A GOAWAY does only if its
+//!   connection carried no request at all: one that carried some brought those further, so that the
+//!   others' turn comes. The upstream's retry budget pays where the connection has processed
+//!   nothing at all. A body is sent again if no more than 64 KiB of it were sent.
+//! - A connection that had been used before broke before it answered: the server may have closed an
+//!   idle connection just as the request was sent. Once more over a new connection, if the request
+//!   is idempotent (RFC 9110 §9.2.2) and has no body, and if the upstream's retry budget pays for
+//!   it.
 //! - Nothing else is sent twice, unless a route says so.
 
 use std::time::Duration;
@@ -32,10 +35,12 @@ use crate::upstream::{Destination, Upstream, UpstreamSpec};
 /// Most endpoints that one request goes to: each may cost a whole connect timeout.
 pub const MAX_ENDPOINTS: usize = 3;
 
-/// Most refusals that one request meets with: an upstream that refuses everything must not be asked for ever.
+/// Most refusals that one request meets with: an upstream that refuses everything must not be asked
+/// for ever.
 const MOST_REFUSALS: usize = 3;
 
-/// The waits between one refusal and the next attempt: none, then this, then each twice as long as the one before.
+/// The waits between one refusal and the next attempt: none, then this, then each twice as long as
+/// the one before.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(160);
 
@@ -61,8 +66,8 @@ impl Retry {
         &self.refused_by
     }
 
-    /// The body to send again with the same head, over a new connection. Waits before an upstream that has refused the
-    /// request is asked again.
+    /// The body to send again with the same head, over a new connection. Waits before an upstream
+    /// that has refused the request is asked again.
     ///
     /// # Errors
     /// When the request must not be sent again: the failure to answer with.
@@ -74,7 +79,11 @@ impl Retry {
     ) -> Result<Upload, Failure> {
         let Destination { upstream, spec } = destination;
         let again = match std::mem::replace(&mut failed.permission, RetryPermission::Never) {
-            RetryPermission::Refused { upload, by, streams } => {
+            RetryPermission::Refused {
+                upload,
+                by,
+                streams,
+            } => {
                 self.refused_by.push(by);
                 self.refusals += 1;
                 let in_time = self.may_go_on(spec).await;
@@ -82,11 +91,15 @@ impl Retry {
             }
             RetryPermission::Unprocessed { upload, streams } => {
                 let in_time = self.may_go_on(spec).await;
-                // Asked after the pause: by then, all exchanges of the connection know what became of them.
+                // Asked after the pause: by then, all exchanges of the connection know what became
+                // of them.
                 self.refusals += usize::from(streams.are_in_vain());
-                (in_time && self.refusals <= MOST_REFUSALS && is_paid(&streams, upstream)).then_some(upload)
+                (in_time && self.refusals <= MOST_REFUSALS && is_paid(&streams, upstream))
+                    .then_some(upload)
             }
-            RetryPermission::Unsent(upload) => (!std::mem::replace(&mut self.spent, true)).then_some(upload),
+            RetryPermission::Unsent(upload) => {
+                (!std::mem::replace(&mut self.spent, true)).then_some(upload)
+            }
             // A part of the body may be gone.
             RetryPermission::Stale(upload) if upload.has_body() => None,
             RetryPermission::Stale(upload) => {
@@ -111,8 +124,9 @@ impl Retry {
     }
 }
 
-/// Whether a request may be sent again that a connection with these streams has not taken. The retry budget pays, unless the
-/// upstream works on others: a server that refuses everything is overloaded, and must not be asked four times for each request.
+/// Whether a request may be sent again that a connection with these streams has not taken. The
+/// retry budget pays, unless the upstream works on others: a server that refuses everything is
+/// overloaded, and must not be asked four times for each request.
 fn is_paid(streams: &StreamCounts, upstream: &Upstream) -> bool {
     !streams.are_in_vain() || upstream.budget().withdraw()
 }
@@ -144,7 +158,10 @@ impl Pauses {
 
 /// RFC 9110 §9.2.2.
 pub fn is_idempotent(method: &Method) -> bool {
-    matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS | Method::TRACE | Method::PUT | Method::DELETE)
+    matches!(
+        *method,
+        Method::GET | Method::HEAD | Method::OPTIONS | Method::TRACE | Method::PUT | Method::DELETE
+    )
 }
 
 #[cfg(test)]

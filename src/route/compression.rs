@@ -23,7 +23,8 @@ pub enum ContentCoding {
     Gzip,
 }
 
-/// A type of content such as `text/html`, `text/*` for all of a kind, or `application/*+json` for those of a suffix.
+/// A type of content such as `text/html`, `text/*` for all of a kind, or `application/*+json` for
+/// those of a suffix.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MediaRange {
     kind: String,
@@ -32,8 +33,13 @@ pub struct MediaRange {
     suffix: Option<String>,
 }
 
-/// The codings in use, the best first: they compress about alike, and take more time from one to the next.
-pub const CODINGS: [ContentCoding; 3] = [ContentCoding::Zstd, ContentCoding::Brotli, ContentCoding::Gzip];
+/// The codings in use, the best first: they compress about alike, and take more time from one to
+/// the next.
+pub const CODINGS: [ContentCoding; 3] = [
+    ContentCoding::Zstd,
+    ContentCoding::Brotli,
+    ContentCoding::Gzip,
+];
 
 /// Content that compression makes much shorter. Images, videos and archives are compressed already.
 pub const COMPRESSED_TYPES: [&str; 13] = [
@@ -71,12 +77,18 @@ impl MediaRange {
     pub fn parse(text: &str) -> Option<Self> {
         let (kind, subtype) = text.split_once('/')?;
         let is_name = |name: &str| {
-            !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"!#$&-^_.+".contains(&byte))
+            !name.is_empty()
+                && name
+                    .bytes()
+                    .all(|byte| byte.is_ascii_alphanumeric() || b"!#$&-^_.+".contains(&byte))
         };
         let lower = |name: &str| name.to_ascii_lowercase();
         let (subtype, suffix) = match subtype.strip_prefix('*') {
             Some("") => (None, None),
-            Some(suffix) => (None, Some(suffix.strip_prefix('+').filter(|suffix| is_name(suffix))?)),
+            Some(suffix) => (
+                None,
+                Some(suffix.strip_prefix('+').filter(|suffix| is_name(suffix))?),
+            ),
             None => (Some(subtype).filter(|subtype| is_name(subtype)), None),
         };
         let is_any = subtype.is_none() && suffix.is_none() && !text.ends_with("/*");
@@ -90,19 +102,30 @@ impl MediaRange {
     /// Whether it has the type of content that a `Content-Type` names. Parameters do not matter.
     pub fn contains(&self, content_type: &str) -> bool {
         let essence = content_type.split(';').next().unwrap_or_default().trim();
-        let Some((kind, subtype)) = essence.split_once('/') else { return false };
+        let Some((kind, subtype)) = essence.split_once('/') else {
+            return false;
+        };
         kind.eq_ignore_ascii_case(&self.kind)
-            && self.subtype.as_ref().is_none_or(|own| subtype.eq_ignore_ascii_case(own))
+            && self
+                .subtype
+                .as_ref()
+                .is_none_or(|own| subtype.eq_ignore_ascii_case(own))
             && self.suffix.as_ref().is_none_or(|own| {
                 let at = subtype.len().checked_sub(own.len()).filter(|at| *at > 0);
-                at.and_then(|at| subtype.get(at..)).is_some_and(|end| end.eq_ignore_ascii_case(own))
+                at.and_then(|at| subtype.get(at..))
+                    .is_some_and(|end| end.eq_ignore_ascii_case(own))
             })
     }
 }
 
 impl fmt::Display for MediaRange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.kind, self.subtype.as_deref().unwrap_or("*"))?;
+        write!(
+            f,
+            "{}/{}",
+            self.kind,
+            self.subtype.as_deref().unwrap_or("*")
+        )?;
         f.write_str(self.suffix.as_deref().unwrap_or_default())
     }
 }
@@ -139,9 +162,24 @@ mod tests {
     #[test]
     fn the_types_compressed_by_default_are_ranges() {
         for text in COMPRESSED_TYPES {
-            assert_eq!(MediaRange::parse(text).map(|range| range.to_string()).as_deref(), Some(text));
+            assert_eq!(
+                MediaRange::parse(text)
+                    .map(|range| range.to_string())
+                    .as_deref(),
+                Some(text)
+            );
         }
-        for none in ["", "text", "*/*", "text/", "/html", "text/*html", "text/*+", "text/html;q=1", "te xt/html"] {
+        for none in [
+            "",
+            "text",
+            "*/*",
+            "text/",
+            "/html",
+            "text/*html",
+            "text/*+",
+            "text/html;q=1",
+            "te xt/html",
+        ] {
             assert_eq!(MediaRange::parse(none), None, "{none}");
         }
     }

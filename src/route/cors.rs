@@ -22,7 +22,8 @@ pub struct CorsSpec {
     pub max_age: Duration,
 }
 
-/// An origin (RFC 6454): scheme, host and port in lower case, the port only if it is not the scheme's own.
+/// An origin (RFC 6454): scheme, host and port in lower case, the port only if it is not the
+/// scheme's own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OriginPattern {
     Any,
@@ -54,8 +55,12 @@ impl OriginPattern {
             Self::Any => true,
             Self::Exact(exact) => exact.as_bytes() == origin,
             Self::Below { scheme, domain } => {
-                let host = origin.strip_prefix(scheme.as_bytes()).and_then(|rest| rest.strip_suffix(domain.as_bytes()));
-                host.is_some_and(|host| !host.is_empty() && host.iter().all(|byte| is_of_a_name(*byte)))
+                let host = origin
+                    .strip_prefix(scheme.as_bytes())
+                    .and_then(|rest| rest.strip_suffix(domain.as_bytes()));
+                host.is_some_and(|host| {
+                    !host.is_empty() && host.iter().all(|byte| is_of_a_name(*byte))
+                })
             }
         }
     }
@@ -71,7 +76,10 @@ mod tests {
 
     #[test]
     fn an_origin_below_a_domain_has_its_scheme_its_port_and_a_name_of_its_own() {
-        let below = OriginPattern::Below { scheme: "https://".into(), domain: ".example.com".into() };
+        let below = OriginPattern::Below {
+            scheme: "https://".into(),
+            domain: ".example.com".into(),
+        };
         let origins = [
             "https://a.example.com",
             "https://a.b.example.com",
@@ -84,7 +92,10 @@ mod tests {
             "https://aexample.com",
             "null",
         ];
-        let taken: Vec<_> = origins.into_iter().filter(|origin| below.takes(origin.as_bytes())).collect();
+        let taken: Vec<_> = origins
+            .into_iter()
+            .filter(|origin| below.takes(origin.as_bytes()))
+            .collect();
         assert_eq!(taken, ["https://a.example.com", "https://a.b.example.com"]);
     }
 }

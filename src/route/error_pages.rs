@@ -1,4 +1,5 @@
-//! The pages that a route answers with in place of bare errors, by status and by the type of content that a client asks for.
+//! The pages that a route answers with in place of bare errors, by status and by the type of
+//! content that a client asks for.
 
 use bytes::{Bytes, BytesMut};
 use http::{HeaderValue, StatusCode};
@@ -55,8 +56,9 @@ impl ErrorPages {
         self.0.iter().any(|page| page.fits(status, of_upstream))
     }
 
-    /// The page for an error with this status that `weight` likes best. `weight`: how much the client likes a page's type.
-    /// `None`: it asks for none of those types by name, and none is the fallback.
+    /// The page for an error with this status that `weight` likes best. `weight`: how much the
+    /// client likes a page's type. `None`: it asks for none of those types by name, and none is the
+    /// fallback.
     pub fn find(
         &self,
         status: StatusCode,
@@ -64,10 +66,19 @@ impl ErrorPages {
         weight: impl Fn(&HeaderValue) -> u16,
     ) -> Option<&ErrorPage> {
         let fits = |page: &&ErrorPage| page.fits(status, of_upstream);
-        let weighed = self.0.iter().filter(fits).map(|page| (weight(&page.content_type), page));
+        let weighed = self
+            .0
+            .iter()
+            .filter(fits)
+            .map(|page| (weight(&page.content_type), page));
         // The first of the heaviest: `max_by_key` takes the last.
-        let named = weighed.rev().filter(|(weight, _)| *weight > 0).max_by_key(|(weight, _)| *weight);
-        named.map(|(_, page)| page).or_else(|| self.0.iter().filter(fits).find(|page| page.fallback))
+        let named = weighed
+            .rev()
+            .filter(|(weight, _)| *weight > 0)
+            .max_by_key(|(weight, _)| *weight);
+        named
+            .map(|(_, page)| page)
+            .or_else(|| self.0.iter().filter(fits).find(|page| page.fallback))
     }
 }
 
@@ -81,12 +92,16 @@ impl PageText {
     pub fn parse(text: &str) -> Self {
         let (mut pieces, mut rest) = (Vec::new(), text);
         let next = |rest: &str| {
-            let found = ERROR_FACTS.iter().filter_map(|(name, fact)| Some((rest.find(name)?, *name, *fact)));
+            let found = ERROR_FACTS
+                .iter()
+                .filter_map(|(name, fact)| Some((rest.find(name)?, *name, *fact)));
             found.min_by_key(|(at, ..)| *at)
         };
         while let Some((at, name, fact)) = next(rest) {
             if at > 0 {
-                pieces.push(PagePiece::Text(Bytes::copy_from_slice(&rest.as_bytes()[..at])));
+                pieces.push(PagePiece::Text(Bytes::copy_from_slice(
+                    &rest.as_bytes()[..at],
+                )));
             }
             pieces.push(PagePiece::Fact(fact));
             rest = &rest[at + name.len()..];
@@ -129,7 +144,10 @@ mod tests {
             ErrorFact::RetryAfter => "",
         };
         let shown = page.render(|fact, page| page.extend_from_slice(show(fact).as_bytes()));
-        assert_eq!(shown, "p {color: red} 503 Service Unavailable: {statu} {r1}");
+        assert_eq!(
+            shown,
+            "p {color: red} 503 Service Unavailable: {statu} {r1}"
+        );
     }
 
     #[test]
@@ -147,13 +165,20 @@ mod tests {
             page("5xx", "application/json", true, false),
         ]);
         let find = |status: u16, of_upstream, liked: &str| {
-            let weight = |value: &HeaderValue| u16::from(value.to_str().unwrap().starts_with(liked));
+            let weight =
+                |value: &HeaderValue| u16::from(value.to_str().unwrap().starts_with(liked));
             let found = pages.find(StatusCode::from_u16(status).unwrap(), of_upstream, weight);
             found.map(|page| page.content_type.to_str().unwrap())
         };
         assert_eq!(find(503, false, "text/html"), Some("text/html"));
-        assert_eq!(find(503, true, "text/html"), Some("text/html; charset=utf-8"));
-        assert_eq!(find(500, false, "text/html"), Some("text/html; charset=utf-8"));
+        assert_eq!(
+            find(503, true, "text/html"),
+            Some("text/html; charset=utf-8")
+        );
+        assert_eq!(
+            find(500, false, "text/html"),
+            Some("text/html; charset=utf-8")
+        );
         assert_eq!(find(500, false, "image/png"), Some("application/json"));
         assert_eq!(find(500, true, "image/png"), None);
         assert_eq!(find(404, false, "text/html"), None);

@@ -1,7 +1,7 @@
 //! Regular expressions in paths.
 //!
-//! Guarantees that neither an expression nor a path makes a look-up slow or large: the engine does not backtrack, and
-//! expressions are bounded when they are read.
+//! Guarantees that neither an expression nor a path makes a look-up slow or large: the engine does
+//! not backtrack, and expressions are bounded when they are read.
 
 use std::sync::Arc;
 
@@ -11,7 +11,8 @@ use regex_syntax::hir::Look;
 /// Bytes of an expression.
 pub const MOST_BYTES: usize = 4_096;
 
-/// Bytes of an expression once it is compiled, and of the memory that a search may keep for later ones.
+/// Bytes of an expression once it is compiled, and of the memory that a search may keep for later
+/// ones.
 pub const MOST_COMPILED: usize = 256 * 1024;
 
 /// A regular expression that takes normalized paths. Its named groups are path parameters.
@@ -40,18 +41,26 @@ impl PathExpression {
         if text.len() > MOST_BYTES {
             return Err(InvalidExpression::TooLong(text.len()));
         }
-        let compiled = RegexBuilder::new(text).size_limit(MOST_COMPILED).dfa_size_limit(MOST_COMPILED).build();
+        let compiled = RegexBuilder::new(text)
+            .size_limit(MOST_COMPILED)
+            .dfa_size_limit(MOST_COMPILED)
+            .build();
         let regex = compiled.map_err(|error| match error {
             regex::Error::CompiledTooBig(_) => InvalidExpression::TooLarge,
             other => InvalidExpression::Syntax(reason(&other.to_string())),
         })?;
-        let syntax =
-            regex_syntax::parse(text).map_err(|error| InvalidExpression::Syntax(reason(&error.to_string())))?;
+        let syntax = regex_syntax::parse(text)
+            .map_err(|error| InvalidExpression::Syntax(reason(&error.to_string())))?;
         let is_anchored = syntax.properties().look_set_prefix().contains(Look::Start);
-        Ok(Self { text: text.into(), regex, is_anchored })
+        Ok(Self {
+            text: text.into(),
+            regex,
+            is_anchored,
+        })
     }
 
-    /// Whether `text` takes at most so many bytes when it is compiled: some expressions cost a time that grows with these.
+    /// Whether `text` takes at most so many bytes when it is compiled: some expressions cost a time
+    /// that grows with these.
     pub fn is_within(text: &str, most: usize) -> bool {
         RegexBuilder::new(text).size_limit(most).build().is_ok()
     }
@@ -73,8 +82,10 @@ impl PathExpression {
 
     /// Whether it takes every path, by the ways in which people write that.
     pub fn takes_everything(&self) -> bool {
-        matches!(self.text.trim_start_matches('^').trim_end_matches('$'), "" | "/" | ".*" | "/.*" | "(.*)" | "/(.*)")
-            && (!self.text.ends_with('$') || self.text.contains('*'))
+        matches!(
+            self.text.trim_start_matches('^').trim_end_matches('$'),
+            "" | "/" | ".*" | "/.*" | "(.*)" | "/(.*)"
+        ) && (!self.text.ends_with('$') || self.text.contains('*'))
     }
 
     /// The names of its groups.
@@ -110,16 +121,34 @@ mod tests {
     fn expressions_have_bounds() {
         let why = |text: &str| PathExpression::compile(text).map(|_| ()).unwrap_err();
         assert_eq!(why(&"a".repeat(65_536)), InvalidExpression::TooLong(65_536));
-        assert_eq!(why("^/(([a-z]{100}){100}){100}$"), InvalidExpression::TooLarge);
-        assert_eq!(why("^/(a"), InvalidExpression::Syntax("unclosed group".to_owned()));
-        assert!(matches!(why(&"(".repeat(4_000)), InvalidExpression::Syntax(_)));
+        assert_eq!(
+            why("^/(([a-z]{100}){100}){100}$"),
+            InvalidExpression::TooLarge
+        );
+        assert_eq!(
+            why("^/(a"),
+            InvalidExpression::Syntax("unclosed group".to_owned())
+        );
+        assert!(matches!(
+            why(&"(".repeat(4_000)),
+            InvalidExpression::Syntax(_)
+        ));
         assert!(PathExpression::compile(&"a".repeat(MOST_BYTES)).is_ok());
     }
 
     #[test]
     fn an_expression_is_anchored_when_all_that_it_takes_begins_where_the_path_does() {
         let is_anchored = |text: &str| PathExpression::compile(text).unwrap().is_anchored();
-        for text in ["^/a", "(?i)^/a", "^/a|^/b", "^(/a|/b)", "(?:^/a)", r"\A/a", "^", "(^/a|^/b)+"] {
+        for text in [
+            "^/a",
+            "(?i)^/a",
+            "^/a|^/b",
+            "^(/a|/b)",
+            "(?:^/a)",
+            r"\A/a",
+            "^",
+            "(^/a|^/b)+",
+        ] {
             assert!(is_anchored(text), "{text}");
         }
         for text in ["/a", "^/admin|/public", "(^/a)?/b", r"\^/a", "", "/a^"] {
@@ -131,7 +160,10 @@ mod tests {
     fn what_takes_everything_is_known_by_its_spelling() {
         let all = |text: &str| PathExpression::compile(text).unwrap().takes_everything();
         for text in ["", "^", "/", "^/", ".*", "^.*$", "^/.*", "^/.*$", "/(.*)"] {
-            assert!(all(text) && PathExpression::compile(text).unwrap().takes("/any/path"), "{text}");
+            assert!(
+                all(text) && PathExpression::compile(text).unwrap().takes("/any/path"),
+                "{text}"
+            );
         }
         for text in ["^/$", "^$", "/a", "^/a.*$"] {
             assert!(!all(text), "{text}");

@@ -8,7 +8,8 @@ use super::template::{Template, Variable};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FieldChanges {
     pub remove: Vec<HeaderName>,
-    /// In place of all that have the name. An empty value, or one that no field can have, leaves none.
+    /// In place of all that have the name. An empty value, or one that no field can have, leaves
+    /// none.
     pub set: Vec<(HeaderName, Template)>,
     /// Besides others that have the name.
     pub add: Vec<(HeaderName, Template)>,
@@ -21,10 +22,15 @@ impl FieldChanges {
 
     /// Whether they say who the client is.
     pub fn name_the_client(&self) -> bool {
-        self.templates().flat_map(Template::variables).any(Variable::is_of_identity)
+        self.templates()
+            .flat_map(Template::variables)
+            .any(Variable::is_of_identity)
     }
 
     pub fn templates(&self) -> impl Iterator<Item = &Template> {
-        self.set.iter().chain(&self.add).map(|(_, template)| template)
+        self.set
+            .iter()
+            .chain(&self.add)
+            .map(|(_, template)| template)
     }
 }

@@ -1,7 +1,7 @@
 //! Where a redirect sends its clients: a template that is a URL, or a path of the same host.
 //!
-//! Guarantees that a client is sent to a host that the operator wrote, or to the one that it asked, whatever it puts into
-//! the variables.
+//! Guarantees that a client is sent to a host that the operator wrote, or to the one that it asked,
+//! whatever it puts into the variables.
 
 use super::template::{Template, TemplatePiece, Variable};
 
@@ -41,7 +41,10 @@ pub fn check(to: &Template) -> Result<(), LocationProblem> {
         };
     }
     // A scheme alone, or no more than the beginning of a URL.
-    if matches!(part, LocationPart::Start | LocationPart::Scheme | LocationPart::HostStart) {
+    if matches!(
+        part,
+        LocationPart::Start | LocationPart::Scheme | LocationPart::HostStart
+    ) {
         Err(LocationProblem::Start)
     } else {
         Ok(())
@@ -59,10 +62,16 @@ fn check_text(part: LocationPart, text: &str) -> Result<LocationPart, LocationPr
         LocationPart::HostStart => text,
         LocationPart::Scheme => text.strip_prefix("://").ok_or(LocationProblem::Start)?,
         // Two slashes would begin a host.
-        LocationPart::Start if text.starts_with('/') && !text.starts_with("//") => return Ok(LocationPart::Rest),
+        LocationPart::Start if text.starts_with('/') && !text.starts_with("//") => {
+            return Ok(LocationPart::Rest);
+        }
         LocationPart::Start => ["https://", "http://"]
             .iter()
-            .find_map(|scheme| text.get(..scheme.len())?.eq_ignore_ascii_case(scheme).then(|| &text[scheme.len()..]))
+            .find_map(|scheme| {
+                text.get(..scheme.len())?
+                    .eq_ignore_ascii_case(scheme)
+                    .then(|| &text[scheme.len()..])
+            })
             .ok_or(LocationProblem::Start)?,
     };
     match host.find(['/', '?', '#']) {
@@ -74,15 +83,22 @@ fn check_text(part: LocationPart, text: &str) -> Result<LocationPart, LocationPr
     }
 }
 
-fn check_variable(part: LocationPart, variable: &Variable) -> Result<LocationPart, LocationProblem> {
+fn check_variable(
+    part: LocationPart,
+    variable: &Variable,
+) -> Result<LocationPart, LocationProblem> {
     match (part, variable) {
         (LocationPart::Rest, _) => Ok(LocationPart::Rest),
         // Both begin with a slash.
-        (LocationPart::Start | LocationPart::Host, Variable::Path | Variable::Uri) => Ok(LocationPart::Rest),
+        (LocationPart::Start | LocationPart::Host, Variable::Path | Variable::Uri) => {
+            Ok(LocationPart::Rest)
+        }
         (LocationPart::Start, Variable::Scheme) => Ok(LocationPart::Scheme),
         (LocationPart::HostStart | LocationPart::Host, Variable::Host) => Ok(LocationPart::Host),
         (LocationPart::HostStart, Variable::Path | Variable::Uri) => Err(LocationProblem::Start),
-        (LocationPart::HostStart | LocationPart::Host, variable) => Err(LocationProblem::Host(variable.clone())),
+        (LocationPart::HostStart | LocationPart::Host, variable) => {
+            Err(LocationProblem::Host(variable.clone()))
+        }
         (LocationPart::Start | LocationPart::Scheme, _) => Err(LocationProblem::Start),
     }
 }
@@ -92,8 +108,8 @@ fn is_of_url(character: char) -> bool {
     character.is_ascii_alphanumeric() || "-._~:/?#[]@!$&'()*+,;=%".contains(character)
 }
 
-/// The location as it is sent: characters that no URL has are percent-encoded, and a path does not begin with two slashes,
-/// which would make a host of what follows.
+/// The location as it is sent: characters that no URL has are percent-encoded, and a path does not
+/// begin with two slashes, which would make a host of what follows.
 pub fn written(rendered: &str) -> String {
     const HEX: &[u8; 16] = b"0123456789ABCDEF";
     let path = rendered.trim_start_matches('/');
@@ -106,7 +122,8 @@ pub fn written(rendered: &str) -> String {
             location.push(char::from(byte));
         } else {
             location.push('%');
-            location.extend([byte >> 4, byte & 15].map(|digit| char::from(HEX[usize::from(digit)])));
+            location
+                .extend([byte >> 4, byte & 15].map(|digit| char::from(HEX[usize::from(digit)])));
         }
     }
     location
@@ -153,13 +170,19 @@ mod tests {
             assert_eq!(checked(bad), Err(LocationProblem::Start), "{bad}");
         }
         for (bad, variable) in [
-            ("https://{path.id}.example.com/", Variable::PathParam("id".into())),
+            (
+                "https://{path.id}.example.com/",
+                Variable::PathParam("id".into()),
+            ),
             ("https://example.com{query}", Variable::Query),
             ("{scheme}://{client_ip}/", Variable::ClientIp),
         ] {
             assert_eq!(checked(bad), Err(LocationProblem::Host(variable)), "{bad}");
         }
-        assert_eq!(checked("https://a.example/\\b"), Err(LocationProblem::Character('\\')));
+        assert_eq!(
+            checked("https://a.example/\\b"),
+            Err(LocationProblem::Character('\\'))
+        );
         assert_eq!(checked("/ä"), Err(LocationProblem::Character('ä')));
     }
 

@@ -1,10 +1,11 @@
-//! A route as data: which requests it takes and what it does with them, as an operator writes it under `routes`.
-//! `table` finds the route of a request, `path` normalizes the path to look it up by, `expression` has the regular
-//! expressions in paths, `networks` says which clients a listener or a route takes, `cors` which pages may read its answers, `distribution` how requests are
-//! split over upstreams and mirrored,
-//! `fields` which header fields it changes, `compression` which answers it compresses, `error_pages` what it shows in place
-//! of errors, `maintenance` when it is not served; `template` is a text with variables, and `location` where one of them sends clients; `timeouts` has time
-//! limits, and `retry` says when requests are sent again.
+//! A route as data: which requests it takes and what it does with them, as an operator writes it
+//! under `routes`. `table` finds the route of a request, `path` normalizes the path to look it up
+//! by, `expression` has the regular expressions in paths, `networks` says which clients a listener
+//! or a route takes, `cors` which pages may read its answers, `distribution` how requests are split
+//! over upstreams and mirrored, `fields` which header fields it changes, `compression` which
+//! answers it compresses, `error_pages` what it shows in place of errors, `maintenance` when it is
+//! not served; `template` is a text with variables, and `location` where one of them sends clients;
+//! `timeouts` has time limits, and `retry` says when requests are sent again.
 
 pub mod compression;
 pub mod cors;
@@ -51,9 +52,11 @@ pub struct Route {
     pub networks: NetworkRules,
     /// When it is under maintenance. `None`: never.
     pub maintenance: Option<Arc<MaintenanceSpec>>,
-    /// The authenticators that are asked who the client is, by name. Empty: none is. `None`: those of the listener.
+    /// The authenticators that are asked who the client is, by name. Empty: none is. `None`: those
+    /// of the listener.
     pub authenticate: Option<Vec<Arc<str>>>,
-    /// The pages of other origins that may read its answers. `None`: none but those that the upstream lets.
+    /// The pages of other origins that may read its answers. `None`: none but those that the
+    /// upstream lets.
     pub cors: Option<Arc<CorsSpec>>,
     /// Changes of the fields of requests, after the limits have counted them.
     pub request_fields: Arc<FieldChanges>,
@@ -186,7 +189,11 @@ pub struct Distribution {
 impl Distribution {
     /// The upstreams that requests may go to, apart from copies.
     pub fn upstreams(&self) -> impl Iterator<Item = &Arc<str>> {
-        let parts = self.split.iter().flat_map(UpstreamSplit::parts).map(|part| &part.upstream);
+        let parts = self
+            .split
+            .iter()
+            .flat_map(UpstreamSplit::parts)
+            .map(|part| &part.upstream);
         parts.chain(self.split.is_none().then_some(&self.forward.upstream))
     }
 }
@@ -194,8 +201,13 @@ impl Distribution {
 /// `95% orders, 5% orders-canary`
 impl fmt::Display for Distribution {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Some(split) = &self.split else { return f.write_str(&self.forward.upstream) };
-        let parts = split.parts().iter().map(|part| format!("{} {}", part.share, part.upstream));
+        let Some(split) = &self.split else {
+            return f.write_str(&self.forward.upstream);
+        };
+        let parts = split
+            .parts()
+            .iter()
+            .map(|part| format!("{} {}", part.share, part.upstream));
         f.write_str(&parts.collect::<Vec<_>>().join(", "))
     }
 }

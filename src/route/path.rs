@@ -1,8 +1,8 @@
 //! Normal spellings of paths, to find routes by.
 //!
-//! Guarantees that two spellings of one path (RFC 3986 §6.2.2) match the same routes: no spelling evades a limit. Dot
-//! segments are resolved or refused here, so an upstream cannot resolve a path to another than the one that was
-//! matched. The rest of the path is forwarded byte for byte.
+//! Guarantees that two spellings of one path (RFC 3986 §6.2.2) match the same routes: no spelling
+//! evades a limit. Dot segments are resolved or refused here, so an upstream cannot resolve a path
+//! to another than the one that was matched. The rest of the path is forwarded byte for byte.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -14,8 +14,8 @@ use percent_encoding::percent_decode_str;
 use super::{Match, PathMatch, PathPattern, Segment};
 use crate::error::Failure;
 
-/// Resolves the dot segments of a request's path. Returns the path to match, where that differs from the path left in
-/// `uri`.
+/// Resolves the dot segments of a request's path. Returns the path to match, where that differs
+/// from the path left in `uri`.
 ///
 /// # Errors
 /// When a dot segment is disguised, or the path has a NUL: see [`resolve_dots`].
@@ -28,19 +28,22 @@ pub fn settle(uri: &mut Uri) -> Result<Option<String>, Failure> {
     Ok(Some(normalize(uri.path()).into_owned()))
 }
 
-/// Resolves the dot segments of a request's path, as every client should have done (RFC 3986 §6.2.2.3). An upstream
-/// that resolved them itself would serve another path than the one that is matched and limited here.
+/// Resolves the dot segments of a request's path, as every client should have done (RFC 3986
+/// §6.2.2.3). An upstream that resolved them itself would serve another path than the one that is
+/// matched and limited here.
 ///
 /// # Errors
-/// When a dot segment is disguised, as `..%2F`, `..\\` or `..;`: some servers take that for a dot segment, some do not.
-/// When the path has a NUL, where some servers end it.
+/// When a dot segment is disguised, as `..%2F`, `..\\` or `..;`: some servers take that for a dot
+/// segment, some do not. When the path has a NUL, where some servers end it.
 pub fn resolve_dots(uri: &mut Uri) -> Result<(), Failure> {
     let path = uri.path();
     if is_normal(path.as_bytes()) {
         return Ok(());
     }
     if memchr::memchr_iter(b'%', path.as_bytes()).any(|at| !is_escape(&path.as_bytes()[at..])) {
-        return Err(Failure::BadRequest("a percent sign in the path is not followed by two hexadecimal digits"));
+        return Err(Failure::BadRequest(
+            "a percent sign in the path is not followed by two hexadecimal digits",
+        ));
     }
     let decoded = decode_unreserved(path);
     // Some servers end the path there.
@@ -48,7 +51,9 @@ pub fn resolve_dots(uri: &mut Uri) -> Result<(), Failure> {
         return Err(Failure::BadRequest("the path has a NUL"));
     }
     if decoded.split('/').any(hides_dots) {
-        return Err(Failure::BadRequest("the path has a dot segment in disguise"));
+        return Err(Failure::BadRequest(
+            "the path has a dot segment in disguise",
+        ));
     }
     if !decoded.split('/').any(is_dots) {
         return Ok(());
@@ -68,7 +73,8 @@ fn is_dots(segment: &str) -> bool {
     matches!(segment, "." | "..")
 }
 
-/// Whether a segment holds a dot segment, to servers that take `%2F`, `\` or `%5C` for a slash or cut parameters off.
+/// Whether a segment holds a dot segment, to servers that take `%2F`, `\` or `%5C` for a slash or
+/// cut parameters off.
 fn hides_dots(segment: &str) -> bool {
     !is_dots(segment)
         && segment
@@ -79,8 +85,8 @@ fn hides_dots(segment: &str) -> bool {
             .any(|part| is_dots(part.split(';').next().unwrap_or_default()))
 }
 
-/// A copy for matching: unreserved characters decoded, dot segments resolved, slashes merged. Borrows when there is
-/// nothing to do. `%2F` stays: it is not a separator.
+/// A copy for matching: unreserved characters decoded, dot segments resolved, slashes merged.
+/// Borrows when there is nothing to do. `%2F` stays: it is not a separator.
 pub fn normalize(path: &str) -> Cow<'_, str> {
     if is_normal(path.as_bytes()) {
         return Cow::Borrowed(path);
@@ -120,7 +126,12 @@ fn decode_unreserved(path: &str) -> String {
     let mut rest = path;
     while let Some(at) = rest.find('%') {
         out.push_str(&rest[..at]);
-        let escape = &rest[at..at + if is_escape(&rest.as_bytes()[at..]) { 3 } else { 1 }];
+        let escape = &rest[at..at
+            + if is_escape(&rest.as_bytes()[at..]) {
+                3
+            } else {
+                1
+            }];
         let mut decoded = percent_decode_str(escape);
         match (decoded.next(), decoded.next()) {
             (Some(byte), None) if is_unreserved(byte) => out.push(char::from(byte)),
@@ -175,19 +186,24 @@ impl<'p> Iterator for Segments<'p> {
 impl PathPattern {
     /// The value of `{name}` in a normalized path that this pattern matched.
     pub fn param<'p>(&self, name: &str, path: &'p str) -> Option<&'p str> {
-        let at =
-            self.segments.iter().position(|segment| matches!(segment, Segment::Param(param) if **param == *name))?;
+        let at = self
+            .segments
+            .iter()
+            .position(|segment| matches!(segment, Segment::Param(param) if **param == *name))?;
         segments(path).nth(at)
     }
 
     /// Whether it takes a normalized path.
     pub fn takes(&self, path: &str) -> bool {
         let mut left = segments(path);
-        let fits = self.segments.iter().all(|segment| match (segment, left.next()) {
-            (Segment::Literal(literal), Some(found)) => **literal == *found,
-            (Segment::Param(_), Some(found)) => !found.is_empty(),
-            (_, None) => false,
-        });
+        let fits = self
+            .segments
+            .iter()
+            .all(|segment| match (segment, left.next()) {
+                (Segment::Literal(literal), Some(found)) => **literal == *found,
+                (Segment::Param(_), Some(found)) => !found.is_empty(),
+                (_, None) => false,
+            });
         fits && (self.rest || left.next().is_none())
     }
 }
@@ -222,9 +238,10 @@ impl PathMatch {
     /// Whether every path that it takes has a value for `{name}`.
     pub fn has_param(&self, name: &str) -> bool {
         match self {
-            Self::Pattern(pattern) => {
-                pattern.segments.iter().any(|segment| matches!(segment, Segment::Param(param) if **param == *name))
-            }
+            Self::Pattern(pattern) => pattern
+                .segments
+                .iter()
+                .any(|segment| matches!(segment, Segment::Param(param) if **param == *name)),
             Self::Expression(expression) => expression.params().any(|param| param == name),
         }
     }
@@ -249,7 +266,10 @@ impl Match {
     pub fn param<'p>(&self, name: &str, path: &'p str) -> Option<&'p str> {
         match self.paths.as_slice() {
             [only] => only.param(name, path),
-            several => several.iter().find(|one| one.takes(path))?.param(name, path),
+            several => several
+                .iter()
+                .find(|one| one.takes(path))?
+                .param(name, path),
         }
     }
 
@@ -266,7 +286,10 @@ mod tests {
     #[test]
     fn a_normal_path_stays_as_it_is() {
         for path in ["/", "/a", "/a/b/", "/a.b/c..d"] {
-            assert!(matches!(normalize(path), Cow::Borrowed(same) if same == path), "{path}");
+            assert!(
+                matches!(normalize(path), Cow::Borrowed(same) if same == path),
+                "{path}"
+            );
         }
     }
 
@@ -332,15 +355,28 @@ mod tests {
             "/a%00",
             "/a/%00/b",
         ] {
-            assert!(matches!(resolved(sent), Err(Failure::BadRequest(_))), "{sent}");
+            assert!(
+                matches!(resolved(sent), Err(Failure::BadRequest(_))),
+                "{sent}"
+            );
         }
     }
 
     /// `%/%2e` must not be read as an escape that ends in `%`, and hide the one behind it.
     #[test]
     fn a_percent_sign_that_begins_no_escape_is_refused() {
-        for sent in ["/%", "/100%", "/a%zz", "/%2", "/a/%/%2e%2e/b", "/a/%%2e%2e/%2e%2e/b"] {
-            assert!(matches!(resolved(sent), Err(Failure::BadRequest(_))), "{sent}");
+        for sent in [
+            "/%",
+            "/100%",
+            "/a%zz",
+            "/%2",
+            "/a/%/%2e%2e/b",
+            "/a/%%2e%2e/%2e%2e/b",
+        ] {
+            assert!(
+                matches!(resolved(sent), Err(Failure::BadRequest(_))),
+                "{sent}"
+            );
         }
         assert_eq!(resolved("/a?100%&%zz").as_deref(), Ok("/a?100%&%zz"));
     }

@@ -1,12 +1,14 @@
 //! The route table: finds the route that takes a request.
 //!
-//! Guarantees the documented order: host (exact, then longer suffix, then any), then the path segment by segment
-//! (literal, `{param}`, `*`), then more header conditions, then a list of methods before any method. The first route
-//! whose conditions all hold wins. Expressions are tried in the order of the file, where nothing but a `*` takes the
-//! path. The cost of a look-up does not depend on the number of routes without them.
+//! Guarantees the documented order: host (exact, then longer suffix, then any), then the path
+//! segment by segment (literal, `{param}`, `*`), then more header conditions, then a list of
+//! methods before any method. The first route whose conditions all hold wins. Expressions are tried
+//! in the order of the file, where nothing but a `*` takes the path. The cost of a look-up does not
+//! depend on the number of routes without them.
 //!
-//! It is a trie of our own rather than matchit. A route that fails on a method or a header must give way to the next
-//! less specific route, and `/{tenant}/x/*` must be allowed beside `/*`; matchit does neither.
+//! It is a trie of our own rather than matchit. A route that fails on a method or a header must
+//! give way to the next less specific route, and `/{tenant}/x/*` must be allowed beside `/*`;
+//! matchit does neither.
 
 mod expressions;
 #[cfg(test)]
@@ -128,21 +130,44 @@ struct AllowedMethods<'a, 't> {
 impl RouteTable {
     /// Builds the table of `routes`; `RouteLookup::Route` indexes this slice.
     pub fn build(routes: &[Arc<Route>]) -> Self {
-        let (mut table, mut numbers, mut expressions) = (Self::default(), 0.., SharedExpressions::default());
+        let (mut table, mut numbers, mut expressions) =
+            (Self::default(), 0.., SharedExpressions::default());
         for (index, route) in routes.iter().enumerate() {
-            let Match { hosts, paths, methods, headers } = &route.matches;
+            let Match {
+                hosts,
+                paths,
+                methods,
+                headers,
+            } = &route.matches;
             let (methods, headers) = (Arc::from(&**methods), Arc::from(&**headers));
-            let candidate = RouteCandidate { index, is_prefix: false, methods, headers };
+            let candidate = RouteCandidate {
+                index,
+                is_prefix: false,
+                methods,
+                headers,
+            };
             for path in paths {
                 match path {
                     PathMatch::Pattern(pattern) => hosts.iter().for_each(|host| {
-                        let candidate = RouteCandidate { is_prefix: pattern.rest, ..candidate.clone() };
+                        let candidate = RouteCandidate {
+                            is_prefix: pattern.rest,
+                            ..candidate.clone()
+                        };
                         table.of_host(host).paths.insert(pattern, candidate);
                     }),
                     PathMatch::Expression(expression) => {
-                        let (number, expression) = (numbers.next().unwrap_or_default(), expressions.share(expression));
-                        let route = ExpressionRoute { number, expression, candidate: candidate.clone() };
-                        hosts.iter().for_each(|host| table.of_host(host).expressions.push(route.clone()));
+                        let (number, expression) = (
+                            numbers.next().unwrap_or_default(),
+                            expressions.share(expression),
+                        );
+                        let route = ExpressionRoute {
+                            number,
+                            expression,
+                            candidate: candidate.clone(),
+                        };
+                        hosts
+                            .iter()
+                            .for_each(|host| table.of_host(host).expressions.push(route.clone()));
                     }
                 }
             }
@@ -158,14 +183,25 @@ impl RouteTable {
         }
     }
 
-    /// Whether a route takes some hosts and not others: otherwise nobody need find the host of a request.
+    /// Whether a route takes some hosts and not others: otherwise nobody need find the host of a
+    /// request.
     pub fn names_hosts(&self) -> bool {
         !self.exact.is_empty() || !self.suffixes.is_empty()
     }
 
     /// Finds the route of a request. `host` is in lower case and without a port, `path` normalized.
-    pub fn find(&self, host: &str, path: &str, method: &Method, headers: &HeaderMap) -> RouteLookup {
-        let mut first_fit = FirstFit { method, headers, is_refused: false };
+    pub fn find(
+        &self,
+        host: &str,
+        path: &str,
+        method: &Method,
+        headers: &HeaderMap,
+    ) -> RouteLookup {
+        let mut first_fit = FirstFit {
+            method,
+            headers,
+            is_refused: false,
+        };
         let mut tried = TriedExpressions::default();
         match self.walk((host, path), &mut tried, &mut first_fit) {
             Some(found) => RouteLookup::Route(found.index),
@@ -183,32 +219,61 @@ impl RouteTable {
         visitor: &mut impl CandidateVisitor<'t>,
     ) -> Option<&'t RouteCandidate> {
         let segments = path::segments(path);
-        self.hosts(host).find_map(|routes| routes.find((path, segments), tried, visitor))
+        self.hosts(host)
+            .find_map(|routes| routes.find((path, segments), tried, visitor))
     }
 
-    /// The refusal of a request whose method no route takes. It walks again: a request that finds its route collects nothing.
+    /// The refusal of a request whose method no route takes. It walks again: a request that finds
+    /// its route collects nothing.
     #[cold]
-    fn refuse(&self, at: (&str, &str), headers: &HeaderMap, tried: &mut TriedExpressions) -> RouteLookup {
-        let mut allowed = AllowedMethods { headers, methods: BTreeSet::new() };
+    fn refuse(
+        &self,
+        at: (&str, &str),
+        headers: &HeaderMap,
+        tried: &mut TriedExpressions,
+    ) -> RouteLookup {
+        let mut allowed = AllowedMethods {
+            headers,
+            methods: BTreeSet::new(),
+        };
         tried.routes = NumberSet::default();
         self.walk(at, tried, &mut allowed);
         let allow = allowed.methods.into_iter().collect::<Vec<_>>().join(", ");
         HeaderValue::try_from(allow).map_or(RouteLookup::Nothing, RouteLookup::MethodNotAllowed)
     }
 
-    /// Every route whose host and path take the request, most specific first. The first whose [`Fits`] is `Yes` is the
-    /// route that [`Self::find`] finds. For explanations, not for routing.
-    pub fn consider(&self, host: &str, path: &str, method: &Method, headers: &HeaderMap) -> Vec<Considered> {
+    /// Every route whose host and path take the request, most specific first. The first whose
+    /// [`Fits`] is `Yes` is the route that [`Self::find`] finds. For explanations, not for routing.
+    pub fn consider(
+        &self,
+        host: &str,
+        path: &str,
+        method: &Method,
+        headers: &HeaderMap,
+    ) -> Vec<Considered> {
         let mut tried = TriedExpressions::default();
-        self.hosts(host).flat_map(|routes| routes.consider(path, &mut tried, (method, headers))).collect()
+        self.hosts(host)
+            .flat_map(|routes| routes.consider(path, &mut tried, (method, headers)))
+            .collect()
     }
 
     fn hosts<'t>(&'t self, host: &str) -> impl Iterator<Item = &'t HostRoutes> {
-        let exact = if self.exact.is_empty() { None } else { self.exact.get(host) };
+        let exact = if self.exact.is_empty() {
+            None
+        } else {
+            self.exact.get(host)
+        };
         // Most files name no hosts, and then nothing is searched.
-        let dotted = (!self.suffixes.is_empty() && may_have_suffix(host)).then(|| host.match_indices('.'));
-        let suffixes = dotted.into_iter().flatten().filter_map(|(at, _)| self.suffixes.get(&host[at..]));
-        exact.into_iter().chain(suffixes).chain(std::iter::once(&self.any))
+        let dotted =
+            (!self.suffixes.is_empty() && may_have_suffix(host)).then(|| host.match_indices('.'));
+        let suffixes = dotted
+            .into_iter()
+            .flatten()
+            .filter_map(|(at, _)| self.suffixes.get(&host[at..]));
+        exact
+            .into_iter()
+            .chain(suffixes)
+            .chain(std::iter::once(&self.any))
     }
 }
 
@@ -230,7 +295,8 @@ impl HostRoutes {
         }
     }
 
-    /// Routes that were tried at a narrower host are left out: they would fail again, or be refused again.
+    /// Routes that were tried at a narrower host are left out: they would fail again, or be refused
+    /// again.
     #[cold]
     fn find_by_expression<'t>(
         &'t self,
@@ -252,13 +318,22 @@ impl HostRoutes {
         tried: &mut TriedExpressions,
         (method, headers): (&Method, &HeaderMap),
     ) -> Vec<Considered> {
-        let all = || AllCandidates { method, headers, considered: Vec::new() };
+        let all = || AllCandidates {
+            method,
+            headers,
+            considered: Vec::new(),
+        };
         let (mut by_pattern, mut by_expression) = (all(), all());
         self.paths.find(path::segments(path), &mut by_pattern);
         self.find_by_expression(path, tried, &mut by_expression);
         let mut considered = by_pattern.considered;
-        let found = considered.iter().position(|(one, _)| one.fits == Fits::Yes).unwrap_or(considered.len());
-        let is_whole = considered.get(found).is_some_and(|(_, is_prefix)| !is_prefix);
+        let found = considered
+            .iter()
+            .position(|(one, _)| one.fits == Fits::Yes)
+            .unwrap_or(considered.len());
+        let is_whole = considered
+            .get(found)
+            .is_some_and(|(_, is_prefix)| !is_prefix);
         let at = if is_whole { found + 1 } else { found };
         considered.splice(at..at, by_expression.considered);
         considered.into_iter().map(|(one, _)| one).collect()
@@ -274,7 +349,11 @@ impl PathNode {
                 Segment::Param(_) => node.param.get_or_insert_default(),
             };
         }
-        let list = if pattern.rest { &mut node.rest } else { &mut node.ends };
+        let list = if pattern.rest {
+            &mut node.rest
+        } else {
+            &mut node.ends
+        };
         list.push(candidate);
         list.sort_by_key(|candidate| std::cmp::Reverse(candidate.specificity()));
     }
@@ -297,7 +376,10 @@ impl PathNode {
         rest: Segments<'_>,
         visitor: &mut impl CandidateVisitor<'t>,
     ) -> Option<&'t RouteCandidate> {
-        let literal = self.literals.get(segment).and_then(|node| node.find(rest, visitor));
+        let literal = self
+            .literals
+            .get(segment)
+            .and_then(|node| node.find(rest, visitor));
         literal.or_else(|| {
             let param = self.param.as_ref().filter(|_| !segment.is_empty())?;
             param.find(rest, visitor)
@@ -320,8 +402,11 @@ impl<'t> CandidateVisitor<'t> for FirstFit<'_> {
 
 impl<'t> CandidateVisitor<'t> for AllowedMethods<'_, 't> {
     fn visit(&mut self, candidates: &'t [RouteCandidate]) -> Option<&'t RouteCandidate> {
-        let taking = candidates.iter().filter(|candidate| candidate.takes_headers(self.headers));
-        self.methods.extend(taking.flat_map(|candidate| candidate.methods.iter().map(Method::as_str)));
+        let taking = candidates
+            .iter()
+            .filter(|candidate| candidate.takes_headers(self.headers));
+        self.methods
+            .extend(taking.flat_map(|candidate| candidate.methods.iter().map(Method::as_str)));
         None
     }
 }
@@ -330,7 +415,13 @@ impl<'t> CandidateVisitor<'t> for AllCandidates<'_> {
     fn visit(&mut self, candidates: &'t [RouteCandidate]) -> Option<&'t RouteCandidate> {
         let considered = |candidate: &RouteCandidate| {
             let fits = candidate.fits(self.method, self.headers);
-            (Considered { index: candidate.index, fits }, candidate.is_prefix)
+            (
+                Considered {
+                    index: candidate.index,
+                    fits,
+                },
+                candidate.is_prefix,
+            )
         };
         self.considered.extend(candidates.iter().map(considered));
         None
@@ -342,7 +433,8 @@ impl RouteCandidate {
         (self.headers.len(), !self.methods.is_empty())
     }
 
-    /// Header fields are checked first: a route that takes the request with no method adds nothing to `Allow`.
+    /// Header fields are checked first: a route that takes the request with no method adds nothing
+    /// to `Allow`.
     fn fits(&self, method: &Method, headers: &HeaderMap) -> Fits {
         match (self.takes_headers(headers), self.takes_method(method)) {
             (false, _) => Fits::Header,
@@ -358,7 +450,10 @@ impl RouteCandidate {
     fn takes_headers(&self, headers: &HeaderMap) -> bool {
         self.headers.iter().all(|wanted| match &wanted.value {
             None => headers.contains_key(&wanted.name),
-            Some(value) => headers.get_all(&wanted.name).iter().any(|found| found == value),
+            Some(value) => headers
+                .get_all(&wanted.name)
+                .iter()
+                .any(|found| found == value),
         })
     }
 }
@@ -366,8 +461,8 @@ impl RouteCandidate {
 /// Bytes of a name at most (RFC 1035 §2.3.4).
 const LONGEST_HOST: usize = 253;
 
-/// Whether `host` can be below another name. Each dot of one that cannot would be looked up all the same, over all that is
-/// behind it.
+/// Whether `host` can be below another name. Each dot of one that cannot would be looked up all the
+/// same, over all that is behind it.
 fn may_have_suffix(host: &str) -> bool {
     host.len() <= LONGEST_HOST && !host.starts_with('.') && !host.contains("..")
 }

@@ -1,7 +1,7 @@
 //! Texts with variables in braces, such as `https://{host}{path}`.
 //!
-//! Guarantees that a text which was parsed can be rendered for every request: a variable that a request does not have is
-//! empty.
+//! Guarantees that a text which was parsed can be rendered for every request: a variable that a
+//! request does not have is empty.
 
 use std::fmt;
 use std::sync::Arc;
@@ -76,7 +76,10 @@ pub static VARIABLES: [(&str, Variable); 13] = [
     ("request_id", Variable::RequestId),
     ("client_certificate.subject", Variable::CertificateSubject),
     ("identity", Variable::Identity(IdentityVariable::Id)),
-    ("identity.authenticator", Variable::Identity(IdentityVariable::Authenticator)),
+    (
+        "identity.authenticator",
+        Variable::Identity(IdentityVariable::Authenticator),
+    ),
     ("identity.plan", Variable::Identity(IdentityVariable::Plan)),
 ];
 
@@ -147,12 +150,18 @@ impl Variable {
         }
         match name.split_once('.') {
             Some(("identity", part)) => match part.strip_prefix("label.") {
-                Some(label) if !label.is_empty() => Ok(Self::Identity(IdentityVariable::Label(label.into()))),
+                Some(label) if !label.is_empty() => {
+                    Ok(Self::Identity(IdentityVariable::Label(label.into())))
+                }
                 _ => Err(unknown()),
             },
-            Some(("claim", name)) if !name.is_empty() => Ok(Self::Identity(IdentityVariable::Claim(name.into()))),
+            Some(("claim", name)) if !name.is_empty() => {
+                Ok(Self::Identity(IdentityVariable::Claim(name.into())))
+            }
             Some(("path", param)) if !param.is_empty() => Ok(Self::PathParam(param.into())),
-            Some(("header", field)) => HeaderName::try_from(field).map(Self::Header).map_err(|_| unknown()),
+            Some(("header", field)) => HeaderName::try_from(field)
+                .map(Self::Header)
+                .map_err(|_| unknown()),
             _ => Err(unknown()),
         }
     }
@@ -188,7 +197,11 @@ mod tests {
 
     fn rendered(text: &str) -> Result<String, TemplateError> {
         let template = Template::parse(text)?;
-        assert_eq!(Template::parse(&template.to_string()).as_ref(), Ok(&template), "{text}");
+        assert_eq!(
+            Template::parse(&template.to_string()).as_ref(),
+            Ok(&template),
+            "{text}"
+        );
         Ok(template.render(|variable, out| out.push_str(&format!("<{variable}>"))))
     }
 
@@ -201,8 +214,14 @@ mod tests {
             ("{path.id}-{header.X-A}", "<path.id>-<header.x-a>"),
             ("{{host}}", "{host}"),
             ("{{{host}}}", "{<host>}"),
-            ("a{client_certificate.subject}b", "a<client_certificate.subject>b"),
-            ("{identity}{identity.label.a.b}", "<identity><identity.label.a.b>"),
+            (
+                "a{client_certificate.subject}b",
+                "a<client_certificate.subject>b",
+            ),
+            (
+                "{identity}{identity.label.a.b}",
+                "<identity><identity.label.a.b>",
+            ),
             ("{claim.https://a/b.c}", "<claim.https://a/b.c>"),
         ] {
             assert_eq!(rendered(text).as_deref(), Ok(expected), "{text}");
@@ -214,9 +233,18 @@ mod tests {
         for text in ["{", "}", "{host", "host}", "a{{b}c"] {
             assert_eq!(rendered(text), Err(TemplateError::Brace), "{text}");
         }
-        for name in
-            ["", "hosts", "path.", "header.", "header.a b", "{host", "identity.label.", "identity.x", "claim.", "claim"]
-        {
+        for name in [
+            "",
+            "hosts",
+            "path.",
+            "header.",
+            "header.a b",
+            "{host",
+            "identity.label.",
+            "identity.x",
+            "claim.",
+            "claim",
+        ] {
             assert!(rendered(&format!("{{{name}}}")).is_err(), "{name}");
         }
     }

@@ -1,7 +1,8 @@
-//! Coalesces the short parts of a vectored write into one buffer, for HTTP/2 and upgraded connections.
+//! Coalesces the short parts of a vectored write into one buffer, for HTTP/2 and upgraded
+//! connections.
 //!
-//! A head and a short body in one buffer go out by one `send`. That costs the kernel less than `writev`, and the
-//! difference is more than the copying. Long parts are written as they are.
+//! A head and a short body in one buffer go out by one `send`. That costs the kernel less than
+//! `writev`, and the difference is more than the copying. Long parts are written as they are.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -35,13 +36,21 @@ fn poll_write<S: AsyncWrite>(
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for CoalescedWrite<S> {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         Pin::new(&mut self.0).poll_read(cx, buf)
     }
 }
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for CoalescedWrite<S> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.0).poll_write(cx, buf)
     }
 
@@ -75,10 +84,16 @@ mod tests {
     #[tokio::test]
     async fn short_and_long_parts_arrive_in_order() {
         let long = vec![b'x'; 3 * SHORT];
-        for parts in [vec![&b"head"[..], b"body"], vec![b"only"], vec![b"head", &long], vec![]] {
+        for parts in [
+            vec![&b"head"[..], b"body"],
+            vec![b"only"],
+            vec![b"head", &long],
+            vec![],
+        ] {
             let (near, mut far) = tokio::io::duplex(64 * SHORT);
             let mut near = CoalescedWrite(near);
-            let mut slices: Vec<IoSlice<'_>> = parts.iter().map(|part| IoSlice::new(part)).collect();
+            let mut slices: Vec<IoSlice<'_>> =
+                parts.iter().map(|part| IoSlice::new(part)).collect();
             let mut left = &mut slices[..];
             while !left.is_empty() {
                 let written = near.write_vectored(left).await.unwrap();

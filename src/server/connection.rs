@@ -1,8 +1,8 @@
-//! An accepted connection: from its socket to the codec that speaks on it. A header of the PROXY protocol comes first,
-//! then TLS, then HTTP.
+//! An accepted connection: from its socket to the codec that speaks on it. A header of the PROXY
+//! protocol comes first, then TLS, then HTTP.
 //!
-//! Guarantees that nothing is read from a peer that must not send what the listener waits for, and that each step has a
-//! time limit.
+//! Guarantees that nothing is read from a peer that must not send what the listener waits for, and
+//! that each step has a time limit.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -85,13 +85,19 @@ struct OpenedConnection {
 
 impl OpenedConnection {
     fn in_clear(stream: ClearStream, early: Bytes, info: ConnectionInfo) -> Self {
-        Self { stream: stream.into(), early, info, named: None }
+        Self {
+            stream: stream.into(),
+            early,
+            info,
+            named: None,
+        }
     }
 }
 
 impl ProxyHeaderMetrics {
     pub fn new() -> Self {
-        let count = |outcome| counter!("tollgate_proxy_protocol_connections_total", "outcome" => outcome);
+        let count =
+            |outcome| counter!("tollgate_proxy_protocol_connections_total", "outcome" => outcome);
         Self {
             accepted: count("accepted"),
             untrusted: count("untrusted"),
@@ -110,12 +116,19 @@ pub fn serve_one<H: Handler>(
     peer: PeerAddress,
     permit: ConnectionPermit,
 ) -> impl Future<Output = ()> + Send {
-    // In a box, like all that it becomes, and each step in its own: what a task once held, it has room for to its end,
-    // and a connection that waits for a request is to be small.
+    // In a box, like all that it becomes, and each step in its own: what a task once held, it has
+    // room for to its end, and a connection that waits for a request is to be small.
     let accepted = Box::new((stream, peer, permit));
     async move {
-        let Some((socket, info)) = Box::pin(context.open(accepted)).await else { return };
-        let ListenerContext { handler, drain, http2, .. } = &*context;
+        let Some((socket, info)) = Box::pin(context.open(accepted)).await else {
+            return;
+        };
+        let ListenerContext {
+            handler,
+            drain,
+            http2,
+            ..
+        } = &*context;
         let connection = Arc::new(info);
         let (activity, codec) = context.begin(socket, &connection);
         let left = match codec {
@@ -123,14 +136,17 @@ pub fn serve_one<H: Handler>(
             Codec::Http2(socket) => Some(socket),
         };
         if let Some(socket) = left {
-            let leave = LeaveSignal { drain, activity: &activity };
+            let leave = LeaveSignal {
+                drain,
+                activity: &activity,
+            };
             Box::pin(http2.drive(socket, &connection, handler.clone(), leave)).await;
         }
     }
 }
 
-/// Brings the connection to where HTTP begins. `None`: it ends here. It is idle while nothing has come of a header or
-/// handshake.
+/// Brings the connection to where HTTP begins. `None`: it ends here. It is idle while nothing has
+/// come of a header or handshake.
 async fn open_in_steps<H: Handler>(
     context: &ListenerContext<H>,
     mut stream: ClearStream,
@@ -140,10 +156,14 @@ async fn open_in_steps<H: Handler>(
     let mut early = BytesMut::new();
     let (mut named, mut admitted) = (Some(peer), None);
     if context.spec.proxy_protocol {
-        named = context.read_proxy_header(&mut stream, &mut early, peer, activity).await?;
+        named = context
+            .read_proxy_header(&mut stream, &mut early, peer, activity)
+            .await?;
         activity.set_idle(clock::now());
         if let Some(client) = named {
-            admitted = context.limit.admit(client.ip(), || context.handler.is_trusted(client));
+            admitted = context
+                .limit
+                .admit(client.ip(), || context.handler.is_trusted(client));
             if admitted.is_none() {
                 stream.reset_on_drop();
                 return None;
@@ -154,7 +174,11 @@ async fn open_in_steps<H: Handler>(
     let mut opened = match context.handler.tls() {
         Some(tls) => {
             let limit = ClientWait::TlsHandshake.limit(&context.spec.timeouts());
-            secured(tls.accept(stream, early, limit, || activity.set_active()).await, client)?
+            secured(
+                tls.accept(stream, early, limit, || activity.set_active())
+                    .await,
+                client,
+            )?
         }
         None => {
             let info = ConnectionInfo::in_clear(client);
@@ -167,14 +191,28 @@ async fn open_in_steps<H: Handler>(
     Some(opened)
 }
 
-fn secured(accepted: Result<Accepted, HandshakeError>, peer: PeerAddress) -> Option<OpenedConnection> {
+fn secured(
+    accepted: Result<Accepted, HandshakeError>,
+    peer: PeerAddress,
+) -> Option<OpenedConnection> {
     match accepted {
         Ok(Accepted::Tls(stream, session)) => {
-            let info = ConnectionInfo { tls: Some(session), ..ConnectionInfo::in_clear(peer) };
-            Some(OpenedConnection { stream: Stream::Tls(stream), early: Bytes::new(), info, named: None })
+            let info = ConnectionInfo {
+                tls: Some(session),
+                ..ConnectionInfo::in_clear(peer)
+            };
+            Some(OpenedConnection {
+                stream: Stream::Tls(stream),
+                early: Bytes::new(),
+                info,
+                named: None,
+            })
         }
         Ok(Accepted::PlainHttp(stream, early)) => {
-            let info = ConnectionInfo { refusal: Some(PLAIN_HTTP), ..ConnectionInfo::in_clear(peer) };
+            let info = ConnectionInfo {
+                refusal: Some(PLAIN_HTTP),
+                ..ConnectionInfo::in_clear(peer)
+            };
             Some(OpenedConnection::in_clear(stream, early.freeze(), info))
         }
         Err(error) => {
@@ -185,7 +223,8 @@ fn secured(accepted: Result<Accepted, HandshakeError>, peer: PeerAddress) -> Opt
 }
 
 impl<H: Handler> ListenerContext<H> {
-    /// Opens a connection that was accepted: its socket, for HTTP, and the facts about it. `None`: it ends here.
+    /// Opens a connection that was accepted: its socket, for HTTP, and the facts about it. `None`:
+    /// it ends here.
     async fn open(
         &self,
         accepted: Box<(ClearStream, PeerAddress, ConnectionPermit)>,
@@ -196,21 +235,43 @@ impl<H: Handler> ListenerContext<H> {
         let opened = if self.spec.proxy_protocol || self.handler.tls().is_some() {
             let activity = Arc::clone(permit.activity());
             // Boxed: a connection in the clear does not pay for the room of a handshake.
-            activity.unless_closing(Box::pin(open_in_steps(self, stream, peer, &activity))).await??
+            activity
+                .unless_closing(Box::pin(open_in_steps(self, stream, peer, &activity)))
+                .await??
         } else {
             OpenedConnection::in_clear(stream, Bytes::new(), ConnectionInfo::in_clear(peer))
         };
-        let OpenedConnection { stream, early, info, named } = opened;
+        let OpenedConnection {
+            stream,
+            early,
+            info,
+            named,
+        } = opened;
         if let Some(client) = named {
             permit.count_for(client);
         }
-        Some((Socket { stream, early, permit }, info.with_local(local)))
+        Some((
+            Socket {
+                stream,
+                early,
+                permit,
+            },
+            info.with_local(local),
+        ))
     }
 
     /// Begins to speak the version that was agreed on when TLS began, or else HTTP/1.
-    fn begin(&self, mut socket: Socket, connection: &ConnectionInfo) -> (Arc<ClientActivity>, Codec<'_>) {
+    fn begin(
+        &self,
+        mut socket: Socket,
+        connection: &ConnectionInfo,
+    ) -> (Arc<ClientActivity>, Codec<'_>) {
         let activity = Arc::clone(socket.permit.activity());
-        let codec = if connection.tls.as_ref().is_some_and(|session| session.is_http2) {
+        let codec = if connection
+            .tls
+            .as_ref()
+            .is_some_and(|session| session.is_http2)
+        {
             let early = std::mem::take(&mut socket.early);
             Codec::Http2(Upgraded::new(CoalescedWrite(socket), early))
         } else {
@@ -219,8 +280,8 @@ impl<H: Handler> ListenerContext<H> {
         (activity, codec)
     }
 
-    /// The client of the connection, as the proxy at `peer` says: nobody in particular, perhaps. `None`: the connection
-    /// ends here.
+    /// The client of the connection, as the proxy at `peer` says: nobody in particular, perhaps.
+    /// `None`: the connection ends here.
     async fn read_proxy_header(
         &self,
         stream: &mut ClearStream,

@@ -1,4 +1,5 @@
-//! The `Date` of responses that have none (RFC 9110 §6.6.1). Each thread formats it once per second.
+//! The `Date` of responses that have none (RFC 9110 §6.6.1). Each thread formats it once per
+//! second.
 
 use std::cell::{Cell, RefCell};
 use std::io::Write as _;
@@ -27,8 +28,14 @@ pub fn at(now: Instant) -> DateText {
     }
     let wall = clock::wall();
     let text = format(wall);
-    let passed = wall.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().subsec_nanos();
-    LATEST.set(Some((text, now + Duration::from_secs(1) - Duration::from_nanos(passed.into()))));
+    let passed = wall
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default()
+        .subsec_nanos();
+    LATEST.set(Some((
+        text,
+        now + Duration::from_secs(1) - Duration::from_nanos(passed.into()),
+    )));
     text
 }
 
@@ -59,7 +66,10 @@ mod tests {
     fn a_date_has_the_form_of_rfc_9110() {
         let time = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
         assert_eq!(&format(time(784_111_777)), b"Sun, 06 Nov 1994 08:49:37 GMT");
-        assert_eq!(&format(time(1_709_251_199)), b"Thu, 29 Feb 2024 23:59:59 GMT");
+        assert_eq!(
+            &format(time(1_709_251_199)),
+            b"Thu, 29 Feb 2024 23:59:59 GMT"
+        );
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,4 +1,5 @@
-//! Stopping without breaking requests: one signal and one deadline for every listener of every worker.
+//! Stopping without breaking requests: one signal and one deadline for every listener of every
+//! worker.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -34,14 +35,25 @@ pub struct Drained {
 pub fn channel() -> (DrainSignal, Drain) {
     let (sender, receiver) = watch::channel(None);
     let begun = Arc::new(AtomicBool::new(false));
-    (DrainSignal { deadline: sender, begun: Arc::clone(&begun) }, Drain { deadline: receiver, begun })
+    (
+        DrainSignal {
+            deadline: sender,
+            begun: Arc::clone(&begun),
+        },
+        Drain {
+            deadline: receiver,
+            begun,
+        },
+    )
 }
 
 impl DrainSignal {
-    /// Starts the drain: requests under way may end, but no later than `within` from now. Only the first call counts.
+    /// Starts the drain: requests under way may end, but no later than `within` from now. Only the
+    /// first call counts.
     pub fn start(&self, within: Duration) {
         if !self.begun.swap(true, Ordering::Release) {
-            self.deadline.send_replace(Some(clock::now() + within.min(LONGEST_WAIT)));
+            self.deadline
+                .send_replace(Some(clock::now() + within.min(LONGEST_WAIT)));
         }
     }
 }

@@ -1,4 +1,5 @@
-//! The code behind a listener, as the server sees it: it answers requests, and decides whom and what to trust.
+//! The code behind a listener, as the server sees it: it answers requests, and decides whom and
+//! what to trust.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -14,8 +15,8 @@ use crate::transport::tls::server::acceptor::TlsAcceptor;
 
 /// The code behind a listener.
 pub trait Handler: Clone + Send + Sync + 'static {
-    /// Answers a request, which is lent: it is large. Dropped when the client goes away. Interim responses that it leaves
-    /// in `interim` are sent before its answer.
+    /// Answers a request, which is lent: it is large. Dropped when the client goes away. Interim
+    /// responses that it leaves in `interim` are sent before its answer.
     fn handle(
         &self,
         connection: &Arc<ConnectionInfo>,
@@ -23,8 +24,8 @@ pub trait Handler: Clone + Send + Sync + 'static {
         request: &mut Request<Body>,
     ) -> impl Future<Output = Response<Body>> + Send;
 
-    /// Whether the claims of this peer about its clients are believed. It stands for many clients: bounds on each client
-    /// are not for it.
+    /// Whether the claims of this peer about its clients are believed. It stands for many clients:
+    /// bounds on each client are not for it.
     fn is_trusted(&self, _peer: PeerAddress) -> bool {
         false
     }
@@ -34,8 +35,8 @@ pub trait Handler: Clone + Send + Sync + 'static {
         None
     }
 
-    /// Answers in place of a request that could not be read, in its turn among pipelined requests. The connection
-    /// closes after that.
+    /// Answers in place of a request that could not be read, in its turn among pipelined requests.
+    /// The connection closes after that.
     fn refuse(&self, connection: &Arc<ConnectionInfo>, failure: Failure) -> Response<Body>;
 
     /// Answers in place of a call of gRPC that breaks a rule.

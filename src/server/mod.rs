@@ -1,9 +1,10 @@
-//! The server: accepts connections, reads requests off them and writes the answers. `listener` accepts, `connection`
-//! serves each accepted socket, and `worker` is the thread for both; `h1` and `h2` speak HTTP over a connection; `drain`
-//! stops all of it without breaking requests.
+//! The server: accepts connections, reads requests off them and writes the answers. `listener`
+//! accepts, `connection` serves each accepted socket, and `worker` is the thread for both; `h1` and
+//! `h2` speak HTTP over a connection; `drain` stops all of it without breaking requests.
 //!
-//! Guarantees that each request which reaches a [`Handler`] can be read in one way only and has exactly one Host field
-//! (none only in HTTP/1.0), and that the same handler answers requests which cannot be read.
+//! Guarantees that each request which reaches a [`Handler`] can be read in one way only and has
+//! exactly one Host field (none only in HTTP/1.0), and that the same handler answers requests which
+//! cannot be read.
 
 mod coalesced_write;
 mod connection;

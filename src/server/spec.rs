@@ -17,23 +17,24 @@ pub struct ListenerSpec {
     pub socket_name: Option<Arc<str>>,
     /// Connections begin with a header of the PROXY protocol, and come from trusted peers only.
     pub proxy_protocol: bool,
-    /// Longest time from the first byte of a header section to its last; then 408. A new connection gets as long for
-    /// its first byte; then it is closed without an answer.
+    /// Longest time from the first byte of a header section to its last; then 408. A new connection
+    /// gets as long for its first byte; then it is closed without an answer.
     pub header_timeout: Duration,
     /// How long a connection may stay open without a request.
     pub keepalive_timeout: Duration,
-    /// Longest time between two reads of a request body; then 408. Also between two writes of a response that the
-    /// client does not read; then the connection is dropped.
+    /// Longest time between two reads of a request body; then 408. Also between two writes of a
+    /// response that the client does not read; then the connection is dropped.
     pub body_timeout: Duration,
-    /// Bytes of a body per second that a client sends at least, and takes of a response. A body may be behind by
-    /// `body_timeout`. `None`: no least rate.
+    /// Bytes of a body per second that a client sends at least, and takes of a response. A body may
+    /// be behind by `body_timeout`. `None`: no least rate.
     pub min_body_rate: Option<NonZeroU64>,
-    /// Bytes of a request line and header section; beyond: 414 or 431. A target may take half of them.
+    /// Bytes of a request line and header section; beyond: 414 or 431. A target may take half of
+    /// them.
     pub max_header_bytes: usize,
     /// Header fields of a request; beyond: 431.
     pub max_headers: usize,
-    /// Open connections, of all workers together. Beyond, those idle for longest are closed, and further ones wait in the
-    /// accept queue.
+    /// Open connections, of all workers together. Beyond, those idle for longest are closed, and
+    /// further ones wait in the accept queue.
     pub max_connections: usize,
     /// Open connections of one client; beyond, they are reset. `None`: no bound.
     pub max_connections_per_client: Option<u32>,
@@ -42,6 +43,10 @@ pub struct ListenerSpec {
 impl ListenerSpec {
     /// Its time limits, as waits take them.
     pub fn timeouts(&self) -> ClientTimeouts {
-        ClientTimeouts::new(self.header_timeout, self.keepalive_timeout, self.body_timeout)
+        ClientTimeouts::new(
+            self.header_timeout,
+            self.keepalive_timeout,
+            self.body_timeout,
+        )
     }
 }

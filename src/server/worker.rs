@@ -1,4 +1,5 @@
-//! A thread with a runtime of its own, such as a worker. Guarantees that its tasks never move to another thread.
+//! A thread with a runtime of its own, such as a worker. Guarantees that its tasks never move to
+//! another thread.
 
 use std::future::Future;
 use std::io;
@@ -6,8 +7,8 @@ use std::thread::JoinHandle;
 
 use tokio::runtime;
 
-/// Runs the future of `main` on a thread called `name`, until it ends. Tasks that it spawned and left running
-/// are dropped then.
+/// Runs the future of `main` on a thread called `name`, until it ends. Tasks that it spawned and
+/// left running are dropped then.
 ///
 /// # Errors
 /// When the thread or its event queue cannot be created.
@@ -17,6 +18,11 @@ where
     F: Future,
     F::Output: Send + 'static,
 {
-    let runtime = runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
-    std::thread::Builder::new().name(name).spawn(move || runtime.block_on(async { main().await }))
+    let runtime = runtime::Builder::new_current_thread()
+        .enable_io()
+        .enable_time()
+        .build()?;
+    std::thread::Builder::new()
+        .name(name)
+        .spawn(move || runtime.block_on(async { main().await }))
 }

@@ -35,7 +35,8 @@ impl ClearStream {
         }
     }
 
-    /// Sends what is written at once: messages are written whole, and Nagle's algorithm would only delay them.
+    /// Sends what is written at once: messages are written whole, and Nagle's algorithm would only
+    /// delay them.
     pub fn set_nodelay(&self) {
         if let Self::Tcp(tcp) = self
             && let Err(error) = tcp.set_nodelay(true)
@@ -52,8 +53,8 @@ impl ClearStream {
         }
     }
 
-    /// Lets the drop of this socket reset the connection, so that the peer does not take what it has for complete. A
-    /// Unix socket cannot do that unless there is unread input.
+    /// Lets the drop of this socket reset the connection, so that the peer does not take what it
+    /// has for complete. A Unix socket cannot do that unless there is unread input.
     pub fn reset_on_drop(&self) {
         if let Self::Tcp(tcp) = self
             && let Err(error) = tcp.set_zero_linger()
@@ -64,7 +65,11 @@ impl ClearStream {
 }
 
 impl ImmediateWrite for ClearStream {
-    fn poll_write_now(&mut self, _: &mut Context<'_>, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+    fn poll_write_now(
+        &mut self,
+        _: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
         match self {
             Self::Tcp(tcp) => poll_write_now(tcp, slices),
             Self::Unix(unix) => poll_write_now(unix, slices),
@@ -79,7 +84,11 @@ impl ImmediateWrite for ClearStream {
 
 impl AsyncRead for ClearStream {
     #[inline]
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Self::Tcp(tcp) => Pin::new(tcp).poll_read(cx, buf),
             Self::Unix(unix) => Pin::new(unix).poll_read(cx, buf),
@@ -89,7 +98,11 @@ impl AsyncRead for ClearStream {
 
 impl AsyncWrite for ClearStream {
     #[inline]
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         match self.get_mut() {
             Self::Tcp(tcp) => Pin::new(tcp).poll_write(cx, bytes),
             Self::Unix(unix) => Pin::new(unix).poll_write(cx, bytes),

@@ -1,4 +1,5 @@
-//! The two directions of a stream, owned apart: a connection keeps one and lends the other to a body.
+//! The two directions of a stream, owned apart: a connection keeps one and lends the other to a
+//! body.
 //!
 //! Guarantees that both halves of a TLS stream can be polled by different tasks.
 
@@ -14,7 +15,8 @@ use tokio::net::{tcp, unix};
 use super::immediate_write::{ImmediateWrite, poll_write_now};
 use super::tls::TlsStream;
 
-/// A TLS stream that both halves use. One task usually polls both, so the lock is hardly ever contended.
+/// A TLS stream that both halves use. One task usually polls both, so the lock is hardly ever
+/// contended.
 type SharedTls = Arc<Mutex<Box<TlsStream>>>;
 
 /// The reading half of a stream.
@@ -55,8 +57,9 @@ impl WriteHalf {
         }
     }
 
-    /// Resets a TCP connection once the other half is dropped too, so that the peer does not take what it has for
-    /// complete. A Unix socket just ends. TLS shows by itself that its end was not announced.
+    /// Resets a TCP connection once the other half is dropped too, so that the peer does not take
+    /// what it has for complete. A Unix socket just ends. TLS shows by itself that its end was not
+    /// announced.
     pub fn reset(self) {
         match self {
             Self::Tcp(tcp) => {
@@ -73,7 +76,11 @@ impl WriteHalf {
 }
 
 impl ImmediateWrite for WriteHalf {
-    fn poll_write_now(&mut self, cx: &mut Context<'_>, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+    fn poll_write_now(
+        &mut self,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
         match self {
             Self::Tcp(tcp) => poll_write_now(tcp.as_ref(), slices),
             Self::Unix(unix) => poll_write_now(unix.as_ref(), slices),
@@ -91,7 +98,11 @@ impl ImmediateWrite for WriteHalf {
 
 impl AsyncRead for ReadHalf {
     #[inline]
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Self::Tcp(tcp) => Pin::new(tcp).poll_read(cx, buf),
             Self::Unix(unix) => Pin::new(unix).poll_read(cx, buf),
@@ -102,7 +113,11 @@ impl AsyncRead for ReadHalf {
 
 impl AsyncWrite for WriteHalf {
     #[inline]
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         match self.get_mut() {
             Self::Tcp(tcp) => Pin::new(tcp).poll_write(cx, bytes),
             Self::Unix(unix) => Pin::new(unix).poll_write(cx, bytes),

@@ -1,7 +1,8 @@
 //! Writes to a socket that was not reported as writable.
 //!
-//! Linux reports room only once a third of what a TCP socket holds has left it, and three quarters for a Unix socket. A slow
-//! peer may take half a minute for that. Guarantees that what it has taken shows, to within the segment that did not fit.
+//! Linux reports room only once a third of what a TCP socket holds has left it, and three quarters
+//! for a Unix socket. A slow peer may take half a minute for that. Guarantees that what it has
+//! taken shows, to within the segment that did not fit.
 
 use std::io::{self, IoSlice};
 use std::os::fd::AsFd;
@@ -15,7 +16,11 @@ use tokio::io::AsyncWrite;
 /// A stream that can be written to without waiting to hear of room.
 pub trait ImmediateWrite {
     /// Pending: the socket takes nothing now. No task is woken when it does.
-    fn poll_write_now(&mut self, cx: &mut Context<'_>, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>>;
+    fn poll_write_now(
+        &mut self,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>>;
 
     /// Like `poll_write_now`, for what was written before.
     fn poll_flush_now(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
@@ -35,7 +40,11 @@ pub fn poll_write_now(socket: impl AsFd, slices: &[IoSlice<'_>]) -> Poll<io::Res
 }
 
 impl<S: ImmediateWrite + Unpin> AsyncWrite for ImmediateWriter<'_, S> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         self.0.poll_write_now(cx, &[IoSlice::new(bytes)])
     }
 
@@ -77,13 +86,30 @@ mod tests {
         let mut near = Stream::from(near);
         let piece = [b'x'; 16 * 1024];
         let full = async { while near.write(&piece).await.is_ok() {} };
-        assert!(timeout(std::time::Duration::from_millis(50), full).await.is_err());
-        let write = poll_fn(|cx| Poll::Ready(ImmediateWriter(&mut near).0.poll_write_now(cx, &[IoSlice::new(&piece)])));
+        assert!(
+            timeout(std::time::Duration::from_millis(50), full)
+                .await
+                .is_err()
+        );
+        let write = poll_fn(|cx| {
+            Poll::Ready(
+                ImmediateWriter(&mut near)
+                    .0
+                    .poll_write_now(cx, &[IoSlice::new(&piece)]),
+            )
+        });
         assert!(write.await.is_pending());
         far.read_exact(&mut [0; 32 * 1024]).await.unwrap();
         // Half of the socket's buffer is taken still.
-        assert!(timeout(std::time::Duration::ZERO, near.write(&piece)).await.is_err());
-        let written = poll_fn(|cx| Pin::new(&mut ImmediateWriter(&mut near)).poll_write(cx, &piece)).await.unwrap();
+        assert!(
+            timeout(std::time::Duration::ZERO, near.write(&piece))
+                .await
+                .is_err()
+        );
+        let written =
+            poll_fn(|cx| Pin::new(&mut ImmediateWriter(&mut near)).poll_write(cx, &piece))
+                .await
+                .unwrap();
         assert!(written > 0);
     }
 }

@@ -1,6 +1,7 @@
 //! Listening sockets of both kinds, TCP and Unix.
 //!
-//! Guarantees that the file of a Unix socket never takes the place of another file, or of a socket that is served.
+//! Guarantees that the file of a Unix socket never takes the place of another file, or of a socket
+//! that is served.
 
 use std::fmt;
 use std::fs::{self, File, Permissions};
@@ -23,7 +24,8 @@ use super::peer::PeerAddress;
 /// Stands before the path of a Unix socket.
 pub const UNIX_PREFIX: &str = "unix:";
 
-/// Connections that wait in the kernel's queue while none is accepted; the kernel may cap this (`net.core.somaxconn`).
+/// Connections that wait in the kernel's queue while none is accepted; the kernel may cap this
+/// (`net.core.somaxconn`).
 pub const BACKLOG: i32 = 4096;
 
 /// Where a listener listens. As text, an address and port, or `unix:` and a path.
@@ -111,7 +113,9 @@ impl ListeningSocket {
     pub fn address(&self) -> Option<ListenAddress> {
         match self {
             Self::Tcp(tcp) => tcp.local_addr().ok().map(ListenAddress::Tcp),
-            Self::Unix(unix) => Some(ListenAddress::Unix(unix.local_addr().ok()?.as_pathname()?.into())),
+            Self::Unix(unix) => Some(ListenAddress::Unix(
+                unix.local_addr().ok()?.as_pathname()?.into(),
+            )),
         }
     }
 
@@ -150,7 +154,10 @@ impl AsFd for ListeningSocket {
 
 impl From<OwnedFd> for ListeningSocket {
     fn from(descriptor: OwnedFd) -> Self {
-        if SockRef::from(&descriptor).local_addr().is_ok_and(|address| address.is_unix()) {
+        if SockRef::from(&descriptor)
+            .local_addr()
+            .is_ok_and(|address| address.is_unix())
+        {
             Self::Unix(descriptor.into())
         } else {
             Self::Tcp(descriptor.into())
@@ -160,14 +167,17 @@ impl From<OwnedFd> for ListeningSocket {
 
 impl AcceptingSocket {
     /// The next connection, and where it comes from.
-    pub fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<(ClearStream, PeerAddress)>> {
+    pub fn poll_accept(
+        &self,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<(ClearStream, PeerAddress)>> {
         match self {
-            Self::Tcp(tcp) => {
-                tcp.poll_accept(cx).map_ok(|(stream, peer)| (ClearStream::Tcp(stream), PeerAddress::from(peer)))
-            }
-            Self::Unix(unix) => {
-                unix.poll_accept(cx).map_ok(|(stream, _)| (ClearStream::Unix(stream), PeerAddress::Unix))
-            }
+            Self::Tcp(tcp) => tcp
+                .poll_accept(cx)
+                .map_ok(|(stream, peer)| (ClearStream::Tcp(stream), PeerAddress::from(peer))),
+            Self::Unix(unix) => unix
+                .poll_accept(cx)
+                .map_ok(|(stream, _)| (ClearStream::Unix(stream), PeerAddress::Unix)),
         }
     }
 }
@@ -195,7 +205,10 @@ impl SocketFile {
     /// The file at `path`, where a socket of this process is.
     pub fn at(path: &Path) -> io::Result<Self> {
         let metadata = fs::symlink_metadata(path)?;
-        Ok(Self { path: path.to_owned(), id: (metadata.dev(), metadata.ino()) })
+        Ok(Self {
+            path: path.to_owned(),
+            id: (metadata.dev(), metadata.ino()),
+        })
     }
 
     /// Removes it, unless another file has taken its place.
@@ -211,10 +224,12 @@ impl SocketFile {
     }
 }
 
-/// A Unix socket that listens at `path`, for whom `mode` lets in. Takes the place of one that nobody listens on.
+/// A Unix socket that listens at `path`, for whom `mode` lets in. Takes the place of one that
+/// nobody listens on.
 ///
 /// # Errors
-/// `AddrInUse` when a process listens there, `AlreadyExists` when the file there is no socket, and any other.
+/// `AddrInUse` when a process listens there, `AlreadyExists` when the file there is no socket, and
+/// any other.
 pub fn bind_unix(path: &Path, mode: u32) -> io::Result<UnixListener> {
     remove_stale(path)?;
     let socket = RawSocket::new(Domain::UNIX, Type::STREAM, None)?;
@@ -231,7 +246,12 @@ pub fn bind_unix(path: &Path, mode: u32) -> io::Result<UnixListener> {
 fn remove_stale(path: &Path) -> io::Result<()> {
     match fs::symlink_metadata(path) {
         Ok(metadata) if metadata.file_type().is_socket() => {}
-        Ok(_) => return Err(io::Error::new(io::ErrorKind::AlreadyExists, "the file there is no socket")),
+        Ok(_) => {
+            return Err(io::Error::new(
+                io::ErrorKind::AlreadyExists,
+                "the file there is no socket",
+            ));
+        }
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(error),
     }
@@ -241,7 +261,10 @@ fn remove_stale(path: &Path) -> io::Result<()> {
     match client.connect(&SockAddr::unix(path)?) {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => fs::remove_file(path),
         Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(error),
-        _ => Err(io::Error::new(io::ErrorKind::AddrInUse, "another process listens there")),
+        _ => Err(io::Error::new(
+            io::ErrorKind::AddrInUse,
+            "another process listens there",
+        )),
     }
 }
 
@@ -259,13 +282,19 @@ mod tests {
         let path = folder.path().join("http.sock");
         let first = bind_unix(&path, 0o600).unwrap();
         assert_eq!(mode(&path), 0o600);
-        assert_eq!(bind_unix(&path, 0o600).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        assert_eq!(
+            bind_unix(&path, 0o600).unwrap_err().kind(),
+            io::ErrorKind::AddrInUse
+        );
         drop(first);
         let _second = bind_unix(&path, 0o666).unwrap();
         assert_eq!(mode(&path), 0o666);
         let file = folder.path().join("notes");
         fs::write(&file, "kept").unwrap();
-        assert_eq!(bind_unix(&file, 0o600).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(
+            bind_unix(&file, 0o600).unwrap_err().kind(),
+            io::ErrorKind::AlreadyExists
+        );
         assert_eq!(fs::read_to_string(&file).unwrap(), "kept");
     }
 
@@ -274,7 +303,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("http.sock");
         let first = bind_unix(&path, 0o600).unwrap();
-        let (old, old_again) = (SocketFile::at(&path).unwrap(), SocketFile::at(&path).unwrap());
+        let (old, old_again) = (
+            SocketFile::at(&path).unwrap(),
+            SocketFile::at(&path).unwrap(),
+        );
         // The number of a file that is gone may be given to the next one.
         fs::rename(&path, folder.path().join("kept")).unwrap();
         drop(first);
@@ -291,7 +323,10 @@ mod tests {
         for text in ["127.0.0.1:80", "[::1]:80", "unix:/run/http.sock"] {
             let address: ListenAddress = text.parse().unwrap();
             assert_eq!(address.to_string(), text);
-            assert_eq!(serde_json::to_string(&address).unwrap(), format!("{text:?}"));
+            assert_eq!(
+                serde_json::to_string(&address).unwrap(),
+                format!("{text:?}")
+            );
         }
         assert!("run/http.sock".parse::<ListenAddress>().is_err());
     }

@@ -5,7 +5,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use tollgate_limiter::limit::client_address::TrustedProxies;
 
-/// The address of a client or of a proxy in front. An IPv4 address that came through an IPv6 socket is shown as IPv4.
+/// The address of a client or of a proxy in front. An IPv4 address that came through an IPv6 socket
+/// is shown as IPv4.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PeerAddress {
     Ip(SocketAddr),
@@ -39,7 +40,8 @@ impl TrustedPeers {
 }
 
 impl PeerAddress {
-    /// The address that stands for the peer where only an IP address can: that of this machine for a Unix socket.
+    /// The address that stands for the peer where only an IP address can: that of this machine for
+    /// a Unix socket.
     pub fn ip(self) -> IpAddr {
         self.socket_address().ip()
     }

@@ -1,5 +1,5 @@
-//! The PROXY protocol, versions 1 and 2: what a proxy in front says about the client, before anything else. To upstreams,
-//! version 2 is written.
+//! The PROXY protocol, versions 1 and 2: what a proxy in front says about the client, before
+//! anything else. To upstreams, version 2 is written.
 //!
 //! Guarantees that a header is read whole and within bounds, and that no byte behind it is lost.
 
@@ -8,7 +8,9 @@ use std::net::{IpAddr, SocketAddr};
 
 use bytes::{Buf, BytesMut};
 use ppp::v1::Addresses as V1Addresses;
-use ppp::v2::{AddressFamily, Addresses as V2Addresses, Builder, Command, PROTOCOL_PREFIX, Protocol, Version};
+use ppp::v2::{
+    AddressFamily, Addresses as V2Addresses, Builder, Command, PROTOCOL_PREFIX, Protocol, Version,
+};
 use ppp::{v1, v2};
 use tokio::io::{AsyncRead, AsyncReadExt};
 
@@ -16,9 +18,11 @@ use super::peer::SocketPair;
 
 /// Longest header of version 1, line end included.
 const MAX_V1: usize = 107;
-/// Length of a header of version 2 before its addresses; the last two bytes tell the length of these.
+/// Length of a header of version 2 before its addresses; the last two bytes tell the length of
+/// these.
 const MINIMUM_LENGTH: usize = 16;
-/// Longest header of version 2: addresses take 216 bytes at most, certificates and other extensions some hundreds.
+/// Longest header of version 2: addresses take 216 bytes at most, certificates and other extensions
+/// some hundreds.
 const MAX_V2: usize = 4096;
 
 /// The client of a connection, as the header says.
@@ -38,18 +42,30 @@ pub enum ProxyHeaderError {
     Io(#[from] io::Error),
 }
 
-/// A header of version 2 for a connection on behalf of a client. `None`: one without an IP address, for whom the
-/// connection is the gateway's own (LOCAL).
+/// A header of version 2 for a connection on behalf of a client. `None`: one without an IP address,
+/// for whom the connection is the gateway's own (LOCAL).
 ///
 /// # Errors
 /// None with addresses: they always fit.
 pub fn v2_header(sockets: Option<&SocketPair>) -> io::Result<Vec<u8>> {
     let Some(&SocketPair { client, server }) = sockets else {
-        return Builder::new(Version::Two | Command::Local, AddressFamily::Unspecified | Protocol::Unspecified).build();
+        return Builder::new(
+            Version::Two | Command::Local,
+            AddressFamily::Unspecified | Protocol::Unspecified,
+        )
+        .build();
     };
-    let (client, server) =
-        if client.is_ipv4() == server.is_ipv4() { (client, server) } else { (mapped(client), mapped(server)) };
-    Builder::with_addresses(Version::Two | Command::Proxy, Protocol::Stream, (client, server)).build()
+    let (client, server) = if client.is_ipv4() == server.is_ipv4() {
+        (client, server)
+    } else {
+        (mapped(client), mapped(server))
+    };
+    Builder::with_addresses(
+        Version::Two | Command::Proxy,
+        Protocol::Stream,
+        (client, server),
+    )
+    .build()
 }
 
 /// An IPv4 address as an IPv6 one: both of a header are of a family.
@@ -96,8 +112,16 @@ fn parse_v1(bytes: &[u8]) -> Result<Option<(ProxiedClient, usize)>, ProxyHeaderE
     if start[..compared] != known[..compared] {
         return Err(ProxyHeaderError::Malformed);
     }
-    let Some(end) = start.windows(2).position(|pair| pair == b"\r\n").map(|at| at + 2) else {
-        return if start.len() == MAX_V1 { Err(ProxyHeaderError::Malformed) } else { Ok(None) };
+    let Some(end) = start
+        .windows(2)
+        .position(|pair| pair == b"\r\n")
+        .map(|at| at + 2)
+    else {
+        return if start.len() == MAX_V1 {
+            Err(ProxyHeaderError::Malformed)
+        } else {
+            Ok(None)
+        };
     };
     let header = v1::Header::try_from(&bytes[..end]).map_err(|_| ProxyHeaderError::Malformed)?;
     let client = match header.addresses {
@@ -120,13 +144,19 @@ fn parse_v2(bytes: &[u8]) -> Result<Option<(ProxiedClient, usize)>, ProxyHeaderE
     if length > MAX_V2 {
         return Err(ProxyHeaderError::Malformed);
     }
-    let Some(header) = bytes.get(..length) else { return Ok(None) };
+    let Some(header) = bytes.get(..length) else {
+        return Ok(None);
+    };
     let header = v2::Header::try_from(header).map_err(|_| ProxyHeaderError::Malformed)?;
     let client = match (header.command, header.protocol, header.addresses) {
         (Command::Local, _, _) => ProxiedClient::Unnamed,
         (Command::Proxy, Protocol::Datagram, _) => return Err(ProxyHeaderError::Malformed),
-        (_, _, V2Addresses::IPv4(ip)) => ProxiedClient::At((ip.source_address, ip.source_port).into()),
-        (_, _, V2Addresses::IPv6(ip)) => ProxiedClient::At((ip.source_address, ip.source_port).into()),
+        (_, _, V2Addresses::IPv4(ip)) => {
+            ProxiedClient::At((ip.source_address, ip.source_port).into())
+        }
+        (_, _, V2Addresses::IPv6(ip)) => {
+            ProxiedClient::At((ip.source_address, ip.source_port).into())
+        }
         (_, _, V2Addresses::Unspecified | V2Addresses::Unix(_)) => ProxiedClient::Unnamed,
     };
     Ok(Some((client, length)))
@@ -158,21 +188,38 @@ mod tests {
     }
 
     fn tokio_test_stream(sent: &[u8]) -> impl AsyncRead + Unpin {
-        sent.iter().fold(Box::new(tokio::io::empty()) as Box<dyn AsyncRead + Unpin>, |before, byte| {
-            Box::new(before.chain(io::Cursor::new(vec![*byte])))
-        })
+        sent.iter().fold(
+            Box::new(tokio::io::empty()) as Box<dyn AsyncRead + Unpin>,
+            |before, byte| Box::new(before.chain(io::Cursor::new(vec![*byte]))),
+        )
     }
 
     #[tokio::test]
     async fn both_versions_name_the_client_and_leave_what_follows() {
         let four = [192, 0, 2, 1, 198, 51, 100, 1, 0x1f, 0x90, 0x01, 0xbb];
-        let six = [&[0x20, 1, 0xd, 0xb8][..], &[0; 11], &[1], &[0; 16], &[0x1f, 0x90, 0x01, 0xbb]].concat();
+        let six = [
+            &[0x20, 1, 0xd, 0xb8][..],
+            &[0; 11],
+            &[1],
+            &[0; 16],
+            &[0x1f, 0x90, 0x01, 0xbb],
+        ]
+        .concat();
         let extended = [&four[..], &[4, 0, 3, 1, 2, 3]].concat();
         for (header, client) in [
-            (b"PROXY TCP4 192.0.2.1 198.51.100.1 8080 443\r\n".to_vec(), at("192.0.2.1:8080")),
-            (b"PROXY TCP6 2001:db8::1 ::1 8080 443\r\n".to_vec(), at("[2001:db8::1]:8080")),
+            (
+                b"PROXY TCP4 192.0.2.1 198.51.100.1 8080 443\r\n".to_vec(),
+                at("192.0.2.1:8080"),
+            ),
+            (
+                b"PROXY TCP6 2001:db8::1 ::1 8080 443\r\n".to_vec(),
+                at("[2001:db8::1]:8080"),
+            ),
             (b"PROXY UNKNOWN\r\n".to_vec(), ProxiedClient::Unnamed),
-            (b"PROXY UNKNOWN ffff:f...f:ffff ffff:f...f:ffff 65535 65535\r\n".to_vec(), ProxiedClient::Unnamed),
+            (
+                b"PROXY UNKNOWN ffff:f...f:ffff ffff:f...f:ffff 65535 65535\r\n".to_vec(),
+                ProxiedClient::Unnamed,
+            ),
             (v2(0x21, 0x11, &four), at("192.0.2.1:8080")),
             (v2(0x21, 0x11, &extended), at("192.0.2.1:8080")),
             (v2(0x21, 0x21, &six), at("[2001:db8::1]:8080")),
@@ -182,7 +229,12 @@ mod tests {
             (v2(0x21, 0x31, &[0; 216]), ProxiedClient::Unnamed),
         ] {
             let (found, rest) = read(&header).await.unwrap();
-            assert_eq!((found, &*rest), (client, &b"GET"[..]), "{}", header.escape_ascii());
+            assert_eq!(
+                (found, &*rest),
+                (client, &b"GET"[..]),
+                "{}",
+                header.escape_ascii()
+            );
         }
     }
 
@@ -205,7 +257,11 @@ mod tests {
             v2(0x21, 0x11, &[0; MAX_V2]),
         ] {
             let refused = read(&header).await;
-            assert!(matches!(refused, Err(ProxyHeaderError::Malformed)), "{}: {refused:?}", header.escape_ascii());
+            assert!(
+                matches!(refused, Err(ProxyHeaderError::Malformed)),
+                "{}: {refused:?}",
+                header.escape_ascii()
+            );
         }
     }
 
@@ -216,16 +272,36 @@ mod tests {
             server: server.parse().unwrap(),
         };
         for (sockets, client, length) in [
-            (Some(pair("192.0.2.1:8080", "198.51.100.1:443")), at("192.0.2.1:8080"), 28),
-            (Some(pair("[2001:db8::1]:8080", "[::1]:443")), at("[2001:db8::1]:8080"), 52),
+            (
+                Some(pair("192.0.2.1:8080", "198.51.100.1:443")),
+                at("192.0.2.1:8080"),
+                28,
+            ),
+            (
+                Some(pair("[2001:db8::1]:8080", "[::1]:443")),
+                at("[2001:db8::1]:8080"),
+                52,
+            ),
             // Both addresses are of one family.
-            (Some(pair("192.0.2.1:8080", "[::1]:443")), at("[::ffff:192.0.2.1]:8080"), 52),
-            (Some(pair("[2001:db8::1]:8080", "198.51.100.1:443")), at("[2001:db8::1]:8080"), 52),
+            (
+                Some(pair("192.0.2.1:8080", "[::1]:443")),
+                at("[::ffff:192.0.2.1]:8080"),
+                52,
+            ),
+            (
+                Some(pair("[2001:db8::1]:8080", "198.51.100.1:443")),
+                at("[2001:db8::1]:8080"),
+                52,
+            ),
             (None, ProxiedClient::Unnamed, 16),
         ] {
             let header = v2_header(sockets.as_ref()).unwrap();
             let (found, rest) = read(&header).await.unwrap();
-            assert_eq!((found, &*rest, header.len()), (client, &b"GET"[..], length), "{sockets:?}");
+            assert_eq!(
+                (found, &*rest, header.len()),
+                (client, &b"GET"[..], length),
+                "{sockets:?}"
+            );
         }
     }
 

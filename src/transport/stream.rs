@@ -1,7 +1,7 @@
 //! A connection: bytes in order, both ways, whatever carries them.
 //!
-//! Guarantees that a stream which waits for input makes no system call, and that a TLS stream shows input which was
-//! decrypted already.
+//! Guarantees that a stream which waits for input makes no system call, and that a TLS stream shows
+//! input which was decrypted already.
 
 use std::future::{Future, poll_fn};
 use std::io::{self, IoSlice};
@@ -42,24 +42,29 @@ impl Stream {
         matches!(self, Self::Tls(tls) if tls.is_http2())
     }
 
-    /// Whether there is anything to read: bytes, the end or an error. For a connection on which nothing may come: what
-    /// came may be lost.
+    /// Whether there is anything to read: bytes, the end or an error. For a connection on which
+    /// nothing may come: what came may be lost.
     pub fn has_input(&mut self) -> bool {
         match self {
-            // No system call, unless the socket is marked as readable: a read that happened to fill its buffer leaves it so.
-            Self::Clear(clear) => {
-                !clear.try_read(&mut [0]).is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
-            }
+            // No system call, unless the socket is marked as readable: a read that happened to fill
+            // its buffer leaves it so.
+            Self::Clear(clear) => !clear
+                .try_read(&mut [0])
+                .is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock),
             Self::Tls(tls) => {
-                // Unconstrained, since without cooperative budget every connection would seem to be silent.
+                // Unconstrained, since without cooperative budget every connection would seem to be
+                // silent.
                 let mut looking = coop::unconstrained(poll_fn(|cx| tls.poll_read_ready(cx)));
-                Pin::new(&mut looking).poll(&mut Context::from_waker(Waker::noop())).is_ready() && tls.has_content()
+                Pin::new(&mut looking)
+                    .poll(&mut Context::from_waker(Waker::noop()))
+                    .is_ready()
+                    && tls.has_content()
             }
         }
     }
 
-    /// The number of encrypted bytes that the socket has taken. It grows when bytes that were written before leave a TLS
-    /// stream; 0 in the clear.
+    /// The number of encrypted bytes that the socket has taken. It grows when bytes that were
+    /// written before leave a TLS stream; 0 in the clear.
     pub fn encrypted_bytes_sent(&self) -> u64 {
         match self {
             Self::Clear(_) => 0,
@@ -88,8 +93,12 @@ impl Stream {
     /// The stream that both are halves of. `None`: they are of different streams.
     pub fn reunite(read: ReadHalf, write: WriteHalf) -> Option<Self> {
         match (read, write) {
-            (ReadHalf::Tcp(read), WriteHalf::Tcp(write)) => read.reunite(write).ok().map(Self::from),
-            (ReadHalf::Unix(read), WriteHalf::Unix(write)) => read.reunite(write).ok().map(Self::from),
+            (ReadHalf::Tcp(read), WriteHalf::Tcp(write)) => {
+                read.reunite(write).ok().map(Self::from)
+            }
+            (ReadHalf::Unix(read), WriteHalf::Unix(write)) => {
+                read.reunite(write).ok().map(Self::from)
+            }
             (ReadHalf::Tls(read), WriteHalf::Tls(write)) if Arc::ptr_eq(&read, &write) => {
                 drop(write);
                 Arc::into_inner(read).map(|tls| Self::Tls(tls.into_inner()))
@@ -100,7 +109,11 @@ impl Stream {
 }
 
 impl ImmediateWrite for Stream {
-    fn poll_write_now(&mut self, cx: &mut Context<'_>, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+    fn poll_write_now(
+        &mut self,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
         match self {
             Self::Clear(clear) => clear.poll_write_now(cx, slices),
             Self::Tls(tls) => tls.poll_write_now(cx, slices),
@@ -117,7 +130,11 @@ impl ImmediateWrite for Stream {
 
 impl AsyncRead for Stream {
     #[inline]
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Self::Clear(clear) => Pin::new(clear).poll_read(cx, buf),
             Self::Tls(tls) => Pin::new(&mut **tls).poll_read(cx, buf),
@@ -127,7 +144,11 @@ impl AsyncRead for Stream {
 
 impl AsyncWrite for Stream {
     #[inline]
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         match self.get_mut() {
             Self::Clear(clear) => Pin::new(clear).poll_write(cx, bytes),
             Self::Tls(tls) => Pin::new(&mut **tls).poll_write(cx, bytes),

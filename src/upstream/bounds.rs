@@ -1,7 +1,8 @@
-//! Bounds of an upstream: on its connections, on the requests that wait for one, and on its requests in flight.
+//! Bounds of an upstream: on its connections, on the requests that wait for one, and on its
+//! requests in flight.
 //!
-//! Guarantees that no more connections are open than the bound says, by all workers together, and that requests which wait
-//! for one are served in their order.
+//! Guarantees that no more connections are open than the bound says, by all workers together, and
+//! that requests which wait for one are served in their order.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
@@ -46,7 +47,8 @@ pub struct ConnectionBound {
 #[derive(Default)]
 struct ConnectionQueue {
     open: usize,
-    /// By their numbers: the lowest waits in front. One that leaves is found without a look at the others.
+    /// By their numbers: the lowest waits in front. One that leaves is found without a look at the
+    /// others.
     waiting: BTreeMap<i64, QueuedConnect>,
 }
 
@@ -62,7 +64,8 @@ pub struct PoolPlace {
     pub key: Arc<str>,
 }
 
-/// Where an upstream's shared connection can be used: by the requests of its own place, and by no others.
+/// Where an upstream's shared connection can be used: by the requests of its own place, and by no
+/// others.
 pub struct BoundedPlace {
     bound: Arc<ConnectionBound>,
     place: PoolPlace,
@@ -111,7 +114,15 @@ impl ConnectionBound {
         let most_pending = bounds.pending.unwrap_or(usize::MAX);
         let (queue, pools) = (Mutex::default(), Mutex::default());
         let (waiting, leaving) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        Some(Arc::new(Self { most, most_pending, queue, waiting, pools, leaving, pending }))
+        Some(Arc::new(Self {
+            most,
+            most_pending,
+            queue,
+            waiting,
+            pools,
+            leaving,
+            pending,
+        }))
     }
 
     /// Whether requests wait for a connection.
@@ -131,9 +142,20 @@ impl ConnectionBound {
         }
         let (sender, vacancy) = oneshot::channel();
         let number = queue.number(in_front);
-        queue.waiting.insert(number, QueuedConnect { place: place.clone(), sender });
+        queue.waiting.insert(
+            number,
+            QueuedConnect {
+                place: place.clone(),
+                sender,
+            },
+        );
         self.record(&queue);
-        Entry::Pending(PendingConnect { bound: Arc::clone(self), place, number, vacancy })
+        Entry::Pending(PendingConnect {
+            bound: Arc::clone(self),
+            place,
+            number,
+            vacancy,
+        })
     }
 
     /// Lets the bound close idle connections of `pool` when others wait.
@@ -146,16 +168,16 @@ impl ConnectionBound {
         }
     }
 
-    /// Closes an idle connection with one of these keys, so that the first request in the queue may open one: its own
-    /// worker may have none, and those of other workers are of no use to it.
+    /// Closes an idle connection with one of these keys, so that the first request in the queue may
+    /// open one: its own worker may have none, and those of other workers are of no use to it.
     pub fn close_an_idle_one<'a>(&self, mut keys: impl Iterator<Item = &'a str>) {
         let pools: Vec<_> = self.pools.lock().iter().filter_map(Weak::upgrade).collect();
         keys.any(|key| pools.iter().any(|pool| pool.close_one(key)));
     }
 
-    /// A connection lies idle in `place`. If requests wait, the first is told if it can take it up there, and gets the
-    /// slot of one that is closed otherwise. To be called once the connection is in its pool: a request that began to
-    /// wait before has not found it there.
+    /// A connection lies idle in `place`. If requests wait, the first is told if it can take it up
+    /// there, and gets the slot of one that is closed otherwise. To be called once the connection
+    /// is in its pool: a request that began to wait before has not found it there.
     pub fn offer_idle(&self, place: &PoolPlace) {
         while self.is_crowded() {
             let Some(first) = self.next(|queued| queued.place == *place) else {
@@ -175,7 +197,10 @@ impl ConnectionBound {
 
     fn next(&self, fits: impl FnOnce(&QueuedConnect) -> bool) -> Option<oneshot::Sender<Vacancy>> {
         let mut queue = self.queue.lock();
-        let first = queue.waiting.first_entry().filter(|first| fits(first.get()))?;
+        let first = queue
+            .waiting
+            .first_entry()
+            .filter(|first| fits(first.get()))?;
         let next = first.remove();
         self.record(&queue);
         Some(next.sender)
@@ -213,14 +238,17 @@ impl BoundedPlace {
         Self { bound, place }
     }
 
-    /// Begins to leave, if the request that waits longest cannot use this connection and no other one leaves for it.
+    /// Begins to leave, if the request that waits longest cannot use this connection and no other
+    /// one leaves for it.
     pub fn leave(&self) -> Option<LeavingConnection> {
         if !self.bound.is_crowded() {
             return None;
         }
         let queue = self.bound.queue.lock();
         let first = queue.waiting.values().next()?;
-        if first.place == self.place || self.bound.leaving.load(Ordering::Relaxed) >= queue.waiting.len() {
+        if first.place == self.place
+            || self.bound.leaving.load(Ordering::Relaxed) >= queue.waiting.len()
+        {
             return None;
         }
         self.bound.leaving.fetch_add(1, Ordering::Relaxed);
@@ -236,8 +264,15 @@ impl Drop for LeavingConnection {
 
 impl ConnectionQueue {
     fn number(&self, in_front: bool) -> i64 {
-        let end = if in_front { self.waiting.first_key_value() } else { self.waiting.last_key_value() };
-        end.map_or(0, |(number, _)| if in_front { number - 1 } else { number + 1 })
+        let end = if in_front {
+            self.waiting.first_key_value()
+        } else {
+            self.waiting.last_key_value()
+        };
+        end.map_or(
+            0,
+            |(number, _)| if in_front { number - 1 } else { number + 1 },
+        )
     }
 }
 
@@ -267,7 +302,11 @@ impl Drop for PendingConnect {
             Err(_) => {
                 let mut queue = self.bound.queue.lock();
                 // Its number may be another's by now, if it has left the queue.
-                if queue.waiting.get(&self.number).is_some_and(|queued| queued.sender.is_closed()) {
+                if queue
+                    .waiting
+                    .get(&self.number)
+                    .is_some_and(|queued| queued.sender.is_closed())
+                {
                     queue.waiting.remove(&self.number);
                     self.bound.record(&queue);
                 }
@@ -282,12 +321,19 @@ mod tests {
 
     fn bound(connections: usize, pending: usize) -> Arc<ConnectionBound> {
         let connections = NonZeroUsize::new(connections);
-        let bounds = UpstreamBounds { connections, pending: Some(pending), ..UpstreamBounds::default() };
+        let bounds = UpstreamBounds {
+            connections,
+            pending: Some(pending),
+            ..UpstreamBounds::default()
+        };
         ConnectionBound::new(&bounds, Gauge::noop()).unwrap()
     }
 
     fn place(pool: usize) -> PoolPlace {
-        PoolPlace { pool, key: "a".into() }
+        PoolPlace {
+            pool,
+            key: "a".into(),
+        }
     }
 
     fn slot(bound: &Arc<ConnectionBound>) -> ConnectionSlot {
@@ -308,15 +354,20 @@ mod tests {
     async fn the_slot_of_a_closed_connection_goes_to_the_request_that_waits_longest() {
         let bound = bound(2, 3);
         let (one, other) = (slot(&bound), slot(&bound));
-        let (mut first, gone, mut second) = (pending(&bound, 0), pending(&bound, 0), pending(&bound, 0));
+        let (mut first, gone, mut second) =
+            (pending(&bound, 0), pending(&bound, 0), pending(&bound, 0));
         assert!(matches!(bound.enter(place(0), false), Entry::Full));
         drop(gone);
         let mut third = pending(&bound, 0);
         drop(one);
-        let Vacancy::Slot(first) = first.turn().await else { panic!("no slot") };
+        let Vacancy::Slot(first) = first.turn().await else {
+            panic!("no slot")
+        };
         assert!(futures_util::poll!(Box::pin(second.turn())).is_pending());
         drop((first, other));
-        let (Vacancy::Slot(_), Vacancy::Slot(_)) = (second.turn().await, third.turn().await) else { panic!("no slot") };
+        let (Vacancy::Slot(_), Vacancy::Slot(_)) = (second.turn().await, third.turn().await) else {
+            panic!("no slot")
+        };
         assert!(!bound.is_crowded());
         assert_eq!(bound.queue.lock().open, 0);
     }
@@ -379,6 +430,9 @@ mod tests {
         }
         assert_eq!(bound.queue.lock().waiting.len(), 1);
         drop(held);
-        assert!(matches!(waiting[99].as_mut().unwrap().turn().await, Vacancy::Slot(_)));
+        assert!(matches!(
+            waiting[99].as_mut().unwrap().turn().await,
+            Vacancy::Slot(_)
+        ));
     }
 }

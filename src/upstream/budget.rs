@@ -1,7 +1,9 @@
-//! The retry budget: how many requests may be sent a second time, so that retries do not overload a failing upstream.
+//! The retry budget: how many requests may be sent a second time, so that retries do not overload a
+//! failing upstream.
 //!
-//! Guarantees retries ≤ 20 % of recent requests, or ten per second where that is more. What the ten per second have paid for
-//! counts against the share: an upstream with 50 requests per second or more gets no more than 1.2 times as many.
+//! Guarantees retries ≤ 20 % of recent requests, or ten per second where that is more. What the ten
+//! per second have paid for counts against the share: an upstream with 50 requests per second or
+//! more gets no more than 1.2 times as many.
 
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
@@ -39,7 +41,11 @@ impl RetryBudget {
     pub fn withdraw(&self) -> bool {
         let now = clock::monotonic_micros();
         let pay = |saved: i32| (saved >= PRICE).then_some(saved - PRICE);
-        if self.saved.fetch_update(Ordering::Relaxed, Ordering::Relaxed, pay).is_ok() {
+        if self
+            .saved
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, pay)
+            .is_ok()
+        {
             // The floor is no addition to the share.
             self.withdraw_from_floor(now);
             return true;
@@ -48,7 +54,9 @@ impl RetryBudget {
             return false;
         }
         let owe = |saved: i32| Some((saved - PRICE).max(-DEBT));
-        self.saved.fetch_update(Ordering::Relaxed, Ordering::Relaxed, owe).is_ok()
+        self.saved
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, owe)
+            .is_ok()
     }
 
     fn withdraw_from_floor(&self, now: u64) -> bool {
@@ -56,7 +64,9 @@ impl RetryBudget {
             let next = full_at.max(now) + FLOOR_PERIOD_US;
             (next <= now + FLOOR_BURST * FLOOR_PERIOD_US).then_some(next)
         };
-        self.floor_full_at.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok()
+        self.floor_full_at
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, take)
+            .is_ok()
     }
 }
 
@@ -108,7 +118,10 @@ mod tests {
     async fn a_storm_is_no_more_than_a_fifth_of_the_requests_and_few_requests_have_ten_a_second() {
         for per_second in [55, 100, 1000, 10_000] {
             let retries = retries(10_000, Duration::from_secs(1) / per_second).await;
-            assert!((1_990..=2_000).contains(&retries), "{per_second}: {retries}");
+            assert!(
+                (1_990..=2_000).contains(&retries),
+                "{per_second}: {retries}"
+            );
         }
         assert_eq!(retries(1_000, Duration::from_millis(100)).await, 1_000);
         let retries = retries(1_000, Duration::from_millis(50)).await;

@@ -1,6 +1,7 @@
 //! An endpoint, a single server of an upstream: its address, and how connections to it are opened.
 //!
-//! Guarantees that a picked endpoint counts its request exactly once, and that its failures do not flood the log.
+//! Guarantees that a picked endpoint counts its request exactly once, and that its failures do not
+//! flood the log.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -28,8 +29,8 @@ use crate::transport::peer::SocketPair;
 use crate::transport::tls::client::{ClientTls, HttpOffer, PeerName, is_offer_refused};
 use crate::transport::{ClearStream, Stream, proxy_protocol};
 
-/// How long an endpoint that did not take HTTP/1.1 alone is not offered that again. Long enough that the handshakes in vain do
-/// not count, short enough to notice that it was set up anew.
+/// How long an endpoint that did not take HTTP/1.1 alone is not offered that again. Long enough
+/// that the handshakes in vain do not count, short enough to notice that it was set up anew.
 const HTTP1_DECLINED: Duration = Duration::from_secs(60);
 
 /// A server of an upstream.
@@ -99,7 +100,8 @@ enum EndpointSecurity {
     Unusable,
 }
 
-/// An endpoint picked for a request. It counts the request until the response body has ended or was dropped.
+/// An endpoint picked for a request. It counts the request until the response body has ended or was
+/// dropped.
 pub struct PickedEndpoint(Arc<Endpoint>);
 
 /// How a connection is opened.
@@ -124,7 +126,8 @@ pub enum UpstreamConnectError {
     /// It speaks no version of HTTP that it was offered.
     #[error("TLS failed: {0}")]
     OfferRefused(io::Error),
-    /// Nothing was tried: this process has no descriptor, port or buffer left. The endpoint is not at fault.
+    /// Nothing was tried: this process has no descriptor, port or buffer left. The endpoint is not
+    /// at fault.
     #[error("the gateway has nothing left for a connection: {0}")]
     Exhausted(io::Error),
     /// Nothing was tried: the upstream has as many connections or requests as it may.
@@ -133,21 +136,30 @@ pub enum UpstreamConnectError {
 }
 
 impl Endpoint {
-    /// `own_connections`: tells the endpoints of an upstream from those of others, which then do not share connections
-    /// with it.
-    pub fn new(url: &EndpointUrl, tls: Option<&UpstreamTls>, http2: Http2Policy, own_connections: Option<u64>) -> Self {
+    /// `own_connections`: tells the endpoints of an upstream from those of others, which then do
+    /// not share connections with it.
+    pub fn new(
+        url: &EndpointUrl,
+        tls: Option<&UpstreamTls>,
+        http2: Http2Policy,
+        own_connections: Option<u64>,
+    ) -> Self {
         let key = url.normalized();
         Self {
-            key: own_connections.map_or_else(|| key.clone().into(), |own| format!("{key} {own}").into()),
+            key: own_connections
+                .map_or_else(|| key.clone().into(), |own| format!("{key} {own}").into()),
             url: url.to_string().into(),
             // A header value may hold everything that an authority may.
-            host: HeaderValue::from_str(url.host()).unwrap_or(const { HeaderValue::from_static("") }),
+            host: HeaderValue::from_str(url.host())
+                .unwrap_or(const { HeaderValue::from_static("") }),
             address: EndpointAddress::of(url),
             security: EndpointSecurity::of(url, tls),
             http2: match (url.scheme, http2) {
                 (EndpointScheme::H2c, _) => Http2Use::Always,
                 (EndpointScheme::Https, Http2Policy::Auto) => Http2Use::Offered,
-                (EndpointScheme::Http, _) | (EndpointScheme::Https, Http2Policy::Never) => Http2Use::Never,
+                (EndpointScheme::Http, _) | (EndpointScheme::Https, Http2Policy::Never) => {
+                    Http2Use::Never
+                }
             },
             proxy_protocol: false,
             declined_http2: AtomicBool::new(false),
@@ -159,7 +171,10 @@ impl Endpoint {
 
     /// Whether its connections begin with a header of the PROXY protocol.
     pub fn with_proxy_header(self, proxy_protocol: bool) -> Self {
-        Self { proxy_protocol, ..self }
+        Self {
+            proxy_protocol,
+            ..self
+        }
     }
 
     /// Goes on with the condition of the endpoint that it takes the place of.
@@ -169,7 +184,10 @@ impl Endpoint {
 
     /// Its requests are for this host, if one is given.
     pub fn with_host(self, host: Option<HeaderValue>) -> Self {
-        Self { host: host.unwrap_or(self.host), ..self }
+        Self {
+            host: host.unwrap_or(self.host),
+            ..self
+        }
     }
 
     pub fn with_role(self, role: EndpointRole) -> Self {
@@ -203,7 +221,13 @@ impl Endpoint {
     /// Logs why a request to it failed, unless another failure was logged shortly before.
     pub fn log_failure(&self, upstream: &str, reason: &str) {
         if let Some(unlogged) = self.condition.failures.admit() {
-            tracing::warn!(upstream, endpoint = self.url(), reason, unlogged, "requests to an endpoint fail");
+            tracing::warn!(
+                upstream,
+                endpoint = self.url(),
+                reason,
+                unlogged,
+                "requests to an endpoint fail"
+            );
         }
     }
 
@@ -233,7 +257,8 @@ impl Endpoint {
 
     /// Records that it did not take HTTP/1.1 alone.
     pub fn record_declined_http1(&self) {
-        self.declined_http1_until.store(after(HTTP1_DECLINED), Ordering::Relaxed);
+        self.declined_http1_until
+            .store(after(HTTP1_DECLINED), Ordering::Relaxed);
     }
 
     /// Requests in flight at this endpoint, from all workers.
@@ -258,11 +283,17 @@ impl Endpoint {
 
     /// Opens a connection on these terms.
     pub async fn connect(&self, terms: ConnectTerms<'_>) -> Result<Stream, UpstreamConnectError> {
-        let ConnectTerms { deadline, offer, client } = terms;
+        let ConnectTerms {
+            deadline,
+            offer,
+            client,
+        } = terms;
         let mut socket = self.connect_in_the_clear(deadline).await?;
         if self.proxy_protocol {
             let header = proxy_protocol::v2_header(client)?;
-            timeout_at(deadline, socket.write_all(&header)).await.map_err(|_| UpstreamConnectError::Timeout)??;
+            timeout_at(deadline, socket.write_all(&header))
+                .await
+                .map_err(|_| UpstreamConnectError::Timeout)??;
         }
         match &self.security {
             EndpointSecurity::Clear => Ok(Stream::Clear(socket)),
@@ -273,20 +304,29 @@ impl Endpoint {
                     .map(Stream::from)
                     .map_err(UpstreamConnectError::of_tls)
             }
-            EndpointSecurity::Unusable => Err(UpstreamConnectError::Tls(io::ErrorKind::InvalidInput.into())),
+            EndpointSecurity::Unusable => Err(UpstreamConnectError::Tls(
+                io::ErrorKind::InvalidInput.into(),
+            )),
         }
     }
 
-    async fn connect_in_the_clear(&self, deadline: Instant) -> Result<ClearStream, UpstreamConnectError> {
+    async fn connect_in_the_clear(
+        &self,
+        deadline: Instant,
+    ) -> Result<ClearStream, UpstreamConnectError> {
         let late = |_| UpstreamConnectError::Timeout;
         match &self.address {
             EndpointAddress::Address(address) => connect_to_one_of(&[*address], deadline).await,
             EndpointAddress::Name(name) => {
-                let addresses = timeout_at(deadline, name.addresses()).await.map_err(late)??;
+                let addresses = timeout_at(deadline, name.addresses())
+                    .await
+                    .map_err(late)??;
                 connect_to_one_of(&addresses, deadline).await
             }
             EndpointAddress::Unix(path) => {
-                let socket = timeout_at(deadline, UnixStream::connect(path)).await.map_err(late)??;
+                let socket = timeout_at(deadline, UnixStream::connect(path))
+                    .await
+                    .map_err(late)??;
                 Ok(ClearStream::Unix(socket))
             }
         }
@@ -298,37 +338,61 @@ impl FromStr for EndpointSpec {
 
     /// A URL, of an endpoint like any other.
     fn from_str(text: &str) -> Result<Self, InvalidEndpointUrl> {
-        Ok(Self { url: text.parse()?, weight: 1, priority: 0, host: None })
+        Ok(Self {
+            url: text.parse()?,
+            weight: 1,
+            priority: 0,
+            host: None,
+        })
     }
 }
 
 impl EndpointRole {
     /// Whether a cookie with this value names it.
     pub fn is_named(&self, affinity: Affinity) -> bool {
-        self.sticky.as_ref().is_some_and(|(own, _)| *own == affinity)
+        self.sticky
+            .as_ref()
+            .is_some_and(|(own, _)| *own == affinity)
     }
 
     /// The `Set-Cookie` for a client whose cookie names another endpoint, or none.
     pub fn set_cookie(&self, affinity: Option<Affinity>) -> Option<&HeaderValue> {
-        self.sticky.as_ref().filter(|(own, _)| affinity != Some(*own)).map(|(_, field)| field)
+        self.sticky
+            .as_ref()
+            .filter(|(own, _)| affinity != Some(*own))
+            .map(|(_, field)| field)
     }
 }
 
 impl Default for EndpointRole {
     fn default() -> Self {
-        Self { weight: 1, priority: 0, seed: 0, sticky: None }
+        Self {
+            weight: 1,
+            priority: 0,
+            seed: 0,
+            sticky: None,
+        }
     }
 }
 
 impl UpstreamConnectError {
     fn of_tls(error: io::Error) -> Self {
-        if is_offer_refused(&error) { Self::OfferRefused(error) } else { Self::Tls(error) }
+        if is_offer_refused(&error) {
+            Self::OfferRefused(error)
+        } else {
+            Self::Tls(error)
+        }
     }
 }
 
 impl From<io::Error> for UpstreamConnectError {
     fn from(error: io::Error) -> Self {
-        const OWN: [Errno; 4] = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::ADDRNOTAVAIL];
+        const OWN: [Errno; 4] = [
+            Errno::MFILE,
+            Errno::NFILE,
+            Errno::NOBUFS,
+            Errno::ADDRNOTAVAIL,
+        ];
         match Errno::from_io_error(&error) {
             Some(errno) if OWN.contains(&errno) => Self::Exhausted(error),
             _ => Self::Failed(error),
@@ -337,7 +401,10 @@ impl From<io::Error> for UpstreamConnectError {
 }
 
 /// Each address is tried for at most its share of the time.
-async fn connect_to_one_of(addresses: &[SocketAddr], deadline: Instant) -> Result<ClearStream, UpstreamConnectError> {
+async fn connect_to_one_of(
+    addresses: &[SocketAddr],
+    deadline: Instant,
+) -> Result<ClearStream, UpstreamConnectError> {
     let mut failure = UpstreamConnectError::Timeout;
     for (tried, address) in addresses.iter().enumerate() {
         let left = deadline.saturating_duration_since(clock::now());
@@ -361,7 +428,11 @@ impl EndpointAddress {
             EndpointLocation::Unix(path) => return Self::Unix(Arc::clone(path)),
         };
         let (host, port) = (authority.host(), url.port());
-        match host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>() {
+        match host
+            .trim_start_matches('[')
+            .trim_end_matches(']')
+            .parse::<IpAddr>()
+        {
             Ok(ip) => Self::Address(SocketAddr::new(ip, port)),
             Err(_) => Self::Name(Resolver::shared().name(host, port)),
         }
@@ -373,7 +444,8 @@ impl EndpointSecurity {
         if url.scheme != EndpointScheme::Https {
             return Self::Clear;
         }
-        let secured = tls.and_then(|tls| Some(Self::Tls(Arc::clone(&tls.settings), tls.name_of(url)?)));
+        let secured =
+            tls.and_then(|tls| Some(Self::Tls(Arc::clone(&tls.settings), tls.name_of(url)?)));
         secured.unwrap_or(Self::Unusable)
     }
 }

@@ -1,4 +1,5 @@
-//! When a failure is worth a line in the log: the first of an endpoint at once, those after it once in a while.
+//! When a failure is worth a line in the log: the first of an endpoint at once, those after it once
+//! in a while.
 //!
 //! Guarantees at most one line per [`PERIOD`], which counts the failures that had none.
 
@@ -24,7 +25,11 @@ impl FailureLog {
         let now = clock::monotonic_micros();
         let period = u64::try_from(PERIOD.as_micros()).unwrap_or(u64::MAX);
         let claim = |quiet_until: u64| (quiet_until <= now).then_some(now.saturating_add(period));
-        if self.quiet_until.fetch_update(Ordering::Relaxed, Ordering::Relaxed, claim).is_ok() {
+        if self
+            .quiet_until
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, claim)
+            .is_ok()
+        {
             return Some(self.unlogged.swap(0, Ordering::Relaxed));
         }
         self.unlogged.fetch_add(1, Ordering::Relaxed);
@@ -39,7 +44,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn many_failures_have_few_lines_which_count_them() {
         let log = FailureLog::default();
-        assert_eq!((log.admit(), log.admit(), log.admit()), (Some(0), None, None));
+        assert_eq!(
+            (log.admit(), log.admit(), log.admit()),
+            (Some(0), None, None)
+        );
         tokio::time::advance(PERIOD).await;
         assert_eq!((log.admit(), log.admit()), (Some(2), None));
     }

@@ -1,7 +1,7 @@
 //! The addresses of host names: looked up once for all that wait, and kept for a short time.
 //!
-//! Guarantees that a resolver which hangs holds one thread per name and [`MOST_UNDER_WAY`] in all, and that a name which
-//! once had addresses keeps them while the resolver fails.
+//! Guarantees that a resolver which hangs holds one thread per name and [`MOST_UNDER_WAY`] in all,
+//! and that a name which once had addresses keeps them while the resolver fails.
 
 use std::collections::HashMap;
 use std::io;
@@ -19,7 +19,8 @@ use tokio::time::timeout_at;
 
 use crate::clock::{self, Instant};
 
-/// How long an answer is used. The system's resolver tells no TTL; Envoy refreshes as often by default.
+/// How long an answer is used. The system's resolver tells no TTL; Envoy refreshes as often by
+/// default.
 const FRESH: Duration = Duration::from_secs(5);
 
 /// An answer that is older by less is used while the next lookup is under way.
@@ -95,8 +96,12 @@ struct LookupUnderWay(Arc<Resolver>);
 impl Resolver {
     /// The resolver of this process. Its metrics are resolved when it is first asked for.
     pub fn shared() -> Arc<Self> {
-        static SHARED: LazyLock<Arc<Resolver>> =
-            LazyLock::new(|| Resolver::new(|host, port| Ok((host, port).to_socket_addrs()?.collect()), clock::now));
+        static SHARED: LazyLock<Arc<Resolver>> = LazyLock::new(|| {
+            Resolver::new(
+                |host, port| Ok((host, port).to_socket_addrs()?.collect()),
+                clock::now,
+            )
+        });
         Arc::clone(&SHARED)
     }
 
@@ -134,7 +139,9 @@ impl Resolver {
 
     fn enter(self: &Arc<Self>) -> Option<LookupUnderWay> {
         let more = |count: usize| (count < MOST_UNDER_WAY).then_some(count + 1);
-        self.under_way.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
+        self.under_way
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more)
+            .ok()?;
         self.metrics.under_way.increment(1);
         Some(LookupUnderWay(Arc::clone(self)))
     }
@@ -172,7 +179,9 @@ impl ResolvedName {
         }
         let is_recent = answer.recent_until.is_some_and(|until| now < until);
         match (&answer.addresses, answer.since) {
-            (Some(older), Some(since)) if is_recent || since + SLOW <= now => LookupStep::Done(Ok(Arc::clone(older))),
+            (Some(older), Some(since)) if is_recent || since + SLOW <= now => {
+                LookupStep::Done(Ok(Arc::clone(older)))
+            }
             (Some(_), Some(since)) => LookupStep::Wait(Some(since + SLOW)),
             _ => LookupStep::Wait(None),
         }
@@ -190,12 +199,21 @@ impl ResolvedName {
             drop(under_way);
             name.finish(result);
         };
-        thread::Builder::new().name("lookup".to_owned()).spawn(look_up).map(drop)
+        thread::Builder::new()
+            .name("lookup".to_owned())
+            .spawn(look_up)
+            .map(drop)
     }
 
     fn finish(&self, result: io::Result<Vec<SocketAddr>>) {
         let missing = || io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-        let result = result.and_then(|found| if found.is_empty() { Err(missing()) } else { Ok(found) });
+        let result = result.and_then(|found| {
+            if found.is_empty() {
+                Err(missing())
+            } else {
+                Ok(found)
+            }
+        });
         let now = (self.resolver.now)();
         let mut answer = self.answer.lock();
         answer.since = None;
@@ -223,7 +241,14 @@ impl ResolvedName {
 
 impl LookupAnswer {
     fn result(&self) -> io::Result<Addresses> {
-        let error = || io::Error::other(self.error.as_deref().unwrap_or("the name has no address").to_owned());
+        let error = || {
+            io::Error::other(
+                self.error
+                    .as_deref()
+                    .unwrap_or("the name has no address")
+                    .to_owned(),
+            )
+        };
         self.addresses.clone().ok_or_else(error)
     }
 }

@@ -1,4 +1,5 @@
-//! The metrics of an upstream. Guarantees that handles are resolved once: a request formats no label.
+//! The metrics of an upstream. Guarantees that handles are resolved once: a request formats no
+//! label.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -98,8 +99,11 @@ impl ForwardOutcome {
 
 impl RetriedOutcome {
     const COUNT: usize = 3;
-    const ALL: [(Self, &'static str); Self::COUNT] =
-        [(Self::Succeeded, "succeeded"), (Self::Failed, "failed"), (Self::OverBudget, "over_budget")];
+    const ALL: [(Self, &'static str); Self::COUNT] = [
+        (Self::Succeeded, "succeeded"),
+        (Self::Failed, "failed"),
+        (Self::OverBudget, "over_budget"),
+    ];
 }
 
 impl From<&Failure> for ForwardOutcome {
@@ -148,17 +152,24 @@ impl UpstreamMetrics {
         }
     }
 
-    /// Begins to count a request: as cancelled, until another outcome is recorded. One that is given up at `deadline` has had
-    /// no answer in time.
+    /// Begins to count a request: as cancelled, until another outcome is recorded. One that is
+    /// given up at `deadline` has had no answer in time.
     pub fn request(&self, deadline: Option<Instant>) -> OutcomeRecorder<'_> {
-        OutcomeRecorder { metrics: self, outcome: None, deadline }
+        OutcomeRecorder {
+            metrics: self,
+            outcome: None,
+            deadline,
+        }
     }
 
     /// Counts an opened connection for as long as the returned guard lives.
     pub fn connected(&self, slot: Option<ConnectionSlot>) -> CountedConnection {
         self.connected.increment(1);
         self.connections.increment(1);
-        CountedConnection { open: self.connections.clone(), slot }
+        CountedConnection {
+            open: self.connections.clone(),
+            slot,
+        }
     }
 
     /// How many requests wait for a connection.
@@ -171,7 +182,9 @@ impl UpstreamMetrics {
         match error {
             UpstreamConnectError::Timeout => self.connect_timeout.increment(1),
             UpstreamConnectError::Failed(_) => self.connect_failed.increment(1),
-            UpstreamConnectError::Tls(_) | UpstreamConnectError::OfferRefused(_) => self.tls_failed.increment(1),
+            UpstreamConnectError::Tls(_) | UpstreamConnectError::OfferRefused(_) => {
+                self.tls_failed.increment(1)
+            }
             UpstreamConnectError::Exhausted(_) => self.connect_exhausted.increment(1),
             UpstreamConnectError::Overloaded => {}
         }
@@ -198,15 +211,25 @@ impl UpstreamMetrics {
 impl OutcomeRecorder<'_> {
     /// Records the outcome.
     pub fn finish<T>(mut self, result: &Result<T, Failure>) {
-        self.outcome = Some(result.as_ref().map_or_else(ForwardOutcome::from, |_| ForwardOutcome::Response));
+        self.outcome = Some(
+            result
+                .as_ref()
+                .map_or_else(ForwardOutcome::from, |_| ForwardOutcome::Response),
+        );
     }
 }
 
 impl Drop for OutcomeRecorder<'_> {
     fn drop(&mut self) {
         let outcome = self.outcome.unwrap_or_else(|| {
-            let is_overdue = self.deadline.is_some_and(|deadline| clock::now() >= deadline);
-            if is_overdue { ForwardOutcome::ResponseTimeout } else { ForwardOutcome::Cancelled }
+            let is_overdue = self
+                .deadline
+                .is_some_and(|deadline| clock::now() >= deadline);
+            if is_overdue {
+                ForwardOutcome::ResponseTimeout
+            } else {
+                ForwardOutcome::Cancelled
+            }
         });
         if let Some(counter) = self.metrics.requests.get(outcome as usize) {
             counter.increment(1);

@@ -1,10 +1,11 @@
-//! The servers behind the gateway. An upstream is a named set of endpoints: `url` says where each is, `endpoints` opens
-//! connections to it, `lookup` has the addresses of names, and `tls` how they are secured. `discovery` finds endpoints
-//! while the gateway runs. `health` has what is known of the state of each, `latency` how fast they are, `judgement`
-//! draws conclusions from their requests and probes, `rotation` has those that are fit, and `balance` picks the next
-//! one, where asked for by the `affinity` of requests. `bounds`, `adaptive` and `budget` bound connections, requests
-//! and retries. `metrics` counts and `failure_log` logs. `watch` is for the control plane: it probes endpoints, and
-//! shows them.
+//! The servers behind the gateway. An upstream is a named set of endpoints: `url` says where each
+//! is, `endpoints` opens connections to it, `lookup` has the addresses of names, and `tls` how they
+//! are secured. `discovery` finds endpoints while the gateway runs. `health` has what is known of
+//! the state of each, `latency` how fast they are, `judgement` draws conclusions from their
+//! requests and probes, `rotation` has those that are fit, and `balance` picks the next one, where
+//! asked for by the `affinity` of requests. `bounds`, `adaptive` and `budget` bound connections,
+//! requests and retries. `metrics` counts and `failure_log` logs. `watch` is for the control plane:
+//! it probes endpoints, and shows them.
 //!
 //! Guarantees that picking an endpoint takes no lock, and that the state is shared by all workers.
 
@@ -93,7 +94,8 @@ pub struct UpstreamSpec {
     pub tls: Option<UpstreamTls>,
 }
 
-/// A running upstream, shared by all workers of the node. A reload keeps it if its spec stays equal.
+/// A running upstream, shared by all workers of the node. A reload keeps it if its spec stays
+/// equal.
 pub struct Upstream {
     spec: Arc<UpstreamSpec>,
     rotations: Rotations,
@@ -111,7 +113,8 @@ pub struct Upstream {
     discovery: Option<Arc<Discovery>>,
     /// The version of the discovered list that its endpoints are.
     followed: AtomicU64,
-    /// When the latencies of its endpoints are judged next, in microseconds of the monotonic clock. 0: not yet known.
+    /// When the latencies of its endpoints are judged next, in microseconds of the monotonic clock.
+    /// 0: not yet known.
     latency_due: AtomicU64,
 }
 
@@ -142,7 +145,10 @@ impl UpstreamSpec {
     }
 
     fn rotation_rules(&self) -> RotationRules {
-        RotationRules { panic_threshold: self.panic_threshold, slow_start: self.slow_start }
+        RotationRules {
+            panic_threshold: self.panic_threshold,
+            slow_start: self.slow_start,
+        }
     }
 
     /// The part of the endpoint with this URL.
@@ -154,16 +160,28 @@ impl UpstreamSpec {
             }
             Balance::RoundRobin | Balance::LeastRequests | Balance::Hash(_) => None,
         };
-        EndpointRole { weight: of.weight, priority: of.priority, seed: affinity::seed(url), sticky }
+        EndpointRole {
+            weight: of.weight,
+            priority: of.priority,
+            seed: affinity::seed(url),
+            sticky,
+        }
     }
 
     /// An endpoint, with connections of its own upstream where that has a number.
     fn endpoint(&self, of: &EndpointSpec, own_connections: Option<u64>) -> Endpoint {
         // A connection that carries one request needs no streams.
-        let http2 = if self.proxy_protocol { Http2Policy::Never } else { self.http2 };
+        let http2 = if self.proxy_protocol {
+            Http2Policy::Never
+        } else {
+            self.http2
+        };
         let endpoint = Endpoint::new(&of.url, self.tls.as_ref(), http2, own_connections);
         let role = self.role(of, endpoint.url());
-        endpoint.with_proxy_header(self.proxy_protocol).with_host(of.host.clone()).with_role(role)
+        endpoint
+            .with_proxy_header(self.proxy_protocol)
+            .with_host(of.host.clone())
+            .with_role(role)
     }
 
     /// Whether its connections must not carry requests of another upstream with the same endpoint.
@@ -179,14 +197,16 @@ fn next_number() -> u64 {
 }
 
 impl Upstream {
-    /// Resolves the upstream's metrics, so the metrics recorder must be installed already. Opens no connection. Endpoints that
-    /// it has in common with `before` keep their condition, if both judge them alike.
+    /// Resolves the upstream's metrics, so the metrics recorder must be installed already. Opens no
+    /// connection. Endpoints that it has in common with `before` keep their condition, if both
+    /// judge them alike.
     pub fn new(spec: Arc<UpstreamSpec>, before: Option<&Self>) -> Self {
         let own_connections = spec.needs_own_connections().then(next_number);
         // The findings of an upstream that judges otherwise say nothing here.
         let judges_alike = |before: &&Self| before.spec.judges_as(&spec);
-        let mut known: Vec<_> =
-            before.filter(judges_alike).map_or_else(Vec::new, |before| before.endpoints().iter().cloned().collect());
+        let mut known: Vec<_> = before.filter(judges_alike).map_or_else(Vec::new, |before| {
+            before.endpoints().iter().cloned().collect()
+        });
         let mut endpoint = |of: &EndpointSpec| {
             let endpoint = spec.endpoint(of, own_connections);
             // An endpoint that is listed twice is two, each with a condition of its own.
@@ -196,11 +216,17 @@ impl Upstream {
             }
         };
         let discovery = spec.discovery.as_ref().map(|discovery| {
-            let running = before.and_then(|before| before.discovery.as_ref()).filter(|of| of.spec() == discovery);
-            running.cloned().unwrap_or_else(|| Arc::new(Discovery::new(&spec.name, discovery.clone())))
+            let running = before
+                .and_then(|before| before.discovery.as_ref())
+                .filter(|of| of.spec() == discovery);
+            running
+                .cloned()
+                .unwrap_or_else(|| Arc::new(Discovery::new(&spec.name, discovery.clone())))
         });
         let discovered = discovery.as_ref().map(|discovery| discovery.list());
-        let listed = discovered.as_ref().map_or(&*spec.endpoints, |list| &list.endpoints);
+        let listed = discovered
+            .as_ref()
+            .map_or(&*spec.endpoints, |list| &list.endpoints);
         let endpoints: Box<[_]> = listed.iter().map(|of| Arc::new(endpoint(of))).collect();
         let rotation = Rotation::new(endpoints, spec.rotation_rules(), clock::monotonic_micros());
         let rotation = match before {
@@ -215,10 +241,12 @@ impl Upstream {
         let balancer = Balancer::new(spec.balance.clone());
         let metrics = UpstreamMetrics::new(&spec.name);
         let connection_bound = ConnectionBound::new(&spec.bounds, metrics.pending());
-        let adaptive = spec.bounds.adaptive.map(|rule| match before.and_then(|before| before.adaptive.as_ref()) {
-            Some(running) if *running.rule() == rule => running.clone(),
-            Some(running) => Arc::new(running.with_rule(&spec.name, rule)),
-            None => Arc::new(AdaptiveBound::new(&spec.name, rule)),
+        let adaptive = spec.bounds.adaptive.map(|rule| {
+            match before.and_then(|before| before.adaptive.as_ref()) {
+                Some(running) if *running.rule() == rule => running.clone(),
+                Some(running) => Arc::new(running.with_rule(&spec.name, rule)),
+                None => Arc::new(AdaptiveBound::new(&spec.name, rule)),
+            }
         });
         let followed = AtomicU64::new(discovered.map_or(0, |list| list.version));
         let budget = RetryBudget::default();
@@ -289,38 +317,55 @@ impl Upstream {
     /// When it takes none.
     #[inline]
     pub fn admit(&self) -> Result<Option<AdaptivePlace<'_>>, Failure> {
-        if self.bounds_requests { self.admit_within_bounds() } else { Ok(None) }
+        if self.bounds_requests {
+            self.admit_within_bounds()
+        } else {
+            Ok(None)
+        }
     }
 
     fn admit_within_bounds(&self) -> Result<Option<AdaptivePlace<'_>>, Failure> {
         if !self.admits_request() {
             return Err(Failure::UpstreamOverloaded);
         }
-        let Some(adaptive) = &self.adaptive else { return Ok(None) };
-        adaptive.enter().map(Some).ok_or(Failure::ConcurrencyLimited)
+        let Some(adaptive) = &self.adaptive else {
+            return Ok(None);
+        };
+        adaptive
+            .enter()
+            .map(Some)
+            .ok_or(Failure::ConcurrencyLimited)
     }
 
     /// Whether a request that it has taken may be sent again.
     pub fn admits_retry(&self) -> bool {
-        self.admits_request() && self.adaptive.as_ref().is_none_or(|adaptive| adaptive.is_within_limit())
+        self.admits_request()
+            && self
+                .adaptive
+                .as_ref()
+                .is_none_or(|adaptive| adaptive.is_within_limit())
     }
 
     /// Whether `requests` lets another one in.
     fn admits_request(&self) -> bool {
-        self.spec.bounds.requests.is_none_or(|most| self.rotations.current().in_flight() < most.get())
+        self.spec
+            .bounds
+            .requests
+            .is_none_or(|most| self.rotations.current().in_flight() < most.get())
     }
 
     pub fn metrics(&self) -> &UpstreamMetrics {
         &self.metrics
     }
 
-    /// The next endpoint for a request that was already sent to those in `tried`, to which it is added. `None`: none is
-    /// left.
+    /// The next endpoint for a request that was already sent to those in `tried`, to which it is
+    /// added. `None`: none is left.
     pub fn pick(&self, tried: &mut Tried) -> Option<PickedEndpoint> {
         match &self.rotations {
-            Rotations::Fixed(rotation) => {
-                self.balancer.pick(rotation.members(), tried).or_else(|| self.pick_backup(rotation, tried))
-            }
+            Rotations::Fixed(rotation) => self
+                .balancer
+                .pick(rotation.members(), tried)
+                .or_else(|| self.pick_backup(rotation, tried)),
             Rotations::Changing(_) => self.pick_of_changing(tried),
         }
     }
@@ -342,8 +387,8 @@ impl Upstream {
         picked.or_else(|| self.balancer.pick(rotation.others(), tried))
     }
 
-    /// The next endpoint for a request that failed at those in `before`, to which it is added: one that is fit and that it has not
-    /// failed at, or else any. `None`: there is none.
+    /// The next endpoint for a request that failed at those in `before`, to which it is added: one
+    /// that is fit and that it has not failed at, or else any. `None`: there is none.
     pub fn pick_another(&self, before: &mut Tried) -> Option<PickedEndpoint> {
         if before.count() > 0 {
             let rotation = self.rotations.current();
@@ -356,7 +401,8 @@ impl Upstream {
         self.pick(before)
     }
 
-    /// The part that the request has in common with others, by its `facts`, where endpoints are picked by that.
+    /// The part that the request has in common with others, by its `facts`, where endpoints are
+    /// picked by that.
     pub fn affinity(&self, facts: &Facts<'_>) -> Option<Affinity> {
         match &self.spec.balance {
             Balance::Hash(parts) => Affinity::of_key(parts, facts),

@@ -1,6 +1,7 @@
 //! The endpoints of an upstream, and those of them that are picked from.
 //!
-//! Guarantees that picking takes no lock, and that the endpoints of an upstream which judges none never change.
+//! Guarantees that picking takes no lock, and that the endpoints of an upstream which judges none
+//! never change.
 
 use std::collections::HashSet;
 use std::ops::Deref;
@@ -16,7 +17,8 @@ use super::endpoints::Endpoint;
 use super::health::condition::EndpointCondition;
 use super::health::{Percentage, micros};
 
-/// The percentage of its weight with which an endpoint begins that comes into service after others, as in Envoy.
+/// The percentage of its weight with which an endpoint begins that comes into service after others,
+/// as in Envoy.
 const FIRST_PERCENT: u64 = 10;
 
 /// The steps in which its weight grows.
@@ -41,7 +43,8 @@ pub struct Rotation {
     panicking: bool,
     /// When the first ejection ends, in microseconds of the monotonic clock. 0: there is none.
     returns_at: u64,
-    /// When it is to be made anew, in microseconds of the monotonic clock. 0: not before something happens.
+    /// When it is to be made anew, in microseconds of the monotonic clock. 0: not before something
+    /// happens.
     review_at: u64,
     /// Of endpoints that have left, and whose requests may go on.
     left: Box<[Arc<EndpointCondition>]>,
@@ -71,50 +74,113 @@ pub enum CurrentRotation<'a> {
 pub struct CurrentEndpoints<'a>(pub(super) CurrentRotation<'a>);
 
 impl Rotation {
-    /// `all` at `now`, in microseconds of the monotonic clock. Members are those in service with the lowest priority
-    /// that has any, and all of one kind where too few are.
+    /// `all` at `now`, in microseconds of the monotonic clock. Members are those in service with
+    /// the lowest priority that has any, and all of one kind where too few are.
     pub fn new(all: Box<[Arc<Endpoint>]>, rules: RotationRules, now: u64) -> Self {
-        let in_service = all.iter().filter(|endpoint| is_in_service(endpoint)).count();
+        let in_service = all
+            .iter()
+            .filter(|endpoint| is_in_service(endpoint))
+            .count();
         let primaries = || all.iter().filter(|endpoint| endpoint.role().priority == 0);
-        let fit = primaries().filter(|endpoint| is_in_service(endpoint)).count();
-        let next = all.iter().filter(|endpoint| is_in_service(endpoint)).map(|endpoint| endpoint.role().priority).min();
-        let is_next = |endpoint: &&Arc<Endpoint>| Some(endpoint.role().priority) == next && is_in_service(endpoint);
-        let too_few = fit < primaries().count() && rules.panic_threshold.exceeds(fit, primaries().count());
+        let fit = primaries()
+            .filter(|endpoint| is_in_service(endpoint))
+            .count();
+        let next = all
+            .iter()
+            .filter(|endpoint| is_in_service(endpoint))
+            .map(|endpoint| endpoint.role().priority)
+            .min();
+        let is_next = |endpoint: &&Arc<Endpoint>| {
+            Some(endpoint.role().priority) == next && is_in_service(endpoint)
+        };
+        let too_few =
+            fit < primaries().count() && rules.panic_threshold.exceeds(fit, primaries().count());
         let (members, panicking): (Box<[_]>, bool) = match (fit, too_few) {
-            (1.., false) => (primaries().filter(|endpoint| is_in_service(endpoint)).cloned().collect(), false),
+            (1.., false) => (
+                primaries()
+                    .filter(|endpoint| is_in_service(endpoint))
+                    .cloned()
+                    .collect(),
+                false,
+            ),
             (1.., true) => (primaries().cloned().collect(), true),
             (0, _) if in_service > 0 => (all.iter().filter(is_next).cloned().collect(), false),
             (0, _) => (all.clone(), !all.is_empty()),
         };
-        let weights: Vec<_> = members.iter().map(|endpoint| weight(endpoint, rules.slow_start, now)).collect();
+        let weights: Vec<_> = members
+            .iter()
+            .map(|endpoint| weight(endpoint, rules.slow_start, now))
+            .collect();
         let order = TurnOrder::of(&weights);
         let returns_at = earliest_return(&all);
-        let starting = members.iter().any(|endpoint| percent(endpoint, rules.slow_start, now) < 100);
-        let step = rules.slow_start.filter(|_| starting).map(|time| now.saturating_add(micros(time) / STEPS).max(1));
-        let review_at = [Some(returns_at).filter(|at| *at != 0), step].into_iter().flatten().min().unwrap_or(0);
-        Self { all, members, order, in_service, panicking, returns_at, review_at, left: Box::default() }
+        let starting = members
+            .iter()
+            .any(|endpoint| percent(endpoint, rules.slow_start, now) < 100);
+        let step = rules
+            .slow_start
+            .filter(|_| starting)
+            .map(|time| now.saturating_add(micros(time) / STEPS).max(1));
+        let review_at = [Some(returns_at).filter(|at| *at != 0), step]
+            .into_iter()
+            .flatten()
+            .min()
+            .unwrap_or(0);
+        Self {
+            all,
+            members,
+            order,
+            in_service,
+            panicking,
+            returns_at,
+            review_at,
+            left: Box::default(),
+        }
     }
 
     /// Remembers the endpoints of `before` that are gone now, as long as they have requests.
     #[must_use]
     pub fn following(mut self, before: &Self) -> Self {
-        let stays: HashSet<_> = self.all.iter().map(|endpoint| Arc::as_ptr(endpoint.condition())).collect();
+        let stays: HashSet<_> = self
+            .all
+            .iter()
+            .map(|endpoint| Arc::as_ptr(endpoint.condition()))
+            .collect();
         // A request may be on its way to an endpoint that has left just now.
         let now = before.all.iter().map(|endpoint| endpoint.condition());
-        let earlier = before.left.iter().filter(|condition| condition.in_flight() > 0);
-        self.left = now.chain(earlier).filter(|condition| !stays.contains(&Arc::as_ptr(condition))).cloned().collect();
+        let earlier = before
+            .left
+            .iter()
+            .filter(|condition| condition.in_flight() > 0);
+        self.left = now
+            .chain(earlier)
+            .filter(|condition| !stays.contains(&Arc::as_ptr(condition)))
+            .cloned()
+            .collect();
         self
     }
 
     /// Requests in flight, those of endpoints that have left among them.
     pub fn in_flight(&self) -> usize {
-        let left: usize = self.left.iter().map(|condition| condition.in_flight()).sum();
-        self.all.iter().map(|endpoint| endpoint.in_flight()).sum::<usize>() + left
+        let left: usize = self
+            .left
+            .iter()
+            .map(|condition| condition.in_flight())
+            .sum();
+        self.all
+            .iter()
+            .map(|endpoint| endpoint.in_flight())
+            .sum::<usize>()
+            + left
     }
 
-    /// Whether endpoints have changed since it was made, by an upstream that was reloaded meanwhile.
+    /// Whether endpoints have changed since it was made, by an upstream that was reloaded
+    /// meanwhile.
     pub fn is_stale(&self) -> bool {
-        let in_service = self.all.iter().filter(|endpoint| is_in_service(endpoint)).count();
+        let in_service = self
+            .all
+            .iter()
+            .filter(|endpoint| is_in_service(endpoint))
+            .count();
         in_service != self.in_service || earliest_return(&self.all) != self.returns_at
     }
 
@@ -124,12 +190,18 @@ impl Rotation {
 
     /// Those that requests go to.
     pub fn members(&self) -> PickList<'_> {
-        PickList { endpoints: &self.members, order: &self.order }
+        PickList {
+            endpoints: &self.members,
+            order: &self.order,
+        }
     }
 
     /// All, for requests that no member takes.
     pub fn others(&self) -> PickList<'_> {
-        PickList { endpoints: &self.all, order: &EACH_IN_TURN }
+        PickList {
+            endpoints: &self.all,
+            order: &EACH_IN_TURN,
+        }
     }
 
     /// Whether so few are in service that all get requests.
@@ -145,12 +217,17 @@ impl Rotation {
 
 /// The weight of an endpoint at `now`, in hundredths.
 fn weight(endpoint: &Endpoint, slow_start: Option<Duration>, now: u64) -> u64 {
-    endpoint.role().weight.saturating_mul(percent(endpoint, slow_start, now))
+    endpoint
+        .role()
+        .weight
+        .saturating_mul(percent(endpoint, slow_start, now))
 }
 
 /// The percentage of its weight that an endpoint has at `now`.
 fn percent(endpoint: &Endpoint, slow_start: Option<Duration>, now: u64) -> u64 {
-    let (Some(time), Some(started)) = (slow_start, endpoint.condition().started_at()) else { return 100 };
+    let (Some(time), Some(started)) = (slow_start, endpoint.condition().started_at()) else {
+        return 100;
+    };
     let passed = now.saturating_sub(started).saturating_mul(100) / micros(time).max(1);
     passed.clamp(FIRST_PERCENT, 100)
 }
@@ -161,7 +238,11 @@ fn is_in_service(endpoint: &Arc<Endpoint>) -> bool {
 
 /// When the first ejection ends, in microseconds of the monotonic clock. 0: there is none.
 fn earliest_return(endpoints: &[Arc<Endpoint>]) -> u64 {
-    endpoints.iter().filter_map(|endpoint| endpoint.condition().ejection().until()).min().unwrap_or(0)
+    endpoints
+        .iter()
+        .filter_map(|endpoint| endpoint.condition().ejection().until())
+        .min()
+        .unwrap_or(0)
 }
 
 impl Rotations {
@@ -175,10 +256,14 @@ impl Rotations {
 
 impl ChangingRotation {
     pub fn new(rotation: Rotation) -> Self {
-        Self { current: ArcSwap::from_pointee(rotation), changes: Mutex::new(()) }
+        Self {
+            current: ArcSwap::from_pointee(rotation),
+            changes: Mutex::new(()),
+        }
     }
 
-    /// Keeps others from changing it. They wait for a moment: nothing is done meanwhile but arithmetic and a line in the log.
+    /// Keeps others from changing it. They wait for a moment: nothing is done meanwhile but
+    /// arithmetic and a line in the log.
     pub fn lock(&self) -> MutexGuard<'_, ()> {
         self.changes.lock()
     }
@@ -223,21 +308,41 @@ mod tests {
     use crate::upstream::health::condition::ProbeThresholds;
     use crate::upstream::tls::Http2Policy;
 
-    /// The places of those that are picked from, of endpoints with these priorities. Those that are ill are marked.
+    /// The places of those that are picked from, of endpoints with these priorities. Those that are
+    /// ill are marked.
     fn members(endpoints: &[(u16, bool)]) -> Vec<usize> {
-        let thresholds = ProbeThresholds { unhealthy_after: 1, healthy_after: 1 };
+        let thresholds = ProbeThresholds {
+            unhealthy_after: 1,
+            healthy_after: 1,
+        };
         let endpoint = |(n, (priority, is_ill)): (usize, &(u16, bool))| {
             let url = format!("http://10.0.0.{n}").parse().unwrap();
             let endpoint = Endpoint::new(&url, None, Http2Policy::Auto, None);
             if *is_ill {
-                endpoint.condition().probes().record(Err("ill".into()), thresholds);
+                endpoint
+                    .condition()
+                    .probes()
+                    .record(Err("ill".into()), thresholds);
             }
-            Arc::new(endpoint.with_role(EndpointRole { priority: *priority, ..EndpointRole::default() }))
+            Arc::new(endpoint.with_role(EndpointRole {
+                priority: *priority,
+                ..EndpointRole::default()
+            }))
         };
         let all: Box<[_]> = endpoints.iter().enumerate().map(endpoint).collect();
         let rotation = Rotation::new(all, RotationRules::default(), 0);
-        let place = |member: &Arc<Endpoint>| rotation.all().iter().position(|known| Arc::ptr_eq(known, member));
-        rotation.members().endpoints.iter().filter_map(place).collect()
+        let place = |member: &Arc<Endpoint>| {
+            rotation
+                .all()
+                .iter()
+                .position(|known| Arc::ptr_eq(known, member))
+        };
+        rotation
+            .members()
+            .endpoints
+            .iter()
+            .filter_map(place)
+            .collect()
     }
 
     #[test]
@@ -248,7 +353,11 @@ mod tests {
         };
         let [stays, leaves, comes] = [1, 2, 3].map(endpoint);
         let rotation = |all: &[&Arc<Endpoint>]| {
-            Rotation::new(all.iter().map(|endpoint| Arc::clone(endpoint)).collect(), RotationRules::default(), 0)
+            Rotation::new(
+                all.iter().map(|endpoint| Arc::clone(endpoint)).collect(),
+                RotationRules::default(),
+                0,
+            )
         };
         let first = rotation(&[&stays, &leaves]);
         let requests = [&stays, &leaves, &leaves].map(PickedEndpoint::new);
@@ -262,15 +371,35 @@ mod tests {
         assert_eq!(third.in_flight(), 1);
         drop(of_stays);
         let fourth = rotation(&[&stays]).following(&third);
-        assert_eq!((fourth.in_flight(), fourth.left.len()), (0, 0), "nothing is remembered for ever");
+        assert_eq!(
+            (fourth.in_flight(), fourth.left.len()),
+            (0, 0),
+            "nothing is remembered for ever"
+        );
     }
 
     #[test]
     fn priorities_are_used_in_their_order() {
-        assert_eq!(members(&[(1, false), (0, false), (2, false), (0, false)]), [1, 3]);
-        assert_eq!(members(&[(1, false), (0, true), (2, false), (0, false)]), [3]);
-        assert_eq!(members(&[(2, false), (0, true), (1, false), (1, true), (3, false)]), [2]);
-        assert_eq!(members(&[(2, false), (0, true), (1, true), (2, false), (3, false)]), [0, 3]);
-        assert_eq!(members(&[(2, true), (0, true), (1, true)]), [0, 1, 2], "all, where none is fit");
+        assert_eq!(
+            members(&[(1, false), (0, false), (2, false), (0, false)]),
+            [1, 3]
+        );
+        assert_eq!(
+            members(&[(1, false), (0, true), (2, false), (0, false)]),
+            [3]
+        );
+        assert_eq!(
+            members(&[(2, false), (0, true), (1, false), (1, true), (3, false)]),
+            [2]
+        );
+        assert_eq!(
+            members(&[(2, false), (0, true), (1, true), (2, false), (3, false)]),
+            [0, 3]
+        );
+        assert_eq!(
+            members(&[(2, true), (0, true), (1, true)]),
+            [0, 1, 2],
+            "all, where none is fit"
+        );
     }
 }

@@ -25,7 +25,8 @@ pub struct UpstreamTls {
 }
 
 impl UpstreamTls {
-    /// The name that the certificate of this endpoint must have. `None`: it has none that could be verified.
+    /// The name that the certificate of this endpoint must have. `None`: it has none that could be
+    /// verified.
     pub fn name_of(&self, url: &EndpointUrl) -> Option<PeerName> {
         match (&self.server_name, &url.location) {
             (Some(name), _) => Some(name.clone()),

@@ -1,6 +1,7 @@
 //! The URL of an endpoint: which protocol it speaks, and where it is.
 //!
-//! Guarantees that a URL which was read can be connected to: it has a host or a path, a valid port, and nothing else.
+//! Guarantees that a URL which was read can be connected to: it has a host or a path, a valid port,
+//! and nothing else.
 
 use std::fmt;
 use std::path::Path;
@@ -69,7 +70,10 @@ impl EndpointScheme {
 
     /// How its URLs begin: before a host, and before the path of a socket.
     fn prefixes(self) -> (&'static str, &'static str) {
-        Self::ALL.into_iter().find(|row| row.0 == self).map_or(("", ""), |(_, host, unix)| (host, unix))
+        Self::ALL
+            .into_iter()
+            .find(|row| row.0 == self)
+            .map_or(("", ""), |(_, host, unix)| (host, unix))
     }
 }
 
@@ -83,7 +87,8 @@ impl EndpointUrl {
         written.unwrap_or(self.scheme.default_port())
     }
 
-    /// The host that its requests are for, with the port if one is written. Behind a socket's path, localhost as in nginx.
+    /// The host that its requests are for, with the port if one is written. Behind a socket's path,
+    /// localhost as in nginx.
     pub fn host(&self) -> &str {
         match &self.location {
             EndpointLocation::Host(authority) => authority.as_str(),
@@ -96,7 +101,11 @@ impl EndpointUrl {
         let (prefix, _) = self.scheme.prefixes();
         match &self.location {
             EndpointLocation::Host(authority) => {
-                format!("{prefix}{}:{}", authority.host().to_ascii_lowercase(), self.port())
+                format!(
+                    "{prefix}{}:{}",
+                    authority.host().to_ascii_lowercase(),
+                    self.port()
+                )
             }
             EndpointLocation::Unix(_) => self.to_string(),
         }
@@ -109,12 +118,20 @@ impl FromStr for EndpointUrl {
     fn from_str(text: &str) -> Result<Self, InvalidEndpointUrl> {
         for (scheme, host, unix) in EndpointScheme::ALL {
             if let Some(rest) = text.strip_prefix(host) {
-                return Ok(Self { scheme, location: EndpointLocation::Host(authority_alone(rest)?) });
+                return Ok(Self {
+                    scheme,
+                    location: EndpointLocation::Host(authority_alone(rest)?),
+                });
             }
             if let Some(path) = text.strip_prefix(unix) {
                 let is_path = path.starts_with('/') && !path.ends_with('/') && !path.contains('\0');
-                let path = is_path.then(|| Path::new(path).into()).ok_or(InvalidEndpointUrl::SocketPath)?;
-                return Ok(Self { scheme, location: EndpointLocation::Unix(path) });
+                let path = is_path
+                    .then(|| Path::new(path).into())
+                    .ok_or(InvalidEndpointUrl::SocketPath)?;
+                return Ok(Self {
+                    scheme,
+                    location: EndpointLocation::Unix(path),
+                });
             }
         }
         Err(InvalidEndpointUrl::Scheme)
@@ -167,7 +184,10 @@ mod tests {
         ] {
             assert_eq!(url.parse::<EndpointUrl>().unwrap().to_string(), url);
         }
-        assert_eq!("http://orders/".parse::<EndpointUrl>().unwrap().to_string(), "http://orders");
+        assert_eq!(
+            "http://orders/".parse::<EndpointUrl>().unwrap().to_string(),
+            "http://orders"
+        );
     }
 
     #[test]

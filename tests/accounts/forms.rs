@@ -4,8 +4,12 @@ use tollgate_test_support::turns;
 
 use crate::house::House;
 
-const RESET: [(&str, &str); 4] =
-    [("bucket.key", "per-client:127.0.0.1"), ("action", "reset"), ("step", "apply"), ("reason", "a test")];
+const RESET: [(&str, &str); 4] = [
+    ("bucket.key", "per-client:127.0.0.1"),
+    ("action", "reset"),
+    ("step", "apply"),
+    ("reason", "a test"),
+];
 
 #[test]
 fn a_form_is_taken_from_its_own_session_and_site_alone() {
@@ -21,14 +25,34 @@ fn a_form_is_taken_from_its_own_session_and_site_alone() {
         house.send_form_of(path, &fields, headers).status
     };
     let (own, others) = (ada.form_token(), eve.form_token());
-    assert_eq!(send(&others, &[&own_site, &cookie]), 403, "a token of another session");
+    assert_eq!(
+        send(&others, &[&own_site, &cookie]),
+        403,
+        "a token of another session"
+    );
     let shown = house.get("/console/sign-in").body;
-    assert_eq!(send(&crate::house::form_token(&shown), &[&own_site, &cookie]), 403, "a token of nobody's session");
+    assert_eq!(
+        send(&crate::house::form_token(&shown), &[&own_site, &cookie]),
+        403,
+        "a token of nobody's session"
+    );
     assert_eq!(send("", &[&own_site, &cookie]), 403, "no token");
-    assert_eq!(send(&own, &["Origin: http://evil.example", &cookie]), 403, "another site");
+    assert_eq!(
+        send(&own, &["Origin: http://evil.example", &cookie]),
+        403,
+        "another site"
+    );
     assert_eq!(send(&own, &["Origin: null", &cookie]), 403, "no site");
-    assert_eq!(send(&own, &[&own_site, "Origin: http://evil.example", &cookie]), 403, "its own and another");
-    assert_eq!(send(&own, &[&own_site, "Sec-Fetch-Site: cross-site", &cookie]), 403, "a browser that says so");
+    assert_eq!(
+        send(&own, &[&own_site, "Origin: http://evil.example", &cookie]),
+        403,
+        "its own and another"
+    );
+    assert_eq!(
+        send(&own, &[&own_site, "Sec-Fetch-Site: cross-site", &cookie]),
+        403,
+        "a browser that says so"
+    );
     assert_eq!(send(&own, &[&own_site]), 401, "no session");
     assert_eq!(send(&own, &[&own_site, &cookie]), 200, "its own");
     // Once.
@@ -41,8 +65,18 @@ fn a_session_changes_nothing_by_the_pages_of_programs() {
     let house = House::with(&[("ada", &["--admin"])]);
     let ada = house.sign_in("ada");
     let path = "/buckets/per-client?client_ip=127.0.0.1";
-    let by_cookie =
-        |method| house.ask(method, path, &["-H", &format!("Cookie: {}", ada.cookie), "-H", "X-Tollgate-Operator: ada"]);
+    let by_cookie = |method| {
+        house.ask(
+            method,
+            path,
+            &[
+                "-H",
+                &format!("Cookie: {}", ada.cookie),
+                "-H",
+                "X-Tollgate-Operator: ada",
+            ],
+        )
+    };
     assert_eq!(by_cookie("DELETE").status, 401);
     assert_eq!(by_cookie("GET").status, 200);
     // Nor does its secret pass as a token, nor a token as a session.
@@ -50,6 +84,15 @@ fn a_session_changes_nothing_by_the_pages_of_programs() {
     assert_eq!(house.by_token("GET", "/limits", secret).status, 401);
     let token = house.token("ada");
     assert_eq!(house.by_token("GET", "/limits", &token).status, 200);
-    assert_eq!(house.ask("GET", "/console", &["-H", &format!("Cookie: tollgate={token}")]).status, 303);
+    assert_eq!(
+        house
+            .ask(
+                "GET",
+                "/console",
+                &["-H", &format!("Cookie: tollgate={token}")]
+            )
+            .status,
+        303
+    );
     assert_eq!(house.by_token("GET", "/console", &token).status, 303);
 }

@@ -1,7 +1,16 @@
-//! People who use the admin port: how they sign in, what each role may do, and what becomes of those who should not.
+//! People who use the admin port: how they sign in, what each role may do, and what becomes of
+//! those who should not.
 
-#![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that lacks what it needs fails")]
-#![expect(clippy::disallowed_methods, reason = "the wait for a gateway is in real time")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test that lacks what it needs fails"
+)]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the wait for a gateway is in real time"
+)]
 
 mod commands;
 mod forms;

@@ -11,15 +11,40 @@ use super::{EVERY_KEY, check};
 
 #[test]
 fn shows_bounds_and_forms_of_quantities() {
-    assert_eq!(units::parse_duration("1500ms"), Some(Duration::from_millis(1_500)));
+    assert_eq!(
+        units::parse_duration("1500ms"),
+        Some(Duration::from_millis(1_500))
+    );
     assert_eq!(units::show_duration(Duration::from_millis(1_500)), "1500ms");
     assert_eq!(units::show_duration(Duration::from_secs(120)), "2m");
     assert_eq!(units::show_size(64 << 10), "64KiB");
     assert_eq!(units::show_size(10_000_000), "10MB");
-    for wrong in ["", "5", "s", "5 s", "-5s", "1.5s", "5S", "99999999999999999999s", "18446744073709551615d"] {
+    for wrong in [
+        "",
+        "5",
+        "s",
+        "5 s",
+        "-5s",
+        "1.5s",
+        "5S",
+        "99999999999999999999s",
+        "18446744073709551615d",
+    ] {
         assert_eq!(units::parse_duration(wrong), None, "{wrong:?}");
     }
-    for wrong in ["", "10", "10/", "/s", "10/x", "10/ms", "1.5/s", "0/s", "5/0s", "10/s/s", "1/99999999999999999d"] {
+    for wrong in [
+        "",
+        "10",
+        "10/",
+        "/s",
+        "10/x",
+        "10/ms",
+        "1.5/s",
+        "0/s",
+        "5/0s",
+        "10/s/s",
+        "1/99999999999999999d",
+    ] {
         assert_eq!(units::parse_rate(wrong), None, "{wrong:?}");
     }
     for wrong in ["", "KiB", "10 MB", "10mb", "1.5MB", "-1", "99999999999GiB"] {
@@ -87,18 +112,23 @@ fn piece() -> impl Strategy<Value = String> {
     prop_oneof![4 => words.prop_map(str::to_owned), 1 => any::<char>().prop_map(String::from)]
 }
 
-/// The file with every key, whose upstreams are not verified. To read the system's authorities for each of them, again and
-/// again, would be most of the work.
+/// The file with every key, whose upstreams are not verified. To read the system's authorities for
+/// each of them, again and again, would be most of the work.
 static UNVERIFIED: LazyLock<String> = LazyLock::new(|| {
     let replaced = [
-        ("tls: {server_name: orders.internal}", "tls: {server_name: orders.internal, verify: false}"),
+        (
+            "tls: {server_name: orders.internal}",
+            "tls: {server_name: orders.internal, verify: false}",
+        ),
         ("  found:\n", "  found:\n    tls: {verify: false}\n"),
         ("tls: {}", "tls: {verify: false}"),
     ];
-    let text = replaced.iter().fold(EVERY_KEY.to_owned(), |text, (from, to)| {
-        assert_eq!(text.matches(from).count(), 1, "{from}");
-        text.replace(from, to)
-    });
+    let text = replaced
+        .iter()
+        .fold(EVERY_KEY.to_owned(), |text, (from, to)| {
+            assert_eq!(text.matches(from).count(), 1, "{from}");
+            text.replace(from, to)
+        });
     assert!(check(&text).is_ok());
     text
 });

@@ -1,10 +1,12 @@
-//! Every spelling on the page for people who come from other gateways is one that the file takes, where the page says.
+//! Every spelling on the page for people who come from other gateways is one that the file takes,
+//! where the page says.
 
 use std::collections::BTreeSet;
 
 use super::{check, root};
 
-/// Places that a fragment may be written at, each the rest of a file. The words tell whether the file already has one.
+/// Places that a fragment may be written at, each the rest of a file. The words tell whether the
+/// file already has one.
 const PLACES: [&str; 14] = [
     "listeners: [{address: '127.0.0.1:0'}]\nupstreams: {auth: {endpoints: ['http://10.0.0.9'] }}\nFRAGMENT\nroutes: [{name: r, echo: true}]",
     "listeners: [{address: '127.0.0.1:0'}]\nFRAGMENT\nroutes: [{name: r, echo: true}]",
@@ -45,12 +47,20 @@ fn file(place: &str, fragment: &str) -> String {
 
 /// The code in the last column of the tables.
 fn spellings(page: &str) -> BTreeSet<String> {
-    let rows = page.lines().filter(|line| line.starts_with("| ") && !line.ends_with("| here |"));
+    let rows = page
+        .lines()
+        .filter(|line| line.starts_with("| ") && !line.ends_with("| here |"));
     let code = |row: &str| -> Vec<String> {
         let last = row.trim_end_matches(" |").rsplit(" | ").next().unwrap();
-        last.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+        last.split('`')
+            .skip(1)
+            .step_by(2)
+            .map(str::to_owned)
+            .collect()
     };
-    rows.flat_map(code).filter(|code| code.contains(": ")).collect()
+    rows.flat_map(code)
+        .filter(|code| code.contains(": "))
+        .collect()
 }
 
 #[test]
@@ -62,12 +72,24 @@ fn every_spelling_for_those_who_come_from_other_gateways_is_one_that_the_file_ta
         .iter()
         .filter(|spelling| !ELSEWHERE.contains(&spelling.as_str()))
         .filter_map(|spelling| {
-            let refusals: Vec<_> = PLACES.iter().filter_map(|place| check(&file(place, spelling)).err()).collect();
+            let refusals: Vec<_> = PLACES
+                .iter()
+                .filter_map(|place| check(&file(place, spelling)).err())
+                .collect();
             // The shortest says most likely what is wrong.
-            let shortest = refusals.iter().map(ToString::to_string).min_by_key(String::len);
-            (refusals.len() == PLACES.len()).then(|| format!("{spelling}: {}", shortest.unwrap_or_default()))
+            let shortest = refusals
+                .iter()
+                .map(ToString::to_string)
+                .min_by_key(String::len);
+            (refusals.len() == PLACES.len())
+                .then(|| format!("{spelling}: {}", shortest.unwrap_or_default()))
         })
         .collect();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    assert!(ELSEWHERE.iter().all(|elsewhere| spellings.contains(*elsewhere)), "one is gone from the page");
+    assert!(
+        ELSEWHERE
+            .iter()
+            .all(|elsewhere| spellings.contains(*elsewhere)),
+        "one is gone from the page"
+    );
 }

@@ -11,10 +11,19 @@ fn the_file_in_the_repository_works_as_it_is() {
     assert_eq!(loaded.warnings, []);
     let config = loaded.config;
     assert_eq!(config.store, None);
-    assert_eq!(config.listeners[0].server.address, "0.0.0.0:8080".parse().unwrap());
-    assert_eq!(config.admin, Some(AdminSpec::at("127.0.0.1:9901".parse().unwrap())));
+    assert_eq!(
+        config.listeners[0].server.address,
+        "0.0.0.0:8080".parse().unwrap()
+    );
+    assert_eq!(
+        config.admin,
+        Some(AdminSpec::at("127.0.0.1:9901".parse().unwrap()))
+    );
     let last = config.routes.last().unwrap();
-    assert_eq!((&last.action, last.limits[0].limit.algorithm.burst().get()), (&Action::Echo, 20));
+    assert_eq!(
+        (&last.action, last.limits[0].limit.algorithm.burst().get()),
+        (&Action::Echo, 20)
+    );
 }
 
 #[test]
@@ -24,13 +33,28 @@ fn the_examples_that_are_commented_out_in_it_work_too() {
     let uncommented: Vec<_> = text.lines().map(uncomment).collect();
     let config = good(&uncommented.join("\n"));
     assert!(config.store.is_some());
-    assert_eq!((config.limits.len(), config.upstreams.len(), config.routes.len()), (2, 1, 3));
+    assert_eq!(
+        (
+            config.limits.len(),
+            config.upstreams.len(),
+            config.routes.len()
+        ),
+        (2, 1, 3)
+    );
 }
 
 fn uncomment(line: &str) -> String {
-    let Some((indent, yaml)) = line.split_once("# ") else { return line.to_owned() };
-    let is_yaml = yaml.trim_start().starts_with(|first: char| first.is_lowercase() || first == '-');
-    if indent.trim().is_empty() && is_yaml && yaml.contains([':']) && !yaml.contains(" run ") && !yaml.contains("curl")
+    let Some((indent, yaml)) = line.split_once("# ") else {
+        return line.to_owned();
+    };
+    let is_yaml = yaml
+        .trim_start()
+        .starts_with(|first: char| first.is_lowercase() || first == '-');
+    if indent.trim().is_empty()
+        && is_yaml
+        && yaml.contains([':'])
+        && !yaml.contains(" run ")
+        && !yaml.contains("curl")
     {
         format!("{indent}{yaml}")
     } else {
@@ -43,7 +67,11 @@ fn the_schema_in_the_repository_is_up_to_date() {
     let path = root().join("docs/routes.schema.json");
     let current = format!("{}\n", serde_json::to_string_pretty(&schema()).unwrap());
     let stored = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(stored == current, "{} is not what `tollgate schema` prints:\n{current}", path.display());
+    assert!(
+        stored == current,
+        "{} is not what `tollgate schema` prints:\n{current}",
+        path.display()
+    );
 }
 
 #[test]
@@ -53,13 +81,27 @@ fn the_schema_knows_every_key_with_its_doc() {
     for (name, record) in definitions {
         for (key, property) in record["properties"].as_object().unwrap() {
             let doc = property["description"].as_str().unwrap_or_default();
-            assert!(doc.len() > 10 && doc.ends_with('.'), "{name}.{key}: {doc:?}");
+            assert!(
+                doc.len() > 10 && doc.ends_with('.'),
+                "{name}.{key}: {doc:?}"
+            );
         }
     }
     let keys = |name: &str| definitions[name]["properties"].as_object().unwrap().len();
-    assert_eq!((keys("Config"), keys("Listener"), keys("Limit"), keys("Route")), (22, 18, 17, 27));
+    assert_eq!(
+        (
+            keys("Config"),
+            keys("Listener"),
+            keys("Limit"),
+            keys("Route")
+        ),
+        (22, 18, 17, 27)
+    );
     assert_eq!(definitions["Limit"]["required"], serde_json::json!(["key"]));
-    assert_eq!(definitions["Store"]["properties"]["timeout"]["default"], "20ms");
+    assert_eq!(
+        definitions["Store"]["properties"]["timeout"]["default"],
+        "20ms"
+    );
 }
 
 #[test]
@@ -69,11 +111,18 @@ fn the_page_about_the_file_names_every_key_and_default() {
     for (name, record) in schema["definitions"].as_object().unwrap() {
         for (key, property) in record["properties"].as_object().unwrap() {
             let default = &property["default"];
-            let shown = default.as_str().map_or_else(|| default.to_string(), str::to_owned);
-            let mentions = |line: &&str| line.contains(&format!("`{key}`")) || line.contains(&format!("{key}: "));
+            let shown = default
+                .as_str()
+                .map_or_else(|| default.to_string(), str::to_owned);
+            let mentions = |line: &&str| {
+                line.contains(&format!("`{key}`")) || line.contains(&format!("{key}: "))
+            };
             let lines: Vec<_> = page.lines().filter(mentions).collect();
             assert!(!lines.is_empty(), "{name}.{key} is not explained");
-            assert!(default.is_null() || lines.iter().any(|line| line.contains(&shown)), "{name}.{key}: {shown}");
+            assert!(
+                default.is_null() || lines.iter().any(|line| line.contains(&shown)),
+                "{name}.{key}: {shown}"
+            );
         }
     }
 }
@@ -81,10 +130,22 @@ fn the_page_about_the_file_names_every_key_and_default() {
 #[test]
 fn the_examples_on_the_page_about_the_file_work() {
     let page = std::fs::read_to_string(root().join("docs/configuration.md")).unwrap();
-    let blocks: Vec<_> = page.split("```yaml\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
-    let files: Vec<_> = blocks.into_iter().filter(|block| block.contains("listeners:")).collect();
+    let blocks: Vec<_> = page
+        .split("```yaml\n")
+        .skip(1)
+        .map(|rest| rest.split("```").next().unwrap())
+        .collect();
+    let files: Vec<_> = blocks
+        .into_iter()
+        .filter(|block| block.contains("listeners:"))
+        .collect();
     assert_eq!(files.len(), 3);
     for file in files {
-        assert_eq!(check(file).unwrap_or_else(|mistakes| panic!("{mistakes}")).warnings, []);
+        assert_eq!(
+            check(file)
+                .unwrap_or_else(|mistakes| panic!("{mistakes}"))
+                .warnings,
+            []
+        );
     }
 }

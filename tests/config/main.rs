@@ -1,6 +1,10 @@
 //! The configuration file: each rule with its exact message.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that lacks what it needs fails")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test that lacks what it needs fails"
+)]
 
 mod any_text;
 mod coming_from;
@@ -26,7 +30,12 @@ fn root() -> &'static Path {
 }
 
 fn env(name: &str) -> Option<String> {
-    let set = BTreeMap::from([("WORD", "several"), ("PORT", "8080"), ("EMPTY", ""), ("INJECTED", "1\nadmin: off")]);
+    let set = BTreeMap::from([
+        ("WORD", "several"),
+        ("PORT", "8080"),
+        ("EMPTY", ""),
+        ("INJECTED", "1\nadmin: off"),
+    ]);
     set.get(name).map(|value| (*value).to_owned())
 }
 
@@ -35,20 +44,29 @@ fn check(text: &str) -> Result<Loaded, Mistakes> {
 }
 
 fn good(text: &str) -> Config {
-    check(text).unwrap_or_else(|mistakes| panic!("{mistakes}")).config
+    check(text)
+        .unwrap_or_else(|mistakes| panic!("{mistakes}"))
+        .config
 }
 
 fn cases() -> Vec<PathBuf> {
     let entries = std::fs::read_dir(root().join("tests/config")).unwrap();
     let paths = entries.map(|entry| entry.unwrap().path());
-    let mut files: Vec<_> =
-        paths.filter(|path| path.extension().is_some_and(|extension| extension == "yaml")).collect();
+    let mut files: Vec<_> = paths
+        .filter(|path| {
+            path.extension()
+                .is_some_and(|extension| extension == "yaml")
+        })
+        .collect();
     files.sort();
     files
 }
 
 fn expected(text: &str) -> String {
-    let lines: Vec<_> = text.lines().filter_map(|line| line.strip_prefix(EXPECTED)).collect();
+    let lines: Vec<_> = text
+        .lines()
+        .filter_map(|line| line.strip_prefix(EXPECTED))
+        .collect();
     lines.join("\n")
 }
 
@@ -77,26 +95,46 @@ fn never_repeats_a_password() {
         let text = std::fs::read_to_string(&path).unwrap();
         with_one += usize::from(text.contains("hunter"));
         let told = format!("{0} {0:?}", check(&text).unwrap_err());
-        assert!(!told.contains("hunter") && !told.contains("ter2"), "{}: {told}", path.display());
+        assert!(
+            !told.contains("hunter") && !told.contains("ter2"),
+            "{}: {told}",
+            path.display()
+        );
     }
-    assert!(with_one >= 5, "only {with_one} files have a password in them");
+    assert!(
+        with_one >= 5,
+        "only {with_one} files have a password in them"
+    );
 }
 
 #[test]
 fn names_all_five_mistakes_of_a_file_by_line() {
     let text = std::fs::read_to_string(root().join("tests/config/five_mistakes.yaml")).unwrap();
     let mistakes = check(&text).unwrap_err();
-    let lines: Vec<_> = mistakes.all().iter().map(|mistake| mistake.at.unwrap().0).collect();
+    let lines: Vec<_> = mistakes
+        .all()
+        .iter()
+        .map(|mistake| mistake.at.unwrap().0)
+        .collect();
     assert_eq!(lines, [1, 3, 5, 8, 10]);
-    assert!(mistakes.to_string().ends_with("\n5 mistakes in routes.yaml"));
+    assert!(
+        mistakes
+            .to_string()
+            .ends_with("\n5 mistakes in routes.yaml")
+    );
 }
 
 #[test]
 fn says_when_a_file_cannot_be_read() {
-    let mistakes = load(Path::new("/nonexistent/routes.yaml")).unwrap_err().to_string();
+    let mistakes = load(Path::new("/nonexistent/routes.yaml"))
+        .unwrap_err()
+        .to_string();
     let start = "/nonexistent/routes.yaml: cannot read: No such file or directory";
     assert!(mistakes.starts_with(start), "{mistakes}");
-    assert!(mistakes.ends_with("\n  hint: is the path right?\n1 mistake in /nonexistent/routes.yaml"), "{mistakes}");
+    assert!(
+        mistakes.ends_with("\n  hint: is the path right?\n1 mistake in /nonexistent/routes.yaml"),
+        "{mistakes}"
+    );
 }
 
 #[test]
@@ -109,15 +147,34 @@ fn finds_what_answers_probes_in_a_file_that_has_mistakes() {
         Ok::<_, String>(probed.map(|probed| (probed.address.to_string(), probed.needs_tls)))
     };
     let clear = |address: &str| Ok(Some((address.to_owned(), false)));
-    assert_eq!(probed(&format!("admin: {{address: '127.0.0.7:99'}}\n{LISTENERS}{ROUTES}")), clear("127.0.0.7:99"));
-    let broken = "admin: {address: '10.0.0.7:99'}\nroutes: 1\nstore: {redis: '${NOBODY_SET_THIS}'}\n";
+    assert_eq!(
+        probed(&format!(
+            "admin: {{address: '127.0.0.7:99'}}\n{LISTENERS}{ROUTES}"
+        )),
+        clear("127.0.0.7:99")
+    );
+    let broken =
+        "admin: {address: '10.0.0.7:99'}\nroutes: 1\nstore: {redis: '${NOBODY_SET_THIS}'}\n";
     assert_eq!(probed(broken), clear("10.0.0.7:99"));
-    assert_eq!(probed("admin: {probe_address: '0.0.0.0:9902'}\nroutes: 1\n"), clear("0.0.0.0:9902"));
+    assert_eq!(
+        probed("admin: {probe_address: '0.0.0.0:9902'}\nroutes: 1\n"),
+        clear("0.0.0.0:9902")
+    );
     let tls = "tls: {certificates: [{cert: /a, key: /b}]}";
-    assert_eq!(probed(&format!("admin: {{{tls}}}\n")), Ok(Some(("127.0.0.1:9901".to_owned(), true))));
-    assert_eq!(probed(&format!("admin: {{{tls}, probe_address: '[::]:9902'}}\n")), clear("[::]:9902"));
+    assert_eq!(
+        probed(&format!("admin: {{{tls}}}\n")),
+        Ok(Some(("127.0.0.1:9901".to_owned(), true)))
+    );
+    assert_eq!(
+        probed(&format!("admin: {{{tls}, probe_address: '[::]:9902'}}\n")),
+        clear("[::]:9902")
+    );
     assert_eq!(probed("admin: off\n"), Ok(None));
-    assert_eq!(probed("workers: 1\n"), clear("127.0.0.1:9901"), "where it is by default");
+    assert_eq!(
+        probed("workers: 1\n"),
+        clear("127.0.0.1:9901"),
+        "where it is by default"
+    );
     assert!(probed("admin: {address: nowhere}\n").is_err());
     assert!(probed("admin: {probe_address: nowhere}\n").is_err());
     assert!(probed("admin: [").is_err());
@@ -129,7 +186,10 @@ fn says_which_line_is_not_text() {
     let path = directory.path().join("routes.yaml");
     std::fs::write(&path, b"workers: 2\nadmin: \xff\n").unwrap();
     let mistakes = load(&path).unwrap_err().to_string();
-    assert!(mistakes.contains("line 2 is not UTF-8\n  hint: save the file as UTF-8\n"), "{mistakes}");
+    assert!(
+        mistakes.contains("line 2 is not UTF-8\n  hint: save the file as UTF-8\n"),
+        "{mistakes}"
+    );
 }
 
 #[test]
@@ -137,9 +197,17 @@ fn refuses_a_file_over_one_mebibyte() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("routes.yaml");
     std::fs::write(&path, vec![0xff; (1 << 20) + 1]).unwrap();
-    for mistakes in [load(&path).unwrap_err(), check(&"# comment\n".repeat(1 << 17)).unwrap_err()] {
+    for mistakes in [
+        load(&path).unwrap_err(),
+        check(&"# comment\n".repeat(1 << 17)).unwrap_err(),
+    ] {
         let told = mistakes.to_string();
-        assert!(told.contains(":1:1: the file is over 1MiB\n  hint: is this the right file?\n1 mistake in"), "{told}");
+        assert!(
+            told.contains(
+                ":1:1: the file is over 1MiB\n  hint: is this the right file?\n1 mistake in"
+            ),
+            "{told}"
+        );
     }
 }
 
@@ -148,14 +216,26 @@ fn refuses_a_page_over_one_mebibyte_and_one_that_is_no_file() {
     let directory = tempfile::tempdir().unwrap();
     let page = directory.path().join("page.html");
     let told = |page: &Path| {
-        let pages = format!("error_pages: [{{status: [404], type: text/html, file: \"{}\"}}]\n", page.display());
-        check(&format!("{LISTENERS}{ROUTES}{pages}")).map_or_else(|mistakes| mistakes.to_string(), |_| String::new())
+        let pages = format!(
+            "error_pages: [{{status: [404], type: text/html, file: \"{}\"}}]\n",
+            page.display()
+        );
+        check(&format!("{LISTENERS}{ROUTES}{pages}"))
+            .map_or_else(|mistakes| mistakes.to_string(), |_| String::new())
     };
     std::fs::write(&page, "x".repeat(1 << 20)).unwrap();
     assert_eq!(told(&page), "");
     std::fs::write(&page, "x".repeat((1 << 20) + 1)).unwrap();
-    assert!(told(&page).contains("the page is over 1MiB\n"), "{}", told(&page));
-    assert!(told(Path::new("/dev/zero")).contains("it is not a file\n"), "{}", told(Path::new("/dev/zero")));
+    assert!(
+        told(&page).contains("the page is over 1MiB\n"),
+        "{}",
+        told(&page)
+    );
+    assert!(
+        told(Path::new("/dev/zero")).contains("it is not a file\n"),
+        "{}",
+        told(Path::new("/dev/zero"))
+    );
 }
 
 const LISTENERS: &str = "listeners: [{address: \"127.0.0.1:0\"}]\n";
@@ -163,15 +243,25 @@ const ROUTES: &str = "routes: [{name: all, echo: true}]\n";
 
 #[test]
 fn a_variable_cannot_add_yaml_structure() {
-    let told = check(&format!("workers: ${{INJECTED}}\n{LISTENERS}{ROUTES}")).unwrap_err().to_string();
-    assert!(told.starts_with("routes.yaml:1:10: workers: \"${INJECTED}\" is not a whole number\n"), "{told}");
+    let told = check(&format!("workers: ${{INJECTED}}\n{LISTENERS}{ROUTES}"))
+        .unwrap_err()
+        .to_string();
+    assert!(
+        told.starts_with("routes.yaml:1:10: workers: \"${INJECTED}\" is not a whole number\n"),
+        "{told}"
+    );
 }
 
 #[test]
 fn warns_of_networks_that_are_surely_not_meant() {
     let text = "trusted_proxies: [10.0.0.1/8, 0.0.0.0/0, unix]\nlisteners: [{address: \"127.0.0.1:8080\", deny: [10.0.0.1, fd00::1/8]}]\n\
         routes: [{name: all, echo: true, allow: [192.168.0.0/16]}]\n";
-    let warnings: Vec<_> = check(text).unwrap().warnings.iter().map(ToString::to_string).collect();
+    let warnings: Vec<_> = check(text)
+        .unwrap()
+        .warnings
+        .iter()
+        .map(ToString::to_string)
+        .collect();
     assert_eq!(
         warnings,
         [
@@ -189,13 +279,27 @@ fn warns_of_a_console_that_shares_its_host_with_a_route() {
             "{LISTENERS}admin: {{public_url: \"{public_url}\"}}\npolicies: {{database: \"sqlite:///p.db\", copy: /p.json}}\n\
              routes: [{{name: all, match: {{host: {hosts}}}, echo: true}}]\n"
         );
-        check(&text).unwrap().warnings.iter().map(ToString::to_string).collect::<Vec<_>>()
+        check(&text)
+            .unwrap()
+            .warnings
+            .iter()
+            .map(ToString::to_string)
+            .collect::<Vec<_>>()
     };
     let expected = "routes.yaml:2:21: admin.public_url: the route \"all\" takes requests for gate.example, too: browsers send the \
         cookies of the console's sessions along with them\n  hint: give the console a host name of its own: cookies ignore ports";
-    assert_eq!(warned("https://gate.example:9901", "gate.example"), [expected]);
-    assert_eq!(warned("https://Gate.example", "[a.example, \"*.example\"]"), [expected]);
-    assert_eq!(warned("https://console.gate.example", "gate.example").len(), 0);
+    assert_eq!(
+        warned("https://gate.example:9901", "gate.example"),
+        [expected]
+    );
+    assert_eq!(
+        warned("https://Gate.example", "[a.example, \"*.example\"]"),
+        [expected]
+    );
+    assert_eq!(
+        warned("https://console.gate.example", "gate.example").len(),
+        0
+    );
 }
 
 #[test]
@@ -205,12 +309,20 @@ fn warns_of_a_console_behind_a_proxy_that_is_not_named() {
         let text = format!(
             "{LISTENERS}admin: {{address: \"{admin}\", public_url: \"https://gate.example\"}}\n{policies}\n{more}{ROUTES}"
         );
-        check(&text).unwrap().warnings.iter().map(ToString::to_string).collect::<Vec<_>>()
+        check(&text)
+            .unwrap()
+            .warnings
+            .iter()
+            .map(ToString::to_string)
+            .collect::<Vec<_>>()
     };
     let expected = "routes.yaml:2:46: admin.public_url: what a proxy on another machine brings is refused: it could be anybody in \
         the clear\n  hint: name the proxy in front: trusted_proxies: [10.0.0.7]";
     assert_eq!(warned("0.0.0.0:9901", ""), [expected]);
-    assert_eq!(warned("0.0.0.0:9901", "trusted_proxies: [10.0.0.7]\n").len(), 0);
+    assert_eq!(
+        warned("0.0.0.0:9901", "trusted_proxies: [10.0.0.7]\n").len(),
+        0
+    );
     assert_eq!(warned("127.0.0.1:9901", "").len(), 0);
 }
 
@@ -219,16 +331,37 @@ fn warns_of_fewer_shared_connections_than_workers() {
     let upstream = |name: &str, more: &str| format!("  {name}: {{{more}}}\n");
     let upstreams = [
         upstream("few", "endpoints: [\"h2c://a\"], bounds: {connections: 2}"),
-        upstream("enough", "endpoints: [\"h2c://a\"], bounds: {connections: 3}"),
-        upstream("secured", "endpoints: [\"http://a\", \"https://a\"], bounds: {connections: 1}"),
-        upstream("old", "endpoints: [\"https://a\"], http2: never, bounds: {connections: 1}"),
-        upstream("clear", "endpoints: [\"http://a\"], bounds: {connections: 1}"),
+        upstream(
+            "enough",
+            "endpoints: [\"h2c://a\"], bounds: {connections: 3}",
+        ),
+        upstream(
+            "secured",
+            "endpoints: [\"http://a\", \"https://a\"], bounds: {connections: 1}",
+        ),
+        upstream(
+            "old",
+            "endpoints: [\"https://a\"], http2: never, bounds: {connections: 1}",
+        ),
+        upstream(
+            "clear",
+            "endpoints: [\"http://a\"], bounds: {connections: 1}",
+        ),
     ];
     let names = ["few", "enough", "secured", "old", "clear"];
-    let routes: String =
-        names.map(|name| format!("  - {{name: {name}, match: {{path: /{name}}}, upstream: {name}}}\n")).concat();
-    let text = format!("workers: 3\n{LISTENERS}upstreams:\n{}routes:\n{routes}", upstreams.concat());
-    let warnings: Vec<_> = check(&text).unwrap().warnings.iter().map(ToString::to_string).collect();
+    let routes: String = names
+        .map(|name| format!("  - {{name: {name}, match: {{path: /{name}}}, upstream: {name}}}\n"))
+        .concat();
+    let text = format!(
+        "workers: 3\n{LISTENERS}upstreams:\n{}routes:\n{routes}",
+        upstreams.concat()
+    );
+    let warnings: Vec<_> = check(&text)
+        .unwrap()
+        .warnings
+        .iter()
+        .map(ToString::to_string)
+        .collect();
     let waiting = "fewer connections than workers (3): over HTTP/2, long requests of some keep the others waiting\n  \
                    hint: give at least one for each worker";
     assert_eq!(
@@ -245,7 +378,12 @@ fn warns_of_what_nothing_uses() {
     let text = format!(
         "{LISTENERS}limits:\n  spare: {{key: client_ip, rate: 1/s}}\nupstreams:\n  old: {{endpoints: [\"http://a\"]}}\n{ROUTES}"
     );
-    let warnings: Vec<_> = check(&text).unwrap().warnings.iter().map(ToString::to_string).collect();
+    let warnings: Vec<_> = check(&text)
+        .unwrap()
+        .warnings
+        .iter()
+        .map(ToString::to_string)
+        .collect();
     assert_eq!(
         warnings,
         [
@@ -258,7 +396,9 @@ fn warns_of_what_nothing_uses() {
 #[test]
 fn refuses_an_expression_of_64_kilobytes() {
     let path = "a".repeat(65_536);
-    let text = format!("{LISTENERS}routes: [{{name: all, echo: true, match: {{path: {{regex: \"{path}\"}}}}}}]\n");
+    let text = format!(
+        "{LISTENERS}routes: [{{name: all, echo: true, match: {{path: {{regex: \"{path}\"}}}}}}]\n"
+    );
     assert_eq!(
         check(&text).unwrap_err().to_string(),
         "routes.yaml:2:56: routes[0].match.path.regex: an expression of 65536 bytes is over the bound, 4096\n  \
@@ -281,7 +421,12 @@ fn warns_of_paths_that_are_surely_not_meant_and_of_routes_that_no_request_reache
   - {{name: i, echo: true, match: {{path: {{regex: ^/g}}, host: a}}}}
 "
     );
-    let warnings: Vec<_> = check(&text).unwrap().warnings.iter().map(ToString::to_string).collect();
+    let warnings: Vec<_> = check(&text)
+        .unwrap()
+        .warnings
+        .iter()
+        .map(ToString::to_string)
+        .collect();
     let narrower = "hint: make the expression narrower, or remove this route";
     assert_eq!(
         warnings,
@@ -317,7 +462,12 @@ routes:
   - {{name: d, match: {{path: /d/*}}, upstream: [{{to: one, weight: 90%}}, {{to: four, weight: 10%}}]}}
 "
     );
-    let warnings: Vec<_> = check(&text).unwrap().warnings.iter().map(ToString::to_string).collect();
+    let warnings: Vec<_> = check(&text)
+        .unwrap()
+        .warnings
+        .iter()
+        .map(ToString::to_string)
+        .collect();
     assert_eq!(
         warnings,
         [
@@ -332,7 +482,8 @@ routes:
 }
 
 #[test]
-fn warns_of_a_limit_that_counts_all_clients_of_a_listener_together_and_of_fields_that_no_two_requests_share() {
+fn warns_of_a_limit_that_counts_all_clients_of_a_listener_together_and_of_fields_that_no_two_requests_share()
+ {
     let text = "listeners: [{address: \"127.0.0.1:8080\", authenticate: [known]}, {address: \"127.0.0.1:8081\"}]
 upstreams: {auth: {endpoints: [\"http://a\"]}}
 authenticators: {known: {forward: {upstream: auth, cache: {max_age: 1m}}}}
@@ -345,7 +496,12 @@ routes:
   - {name: planned, match: {path: /b}, echo: true, maintenance: {until: 2020-01-01T00:00:00Z}}
   - {name: copied, match: {path: /c}, upstream: auth, mirror: {to: auth}}
 ";
-    let warnings: Vec<_> = check(text).unwrap().warnings.iter().map(ToString::to_string).collect();
+    let warnings: Vec<_> = check(text)
+        .unwrap()
+        .warnings
+        .iter()
+        .map(ToString::to_string)
+        .collect();
     assert_eq!(
         warnings,
         [
@@ -373,7 +529,16 @@ fn a_mistake_in_a_variable_shows_its_name_and_not_its_value() {
         "drain_timeout: 5${SECRET}",
         "trusted_proxies: [\"${SECRET}\"]",
     ] {
-        let said = parse("routes.yaml", &format!("{LISTENERS}{ROUTES}{text}\n"), &secret).unwrap_err().to_string();
-        assert!(said.contains("${SECRET}") && !said.contains("hunter2"), "{said}");
+        let said = parse(
+            "routes.yaml",
+            &format!("{LISTENERS}{ROUTES}{text}\n"),
+            &secret,
+        )
+        .unwrap_err()
+        .to_string();
+        assert!(
+            said.contains("${SECRET}") && !said.contains("hunter2"),
+            "{said}"
+        );
     }
 }

@@ -8,7 +8,8 @@ use super::{HEAP, TURN, gateway};
 const BATCHES: usize = 8;
 const REQUESTS: usize = 250;
 
-/// Beside those of requests, in the quietest batch: timers of the control plane, a table that grows.
+/// Beside those of requests, in the quietest batch: timers of the control plane, a table that
+/// grows.
 const ELSEWHERE: f64 = 0.2;
 
 #[test]
@@ -24,13 +25,20 @@ fn a_request_allocates_no_more_than_it_did() {
     ] {
         let used = allocations(&mut client, &client::request(path), status);
         println!("{what}: {used:.2} allocations");
-        assert!(used <= bound + ELSEWHERE, "a {what} request allocates {used:.2} times, and may {bound} times");
+        assert!(
+            used <= bound + ELSEWHERE,
+            "a {what} request allocates {used:.2} times, and may {bound} times"
+        );
         // Else this counts nothing.
-        assert!(used >= 1.0, "a {what} request allocates {used:.2} times? lower the bound, or look what is counted");
+        assert!(
+            used >= 1.0,
+            "a {what} request allocates {used:.2} times? lower the bound, or look what is counted"
+        );
     }
 }
 
-/// Per request, once all that is kept is there. What the clock has others allocate, only some batches meet.
+/// Per request, once all that is kept is there. What the clock has others allocate, only some
+/// batches meet.
 fn allocations(client: &mut BlockingClient, request: &[u8], status: u16) -> f64 {
     (0..200).for_each(|_| _ = client.ask(request));
     let mut batch = || {

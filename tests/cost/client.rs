@@ -1,5 +1,5 @@
-//! An upstream and a client of blocking sockets and fixed buffers: what is counted while they run is the gateway's
-//! alone.
+//! An upstream and a client of blocking sockets and fixed buffers: what is counted while they run
+//! is the gateway's alone.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -51,13 +51,21 @@ impl BlockingClient {
         let stream = loop {
             match TcpStream::connect(address) {
                 Ok(stream) => break stream,
-                Err(error) => assert!(begun.elapsed() < Duration::from_secs(20), "nobody listens: {error}"),
+                Err(error) => assert!(
+                    begun.elapsed() < Duration::from_secs(20),
+                    "nobody listens: {error}"
+                ),
             }
             std::thread::yield_now();
         };
         stream.set_nodelay(true).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-        Self { stream, buffer: Box::new([0; 8192]) }
+        stream
+            .set_read_timeout(Some(Duration::from_secs(20)))
+            .unwrap();
+        Self {
+            stream,
+            buffer: Box::new([0; 8192]),
+        }
     }
 
     /// The connection alone, without memory of its own.
@@ -103,7 +111,10 @@ fn whole(answer: &[u8]) -> Option<u16> {
     let head = memchr::memmem::find(answer, b"\r\n\r\n")? + 4;
     let digits = &answer[memchr::memmem::find(&answer[..head], LENGTH).unwrap() + LENGTH.len()..];
     let number = |digits: &[u8]| {
-        digits.iter().take_while(|digit| digit.is_ascii_digit()).fold(0, |n, digit| n * 10 + usize::from(digit - b'0'))
+        digits
+            .iter()
+            .take_while(|digit| digit.is_ascii_digit())
+            .fold(0, |n, digit| n * 10 + usize::from(digit - b'0'))
     };
     (answer.len() == head + number(digits)).then(|| u16::try_from(number(&answer[9..12])).unwrap())
 }

@@ -1,4 +1,5 @@
-//! Heap of a connection that waits for its next request, by the allocator of a gateway that runs within the test.
+//! Heap of a connection that waits for its next request, by the allocator of a gateway that runs
+//! within the test.
 
 use super::client::{self, BlockingClient};
 use super::{HEAP, TURN, gateway};
@@ -21,13 +22,21 @@ fn an_idle_connection_holds_no_more_than_it_did() {
     let before = used();
     let second: Vec<_> = (0..CONNECTIONS).map(|_| open()).collect();
     let each = (used() - before) / CONNECTIONS;
-    println!("{each} bytes for each idle connection, beside {} others", first.len());
+    println!(
+        "{each} bytes for each idle connection, beside {} others",
+        first.len()
+    );
     assert!(each <= BOUND, "{each} bytes for each of {}", second.len());
     // Else this counts nothing.
-    assert!(each >= BOUND / 2, "{each} bytes? lower the bound, or look what is counted");
+    assert!(
+        each >= BOUND / 2,
+        "{each} bytes? lower the bound, or look what is counted"
+    );
 }
 
 fn used() -> usize {
     let stats = HEAP.stats();
-    stats.bytes_allocated.saturating_sub(stats.bytes_deallocated)
+    stats
+        .bytes_allocated
+        .saturating_sub(stats.bytes_deallocated)
 }

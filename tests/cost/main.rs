@@ -1,8 +1,9 @@
-//! The cost of requests in allocations, system calls, calls to the store and memory: not more than today.
+//! The cost of requests in allocations, system calls, calls to the store and memory: not more than
+//! today.
 //!
-//! Each number here is a bound that a change may lower and must not raise without a reason in its commit. Both are
-//! counted, not timed: they are the same on every machine. Instructions are counted by `make guard`, time by `make
-//! bench`.
+//! Each number here is a bound that a change may lower and must not raise without a reason in its
+//! commit. Both are counted, not timed: they are the same on every machine. Instructions are
+//! counted by `make guard`, time by `make bench`.
 
 #![expect(
     clippy::unwrap_used,
@@ -41,7 +42,9 @@ const ROUTES: &str = include_str!("routes.yaml");
 fn with_access_log(routes: &str) -> String {
     let quiet = routes.replace("upstream: up", "upstream: up, access_log: false");
     assert_eq!(quiet.matches("access_log: false").count(), 3);
-    format!("access_log: {{to: /dev/null}}\n{quiet}  - {{name: logged, match: {{path: /logged}}, upstream: up}}\n")
+    format!(
+        "access_log: {{to: /dev/null}}\n{quiet}  - {{name: logged, match: {{path: /logged}}, upstream: up}}\n"
+    )
 }
 
 /// A gateway's file and the address it listens on.
@@ -52,7 +55,10 @@ struct Setup {
 
 impl Setup {
     fn new(upstream: SocketAddr) -> Self {
-        let setup = Self { dir: tempfile::tempdir().unwrap(), address: free_address() };
+        let setup = Self {
+            dir: tempfile::tempdir().unwrap(),
+            address: free_address(),
+        };
         let (listener, upstream) = (setup.address.to_string(), upstream.to_string());
         let text = with_access_log(ROUTES)
             .replace("\"LISTENER\"", &format!("\"{listener}\""))
@@ -66,7 +72,8 @@ impl Setup {
     }
 }
 
-/// The address of the one gateway that runs within this process, until that ends: nobody but a signal would end it.
+/// The address of the one gateway that runs within this process, until that ends: nobody but a
+/// signal would end it.
 fn gateway() -> SocketAddr {
     static GATEWAY: OnceLock<Setup> = OnceLock::new();
     let start = || {
@@ -79,5 +86,8 @@ fn gateway() -> SocketAddr {
 }
 
 fn free_address() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+    TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
 }

@@ -1,4 +1,5 @@
-//! How many calls a request costs at full speed, against a real Redis. `--nocapture` shows the figures.
+//! How many calls a request costs at full speed, against a real Redis. `--nocapture` shows the
+//! figures.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -35,7 +36,8 @@ struct Figures {
     calls: u64,
     by: [u64; 4],
     seconds: f64,
-    /// Without the time in which nobody ran: what flows in while the machine stands still may overflow.
+    /// Without the time in which nobody ran: what flows in while the machine stands still may
+    /// overflow.
     running: f64,
 }
 
@@ -84,7 +86,10 @@ impl Figures {
         self.requests += other.requests;
         self.granted += other.granted;
         self.calls += other.calls;
-        self.by.iter_mut().zip(other.by).for_each(|(sum, more)| *sum += more);
+        self.by
+            .iter_mut()
+            .zip(other.by)
+            .for_each(|(sum, more)| *sum += more);
         self.seconds = self.seconds.max(other.seconds);
         self.running = self.running.max(other.running);
         self
@@ -92,17 +97,24 @@ impl Figures {
 
     fn calls_per_request(&self, what: &str) -> f64 {
         let ratio = self.calls as f64 / self.requests as f64;
-        println!("{what}: {ratio:.4} calls per request; {self:?} (by: redis, lease, denial cache, local)");
+        println!(
+            "{what}: {ratio:.4} calls per request; {self:?} (by: redis, lease, denial cache, local)"
+        );
         assert!(self.requests > 2_000, "too slow to tell");
         ratio
     }
 }
 
 fn by(who: DecidedBy) -> usize {
-    [DecidedBy::Redis, DecidedBy::Lease, DecidedBy::DenialCache, DecidedBy::Local]
-        .iter()
-        .position(|known| *known == who)
-        .unwrap()
+    [
+        DecidedBy::Redis,
+        DecidedBy::Lease,
+        DecidedBy::DenialCache,
+        DecidedBy::Local,
+    ]
+    .iter()
+    .position(|known| *known == who)
+    .unwrap()
 }
 
 const WHILE: Duration = Duration::from_secs(1);
@@ -123,7 +135,11 @@ async fn a_hot_leased_key_costs_next_to_nothing() {
     let _turn = TURN.lock().await;
     let server = RedisServer::start();
     let node = MeasuredNode::start(&server).await;
-    let charges = [charge("k", shape(1_000_000, SECOND, 1_000_000).leased(1), 1)];
+    let charges = [charge(
+        "k",
+        shape(1_000_000, SECOND, 1_000_000).leased(1),
+        1,
+    )];
     let figures = node.flat_out(&charges, WHILE).await;
     assert!(figures.calls_per_request("leased") <= 0.02);
     assert_eq!(figures.granted, figures.requests);
@@ -137,18 +153,28 @@ async fn denied_traffic_costs_next_to_nothing() {
     let charges = [charge("k", shape(10, SECOND, 10), 1)];
     let figures = node.flat_out(&charges, WHILE).await;
     assert!(figures.calls_per_request("denied") <= 0.01);
-    assert!(figures.granted as f64 <= 10.0 + 10.0 * figures.seconds, "{figures:?}");
+    assert!(
+        figures.granted as f64 <= 10.0 + 10.0 * figures.seconds,
+        "{figures:?}"
+    );
 }
 
 /// Two nodes, each with more demand than the limit admits: what passed, of what the limit admits.
 async fn overload(limit: BucketCharge, rate: f64, burst: f64) -> Figures {
     let server = RedisServer::start();
-    let nodes = [MeasuredNode::start(&server).await, MeasuredNode::start(&server).await];
+    let nodes = [
+        MeasuredNode::start(&server).await,
+        MeasuredNode::start(&server).await,
+    ];
     let charges = [limit];
     let figures = join_all(nodes.iter().map(|node| node.flat_out(&charges, 2 * WHILE))).await;
     let figures = figures.into_iter().fold(Figures::default(), Figures::plus);
     let bound = burst + rate * figures.seconds;
-    println!("admitted {} of {bound:.0}, {:.2} %", figures.granted, 100.0 * figures.granted as f64 / bound);
+    println!(
+        "admitted {} of {bound:.0}, {:.2} %",
+        figures.granted,
+        100.0 * figures.granted as f64 / bound
+    );
     assert!(figures.granted as f64 <= bound);
     assert!(figures.granted as f64 >= 0.97 * (burst + rate * figures.running));
     figures
@@ -164,6 +190,11 @@ async fn two_nodes_in_overload_admit_what_an_exact_limit_does() {
 #[tokio::test]
 async fn two_nodes_in_overload_admit_what_a_leased_limit_does() {
     let _turn = TURN.lock().await;
-    let figures = overload(charge("k", shape(1_000, SECOND, 1_000).leased(1), 1), 1_000.0, 1_000.0).await;
+    let figures = overload(
+        charge("k", shape(1_000, SECOND, 1_000).leased(1), 1),
+        1_000.0,
+        1_000.0,
+    )
+    .await;
     assert!(figures.calls_per_request("leased, overload") <= 0.02);
 }

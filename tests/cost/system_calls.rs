@@ -28,11 +28,21 @@ impl Traced {
         let log = setup.dir.path().join("strace.log");
         // Daemonized: the child is the gateway, and strace ends with it.
         let mut command = Command::new("strace");
-        command.args(["--daemonize", "--follow-forks", "--string-limit=16", "--output"]).arg(&log);
-        command.args([env!("CARGO_BIN_EXE_tollgate"), "run", "--config"]).arg(setup.file());
+        command
+            .args([
+                "--daemonize",
+                "--follow-forks",
+                "--string-limit=16",
+                "--output",
+            ])
+            .arg(&log);
+        command
+            .args([env!("CARGO_BIN_EXE_tollgate"), "run", "--config"])
+            .arg(setup.file());
         let started = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn();
-        let gateway =
-            started.inspect_err(|error| println!("strace: {error}; `scripts/require strace` gets it")).unwrap();
+        let gateway = started
+            .inspect_err(|error| println!("strace: {error}; `scripts/require strace` gets it"))
+            .unwrap();
         Self { gateway, log }
     }
 
@@ -44,10 +54,16 @@ impl Traced {
         let begun = clock::now();
         loop {
             let log = read(&self.log);
-            if log.iter().any(|line| line.starts_with(&format!("{id} ")) && line.contains("+++ killed by")) {
+            if log
+                .iter()
+                .any(|line| line.starts_with(&format!("{id} ")) && line.contains("+++ killed by"))
+            {
                 return log;
             }
-            assert!(begun.elapsed() < Duration::from_secs(20), "strace does not come to an end");
+            assert!(
+                begun.elapsed() < Duration::from_secs(20),
+                "strace does not come to an end"
+            );
             std::thread::yield_now();
         }
     }
@@ -61,7 +77,10 @@ impl Drop for Traced {
 }
 
 fn read(log: &Path) -> Vec<String> {
-    String::from_utf8_lossy(&std::fs::read(log).unwrap_or_default()).lines().map(str::to_owned).collect()
+    String::from_utf8_lossy(&std::fs::read(log).unwrap_or_default())
+        .lines()
+        .map(str::to_owned)
+        .collect()
 }
 
 /// The most that one request may take.
@@ -77,11 +96,24 @@ fn a_request_asks_the_kernel_no_more_than_it_did() {
     let _turn = TURN.blocking_lock();
     let setup = Setup::new(client::upstream());
     let traced = Traced::start(&setup);
-    let mut clients: Vec<BlockingClient> = (0..CLIENTS).map(|_| BlockingClient::connect(setup.address)).collect();
-    let forwarded = Bound { reads: 2.0, writes: 2.0, others: 1.0 };
-    let denied = Bound { reads: 1.0, writes: 1.0, others: 1.0 };
+    let mut clients: Vec<BlockingClient> = (0..CLIENTS)
+        .map(|_| BlockingClient::connect(setup.address))
+        .collect();
+    let forwarded = Bound {
+        reads: 2.0,
+        writes: 2.0,
+        others: 1.0,
+    };
+    let denied = Bound {
+        reads: 1.0,
+        writes: 1.0,
+        others: 1.0,
+    };
     // A line may wake the log's thread. Its writes are that thread's.
-    let logged = Bound { others: 2.0, ..forwarded };
+    let logged = Bound {
+        others: 2.0,
+        ..forwarded
+    };
     let cases = [
         ("forwarded", "/", 200, &forwarded),
         ("limited", "/limited", 200, &forwarded),
@@ -111,23 +143,41 @@ fn run(clients: &mut [BlockingClient], what: &str, request: &[u8], status: u16) 
 /// How many were answered so.
 fn round(clients: &mut [BlockingClient], request: &[u8], status: u16) -> usize {
     clients.iter_mut().for_each(|client| client.send(request));
-    clients.iter_mut().map(BlockingClient::receive).filter(|&received| received == status).count()
+    clients
+        .iter_mut()
+        .map(BlockingClient::receive)
+        .filter(|&received| received == status)
+        .count()
 }
 
 /// How often each call was made between the two.
 fn calls(log: &[String], what: &str) -> BTreeMap<String, usize> {
-    let begun = log.iter().position(|line| line.contains(&format!("GET /+{what}"))).unwrap();
-    let ended = log.iter().position(|line| line.contains(&format!("GET /-{what}"))).unwrap();
+    let begun = log
+        .iter()
+        .position(|line| line.contains(&format!("GET /+{what}")))
+        .unwrap();
+    let ended = log
+        .iter()
+        .position(|line| line.contains(&format!("GET /-{what}")))
+        .unwrap();
     let mut calls = BTreeMap::new();
     // The thread of the log works beside that of the requests.
-    let worker = log[begun].split_inclusive(' ').next().filter(|_| what == "logged").unwrap_or_default();
-    for name in log[begun + 1..ended].iter().filter(|line| line.starts_with(worker)).filter_map(|line| name(line)) {
+    let worker = log[begun]
+        .split_inclusive(' ')
+        .next()
+        .filter(|_| what == "logged")
+        .unwrap_or_default();
+    for name in log[begun + 1..ended]
+        .iter()
+        .filter(|line| line.starts_with(worker))
+        .filter_map(|line| name(line))
+    {
         *calls.entry(name.to_owned()).or_default() += 1;
     }
     calls
 }
 
-/// `4711  recvfrom(9, …`; nothing where a call goes on that another thread's interrupted in the log.
+/// `4711 recvfrom(9, …`; nothing where a call goes on that another thread's interrupted in the log.
 fn name(line: &str) -> Option<&str> {
     let call = line.split_once(' ')?.1.trim_start();
     call.split_once('(')
@@ -136,7 +186,12 @@ fn name(line: &str) -> Option<&str> {
 }
 
 fn check(what: &str, calls: &BTreeMap<String, usize>, bound: &Bound) {
-    let of = |names: &[&str]| names.iter().filter_map(|&name| calls.get(name)).sum::<usize>();
+    let of = |names: &[&str]| {
+        names
+            .iter()
+            .filter_map(|&name| calls.get(name))
+            .sum::<usize>()
+    };
     let (reads, writes, all) = (of(&READS), of(&WRITES), calls.values().sum::<usize>());
     println!("{what}: {calls:?} for {} requests", CLIENTS * ROUNDS);
     for (kind, made, most) in [
@@ -146,7 +201,13 @@ fn check(what: &str, calls: &BTreeMap<String, usize>, bound: &Bound) {
     ] {
         let each = made as f64 / (CLIENTS * ROUNDS) as f64;
         // A request more stands between the two that are looked for, and a timer may have its turn.
-        assert!(each <= most + 0.05, "a {what} request takes {each:.2} {kind}, and may take {most}: {calls:?}");
+        assert!(
+            each <= most + 0.05,
+            "a {what} request takes {each:.2} {kind}, and may take {most}: {calls:?}"
+        );
     }
-    assert!(reads >= CLIENTS * ROUNDS, "{what}: fewer reads than requests? look at what is counted: {calls:?}");
+    assert!(
+        reads >= CLIENTS * ROUNDS,
+        "{what}: fewer reads than requests? look at what is counted: {calls:?}"
+    );
 }

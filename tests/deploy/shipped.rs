@@ -1,4 +1,5 @@
-//! Reading what is shipped: YAML, Markdown, the Dockerfile; and asking `promtool` and the gateway about it.
+//! Reading what is shipped: YAML, Markdown, the Dockerfile; and asking `promtool` and the gateway
+//! about it.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -31,24 +32,33 @@ pub fn read(path: impl AsRef<Path>) -> String {
 
 /// All that the gateway is compiled from.
 pub fn sources() -> String {
-    files("src", "rs").into_iter().chain(files("crates", "rs")).map(read).collect()
+    files("src", "rs")
+        .into_iter()
+        .chain(files("crates", "rs"))
+        .map(read)
+        .collect()
 }
 
 pub fn documents(path: impl AsRef<Path>) -> Vec<YamlOwned> {
     let path = path.as_ref();
-    YamlOwned::load_from_str(&read(path)).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+    YamlOwned::load_from_str(&read(path))
+        .unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
 /// The value at `path`, names and indices separated by dots.
 pub fn at<'a>(node: &'a YamlOwned, path: &str) -> Option<&'a YamlOwned> {
-    path.split('.').try_fold(node, |node, step| match step.parse() {
-        Ok(index) => node.as_sequence_get(index),
-        Err(_) => node.as_mapping_get(step),
-    })
+    path.split('.')
+        .try_fold(node, |node, step| match step.parse() {
+            Ok(index) => node.as_sequence_get(index),
+            Err(_) => node.as_mapping_get(step),
+        })
 }
 
 pub fn text(node: &YamlOwned, path: &str) -> String {
-    at(node, path).and_then(YamlOwned::as_str).unwrap_or_else(|| panic!("no text at {path}")).to_owned()
+    at(node, path)
+        .and_then(YamlOwned::as_str)
+        .unwrap_or_else(|| panic!("no text at {path}"))
+        .to_owned()
 }
 
 pub fn text_at<'a>(node: &'a YamlOwned, path: &str) -> Option<&'a str> {
@@ -56,7 +66,9 @@ pub fn text_at<'a>(node: &'a YamlOwned, path: &str) -> Option<&'a str> {
 }
 
 pub fn number(node: &YamlOwned, path: &str) -> u64 {
-    let number = at(node, path).and_then(YamlOwned::as_integer).unwrap_or_else(|| panic!("no number at {path}"));
+    let number = at(node, path)
+        .and_then(YamlOwned::as_integer)
+        .unwrap_or_else(|| panic!("no number at {path}"));
     number.try_into().expect("it is not negative")
 }
 
@@ -74,7 +86,9 @@ pub fn gateway_configs() -> Vec<PathBuf> {
 /// `10s` and `500ms`: what the files here use.
 pub fn duration(text: &str) -> Duration {
     let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
-    let count = digits.parse().unwrap_or_else(|_| panic!("{text} is no duration"));
+    let count = digits
+        .parse()
+        .unwrap_or_else(|_| panic!("{text} is no duration"));
     match &text[digits.len()..] {
         "s" => Duration::from_secs(count),
         "ms" => Duration::from_millis(count),
@@ -88,17 +102,29 @@ pub fn drain_timeout(config: &str) -> Duration {
 
 pub fn promtool(arguments: &[&str]) {
     let output = Command::new("promtool").args(arguments).output();
-    let output = output.expect("this test needs promtool: install Prometheus (Debian: apt-get install prometheus)");
+    let output = output.expect(
+        "this test needs promtool: install Prometheus (Debian: apt-get install prometheus)",
+    );
     let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "promtool {arguments:?}:\n{said}");
 }
 
-/// The output of `tollgate check` for a file, in an environment without variables. `Err`: it refuses it.
+/// The output of `tollgate check` for a file, in an environment without variables. `Err`: it
+/// refuses it.
 pub fn check(config: &Path) -> Result<String, String> {
-    let output = Command::new(env!("CARGO_BIN_EXE_tollgate")).arg("check").arg(config).env_clear().output();
+    let output = Command::new(env!("CARGO_BIN_EXE_tollgate"))
+        .arg("check")
+        .arg(config)
+        .env_clear()
+        .output();
     let output = output.expect("the gateway's binary runs");
-    let said = (String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr)).into_owned();
-    if output.status.success() { Ok(said) } else { Err(said) }
+    let said = (String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr))
+        .into_owned();
+    if output.status.success() {
+        Ok(said)
+    } else {
+        Err(said)
+    }
 }
 
 #[track_caller]
@@ -108,7 +134,8 @@ pub fn assert_checks(name: &str, config: &Path) {
 
 pub fn temporary(content: &str) -> tempfile::NamedTempFile {
     let mut file = tempfile::NamedTempFile::new().expect("a temporary file can be made");
-    file.write_all(content.as_bytes()).expect("it can be written");
+    file.write_all(content.as_bytes())
+        .expect("it can be written");
     file
 }
 
@@ -119,8 +146,13 @@ pub fn yaml_blocks(markdown: &str) -> Vec<(usize, String)> {
     while let Some((at, line)) = lines.next() {
         let indent = &line[..line.len() - line.trim_start().len()];
         if line.trim() == "```yaml" {
-            let inside = lines.by_ref().map(|(_, line)| line).take_while(|line| line.trim() != "```");
-            let inside: Vec<_> = inside.map(|line| line.strip_prefix(indent).unwrap_or(line)).collect();
+            let inside = lines
+                .by_ref()
+                .map(|(_, line)| line)
+                .take_while(|line| line.trim() != "```");
+            let inside: Vec<_> = inside
+                .map(|line| line.strip_prefix(indent).unwrap_or(line))
+                .collect();
             blocks.push((at + 2, inside.join("\n") + "\n"));
         }
     }
@@ -128,7 +160,9 @@ pub fn yaml_blocks(markdown: &str) -> Vec<(usize, String)> {
 }
 
 pub fn pages() -> Vec<PathBuf> {
-    let mut pages: Vec<_> = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"].map(PathBuf::from).into();
+    let mut pages: Vec<_> = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"]
+        .map(PathBuf::from)
+        .into();
     pages.append(&mut files("deploy", "md"));
     if Path::new("docs").is_dir() {
         pages.append(&mut files("docs", "md"));
@@ -136,19 +170,23 @@ pub fn pages() -> Vec<PathBuf> {
     pages
 }
 
-/// Names of metrics in a text: `tollgate_…`, without what a histogram adds. A trailing `*` or `_` stands for several.
+/// Names of metrics in a text: `tollgate_…`, without what a histogram adds. A trailing `*` or `_`
+/// stands for several.
 pub fn metrics_in(text: &str) -> BTreeSet<String> {
     let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
     let names = words.filter(|word| word.starts_with("tollgate_") && !word.ends_with('_'));
     names
         .map(|name| {
-            let base = ["_bucket", "_sum", "_count"].into_iter().find_map(|suffix| name.strip_suffix(suffix));
+            let base = ["_bucket", "_sum", "_count"]
+                .into_iter()
+                .find_map(|suffix| name.strip_suffix(suffix));
             base.unwrap_or(name).to_owned()
         })
         .collect()
 }
 
-/// Kind and name of each metric in calls of `counter!`, `gauge!` and `histogram!`, with `prefix` before the kind.
+/// Kind and name of each metric in calls of `counter!`, `gauge!` and `histogram!`, with `prefix`
+/// before the kind.
 pub fn metrics_of(sources: &str, prefix: &str) -> BTreeSet<(&'static str, String)> {
     let mut found = BTreeSet::new();
     for kind in ["counter", "gauge", "histogram"] {
@@ -159,8 +197,12 @@ pub fn metrics_of(sources: &str, prefix: &str) -> BTreeSet<(&'static str, String
                 continue;
             }
             let argument = sources[at + mark.len()..].trim_start();
-            let name = argument.strip_prefix('"').and_then(|rest| rest.split('"').next());
-            let name = name.unwrap_or_else(|| panic!("{mark} is given no literal: {:?}", argument.lines().next()));
+            let name = argument
+                .strip_prefix('"')
+                .and_then(|rest| rest.split('"').next());
+            let name = name.unwrap_or_else(|| {
+                panic!("{mark} is given no literal: {:?}", argument.lines().next())
+            });
             found.insert((kind, name.to_owned()));
         }
     }
@@ -170,16 +212,26 @@ pub fn metrics_of(sources: &str, prefix: &str) -> BTreeSet<(&'static str, String
 /// The instructions of the Dockerfile, each with its arguments on one line.
 pub fn docker_instructions() -> Vec<(String, String)> {
     let text = read("Dockerfile");
-    let lines: Vec<_> = text.lines().filter(|line| !line.trim_start().starts_with('#')).collect();
+    let lines: Vec<_> = text
+        .lines()
+        .filter(|line| !line.trim_start().starts_with('#'))
+        .collect();
     let joined = lines.join("\n").replace("\\\n", " ");
     let instructions = joined.lines().filter(|line| !line.trim().is_empty());
     instructions
-        .map(|line| line.split_once(' ').unwrap_or_else(|| panic!("Dockerfile: {line:?} has no arguments")))
+        .map(|line| {
+            line.split_once(' ')
+                .unwrap_or_else(|| panic!("Dockerfile: {line:?} has no arguments"))
+        })
         .map(|(name, arguments)| (name.to_owned(), arguments.trim().to_owned()))
         .collect()
 }
 
 pub fn docker_argument(name: &str) -> String {
-    let found = docker_instructions().into_iter().rfind(|(instruction, _)| instruction == name);
-    found.unwrap_or_else(|| panic!("Dockerfile has no {name}")).1
+    let found = docker_instructions()
+        .into_iter()
+        .rfind(|(instruction, _)| instruction == name);
+    found
+        .unwrap_or_else(|| panic!("Dockerfile has no {name}"))
+        .1
 }

@@ -1,4 +1,5 @@
-//! The access log as an operator reads it: in a file, from a socket, by a program that knows its format.
+//! The access log as an operator reads it: in a file, from a socket, by a program that knows its
+//! format.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -44,7 +45,8 @@ routes:
     mirror: {to: silent}
 ";
 
-/// A line of Apache's `combined` format, and nothing besides: client, user, time, request, status, bytes, referrer, agent.
+/// A line of Apache's `combined` format, and nothing besides: client, user, time, request, status,
+/// bytes, referrer, agent.
 const COMBINED: &str = r#"^([0-9a-f.:]+) - ([!-~]+) \[([0-9]{2}/[A-Z][a-z]{2}/[0-9]{4}:[0-9]{2}:[0-9]{2}:[0-9]{2} \+0000)\] "((?:[ !#-\[\]-~]|\\[\\"nrtbvf]|\\x[0-9a-f]{2})*)" ([0-9]{3}) ([0-9]+|-) "((?:[ !#-\[\]-~]|\\[\\"nrtbvf]|\\x[0-9a-f]{2})*)" "((?:[ !#-\[\]-~]|\\[\\"nrtbvf]|\\x[0-9a-f]{2})*)"$"#;
 
 /// A server that answers each request with `status`, once all of `body` bytes of content are here.
@@ -59,7 +61,8 @@ fn server(status: &'static str, body: usize) -> SocketAddr {
                 while let Ok(count @ 1..) = stream.read(&mut buffer) {
                     read.extend_from_slice(&buffer[..count]);
                     let head = read.windows(4).position(|window| window == b"\r\n\r\n");
-                    let needed = |head: usize| head + 4 + if read.starts_with(b"POST") { body } else { 0 };
+                    let needed =
+                        |head: usize| head + 4 + if read.starts_with(b"POST") { body } else { 0 };
                     if head.is_some_and(|head| read.len() >= needed(head)) {
                         read.clear();
                         let answer = format!("HTTP/1.1 {status}\r\ncontent-length: 5\r\n\r\nhello");
@@ -80,7 +83,9 @@ fn cutting_server() -> SocketAddr {
         for stream in listener.incoming() {
             let mut stream = stream.unwrap();
             if stream.read(&mut [0; 4096]).unwrap_or(0) > 0 {
-                stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhello").unwrap();
+                stream
+                    .write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhello")
+                    .unwrap();
             }
         }
     });
@@ -95,14 +100,20 @@ fn start(access_log: &str) -> Gateway {
 fn routes(access_log: &str) -> String {
     let routes = ROUTES.replace("SERVER", &server("200 OK", 1000).to_string());
     let routes = routes.replace("CUT", &cutting_server().to_string());
-    format!("access_log: {access_log}\n{}", routes.replace("BUSY", &server("503 Busy", 1000).to_string()))
+    format!(
+        "access_log: {access_log}\n{}",
+        routes.replace("BUSY", &server("503 Busy", 1000).to_string())
+    )
 }
 
 /// A folder, and a gateway that logs to `access.log` in it.
 fn start_with_file(format: &str, more: &str) -> (TempDir, Gateway) {
     let folder = tempfile::tempdir().unwrap();
     let to = folder.path().join("access.log");
-    let gateway = start(&format!("{{format: {format}, to: '{}'{more}}}", to.display()));
+    let gateway = start(&format!(
+        "{{format: {format}, to: '{}'{more}}}",
+        to.display()
+    ));
     (folder, gateway)
 }
 
@@ -121,15 +132,24 @@ fn lines(path: &Path, count: usize) -> Vec<String> {
 fn line(folder: &TempDir) -> Value {
     let path = folder.path().join("access.log");
     let line = lines(&path, 1).remove(0);
-    fs::File::options().write(true).open(&path).unwrap().set_len(0).unwrap();
+    fs::File::options()
+        .write(true)
+        .open(&path)
+        .unwrap()
+        .set_len(0)
+        .unwrap();
     serde_json::from_str(&line).unwrap()
 }
 
 /// Sends `head` and two line ends by hand, and reads the answer to its end.
 fn say(gateway: &Gateway, head: &[u8]) -> String {
     let mut client = TcpStream::connect(gateway.listeners[0]).unwrap();
-    client.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-    client.write_all(&[head, b"\r\nHost: a\r\nConnection: close\r\n\r\n"].concat()).unwrap();
+    client
+        .set_read_timeout(Some(Duration::from_secs(20)))
+        .unwrap();
+    client
+        .write_all(&[head, b"\r\nHost: a\r\nConnection: close\r\n\r\n"].concat())
+        .unwrap();
     let mut answer = Vec::new();
     client.read_to_end(&mut answer).unwrap();
     String::from_utf8_lossy(&answer).into_owned()
@@ -140,18 +160,48 @@ fn a_line_has_the_endpoint_its_times_and_the_bytes_both_ways() {
     let _turn = turns::beside_others();
     let (folder, gateway) = start_with_file("json", "");
     let sent = "x".repeat(1000);
-    assert_eq!(status(&["-d", &sent, "-e", "https://a/b?token=1", &gateway.url("/orders?secret=2")]), 200);
+    assert_eq!(
+        status(&[
+            "-d",
+            &sent,
+            "-e",
+            "https://a/b?token=1",
+            &gateway.url("/orders?secret=2")
+        ]),
+        200
+    );
     let line = line(&folder);
-    let iso = Regex::new("^20[0-9]{2}-[01][0-9]-[0-3][0-9]T[0-2][0-9]:[0-5][0-9]:[0-6][0-9][.][0-9]{6}Z$").unwrap();
+    let iso = Regex::new(
+        "^20[0-9]{2}-[01][0-9]-[0-3][0-9]T[0-2][0-9]:[0-5][0-9]:[0-6][0-9][.][0-9]{6}Z$",
+    )
+    .unwrap();
     assert!(iso.is_match(line["time"].as_str().unwrap()), "{line}");
     assert_eq!(line["upstream"], "orders");
-    assert!(line["endpoint"].as_str().unwrap().starts_with("http://127.0.0.1:"), "{line}");
-    assert_eq!((&line["attempts"], &line["bytes"], &line["received_bytes"]), (&1.into(), &5.into(), &1000.into()));
+    assert!(
+        line["endpoint"]
+            .as_str()
+            .unwrap()
+            .starts_with("http://127.0.0.1:"),
+        "{line}"
+    );
+    assert_eq!(
+        (&line["attempts"], &line["bytes"], &line["received_bytes"]),
+        (&1.into(), &5.into(), &1000.into())
+    );
     let millis = |name: &str| line[name].as_f64().unwrap();
-    assert!(millis("endpoint_head_ms") <= millis("endpoint_ms") && millis("endpoint_ms") <= millis("duration_ms"));
+    assert!(
+        millis("endpoint_head_ms") <= millis("endpoint_ms")
+            && millis("endpoint_ms") <= millis("duration_ms")
+    );
     assert!(millis("endpoint_head_ms") > 0.0, "{line}");
-    assert_eq!((&line["path"], &line["referer"]), (&"/orders".into(), &"https://a/b".into()));
-    assert!(line["user_agent"].as_str().unwrap().starts_with("curl/"), "{line}");
+    assert_eq!(
+        (&line["path"], &line["referer"]),
+        (&"/orders".into(), &"https://a/b".into())
+    );
+    assert!(
+        line["user_agent"].as_str().unwrap().starts_with("curl/"),
+        "{line}"
+    );
 }
 
 #[test]
@@ -159,7 +209,14 @@ fn a_referer_with_a_user_is_left_out() {
     let _turn = turns::beside_others();
     let (folder, gateway) = start_with_file("json", "");
     let logged = |referer: &str| {
-        assert_eq!(status(&["-H", &format!("Referer: {referer}"), &gateway.url("/orders")]), 200);
+        assert_eq!(
+            status(&[
+                "-H",
+                &format!("Referer: {referer}"),
+                &gateway.url("/orders")
+            ]),
+            200
+        );
         line(&folder)["referer"].clone()
     };
     for referer in ["http://ada:secret@a/b", "//ada@a", "ada:secret@a/b"] {
@@ -172,10 +229,25 @@ fn a_referer_with_a_user_is_left_out() {
 fn a_line_has_the_client_the_host_and_the_version_of_the_request() {
     let _turn = turns::beside_others();
     let (folder, gateway) = start_with_file("json", "");
-    let answer = curl(&["-0", "-i", "-H", "Host: Shop.Example:8080", &gateway.url("/free/x")]);
+    let answer = curl(&[
+        "-0",
+        "-i",
+        "-H",
+        "Host: Shop.Example:8080",
+        &gateway.url("/free/x"),
+    ]);
     let line = line(&folder);
-    let fields = [&line["client"], &line["host"], &line["protocol"], &line["method"], &line["route"]];
-    assert_eq!(fields, ["127.0.0.1", "shop.example", "HTTP/1.0", "GET", "free"]);
+    let fields = [
+        &line["client"],
+        &line["host"],
+        &line["protocol"],
+        &line["method"],
+        &line["route"],
+    ];
+    assert_eq!(
+        fields,
+        ["127.0.0.1", "shop.example", "HTTP/1.0", "GET", "free"]
+    );
     let id = line["request_id"].as_str().unwrap();
     assert!(!id.is_empty() && answer.contains(id), "{line} {answer}");
     curl(&["--http2-prior-knowledge", &gateway.url("/free/x")]);
@@ -201,8 +273,14 @@ fn a_request_that_was_sent_again_names_its_last_endpoint_and_counts_the_attempts
     // Nobody is there: the endpoint that could not be reached stands in the line.
     assert_eq!(status(&[&gateway.url("/away")]), 502);
     let away = line(&folder);
-    assert_eq!((&away["endpoint"], &away["problem"]), (&"http://127.0.0.1:9".into(), &"connect-failed".into()));
-    assert!(away["attempts"].as_u64() >= Some(1) && away.get("endpoint_head_ms").is_none(), "{away}");
+    assert_eq!(
+        (&away["endpoint"], &away["problem"]),
+        (&"http://127.0.0.1:9".into(), &"connect-failed".into())
+    );
+    assert!(
+        away["attempts"].as_u64() >= Some(1) && away.get("endpoint_head_ms").is_none(),
+        "{away}"
+    );
 }
 
 #[test]
@@ -214,7 +292,9 @@ fn a_split_names_the_upstream_it_chose_and_copies_have_no_lines() {
         assert_eq!(line(&folder)["upstream"], "two");
     }
     let copies = "tollgate_mirrored_requests_total{route=\"split\",outcome=\"answered\"}";
-    eventually("the copies are answered", || (gateway.metric(copies) == 3.0).then_some(()));
+    eventually("the copies are answered", || {
+        (gateway.metric(copies) == 3.0).then_some(())
+    });
     status(&[&gateway.url("/free/last")]);
     assert_eq!(line(&folder)["path"], "/free/last");
 }
@@ -228,11 +308,22 @@ fn a_denied_request_names_its_limit_and_the_hash_that_shows_its_bucket() {
     assert_eq!(line(&folder).get("bucket"), None);
     assert_eq!(ask(), 429);
     let denied = line(&folder);
-    assert_eq!((&denied["limit"], &denied["problem"]), (&"few".into(), &"quota-exceeded".into()));
-    let admin = format!("http://{}/buckets/few?header.x-api-key=sesame", gateway.admin);
+    assert_eq!(
+        (&denied["limit"], &denied["problem"]),
+        (&"few".into(), &"quota-exceeded".into())
+    );
+    let admin = format!(
+        "http://{}/buckets/few?header.x-api-key=sesame",
+        gateway.admin
+    );
     let bucket: Value = serde_json::from_str(&curl(&[&admin])).unwrap();
     assert_eq!(denied["bucket"], bucket["logged_as"]);
-    assert!(Regex::new("^few:#[0-9a-f]{16}$").unwrap().is_match(denied["bucket"].as_str().unwrap()), "{denied}");
+    assert!(
+        Regex::new("^few:#[0-9a-f]{16}$")
+            .unwrap()
+            .is_match(denied["bucket"].as_str().unwrap()),
+        "{denied}"
+    );
     assert!(!denied.to_string().contains("sesame"));
     // The command that shows the bucket in a terminal has the hash, too.
     let shown = std::process::Command::new(env!("CARGO_BIN_EXE_tollgate"))
@@ -248,11 +339,23 @@ fn a_denied_request_names_its_limit_and_the_hash_that_shows_its_bucket() {
         .output()
         .unwrap();
     let shown = String::from_utf8(shown.stdout).unwrap();
-    assert!(shown.contains(&format!("in logs  {}\n", denied["bucket"].as_str().unwrap())), "{shown}");
+    assert!(
+        shown.contains(&format!(
+            "in logs  {}\n",
+            denied["bucket"].as_str().unwrap()
+        )),
+        "{shown}"
+    );
     // A limit with an answer of its own.
-    assert_eq!([1, 2].map(|_| status(&[&gateway.url("/polite")])), [200, 503]);
+    assert_eq!(
+        [1, 2].map(|_| status(&[&gateway.url("/polite")])),
+        [200, 503]
+    );
     let both = lines(&folder.path().join("access.log"), 2);
-    assert!(both[1].contains("\"limit\":\"polite\",\"bucket\":\"polite:#"), "{both:#?}");
+    assert!(
+        both[1].contains("\"limit\":\"polite\",\"bucket\":\"polite:#"),
+        "{both:#?}"
+    );
 }
 
 #[test]
@@ -261,27 +364,56 @@ fn an_extended_line_has_the_way_and_the_limit_behind_a_combined_one() {
     let (folder, gateway) = start_with_file("extended", "");
     let path = folder.path().join("access.log");
     let id = ["-H", "x-api-key: a\"b"];
-    assert_eq!([1, 2].map(|_| status(&[id[0], id[1], &gateway.url("/few")])), [200, 429]);
-    assert_eq!([status(&[&gateway.url("/orders")]), status(&[&gateway.url("/away")])], [200, 502]);
+    assert_eq!(
+        [1, 2].map(|_| status(&[id[0], id[1], &gateway.url("/few")])),
+        [200, 429]
+    );
+    assert_eq!(
+        [
+            status(&[&gateway.url("/orders")]),
+            status(&[&gateway.url("/away")])
+        ],
+        [200, 502]
+    );
     assert!(say(&gateway, b"GET /\x1b HTTP/1.1").starts_with("HTTP/1.1 400 "));
     let form = COMBINED.trim_end_matches('$').to_owned()
         + r#" route="([^"]*)" duration_ms=([0-9]+\.[0-9]{3}) upstream="([^"]*)" endpoint="([^"]*)" attempts=([0-9]+) endpoint_ms=(-|[0-9]+\.[0-9]{3}) problem="([^"]*)" limit="([^"]*)" bucket="([^"]*)" request_id="([^" -][^"]*)"$"#;
     let (form, lines) = (Regex::new(&form).unwrap(), lines(&path, 5));
-    let lines: Vec<_> = lines.iter().map(|line| form.captures(line).unwrap_or_else(|| panic!("{line}"))).collect();
-    let fields = |line: usize, fields: &[usize]| fields.iter().map(|field| lines[line][*field].to_owned()).collect();
+    let lines: Vec<_> = lines
+        .iter()
+        .map(|line| form.captures(line).unwrap_or_else(|| panic!("{line}")))
+        .collect();
+    let fields = |line: usize, fields: &[usize]| {
+        fields
+            .iter()
+            .map(|field| lines[line][*field].to_owned())
+            .collect()
+    };
     // Route, upstream, endpoint, attempts, problem, limit, bucket.
     let named = |line| -> Vec<String> { fields(line, &[9, 11, 12, 13, 15, 16, 17]) };
     assert_eq!(named(0), ["few", "-", "-", "0", "-", "-", "-"]);
     assert_eq!(&lines[0][14], "-");
     let bucket = &lines[1][17];
-    assert!(Regex::new("^few:#[0-9a-f]{16}$").unwrap().is_match(bucket), "{bucket}");
-    assert_eq!(named(1)[..6], ["few", "-", "-", "0", "quota-exceeded", "few"]);
+    assert!(
+        Regex::new("^few:#[0-9a-f]{16}$").unwrap().is_match(bucket),
+        "{bucket}"
+    );
+    assert_eq!(
+        named(1)[..6],
+        ["few", "-", "-", "0", "quota-exceeded", "few"]
+    );
     assert!(lines[2][12].starts_with("http://127.0.0.1:"));
     let orders = named(2);
-    assert_eq!([&orders[..2], &orders[3..]].concat(), ["orders", "orders", "1", "-", "-", "-"]);
+    assert_eq!(
+        [&orders[..2], &orders[3..]].concat(),
+        ["orders", "orders", "1", "-", "-", "-"]
+    );
     let millis = |field: usize| lines[2][field].parse::<f64>().unwrap();
     assert!(millis(14) > 0.0 && millis(14) <= millis(10));
-    assert_eq!((&lines[3][12], &lines[3][15]), ("http://127.0.0.1:9", "connect-failed"));
+    assert_eq!(
+        (&lines[3][12], &lines[3][15]),
+        ("http://127.0.0.1:9", "connect-failed")
+    );
     assert_eq!((&lines[4][9], &lines[4][4]), ("none", "-"));
 }
 
@@ -289,49 +421,93 @@ fn an_extended_line_has_the_way_and_the_limit_behind_a_combined_one() {
 fn nothing_that_a_client_sends_breaks_a_line() {
     let _turn = turns::beside_others();
     let hostile: &[u8] = b"a\"b\\c \xe9\x9b\xff\t\\x22\\\"}, 'evil': [1 - - [";
-    let fields = [b"User-Agent: ".as_slice(), hostile, b"\r\nReferer: r", hostile].concat();
+    let fields = [
+        b"User-Agent: ".as_slice(),
+        hostile,
+        b"\r\nReferer: r",
+        hostile,
+    ]
+    .concat();
     let target = b"GET /free/a'b%22%0a%1b[31m;%5C HTTP/1.1\r\n".as_slice();
     let (folder, gateway) = start_with_file("json", "");
     assert!(say(&gateway, &[target, &fields].concat()).starts_with("HTTP/1.1 200 "));
     let path = folder.path().join("access.log");
-    assert!(lines(&path, 1)[0].bytes().all(|byte| (b' '..=b'~').contains(&byte)));
+    assert!(
+        lines(&path, 1)[0]
+            .bytes()
+            .all(|byte| (b' '..=b'~').contains(&byte))
+    );
     let json = line(&folder);
     // Bytes that are no UTF-8 are those of ISO 8859-1.
     let latin: String = hostile.iter().map(|byte| char::from(*byte)).collect();
-    assert_eq!((&json["user_agent"], &json["referer"]), (&latin.clone().into(), &format!("r{latin}").into()));
+    assert_eq!(
+        (&json["user_agent"], &json["referer"]),
+        (&latin.clone().into(), &format!("r{latin}").into())
+    );
     assert_eq!(json["path"], "/free/a'b%22%0a%1b[31m;%5C");
 
     let (folder, gateway) = start_with_file("combined", "");
     assert!(say(&gateway, &[target, &fields].concat()).starts_with("HTTP/1.1 200 "));
     assert!(say(&gateway, b"GET /\x1b[31m\" HTTP/1.1").starts_with("HTTP/1.1 400 "));
-    assert_eq!(status(&["-A", &"x".repeat(5000), "-I", &gateway.url("/free/head")]), 200);
+    assert_eq!(
+        status(&["-A", &"x".repeat(5000), "-I", &gateway.url("/free/head")]),
+        200
+    );
     let combined = Regex::new(COMBINED).unwrap();
     let lines = lines(&folder.path().join("access.log"), 3);
-    let fields: Vec<_> = lines.iter().map(|line| combined.captures(line).unwrap_or_else(|| panic!("{line}"))).collect();
+    let fields: Vec<_> = lines
+        .iter()
+        .map(|line| combined.captures(line).unwrap_or_else(|| panic!("{line}")))
+        .collect();
     let escaped = r#"a\"b\\c \xe9\x9b\xff\t\\x22\\\"}, 'evil': [1 - - ["#;
-    assert_eq!((&fields[0][7], &fields[0][8]), (&*format!("r{escaped}"), escaped));
+    assert_eq!(
+        (&fields[0][7], &fields[0][8]),
+        (&*format!("r{escaped}"), escaped)
+    );
     assert!(fields[0][3].contains("/20"), "{}", &fields[0][3]);
-    assert_eq!((&fields[0][1], &fields[0][2], &fields[0][5], &fields[0][6]), ("127.0.0.1", "-", "200", "4"));
+    assert_eq!(
+        (&fields[0][1], &fields[0][2], &fields[0][5], &fields[0][6]),
+        ("127.0.0.1", "-", "200", "4")
+    );
     assert_eq!(&fields[0][4], "GET /free/a'b%22%0a%1b[31m;%5C HTTP/1.1");
-    assert_eq!((&fields[1][4], &fields[1][5], &fields[1][8]), ("-", "400", "-"));
+    assert_eq!(
+        (&fields[1][4], &fields[1][5], &fields[1][8]),
+        ("-", "400", "-")
+    );
     assert_eq!(
         (&fields[2][4], &fields[2][6], &fields[2][8]),
-        ("HEAD /free/head HTTP/1.1", "-", &*("x".repeat(1024) + "..."))
+        (
+            "HEAD /free/head HTTP/1.1",
+            "-",
+            &*("x".repeat(1024) + "...")
+        )
     );
 }
 
-/// rsyslog cuts after 8 KiB, and half an object is none: a client would choose whether its request is seen.
+/// rsyslog cuts after 8 KiB, and half an object is none: a client would choose whether its request
+/// is seen.
 #[test]
 fn a_line_of_the_longest_texts_says_where_they_were_cut_and_stays_readable() {
     let _turn = turns::beside_others();
     let (folder, gateway) = start_with_file("json", "");
     let long = [0xff_u8; 4000];
-    let head = [b"GET /free/".as_slice(), &[b'x'; 5000], b" HTTP/1.1\r\nUser-Agent: ", &long, b"\r\nReferer: ", &long];
+    let head = [
+        b"GET /free/".as_slice(),
+        &[b'x'; 5000],
+        b" HTTP/1.1\r\nUser-Agent: ",
+        &long,
+        b"\r\nReferer: ",
+        &long,
+    ];
     assert!(say(&gateway, &head.concat()).starts_with("HTTP/1.1 200 "));
     let path = folder.path().join("access.log");
     assert!(lines(&path, 1)[0].len() < 8000);
     let json = line(&folder);
-    for (name, begin) in [("path", "/free/xxx"), ("user_agent", "ÿÿÿ"), ("referer", "ÿÿÿ")] {
+    for (name, begin) in [
+        ("path", "/free/xxx"),
+        ("user_agent", "ÿÿÿ"),
+        ("referer", "ÿÿÿ"),
+    ] {
         let text = json[name].as_str().unwrap();
         assert!(text.starts_with(begin) && text.ends_with("..."), "{text}");
     }
@@ -341,12 +517,18 @@ fn a_line_of_the_longest_texts_says_where_they_were_cut_and_stays_readable() {
 fn a_sighup_opens_the_file_anew_whatever_becomes_of_the_configuration() {
     let _turn = turns::beside_others();
     let (folder, gateway) = start_with_file("json", "");
-    let (path, moved) = (folder.path().join("access.log"), folder.path().join("access.log.1"));
+    let (path, moved) = (
+        folder.path().join("access.log"),
+        folder.path().join("access.log.1"),
+    );
     status(&[&gateway.url("/free/1")]);
     lines(&path, 1);
     fs::rename(&path, &moved).unwrap();
     status(&[&gateway.url("/free/2")]);
-    assert!(lines(&moved, 2)[1].contains("/free/2"), "until the signal, lines follow the file");
+    assert!(
+        lines(&moved, 2)[1].contains("/free/2"),
+        "until the signal, lines follow the file"
+    );
     gateway.rewrite("nonsense");
     gateway.signal("HUP");
     eventually("the file is there again", || path.exists().then_some(()));
@@ -359,8 +541,15 @@ fn a_sighup_opens_the_file_anew_whatever_becomes_of_the_configuration() {
 fn a_reload_changes_format_and_destination_and_turns_it_off() {
     let _turn = turns::beside_others();
     let (folder, gateway) = start_with_file("json", "");
-    let (json, combined) = (folder.path().join("access.log"), folder.path().join("other.log"));
-    let reloads = || gateway.find_metric("tollgate_config_reloads_total{outcome=\"applied\"}").unwrap_or(0.0);
+    let (json, combined) = (
+        folder.path().join("access.log"),
+        folder.path().join("other.log"),
+    );
+    let reloads = || {
+        gateway
+            .find_metric("tollgate_config_reloads_total{outcome=\"applied\"}")
+            .unwrap_or(0.0)
+    };
     let reload = |access_log: &str, count: f64| {
         gateway.rewrite(&routes(access_log));
         gateway.signal("HUP");
@@ -368,15 +557,24 @@ fn a_reload_changes_format_and_destination_and_turns_it_off() {
         status(&[&gateway.url("/free/x")]);
     };
     status(&[&gateway.url("/free/x")]);
-    reload(&format!("{{format: combined, to: '{}'}}", json.display()), 1.0);
+    reload(
+        &format!("{{format: combined, to: '{}'}}", json.display()),
+        1.0,
+    );
     assert!(lines(&json, 2)[1].starts_with("127.0.0.1 - - ["));
-    reload(&format!("{{format: combined, to: '{}'}}", combined.display()), 2.0);
+    reload(
+        &format!("{{format: combined, to: '{}'}}", combined.display()),
+        2.0,
+    );
     lines(&combined, 1);
     // A file that cannot be opened is a reload that changes nothing.
     gateway.rewrite(&routes("{to: /nowhere/access.log}"));
     gateway.signal("HUP");
     eventually("it is refused", || {
-        gateway.log().contains("cannot open the access log (/nowhere/access.log)").then_some(())
+        gateway
+            .log()
+            .contains("cannot open the access log (/nowhere/access.log)")
+            .then_some(())
     });
     status(&[&gateway.url("/free/x")]);
     lines(&combined, 2);
@@ -394,8 +592,13 @@ fn a_full_disk_costs_lines_and_nothing_else() {
     for _ in 0..3 {
         assert_eq!(status(&[&gateway.url("/free/x")]), 200);
     }
-    eventually("the lines are counted", || (gateway.metric("tollgate_access_log_dropped_total") == 3.0).then_some(()));
-    let told = gateway.log().matches("the access log cannot be written").count();
+    eventually("the lines are counted", || {
+        (gateway.metric("tollgate_access_log_dropped_total") == 3.0).then_some(())
+    });
+    let told = gateway
+        .log()
+        .matches("the access log cannot be written")
+        .count();
     assert_eq!(told, 1, "{}", gateway.log());
     assert!(gateway.log().contains("No space left on device"));
 }
@@ -410,52 +613,85 @@ fn a_syslog_may_be_away_and_come_back() {
     for round in 0..2 {
         assert_eq!(status(&[&gateway.url("/free/away")]), 200);
         let lost = f64::from(round) + 1.0;
-        eventually("it is counted", || (gateway.metric("tollgate_access_log_dropped_total") == lost).then_some(()));
+        eventually("it is counted", || {
+            (gateway.metric("tollgate_access_log_dropped_total") == lost).then_some(())
+        });
         let syslog = UnixDatagram::bind(&path).unwrap();
-        syslog.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        syslog
+            .set_read_timeout(Some(Duration::from_secs(20)))
+            .unwrap();
         assert_eq!(status(&[&gateway.url("/free/back")]), 200);
         let received = syslog.recv(&mut datagram).unwrap();
         let text = String::from_utf8_lossy(&datagram[..received]).into_owned();
         let (header, json) = text.split_at(text.find('{').unwrap());
-        assert!(header.ends_with(&format!(" tollgate[{}]: ", gateway.pid())), "{header}");
-        assert_eq!(serde_json::from_str::<Value>(json).unwrap()["path"], "/free/back");
+        assert!(
+            header.ends_with(&format!(" tollgate[{}]: ", gateway.pid())),
+            "{header}"
+        );
+        assert_eq!(
+            serde_json::from_str::<Value>(json).unwrap()["path"],
+            "/free/back"
+        );
         fs::remove_file(&path).unwrap();
     }
-    eventually("its return is told", || gateway.log().contains("the access log is written again").then_some(()));
+    eventually("its return is told", || {
+        gateway
+            .log()
+            .contains("the access log is written again")
+            .then_some(())
+    });
 }
 
 #[test]
 fn lines_go_over_udp_and_over_tcp() {
     let _turn = turns::beside_others();
     let syslog = UdpSocket::bind("127.0.0.1:0").unwrap();
-    syslog.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-    let gateway = start(&format!("{{format: combined, to: 'udp://{}'}}", syslog.local_addr().unwrap()));
+    syslog
+        .set_read_timeout(Some(Duration::from_secs(20)))
+        .unwrap();
+    let gateway = start(&format!(
+        "{{format: combined, to: 'udp://{}'}}",
+        syslog.local_addr().unwrap()
+    ));
     status(&[&gateway.url("/free/udp")]);
     let mut datagram = [0; 4096];
     let received = syslog.recv(&mut datagram).unwrap();
     let text = String::from_utf8_lossy(&datagram[..received]).into_owned();
     let (header, line) = text.split_once(" - ").unwrap();
-    assert!(header.starts_with("<134>1 ") && header.ends_with(" access"), "{text}");
+    assert!(
+        header.starts_with("<134>1 ") && header.ends_with(" access"),
+        "{text}"
+    );
     assert!(Regex::new(COMBINED).unwrap().is_match(line), "{text}");
 
     let collector = TcpListener::bind("127.0.0.1:0").unwrap();
-    let gateway = start(&format!("{{to: 'tcp://localhost:{}'}}", collector.local_addr().unwrap().port()));
+    let gateway = start(&format!(
+        "{{to: 'tcp://localhost:{}'}}",
+        collector.local_addr().unwrap().port()
+    ));
     status(&[&gateway.url("/free/tcp")]);
     let mut reader = std::io::BufReader::new(collector.accept().unwrap().0);
     let mut line = String::new();
     std::io::BufRead::read_line(&mut reader, &mut line).unwrap();
-    assert_eq!(serde_json::from_str::<Value>(&line).unwrap()["path"], "/free/tcp");
+    assert_eq!(
+        serde_json::from_str::<Value>(&line).unwrap()["path"],
+        "/free/tcp"
+    );
 }
 
 #[test]
 fn a_reader_that_reads_nothing_keeps_no_request() {
     let _turn = turns::beside_others();
     let collector = TcpListener::bind("127.0.0.1:0").unwrap();
-    let gateway = start(&format!("{{to: 'tcp://{}'}}", collector.local_addr().unwrap()));
+    let gateway = start(&format!(
+        "{{to: 'tcp://{}'}}",
+        collector.local_addr().unwrap()
+    ));
     let mut client = TcpStream::connect(gateway.listeners[0]).unwrap();
     let (path, escaped) = ("x".repeat(4000), "\u{e9}".repeat(500));
-    let request =
-        format!("GET /free/{path} HTTP/1.1\r\nHost: a\r\nUser-Agent: {escaped}\r\nReferer: {escaped}\r\n\r\n");
+    let request = format!(
+        "GET /free/{path} HTTP/1.1\r\nHost: a\r\nUser-Agent: {escaped}\r\nReferer: {escaped}\r\n\r\n"
+    );
     let mut answer = [0; 4096];
     let dropped = || gateway.metric("tollgate_access_log_dropped_total");
     // Lines of 10 KB: more than the queue and the buffers of a connection hold.
@@ -472,12 +708,18 @@ fn a_client_that_goes_away_within_its_body_is_logged_like_others_that_go_away() 
     let _turn = turns::beside_others();
     let (folder, gateway) = start_with_file("json", "");
     let head = b"POST /orders HTTP/1.1\r\nHost: a\r\n";
-    for framing in [&b"Content-Length: 1000\r\n\r\nhal"[..], b"Transfer-Encoding: chunked\r\n\r\n3\r\nhal"] {
+    for framing in [
+        &b"Content-Length: 1000\r\n\r\nhal"[..],
+        b"Transfer-Encoding: chunked\r\n\r\n3\r\nhal",
+    ] {
         let mut client = TcpStream::connect(gateway.listeners[0]).unwrap();
         client.write_all(&[head, framing].concat()).unwrap();
         drop(client);
         let left = line(&folder);
-        assert_eq!((&left["status"], left.get("problem"), &left["complete"]), (&499.into(), None, &false.into()));
+        assert_eq!(
+            (&left["status"], left.get("problem"), &left["complete"]),
+            (&499.into(), None, &false.into())
+        );
     }
     // A client whose body is nonsense, or that has ended its half alone, is told.
     let malformed = [&head[..], b"Transfer-Encoding: chunked\r\n\r\nzz\r\n"].concat();
@@ -492,7 +734,9 @@ fn a_client_that_goes_away_within_its_body_is_logged_like_others_that_go_away() 
         assert_eq!(line(&folder)["status"], status);
     }
     let requests = |outcome: &str| {
-        gateway.metric(&format!("tollgate_upstream_requests_total{{upstream=\"orders\",outcome=\"{outcome}\"}}"))
+        gateway.metric(&format!(
+            "tollgate_upstream_requests_total{{upstream=\"orders\",outcome=\"{outcome}\"}}"
+        ))
     };
     assert_eq!(["cancelled", "client_error"].map(requests), [3.0, 1.0]);
 }
@@ -501,20 +745,35 @@ fn a_client_that_goes_away_within_its_body_is_logged_like_others_that_go_away() 
 fn a_sample_leaves_out_successes_alone() {
     let _turn = turns::beside_others();
     let (folder, gateway) = start_with_file("json", ", sample: 0%");
-    assert_eq!([status(&[&gateway.url("/free/x")]), status(&[&gateway.url("/orders")])], [200, 200]);
+    assert_eq!(
+        [
+            status(&[&gateway.url("/free/x")]),
+            status(&[&gateway.url("/orders")])
+        ],
+        [200, 200]
+    );
     status(&[&gateway.url("/nothing")]);
     assert_eq!(line(&folder)["status"], 404);
-    assert_eq!([1, 2].map(|_| status(&[&gateway.url("/polite")])), [200, 503]);
+    assert_eq!(
+        [1, 2].map(|_| status(&[&gateway.url("/polite")])),
+        [200, 503]
+    );
     assert_eq!(line(&folder)["limit"], "polite");
     status(&[&gateway.url("/away")]);
     assert_eq!(line(&folder)["status"], 502);
     // The upstream's own failure, and an answer that it broke off.
     status(&[&gateway.url("/busy")]);
     let busy = line(&folder);
-    assert_eq!((&busy["status"], busy.get("problem"), &busy["complete"]), (&503.into(), None, &true.into()));
+    assert_eq!(
+        (&busy["status"], busy.get("problem"), &busy["complete"]),
+        (&503.into(), None, &true.into())
+    );
     assert!(say(&gateway, b"GET /cut HTTP/1.1").ends_with("hello"));
     let cut = line(&folder);
-    assert_eq!((&cut["status"], &cut["bytes"], &cut["complete"]), (&200.into(), &5.into(), &false.into()));
+    assert_eq!(
+        (&cut["status"], &cut["bytes"], &cut["complete"]),
+        (&200.into(), &5.into(), &false.into())
+    );
     drop((folder, gateway));
 
     let (folder, gateway) = start_with_file("json", ", sample: 50%");
@@ -522,9 +781,17 @@ fn a_sample_leaves_out_successes_alone() {
     curl(&[&urls]);
     status(&[&gateway.url("/nothing")]);
     let path = folder.path().join("access.log");
-    let text = eventually("the last line", || fs::read_to_string(&path).ok().filter(|text| text.contains(":404,")));
+    let text = eventually("the last line", || {
+        fs::read_to_string(&path)
+            .ok()
+            .filter(|text| text.contains(":404,"))
+    });
     // Outside of these bounds once in 10^24.
-    assert!((100..300).contains(&text.lines().count()), "{}", text.lines().count());
+    assert!(
+        (100..300).contains(&text.lines().count()),
+        "{}",
+        text.lines().count()
+    );
 }
 
 #[test]
@@ -532,9 +799,15 @@ fn a_route_without_a_log_has_no_lines_and_the_others_have() {
     let _turn = turns::beside_others();
     let (folder, gateway) = start_with_file("json", "");
     assert_eq!(status(&[&gateway.url("/quiet")]), 200);
-    assert_eq!(status(&["-X", "BREW", "--path-as-is", &gateway.url("/a/../nothing")]), 404);
+    assert_eq!(
+        status(&["-X", "BREW", "--path-as-is", &gateway.url("/a/../nothing")]),
+        404
+    );
     let line = line(&folder);
     // Method and path are as they were sent.
-    assert_eq!((&line["route"], &line["method"]), (&"none".into(), &"BREW".into()));
+    assert_eq!(
+        (&line["route"], &line["method"]),
+        (&"none".into(), &"BREW".into())
+    );
     assert_eq!(line["path"], "/a/../nothing");
 }

@@ -40,9 +40,14 @@ routes:
 /// A request with this field, on a connection of its own.
 fn send(address: SocketAddr, field: &str) -> TcpStream {
     let mut stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     stream
-        .write_all(format!("GET /closed HTTP/1.1\r\nhost: a\r\nconnection: close\r\n{field}\r\n\r\n").as_bytes())
+        .set_read_timeout(Some(Duration::from_secs(20)))
+        .unwrap();
+    stream
+        .write_all(
+            format!("GET /closed HTTP/1.1\r\nhost: a\r\nconnection: close\r\n{field}\r\n\r\n")
+                .as_bytes(),
+        )
         .unwrap();
     stream
 }
@@ -51,18 +56,33 @@ fn send(address: SocketAddr, field: &str) -> TcpStream {
 fn status(mut stream: TcpStream) -> u16 {
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
-    let status = answer.get(9..12).and_then(|status| status.parse().ok()).unwrap_or_else(|| panic!("{answer:?}"));
+    let status = answer
+        .get(9..12)
+        .and_then(|status| status.parse().ok())
+        .unwrap_or_else(|| panic!("{answer:?}"));
     if status == 429 {
-        let retry_after = answer.lines().find_map(|line| line.strip_prefix("retry-after: ")).unwrap();
-        assert!((1..=3_600).contains(&retry_after.parse::<u64>().unwrap()), "{answer}");
-        assert!(answer.contains("urn:tollgate:problem:attempts-limited"), "{answer}");
+        let retry_after = answer
+            .lines()
+            .find_map(|line| line.strip_prefix("retry-after: "))
+            .unwrap();
+        assert!(
+            (1..=3_600).contains(&retry_after.parse::<u64>().unwrap()),
+            "{answer}"
+        );
+        assert!(
+            answer.contains("urn:tollgate:problem:attempts-limited"),
+            "{answer}"
+        );
     }
     status
 }
 
 /// How many requests get which status, if all are sent before any answer is read.
 fn at_once(gateway: &Gateway, fields: impl IntoIterator<Item = String>) -> BTreeMap<u16, usize> {
-    let sent: Vec<TcpStream> = fields.into_iter().map(|field| send(gateway.listeners[0], &field)).collect();
+    let sent: Vec<TcpStream> = fields
+        .into_iter()
+        .map(|field| send(gateway.listeners[0], &field))
+        .collect();
     let mut statuses = BTreeMap::new();
     for stream in sent {
         *statuses.entry(status(stream)).or_default() += 1;
@@ -89,18 +109,25 @@ fn keys_of(routes: &str) -> (RedisServer, Gateway) {
 }
 
 fn keys(kind: &str, numbers: std::ops::Range<usize>) -> Vec<String> {
-    numbers.map(|number| format!("x-api-key: {kind}-{number}")).collect()
+    numbers
+        .map(|number| format!("x-api-key: {kind}-{number}"))
+        .collect()
 }
 
 fn lookups(gateway: &Gateway, outcome: &str) -> f64 {
-    gateway.metric(&format!("tollgate_api_key_lookups_total{{authenticator=\"partners\",outcome=\"{outcome}\"}}"))
+    gateway.metric(&format!(
+        "tollgate_api_key_lookups_total{{authenticator=\"partners\",outcome=\"{outcome}\"}}"
+    ))
 }
 
 #[test]
 fn good_keys_that_come_at_once_are_all_taken() {
     let _turn = turns::beside_others();
     let (_redis, gateway) = with_keys();
-    assert_eq!(at_once(&gateway, keys("good", 0..200)), BTreeMap::from([(200, 200)]));
+    assert_eq!(
+        at_once(&gateway, keys("good", 0..200)),
+        BTreeMap::from([(200, 200)])
+    );
     assert_eq!(lookups(&gateway, "found"), 200.0);
 }
 
@@ -108,7 +135,10 @@ fn good_keys_that_come_at_once_are_all_taken() {
 fn of_bad_keys_that_come_at_once_no_more_than_the_bound_are_looked_up() {
     let _turn = turns::beside_others();
     let (_redis, gateway) = with_keys();
-    assert_eq!(at_once(&gateway, keys("bad", 0..200)), BTreeMap::from([(401, BOUND), (429, 200 - BOUND)]));
+    assert_eq!(
+        at_once(&gateway, keys("bad", 0..200)),
+        BTreeMap::from([(401, BOUND), (429, 200 - BOUND)])
+    );
     assert_eq!(lookups(&gateway, "none"), BOUND as f64);
 }
 
@@ -120,12 +150,23 @@ fn bad_keys_below_the_bound_keep_no_good_one_out_and_those_over_it_are_not_looke
     for (place, bad) in keys("bad", 0..BOUND - 1).into_iter().enumerate() {
         mixed.insert(place * 20, bad);
     }
-    assert_eq!(at_once(&gateway, mixed), BTreeMap::from([(200, 100), (401, BOUND - 1)]));
-    let more: Vec<String> =
-        keys("bad", 100..150).into_iter().zip(keys("good", 100..150)).flat_map(|(bad, good)| [bad, good]).collect();
+    assert_eq!(
+        at_once(&gateway, mixed),
+        BTreeMap::from([(200, 100), (401, BOUND - 1)])
+    );
+    let more: Vec<String> = keys("bad", 100..150)
+        .into_iter()
+        .zip(keys("good", 100..150))
+        .flat_map(|(bad, good)| [bad, good])
+        .collect();
     let statuses = at_once(&gateway, more);
     assert_eq!(statuses.get(&401), Some(&1), "{statuses:?}");
-    assert!(statuses.keys().all(|status| [200, 401, 429].contains(status)), "{statuses:?}");
+    assert!(
+        statuses
+            .keys()
+            .all(|status| [200, 401, 429].contains(status)),
+        "{statuses:?}"
+    );
     assert_eq!(lookups(&gateway, "none"), BOUND as f64);
 }
 
@@ -133,19 +174,30 @@ fn bad_keys_below_the_bound_keep_no_good_one_out_and_those_over_it_are_not_looke
 fn clients_that_go_away_leave_their_places() {
     let _turn = turns::beside_others();
     // A single worker takes the requests in their order.
-    let (redis, gateway) = keys_of(&KEYS.replace("workers: 2", "workers: 1").replace("timeout: 1s", "timeout: 10s"));
+    let (redis, gateway) = keys_of(
+        &KEYS
+            .replace("workers: 2", "workers: 1")
+            .replace("timeout: 1s", "timeout: 10s"),
+    );
     let mut good = keys("good", 0..200).into_iter();
-    let mut send = |key: Option<String>| send(gateway.listeners[0], &key.or_else(|| good.next()).unwrap());
+    let mut send =
+        |key: Option<String>| send(gateway.listeners[0], &key.or_else(|| good.next()).unwrap());
     let open = |count: usize| {
         let connections = || gateway.metric("tollgate_connections");
-        eventually("these connections are open", || (connections() == count as f64).then_some(()));
+        eventually("these connections are open", || {
+            (connections() == count as f64).then_some(())
+        });
     };
-    // An attempt waits for five seconds. If the machine stands still for so long, the first that waits is refused.
+    // An attempt waits for five seconds. If the machine stands still for so long, the first that
+    // waits is refused.
     eventually("the first that waits has got its place", || {
         redis.stop();
         let mut staying: Vec<TcpStream> = (0..=BOUND).map(|_| send(None)).collect();
         open(BOUND + 1);
-        let leaving: Vec<TcpStream> = keys("bad", 0..BOUND).into_iter().map(|key| send(Some(key))).collect();
+        let leaving: Vec<TcpStream> = keys("bad", 0..BOUND)
+            .into_iter()
+            .map(|key| send(Some(key)))
+            .collect();
         open(2 * BOUND + 1);
         staying.push(send(None));
         open(2 * BOUND + 2);
@@ -154,8 +206,13 @@ fn clients_that_go_away_leave_their_places() {
         redis.cont();
         let statuses: Vec<u16> = staying.into_iter().map(status).collect();
         open(0);
-        // They wait longer than the first, and come after it: if that has its place, their time is not over either.
-        assert_eq!(lookups(&gateway, "none"), 0.0, "those that have gone away are not looked up");
+        // They wait longer than the first, and come after it: if that has its place, their time is
+        // not over either.
+        assert_eq!(
+            lookups(&gateway, "none"),
+            0.0,
+            "those that have gone away are not looked up"
+        );
         statuses.iter().all(|status| *status == 200).then_some(())
     });
 }
@@ -163,19 +220,28 @@ fn clients_that_go_away_leave_their_places() {
 fn with_users(count: usize, hash: &str) -> (Gateway, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("htpasswd");
-    let users: String = (0..count).map(|number| format!("user{number}:{hash}\n")).collect();
+    let users: String = (0..count)
+        .map(|number| format!("user{number}:{hash}\n"))
+        .collect();
     fs::write(&file, users).unwrap();
-    (Gateway::start(&PASSWORDS.replace("USERS", &file.display().to_string())), folder)
+    (
+        Gateway::start(&PASSWORDS.replace("USERS", &file.display().to_string())),
+        folder,
+    )
 }
 
 /// A single hash for all users: it matters how many are hashed.
 fn fast_hash() -> String {
-    bcrypt::hash("secret", 4).unwrap().replacen("$2b$", "$2y$", 1)
+    bcrypt::hash("secret", 4)
+        .unwrap()
+        .replacen("$2b$", "$2y$", 1)
 }
 
 fn passwords(password: &str, users: std::ops::Range<usize>) -> Vec<String> {
     let field = |user: usize| STANDARD.encode(format!("user{user}:{password}"));
-    users.map(|user| format!("authorization: Basic {}", field(user))).collect()
+    users
+        .map(|user| format!("authorization: Basic {}", field(user)))
+        .collect()
 }
 
 fn hashes(gateway: &Gateway) -> f64 {
@@ -186,7 +252,10 @@ fn hashes(gateway: &Gateway) -> f64 {
 fn users_who_come_at_once_from_one_address_are_all_taken() {
     let _turn = turns::beside_others();
     let (gateway, _folder) = with_users(60, &fast_hash());
-    assert_eq!(at_once(&gateway, passwords("secret", 0..60)), BTreeMap::from([(200, 60)]));
+    assert_eq!(
+        at_once(&gateway, passwords("secret", 0..60)),
+        BTreeMap::from([(200, 60)])
+    );
     assert_eq!(hashes(&gateway), 60.0);
 }
 
@@ -196,6 +265,9 @@ fn of_wrong_passwords_that_come_at_once_no_more_than_the_bound_are_hashed() {
     let (gateway, _folder) = with_users(60, &fast_hash());
     let mut tried = passwords("guess", 0..60);
     tried.extend(passwords("another", 0..60));
-    assert_eq!(at_once(&gateway, tried), BTreeMap::from([(401, BOUND), (429, 120 - BOUND)]));
+    assert_eq!(
+        at_once(&gateway, tried),
+        BTreeMap::from([(401, BOUND), (429, 120 - BOUND)])
+    );
     assert_eq!(hashes(&gateway), BOUND as f64);
 }

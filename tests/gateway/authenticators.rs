@@ -11,7 +11,10 @@ pub fn key_entry(key: &str, rest: &str) -> String {
 
 /// The SHA-256 of a key in hexadecimal digits.
 pub fn key_hash(key: &str) -> String {
-    Sha256::digest(key).iter().map(|byte| format!("{byte:02x}")).collect()
+    Sha256::digest(key)
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
 }
 
 /// How many requests had this outcome with the authenticator.

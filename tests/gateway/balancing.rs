@@ -1,4 +1,5 @@
-//! Which endpoint a request goes to, as clients see it: by weight, by key, by cookie, and to backups.
+//! Which endpoint a request goes to, as clients see it: by weight, by key, by cookie, and to
+//! backups.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -39,8 +40,15 @@ impl NamedServer {
 fn converse(mut stream: TcpStream, name: &str, ill: &AtomicBool) {
     let mut buffer = [0; 4096];
     while matches!(stream.read(&mut buffer), Ok(read) if read > 0) {
-        let status = if ill.load(Ordering::SeqCst) { "500 Ill" } else { "200 OK" };
-        let answer = format!("HTTP/1.1 {status}\r\ncontent-length: {}\r\n\r\n{name}", name.len());
+        let status = if ill.load(Ordering::SeqCst) {
+            "500 Ill"
+        } else {
+            "200 OK"
+        };
+        let answer = format!(
+            "HTTP/1.1 {status}\r\ncontent-length: {}\r\n\r\n{name}",
+            name.len()
+        );
         if stream.write_all(answer.as_bytes()).is_err() {
             return;
         }
@@ -71,14 +79,21 @@ fn spread(gateway: &Gateway, count: usize) -> BTreeMap<String, usize> {
 }
 
 fn counts<const N: usize>(expected: [(&str, usize); N]) -> BTreeMap<String, usize> {
-    expected.into_iter().map(|(name, count)| (name.to_owned(), count)).collect()
+    expected
+        .into_iter()
+        .map(|(name, count)| (name.to_owned(), count))
+        .collect()
 }
 
 #[test]
 fn endpoints_get_requests_by_their_weight() {
     let _turn = turns::beside_others();
     let [one, two] = ["one", "two"].map(NamedServer::start);
-    let gateway = start(&format!("endpoints: [{{url: {}, weight: 3}}, {}]", one.url(), two.url()));
+    let gateway = start(&format!(
+        "endpoints: [{{url: {}, weight: 3}}, {}]",
+        one.url(),
+        two.url()
+    ));
     assert_eq!(spread(&gateway, 40), counts([("one", 30), ("two", 10)]));
 }
 
@@ -86,23 +101,42 @@ fn endpoints_get_requests_by_their_weight() {
 fn backups_get_requests_only_while_no_other_endpoint_is_in_service() {
     let _turn = turns::beside_others();
     let [one, two, spare] = ["one", "two", "spare"].map(NamedServer::start);
-    let endpoints = format!("[{}, {}, {{url: {}, backup: true}}]", one.url(), two.url(), spare.url());
-    let gateway = start(&format!("endpoints: {endpoints}, health: {{path: /, interval: 100ms}}"));
+    let endpoints = format!(
+        "[{}, {}, {{url: {}, backup: true}}]",
+        one.url(),
+        two.url(),
+        spare.url()
+    );
+    let gateway = start(&format!(
+        "endpoints: {endpoints}, health: {{path: /, interval: 100ms}}"
+    ));
     assert_eq!(spread(&gateway, 20), counts([("one", 10), ("two", 10)]));
     one.ill.store(true, Ordering::SeqCst);
-    eventually("the other has all", || (spread(&gateway, 20) == counts([("two", 20)])).then_some(()));
+    eventually("the other has all", || {
+        (spread(&gateway, 20) == counts([("two", 20)])).then_some(())
+    });
     two.ill.store(true, Ordering::SeqCst);
-    eventually("the backup has all", || (spread(&gateway, 20) == counts([("spare", 20)])).then_some(()));
+    eventually("the backup has all", || {
+        (spread(&gateway, 20) == counts([("spare", 20)])).then_some(())
+    });
     one.ill.store(false, Ordering::SeqCst);
-    eventually("the first is back", || (spread(&gateway, 20) == counts([("one", 20)])).then_some(()));
+    eventually("the first is back", || {
+        (spread(&gateway, 20) == counts([("one", 20)])).then_some(())
+    });
 }
 
 #[test]
 fn a_backup_answers_where_no_connection_can_be_opened_to_any_other() {
     let _turn = turns::beside_others();
     let spare = NamedServer::start("spare");
-    let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let gateway = start(&format!("endpoints: ['http://{gone}', {{url: {}, backup: true}}]", spare.url()));
+    let gone = TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    let gateway = start(&format!(
+        "endpoints: ['http://{gone}', {{url: {}, backup: true}}]",
+        spare.url()
+    ));
     assert_eq!(spread(&gateway, 5), counts([("spare", 5)]));
 }
 
@@ -112,7 +146,9 @@ fn requests_with_one_key_go_to_one_endpoint_and_its_keys_alone_move_when_it_drop
     let servers = ["one", "two", "three"].map(NamedServer::start);
     let endpoints = servers.each_ref().map(NamedServer::url).join(", ");
     let eject = "eject: {after: 1, for: 1h, at_most: 50%}";
-    let gateway = start(&format!("endpoints: [{endpoints}], balance: {{hash: {{header: x-user}}}}, {eject}"));
+    let gateway = start(&format!(
+        "endpoints: [{endpoints}], balance: {{hash: {{header: x-user}}}}, {eject}"
+    ));
     let home = |user: usize| curl(&["-H", &format!("x-user: user-{user}"), &gateway.url("/")]);
     let before: Vec<_> = (0..30).map(home).collect();
     assert_eq!(before, (0..30).map(home).collect::<Vec<_>>());
@@ -137,13 +173,25 @@ fn a_cookie_keeps_a_client_at_its_endpoint_and_is_set_anew_when_that_drops_out()
     let [one, two] = ["one", "two"].map(NamedServer::start);
     let cookie = "balance: {cookie: {name: stick, secret: 0123456789abcdef, ttl: 1h}}";
     let eject = "eject: {after: 1, for: 1h}";
-    let gateway = start(&format!("endpoints: [{}, {}], {cookie}, {eject}", one.url(), two.url()));
+    let gateway = start(&format!(
+        "endpoints: [{}, {}], {cookie}, {eject}",
+        one.url(),
+        two.url()
+    ));
     let ask = |cookie: &str| {
-        let answer = curl(&["-i", "-H", &format!("cookie: a=b; stick={cookie}"), &gateway.url("/")]);
+        let answer = curl(&[
+            "-i",
+            "-H",
+            &format!("cookie: a=b; stick={cookie}"),
+            &gateway.url("/"),
+        ]);
         let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-        let set = head.lines().find_map(|line| line.strip_prefix("set-cookie: stick="));
+        let set = head
+            .lines()
+            .find_map(|line| line.strip_prefix("set-cookie: stick="));
         (
-            set.map(|set| set.split_once(';').unwrap()).map(|(value, rest)| (value.to_owned(), rest.to_owned())),
+            set.map(|set| set.split_once(';').unwrap())
+                .map(|(value, rest)| (value.to_owned(), rest.to_owned())),
             body.to_owned(),
         )
     };
@@ -154,9 +202,12 @@ fn a_cookie_keeps_a_client_at_its_endpoint_and_is_set_anew_when_that_drops_out()
         assert_eq!(ask(&value), (None, home.clone()));
     }
     // A value that the gateway has not signed is as good as none.
-    let guesses: Vec<_> = (0..4).map(|number| ask(&format!("{number:032x}"))).collect();
+    let guesses: Vec<_> = (0..4)
+        .map(|number| ask(&format!("{number:032x}")))
+        .collect();
     assert!(
-        guesses.iter().all(|(set, _)| set.is_some()) && guesses.iter().any(|(_, body)| *body != home),
+        guesses.iter().all(|(set, _)| set.is_some())
+            && guesses.iter().any(|(_, body)| *body != home),
         "{guesses:?}"
     );
     let server = if home == "one" { &one } else { &two };

@@ -31,17 +31,30 @@ const PASSWORDS: [&str; 2] = ["ada-secret", "b\u{f6}b:secret"];
 
 fn bcrypt(password: &str) -> String {
     // A line as htpasswd writes it.
-    bcrypt::hash(password, 4).unwrap().replacen("$2b$", "$2y$", 1)
+    bcrypt::hash(password, 4)
+        .unwrap()
+        .replacen("$2b$", "$2y$", 1)
 }
 
 fn argon2id(password: &str) -> String {
     let salt = SaltString::encode_b64(b"0123456789abcdef").unwrap();
-    let argon2 = Argon2::new(Algorithm::Argon2id, Version::V0x13, Params::new(64, 1, 1, None).unwrap());
-    argon2.hash_password(password.as_bytes(), &salt).unwrap().to_string()
+    let argon2 = Argon2::new(
+        Algorithm::Argon2id,
+        Version::V0x13,
+        Params::new(64, 1, 1, None).unwrap(),
+    );
+    argon2
+        .hash_password(password.as_bytes(), &salt)
+        .unwrap()
+        .to_string()
 }
 
 fn users() -> String {
-    format!("# staff\nada:{}\n\nbob:{}\n", bcrypt(PASSWORDS[0]), argon2id(PASSWORDS[1]))
+    format!(
+        "# staff\nada:{}\n\nbob:{}\n",
+        bcrypt(PASSWORDS[0]),
+        argon2id(PASSWORDS[1])
+    )
 }
 
 /// The gateway, and the folder with its file of users.
@@ -52,10 +65,15 @@ fn start() -> (Gateway, TempDir) {
     (gateway, folder)
 }
 
-/// Replaces the file of users, and waits until it is `applied` or `rejected`. Requests would be failed attempts.
+/// Replaces the file of users, and waits until it is `applied` or `rejected`. Requests would be
+/// failed attempts.
 fn replace(gateway: &Gateway, folder: &TempDir, text: &str, outcome: &str) {
     let labels = format!("authenticator=\"staff\",outcome=\"{outcome}\"");
-    let reloads = || gateway.find_metric(&format!("tollgate_authenticator_reloads_total{{{labels}}}")).unwrap_or(0.0);
+    let reloads = || {
+        gateway
+            .find_metric(&format!("tollgate_authenticator_reloads_total{{{labels}}}"))
+            .unwrap_or(0.0)
+    };
     let before = reloads();
     fs::write(folder.path().join("next"), text).unwrap();
     fs::rename(folder.path().join("next"), folder.path().join("htpasswd")).unwrap();
@@ -64,7 +82,13 @@ fn replace(gateway: &Gateway, folder: &TempDir, text: &str, outcome: &str) {
 
 /// The status of a request by `user`, from a client at `ip`.
 fn by(gateway: &Gateway, user: &str, ip: &str) -> u16 {
-    status(&["-u", user, "-H", &format!("x-forwarded-for: {ip}"), &gateway.url("/closed")])
+    status(&[
+        "-u",
+        user,
+        "-H",
+        &format!("x-forwarded-for: {ip}"),
+        &gateway.url("/closed"),
+    ])
 }
 
 fn hashes(gateway: &Gateway) -> f64 {
@@ -76,12 +100,26 @@ fn a_user_with_the_right_password_passes_and_the_password_goes_no_further() {
     let _turn = turns::beside_others();
     let (gateway, _folder) = start();
     for (user, password) in [("ada", PASSWORDS[0]), ("bob", PASSWORDS[1])] {
-        let answer = curl(&["-u", &format!("{user}:{password}"), "-H", "x-user: root", &gateway.url("/closed")]);
-        assert!(answer.contains(&format!("\"x-user\": [\n      \"{user}\"\n    ]")), "{answer}");
+        let answer = curl(&[
+            "-u",
+            &format!("{user}:{password}"),
+            "-H",
+            "x-user: root",
+            &gateway.url("/closed"),
+        ]);
+        assert!(
+            answer.contains(&format!("\"x-user\": [\n      \"{user}\"\n    ]")),
+            "{answer}"
+        );
         assert!(!answer.contains("authorization"), "{answer}");
     }
-    let log = eventually("the lines", || Some(gateway.log()).filter(|log| log.contains("\"identity\":\"bob\"")));
-    assert!(log.contains("\"identity\":\"ada\",\"authenticator\":\"staff\""), "{log}");
+    let log = eventually("the lines", || {
+        Some(gateway.log()).filter(|log| log.contains("\"identity\":\"bob\""))
+    });
+    assert!(
+        log.contains("\"identity\":\"ada\",\"authenticator\":\"staff\""),
+        "{log}"
+    );
 }
 
 #[test]
@@ -105,7 +143,11 @@ fn a_wrong_password_an_unknown_user_and_none_at_all_are_challenged() {
         let challenge = "www-authenticate: Basic realm=\"Staff only\", charset=\"UTF-8\"\r\n";
         assert!(answer.contains(challenge), "{options:?}: {answer}");
     }
-    assert_eq!(hashes(&gateway), 3.0, "an unknown user costs what a wrong password does, and what is no pair nothing");
+    assert_eq!(
+        hashes(&gateway),
+        3.0,
+        "an unknown user costs what a wrong password does, and what is no pair nothing"
+    );
 }
 
 #[test]
@@ -121,7 +163,18 @@ fn a_right_password_is_hashed_once_however_many_requests_bring_it() {
     });
     let url = gateway.url("/closed");
     assert_eq!(
-        curl(&["-u", &ada, "-o", "/dev/null", "-o", "/dev/null", "-w", "%{http_code} ", &url, &url]),
+        curl(&[
+            "-u",
+            &ada,
+            "-o",
+            "/dev/null",
+            "-o",
+            "/dev/null",
+            "-w",
+            "%{http_code} ",
+            &url,
+            &url
+        ]),
         "200 200 "
     );
     assert_eq!(hashes(&gateway), 1.0);
@@ -134,21 +187,43 @@ fn attempts_that_fail_are_limited_by_address_and_by_name_before_anything_is_hash
     let bob = format!("bob:{}", PASSWORDS[1]);
     assert_eq!(by(&gateway, &bob, "192.0.2.1"), 200);
     // An address tries many names.
-    let guesses: Vec<u16> = (0..6).map(|n| by(&gateway, &format!("user{n}:x"), "192.0.2.1")).collect();
+    let guesses: Vec<u16> = (0..6)
+        .map(|n| by(&gateway, &format!("user{n}:x"), "192.0.2.1"))
+        .collect();
     assert_eq!(guesses, [401, 401, 401, 401, 401, 429]);
     // Many addresses try a name.
-    let guesses: Vec<u16> = (0..6).map(|n| by(&gateway, &format!("ada:{n}"), &format!("198.51.100.{n}"))).collect();
+    let guesses: Vec<u16> = (0..6)
+        .map(|n| by(&gateway, &format!("ada:{n}"), &format!("198.51.100.{n}")))
+        .collect();
     assert_eq!(guesses, [401, 401, 401, 401, 401, 429]);
     let before = hashes(&gateway);
-    let answer = curl(&["-i", "-u", "ada:7", "-H", "x-forwarded-for: 192.0.2.9", &gateway.url("/closed")]);
+    let answer = curl(&[
+        "-i",
+        "-u",
+        "ada:7",
+        "-H",
+        "x-forwarded-for: 192.0.2.9",
+        &gateway.url("/closed"),
+    ]);
     assert!(
-        answer.starts_with("HTTP/1.1 429 ") && answer.contains("urn:tollgate:problem:attempts-limited"),
+        answer.starts_with("HTTP/1.1 429 ")
+            && answer.contains("urn:tollgate:problem:attempts-limited"),
         "{answer}"
     );
-    let retry_after = answer.lines().find_map(|line| line.strip_prefix("retry-after: ")).unwrap();
-    assert!((1..=720).contains(&retry_after.trim().parse::<u64>().unwrap()), "{answer}");
+    let retry_after = answer
+        .lines()
+        .find_map(|line| line.strip_prefix("retry-after: "))
+        .unwrap();
+    assert!(
+        (1..=720).contains(&retry_after.trim().parse::<u64>().unwrap()),
+        "{answer}"
+    );
     assert_eq!(hashes(&gateway), before);
-    assert_eq!(by(&gateway, &bob, "192.0.2.1"), 200, "a password that was right is remembered, whoever else fails");
+    assert_eq!(
+        by(&gateway, &bob, "192.0.2.1"),
+        200,
+        "a password that was right is remembered, whoever else fails"
+    );
     let limited = "tollgate_authentications_total{authenticator=\"staff\",outcome=\"limited\"}";
     assert_eq!(gateway.metric(limited), 3.0);
 }
@@ -158,7 +233,10 @@ fn many_right_passwords_are_no_failed_attempts() {
     let _turn = turns::beside_others();
     let (gateway, folder) = start();
     let names: Vec<String> = (0..12).map(|n| format!("user{n}")).collect();
-    let users: String = names.iter().map(|name| format!("{name}:{}\n", bcrypt(name))).collect();
+    let users: String = names
+        .iter()
+        .map(|name| format!("{name}:{}\n", bcrypt(name)))
+        .collect();
     replace(&gateway, &folder, &users, "applied");
     for name in &names {
         assert_eq!(by(&gateway, &format!("{name}:{name}"), "192.0.2.1"), 200);
@@ -173,27 +251,62 @@ fn users_change_while_requests_come_and_a_bad_file_changes_nothing() {
     assert_eq!(by(&gateway, &old, "192.0.2.1"), 200);
     for (bad, why) in [
         ("", "the file has no user"),
-        ("ada:$apr1$salt$hash\n", "htpasswd:1:1: user \"ada\": the hash is MD5 (apr1), which is not taken"),
-        ("\nada:{SHA}abc=\n", "htpasswd:2:1: user \"ada\": the hash is SHA-1, which is not taken"),
-        ("ada:hunter2\n", "user \"ada\": the hash is plain text or DES, which is not taken"),
+        (
+            "ada:$apr1$salt$hash\n",
+            "htpasswd:1:1: user \"ada\": the hash is MD5 (apr1), which is not taken",
+        ),
+        (
+            "\nada:{SHA}abc=\n",
+            "htpasswd:2:1: user \"ada\": the hash is SHA-1, which is not taken",
+        ),
+        (
+            "ada:hunter2\n",
+            "user \"ada\": the hash is plain text or DES, which is not taken",
+        ),
         ("ada\n", "htpasswd:1:1: the line has no colon"),
-        ("ada:$2y$05$short\n", "user \"ada\": this is not a hash of bcrypt or Argon2"),
+        (
+            "ada:$2y$05$short\n",
+            "user \"ada\": this is not a hash of bcrypt or Argon2",
+        ),
         (
             &*users().replace("$2y$04$", "$2y$31$"),
             "htpasswd:2:1: user \"ada\": each check of this hash would take seconds",
         ),
-        (&*(users() + &users()), "htpasswd:6:1: \"ada\" is on line 2 already"),
+        (
+            &*(users() + &users()),
+            "htpasswd:6:1: \"ada\" is on line 2 already",
+        ),
     ] {
         replace(&gateway, &folder, bad, "rejected");
-        eventually(why, || gateway.log().contains(&why.replace('"', "\\\"")).then_some(()));
+        eventually(why, || {
+            gateway
+                .log()
+                .contains(&why.replace('"', "\\\""))
+                .then_some(())
+        });
         assert_eq!(by(&gateway, &old, "192.0.2.1"), 200);
     }
-    replace(&gateway, &folder, &format!("ada:{}\n", bcrypt("another-secret")), "applied");
+    replace(
+        &gateway,
+        &folder,
+        &format!("ada:{}\n", bcrypt("another-secret")),
+        "applied",
+    );
     assert_eq!(by(&gateway, "ada:another-secret", "192.0.2.2"), 200);
-    assert_eq!(by(&gateway, &old, "192.0.2.3"), 401, "what was remembered goes with the file");
+    assert_eq!(
+        by(&gateway, &old, "192.0.2.3"),
+        401,
+        "what was remembered goes with the file"
+    );
     let (log, metrics) = (gateway.log(), gateway.metrics());
-    for secret in PASSWORDS.into_iter().chain(["another-secret", "hunter2", "YWRh", "$2y$"]) {
-        assert!(!log.contains(secret) && !metrics.contains(secret), "{secret} is in the log or the metrics");
+    for secret in PASSWORDS
+        .into_iter()
+        .chain(["another-secret", "hunter2", "YWRh", "$2y$"])
+    {
+        assert!(
+            !log.contains(secret) && !metrics.contains(secret),
+            "{secret} is in the log or the metrics"
+        );
     }
 }
 
@@ -203,7 +316,15 @@ fn a_reload_that_leaves_the_users_alone_hashes_nobody_again() {
     let (gateway, folder) = start();
     let ada = format!("ada:{}", PASSWORDS[0]);
     assert_eq!(by(&gateway, &ada, "192.0.2.1"), 200);
-    gateway.rewrite(&ROUTES.replace("x-user", "x-name").replace("FOLDER", &folder.path().display().to_string()));
-    eventually("the reload", || curl(&["-u", &ada, &gateway.url("/closed")]).contains("x-name").then_some(()));
+    gateway.rewrite(
+        &ROUTES
+            .replace("x-user", "x-name")
+            .replace("FOLDER", &folder.path().display().to_string()),
+    );
+    eventually("the reload", || {
+        curl(&["-u", &ada, &gateway.url("/closed")])
+            .contains("x-name")
+            .then_some(())
+    });
     assert_eq!(hashes(&gateway), 1.0);
 }

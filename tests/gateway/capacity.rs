@@ -16,7 +16,10 @@ fn made_up_tenants_push_no_known_plan_out_of_the_cache() {
     let redis = RedisServer::start();
     let plan = |n: u64| 6 + n % 97;
     let fields = (0..TENANTS).flat_map(|n| [format!("tenant-{n}"), format!("{}/h", plan(n))]);
-    let words: Vec<String> = ["HSET".to_owned(), HASH.to_owned()].into_iter().chain(fields).collect();
+    let words: Vec<String> = ["HSET".to_owned(), HASH.to_owned()]
+        .into_iter()
+        .chain(fields)
+        .collect();
     redis.command(&words.iter().map(String::as_str).collect::<Vec<_>>());
     let gateway = Gateway::start(&plans::routes(&redis, "1h"));
     let mut client = TenantClient::of(&gateway);
@@ -31,12 +34,19 @@ fn made_up_tenants_push_no_known_plan_out_of_the_cache() {
     all("for the first time");
     assert_eq!(lookups(&gateway, "found"), TENANTS as f64);
     let known = gateway.memory();
-    println!("{} bytes a tenant, buckets included", known.saturating_sub(before) / TENANTS);
+    println!(
+        "{} bytes a tenant, buckets included",
+        known.saturating_sub(before) / TENANTS
+    );
     all("again");
     let mut flood = TenantClient::of(&gateway);
     assert_eq!(flood.quotas_of("made-up", 20_000), [5; 20_000]);
     all("after a flood");
-    assert_eq!(lookups(&gateway, "found"), TENANTS as f64, "none was read twice");
+    assert_eq!(
+        lookups(&gateway, "found"),
+        TENANTS as f64,
+        "none was read twice"
+    );
     assert_eq!(lookups(&gateway, "none"), 20_000.0);
     let grown = gateway.memory().saturating_sub(known);
     assert!(grown < 64 << 20, "{grown} bytes");
@@ -51,8 +61,11 @@ fn visit(gateway: &Gateway, clients: impl Iterator<Item = String>) -> Vec<bool> 
     let mut passed = Vec::new();
     // A few at a time, so that neither side waits for the other to read.
     for some in clients.chunks(32) {
-        let ask = |client: &String| format!("GET / HTTP/1.1\r\nHost: h\r\nX-Client: {client}\r\n\r\n");
-        writer.write_all(some.iter().map(ask).collect::<String>().as_bytes()).unwrap();
+        let ask =
+            |client: &String| format!("GET / HTTP/1.1\r\nHost: h\r\nX-Client: {client}\r\n\r\n");
+        writer
+            .write_all(some.iter().map(ask).collect::<String>().as_bytes())
+            .unwrap();
         passed.extend(some.iter().map(|_| read_status(&mut reader) == 200));
     }
     passed
@@ -62,12 +75,22 @@ fn visit(gateway: &Gateway, clients: impl Iterator<Item = String>) -> Vec<bool> 
 fn read_status(reader: &mut BufReader<TcpStream>) -> u16 {
     let mut next = || {
         let mut line = String::new();
-        assert!(reader.read_line(&mut line).unwrap() > 0, "closed within an answer");
+        assert!(
+            reader.read_line(&mut line).unwrap() > 0,
+            "closed within an answer"
+        );
         line.trim_end().to_ascii_lowercase()
     };
     let status = next()[9..12].parse().unwrap();
-    let fields: Vec<String> = std::iter::repeat_with(next).take_while(|line| !line.is_empty()).collect();
-    let length = fields.iter().find_map(|field| field.strip_prefix("content-length: ")).unwrap().parse().unwrap();
+    let fields: Vec<String> = std::iter::repeat_with(next)
+        .take_while(|line| !line.is_empty())
+        .collect();
+    let length = fields
+        .iter()
+        .find_map(|field| field.strip_prefix("content-length: "))
+        .unwrap()
+        .parse()
+        .unwrap();
     reader.read_exact(&mut vec![0; length]).unwrap();
     status
 }
@@ -89,7 +112,13 @@ routes: [{{name: all, match: {{path: '/*'}}, respond: {{status: 200, body: ok}},
         ));
         // Every tenth request is of one client.
         let visitors = |from: u32| {
-            let name = |number: u32| if number.is_multiple_of(10) { "busy".to_owned() } else { format!("c{number}") };
+            let name = |number: u32| {
+                if number.is_multiple_of(10) {
+                    "busy".to_owned()
+                } else {
+                    format!("c{number}")
+                }
+            };
             (from..from + 10_000).map(name)
         };
         let mut busy = 0;

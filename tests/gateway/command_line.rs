@@ -28,7 +28,10 @@ routes:
 ";
 
 fn tollgate(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_tollgate")).args(args).output().unwrap()
+    Command::new(env!("CARGO_BIN_EXE_tollgate"))
+        .args(args)
+        .output()
+        .unwrap()
 }
 
 fn with_file(text: &str, test: impl FnOnce(&str)) {
@@ -55,8 +58,13 @@ fn check_names_all_five_mistakes_with_line_path_and_hint() {
             (9, "routes[0].match.path"),
             (11, "routes[0].limits[0]"),
         ] {
-            let place = said.lines().find(|said| said.starts_with(&format!("{file}:{line}:")));
-            assert!(place.is_some_and(|said| said.contains(&format!("{path}: "))), "{line} {path} in:\n{said}");
+            let place = said
+                .lines()
+                .find(|said| said.starts_with(&format!("{file}:{line}:")));
+            assert!(
+                place.is_some_and(|said| said.contains(&format!("{path}: "))),
+                "{line} {path} in:\n{said}"
+            );
         }
         assert!(said.contains("did you mean \"per-client\"?"), "{said}");
         assert!(said.ends_with(&format!("5 mistakes in {file}\n")), "{said}");
@@ -66,28 +74,54 @@ fn check_names_all_five_mistakes_with_line_path_and_hint() {
 /// Runs `tollgate` with `input` on standard input.
 fn tollgate_reading(input: &str, args: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
-    command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+        .args(args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
-    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    child
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(input.as_bytes())
+        .unwrap();
     child.wait_with_output().unwrap()
 }
 
 #[test]
 fn check_and_run_take_the_file_from_the_environment() {
     with_file(GOOD, |file| {
-        let output = Command::new(env!("CARGO_BIN_EXE_tollgate")).arg("check").env("TOLLGATE_CONFIG", file).output();
-        assert_eq!(text(&output.unwrap().stdout), format!("{file}: OK, 1 route, 0 limits, 0 upstreams, 1 listener\n"));
+        let output = Command::new(env!("CARGO_BIN_EXE_tollgate"))
+            .arg("check")
+            .env("TOLLGATE_CONFIG", file)
+            .output();
+        assert_eq!(
+            text(&output.unwrap().stdout),
+            format!("{file}: OK, 1 route, 0 limits, 0 upstreams, 1 listener\n")
+        );
     });
 }
 
 #[test]
 fn check_reads_standard_input_where_a_dash_says_so() {
     let good = tollgate_reading(GOOD, &["check", "-"]);
-    assert_eq!(text(&good.stdout), "<stdin>: OK, 1 route, 0 limits, 0 upstreams, 1 listener\n");
+    assert_eq!(
+        text(&good.stdout),
+        "<stdin>: OK, 1 route, 0 limits, 0 upstreams, 1 listener\n"
+    );
     let bad = tollgate_reading("nonsense: 1\n", &["check", "-"]);
     assert_eq!(bad.status.code(), Some(1));
-    assert!(text(&bad.stderr).starts_with("<stdin>:1:1: "), "{}", text(&bad.stderr));
-    assert_eq!(tollgate_reading(GOOD, &["check", "-", "-"]).status.code(), Some(2), "nothing is left the second time");
+    assert!(
+        text(&bad.stderr).starts_with("<stdin>:1:1: "),
+        "{}",
+        text(&bad.stderr)
+    );
+    assert_eq!(
+        tollgate_reading(GOOD, &["check", "-", "-"]).status.code(),
+        Some(2),
+        "nothing is left the second time"
+    );
 }
 
 #[test]
@@ -104,9 +138,15 @@ fn check_says_of_each_of_several_files_what_is_wrong_with_it() {
 fn check_tells_machines_each_mistake_with_its_place() {
     with_file(FIVE_MISTAKES, |file| {
         let output = tollgate(&["check", "--json", file, "/nowhere/routes.yaml"]);
-        assert_eq!((output.status.code(), text(&output.stderr).as_str()), (Some(1), ""));
+        assert_eq!(
+            (output.status.code(), text(&output.stderr).as_str()),
+            (Some(1), "")
+        );
         let report: Value = serde_json::from_slice(&output.stdout).unwrap();
-        assert_eq!((&report["ok"], &report["warnings"]), (&json!(false), &json!([])));
+        assert_eq!(
+            (&report["ok"], &report["warnings"]),
+            (&json!(false), &json!([]))
+        );
         let mistakes = report["mistakes"].as_array().unwrap();
         assert_eq!(mistakes.len(), 6, "{report:#}");
         let expected = json!({
@@ -115,22 +155,39 @@ fn check_tells_machines_each_mistake_with_its_place() {
         });
         assert_eq!(mistakes[4], expected);
         let unread = mistakes[5].as_object().unwrap();
-        assert!(unread["file"] == "/nowhere/routes.yaml" && !unread.contains_key("line"), "{report:#}");
+        assert!(
+            unread["file"] == "/nowhere/routes.yaml" && !unread.contains_key("line"),
+            "{report:#}"
+        );
     });
     let output = tollgate_reading(&format!("{UNUSED}{GOOD}"), &["check", "--json", "-"]);
     assert_eq!(output.status.code(), Some(0), "a warning is no mistake");
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!((&report["ok"], &report["mistakes"]), (&json!(true), &json!([])));
-    assert_eq!((&report["warnings"][0]["line"], &report["warnings"][0]["path"]), (&json!(1), &json!("limits.spare")));
+    assert_eq!(
+        (&report["ok"], &report["mistakes"]),
+        (&json!(true), &json!([]))
+    );
+    assert_eq!(
+        (
+            &report["warnings"][0]["line"],
+            &report["warnings"][0]["path"]
+        ),
+        (&json!(1), &json!("limits.spare"))
+    );
 }
 
 fn serving(admin: &str) -> String {
-    format!("workers: 1\nlisteners: [{{address: '127.0.0.1:0'}}]\nadmin: {admin}\nroutes: [{{name: a, echo: true}}]\n")
+    format!(
+        "workers: 1\nlisteners: [{{address: '127.0.0.1:0'}}]\nadmin: {admin}\nroutes: [{{name: a, echo: true}}]\n"
+    )
 }
 
 fn health(args: &[&str]) -> (Option<i32>, String) {
     let output = tollgate(&[&["health"], args].concat());
-    (output.status.code(), text(&output.stdout) + &text(&output.stderr))
+    (
+        output.status.code(),
+        text(&output.stdout) + &text(&output.stderr),
+    )
 }
 
 #[test]
@@ -138,11 +195,19 @@ fn health_says_in_a_line_whether_the_gateway_takes_requests() {
     let _turn = turns::beside_others();
     let gateway = Gateway::start(&serving("{address: '127.0.0.1:0'}"));
     let admin = format!("http://{}", gateway.admin);
-    assert_eq!(health(&["--admin", &admin]), (Some(0), format!("ready: {admin}\n")));
+    assert_eq!(
+        health(&["--admin", &admin]),
+        (Some(0), format!("ready: {admin}\n"))
+    );
     // The file of a gateway that is reached from elsewhere; then with a mistake that came in since.
     let file = serving(&format!("{{address: '0.0.0.0:{}'}}", gateway.admin.port()));
     for text in [&file, &file.replace("echo: true", "ecko: true")] {
-        with_file(text, |file| assert_eq!(health(&["--config", file]), (Some(0), format!("ready: {admin}\n"))));
+        with_file(text, |file| {
+            assert_eq!(
+                health(&["--config", file]),
+                (Some(0), format!("ready: {admin}\n"))
+            )
+        });
     }
 }
 
@@ -153,10 +218,16 @@ fn health_tells_a_gateway_that_drains_from_one_that_is_ready() {
     let admin = format!("http://{}", gateway.admin);
     // A request that has not ended holds the drain up.
     let mut client = std::net::TcpStream::connect(gateway.listeners[0]).unwrap();
-    client.write_all(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n").unwrap();
-    eventually("the request is in flight", || (gateway.metric("tollgate_connections") == 1.0).then_some(()));
+    client
+        .write_all(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n")
+        .unwrap();
+    eventually("the request is in flight", || {
+        (gateway.metric("tollgate_connections") == 1.0).then_some(())
+    });
     gateway.signal("TERM");
-    let told = eventually("it drains", || Some(health(&["--admin", &admin])).filter(|(code, _)| *code == Some(1)));
+    let told = eventually("it drains", || {
+        Some(health(&["--admin", &admin])).filter(|(code, _)| *code == Some(1))
+    });
     assert_eq!(told.1, format!("not ready: {admin} is draining\n"));
 }
 
@@ -166,33 +237,60 @@ fn health_gives_up_on_what_does_not_answer_as_a_gateway() {
     let address = silent.local_addr().unwrap();
     let (code, told) = health(&["--admin", &format!("http://{address}"), "--timeout", "50ms"]);
     assert_eq!(code, Some(1));
-    assert_eq!(told, format!("tollgate: cannot ask the admin port at http://{address}: no answer within 50ms\n"));
+    assert_eq!(
+        told,
+        format!("tollgate: cannot ask the admin port at http://{address}: no answer within 50ms\n")
+    );
     drop(silent);
     let (code, told) = health(&["--admin", &format!("http://{address}")]);
-    assert!(code == Some(1) && told.contains("refused") && told.lines().count() == 1, "{told}");
+    assert!(
+        code == Some(1) && told.contains("refused") && told.lines().count() == 1,
+        "{told}"
+    );
     with_file(&serving("off"), |file| {
         let (code, told) = health(&["--config", file]);
-        assert!(code == Some(1) && told.contains("turns the admin port off"), "{told}");
+        assert!(
+            code == Some(1) && told.contains("turns the admin port off"),
+            "{told}"
+        );
     });
     assert_eq!(health(&["--timeout", "soon"]).0, Some(2));
     // Whatever answers at the default port, or does not, it is not silent about the guess.
     let (code, told) = health(&["--config", "/nowhere/routes.yaml", "--timeout", "1ms"]);
-    assert!(code == Some(0) || told.starts_with("tollgate: /nowhere/routes.yaml cannot be read: "), "{told}");
+    assert!(
+        code == Some(0) || told.starts_with("tollgate: /nowhere/routes.yaml cannot be read: "),
+        "{told}"
+    );
 }
 
 #[test]
 fn the_log_goes_by_its_option_then_by_rust_log() {
-    with_file(&GOOD.replace("8080", "0").replace("routes", "admin: '0.0.0.0:x'\nroutes"), |file| {
-        let told = |option: &[&str], rust_log: &str| {
-            let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
-            command.args(["run", "--log-format", "json", "--config", file]).args(option).env("RUST_LOG", rust_log);
-            text(&command.output().unwrap().stderr)
-        };
-        assert!(told(&[], "error").contains("\"ERROR\""));
-        assert_eq!(told(&[], "off"), "", "RUST_LOG counts where nothing else says");
-        assert!(told(&["--log", "error"], "off").contains("\"ERROR\""), "the option wins");
-        assert!(told(&[], "a=b=c").contains("RUST_LOG is ignored"));
-    });
+    with_file(
+        &GOOD
+            .replace("8080", "0")
+            .replace("routes", "admin: '0.0.0.0:x'\nroutes"),
+        |file| {
+            let told = |option: &[&str], rust_log: &str| {
+                let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
+                command
+                    .args(["run", "--log-format", "json", "--config", file])
+                    .args(option)
+                    .env("RUST_LOG", rust_log);
+                text(&command.output().unwrap().stderr)
+            };
+            assert!(told(&[], "error").contains("\"ERROR\""));
+            assert_eq!(
+                told(&[], "off"),
+                "",
+                "RUST_LOG counts where nothing else says"
+            );
+            assert!(
+                told(&["--log", "error"], "off").contains("\"ERROR\""),
+                "the option wins"
+            );
+            assert!(told(&[], "a=b=c").contains("RUST_LOG is ignored"));
+        },
+    );
 }
 
 #[test]
@@ -200,7 +298,10 @@ fn check_says_what_a_good_file_holds() {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("routes.yaml");
     let output = tollgate(&["check", file.to_str().unwrap()]);
     assert!(output.status.success());
-    assert!(text(&output.stdout).ends_with("routes.yaml: OK, 2 routes, 1 limit, 0 upstreams, 1 listener\n"));
+    assert!(
+        text(&output.stdout)
+            .ends_with("routes.yaml: OK, 2 routes, 1 limit, 0 upstreams, 1 listener\n")
+    );
 }
 
 #[test]
@@ -208,7 +309,11 @@ fn a_bad_file_never_starts() {
     with_file(FIVE_MISTAKES, |file| {
         let output = tollgate(&["run", "--config", file]);
         assert_eq!(output.status.code(), Some(1));
-        assert_eq!(output.stderr, tollgate(&["check", file]).stderr, "run tells what check does");
+        assert_eq!(
+            output.stderr,
+            tollgate(&["check", file]).stderr,
+            "run tells what check does"
+        );
         let output = tollgate(&["run", "--log-format", "json", "--config", file]);
         assert_eq!(output.status.code(), Some(1));
         let said = text(&output.stderr);
@@ -233,7 +338,11 @@ fn an_address_in_use_stops_the_start_and_is_named() {
     with_file(&routes, |file| {
         let output = tollgate(&["run", "--config", file]);
         assert_eq!(output.status.code(), Some(1));
-        assert!(text(&output.stderr).contains(&address.to_string()), "{}", text(&output.stderr));
+        assert!(
+            text(&output.stderr).contains(&address.to_string()),
+            "{}",
+            text(&output.stderr)
+        );
     });
 }
 
@@ -244,12 +353,17 @@ fn a_second_gateway_does_not_share_the_first_ones_port() {
         "listeners: [{address: '127.0.0.1:0'}]\nadmin: {address: '127.0.0.1:0'}\nroutes: [{name: a, echo: true}]\n",
     );
     for address in [first.listeners[0], first.admin] {
-        let routes = format!("listeners: [{{address: '{address}'}}]\nadmin: off\nroutes: [{{name: a, echo: true}}]\n");
+        let routes = format!(
+            "listeners: [{{address: '{address}'}}]\nadmin: off\nroutes: [{{name: a, echo: true}}]\n"
+        );
         with_file(&routes, |file| {
             let output = tollgate(&["run", "--config", file]);
             let said = text(&output.stderr);
             assert_eq!(output.status.code(), Some(1), "{said}");
-            assert!(said.contains(&format!("cannot listen on {address}: ")), "{said}");
+            assert!(
+                said.contains(&format!("cannot listen on {address}: ")),
+                "{said}"
+            );
         });
     }
 }
@@ -257,18 +371,35 @@ fn a_second_gateway_does_not_share_the_first_ones_port() {
 #[test]
 fn help_lists_commands_and_version_prints_the_version() {
     let help = text(&tollgate(&["--help"]).stdout);
-    for word in ["run", "check", "health", "schema", "tollgate check routes.yaml", "SIGTERM", "SIGHUP"] {
+    for word in [
+        "run",
+        "check",
+        "health",
+        "schema",
+        "tollgate check routes.yaml",
+        "SIGTERM",
+        "SIGHUP",
+    ] {
         assert!(help.contains(word), "{word} in:\n{help}");
     }
     let run = text(&tollgate(&["run", "--help"]).stdout);
-    assert!(run.contains("--config") && run.contains("RUST_LOG"), "{run}");
-    assert_eq!(text(&tollgate(&["--version"]).stdout), format!("tollgate {}\n", env!("CARGO_PKG_VERSION")));
+    assert!(
+        run.contains("--config") && run.contains("RUST_LOG"),
+        "{run}"
+    );
+    assert_eq!(
+        text(&tollgate(&["--version"]).stdout),
+        format!("tollgate {}\n", env!("CARGO_PKG_VERSION"))
+    );
 }
 
 #[test]
 fn schema_prints_the_schema_of_the_file() {
     let printed = text(&tollgate(&["schema"]).stdout);
-    let kept = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/routes.schema.json")).unwrap();
+    let kept = std::fs::read_to_string(
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/routes.schema.json"),
+    )
+    .unwrap();
     assert_eq!(printed, kept);
 }
 
@@ -289,29 +420,64 @@ fn check_prints_a_file_in_one_piece_which_is_as_good_as_its_parts() {
     let whole = "include: parts\nlisteners: [{address: '127.0.0.1:0'}]\ndefaults: {routes: {timeout: '${TOLLGATE_TEST_TIME:-5s}'}}\n";
     let file = write("whole.yaml", whole);
     let printed = tollgate(&["check", "--print", &file]);
-    assert_eq!((printed.status.code(), text(&printed.stderr)), (Some(0), String::new()));
+    assert_eq!(
+        (printed.status.code(), text(&printed.stderr)),
+        (Some(0), String::new())
+    );
     let said = text(&printed.stdout);
-    assert!(said.contains("timeout: \"${TOLLGATE_TEST_TIME:-5s}\"\n") && !said.contains("include"), "{said}");
+    assert!(
+        said.contains("timeout: \"${TOLLGATE_TEST_TIME:-5s}\"\n") && !said.contains("include"),
+        "{said}"
+    );
     let checked = tollgate(&["check", &write("printed.yaml", &said)]);
-    assert_eq!(checked.status.code(), Some(0), "{}\n{said}", text(&checked.stderr));
-    let wrong = tollgate(&["check", "--print", &write("wrong.yaml", &whole.replace("5s", "soon"))]);
-    assert_eq!((wrong.status.code(), text(&wrong.stdout)), (Some(1), String::new()));
-    assert!(text(&wrong.stderr).contains("wrong.yaml:3:30: defaults.routes.timeout: "), "{}", text(&wrong.stderr));
+    assert_eq!(
+        checked.status.code(),
+        Some(0),
+        "{}\n{said}",
+        text(&checked.stderr)
+    );
+    let wrong = tollgate(&[
+        "check",
+        "--print",
+        &write("wrong.yaml", &whole.replace("5s", "soon")),
+    ]);
+    assert_eq!(
+        (wrong.status.code(), text(&wrong.stdout)),
+        (Some(1), String::new())
+    );
+    assert!(
+        text(&wrong.stderr).contains("wrong.yaml:3:30: defaults.routes.timeout: "),
+        "{}",
+        text(&wrong.stderr)
+    );
 }
 
 #[test]
 fn a_pipe_is_no_configuration_and_no_file_of_it() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
-    assert!(Command::new("mkfifo").arg(path("pipe")).status().unwrap().success());
+    assert!(
+        Command::new("mkfifo")
+            .arg(path("pipe"))
+            .status()
+            .unwrap()
+            .success()
+    );
     let page = "error_pages: [{status: [404], type: text/html, file: pipe}]\n";
-    let keys = format!("authenticators: {{a: {{api_key: {{header: x-api-key, keys: {}}}}}}}\n", path("pipe"));
+    let keys = format!(
+        "authenticators: {{a: {{api_key: {{header: x-api-key, keys: {}}}}}}}\n",
+        path("pipe")
+    );
     for (name, more) in [("page.yaml", page), ("keys.yaml", &keys)] {
         std::fs::write(path(name), format!("{more}{GOOD}")).unwrap();
     }
     for name in ["pipe", "page.yaml", "keys.yaml"] {
         let output = tollgate(&["check", &path(name)]);
         assert_eq!(output.status.code(), Some(1), "{name}");
-        assert!(text(&output.stderr).contains("it is not a file"), "{}", text(&output.stderr));
+        assert!(
+            text(&output.stderr).contains("it is not a file"),
+            "{}",
+            text(&output.stderr)
+        );
     }
 }

@@ -13,10 +13,13 @@ const CODINGS: [&str; 3] = ["zstd", "br", "gzip"];
 
 /// A text that becomes shorter.
 fn text() -> String {
-    (0..400).map(|line| format!("line {line} of a text that says the same again and again\n")).collect()
+    (0..400)
+        .map(|line| format!("line {line} of a text that says the same again and again\n"))
+        .collect()
 }
 
-/// An upstream that answers each path with the pieces of its answer, the second and later ones once the test says so.
+/// An upstream that answers each path with the pieces of its answer, the second and later ones once
+/// the test says so.
 fn upstream(answers: Vec<(&'static str, Vec<String>)>) -> (SocketAddr, Sender<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -43,7 +46,10 @@ fn upstream(answers: Vec<(&'static str, Vec<String>)>) -> (SocketAddr, Sender<()
 }
 
 fn with_head(fields: &str, body: &str) -> Vec<String> {
-    vec![format!("HTTP/1.1 200 OK\r\n{fields}Content-Length: {}\r\nConnection: close\r\n\r\n{body}", body.len())]
+    vec![format!(
+        "HTTP/1.1 200 OK\r\n{fields}Content-Length: {}\r\nConnection: close\r\n\r\n{body}",
+        body.len()
+    )]
 }
 
 fn start(answers: Vec<(&'static str, Vec<String>)>) -> (Gateway, Sender<()>) {
@@ -83,7 +89,8 @@ fn head(url: &str, accepted: &str, more: &[&str]) -> String {
 }
 
 fn coding(head: &str) -> Option<&str> {
-    head.lines().find_map(|line| line.strip_prefix("content-encoding: "))
+    head.lines()
+        .find_map(|line| line.strip_prefix("content-encoding: "))
 }
 
 #[test]
@@ -93,26 +100,53 @@ fn an_answer_is_compressed_as_its_client_takes_it() {
     let url = gateway.url("/own");
     for name in CODINGS {
         let accepted = format!("accept-encoding: {name}");
-        assert_eq!(curl(&["--compressed", "-H", &accepted, &url]), text(), "{name}");
-        let length = curl(&["-H", &accepted, "-o", "/dev/null", "-w", "%{size_download}", &url]);
-        assert!(length.parse::<usize>().unwrap() < text().len() / 10, "{name}: {length}");
+        assert_eq!(
+            curl(&["--compressed", "-H", &accepted, &url]),
+            text(),
+            "{name}"
+        );
+        let length = curl(&[
+            "-H",
+            &accepted,
+            "-o",
+            "/dev/null",
+            "-w",
+            "%{size_download}",
+            &url,
+        ]);
+        assert!(
+            length.parse::<usize>().unwrap() < text().len() / 10,
+            "{name}: {length}"
+        );
         for more in [&["--http1.1"][..], &["--http2-prior-knowledge"], &["-I"]] {
             let head = head(&url, name, more);
             assert_eq!(coding(&head), Some(name), "{head}");
             assert!(head.contains("vary: accept-encoding\r\n"), "{head}");
             assert!(head.contains("etag: w/\"v1\"\r\n"), "{head}");
-            assert!(!head.contains("content-length") && !head.contains("accept-ranges"), "{head}");
+            assert!(
+                !head.contains("content-length") && !head.contains("accept-ranges"),
+                "{head}"
+            );
         }
     }
-    let counted = |side: &str| gateway.metric(&format!("tollgate_compression_{side}_bytes_total{{route=\"own\"}}"));
-    eventually("the sizes are counted", || (counted("original") >= 6.0 * text().len() as f64).then_some(()));
+    let counted = |side: &str| {
+        gateway.metric(&format!(
+            "tollgate_compression_{side}_bytes_total{{route=\"own\"}}"
+        ))
+    };
+    eventually("the sizes are counted", || {
+        (counted("original") >= 6.0 * text().len() as f64).then_some(())
+    });
     assert!(counted("compressed") * 10.0 < counted("original"));
 }
 
 #[test]
 fn a_client_gets_the_coding_that_it_prefers_and_else_the_best_of_the_route() {
     let _turn = turns::beside_others();
-    let (gateway, _go) = start(vec![("/json", with_head("Content-Type: application/json\r\n", "[1, 2, 3, 4]"))]);
+    let (gateway, _go) = start(vec![(
+        "/json",
+        with_head("Content-Type: application/json\r\n", "[1, 2, 3, 4]"),
+    )]);
     for (path, accepted, chosen) in [
         ("/own", "gzip, deflate, br, zstd", Some("zstd")),
         ("/own", "gzip, br;q=0.9", Some("gzip")),
@@ -127,7 +161,10 @@ fn a_client_gets_the_coding_that_it_prefers_and_else_the_best_of_the_route() {
     ] {
         let head = head(&gateway.url(path), accepted, &[]);
         assert_eq!(coding(&head), chosen, "{path} {accepted}: {head}");
-        assert!(head.contains("vary: accept-encoding\r\n"), "{path} {accepted}: {head}");
+        assert!(
+            head.contains("vary: accept-encoding\r\n"),
+            "{path} {accepted}: {head}"
+        );
     }
 }
 
@@ -137,12 +174,28 @@ fn an_answer_that_should_stay_as_it_is_does() {
     let (text, small) = (text(), "small".to_owned());
     let as_it_is = [
         ("/small", "Content-Type: text/plain\r\n", &small),
-        ("/encoded", "Content-Type: text/plain\r\nContent-Encoding: deflate\r\n", &text),
-        ("/events", "Content-Type: Text/Event-Stream;charset=utf-8\r\n", &text),
+        (
+            "/encoded",
+            "Content-Type: text/plain\r\nContent-Encoding: deflate\r\n",
+            &text,
+        ),
+        (
+            "/events",
+            "Content-Type: Text/Event-Stream;charset=utf-8\r\n",
+            &text,
+        ),
         ("/image", "Content-Type: image/png\r\n", &text),
         ("/untyped", "", &text),
-        ("/kept", "Content-Type: text/plain\r\nCache-Control: public, No-Transform\r\n", &text),
-        ("/ranged", "Content-Type: text/plain\r\nContent-Range: bytes 0-9/90\r\n", &text),
+        (
+            "/kept",
+            "Content-Type: text/plain\r\nCache-Control: public, No-Transform\r\n",
+            &text,
+        ),
+        (
+            "/ranged",
+            "Content-Type: text/plain\r\nContent-Range: bytes 0-9/90\r\n",
+            &text,
+        ),
         ("/plain/text", "Content-Type: text/plain\r\n", &text),
     ];
     let mut answers: Vec<_> = as_it_is
@@ -153,7 +206,10 @@ fn an_answer_that_should_stay_as_it_is_does() {
         "HTTP/1.1 206 Partial Content\r\nContent-Type: text/plain\r\nContent-Range: bytes 0-9999/90000\r\nContent-Length: 10000\r\nConnection: close\r\n\r\n{}",
         &text[..10_000]
     );
-    answers.push(("/bare-range", vec![range.replace("Content-Range: bytes 0-9999/90000\r\n", "")]));
+    answers.push((
+        "/bare-range",
+        vec![range.replace("Content-Range: bytes 0-9999/90000\r\n", "")],
+    ));
     answers.push(("/range", vec![range]));
     let empty = "HTTP/1.1 204 No Content\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n";
     answers.push(("/empty", vec![empty.to_owned()]));
@@ -162,29 +218,65 @@ fn an_answer_that_should_stay_as_it_is_does() {
         &text,
     );
     answers.push(("/tagged", tagged));
-    answers.push(("/same", vec!["HTTP/1.1 304 Not Modified\r\nETag: \"x\"\r\nConnection: close\r\n\r\n".to_owned()]));
+    answers.push((
+        "/same",
+        vec!["HTTP/1.1 304 Not Modified\r\nETag: \"x\"\r\nConnection: close\r\n\r\n".to_owned()],
+    ));
     let (gateway, _go) = start(answers);
-    for path in as_it_is.iter().map(|(path, ..)| *path).chain(["/range", "/bare-range"]) {
+    for path in as_it_is
+        .iter()
+        .map(|(path, ..)| *path)
+        .chain(["/range", "/bare-range"])
+    {
         let head = head(&gateway.url(path), "gzip, br, zstd", &[]);
-        assert!(coding(&head).is_none_or(|coding| coding == "deflate"), "{path}: {head}");
-        assert!(head.contains("content-length: ") && !head.contains("vary"), "{path}: {head}");
+        assert!(
+            coding(&head).is_none_or(|coding| coding == "deflate"),
+            "{path}: {head}"
+        );
+        assert!(
+            head.contains("content-length: ") && !head.contains("vary"),
+            "{path}: {head}"
+        );
     }
     // The answer to a HEAD has no content whose length could tell.
     for method in [&[][..], &["-I"]] {
         let empty = head(&gateway.url("/empty"), "gzip", method);
-        assert!(empty.contains(" 204 ") && coding(&empty).is_none() && !empty.contains("vary"), "{empty}");
+        assert!(
+            empty.contains(" 204 ") && coding(&empty).is_none() && !empty.contains("vary"),
+            "{empty}"
+        );
     }
     let of_head = head(&gateway.url("/tagged"), "gzip", &["-I"]);
-    assert!(coding(&of_head) == Some("gzip") && !of_head.contains("content-length"), "{of_head}");
+    assert!(
+        coding(&of_head) == Some("gzip") && !of_head.contains("content-length"),
+        "{of_head}"
+    );
     let head = head(&gateway.url("/tagged"), "gzip", &[]);
-    assert!(coding(&head) == Some("gzip") && head.contains("etag: w/\"a\"\r\n"), "{head}");
-    assert!(head.matches("accept-encoding").count() == 1 && !head.contains("digest"), "{head}");
+    assert!(
+        coding(&head) == Some("gzip") && head.contains("etag: w/\"a\"\r\n"),
+        "{head}"
+    );
+    assert!(
+        head.matches("accept-encoding").count() == 1 && !head.contains("digest"),
+        "{head}"
+    );
     assert!(!head.contains("content-length"), "{head}");
     // A 304 is about the compressed answer that the client has.
-    let same = |tag: &str| self::head(&gateway.url("/same"), "gzip", &["-H", &format!("if-none-match: {tag}")]);
-    assert!(same("W/\"x\"").contains("etag: w/\"x\"\r\n") && same("\"x\"").contains("etag: \"x\"\r\n"));
+    let same = |tag: &str| {
+        self::head(
+            &gateway.url("/same"),
+            "gzip",
+            &["-H", &format!("if-none-match: {tag}")],
+        )
+    };
+    assert!(
+        same("W/\"x\"").contains("etag: w/\"x\"\r\n") && same("\"x\"").contains("etag: \"x\"\r\n")
+    );
     assert!(same("W/\"x\"").contains("vary: accept-encoding\r\n"));
-    assert!(same("\"b\", W/\"x\"").contains("etag: w/\"x\"\r\n") && same("W/\"b\", \"x\"").contains("etag: \"x\"\r\n"));
+    assert!(
+        same("\"b\", W/\"x\"").contains("etag: w/\"x\"\r\n")
+            && same("W/\"b\", \"x\"").contains("etag: \"x\"\r\n")
+    );
     let lines = ["-H", "if-none-match: \"b\"", "-H", "if-none-match: W/\"x\""];
     assert!(self::head(&gateway.url("/same"), "gzip", &lines).contains("etag: w/\"x\"\r\n"));
 }
@@ -193,14 +285,24 @@ fn an_answer_that_should_stay_as_it_is_does() {
 fn a_stream_arrives_piece_by_piece_in_every_coding() {
     let _turn = turns::beside_others();
     let stream = |fields: &str| {
-        let head =
-            format!("HTTP/1.1 200 OK\r\nContent-Type: application/x-ndjson\r\nConnection: close\r\n{fields}\r\n");
-        vec![format!("{head}{{\"event\":1}}\n"), "{\"event\":2}\n".to_owned()]
+        let head = format!(
+            "HTTP/1.1 200 OK\r\nContent-Type: application/x-ndjson\r\nConnection: close\r\n{fields}\r\n"
+        );
+        vec![
+            format!("{head}{{\"event\":1}}\n"),
+            "{\"event\":2}\n".to_owned(),
+        ]
     };
     let (gateway, go) = start(vec![("/stream", stream(""))]);
     for name in CODINGS {
         let mut client = Command::new("curl")
-            .args(["-sSN", "--compressed", "-H", &format!("accept-encoding: {name}"), &gateway.url("/stream")])
+            .args([
+                "-sSN",
+                "--compressed",
+                "-H",
+                &format!("accept-encoding: {name}"),
+                &gateway.url("/stream"),
+            ])
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
@@ -221,10 +323,28 @@ fn a_stream_arrives_piece_by_piece_in_every_coding() {
 fn a_response_settles_its_limit_by_what_it_says_and_is_compressed_afterwards() {
     let _turn = turns::beside_others();
     let body = format!("{{\"used\": 300, \"text\": \"{}\"}}", "again ".repeat(1000));
-    let (gateway, _go) = start(vec![("/used", with_head("Content-Type: application/json\r\n", &body))]);
-    assert_eq!(curl(&["--compressed", "-H", "accept-encoding: br", &gateway.url("/used")]), body);
+    let (gateway, _go) = start(vec![(
+        "/used",
+        with_head("Content-Type: application/json\r\n", &body),
+    )]);
+    assert_eq!(
+        curl(&[
+            "--compressed",
+            "-H",
+            "accept-encoding: br",
+            &gateway.url("/used")
+        ]),
+        body
+    );
     // Of 1000, one is reserved and 300 are used.
     let bucket = format!("http://{}/buckets/used", gateway.admin);
-    eventually("the response is settled", || curl(&[&bucket]).contains("\"remaining\": 700").then_some(()));
-    assert_eq!(gateway.metric("tollgate_compression_original_bytes_total{route=\"used\"}"), body.len() as f64);
+    eventually("the response is settled", || {
+        curl(&[&bucket])
+            .contains("\"remaining\": 700")
+            .then_some(())
+    });
+    assert_eq!(
+        gateway.metric("tollgate_compression_original_bytes_total{route=\"used\"}"),
+        body.len() as f64
+    );
 }

@@ -1,4 +1,5 @@
-//! Limits of requests in flight, through gateways: counted to the end of the body, over the fleet, through a crash.
+//! Limits of requests in flight, through gateways: counted to the end of the body, over the fleet,
+//! through a crash.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -40,7 +41,11 @@ impl Slow {
     }
 
     fn finish_one(&self) {
-        self.streams.recv_timeout(Duration::from_secs(10)).unwrap().write_all(b"way\n").unwrap();
+        self.streams
+            .recv_timeout(Duration::from_secs(10))
+            .unwrap()
+            .write_all(b"way\n")
+            .unwrap();
     }
 }
 
@@ -59,24 +64,45 @@ routes:
     )
 }
 
-/// The status of a request to `path` on a connection of its own, and the connection, with the body still to be read.
+/// The status of a request to `path` on a connection of its own, and the connection, with the body
+/// still to be read.
 fn ask(address: SocketAddr, path: &str) -> (u16, TcpStream) {
     let mut stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
+    stream
+        .set_read_timeout(Some(Duration::from_secs(20)))
+        .unwrap();
+    write!(
+        stream,
+        "GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
+    )
+    .unwrap();
     let mut line = [0; 12];
     stream.read_exact(&mut line).unwrap();
-    (std::str::from_utf8(&line[9..]).unwrap().parse().unwrap(), stream)
+    (
+        std::str::from_utf8(&line[9..]).unwrap().parse().unwrap(),
+        stream,
+    )
 }
 
 /// A request whose answer has begun, and goes on.
 fn open(gateway: &Gateway) -> TcpStream {
     let mut stream = TcpStream::connect(gateway.listeners[0]).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-    write!(stream, "GET /slow HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
+    stream
+        .set_read_timeout(Some(Duration::from_secs(20)))
+        .unwrap();
+    write!(
+        stream,
+        "GET /slow HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
+    )
+    .unwrap();
     let (mut read, mut byte) = (Vec::new(), [0]);
     while !read.ends_with(b"half ") {
-        assert_eq!(stream.read(&mut byte).unwrap(), 1, "{}", String::from_utf8_lossy(&read));
+        assert_eq!(
+            stream.read(&mut byte).unwrap(),
+            1,
+            "{}",
+            String::from_utf8_lossy(&read)
+        );
         read.push(byte[0]);
     }
     stream
@@ -87,8 +113,11 @@ fn quick(gateway: &Gateway) -> u16 {
 }
 
 fn remaining(gateway: &Gateway) -> u64 {
-    let view: Value = serde_json::from_str(&curl(&[&format!("http://{}/buckets/busy", gateway.admin)])).unwrap();
-    view["remaining"].as_u64().unwrap_or_else(|| panic!("{view:#}"))
+    let view: Value =
+        serde_json::from_str(&curl(&[&format!("http://{}/buckets/busy", gateway.admin)])).unwrap();
+    view["remaining"]
+        .as_u64()
+        .unwrap_or_else(|| panic!("{view:#}"))
 }
 
 #[test]
@@ -106,18 +135,30 @@ fn a_request_holds_its_permit_on_all_nodes_until_its_body_has_ended() {
         "ratelimit-policy: \"busy\";q=2;qu=\"concurrent-requests\"\r\n",
         "retry-after: 1\r\n",
     ] {
-        assert!(answer.to_lowercase().contains(field), "{field} is not in {answer}");
+        assert!(
+            answer.to_lowercase().contains(field),
+            "{field} is not in {answer}"
+        );
     }
     assert_eq!(remaining(&two), 0);
     slow.finish_one();
     let mut rest = String::new();
     first.read_to_string(&mut rest).unwrap();
     assert_eq!(rest, "way\n");
-    eventually("the other node has the slot", || (quick(&two) == 200).then_some(()));
+    eventually("the other node has the slot", || {
+        (quick(&two) == 200).then_some(())
+    });
     drop(second);
-    eventually("a client that leaves makes room", || (remaining(&one) == 2).then_some(()));
-    let refused =
-        curl(&["-X", "DELETE", "-H", "x-tollgate-operator: test", &format!("http://{}/buckets/busy", one.admin)]);
+    eventually("a client that leaves makes room", || {
+        (remaining(&one) == 2).then_some(())
+    });
+    let refused = curl(&[
+        "-X",
+        "DELETE",
+        "-H",
+        "x-tollgate-operator: test",
+        &format!("http://{}/buckets/busy", one.admin),
+    ]);
     assert!(refused.contains("counts requests in flight"), "{refused}");
 }
 
@@ -125,16 +166,19 @@ fn a_request_holds_its_permit_on_all_nodes_until_its_body_has_ended() {
 fn simultaneous_first_requests_are_admitted_up_to_the_limit() {
     let _turn = turns::beside_others();
     let (redis, slow) = (RedisServer::start(), Slow::start());
-    let routes = routes(redis.port(), slow.address, "max_in_flight: 10").replace("constant: all", "query: client");
+    let routes = routes(redis.port(), slow.address, "max_in_flight: 10")
+        .replace("constant: all", "query: client");
     let gateways = [Gateway::start(&routes), Gateway::start(&routes)];
     for (nodes, requests) in [(1, 6), (1, 24), (2, 8), (2, 24)] {
         let (barrier, admitted) = (Barrier::new(requests), AtomicUsize::new(0));
         thread::scope(|scope| {
             for request in 0..requests {
-                let (barrier, admitted, address) = (&barrier, &admitted, gateways[request % nodes].listeners[0]);
+                let (barrier, admitted, address) =
+                    (&barrier, &admitted, gateways[request % nodes].listeners[0]);
                 scope.spawn(move || {
                     barrier.wait();
-                    let (status, stream) = ask(address, &format!("/slow?client={nodes}-{requests}"));
+                    let (status, stream) =
+                        ask(address, &format!("/slow?client={nodes}-{requests}"));
                     admitted.fetch_add(usize::from(status == 200), Ordering::Relaxed);
                     // Nobody leaves before all have an answer.
                     barrier.wait();
@@ -143,7 +187,11 @@ fn simultaneous_first_requests_are_admitted_up_to_the_limit() {
             }
         });
         let due = requests.min(10);
-        assert_eq!(admitted.into_inner(), due, "of {requests} at the same time on {nodes} nodes");
+        assert_eq!(
+            admitted.into_inner(),
+            due,
+            "of {requests} at the same time on {nodes} nodes"
+        );
     }
 }
 
@@ -159,7 +207,9 @@ fn unhurried() -> SocketAddr {
                 if stream.read(&mut head).unwrap_or(0) > 0 {
                     // How long a request takes.
                     thread::sleep(Duration::from_millis(10));
-                    let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+                    let _ = stream.write_all(
+                        b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
+                    );
                 }
             });
         }
@@ -173,7 +223,10 @@ fn a_gateway_that_holds_all_permits_leaves_another_its_share() {
     let redis = RedisServer::start();
     let routes = routes(redis.port(), unhurried(), "max_in_flight: 4");
     let gateways = [Gateway::start(&routes), Gateway::start(&routes)];
-    let (admitted, ended) = ([AtomicUsize::new(0), AtomicUsize::new(0)], AtomicBool::new(false));
+    let (admitted, ended) = (
+        [AtomicUsize::new(0), AtomicUsize::new(0)],
+        AtomicBool::new(false),
+    );
     let counts = || [0, 1].map(|node: usize| admitted[node].load(Ordering::Relaxed));
     thread::scope(|scope| {
         let client = |node: usize| {
@@ -193,9 +246,13 @@ fn a_gateway_that_holds_all_permits_leaves_another_its_share() {
         };
         // Enough that a permit which comes back is wanted at once.
         (0..12).for_each(|_| client(0));
-        eventually("the first node is busy", || (counts()[0] > 100).then_some(()));
+        eventually("the first node is busy", || {
+            (counts()[0] > 100).then_some(())
+        });
         (0..12).for_each(|_| client(1));
-        eventually("the second node has permits", || (counts()[1] > 10).then_some(()));
+        eventually("the second node has permits", || {
+            (counts()[1] > 10).then_some(())
+        });
         let before = counts();
         eventually("some hundred requests pass", || {
             (counts().iter().sum::<usize>() > before.iter().sum::<usize>() + 400).then_some(())
@@ -203,7 +260,10 @@ fn a_gateway_that_holds_all_permits_leaves_another_its_share() {
         let after = counts();
         ended.store(true, Ordering::Relaxed);
         let shares = [after[0] - before[0], after[1] - before[1]];
-        assert!(shares.iter().all(|share| *share >= 100), "{shares:?} were admitted");
+        assert!(
+            shares.iter().all(|share| *share >= 100),
+            "{shares:?} were admitted"
+        );
     });
 }
 
@@ -220,7 +280,11 @@ fn permits_of_a_gateway_that_stops_are_free_at_once() {
     one.wait();
     let stopped = Instant::now();
     eventually("the slot is free", || (quick(&two) == 200).then_some(()));
-    assert!(stopped.elapsed() < Duration::from_secs(1), "{:?}", stopped.elapsed());
+    assert!(
+        stopped.elapsed() < Duration::from_secs(1),
+        "{:?}",
+        stopped.elapsed()
+    );
 }
 
 #[test]
@@ -234,15 +298,22 @@ fn permits_of_a_killed_gateway_come_back_within_seconds() {
     one.signal("KILL");
     let killed = Instant::now();
     eventually("the slot is free", || (quick(&two) == 200).then_some(()));
-    assert!(killed.elapsed() < Duration::from_secs(6), "{:?}", killed.elapsed());
+    assert!(
+        killed.elapsed() < Duration::from_secs(6),
+        "{:?}",
+        killed.elapsed()
+    );
 }
 
 #[test]
 fn a_request_may_queue_for_a_permit_and_a_shadow_limit_only_counts() {
     let _turn = turns::beside_others();
     let (redis, slow) = (RedisServer::start(), Slow::start());
-    let waiting =
-        Gateway::start(&routes(redis.port(), slow.address, "max_in_flight: 1, on_limit: {queue: {max_wait: 20s}}"));
+    let waiting = Gateway::start(&routes(
+        redis.port(),
+        slow.address,
+        "max_in_flight: 1, on_limit: {queue: {max_wait: 20s}}",
+    ));
     let held = open(&waiting);
     let late = thread::spawn({
         let url = waiting.url("/quick");
@@ -254,7 +325,11 @@ fn a_request_may_queue_for_a_permit_and_a_shadow_limit_only_counts() {
     drop(held);
     assert_eq!(late.join().unwrap(), 200);
 
-    let watching = Gateway::start(&routes(redis.port(), slow.address, "max_in_flight: 1, on_limit: shadow"));
+    let watching = Gateway::start(&routes(
+        redis.port(),
+        slow.address,
+        "max_in_flight: 1, on_limit: shadow",
+    ));
     let _held = open(&watching);
     eventually("it would have been denied", || {
         assert_eq!(quick(&watching), 200);
@@ -263,6 +338,9 @@ fn a_request_may_queue_for_a_permit_and_a_shadow_limit_only_counts() {
                 "tollgate_ratelimit_decisions_total{{limit=\"busy\",verdict=\"shadow_denied\",decided_by=\"{by}\"}}"
             )
         };
-        ["redis", "denial_cache"].iter().any(|by| watching.metric(&counted(by)) > 0.0).then_some(())
+        ["redis", "denial_cache"]
+            .iter()
+            .any(|by| watching.metric(&counted(by)) > 0.0)
+            .then_some(())
     });
 }

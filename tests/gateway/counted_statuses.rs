@@ -1,4 +1,5 @@
-//! Limits that count responses by their status: taken before, and given back where the status is another.
+//! Limits that count responses by their status: taken before, and given back where the status is
+//! another.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -29,7 +30,8 @@ impl Login {
         let (count, released) = (requests.clone(), Arc::new(Mutex::new(released)));
         thread::spawn(move || {
             for stream in listener.incoming() {
-                let (mut stream, count, released) = (stream.unwrap(), count.clone(), released.clone());
+                let (mut stream, count, released) =
+                    (stream.unwrap(), count.clone(), released.clone());
                 thread::spawn(move || {
                     let (mut head, mut byte) = (Vec::new(), [0]);
                     while !head.ends_with(b"\r\n\r\n") && stream.read(&mut byte).unwrap_or(0) > 0 {
@@ -41,15 +43,26 @@ impl Login {
                     if held {
                         let _ = released.lock().unwrap().recv();
                     }
-                    let status = if held || number % 2 == 1 { "401 Unauthorized" } else { "200 OK" };
+                    let status = if held || number % 2 == 1 {
+                        "401 Unauthorized"
+                    } else {
+                        "200 OK"
+                    };
                     if silent {
                         while stream.read(&mut byte).unwrap_or(0) > 0 {}
                     }
-                    let _ = write!(stream, "HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+                    let _ = write!(
+                        stream,
+                        "HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+                    );
                 });
             }
         });
-        Self { address, requests, release }
+        Self {
+            address,
+            requests,
+            release,
+        }
     }
 
     fn requests(&self) -> usize {
@@ -58,8 +71,9 @@ impl Login {
 }
 
 fn routes(store: Option<u16>, limits: &str, upstream: SocketAddr) -> String {
-    let store = store
-        .map_or_else(String::new, |port| format!("store: {{redis: 'redis://127.0.0.1:{port}', timeout: 500ms}}\n"));
+    let store = store.map_or_else(String::new, |port| {
+        format!("store: {{redis: 'redis://127.0.0.1:{port}', timeout: 500ms}}\n")
+    });
     format!(
         "workers: 2
 listeners: [{{address: '127.0.0.1:0', limits: [l], body_timeout: 3s}}]
@@ -85,16 +99,23 @@ routes:
 const OTHER: &str = "other: {key: {constant: all}, rate: 2/30d}";
 
 fn left(gateway: &Gateway) -> u64 {
-    let view: Value = serde_json::from_str(&curl(&[&format!("http://{}/buckets/l", gateway.admin)])).unwrap();
-    view["remaining"].as_u64().unwrap_or_else(|| panic!("{view:#}"))
+    let view: Value =
+        serde_json::from_str(&curl(&[&format!("http://{}/buckets/l", gateway.admin)])).unwrap();
+    view["remaining"]
+        .as_u64()
+        .unwrap_or_else(|| panic!("{view:#}"))
 }
 
 fn until_left(gateway: &Gateway, tokens: u64) {
-    eventually(&format!("{tokens} are left"), || (left(gateway) == tokens).then_some(()));
+    eventually(&format!("{tokens} are left"), || {
+        (left(gateway) == tokens).then_some(())
+    });
 }
 
 fn settlements(gateway: &Gateway, outcome: &str) -> f64 {
-    gateway.metric(&format!("tollgate_ratelimit_settlements_total{{limit=\"l\",outcome=\"{outcome}\"}}"))
+    gateway.metric(&format!(
+        "tollgate_ratelimit_settlements_total{{limit=\"l\",outcome=\"{outcome}\"}}"
+    ))
 }
 
 #[test]
@@ -116,7 +137,13 @@ fn exactly_the_failures_are_charged() {
             }
             assert_eq!(status(&[&gateway.url("/")]), 429, "{algorithm} {store:?}");
             assert_eq!((login.requests(), left(&gateway)), (6, 0));
-            assert_eq!((settlements(&gateway, "uncounted"), settlements(&gateway, "even")), (3.0, 3.0));
+            assert_eq!(
+                (
+                    settlements(&gateway, "uncounted"),
+                    settlements(&gateway, "even")
+                ),
+                (3.0, 3.0)
+            );
             redis.command(&["FLUSHALL"]);
         }
     }
@@ -128,7 +155,8 @@ fn guesses_at_once_are_no_more_than_the_limit() {
     let redis = RedisServer::start();
     for store in [None, Some(redis.port())] {
         let login = Login::start();
-        let limit = format!("l: {{key: [client_ip], rate: 5/30d, count: {{status: [401, 403]}}}}, {OTHER}");
+        let limit =
+            format!("l: {{key: [client_ip], rate: 5/30d, count: {{status: [401, 403]}}}}, {OTHER}");
         let gateway = Gateway::start(&routes(store, &limit, login.address));
         let target = gateway.url("/held");
         let answers: Vec<u16> = thread::scope(|scope| {
@@ -146,10 +174,19 @@ fn guesses_at_once_are_no_more_than_the_limit() {
                 })
                 .collect();
             // No response has begun before all others are denied.
-            (0..15).for_each(|_| denials.recv_timeout(tollgate_test_support::PATIENCE).unwrap());
-            eventually("the others have arrived", || (login.requests() == 5).then_some(()));
+            (0..15).for_each(|_| {
+                denials
+                    .recv_timeout(tollgate_test_support::PATIENCE)
+                    .unwrap()
+            });
+            eventually("the others have arrived", || {
+                (login.requests() == 5).then_some(())
+            });
             (0..5).for_each(|_| login.release.send(()).unwrap());
-            guesses.into_iter().map(|guess| guess.join().unwrap()).collect()
+            guesses
+                .into_iter()
+                .map(|guess| guess.join().unwrap())
+                .collect()
         });
         let got = |code| answers.iter().filter(|answer| **answer == code).count();
         assert_eq!((got(401), got(429), login.requests()), (5, 15, 5));
@@ -162,7 +199,9 @@ fn guesses_at_once_are_no_more_than_the_limit() {
 fn unsent_requests_count_by_the_status_of_their_answer_and_a_denial_counts_for_nothing() {
     let _turn = turns::beside_others();
     let login = Login::start();
-    let limit = |count| format!("l: {{key: {{constant: all}}, rate: 9/30d, count: {{status: {count}}}}}, {OTHER}");
+    let limit = |count| {
+        format!("l: {{key: {{constant: all}}, rate: 9/30d, count: {{status: {count}}}}}, {OTHER}")
+    };
     for (counted, remaining) in [("[413, 5xx]", [8, 7, 6]), ("[403]", [9, 8, 8])] {
         let gateway = Gateway::start(&routes(None, &limit(counted), login.address));
         assert_eq!(status(&[&gateway.url("/gone")]), 502);
@@ -174,7 +213,11 @@ fn unsent_requests_count_by_the_status_of_their_answer_and_a_denial_counts_for_n
     }
     let gateway = Gateway::start(&routes(None, &limit("[401, 429]"), login.address));
     assert_eq!(status(&[&gateway.url("/once")]), 401);
-    assert_eq!(status(&[&gateway.url("/once")]), 429, "the other limit is spent");
+    assert_eq!(
+        status(&[&gateway.url("/once")]),
+        429,
+        "the other limit is spent"
+    );
     assert_eq!(left(&gateway), 8, "and a denial is no response that counts");
 }
 
@@ -182,23 +225,35 @@ fn unsent_requests_count_by_the_status_of_their_answer_and_a_denial_counts_for_n
 fn a_client_that_leaves_before_its_response_is_charged() {
     let _turn = turns::beside_others();
     let login = Login::start();
-    let limit = format!("l: {{key: {{constant: all}}, rate: 9/30d, count: {{status: [401]}}}}, {OTHER}");
+    let limit =
+        format!("l: {{key: {{constant: all}}, rate: 9/30d, count: {{status: [401]}}}}, {OTHER}");
     let gateway = Gateway::start(&routes(None, &limit, login.address));
     let mut stream = TcpStream::connect(gateway.listeners[0]).unwrap();
-    stream.write_all(b"GET /silent HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
-    eventually("the upstream has it", || (login.requests() == 1).then_some(()));
+    stream
+        .write_all(b"GET /silent HTTP/1.1\r\nHost: a\r\n\r\n")
+        .unwrap();
+    eventually("the upstream has it", || {
+        (login.requests() == 1).then_some(())
+    });
     drop(stream);
-    eventually("it is settled", || (settlements(&gateway, "cut") == 1.0).then_some(()));
+    eventually("it is settled", || {
+        (settlements(&gateway, "cut") == 1.0).then_some(())
+    });
     assert_eq!(left(&gateway), 8);
 }
 
-/// Whatever the client does to get another answer than the upstream's: the upstream may have judged its guess.
+/// Whatever the client does to get another answer than the upstream's: the upstream may have judged
+/// its guess.
 #[test]
 fn a_client_that_makes_the_gateway_fail_is_charged_for_what_was_sent() {
     const CASES: [(&str, &str, Option<&str>); 7] = [
         ("", "", Some("zz\r\n")),
         ("/small", "", Some("1\r\ny\r\n")),
-        ("", "Content-Type: application/grpc\r\ngrpc-timeout: 1S\r\n", Some("0\r\n\r\n")),
+        (
+            "",
+            "Content-Type: application/grpc\r\ngrpc-timeout: 1S\r\n",
+            Some("0\r\n\r\n"),
+        ),
         ("/timed", "", Some("")),
         ("/whole", "", Some("")),
         // Silent until the listener's time for a body is over.
@@ -223,16 +278,22 @@ fn a_client_that_makes_the_gateway_fail_is_charged_for_what_was_sent() {
                 stream
             })
             .collect();
-        eventually("the upstream has them", || (login.requests() == before + CASES.len()).then_some(()));
+        eventually("the upstream has them", || {
+            (login.requests() == before + CASES.len()).then_some(())
+        });
         for ((_, _, rest), stream) in CASES.iter().zip(&mut clients) {
             match rest {
                 Some(rest) => stream.write_all(rest.as_bytes()).unwrap(),
                 None => stream.shutdown(std::net::Shutdown::Both).unwrap(),
             }
         }
-        let outcomes =
-            || ["even", "absent", "cut", "uncounted", "unreached"].map(|outcome| settlements(&gateway, outcome));
-        eventually("all are settled", || (outcomes().iter().sum::<f64>() == CASES.len() as f64).then_some(()));
+        let outcomes = || {
+            ["even", "absent", "cut", "uncounted", "unreached"]
+                .map(|outcome| settlements(&gateway, outcome))
+        };
+        eventually("all are settled", || {
+            (outcomes().iter().sum::<f64>() == CASES.len() as f64).then_some(())
+        });
         assert_eq!(outcomes()[3..], [0.0, 0.0], "{cost}: {:?}", outcomes());
         assert_eq!(left(&gateway), 90 - price * CASES.len() as u64);
     }

@@ -11,11 +11,18 @@ use crate::authenticators::key_entry;
 use crate::fields::upstream_until;
 use crate::process::{Gateway, curl, status};
 
-/// A gateway with three authenticators, and the folder with their files. `rest` has the limits, the listeners and routes.
+/// A gateway with three authenticators, and the folder with their files. `rest` has the limits, the
+/// listeners and routes.
 fn start(rest: &str) -> (Gateway, TempDir) {
     let folder = tempfile::tempdir().unwrap();
-    fs::write(folder.path().join("keys.yaml"), key_entry("right", "id: ada")).unwrap();
-    let password = bcrypt::hash("right", 4).unwrap().replacen("$2b$", "$2y$", 1);
+    fs::write(
+        folder.path().join("keys.yaml"),
+        key_entry("right", "id: ada"),
+    )
+    .unwrap();
+    let password = bcrypt::hash("right", 4)
+        .unwrap()
+        .replacen("$2b$", "$2y$", 1);
     fs::write(folder.path().join("htpasswd"), format!("ada:{password}\n")).unwrap();
     let authenticators = "
 workers: 1
@@ -25,7 +32,8 @@ authenticators:
   kept: {api_key: {header: x-api-key, keys: 'FOLDER/keys.yaml'}, forward_credential: true}
   users: {basic: {users: 'FOLDER/htpasswd'}}
 ";
-    let text = format!("{authenticators}{rest}").replace("FOLDER", &folder.path().display().to_string());
+    let text =
+        format!("{authenticators}{rest}").replace("FOLDER", &folder.path().display().to_string());
     (Gateway::start(&text), folder)
 }
 
@@ -46,11 +54,19 @@ fn refused_requests_are_charged_to_the_limits_of_the_listener_and_accepted_ones_
         assert_eq!(with(&["-H", "x-api-key: right"]), 200);
     }
     assert_eq!(with(&["-u", "ada:right"]), 200);
-    for fields in [&["-H", "x-api-key: wrong"][..], &[], &["-u", "bob:wrong"], &["-H", "x-api-key: right"]] {
+    for fields in [
+        &["-H", "x-api-key: wrong"][..],
+        &[],
+        &["-u", "bob:wrong"],
+        &["-H", "x-api-key: right"],
+    ] {
         assert_eq!(with(fields), 429, "{fields:?}");
     }
     let answer = curl(&["-i", "-H", "x-api-key: wrong", &url]);
-    assert!(answer.contains("ratelimit") && answer.contains("retry-after"), "{answer}");
+    assert!(
+        answer.contains("ratelimit") && answer.contains("retry-after"),
+        "{answer}"
+    );
 }
 
 #[test]
@@ -63,7 +79,11 @@ fn a_credential_in_disguise_counts_as_sent_twice() {
     for path in ["/", "/kept"] {
         let url = gateway.url(path);
         for disguise in ["x_api_key: other", "x-api-key;", "connection: x-api-key"] {
-            assert_eq!(status(&["-H", "x-api-key: right", "-H", disguise, &url]), 401, "{path} {disguise}");
+            assert_eq!(
+                status(&["-H", "x-api-key: right", "-H", disguise, &url]),
+                401,
+                "{path} {disguise}"
+            );
         }
         assert_eq!(status(&["-H", "x-api-key: right", &url]), 200);
     }

@@ -16,7 +16,8 @@ use tollgate_test_support::turns;
 use crate::load::Load;
 use crate::process::{Gateway, curl, eventually, status};
 
-/// A server at a loopback address of its own, which answers with that. It holds answers back halfway while it is told to.
+/// A server at a loopback address of its own, which answers with that. It holds answers back
+/// halfway while it is told to.
 struct Server {
     address: SocketAddr,
     state: Arc<ServerState>,
@@ -40,7 +41,10 @@ impl Server {
             let ip = Ipv4Addr::new(127, 53, 0, NEXT.fetch_add(1, Ordering::SeqCst));
             TcpListener::bind((ip, port)).ok()
         });
-        let (address, state) = (listener.local_addr().unwrap(), Arc::<ServerState>::default());
+        let (address, state) = (
+            listener.local_addr().unwrap(),
+            Arc::<ServerState>::default(),
+        );
         let of_thread = Arc::clone(&state);
         thread::spawn(move || {
             for stream in listener.incoming() {
@@ -116,7 +120,9 @@ routes: [{{name: all, upstream: orders}}]
 /// The endpoints of `orders.test`, asked for as often as may be.
 fn by_dns(dns: &DnsServer, port: u16, more: &str) -> String {
     let resolver = dns.address;
-    format!("discover: {{dns: orders.test, port: {port}, resolvers: ['{resolver}'], min_ttl: 100ms{more}}}")
+    format!(
+        "discover: {{dns: orders.test, port: {port}, resolvers: ['{resolver}'], min_ttl: 100ms{more}}}"
+    )
 }
 
 fn page(gateway: &Gateway) -> serde_json::Value {
@@ -127,22 +133,34 @@ fn page(gateway: &Gateway) -> serde_json::Value {
 fn urls(gateway: &Gateway) -> BTreeSet<String> {
     let page = page(gateway);
     let endpoints = page[0]["endpoints"].as_array().unwrap();
-    endpoints.iter().map(|endpoint| endpoint["url"].as_str().unwrap().to_owned()).collect()
+    endpoints
+        .iter()
+        .map(|endpoint| endpoint["url"].as_str().unwrap().to_owned())
+        .collect()
 }
 
 fn are(gateway: &Gateway, servers: &[&Server]) {
-    let expected = servers.iter().map(|server| format!("http://{}", server.address)).collect();
-    eventually("these are the endpoints", || (urls(gateway) == expected).then_some(()));
+    let expected = servers
+        .iter()
+        .map(|server| format!("http://{}", server.address))
+        .collect();
+    eventually("these are the endpoints", || {
+        (urls(gateway) == expected).then_some(())
+    });
 }
 
 fn lookups(gateway: &Gateway, outcome: &str) -> f64 {
-    gateway.metric(&format!("tollgate_discovery_lookups_total{{upstream=\"orders\",outcome=\"{outcome}\"}}"))
+    gateway.metric(&format!(
+        "tollgate_discovery_lookups_total{{upstream=\"orders\",outcome=\"{outcome}\"}}"
+    ))
 }
 
 /// Waits for another lookup with this outcome.
 fn after_one(gateway: &Gateway, outcome: &str) {
     let before = lookups(gateway, outcome);
-    eventually(outcome, || (lookups(gateway, outcome) > before).then_some(()));
+    eventually(outcome, || {
+        (lookups(gateway, outcome) > before).then_some(())
+    });
 }
 
 #[test]
@@ -161,7 +179,9 @@ fn names_that_nobody_answers_for_take_a_bounded_number_of_sockets_and_keep_no_ot
     let sockets = || {
         let links = std::fs::read_dir(format!("/proc/{}/fd", gateway.pid())).unwrap();
         let links = links.filter_map(|link| std::fs::read_link(link.ok()?.path()).ok());
-        links.filter(|link| link.to_string_lossy().starts_with("socket:")).count()
+        links
+            .filter(|link| link.to_string_lossy().starts_with("socket:"))
+            .count()
     };
     let before = lookups(&gateway, "answered");
     let mut most = 0;
@@ -181,7 +201,11 @@ fn every_endpoint_is_replaced_by_dns_twice_under_load_without_a_failed_request()
     servers.extend([(), ()].map(|()| Server::start(port)));
     let dns = DnsServer::start();
     let tell = |servers: &[Server]| {
-        dns.set_addresses("orders.test", 0, &servers.iter().map(Server::ip).collect::<Vec<_>>());
+        dns.set_addresses(
+            "orders.test",
+            0,
+            &servers.iter().map(Server::ip).collect::<Vec<_>>(),
+        );
     };
     tell(&servers);
     let gateway = Gateway::start(&routes(&by_dns(&dns, port, "")));
@@ -193,19 +217,37 @@ fn every_endpoint_is_replaced_by_dns_twice_under_load_without_a_failed_request()
         tell(&servers);
         are(&gateway, &servers.iter().collect::<Vec<_>>());
         // Its requests have ended, and the gateway has let go of the idle connections by itself.
-        eventually("nobody is connected to the old one", || (old.open() == 0).then_some(()));
+        eventually("nobody is connected to the old one", || {
+            (old.open() == 0).then_some(())
+        });
         let (accepted, requests) = (old.state.accepted.load(Ordering::SeqCst), old.requests());
-        eventually("the new one has its share", || (servers[place].requests() > 20).then_some(()));
-        assert_eq!((old.state.accepted.load(Ordering::SeqCst), old.requests()), (accepted, requests));
+        eventually("the new one has its share", || {
+            (servers[place].requests() > 20).then_some(())
+        });
+        assert_eq!(
+            (old.state.accepted.load(Ordering::SeqCst), old.requests()),
+            (accepted, requests)
+        );
         old.stop();
         retired.push(old);
     }
     let samples = load.stop();
     let failed = samples.iter().filter(|sample| sample.status != 200).count();
-    assert_eq!((failed, samples.len() > 1000), (0, true), "of {}", samples.len());
+    assert_eq!(
+        (failed, samples.len() > 1000),
+        (0, true),
+        "of {}",
+        samples.len()
+    );
     for outcome in ["connect_failed", "upstream_closed", "no_endpoint"] {
-        let series = format!("tollgate_upstream_requests_total{{upstream=\"orders\",outcome=\"{outcome}\"}}");
-        assert_eq!(gateway.find_metric(&series).unwrap_or(0.0), 0.0, "{outcome}");
+        let series = format!(
+            "tollgate_upstream_requests_total{{upstream=\"orders\",outcome=\"{outcome}\"}}"
+        );
+        assert_eq!(
+            gateway.find_metric(&series).unwrap_or(0.0),
+            0.0,
+            "{outcome}"
+        );
     }
     assert!(retired.iter().all(|old| old.requests() > 0));
 }
@@ -222,21 +264,31 @@ fn an_endpoint_that_leaves_ends_its_requests_and_its_probes_and_metrics_stop() {
     old.state.holds.store(true, Ordering::SeqCst);
     let url = gateway.url("/");
     let held = thread::spawn(move || curl(&[&url]));
-    let in_flight = || page(&gateway)[0]["endpoints"][0]["in_flight"].as_u64().filter(|count| *count > 0);
+    let in_flight = || {
+        page(&gateway)[0]["endpoints"][0]["in_flight"]
+            .as_u64()
+            .filter(|count| *count > 0)
+    };
     eventually("a request is under way", in_flight);
     dns.set_addresses("orders.test", 0, &[new.ip()]);
     are(&gateway, &[&new]);
     assert_eq!(curl(&[&gateway.url("/")]), new.name());
     old.state.holds.store(false, Ordering::SeqCst);
     assert_eq!(held.join().unwrap(), old.name());
-    eventually("nobody is connected to it", || (old.open() == 0).then_some(()));
+    eventually("nobody is connected to it", || {
+        (old.open() == 0).then_some(())
+    });
     let asked = old.requests();
     let passed = |server: &Server| {
         let endpoint = format!("upstream=\"orders\",endpoint=\"http://{}\"", server.address);
-        gateway.find_metric(&format!("tollgate_upstream_endpoint_probes_total{{{endpoint},outcome=\"passed\"}}"))
+        gateway.find_metric(&format!(
+            "tollgate_upstream_endpoint_probes_total{{{endpoint},outcome=\"passed\"}}"
+        ))
     };
     let before = passed(&new).unwrap_or(0.0);
-    eventually("the new one is probed", || passed(&new).filter(|passed| *passed > before + 3.0));
+    eventually("the new one is probed", || {
+        passed(&new).filter(|passed| *passed > before + 3.0)
+    });
     assert_eq!((old.requests(), passed(&old)), (asked, None));
 }
 
@@ -267,11 +319,16 @@ fn an_endpoint_that_stays_keeps_the_count_of_its_requests() {
     let held = thread::spawn(move || curl(&[&url]));
     let in_flight = || {
         let page = page(&gateway);
-        let of =
-            page[0]["endpoints"].as_array().unwrap().iter().find(|of| of["url"] == format!("http://{}", stays.address));
+        let of = page[0]["endpoints"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|of| of["url"] == format!("http://{}", stays.address));
         of.unwrap()["in_flight"].as_u64().unwrap()
     };
-    eventually("a request is under way", || (in_flight() == 1).then_some(()));
+    eventually("a request is under way", || {
+        (in_flight() == 1).then_some(())
+    });
     dns.set_addresses("orders.test", 0, &[stays.ip(), new.ip()]);
     are(&gateway, &[&stays, &new]);
     assert_eq!(in_flight(), 1);
@@ -298,17 +355,32 @@ fn the_last_list_holds_while_lookups_fail_and_goes_when_dns_says_that_there_is_n
     assert_eq!(curl(&[&gateway.url("/")]), server.name());
     let discovery = page(&gateway)[0]["discovery"].clone();
     assert_eq!(discovery["state"], "failing");
-    assert_eq!(discovery["source"], format!("dns orders.test:{}", server.address.port()));
-    assert!(discovery["confirmed_at"].as_f64().unwrap() > 1.7e9 && discovery["error"].is_string(), "{discovery}");
+    assert_eq!(
+        discovery["source"],
+        format!("dns orders.test:{}", server.address.port())
+    );
+    assert!(
+        discovery["confirmed_at"].as_f64().unwrap() > 1.7e9 && discovery["error"].is_string(),
+        "{discovery}"
+    );
     dns.set_mood(DnsMood::NxDomain);
-    eventually("the list is empty", || urls(&gateway).is_empty().then_some(()));
+    eventually("the list is empty", || {
+        urls(&gateway).is_empty().then_some(())
+    });
     let answer = curl(&["-i", &gateway.url("/")]);
-    assert!(answer.starts_with("HTTP/1.1 503 ") && answer.contains("no-endpoint"), "{answer}");
+    assert!(
+        answer.starts_with("HTTP/1.1 503 ") && answer.contains("no-endpoint"),
+        "{answer}"
+    );
     after_one(&gateway, "empty");
     dns.set_mood(DnsMood::Answers);
     are(&gateway, &[&server]);
     assert_eq!(curl(&[&gateway.url("/")]), server.name());
-    for line in ["endpoints cannot be looked up", "DNS says that there is no endpoint", "endpoints are found again"] {
+    for line in [
+        "endpoints cannot be looked up",
+        "DNS says that there is no endpoint",
+        "endpoints are found again",
+    ] {
         let lines = || gateway.log().matches(line).count();
         eventually(line, || (lines() > 0).then_some(()));
         assert_eq!(lines(), 1, "{line}: once per turn, not per lookup");
@@ -333,7 +405,12 @@ fn a_name_that_flaps_has_few_lines_in_the_log() {
         dns.set_addresses("orders.test", 0, &[one.ip()]);
     }
     let lines = |text: &str| gateway.log().matches(text).count();
-    assert_eq!(lines("endpoints cannot be looked up") + lines("endpoints are found again"), 4, "{}", gateway.log());
+    assert_eq!(
+        lines("endpoints cannot be looked up") + lines("endpoints are found again"),
+        4,
+        "{}",
+        gateway.log()
+    );
     assert_eq!(lines("endpoints have changed"), 4, "{}", gateway.log());
 }
 
@@ -365,7 +442,10 @@ fn a_gateway_whose_dns_is_silent_starts_and_says_that_it_has_no_endpoint() {
     dns.set_mood(DnsMood::Silent);
     let gateway = Gateway::start(&routes(&by_dns(&dns, server.address.port(), "")));
     let answer = curl(&["-i", &gateway.url("/")]);
-    assert!(answer.starts_with("HTTP/1.1 503 ") && answer.contains("application/problem+json"), "{answer}");
+    assert!(
+        answer.starts_with("HTTP/1.1 503 ") && answer.contains("application/problem+json"),
+        "{answer}"
+    );
     dns.set_addresses("orders.test", 0, &[server.ip()]);
     dns.set_mood(DnsMood::Answers);
     are(&gateway, &[&server]);
@@ -377,12 +457,21 @@ fn long_answers_come_over_tcp_and_are_cut_at_a_thousand_endpoints() {
     let _turn = turns::beside_others();
     let dns = DnsServer::start();
     let address = |n: u16| IpAddr::from([10, 7, (n / 250) as u8, (n % 250) as u8 + 1]);
-    dns.set_addresses("orders.test", 0, &(0..3000).map(address).collect::<Vec<_>>());
+    dns.set_addresses(
+        "orders.test",
+        0,
+        &(0..3000).map(address).collect::<Vec<_>>(),
+    );
     dns.set_mood(DnsMood::Truncates);
     let gateway = Gateway::start(&routes(&by_dns(&dns, 80, "")));
-    eventually("the endpoints", || (urls(&gateway).len() == 1000).then_some(()));
+    eventually("the endpoints", || {
+        (urls(&gateway).len() == 1000).then_some(())
+    });
     assert!(dns.over_tcp() > 0 && lookups(&gateway, "cut") > 0.0);
-    assert_eq!(gateway.metric("tollgate_discovery_endpoints{upstream=\"orders\"}"), 1000.0);
+    assert_eq!(
+        gateway.metric("tollgate_discovery_endpoints{upstream=\"orders\"}"),
+        1000.0
+    );
 }
 
 #[test]
@@ -395,7 +484,9 @@ fn addresses_of_the_kind_that_cannot_be_looked_up_stay() {
     let gateway = Gateway::start(&routes(&by_dns(&dns, 80, "")));
     let are = |expected: &[&str]| {
         let expected = expected.iter().map(ToString::to_string).collect();
-        eventually("these are the endpoints", || (urls(&gateway) == expected).then_some(()));
+        eventually("these are the endpoints", || {
+            (urls(&gateway) == expected).then_some(())
+        });
     };
     are(&["http://10.8.0.1:80", "http://[fd00::1]:80"]);
     dns.set_mood(DnsMood::FailsOnIpv6);
@@ -411,13 +502,25 @@ fn the_admin_server_is_no_endpoint_whatever_dns_says() {
     let (server, dns) = (Server::start(0), DnsServer::start());
     dns.set_addresses("a.orders.test", 0, &[server.ip()]);
     dns.set_addresses("b.orders.test", 0, &[IpAddr::from([127, 0, 0, 1])]);
-    let service = |port, target: &str| Service { priority: 10, weight: 1, port, target: target.to_owned() };
+    let service = |port, target: &str| Service {
+        priority: 10,
+        weight: 1,
+        port,
+        target: target.to_owned(),
+    };
     let own = service(server.address.port(), "a.orders.test");
     dns.set_services("_http._tcp.orders.test", 0, std::slice::from_ref(&own));
-    let discover = format!("discover: {{srv: _http._tcp.orders.test, resolvers: ['{}'], min_ttl: 100ms}}", dns.address);
+    let discover = format!(
+        "discover: {{srv: _http._tcp.orders.test, resolvers: ['{}'], min_ttl: 100ms}}",
+        dns.address
+    );
     let gateway = Gateway::start(&routes(&discover));
     are(&gateway, &[&server]);
-    dns.set_services("_http._tcp.orders.test", 0, &[own, service(gateway.admin.port(), "b.orders.test")]);
+    dns.set_services(
+        "_http._tcp.orders.test",
+        0,
+        &[own, service(gateway.admin.port(), "b.orders.test")],
+    );
     let line = "an answer of DNS names the admin server of this process";
     eventually(line, || gateway.log().contains(line).then_some(()));
     (0..2).for_each(|_| after_one(&gateway, "answered"));
@@ -431,7 +534,12 @@ fn servers_of_a_service_have_weights_and_backups() {
     let dns = DnsServer::start();
     let service = |priority, weight, server: &Server, target: &str| {
         dns.set_addresses(target, 0, &[server.ip()]);
-        Service { priority, weight, port: server.address.port(), target: target.to_owned() }
+        Service {
+            priority,
+            weight,
+            port: server.address.port(),
+            target: target.to_owned(),
+        }
     };
     let services = [
         service(20, 1, &spare, "c.orders.test"),
@@ -439,13 +547,21 @@ fn servers_of_a_service_have_weights_and_backups() {
         service(10, 10, &light, "b.orders.test"),
     ];
     dns.set_services("_http._tcp.orders.test", 0, &services);
-    let discover = format!("discover: {{srv: _http._tcp.orders.test, resolvers: ['{}'], min_ttl: 100ms}}", dns.address);
+    let discover = format!(
+        "discover: {{srv: _http._tcp.orders.test, resolvers: ['{}'], min_ttl: 100ms}}",
+        dns.address
+    );
     let gateway = Gateway::start(&routes(&discover));
     let mut answers = Vec::new();
     for _ in 0..40 {
         answers.push(curl(&[&gateway.url("/")]));
     }
-    let count = |server: &Server| answers.iter().filter(|answer| **answer == server.name()).count();
+    let count = |server: &Server| {
+        answers
+            .iter()
+            .filter(|answer| **answer == server.name())
+            .count()
+    };
     assert_eq!((count(&heavy), count(&light), count(&spare)), (30, 10, 0));
     dns.set_services("_http._tcp.orders.test", 0, &services[..1]);
     are(&gateway, &[&spare]);
@@ -455,7 +571,14 @@ fn servers_of_a_service_have_weights_and_backups() {
     after_one(&gateway, "failed");
     are(&gateway, &[&spare]);
     dns.set_mood(DnsMood::Answers);
-    dns.set_services("_http._tcp.orders.test", 0, &[Service { target: ".".to_owned(), ..services[0].clone() }]);
+    dns.set_services(
+        "_http._tcp.orders.test",
+        0,
+        &[Service {
+            target: ".".to_owned(),
+            ..services[0].clone()
+        }],
+    );
     are(&gateway, &[]);
 }
 
@@ -464,17 +587,30 @@ fn a_file_of_endpoints_that_cannot_be_read_is_read_again() {
     let _turn = turns::beside_others();
     let server = Server::start(0);
     let folder = tempfile::tempdir().unwrap();
-    let (file, good) = (folder.path().join("orders.yaml"), folder.path().join("good.yaml"));
+    let (file, good) = (
+        folder.path().join("orders.yaml"),
+        folder.path().join("good.yaml"),
+    );
     std::fs::write(&good, format!("['http://{}']", server.address)).unwrap();
     std::os::unix::fs::symlink(&good, &file).unwrap();
-    let gateway = Gateway::start(&routes(&format!("discover: {{file: '{}'}}", file.display())));
+    let gateway = Gateway::start(&routes(&format!(
+        "discover: {{file: '{}'}}",
+        file.display()
+    )));
     are(&gateway, &[&server]);
     // Reading fails with an error of input: that of a disk, or of a mount, may pass.
     let broken = folder.path().join("broken");
     std::os::unix::fs::symlink("/proc/self/mem", &broken).unwrap();
     std::fs::rename(&broken, &file).unwrap();
-    let refused = || gateway.log().matches("endpoints not reloaded: nothing has changed").count();
-    eventually("it is read again and again", || (refused() >= 3).then_some(()));
+    let refused = || {
+        gateway
+            .log()
+            .matches("endpoints not reloaded: nothing has changed")
+            .count()
+    };
+    eventually("it is read again and again", || {
+        (refused() >= 3).then_some(())
+    });
     are(&gateway, &[&server]);
 }
 
@@ -489,9 +625,15 @@ fn endpoints_of_a_file_are_followed_and_a_bad_file_changes_nothing() {
         std::fs::rename(folder.path().join("next"), &file).unwrap();
     };
     write(&format!("- http://{}\n", one.address));
-    let gateway = Gateway::start(&routes(&format!("discover: {{file: '{}'}}", file.display())));
+    let gateway = Gateway::start(&routes(&format!(
+        "discover: {{file: '{}'}}",
+        file.display()
+    )));
     assert_eq!(curl(&[&gateway.url("/")]), one.name());
-    let both = format!("- {{url: 'http://{}', backup: true}}\n- http://{}\n", one.address, two.address);
+    let both = format!(
+        "- {{url: 'http://{}', backup: true}}\n- http://{}\n",
+        one.address, two.address
+    );
     write(&both);
     are(&gateway, &[&one, &two]);
     assert_eq!(curl(&[&gateway.url("/")]), two.name());
@@ -499,17 +641,27 @@ fn endpoints_of_a_file_are_followed_and_a_bad_file_changes_nothing() {
         ("", "the file is empty"),
         ("- http://a:1/path\n", "has more than a host and a port"),
         ("- https://a\n", "the upstream says nothing of TLS"),
-        ("- {url: 'http://a', backup: true}\n", "every endpoint is a backup"),
+        (
+            "- {url: 'http://a', backup: true}\n",
+            "every endpoint is a backup",
+        ),
         (&*"- http://a\n".repeat(1001), "1001 endpoints are too many"),
     ] {
         let before = lookups(&gateway, "failed");
         write(bad);
-        eventually("the bad file is refused", || (lookups(&gateway, "failed") > before).then_some(()));
+        eventually("the bad file is refused", || {
+            (lookups(&gateway, "failed") > before).then_some(())
+        });
         eventually("it says why", || gateway.log().contains(why).then_some(()));
         assert_eq!(curl(&[&gateway.url("/")]), two.name());
     }
     std::fs::remove_file(&file).unwrap();
-    eventually("it is missed", || gateway.log().contains("a file of endpoints is gone").then_some(()));
+    eventually("it is missed", || {
+        gateway
+            .log()
+            .contains("a file of endpoints is gone")
+            .then_some(())
+    });
     are(&gateway, &[&one, &two]);
     write("[]\n");
     are(&gateway, &[]);
@@ -529,7 +681,11 @@ fn a_reload_keeps_what_was_found() {
     after_one(&gateway, "failed");
     gateway.rewrite(&routes(&(upstream + ", connect_timeout: 1s")));
     eventually("the reload", || {
-        assert_eq!(curl(&[&gateway.url("/")]), server.name(), "no request fails meanwhile");
+        assert_eq!(
+            curl(&[&gateway.url("/")]),
+            server.name(),
+            "no request fails meanwhile"
+        );
         gateway.log().contains("reloaded").then_some(())
     });
     assert_eq!(curl(&[&gateway.url("/")]), server.name());
@@ -537,7 +693,9 @@ fn a_reload_keeps_what_was_found() {
     dns.set_mood(DnsMood::Answers);
     let other = Server::start(server.address.port());
     dns.set_addresses("carts.test", 0, &[other.ip()]);
-    gateway.rewrite(&routes(&by_dns(&dns, server.address.port(), "").replace("orders.test", "carts.test")));
+    gateway.rewrite(&routes(
+        &by_dns(&dns, server.address.port(), "").replace("orders.test", "carts.test"),
+    ));
     eventually("the other upstream", || {
         let answer = curl(&["-f", &gateway.url("/")]);
         assert!([server.name(), other.name()].contains(&answer), "{answer}");
@@ -548,7 +706,10 @@ fn a_reload_keeps_what_was_found() {
 #[test]
 fn endpoints_that_dns_names_are_spoken_to_over_tls_and_by_the_name_that_was_asked_for() {
     let _turn = turns::beside_others();
-    let (authority, stranger) = (CertificateAuthority::create(), CertificateAuthority::create());
+    let (authority, stranger) = (
+        CertificateAuthority::create(),
+        CertificateAuthority::create(),
+    );
     authority.issue("named", "DNS:orders.test");
     authority.issue("other", "DNS:other.test");
     let path = |file: &str| authority.path(file).display().to_string();
@@ -569,12 +730,29 @@ fn endpoints_that_dns_names_are_spoken_to_over_tls_and_by_the_name_that_was_aske
         Gateway::start(&routes(&format!("{upstream}, tls: {{ca: '{ca}'{more}}}")))
     };
     let get = |gateway: &Gateway| curl(&[&gateway.url("/")]);
-    assert_eq!(get(&start(named.address.port(), path("ca.pem"), "")), "orders.test");
-    assert_eq!(get(&start(other.address.port(), path("ca.pem"), ", server_name: other.test")), "other.test");
+    assert_eq!(
+        get(&start(named.address.port(), path("ca.pem"), "")),
+        "orders.test"
+    );
+    assert_eq!(
+        get(&start(
+            other.address.port(),
+            path("ca.pem"),
+            ", server_name: other.test"
+        )),
+        "other.test"
+    );
     let strange = stranger.path("ca.pem").display().to_string();
-    for (port, ca) in [(other.address.port(), path("ca.pem")), (named.address.port(), strange)] {
+    for (port, ca) in [
+        (other.address.port(), path("ca.pem")),
+        (named.address.port(), strange),
+    ] {
         let gateway = start(port, ca, "");
-        assert_eq!(status(&[&gateway.url("/")]), 502, "a server that cannot prove its name gets no request");
+        assert_eq!(
+            status(&[&gateway.url("/")]),
+            502,
+            "a server that cannot prove its name gets no request"
+        );
     }
 }
 
@@ -585,7 +763,9 @@ fn answers_may_hold_for_less_than_a_second_by_their_longest_time_alone() {
     let dns = DnsServer::start();
     dns.set_addresses("orders.test", 60, &[server.ip()]);
     let (port, resolver) = (server.address.port(), dns.address);
-    let discover = format!("discover: {{dns: orders.test, port: {port}, resolvers: ['{resolver}'], max_ttl: 100ms}}");
+    let discover = format!(
+        "discover: {{dns: orders.test, port: {port}, resolvers: ['{resolver}'], max_ttl: 100ms}}"
+    );
     let gateway = Gateway::start(&routes(&discover));
     assert_eq!(curl(&[&gateway.url("/")]), server.name());
     let other = Server::start(port);

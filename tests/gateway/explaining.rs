@@ -1,4 +1,5 @@
-//! `tollgate explain` says what the gateway does: each case is explained, and then really asked for.
+//! `tollgate explain` says what the gateway does: each case is explained, and then really asked
+//! for.
 
 use std::process::{Command, Output};
 
@@ -44,18 +45,29 @@ fn explain(routes: &str, args: &[&str]) -> Output {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("routes.yaml");
     std::fs::write(&path, routes).unwrap();
-    Command::new(env!("CARGO_BIN_EXE_tollgate")).args(["explain", "--config"]).arg(path).args(args).output().unwrap()
+    Command::new(env!("CARGO_BIN_EXE_tollgate"))
+        .args(["explain", "--config"])
+        .arg(path)
+        .args(args)
+        .output()
+        .unwrap()
 }
 
 fn explained(routes: &str, args: &[&str]) -> Value {
     let output = explain(routes, &[args, &["--json"]].concat());
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
 fn why<'v>(view: &'v Value, route: &str) -> &'v str {
     let routes = view["routes"].as_array().unwrap();
-    routes.iter().find(|one| one["route"] == route).unwrap()["why"].as_str().unwrap()
+    routes.iter().find(|one| one["route"] == route).unwrap()["why"]
+        .as_str()
+        .unwrap()
 }
 
 #[test]
@@ -80,7 +92,16 @@ fn the_explanation_and_the_gateway_name_the_same_route_or_refusal() {
         let url = format!("http://{host}{path}");
         let view = explained(ROUTES, &[method, &url, "-H", header]);
         let target = gateway.url(path);
-        let asked = curl(&["--path-as-is", "-X", method, "-H", &format!("host: {host}"), "-H", header, &target]);
+        let asked = curl(&[
+            "--path-as-is",
+            "-X",
+            method,
+            "-H",
+            &format!("host: {host}"),
+            "-H",
+            header,
+            &target,
+        ]);
         let answered: Value = serde_json::from_str(&asked).unwrap();
         let case = format!("{method} {url} {header}: {view:#} but {answered:#}");
         match view["refused"].as_object() {
@@ -88,7 +109,11 @@ fn the_explanation_and_the_gateway_name_the_same_route_or_refusal() {
             Some(refused) => {
                 assert_eq!(refused["status"], answered["status"], "{case}");
                 let kind = answered["type"].as_str().unwrap();
-                assert_eq!(kind.rsplit(':').next(), refused["problem"].as_str(), "{case}");
+                assert_eq!(
+                    kind.rsplit(':').next(),
+                    refused["problem"].as_str(),
+                    "{case}"
+                );
             }
         }
     }
@@ -108,18 +133,38 @@ fn every_route_says_why_it_does_not_apply() {
         assert_eq!(why(&view, route), reason, "{route}");
     }
     let view = explained(ROUTES, &["POST", "http://else/users/7"]);
-    assert_eq!((why(&view, "user"), why(&view, "pages")), ("other_host", "other_path"));
+    assert_eq!(
+        (why(&view, "user"), why(&view, "pages")),
+        ("other_host", "other_path")
+    );
     let view = explained(ROUTES, &["http://else/posted"]);
     assert_eq!(why(&view, "posted"), "other_method");
-    assert_eq!(view["refused"], json!({"status": 405, "problem": "method-not-allowed", "allow": "POST"}));
-    assert!(!view.to_string().contains("secret-value"), "what a route asks for may be a secret");
+    assert_eq!(
+        view["refused"],
+        json!({"status": 405, "problem": "method-not-allowed", "allow": "POST"})
+    );
+    assert!(
+        !view.to_string().contains("secret-value"),
+        "what a route asks for may be a secret"
+    );
 }
 
 #[test]
 fn limits_are_explained_in_order_with_their_buckets_in_the_store() {
-    let args = ["http://api.example/users/7", "-H", "x-lang: d e", "--client-ip", "2001:db8:1:2:3::9"];
+    let args = [
+        "http://api.example/users/7",
+        "-H",
+        "x-lang: d e",
+        "--client-ip",
+        "2001:db8:1:2:3::9",
+    ];
     let view = explained(ROUTES, &args);
-    let limits: Vec<_> = view["limits"].as_array().unwrap().iter().map(|limit| &limit["limit"]).collect();
+    let limits: Vec<_> = view["limits"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|limit| &limit["limit"])
+        .collect();
     assert_eq!(limits, ["everyone", "per-client", "per-user"]);
     assert_eq!(view["limits"][1]["bucket"], "per-client:2001:db8:1:2::/64");
     assert_eq!(view["limits"][2]["bucket"], "per-user:7|d%20e");
@@ -132,9 +177,22 @@ fn limits_are_explained_in_order_with_their_buckets_in_the_store() {
     assert_eq!(view["ratelimit_policy"], fields);
 
     let second = explained(ROUTES, &[&args[..], &["--listener", "1"]].concat());
-    assert_eq!(second["limits"].as_array().unwrap().len(), 2, "the other listener has no limits of its own");
-    let behind = ["http://a/pages", "--client-ip", "127.0.0.1", "-H", "x-forwarded-for: 203.0.113.9"];
-    assert_eq!(explained(ROUTES, &behind)["request"]["client_ip"], "203.0.113.9");
+    assert_eq!(
+        second["limits"].as_array().unwrap().len(),
+        2,
+        "the other listener has no limits of its own"
+    );
+    let behind = [
+        "http://a/pages",
+        "--client-ip",
+        "127.0.0.1",
+        "-H",
+        "x-forwarded-for: 203.0.113.9",
+    ];
+    assert_eq!(
+        explained(ROUTES, &behind)["request"]["client_ip"],
+        "203.0.113.9"
+    );
 }
 
 /// A token bucket's, with the rest of its view.
@@ -153,11 +211,19 @@ limits:
 routes: [{name: all, echo: true, limits: [monthly, slide]}]
 ";
     let view = explained(routes, &["http://a/"]);
-    let shown: Vec<_> = view["limits"].as_array().unwrap().iter().map(|limit| limit["policy"].clone()).collect();
+    let shown: Vec<_> = view["limits"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|limit| limit["policy"].clone())
+        .collect();
     let fixed = json!({"algorithm": "fixed_window", "rate": "1000/month in Europe/Berlin", "burst": 1000, "cost": 1, "on_outage": "local"});
     let sliding = json!({"algorithm": "sliding_window", "rate": "5/90s", "burst": 5, "cost": 2, "on_outage": "local"});
     assert_eq!(shown, [fixed, sliding]);
-    assert_eq!(view["ratelimit_policy"], "\"monthly\";q=1000;w=2678400, \"slide\";q=2;w=90");
+    assert_eq!(
+        view["ratelimit_policy"],
+        "\"monthly\";q=1000;w=2678400, \"slide\";q=2;w=90"
+    );
 }
 
 const LENIENT: &str = "
@@ -179,9 +245,21 @@ routes:
 
 #[test]
 fn a_limit_is_explained_with_its_policy_and_its_on_limit_action() {
-    let view = explained(LENIENT, &["http://a/all", "-H", "x-tenant: acme", "-H", "content-length: 5000"]);
+    let view = explained(
+        LENIENT,
+        &[
+            "http://a/all",
+            "-H",
+            "x-tenant: acme",
+            "-H",
+            "content-length: 5000",
+        ],
+    );
     let limits = view["limits"].as_array().unwrap();
-    let over: Vec<_> = limits.iter().map(|limit| limit["on_limit"].as_str().unwrap()).collect();
+    let over: Vec<_> = limits
+        .iter()
+        .map(|limit| limit["on_limit"].as_str().unwrap())
+        .collect();
     assert_eq!(
         over,
         [
@@ -195,27 +273,59 @@ fn a_limit_is_explained_with_its_policy_and_its_on_limit_action() {
     let planned = policy(
         json!({"rate": "500/s", "burst": 500, "cost": 5, "on_outage": "local", "plan": "acme", "plan_from": "the file"}),
     );
-    assert_eq!((&limits[1]["policy"], &limits[1]["bucket"]), (&planned, &json!("planned:acme")));
+    assert_eq!(
+        (&limits[1]["policy"], &limits[1]["bucket"]),
+        (&planned, &json!("planned:acme"))
+    );
     assert_eq!(limits[2]["policy"]["leased_us"], 50_000);
-    assert_eq!(limits[3]["enforced"], "not at all: it counts, and lets everything pass");
+    assert_eq!(
+        limits[3]["enforced"],
+        "not at all: it counts, and lets everything pass"
+    );
     assert_eq!(limits[4]["policy"]["cost"], 5);
     let fields = "\"everyone\";q=10;w=1, \"planned\";q=100;w=1, \"cheaper\";q=100;w=1, \
         \"priced\";q=102400;w=1;qu=\"content-bytes\"";
     assert_eq!(view["ratelimit_policy"], fields);
 
-    let other = explained(LENIENT, &["http://a/all", "-H", "x-tenant: other", "--client-ip", "10.1.2.3"]);
-    assert_eq!(other["limits"][0]["enforced"], "not on this request, which is exempt");
+    let other = explained(
+        LENIENT,
+        &[
+            "http://a/all",
+            "-H",
+            "x-tenant: other",
+            "--client-ip",
+            "10.1.2.3",
+        ],
+    );
+    assert_eq!(
+        other["limits"][0]["enforced"],
+        "not on this request, which is exempt"
+    );
     assert_eq!(other["limits"][0].get("bucket"), None);
     assert_eq!(
-        (&other["limits"][1]["policy"]["rate"], other["limits"][1]["policy"].get("plan")),
+        (
+            &other["limits"][1]["policy"]["rate"],
+            other["limits"][1]["policy"].get("plan")
+        ),
         (&json!("10/s"), None)
     );
-    let said = String::from_utf8(explain(LENIENT, &["http://a/all", "-H", "x-tenant: acme"]).stdout).unwrap();
-    assert!(said.contains("planned: 500/s by plan acme, burst 500, this request costs 5\n"), "{said}");
+    let said =
+        String::from_utf8(explain(LENIENT, &["http://a/all", "-H", "x-tenant: acme"]).stdout)
+            .unwrap();
+    assert!(
+        said.contains("planned: 500/s by plan acme, burst 500, this request costs 5\n"),
+        "{said}"
+    );
     assert!(said.contains("           acts    not at all: "), "{said}");
 
     let nowhere = explained(LENIENT, &["http://a/nowhere"]);
-    assert_eq!((&nowhere["limits"][0]["limit"], &nowhere["refused"]["status"]), (&json!("everyone"), &json!(404)));
+    assert_eq!(
+        (
+            &nowhere["limits"][0]["limit"],
+            &nowhere["refused"]["status"]
+        ),
+        (&json!("everyone"), &json!(404))
+    );
 }
 
 #[test]
@@ -223,16 +333,23 @@ fn a_cost_settled_by_the_response_is_explained_with_its_reservation() {
     let view = explained(LENIENT, &["http://a/settled"]);
     let policy = &view["limits"][1]["policy"];
     assert_eq!(policy["cost"], 20);
-    assert_eq!(policy["settled"], json!({"by": "response_json usage.total_tokens", "max": 800}));
+    assert_eq!(
+        policy["settled"],
+        json!({"by": "response_json usage.total_tokens", "max": 800})
+    );
     let said = String::from_utf8(explain(LENIENT, &["http://a/settled"]).stdout).unwrap();
-    let line = "cost    20 are reserved; settled by response_json usage.total_tokens, 800 at most\n";
+    let line =
+        "cost    20 are reserved; settled by response_json usage.total_tokens, 800 at most\n";
     assert!(said.contains(line), "{said}");
 }
 
 #[test]
 fn a_limit_that_counts_by_status_is_explained_with_the_codes() {
     let policy = &explained(LENIENT, &["http://a/login"])["limits"][1]["policy"];
-    assert_eq!((&policy["counted"], policy.get("settled")), (&json!("401, 5xx"), None));
+    assert_eq!(
+        (&policy["counted"], policy.get("settled")),
+        (&json!("401, 5xx"), None)
+    );
     let said = String::from_utf8(explain(LENIENT, &["http://a/login"]).stdout).unwrap();
     let line = "           counts  responses with 401, 5xx; what others took is given back\n";
     assert!(said.contains(line), "{said}");
@@ -247,31 +364,60 @@ fn a_missing_key_part_is_named_with_its_consequence() {
     assert_eq!(skipped["limits"][1]["note"], "does not apply without it");
     assert_eq!(skipped["limits"][1].get("bucket"), None);
     let refused = explained(ROUTES, &["http://a/strict"]);
-    assert_eq!(refused["refused"], json!({"status": 400, "problem": "key-missing"}));
+    assert_eq!(
+        refused["refused"],
+        json!({"status": 400, "problem": "key-missing"})
+    );
     let hashed = explained(ROUTES, &["http://a/strict", "-H", "cookie: sid=sesame"]);
     let bucket = hashed["limits"][1]["bucket"].as_str().unwrap();
-    assert!(bucket.starts_with("strict:#") && !hashed.to_string().contains("sesame"), "{hashed}");
+    assert!(
+        bucket.starts_with("strict:#") && !hashed.to_string().contains("sesame"),
+        "{hashed}"
+    );
 }
 
 #[test]
 fn the_upstream_request_is_explained_with_its_target_and_host() {
     for (url, target, host) in [
-        ("http://api.example:81/kept/%2Fa?b=c", "/kept/%2Fa?b=c", "api.example:81"),
+        (
+            "http://api.example:81/kept/%2Fa?b=c",
+            "/kept/%2Fa?b=c",
+            "api.example:81",
+        ),
         ("http://api.example/v1/x?q", "/x?q", "the endpoint's"),
         ("http://api.example/old/x", "/new/x", "internal"),
     ] {
         let action = &explained(FORWARDING, &[url])["action"];
-        assert_eq!((&action["target"], &action["host"]), (&json!(target), &json!(host)), "{url}");
-        assert_eq!(action["endpoints"], json!(["http://10.0.0.11:8080", "http://10.0.0.12:8080"]));
+        assert_eq!(
+            (&action["target"], &action["host"]),
+            (&json!(target), &json!(host)),
+            "{url}"
+        );
+        assert_eq!(
+            action["endpoints"],
+            json!(["http://10.0.0.11:8080", "http://10.0.0.12:8080"])
+        );
     }
     let kept = &explained(FORWARDING, &["http://a/kept"])["action"];
-    assert_eq!((&kept["timeout"], &kept["max_body"]), (&json!("5s"), &json!("64KiB")));
-    assert_eq!(explained(FORWARDING, &["http://a/tea"])["action"], json!({"kind": "respond", "status": 418}));
+    assert_eq!(
+        (&kept["timeout"], &kept["max_body"]),
+        (&json!("5s"), &json!("64KiB"))
+    );
+    assert_eq!(
+        explained(FORWARDING, &["http://a/tea"])["action"],
+        json!({"kind": "respond", "status": 418})
+    );
 }
 
 #[test]
 fn the_explanation_reads_top_to_bottom() {
-    let args = ["http://api.example/users/7", "-H", "x-lang: de", "--client-ip", "203.0.113.9"];
+    let args = [
+        "http://api.example/users/7",
+        "-H",
+        "x-lang: de",
+        "--client-ip",
+        "203.0.113.9",
+    ];
     let said = String::from_utf8(explain(ROUTES, &args).stdout).unwrap();
     let expected = "\
 request  GET api.example/users/7 from 203.0.113.9 through listener 0
@@ -285,14 +431,23 @@ route    user
 limits   everyone: 1000/s, burst 1000, this request costs 1
 ";
     assert!(said.starts_with(expected), "{said}");
-    assert!(said.contains("           bucket  per-user:7|de\n"), "{said}");
-    assert!(said.ends_with("action   answers with a description of the request\n"), "{said}");
+    assert!(
+        said.contains("           bucket  per-user:7|de\n"),
+        "{said}"
+    );
+    assert!(
+        said.ends_with("action   answers with a description of the request\n"),
+        "{said}"
+    );
 }
 
 /// A route for each of a hundred hosts, and one for all.
 fn many_routes() -> String {
-    let host =
-        |n| format!("  - {{name: r{n}, match: {{host: h{n}.example, path: /x, methods: [POST]}}, echo: true}}\n");
+    let host = |n| {
+        format!(
+            "  - {{name: r{n}, match: {{host: h{n}.example, path: /x, methods: [POST]}}, echo: true}}\n"
+        )
+    };
     let routes: String = (0..100).map(host).collect();
     let rest = "  - {name: rest, match: {path: '/*', methods: [GET, POST]}, echo: true}\n";
     format!("listeners: [{{address: '127.0.0.1:8080'}}]\nroutes:\n{routes}{rest}")
@@ -309,32 +464,87 @@ route    rest
          … and 99 more, which --all shows
 limits   none
 ";
-    assert!(said(&["h7.example/x"]).contains(near), "{}", said(&["h7.example/x"]));
-    assert_eq!(said(&["h7.example/x", "--all"]).matches("not, for the host").count(), 99);
-    assert_eq!(explained(&routes, &["h7.example/x"])["routes"].as_array().unwrap().len(), 101, "machines get all");
+    assert!(
+        said(&["h7.example/x"]).contains(near),
+        "{}",
+        said(&["h7.example/x"])
+    );
+    assert_eq!(
+        said(&["h7.example/x", "--all"])
+            .matches("not, for the host")
+            .count(),
+        99
+    );
+    assert_eq!(
+        explained(&routes, &["h7.example/x"])["routes"]
+            .as_array()
+            .unwrap()
+            .len(),
+        101,
+        "machines get all"
+    );
     let nowhere = said(&["PUT", "h7.example/y"]);
-    assert!(nowhere.contains("route    none\n         not, for the method: rest (/*, GET or POST)\n"), "{nowhere}");
-    assert!(nowhere.contains("not, for the path: r7 ") && nowhere.contains("… and 96 more"), "{nowhere}");
+    assert!(
+        nowhere.contains("route    none\n         not, for the method: rest (/*, GET or POST)\n"),
+        "{nowhere}"
+    );
+    assert!(
+        nowhere.contains("not, for the path: r7 ") && nowhere.contains("… and 96 more"),
+        "{nowhere}"
+    );
 }
 
 #[test]
 fn a_request_is_taken_as_people_type_it() {
     let routes = many_routes();
-    for typed in [&["post", "h7.example/x"][..], &["-X", "Post", "http://h7.example/x"], &["POST", "h7.example:80/x"]] {
+    for typed in [
+        &["post", "h7.example/x"][..],
+        &["-X", "Post", "http://h7.example/x"],
+        &["POST", "h7.example:80/x"],
+    ] {
         let view = explained(&routes, typed);
-        assert_eq!((&view["route"], &view["request"]["method"]), (&json!("r7"), &json!("POST")), "{typed:?}");
+        assert_eq!(
+            (&view["route"], &view["request"]["method"]),
+            (&json!("r7"), &json!("POST")),
+            "{typed:?}"
+        );
     }
     let own = explained(&routes, &["-X", "frobnicate", "h7.example/x"]);
-    assert_eq!(own["request"]["method"], "frobnicate", "a method is case-sensitive where nobody registered it");
-    assert_eq!(explain(&routes, &["GET", "h7.example/x", "-X", "GET"]).status.code(), Some(2));
+    assert_eq!(
+        own["request"]["method"], "frobnicate",
+        "a method is case-sensitive where nobody registered it"
+    );
+    assert_eq!(
+        explain(&routes, &["GET", "h7.example/x", "-X", "GET"])
+            .status
+            .code(),
+        Some(2)
+    );
 }
 
 #[test]
 fn a_mistake_in_the_arguments_has_an_exit_code_of_its_own() {
-    assert_eq!(explain("listeners: []", &["http://a/"]).status.code(), Some(1));
-    assert_eq!(explain(ROUTES, &["http://a/", "--listener", "2"]).status.code(), Some(1));
-    for mistake in [&[][..], &["get"], &["http://a/", "-H", "nothing"], &["http://a/", "--client-ip", "me"]] {
-        assert_eq!(explain(ROUTES, mistake).status.code(), Some(2), "{mistake:?}");
+    assert_eq!(
+        explain("listeners: []", &["http://a/"]).status.code(),
+        Some(1)
+    );
+    assert_eq!(
+        explain(ROUTES, &["http://a/", "--listener", "2"])
+            .status
+            .code(),
+        Some(1)
+    );
+    for mistake in [
+        &[][..],
+        &["get"],
+        &["http://a/", "-H", "nothing"],
+        &["http://a/", "--client-ip", "me"],
+    ] {
+        assert_eq!(
+            explain(ROUTES, mistake).status.code(),
+            Some(2),
+            "{mistake:?}"
+        );
     }
 }
 
@@ -346,14 +556,36 @@ limits: {all: {key: client_ip, rate: 1/s}}
 routes: [{name: staff, match: {path: /staff}, echo: true, allow: [10.0.0.0/8]}]";
     let ask = |args: &[&str]| {
         let view = explained(routes, &[&["http://a/staff"], args].concat());
-        (view["route"].clone(), view["refused"]["status"].clone(), view["limits"].as_array().map(Vec::len))
+        (
+            view["route"].clone(),
+            view["refused"]["status"].clone(),
+            view["limits"].as_array().map(Vec::len),
+        )
     };
     let (staff, null) = (Value::from("staff"), Value::Null);
-    assert_eq!(ask(&["--client-ip", "10.8.0.1"]), (staff.clone(), null.clone(), Some(1)));
-    assert_eq!(ask(&["--client-ip", "192.0.2.1"]), (staff, 403.into(), Some(0)));
-    let elsewhere = explained(routes, &["http://a/b", "--client-ip", "192.0.2.1", "--listener", "1"]);
-    assert_eq!((&elsewhere["route"], &elsewhere["refused"]["status"]), (&null, &403.into()), "{elsewhere}");
-    let said = String::from_utf8(explain(routes, &["http://a/staff", "--client-ip", "192.0.2.1"]).stdout).unwrap();
-    assert!(said.contains("route    staff\n") && said.contains("answer   403 network-refused\n"), "{said}");
+    assert_eq!(
+        ask(&["--client-ip", "10.8.0.1"]),
+        (staff.clone(), null.clone(), Some(1))
+    );
+    assert_eq!(
+        ask(&["--client-ip", "192.0.2.1"]),
+        (staff, 403.into(), Some(0))
+    );
+    let elsewhere = explained(
+        routes,
+        &["http://a/b", "--client-ip", "192.0.2.1", "--listener", "1"],
+    );
+    assert_eq!(
+        (&elsewhere["route"], &elsewhere["refused"]["status"]),
+        (&null, &403.into()),
+        "{elsewhere}"
+    );
+    let said =
+        String::from_utf8(explain(routes, &["http://a/staff", "--client-ip", "192.0.2.1"]).stdout)
+            .unwrap();
+    assert!(
+        said.contains("route    staff\n") && said.contains("answer   403 network-refused\n"),
+        "{said}"
+    );
     assert!(!said.contains("limits   none"), "{said}");
 }

@@ -1,4 +1,5 @@
-//! Everything that can be wrong with a Redis, one after the other, under load: each is lived through alike.
+//! Everything that can be wrong with a Redis, one after the other, under load: each is lived
+//! through alike.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -18,13 +19,25 @@ const NO_ANSWER: [&str; 2] = ["timeout", "io"];
 #[test]
 fn a_server_that_is_killed_and_started_again() {
     let redis = RedisServer::start();
-    live_through(&redis.url(), redis, &NO_ANSWER, RedisServer::kill9, RedisServer::restart);
+    live_through(
+        &redis.url(),
+        redis,
+        &NO_ANSWER,
+        RedisServer::kill9,
+        RedisServer::restart,
+    );
 }
 
 #[test]
 fn a_server_that_is_stopped_and_continued() {
     let redis = RedisServer::start();
-    live_through(&redis.url(), redis, &NO_ANSWER, |redis| redis.stop(), |redis| redis.cont());
+    live_through(
+        &redis.url(),
+        redis,
+        &NO_ANSWER,
+        |redis| redis.stop(),
+        |redis| redis.cont(),
+    );
 }
 
 #[test]
@@ -32,7 +45,13 @@ fn a_network_that_drops_every_packet() {
     let redis = RedisServer::start();
     let wire = FaultyProxy::to(redis.port());
     let url = format!("redis://127.0.0.1:{}", wire.port());
-    live_through(&url, wire, &NO_ANSWER, |wire| wire.swallow(), |wire| wire.mend());
+    live_through(
+        &url,
+        wire,
+        &NO_ANSWER,
+        |wire| wire.swallow(),
+        |wire| wire.mend(),
+    );
 }
 
 #[test]
@@ -113,18 +132,40 @@ fn refusing(error: &str, outcome: &str) {
     let redis = RedisServer::start();
     let wire = FaultyProxy::to(redis.port());
     let url = format!("redis://127.0.0.1:{}", wire.port());
-    live_through(&url, wire, &[outcome], |wire| wire.refuse(error), |wire| wire.mend());
+    live_through(
+        &url,
+        wire,
+        &[outcome],
+        |wire| wire.refuse(error),
+        |wire| wire.mend(),
+    );
 }
 
 #[track_caller]
 fn ok(redis: &RedisServer, command: &[&str]) {
-    assert_eq!(redis.command(command), "+OK", "{:?}", &command[..command.len().min(4)]);
+    assert_eq!(
+        redis.command(command),
+        "+OK",
+        "{:?}",
+        &command[..command.len().min(4)]
+    );
 }
 
 /// A server that knows `gate` by this password, and its URL for that user.
 fn with_login(password: &str) -> (RedisServer, String) {
     let redis = RedisServer::start();
-    ok(&redis, &["ACL", "SETUSER", "gate", "on", &format!(">{password}"), "~*", "+@all"]);
+    ok(
+        &redis,
+        &[
+            "ACL",
+            "SETUSER",
+            "gate",
+            "on",
+            &format!(">{password}"),
+            "~*",
+            "+@all",
+        ],
+    );
     let url = format!("redis://gate:hunter2@127.0.0.1:{}", redis.port());
     (redis, url)
 }
@@ -133,9 +174,19 @@ fn with_login(password: &str) -> (RedisServer, String) {
 fn cluster_of_one(port: Option<u16>) -> RedisServer {
     let announced = port.map(|port| vec!["--cluster-announce-port".to_owned(), port.to_string()]);
     let redis = RedisServer::start_with(&|_, _| {
-        let cluster =
-            ["--cluster-enabled", "yes", "--cluster-node-timeout", "500", "--cluster-announce-ip", "127.0.0.1"];
-        cluster.map(str::to_owned).into_iter().chain(announced.clone().into_iter().flatten()).collect()
+        let cluster = [
+            "--cluster-enabled",
+            "yes",
+            "--cluster-node-timeout",
+            "500",
+            "--cluster-announce-ip",
+            "127.0.0.1",
+        ];
+        cluster
+            .map(str::to_owned)
+            .into_iter()
+            .chain(announced.clone().into_iter().flatten())
+            .collect()
     });
     take_all_slots(&redis);
     redis
@@ -143,7 +194,12 @@ fn cluster_of_one(port: Option<u16>) -> RedisServer {
 
 fn take_all_slots(redis: &RedisServer) {
     ok(redis, &with_all_slots("ADDSLOTS"));
-    let is_up = || redis.command(&["CLUSTER", "INFO"]).contains("cluster_state:ok").then_some(());
+    let is_up = || {
+        redis
+            .command(&["CLUSTER", "INFO"])
+            .contains("cluster_state:ok")
+            .then_some(())
+    };
     eventually("the cluster is up", is_up);
 }
 
@@ -159,7 +215,10 @@ fn flushed_scripts_fail_no_request_under_load() {
     // A machine that is busy with other things must not look like an outage.
     let routes = routes(&redis.url(), "500ms");
     let gateways = [Gateway::start(&routes), Gateway::start(&routes)];
-    let targets: Vec<_> = gateways.iter().map(|gateway| gateway.listeners[0]).collect();
+    let targets: Vec<_> = gateways
+        .iter()
+        .map(|gateway| gateway.listeners[0])
+        .collect();
     let load = Load::start(&targets, 4, Duration::from_millis(5));
     let begun = Instant::now();
     let mut flushes = 0;
@@ -169,17 +228,35 @@ fn flushed_scripts_fail_no_request_under_load() {
         run_for(Duration::from_millis(2));
     }
     let samples = load.stop();
-    println!("{} answers while scripts were flushed {flushes} times", samples.len());
-    assert!(flushes > 100 && samples.iter().all(|sample| matches!(sample.status, 200 | 429)));
+    println!(
+        "{} answers while scripts were flushed {flushes} times",
+        samples.len()
+    );
+    assert!(
+        flushes > 100
+            && samples
+                .iter()
+                .all(|sample| matches!(sample.status, 200 | 429))
+    );
     assert_never_over(&samples);
     assert!(admitted(&samples) as f64 >= 0.97 * (BURST + RATE * seconds(&samples)));
     for gateway in &gateways {
         assert!(gateway.metric("tollgate_store_calls_total{outcome=\"ok\"}") > 0.0);
         let text = gateway.metrics();
-        let failed = |line: &&str| line.starts_with("tollgate_store_calls_total{") && !line.contains("\"ok\"");
-        let failed: Vec<&str> = text.lines().filter(failed).filter(|line| !line.ends_with(" 0")).collect();
+        let failed = |line: &&str| {
+            line.starts_with("tollgate_store_calls_total{") && !line.contains("\"ok\"")
+        };
+        let failed: Vec<&str> = text
+            .lines()
+            .filter(failed)
+            .filter(|line| !line.ends_with(" 0"))
+            .collect();
         assert!(failed.is_empty(), "{failed:?}");
-        assert!(!text.lines().any(|line| line.contains("decided_by=\"local\"") && !line.ends_with(" 0")));
+        assert!(
+            !text
+                .lines()
+                .any(|line| line.contains("decided_by=\"local\"") && !line.ends_with(" 0"))
+        );
     }
 }
 
@@ -198,12 +275,18 @@ routes: [{{name: all, respond: {{status: 200}}, limits: [timed]}}]
         redis.url()
     ));
     let ask = || status(&[&gateway.url("/")]);
-    eventually("Redis is reached", || (gateway.metric("tollgate_fleet_nodes") == 1.0 && ask() == 200).then_some(()));
+    eventually("Redis is reached", || {
+        (gateway.metric("tollgate_fleet_nodes") == 1.0 && ask() == 200).then_some(())
+    });
     redis.kill9();
     let killed = Instant::now();
     eventually("its time is over", || (ask() == 429).then_some(()));
     // The second counts from the last heartbeat, and there is one every half a second.
-    assert!(killed.elapsed() >= Duration::from_millis(500), "{:?}: its share passes at first", killed.elapsed());
+    assert!(
+        killed.elapsed() >= Duration::from_millis(500),
+        "{:?}: its share passes at first",
+        killed.elapsed()
+    );
     assert!((0..20).all(|_| ask() == 429), "and nothing after that");
     redis.restart();
     eventually("Redis decides again", || (ask() == 200).then_some(()));
@@ -213,14 +296,19 @@ routes: [{{name: all, respond: {{status: 200}}, limits: [timed]}}]
 fn a_gateway_starts_without_redis_and_finds_it_later() {
     let port = free_port();
     let mut redis = None;
-    finds_it_later(&format!("redis://127.0.0.1:{port}"), || redis = Some(RedisServer::start_at(port)));
+    finds_it_later(&format!("redis://127.0.0.1:{port}"), || {
+        redis = Some(RedisServer::start_at(port))
+    });
 }
 
 #[test]
 fn a_gateway_starts_with_a_wrong_password_and_says_so() {
     let (redis, url) = with_login("another");
     let log = finds_it_later(&url, || ok(&redis, &["ACL", "SETUSER", "gate", ">hunter2"]));
-    assert!(log.contains("WRONGPASS") && !log.contains("hunter2"), "{log}");
+    assert!(
+        log.contains("WRONGPASS") && !log.contains("hunter2"),
+        "{log}"
+    );
 }
 
 /// The log of a gateway that cannot use Redis at start, until it is mended.
@@ -228,14 +316,26 @@ fn finds_it_later(url: &str, mend_it: impl FnOnce()) -> String {
     let _turn = turns::among_few();
     let gateway = Gateway::start(&routes(url, "20ms"));
     let load = Load::start(&[gateway.listeners[0]], 4, Duration::from_millis(10));
-    eventually("the breaker opens", || (gateway.metric("tollgate_store_up") == 0.0).then_some(()));
+    eventually("the breaker opens", || {
+        (gateway.metric("tollgate_store_up") == 0.0).then_some(())
+    });
     run_for(Duration::from_secs(1));
     mend_it();
-    eventually("redis decides", || (gateway.metric("tollgate_store_up") == 1.0).then_some(()));
+    eventually("redis decides", || {
+        (gateway.metric("tollgate_store_up") == 1.0).then_some(())
+    });
     let samples = load.stop();
-    assert!(samples.iter().all(|sample| matches!(sample.status, 200 | 429)));
-    // At least what the gateway may admit alone, from a full bucket; at most a burst more for the outage.
+    assert!(
+        samples
+            .iter()
+            .all(|sample| matches!(sample.status, 200 | 429))
+    );
+    // At least what the gateway may admit alone, from a full bucket; at most a burst more for the
+    // outage.
     let (admitted, due) = (admitted(&samples) as f64, BURST + RATE * seconds(&samples));
-    assert!(admitted >= 0.9 * due && admitted <= due + BURST, "{admitted} of {due}");
+    assert!(
+        admitted >= 0.9 * due && admitted <= due + BURST,
+        "{admitted} of {due}"
+    );
     gateway.log()
 }

@@ -1,4 +1,5 @@
-//! A proxy between a gateway and Redis that can fail: it drops every packet, or answers every command with an error.
+//! A proxy between a gateway and Redis that can fail: it drops every packet, or answers every
+//! command with an error.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -41,18 +42,37 @@ impl FaultyProxy {
     /// A proxy without a server behind it yet.
     pub fn open() -> Self {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
-        socket.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).unwrap();
+        socket
+            .bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into())
+            .unwrap();
         socket.listen(QUEUE).unwrap();
-        let state = State { mode: Mutex::new(Mode::Through), changed: Condvar::new(), connections: Mutex::default() };
-        Self { socket: Arc::new(socket), state: Arc::new(state) }
+        let state = State {
+            mode: Mutex::new(Mode::Through),
+            changed: Condvar::new(),
+            connections: Mutex::default(),
+        };
+        Self {
+            socket: Arc::new(socket),
+            state: Arc::new(state),
+        }
     }
 
     pub fn lead_to(&self, port: u16) {
-        let (listener, state) = (TcpListener::from(self.socket.try_clone().unwrap()), self.state.clone());
+        let (listener, state) = (
+            TcpListener::from(self.socket.try_clone().unwrap()),
+            self.state.clone(),
+        );
         thread::spawn(move || {
             loop {
-                drop(state.changed.wait_while(state.mode.lock().unwrap(), |mode| *mode == Mode::Hole).unwrap());
-                let Ok((client, _)) = listener.accept() else { continue };
+                drop(
+                    state
+                        .changed
+                        .wait_while(state.mode.lock().unwrap(), |mode| *mode == Mode::Hole)
+                        .unwrap(),
+                );
+                let Ok((client, _)) = listener.accept() else {
+                    continue;
+                };
                 let state = state.clone();
                 thread::spawn(move || carry(client, port, &state));
             }
@@ -60,7 +80,12 @@ impl FaultyProxy {
     }
 
     pub fn port(&self) -> u16 {
-        self.socket.local_addr().unwrap().as_socket().unwrap().port()
+        self.socket
+            .local_addr()
+            .unwrap()
+            .as_socket()
+            .unwrap()
+            .port()
     }
 
     /// Nothing comes through: open connections stay and carry nothing ever again, new ones hang.
@@ -113,11 +138,21 @@ impl State {
 
 /// Until either side ends it.
 fn carry(client: TcpStream, port: u16, state: &Arc<State>) {
-    let Ok(server) = TcpStream::connect(("127.0.0.1", port)) else { return };
+    let Ok(server) = TcpStream::connect(("127.0.0.1", port)) else {
+        return;
+    };
     client.set_nodelay(true).unwrap();
     server.set_nodelay(true).unwrap();
-    state.connections.lock().unwrap().extend([client.try_clone().unwrap(), server.try_clone().unwrap()]);
-    let (from, to, back) = (server.try_clone().unwrap(), client.try_clone().unwrap(), state.clone());
+    state
+        .connections
+        .lock()
+        .unwrap()
+        .extend([client.try_clone().unwrap(), server.try_clone().unwrap()]);
+    let (from, to, back) = (
+        server.try_clone().unwrap(),
+        client.try_clone().unwrap(),
+        state.clone(),
+    );
     thread::spawn(move || pass(from, to, &back));
     match state.mode() {
         Mode::Refusing(error) => refuse(client, server, &error),
@@ -125,7 +160,8 @@ fn carry(client: TcpStream, port: u16, state: &Arc<State>) {
     }
 }
 
-/// Copies one direction. A connection that has dropped bytes is lost for good, and is not even closed.
+/// Copies one direction. A connection that has dropped bytes is lost for good, and is not even
+/// closed.
 fn pass(mut from: TcpStream, mut to: TcpStream, state: &State) {
     let mut lost = false;
     let mut piece = [0; 16 * 1_024];
@@ -141,7 +177,9 @@ fn pass(mut from: TcpStream, mut to: TcpStream, state: &State) {
 }
 
 /// A connection begins with these, one after the other.
-const GREETINGS: [&str; 9] = ["HELLO", "AUTH", "CLIENT", "INFO", "SELECT", "PING", "CLUSTER", "COMMAND", "ROLE"];
+const GREETINGS: [&str; 9] = [
+    "HELLO", "AUTH", "CLIENT", "INFO", "SELECT", "PING", "CLUSTER", "COMMAND", "ROLE",
+];
 
 fn refuse(client: TcpStream, mut server: TcpStream, error: &str) {
     let mut answers = client.try_clone().unwrap();
@@ -169,7 +207,9 @@ fn read_command(from: &mut impl BufRead) -> Option<(String, Vec<u8>)> {
         let begin = bytes.len();
         bytes.resize(begin + length + 2, 0);
         from.read_exact(&mut bytes[begin..]).ok()?;
-        name.get_or_insert_with(|| String::from_utf8_lossy(&bytes[begin..begin + length]).to_ascii_uppercase());
+        name.get_or_insert_with(|| {
+            String::from_utf8_lossy(&bytes[begin..begin + length]).to_ascii_uppercase()
+        });
     }
     Some((name?, bytes))
 }
@@ -178,5 +218,9 @@ fn read_command(from: &mut impl BufRead) -> Option<(String, Vec<u8>)> {
 fn read_number(from: &mut impl BufRead, bytes: &mut Vec<u8>) -> Option<usize> {
     let begin = bytes.len();
     from.read_until(b'\n', bytes).ok()?;
-    std::str::from_utf8(bytes.get(begin + 1..)?).ok()?.trim_end().parse().ok()
+    std::str::from_utf8(bytes.get(begin + 1..)?)
+        .ok()?
+        .trim_end()
+        .parse()
+        .ok()
 }

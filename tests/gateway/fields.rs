@@ -1,4 +1,5 @@
-//! Header fields that routes change, and redirects, as a client with curl and the echo of a route behind see them.
+//! Header fields that routes change, and redirects, as a client with curl and the echo of a route
+//! behind see them.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -71,14 +72,29 @@ fn requests_reach_the_upstream_with_the_fields_that_the_route_gives_them() {
         "host: A.example:81",
     ];
     let url = gateway.url("/users/7%2f8/x?q=1&r");
-    let seen: serde_json::Value =
-        serde_json::from_str(&curl(&[&sent[..], &["-H", "x-forwarded-for: 192.0.2.1", &url]].concat())).unwrap();
+    let seen: serde_json::Value = serde_json::from_str(&curl(
+        &[&sent[..], &["-H", "x-forwarded-for: 192.0.2.1", &url]].concat(),
+    ))
+    .unwrap();
     let field = |name: &str| seen["headers"][name].clone();
-    assert_eq!((field("x-internal"), field("cookie")), (serde_json::Value::Null, serde_json::Value::Null), "{seen}");
-    assert_eq!(field("x-client"), serde_json::json!(["192.0.2.1 http GET changed"]));
+    assert_eq!(
+        (field("x-internal"), field("cookie")),
+        (serde_json::Value::Null, serde_json::Value::Null),
+        "{seen}"
+    );
+    assert_eq!(
+        field("x-client"),
+        serde_json::json!(["192.0.2.1 http GET changed"])
+    );
     assert_eq!(field("x-user"), serde_json::json!(["7%2F8"]), "{seen}");
-    assert_eq!(field("x-target"), serde_json::json!(["a.example /users/7%2f8/x q=1&r /users/7%2f8/x?q=1&r"]));
-    assert_eq!((field("x-old"), field("x-nobody")), (serde_json::json!(["acme{}"]), serde_json::Value::Null));
+    assert_eq!(
+        field("x-target"),
+        serde_json::json!(["a.example /users/7%2f8/x q=1&r /users/7%2f8/x?q=1&r"])
+    );
+    assert_eq!(
+        (field("x-old"), field("x-nobody")),
+        (serde_json::json!(["acme{}"]), serde_json::Value::Null)
+    );
     assert_eq!(field("accept"), serde_json::json!(["*/*", "text/plain"]));
 }
 
@@ -105,19 +121,32 @@ fn a_client_neither_removes_nor_disguises_what_a_route_sets() {
         "-H",
         "x~real~ip: 9.9.9.9",
     ];
-    let seen: serde_json::Value = serde_json::from_str(&curl(&[&sent[..], &[&url]].concat())).unwrap();
+    let seen: serde_json::Value =
+        serde_json::from_str(&curl(&[&sent[..], &[&url]].concat())).unwrap();
     let headers = seen["headers"].as_object().unwrap();
     assert_eq!(headers["x-user"], serde_json::json!(["1"]), "{seen}");
     assert!(headers.contains_key("x-client"), "{seen}");
-    assert!(headers.keys().all(|name| !name.contains(['_', '.', '~'])), "{seen}");
+    assert!(
+        headers.keys().all(|name| !name.contains(['_', '.', '~'])),
+        "{seen}"
+    );
 }
 
 #[test]
 fn limits_count_by_what_the_client_sent() {
     let _turn = turns::beside_others();
     let (gateway, _echo) = start();
-    let status = |tenant: &str| head(&gateway.url("/users/1/a"), &["-H", tenant]).split(' ').nth(1).unwrap().to_owned();
-    assert_eq!(["x-tenant: a", "x-tenant: b", "x-tenant: a"].map(status), ["200", "200", "429"]);
+    let status = |tenant: &str| {
+        head(&gateway.url("/users/1/a"), &["-H", tenant])
+            .split(' ')
+            .nth(1)
+            .unwrap()
+            .to_owned()
+    };
+    assert_eq!(
+        ["x-tenant: a", "x-tenant: b", "x-tenant: a"].map(status),
+        ["200", "200", "429"]
+    );
 }
 
 #[test]
@@ -129,12 +158,26 @@ fn answers_carry_the_fields_of_the_route_whoever_they_come_from() {
     for status in ["200", "429"] {
         let head = head(&url, &fields);
         assert!(head.starts_with(&format!("HTTP/1.1 {status}")), "{head}");
-        assert!(head.contains("\r\nx-request-id: id-42\r\n") && head.matches("x-request-id").count() == 1, "{head}");
-        assert!(head.contains("\r\nx-frame-options: DENY\r\n") && head.contains("\r\nset-cookie: a=b\r\n"), "{head}");
-        assert!(!head.contains("ratelimit-policy") && head.contains("\r\nratelimit: "), "{head}");
+        assert!(
+            head.contains("\r\nx-request-id: id-42\r\n")
+                && head.matches("x-request-id").count() == 1,
+            "{head}"
+        );
+        assert!(
+            head.contains("\r\nx-frame-options: DENY\r\n")
+                && head.contains("\r\nset-cookie: a=b\r\n"),
+            "{head}"
+        );
+        assert!(
+            !head.contains("ratelimit-policy") && head.contains("\r\nratelimit: "),
+            "{head}"
+        );
     }
     let gone = head(&gateway.url("/gone"), &[]);
-    assert!(gone.starts_with("HTTP/1.1 502") && gone.contains("\r\nx-frame-options: DENY\r\n"), "{gone}");
+    assert!(
+        gone.starts_with("HTTP/1.1 502") && gone.contains("\r\nx-frame-options: DENY\r\n"),
+        "{gone}"
+    );
 }
 
 #[test]
@@ -144,29 +187,54 @@ fn a_value_that_no_field_can_have_is_left_out() {
     // Obs-text is not text.
     let output = curl(&["-H", "x-tenant: \u{e9}", &gateway.url("/users/1/a")]);
     let seen: serde_json::Value = serde_json::from_str(&output).unwrap();
-    assert_eq!(seen["headers"]["x-old"], serde_json::json!(["{}"]), "{seen}");
+    assert_eq!(
+        seen["headers"]["x-old"],
+        serde_json::json!(["{}"]),
+        "{seen}"
+    );
 }
 
 #[test]
 fn clients_are_sent_elsewhere_with_what_they_asked_for() {
     let _turn = turns::beside_others();
     let (gateway, _echo) = start();
-    let moved = head(&gateway.url("/a/b%20c?d=e&f"), &["-H", "host: OLD.example:80"]);
+    let moved = head(
+        &gateway.url("/a/b%20c?d=e&f"),
+        &["-H", "host: OLD.example:80"],
+    );
     assert!(
-        moved.starts_with("HTTP/1.1 308") && moved.contains("\r\nlocation: https://new.example/a/b%20c?d=e&f\r\n"),
+        moved.starts_with("HTTP/1.1 308")
+            && moved.contains("\r\nlocation: https://new.example/a/b%20c?d=e&f\r\n"),
         "{moved}"
     );
-    let shop = head(&gateway.url("/shop/tea"), &["-H", "host: s.example", "-H", "x-forwarded-proto: https"]);
+    let shop = head(
+        &gateway.url("/shop/tea"),
+        &["-H", "host: s.example", "-H", "x-forwarded-proto: https"],
+    );
     assert!(
-        shop.starts_with("HTTP/1.1 302") && shop.contains("\r\nlocation: https://s.example/items?is=tea\r\n"),
+        shop.starts_with("HTTP/1.1 302")
+            && shop.contains("\r\nlocation: https://s.example/items?is=tea\r\n"),
         "{shop}"
     );
-    let nameless = curl(&["-0", "-o", "/dev/null", "-w", "%{http_code}", "-H", "host;", &gateway.url("/shop/tea")]);
+    let nameless = curl(&[
+        "-0",
+        "-o",
+        "/dev/null",
+        "-w",
+        "%{http_code}",
+        "-H",
+        "host;",
+        &gateway.url("/shop/tea"),
+    ]);
     assert_eq!(nameless, "400");
-    assert!(shop.contains("content-length: 0") && shop.contains("x-request-id: "), "{shop}");
+    assert!(
+        shop.contains("content-length: 0") && shop.contains("x-request-id: "),
+        "{shop}"
+    );
 }
 
-/// An upstream that answers one request with `answer`, and what it got of it, once it has seen `end`.
+/// An upstream that answers one request with `answer`, and what it got of it, once it has seen
+/// `end`.
 pub fn upstream_until(end: &'static str, answer: &'static str) -> (SocketAddr, JoinHandle<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -185,8 +253,10 @@ pub fn upstream_until(end: &'static str, answer: &'static str) -> (SocketAddr, J
 #[test]
 fn a_client_does_not_say_in_trailers_what_a_route_sets_or_removes() {
     let _turn = turns::beside_others();
-    let (address, seen) =
-        upstream_until("0\r\nx-sum: 1\r\n\r\n", "HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+    let (address, seen) = upstream_until(
+        "0\r\nx-sum: 1\r\n\r\n",
+        "HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n",
+    );
     let gateway = Gateway::start(&format!(
         "workers: 1\nlisteners: [{{address: '127.0.0.1:0'}}]\nadmin: off\nupstreams: {{up: {{endpoints: ['http://{address}']}}}}\n\
          routes: [{{name: a, upstream: up, request_headers: {{remove: [x-internal], set: {{x-user: ada}}}}}}]\n"
@@ -199,7 +269,12 @@ fn a_client_does_not_say_in_trailers_what_a_route_sets_or_removes() {
         )
         .unwrap();
     let seen = seen.join().unwrap().to_ascii_lowercase();
-    assert!(seen.contains("\r\nx-user: ada\r\n") && !seen.contains("evil") && !seen.contains("internal: 1"), "{seen}");
+    assert!(
+        seen.contains("\r\nx-user: ada\r\n")
+            && !seen.contains("evil")
+            && !seen.contains("internal: 1"),
+        "{seen}"
+    );
 }
 
 #[test]
@@ -213,12 +288,30 @@ fn a_route_may_say_what_no_client_may() {
          routes: [{{name: a, upstream: up, request_headers: {{set: {{x-real-ip: '{{client_ip}}', x-forwarded-prefix: /a}}}}}}]\n",
         echo.listeners[0]
     ));
-    let claims = ["-H", "x-real-ip: 192.0.2.1", "-H", "x_real_ip: 192.0.2.1", "-H", "x-forwarded-user: evil"];
+    let claims = [
+        "-H",
+        "x-real-ip: 192.0.2.1",
+        "-H",
+        "x_real_ip: 192.0.2.1",
+        "-H",
+        "x-forwarded-user: evil",
+    ];
     let output = curl(&[&claims[..], &[&gateway.url("/")]].concat());
     let seen: serde_json::Value = serde_json::from_str(&output).unwrap();
-    assert_eq!(seen["headers"]["x-real-ip"], serde_json::json!(["127.0.0.1"]), "{seen}");
-    assert_eq!(seen["headers"]["x-forwarded-prefix"], serde_json::json!(["/a"]), "{seen}");
-    assert!(!output.contains("192.0.2.1") && !output.contains("evil"), "{output}");
+    assert_eq!(
+        seen["headers"]["x-real-ip"],
+        serde_json::json!(["127.0.0.1"]),
+        "{seen}"
+    );
+    assert_eq!(
+        seen["headers"]["x-forwarded-prefix"],
+        serde_json::json!(["/a"]),
+        "{seen}"
+    );
+    assert!(
+        !output.contains("192.0.2.1") && !output.contains("evil"),
+        "{output}"
+    );
 }
 
 #[test]
@@ -234,8 +327,14 @@ fn no_path_leads_a_redirect_to_another_host() {
         ("/\\evil.example", "/%5Cevil.example/"),
         ("/go/\\evil.example", "/%5Cevil.example"),
     ] {
-        let head = head(&gateway.url("/"), &["--path-as-is", "--request-target", target]);
-        assert!(head.contains(&format!("\r\nlocation: {location}\r\n")), "{target}: {head}");
+        let head = head(
+            &gateway.url("/"),
+            &["--path-as-is", "--request-target", target],
+        );
+        assert!(
+            head.contains(&format!("\r\nlocation: {location}\r\n")),
+            "{target}: {head}"
+        );
     }
 }
 
@@ -250,6 +349,12 @@ fn early_hints_lack_what_the_route_removes_and_what_only_the_gateway_says() {
          routes: [{{name: a, upstream: up, response_headers: {{remove: [server]}}, cors: {{origins: ['https://app.example.com']}}}}]\n"
     ));
     let head = head(&gateway.url("/"), &["-H", "origin: https://evil.example"]);
-    assert!(head.starts_with("HTTP/1.1 103") && head.contains("link: </a.css>"), "{head}");
-    assert!(!head.contains("secret") && !head.contains("allow-origin"), "{head}");
+    assert!(
+        head.starts_with("HTTP/1.1 103") && head.contains("link: </a.css>"),
+        "{head}"
+    );
+    assert!(
+        !head.contains("secret") && !head.contains("allow-origin"),
+        "{head}"
+    );
 }

@@ -31,7 +31,11 @@ routes:
 /// From the first question to the last answer.
 pub fn seconds(samples: &[Sample]) -> f64 {
     let first = samples.iter().map(|sample| sample.at).min().unwrap();
-    let last = samples.iter().map(|sample| sample.at + sample.took).max().unwrap();
+    let last = samples
+        .iter()
+        .map(|sample| sample.at + sample.took)
+        .max()
+        .unwrap();
     (last - first).as_secs_f64()
 }
 
@@ -41,23 +45,33 @@ pub fn admitted(samples: &[Sample]) -> usize {
 
 /// In no window, wherever it starts and ends, may more pass than burst + rate x t.
 pub fn assert_never_over(samples: &[Sample]) {
-    let mut passed: Vec<&Sample> = samples.iter().filter(|sample| sample.status == 200).collect();
+    let mut passed: Vec<&Sample> = samples
+        .iter()
+        .filter(|sample| sample.status == 200)
+        .collect();
     passed.sort_by_key(|sample| sample.at + sample.took);
     for (i, first) in passed.iter().enumerate() {
         let mut start = first.at;
         for (j, last) in passed.iter().enumerate().skip(i) {
-            // Each was decided somewhere between question and answer: the window that surely holds all of them.
+            // Each was decided somewhere between question and answer: the window that surely holds
+            // all of them.
             start = start.min(last.at);
             let t = (last.at + last.took - start).as_secs_f64();
             let count = (j - i + 1) as f64;
-            assert!(count <= BURST + RATE * t + 1e-6, "{count} passed within {t:.6} s, from the {i}th on");
+            assert!(
+                count <= BURST + RATE * t + 1e-6,
+                "{count} passed within {t:.6} s, from the {i}th on"
+            );
         }
     }
 }
 
 /// Twenty times the demand that the limit admits, for five seconds, through both.
 fn overload(gateways: &[Gateway; 2]) -> Vec<Sample> {
-    let targets: Vec<_> = gateways.iter().map(|gateway| gateway.listeners[0]).collect();
+    let targets: Vec<_> = gateways
+        .iter()
+        .map(|gateway| gateway.listeners[0])
+        .collect();
     let load = Load::start(&targets, 10, Duration::from_millis(20));
     crate::load::run_for(Duration::from_secs(5));
     load.stop()
@@ -73,9 +87,17 @@ fn assert_exact(samples: &[Sample]) {
         100.0 * admitted / bound
     );
     // A busy machine makes fewer requests. These are still far more than the limit admits.
-    assert!(samples.len() as f64 > 5.0 * RATE * seconds(samples), "too little demand: {}", samples.len());
+    assert!(
+        samples.len() as f64 > 5.0 * RATE * seconds(samples),
+        "too little demand: {}",
+        samples.len()
+    );
     assert!(admitted >= 0.97 * bound, "{admitted} of {bound}");
-    assert!(samples.iter().all(|sample| matches!(sample.status, 200 | 429)));
+    assert!(
+        samples
+            .iter()
+            .all(|sample| matches!(sample.status, 200 | 429))
+    );
     assert_never_over(samples);
 }
 
@@ -91,7 +113,10 @@ fn two_gateways_admit_what_one_limit_allows() {
     let _turn = turns::alone();
     let redis = RedisServer::start();
     let routes = routes(&redis.url(), PATIENT);
-    assert_exact(&overload(&[Gateway::start(&routes), Gateway::start(&routes)]));
+    assert_exact(&overload(&[
+        Gateway::start(&routes),
+        Gateway::start(&routes),
+    ]));
 }
 
 #[test]
@@ -99,9 +124,15 @@ fn a_clock_that_is_an_hour_off_changes_nothing() {
     let _turn = turns::alone();
     let redis = RedisServer::start();
     let routes = routes(&redis.url(), PATIENT);
-    let gateways = [Gateway::start(&routes), Gateway::start_with_clock("+1h", &routes)];
+    let gateways = [
+        Gateway::start(&routes),
+        Gateway::start_with_clock("+1h", &routes),
+    ];
     let [right, ahead] = gateways.each_ref().map(started_at);
     let ahead_by = ahead.duration_since(right).as_secs();
-    assert!((3_500..3_700).contains(&ahead_by), "the clock is not an hour off, but {ahead_by} s");
+    assert!(
+        (3_500..3_700).contains(&ahead_by),
+        "the clock is not an hour off, but {ahead_by} s"
+    );
     assert_exact(&overload(&gateways));
 }

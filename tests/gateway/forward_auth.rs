@@ -66,19 +66,32 @@ impl Service {
     /// The last head of a request whose target begins like this, in lower case.
     fn last(&self, target: &str) -> String {
         let heads = self.heads.lock().unwrap();
-        let found = heads.iter().rev().find(|head| head.split(' ').nth(1).unwrap().starts_with(target));
-        found.unwrap_or_else(|| panic!("no request for {target}")).to_lowercase()
+        let found = heads
+            .iter()
+            .rev()
+            .find(|head| head.split(' ').nth(1).unwrap().starts_with(target));
+        found
+            .unwrap_or_else(|| panic!("no request for {target}"))
+            .to_lowercase()
     }
 
     fn count(&self, target: &str) -> usize {
-        self.heads.lock().unwrap().iter().filter(|head| head.split(' ').nth(1).unwrap().starts_with(target)).count()
+        self.heads
+            .lock()
+            .unwrap()
+            .iter()
+            .filter(|head| head.split(' ').nth(1).unwrap().starts_with(target))
+            .count()
     }
 }
 
 /// The values of a field in a head.
 fn values<'a>(head: &'a str, name: &str) -> Vec<&'a str> {
     let lines = head.lines().filter_map(|line| line.split_once(": "));
-    lines.filter(|(found, _)| *found == name).map(|(_, value)| value).collect()
+    lines
+        .filter(|(found, _)| *found == name)
+        .map(|(_, value)| value)
+        .collect()
 }
 
 /// The head, with the first bytes of the body if they came along.
@@ -108,7 +121,11 @@ fn serve(mut stream: TcpStream, seen: &Mutex<Vec<String>>) {
                 ),
                 "no-store" => ("200 OK", "x-user: ada\r\ncache-control: no-store\r\n", ""),
                 "at-once" => ("200 OK", "x-user: ada\r\ncache-control: max-age=0\r\n", ""),
-                "says" => ("200 OK", "authorization: Bearer of-service\r\nx-api-key: of-service\r\n", ""),
+                "says" => (
+                    "200 OK",
+                    "authorization: Bearer of-service\r\nx-api-key: of-service\r\n",
+                    "",
+                ),
                 "nobody" => ("204 No Content", "", ""),
                 "twice" => ("200 OK", "x-user: ada\r\nx-user: eve\r\n", ""),
                 "odd" => ("200 OK", "x-user: a\tb\r\n", ""),
@@ -118,18 +135,24 @@ fn serve(mut stream: TcpStream, seen: &Mutex<Vec<String>>) {
                     "log in",
                 ),
                 "403" => ("403 Forbidden", "content-type: text/plain\r\n", "not you"),
-                "302" => {
-                    ("302 Found", "location: https://sso.example/login?to=x\r\nset-cookie: state=1; Path=/\r\n", "")
-                }
+                "302" => (
+                    "302 Found",
+                    "location: https://sso.example/login?to=x\r\nset-cookie: state=1; Path=/\r\n",
+                    "",
+                ),
                 "large" => ("403 Forbidden", "", &*large),
                 "reset" => return stream.shutdown(Shutdown::Both).unwrap_or_default(),
                 "stall" => continue,
                 "stall-in-body" => {
-                    stream.write_all(b"HTTP/1.1 401 Unauthorized\r\ncontent-length: 10\r\n\r\nabc").unwrap();
+                    stream
+                        .write_all(b"HTTP/1.1 401 Unauthorized\r\ncontent-length: 10\r\n\r\nabc")
+                        .unwrap();
                     continue;
                 }
                 "break-in-body" => {
-                    stream.write_all(b"HTTP/1.1 401 Unauthorized\r\ncontent-length: 10\r\n\r\nabc").unwrap();
+                    stream
+                        .write_all(b"HTTP/1.1 401 Unauthorized\r\ncontent-length: 10\r\n\r\nabc")
+                        .unwrap();
                     return;
                 }
                 "garbage" => {
@@ -139,7 +162,10 @@ fn serve(mut stream: TcpStream, seen: &Mutex<Vec<String>>) {
                 code => (code, "", ""),
             }
         };
-        let answer = format!("HTTP/1.1 {status}\r\n{fields}content-length: {}\r\n\r\n{body}", body.len());
+        let answer = format!(
+            "HTTP/1.1 {status}\r\n{fields}content-length: {}\r\n\r\n{body}",
+            body.len()
+        );
         if stream.write_all(answer.as_bytes()).is_err() {
             return;
         }
@@ -152,31 +178,60 @@ fn start() -> (Gateway, Service, tempfile::TempDir) {
 
 fn start_with(routes: &str) -> (Gateway, Service, tempfile::TempDir) {
     let (service, folder) = (Service::start(), tempfile::tempdir().unwrap());
-    std::fs::write(folder.path().join("keys.yaml"), key_entry("bob-secret", "id: bob")).unwrap();
+    std::fs::write(
+        folder.path().join("keys.yaml"),
+        key_entry("bob-secret", "id: bob"),
+    )
+    .unwrap();
     let routes = routes.replace("SERVICE", &service.address.to_string());
     let gateway = Gateway::start(&routes.replace("FOLDER", &folder.path().display().to_string()));
     (gateway, service, folder)
 }
 
 #[test]
-fn a_request_that_the_service_lets_pass_carries_what_the_service_says_and_nothing_that_the_client_claims() {
+fn a_request_that_the_service_lets_pass_carries_what_the_service_says_and_nothing_that_the_client_claims()
+ {
     let _turn = turns::beside_others();
     let (gateway, service, _folder) = start();
-    let forged = ["-H", "x-role: root", "-H", "x_role: root", "-H", "x-forwarded-user: root", "-H", "x-plan: root"];
+    let forged = [
+        "-H",
+        "x-role: root",
+        "-H",
+        "x_role: root",
+        "-H",
+        "x-forwarded-user: root",
+        "-H",
+        "x-plan: root",
+    ];
     let hidden = ["-H", "connection: x-role, x-id"];
     let url = gateway.url("/app/a");
     for options in [&[][..], &forged, &hidden] {
         assert_eq!(curl(&[options, &[&url]].concat()), "from the app");
         let head = service.last("/app");
-        assert_eq!((values(&head, "x-role"), values(&head, "x-id")), (vec!["admin"], vec!["ada"]), "{head}");
+        assert_eq!(
+            (values(&head, "x-role"), values(&head, "x-id")),
+            (vec!["admin"], vec!["ada"]),
+            "{head}"
+        );
         assert_eq!(values(&head, "x-forwarded-user"), ["ada@example"], "{head}");
-        assert!(!head.contains("root") && !head.contains("x-other"), "{head}");
+        assert!(
+            !head.contains("root") && !head.contains("x-other"),
+            "{head}"
+        );
     }
-    assert_eq!(curl(&[&[&*gateway.url("/plain")][..], &forged].concat()), "from the app");
+    assert_eq!(
+        curl(&[&[&*gateway.url("/plain")][..], &forged].concat()),
+        "from the app"
+    );
     let head = service.last("/plain");
-    assert_eq!((values(&head, "x-role"), values(&head, "x-forwarded-user")), (vec!["admin"], vec!["ada@example"]));
+    assert_eq!(
+        (values(&head, "x-role"), values(&head, "x-forwarded-user")),
+        (vec!["admin"], vec!["ada@example"])
+    );
     assert!(!head.contains("root"), "{head}");
-    let log = eventually("the lines", || Some(gateway.log()).filter(|log| log.contains("\"identity\":\"ada\"")));
+    let log = eventually("the lines", || {
+        Some(gateway.log()).filter(|log| log.contains("\"identity\":\"ada\""))
+    });
     assert!(log.contains("\"authenticator\":\"sso\""), "{log}");
     assert_eq!(outcome(&gateway, "sso", "accepted"), 4.0);
 }
@@ -185,9 +240,20 @@ fn a_request_that_the_service_lets_pass_carries_what_the_service_says_and_nothin
 fn fields_of_the_service_go_upstream_where_clients_have_their_credentials() {
     let _turn = turns::beside_others();
     let (gateway, service, _folder) = start();
-    let options = ["-H", "x-test: says", "-H", "authorization: Bearer mine", "-H", "x.api.key: mine"];
+    let options = [
+        "-H",
+        "x-test: says",
+        "-H",
+        "authorization: Bearer mine",
+        "-H",
+        "x.api.key: mine",
+    ];
     let url = gateway.url("/says");
-    assert_eq!(status(&[&options[..], &[&url]].concat()), 401, "a key in disguise");
+    assert_eq!(
+        status(&[&options[..], &[&url]].concat()),
+        401,
+        "a key in disguise"
+    );
     assert_eq!(curl(&[&options[..4], &[&url]].concat()), "from the app");
     let head = service.last("/says");
     assert_eq!(
@@ -202,11 +268,28 @@ fn fields_of_the_service_go_upstream_where_clients_have_their_credentials() {
 fn a_client_that_another_authenticator_knows_cannot_set_the_fields_of_the_service_either() {
     let _turn = turns::beside_others();
     let (gateway, service, _folder) = start();
-    let options = ["-H", "x-api-key: bob-secret", "-H", "x-role: root", "-H", "x-user: root"];
-    assert_eq!(curl(&[&options[..], &[&gateway.url("/app/a")]].concat()), "from the app");
+    let options = [
+        "-H",
+        "x-api-key: bob-secret",
+        "-H",
+        "x-role: root",
+        "-H",
+        "x-user: root",
+    ];
+    assert_eq!(
+        curl(&[&options[..], &[&gateway.url("/app/a")]].concat()),
+        "from the app"
+    );
     let head = service.last("/app");
-    assert!(values(&head, "x-id") == ["bob"] && !head.contains("root"), "{head}");
-    assert_eq!(service.count("/check"), 0, "it is not asked about a client that is known");
+    assert!(
+        values(&head, "x-id") == ["bob"] && !head.contains("root"),
+        "{head}"
+    );
+    assert_eq!(
+        service.count("/check"),
+        0,
+        "it is not asked about a client that is known"
+    );
 }
 
 #[test]
@@ -229,13 +312,37 @@ routes:
   - {name: keys, match: {path: /keys}, upstream: app, authenticate: [partners]}
 ",
     );
-    let forged = ["-H", "x-role: root", "-H", "x_role: root", "-H", "x-user: root", "-H", "x-api-key: bob-secret"];
-    for (listener, path) in [(0, "/shared"), (0, "/open"), (0, "/keys"), (1, "/shared"), (1, "/open"), (1, "/keys")] {
+    let forged = [
+        "-H",
+        "x-role: root",
+        "-H",
+        "x_role: root",
+        "-H",
+        "x-user: root",
+        "-H",
+        "x-api-key: bob-secret",
+    ];
+    for (listener, path) in [
+        (0, "/shared"),
+        (0, "/open"),
+        (0, "/keys"),
+        (1, "/shared"),
+        (1, "/open"),
+        (1, "/keys"),
+    ] {
         let url = format!("http://{}{path}", gateway.listeners[listener]);
-        assert_eq!(curl(&[&forged[..], &[&url]].concat()), "from the app", "{listener} {path}");
+        assert_eq!(
+            curl(&[&forged[..], &[&url]].concat()),
+            "from the app",
+            "{listener} {path}"
+        );
         let head = service.last(path);
         assert!(!head.contains("root"), "{listener} {path}: {head}");
-        assert_eq!(values(&head, "x-role").len(), usize::from((listener, path) == (0, "/shared")), "{head}");
+        assert_eq!(
+            values(&head, "x-role").len(),
+            usize::from((listener, path) == (0, "/shared")),
+            "{head}"
+        );
     }
 }
 
@@ -243,15 +350,74 @@ routes:
 fn the_service_is_told_what_is_asked_for_and_by_whom_and_gets_no_body() {
     let _turn = turns::beside_others();
     let (gateway, service, _folder) = start();
-    let claims = ["-H", "x-forwarded-uri: /public", "-H", "x-forwarded-method: GET", "-H", "x-forwarded-for: 10.0.0.1"];
-    let more = ["-H", "x_forwarded_uri: /public", "-H", "x-forwarded-host: evil", "-H", "forwarded: for=10.0.0.1"];
-    let original = ["-H", "x-original-url: /public", "-H", "x_original_uri: /public", "-H", "x-rewrite-url: /public"];
-    let redirect = ["-H", "x-auth-request-redirect: /public", "-H", "x-original-method: GET"];
-    let conditions = ["-H", "if-none-match: *", "-H", "range: bytes=0-1", "-H", "expect: 100-continue"];
-    let upgrade = ["-H", "connection: upgrade, x-forwarded-uri", "-H", "upgrade: websocket"];
-    let request = ["-X", "PUT", "-d", "the-body", "-u", "ada:secret", "-H", "host: shop.example", "-b", "sid=1"];
+    let claims = [
+        "-H",
+        "x-forwarded-uri: /public",
+        "-H",
+        "x-forwarded-method: GET",
+        "-H",
+        "x-forwarded-for: 10.0.0.1",
+    ];
+    let more = [
+        "-H",
+        "x_forwarded_uri: /public",
+        "-H",
+        "x-forwarded-host: evil",
+        "-H",
+        "forwarded: for=10.0.0.1",
+    ];
+    let original = [
+        "-H",
+        "x-original-url: /public",
+        "-H",
+        "x_original_uri: /public",
+        "-H",
+        "x-rewrite-url: /public",
+    ];
+    let redirect = [
+        "-H",
+        "x-auth-request-redirect: /public",
+        "-H",
+        "x-original-method: GET",
+    ];
+    let conditions = [
+        "-H",
+        "if-none-match: *",
+        "-H",
+        "range: bytes=0-1",
+        "-H",
+        "expect: 100-continue",
+    ];
+    let upgrade = [
+        "-H",
+        "connection: upgrade, x-forwarded-uri",
+        "-H",
+        "upgrade: websocket",
+    ];
+    let request = [
+        "-X",
+        "PUT",
+        "-d",
+        "the-body",
+        "-u",
+        "ada:secret",
+        "-H",
+        "host: shop.example",
+        "-b",
+        "sid=1",
+    ];
     let url = gateway.url("/app/%61?b=1&c=%20");
-    let options = [&claims[..], &more, &original, &redirect, &conditions, &upgrade, &request, &[&url]].concat();
+    let options = [
+        &claims[..],
+        &more,
+        &original,
+        &redirect,
+        &conditions,
+        &upgrade,
+        &request,
+        &[&url],
+    ]
+    .concat();
     assert_eq!(curl(&options), "from the app");
     let head = service.last("/check");
     assert!(head.starts_with("get /check?x=1 http/1.1\r\n"), "{head}");
@@ -266,7 +432,10 @@ fn the_service_is_told_what_is_asked_for_and_by_whom_and_gets_no_body() {
     ] {
         assert_eq!(values(&head, name), [value], "{name}: {head}");
     }
-    assert!(head.contains("authorization: basic ") && head.ends_with("\r\n\r\n"), "{head}");
+    assert!(
+        head.contains("authorization: basic ") && head.ends_with("\r\n\r\n"),
+        "{head}"
+    );
     for absent in [
         "content-length",
         "transfer-encoding",
@@ -280,7 +449,10 @@ fn the_service_is_told_what_is_asked_for_and_by_whom_and_gets_no_body() {
     ] {
         assert!(!head.contains(absent), "{absent}: {head}");
     }
-    assert!(service.last("/app").contains("content-length: 8"), "the application gets the body");
+    assert!(
+        service.last("/app").contains("content-length: 8"),
+        "the application gets the body"
+    );
     assert_eq!(
         curl(&[
             "-H",
@@ -296,8 +468,17 @@ fn the_service_is_told_what_is_asked_for_and_by_whom_and_gets_no_body() {
         "from the app"
     );
     let head = service.last("/check");
-    assert_eq!((values(&head, "authorization"), values(&head, "x-forwarded-uri")), (vec!["bearer t"], vec!["/few"]));
-    assert!(!head.contains("x-secret") && !head.contains("cookie"), "{head}");
+    assert_eq!(
+        (
+            values(&head, "authorization"),
+            values(&head, "x-forwarded-uri")
+        ),
+        (vec!["bearer t"], vec!["/few"])
+    );
+    assert!(
+        !head.contains("x-secret") && !head.contains("cookie"),
+        "{head}"
+    );
 }
 
 #[test]
@@ -305,46 +486,129 @@ fn a_client_that_the_service_refuses_or_sends_elsewhere_gets_its_answer() {
     let _turn = turns::beside_others();
     let (gateway, service, _folder) = start();
     let ask = |test: &str, more: &[&str]| {
-        curl(&[&["-i", "-H", &format!("x-test: {test}"), &*gateway.url("/app/a")], more].concat())
+        curl(
+            &[
+                &[
+                    "-i",
+                    "-H",
+                    &format!("x-test: {test}"),
+                    &*gateway.url("/app/a"),
+                ],
+                more,
+            ]
+            .concat(),
+        )
     };
     let answer = ask("401", &[]);
-    assert!(answer.starts_with("HTTP/1.1 401 ") && answer.ends_with("\r\n\r\nlog in"), "{answer}");
     assert!(
-        answer.contains("www-authenticate: Bearer realm=\"sso\"\r\n") && answer.contains("x-why: none\r\n"),
+        answer.starts_with("HTTP/1.1 401 ") && answer.ends_with("\r\n\r\nlog in"),
         "{answer}"
     );
-    assert!(!answer.contains("keep-alive") && !answer.contains("ratelimit"), "{answer}");
-    assert_eq!(answer.matches("content-length: 6\r\n").count(), 1, "{answer}");
+    assert!(
+        answer.contains("www-authenticate: Bearer realm=\"sso\"\r\n")
+            && answer.contains("x-why: none\r\n"),
+        "{answer}"
+    );
+    assert!(
+        !answer.contains("keep-alive") && !answer.contains("ratelimit"),
+        "{answer}"
+    );
+    assert_eq!(
+        answer.matches("content-length: 6\r\n").count(),
+        1,
+        "{answer}"
+    );
     let answer = ask("403", &[]);
-    assert!(answer.starts_with("HTTP/1.1 403 ") && answer.ends_with("\r\n\r\nnot you"), "{answer}");
+    assert!(
+        answer.starts_with("HTTP/1.1 403 ") && answer.ends_with("\r\n\r\nnot you"),
+        "{answer}"
+    );
     let answer = ask("302", &["-X", "POST", "-d", "x"]);
     assert!(answer.starts_with("HTTP/1.1 302 "), "{answer}");
-    assert!(answer.contains("location: https://sso.example/login?to=x\r\nset-cookie: state=1; Path=/\r\n"), "{answer}");
+    assert!(
+        answer.contains(
+            "location: https://sso.example/login?to=x\r\nset-cookie: state=1; Path=/\r\n"
+        ),
+        "{answer}"
+    );
     let answer = ask("401", &["-I"]);
-    assert!(answer.starts_with("HTTP/1.1 401 ") && !answer.contains("log in"), "{answer}");
+    assert!(
+        answer.starts_with("HTTP/1.1 401 ") && !answer.contains("log in"),
+        "{answer}"
+    );
     assert_eq!(service.count("/app"), 0);
-    assert_eq!((outcome(&gateway, "sso", "rejected"), outcome(&gateway, "sso", "forbidden")), (3.0, 1.0));
-    let call = ["--http2-prior-knowledge", "-X", "POST", "-H", "content-type: application/grpc", "-H", "te: trailers"];
-    assert!(ask("401", &call).contains("grpc-status: 16\r\n"), "a call is told in its own way");
+    assert_eq!(
+        (
+            outcome(&gateway, "sso", "rejected"),
+            outcome(&gateway, "sso", "forbidden")
+        ),
+        (3.0, 1.0)
+    );
+    let call = [
+        "--http2-prior-knowledge",
+        "-X",
+        "POST",
+        "-H",
+        "content-type: application/grpc",
+        "-H",
+        "te: trailers",
+    ];
+    assert!(
+        ask("401", &call).contains("grpc-status: 16\r\n"),
+        "a call is told in its own way"
+    );
 }
 
 #[test]
 fn a_service_that_fails_lets_nobody_pass_unless_its_owner_says_so() {
     let _turn = turns::beside_others();
     let (gateway, service, _folder) = start();
-    let failures = ["500", "404", "304", "reset", "stall", "garbage", "twice", "odd"];
+    let failures = [
+        "500", "404", "304", "reset", "stall", "garbage", "twice", "odd",
+    ];
     for test in failures {
-        let answer = curl(&["-i", "-H", &format!("x-test: {test}"), &gateway.url("/app/a")]);
-        assert!(answer.starts_with("HTTP/1.1 503 ") && answer.contains("retry-after: 1\r\n"), "{test}: {answer}");
-        assert!(answer.contains("urn:tollgate:problem:authentication-unavailable"), "{test}: {answer}");
+        let answer = curl(&[
+            "-i",
+            "-H",
+            &format!("x-test: {test}"),
+            &gateway.url("/app/a"),
+        ]);
+        assert!(
+            answer.starts_with("HTTP/1.1 503 ") && answer.contains("retry-after: 1\r\n"),
+            "{test}: {answer}"
+        );
+        assert!(
+            answer.contains("urn:tollgate:problem:authentication-unavailable"),
+            "{test}: {answer}"
+        );
     }
     assert_eq!(service.count("/app"), 0);
-    assert_eq!(outcome(&gateway, "sso", "unavailable"), failures.len() as f64);
+    assert_eq!(
+        outcome(&gateway, "sso", "unavailable"),
+        failures.len() as f64
+    );
     for test in ["500", "reset", "stall"] {
-        let forged = ["-H", "x-role: root", "-H", "x-user: root", "-H", "x-id: root"];
-        let answer = curl(&[&["-H", &*format!("x-test: {test}"), &gateway.url("/open")], &forged[..]].concat());
+        let forged = [
+            "-H",
+            "x-role: root",
+            "-H",
+            "x-user: root",
+            "-H",
+            "x-id: root",
+        ];
+        let answer = curl(
+            &[
+                &["-H", &*format!("x-test: {test}"), &gateway.url("/open")],
+                &forged[..],
+            ]
+            .concat(),
+        );
         assert_eq!(answer, "from the app", "{test}");
-        assert!(!service.last("/open").contains("root"), "{}", service.last("/open"));
+        assert!(
+            !service.last("/open").contains("root"),
+            "{}",
+            service.last("/open")
+        );
     }
 }
 
@@ -369,10 +633,18 @@ fn a_service_that_answers_has_not_failed_whatever_its_answer_is() {
             ("twice", 503),
             ("odd", 503),
         ] {
-            assert_eq!(status(&["-H", &format!("x-test: {test}"), &gateway.url(path)]), answer, "{path} {test}");
+            assert_eq!(
+                status(&["-H", &format!("x-test: {test}"), &gateway.url(path)]),
+                answer,
+                "{path} {test}"
+            );
         }
         let field = format!("x-pad: {}", "x".repeat(9_000));
-        assert_eq!(status(&["-H", &field, &gateway.url(path)]), 431, "a question that is too long to ask");
+        assert_eq!(
+            status(&["-H", &field, &gateway.url(path)]),
+            431,
+            "a question that is too long to ask"
+        );
     }
     assert_eq!((service.count("/app"), service.count("/open")), (0, 0));
 }
@@ -381,7 +653,10 @@ fn a_service_that_answers_has_not_failed_whatever_its_answer_is() {
 fn a_question_that_was_asked_is_charged_to_the_listener_and_one_that_nobody_heard_is_free() {
     let _turn = turns::beside_others();
     let service = Service::start();
-    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let nobody = TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
     let gateway = Gateway::start(&format!(
         "
 workers: 1
@@ -405,8 +680,16 @@ fn the_identity_is_a_key_of_limits_and_picks_the_plan_and_one_without_an_id_is_n
     let _turn = turns::beside_others();
     let (gateway, _service, _folder) = start();
     let ask = |test: &str| status(&["-H", &format!("x-test: {test}"), &gateway.url("/app/a")]);
-    assert_eq!([0; 5].map(|_| ask("ok")), [200, 200, 200, 200, 429], "the plan of the service's answer");
-    assert_eq!([0; 6].map(|_| ask("nobody")), [200; 6], "nobody shares a bucket with somebody else");
+    assert_eq!(
+        [0; 5].map(|_| ask("ok")),
+        [200, 200, 200, 200, 429],
+        "the plan of the service's answer"
+    );
+    assert_eq!(
+        [0; 6].map(|_| ask("nobody")),
+        [200; 6],
+        "nobody shares a bucket with somebody else"
+    );
 }
 
 #[test]
@@ -414,30 +697,74 @@ fn an_answer_is_kept_for_requests_of_which_the_service_would_be_told_the_same() 
     let _turn = turns::beside_others();
     let (gateway, service, _folder) = start();
     let ask = |options: &[&str], path: &str| {
-        assert_eq!(curl(&[options, &[&gateway.url(path)]].concat()), "from the app", "{options:?} {path}");
+        assert_eq!(
+            curl(&[options, &[&gateway.url(path)]].concat()),
+            "from the app",
+            "{options:?} {path}"
+        );
         service.count("/check")
     };
     let ada = ["-H", "authorization: Bearer ada"];
-    assert_eq!([ask(&ada, "/kept/a"), ask(&ada, "/kept/a"), ask(&ada, "/kept/a")], [1; 3]);
-    let forged = ["-H", "authorization: Bearer ada", "-H", "x-role: root", "-H", "x-user: root", "-H", "x-other: 1"];
-    assert_eq!(ask(&forged, "/kept/a"), 1, "the service does not get the others");
+    assert_eq!(
+        [
+            ask(&ada, "/kept/a"),
+            ask(&ada, "/kept/a"),
+            ask(&ada, "/kept/a")
+        ],
+        [1; 3]
+    );
+    let forged = [
+        "-H",
+        "authorization: Bearer ada",
+        "-H",
+        "x-role: root",
+        "-H",
+        "x-user: root",
+        "-H",
+        "x-other: 1",
+    ];
+    assert_eq!(
+        ask(&forged, "/kept/a"),
+        1,
+        "the service does not get the others"
+    );
     let head = service.last("/kept");
-    assert_eq!((values(&head, "x-role"), values(&head, "x-id")), (vec!["admin"], vec!["ada"]), "{head}");
+    assert_eq!(
+        (values(&head, "x-role"), values(&head, "x-id")),
+        (vec!["admin"], vec!["ada"]),
+        "{head}"
+    );
     assert!(!head.contains("root"), "{head}");
     // Another request is another question.
     assert_eq!(ask(&["-H", "authorization: Bearer eve"], "/kept/a"), 2);
     assert_eq!(ask(&ada, "/kept/b"), 3);
     assert_eq!(ask(&ada, "/kept/a?b"), 4);
     assert_eq!(ask(&[&ada[..], &["-X", "POST"]].concat(), "/kept/a"), 5);
-    assert_eq!(ask(&[&ada[..], &["-H", "host: other"]].concat(), "/kept/a"), 6);
+    assert_eq!(
+        ask(&[&ada[..], &["-H", "host: other"]].concat(), "/kept/a"),
+        6
+    );
     assert_eq!(ask(&[], "/kept/a"), 7);
     let lookups = |outcome: &str| {
-        gateway.metric(&format!("tollgate_forward_auth_lookups_total{{authenticator=\"kept\",outcome=\"{outcome}\"}}"))
+        gateway.metric(&format!(
+            "tollgate_forward_auth_lookups_total{{authenticator=\"kept\",outcome=\"{outcome}\"}}"
+        ))
     };
-    assert_eq!((lookups("found"), lookups("none"), outcome(&gateway, "kept", "accepted")), (3.0, 7.0, 10.0));
+    assert_eq!(
+        (
+            lookups("found"),
+            lookups("none"),
+            outcome(&gateway, "kept", "accepted")
+        ),
+        (3.0, 7.0, 10.0)
+    );
     // Parts that the operator knows to make no difference.
-    let asked =
-        ["/shared/a", "/shared/b?c"].map(|path| (ask(&ada, path), ask(&[&ada[..], &["-X", "PUT"]].concat(), path)));
+    let asked = ["/shared/a", "/shared/b?c"].map(|path| {
+        (
+            ask(&ada, path),
+            ask(&[&ada[..], &["-X", "PUT"]].concat(), path),
+        )
+    });
     assert_eq!(asked, [(8, 8), (8, 8)]);
     assert_eq!(ask(&["-H", "authorization: Bearer eve"], "/shared/a"), 9);
 }
@@ -446,19 +773,33 @@ fn an_answer_is_kept_for_requests_of_which_the_service_would_be_told_the_same() 
 fn nothing_but_a_permission_that_may_be_kept_is_kept() {
     let _turn = turns::beside_others();
     let (gateway, service, _folder) = start();
-    for test in ["401", "403", "302", "500", "stall", "reset", "twice", "no-store", "at-once"] {
+    for test in [
+        "401", "403", "302", "500", "stall", "reset", "twice", "no-store", "at-once",
+    ] {
         let before = service.count("/check");
-        let codes = [0; 2].map(|_| status(&["-H", &format!("x-test: {test}"), &gateway.url("/kept/a")]));
+        let codes =
+            [0; 2].map(|_| status(&["-H", &format!("x-test: {test}"), &gateway.url("/kept/a")]));
         assert!(codes[0] == codes[1], "{test}: {codes:?}");
         let asked = service.count("/check") - before;
         // A request that was reset may have been sent again.
-        assert!(asked == 2 || test == "reset" && asked > 2, "{test} is asked about each time: {asked}");
+        assert!(
+            asked == 2 || test == "reset" && asked > 2,
+            "{test} is asked about each time: {asked}"
+        );
     }
     let before = service.count("/check");
     for _ in 0..2 {
-        assert_eq!(status(&["-H", "x-test: 500", &gateway.url("/shared/a")]), 200, "its owner says so");
+        assert_eq!(
+            status(&["-H", "x-test: 500", &gateway.url("/shared/a")]),
+            200,
+            "its owner says so"
+        );
     }
-    assert_eq!(service.count("/check"), before + 2, "a failure is no answer");
+    assert_eq!(
+        service.count("/check"),
+        before + 2,
+        "a failure is no answer"
+    );
 }
 
 #[test]
@@ -478,7 +819,9 @@ routes: [{{name: a, match: {{path: /a}}, echo: true, authenticate: [open]}}]
     let service = thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
         read_head(&mut stream).unwrap();
-        stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").unwrap();
+        stream
+            .write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
+            .unwrap();
         read_head(&mut stream).unwrap();
         // The question is sent again, and finds nobody.
         drop(listener);
@@ -502,7 +845,15 @@ authenticators: {sso: {forward: {upstream: auth}}, machines: {client_certificate
 routes: [{name: a, match: {path: /a}, echo: true, authenticate: [sso, machines]}]
 ";
     std::fs::write(&path, routes).unwrap();
-    let checked = std::process::Command::new(env!("CARGO_BIN_EXE_tollgate")).arg("check").arg(&path).output().unwrap();
-    let said = String::from_utf8(checked.stderr).unwrap() + &String::from_utf8(checked.stdout).unwrap();
-    assert!(said.contains("\"machines\" is never asked: \"sso\" before it decides about every request"), "{said}");
+    let checked = std::process::Command::new(env!("CARGO_BIN_EXE_tollgate"))
+        .arg("check")
+        .arg(&path)
+        .output()
+        .unwrap();
+    let said =
+        String::from_utf8(checked.stderr).unwrap() + &String::from_utf8(checked.stdout).unwrap();
+    assert!(
+        said.contains("\"machines\" is never asked: \"sso\" before it decides about every request"),
+        "{said}"
+    );
 }

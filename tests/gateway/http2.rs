@@ -7,7 +7,9 @@ use std::thread;
 use serde_json::Value;
 
 use crate::process::{Gateway, curl, eventually};
-use tollgate_test_support::raw_http2::{END_HEADERS, HEADERS, PING, PREFACE, SETTINGS, block, frame};
+use tollgate_test_support::raw_http2::{
+    END_HEADERS, HEADERS, PING, PREFACE, SETTINGS, block, frame,
+};
 use tollgate_test_support::turns;
 
 const ROUTES: &str = "
@@ -30,11 +32,26 @@ routes:
 fn a_head_over_http_2_gets_no_content_from_any_answer_of_our_own() {
     let _turn = turns::beside_others();
     let gateway = Gateway::start(ROUTES);
-    for (path, status) in [("/fixed", 200), ("/echo", 200), ("/echo", 429), ("/gone", 502), ("/nothing", 404)] {
+    for (path, status) in [
+        ("/fixed", 200),
+        ("/echo", 200),
+        ("/echo", 429),
+        ("/gone", 502),
+        ("/nothing", 404),
+    ] {
         let head = curl(&["--http2-prior-knowledge", "--head", &gateway.url(path)]);
-        assert!(head.starts_with(&format!("HTTP/2 {status}")), "{path}: {head}");
+        assert!(
+            head.starts_with(&format!("HTTP/2 {status}")),
+            "{path}: {head}"
+        );
     }
-    let head = curl(&["--http2-prior-knowledge", "--head", "-X", "OPTIONS", &gateway.url("/fixed")]);
+    let head = curl(&[
+        "--http2-prior-knowledge",
+        "--head",
+        "-X",
+        "OPTIONS",
+        &gateway.url("/fixed"),
+    ]);
     assert!(head.starts_with("HTTP/2 405"), "{head}");
 }
 
@@ -45,7 +62,8 @@ fn stubborn_upstream() -> SocketAddr {
     thread::spawn(move || {
         for mut stream in listener.incoming().map_while(Result::ok) {
             let _ = stream.read(&mut [0; 4096]);
-            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok");
+            let _ = stream
+                .write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok");
         }
     });
     address
@@ -54,7 +72,10 @@ fn stubborn_upstream() -> SocketAddr {
 #[test]
 fn a_refused_websocket_is_one_request_in_the_log_and_in_the_metrics() {
     let _turn = turns::beside_others();
-    let routes = ROUTES.replace("http://127.0.0.1:9", &format!("http://{}", stubborn_upstream()));
+    let routes = ROUTES.replace(
+        "http://127.0.0.1:9",
+        &format!("http://{}", stubborn_upstream()),
+    );
     let gateway = Gateway::start(&format!("access_log: json\n{routes}"));
     let mut client = TcpStream::connect(gateway.listeners[0]).unwrap();
     let fields = [
@@ -66,10 +87,14 @@ fn a_refused_websocket_is_one_request_in_the_log_and_in_the_metrics() {
         ("sec-websocket-version", "13"),
     ];
     let request = frame(HEADERS, END_HEADERS, 1, &block(&fields));
-    client.write_all(&[PREFACE, &frame(SETTINGS, 0, 0, &[]), &request].concat()).unwrap();
+    client
+        .write_all(&[PREFACE, &frame(SETTINGS, 0, 0, &[]), &request].concat())
+        .unwrap();
     let lines = || -> Vec<Value> {
         let log = gateway.log();
-        let lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let lines = log
+            .lines()
+            .filter_map(|line| serde_json::from_str::<Value>(line).ok());
         lines.filter(|line| line["status"].is_u64()).collect()
     };
     eventually("it is logged", || (!lines().is_empty()).then_some(()));
@@ -78,8 +103,13 @@ fn a_refused_websocket_is_one_request_in_the_log_and_in_the_metrics() {
         Some(lines()).filter(|lines| lines.iter().any(|line| line["path"] == "/fixed"))
     });
     assert_eq!(lines.len(), 2, "{lines:?}");
-    assert_eq!((&lines[0]["status"], &lines[0]["path"]), (&Value::from(502), &Value::from("/gone")));
-    let counted = |status| format!("tollgate_requests_total{{route=\"gone\",method=\"GET\",status=\"{status}\"}}");
+    assert_eq!(
+        (&lines[0]["status"], &lines[0]["path"]),
+        (&Value::from(502), &Value::from("/gone"))
+    );
+    let counted = |status| {
+        format!("tollgate_requests_total{{route=\"gone\",method=\"GET\",status=\"{status}\"}}")
+    };
     assert_eq!(gateway.metric(&counted(502)), 1.0);
     assert!(!gateway.metrics().contains(&counted(200)));
 }
@@ -95,8 +125,21 @@ fn a_flood_is_one_line_in_the_log_and_one_in_the_metric() {
     let flood = frame(PING, 0, 0, &[0; 8]).repeat(5_000);
     // The server may close before it has all.
     let _ = client.write_all(&[PREFACE, &frame(SETTINGS, 0, 0, &[]), &flood].concat());
-    eventually("the connection is closed", || (gateway.metric(series) == 1.0).then_some(()));
-    let lines = || gateway.log().lines().filter(|line| line.contains("HTTP/2 connection was closed")).count();
+    eventually("the connection is closed", || {
+        (gateway.metric(series) == 1.0).then_some(())
+    });
+    let lines = || {
+        gateway
+            .log()
+            .lines()
+            .filter(|line| line.contains("HTTP/2 connection was closed"))
+            .count()
+    };
     eventually("it is logged", || (lines() > 0).then_some(()));
-    assert_eq!((lines(), gateway.metric(series)), (1, 1.0), "{}", gateway.log());
+    assert_eq!(
+        (lines(), gateway.metric(series)),
+        (1, 1.0),
+        "{}",
+        gateway.log()
+    );
 }

@@ -50,7 +50,12 @@ const SECRETS: [&str; 3] = ["ada-old-secret", "ada-new-secret", "bob-secret"];
 
 fn keys() -> String {
     let ada = "id: ada, plan: gold, labels: {team: web}";
-    [key_entry(SECRETS[0], ada), key_entry(SECRETS[1], ada), key_entry(SECRETS[2], "id: bob")].concat()
+    [
+        key_entry(SECRETS[0], ada),
+        key_entry(SECRETS[1], ada),
+        key_entry(SECRETS[2], "id: bob"),
+    ]
+    .concat()
 }
 
 /// The gateway, and the folder with its file of keys.
@@ -69,12 +74,28 @@ fn start_with(routes: &str) -> (Gateway, TempDir) {
 fn an_answer_tells_its_client_who_that_is_and_others_nothing() {
     let _turn = turns::beside_others();
     let (gateway, _folder) = start();
-    let answer = |key: &str| curl(&["-i", "-H", &format!("x-api-key: {key}"), &gateway.url("/told")]);
+    let answer = |key: &str| {
+        curl(&[
+            "-i",
+            "-H",
+            &format!("x-api-key: {key}"),
+            &gateway.url("/told"),
+        ])
+    };
     let known = answer(SECRETS[0]);
-    assert!(known.contains("x-who: ada\r\n") && known.contains("x-team: web\r\n"), "{known}");
+    assert!(
+        known.contains("x-who: ada\r\n") && known.contains("x-team: web\r\n"),
+        "{known}"
+    );
     let unknown = answer("wrong");
-    assert!(unknown.starts_with("HTTP/1.1 401 ") && unknown.contains("x-ip: 127.0.0.1\r\n"), "{unknown}");
-    assert!(!unknown.contains("x-who") && !unknown.contains("x-team"), "{unknown}");
+    assert!(
+        unknown.starts_with("HTTP/1.1 401 ") && unknown.contains("x-ip: 127.0.0.1\r\n"),
+        "{unknown}"
+    );
+    assert!(
+        !unknown.contains("x-who") && !unknown.contains("x-team"),
+        "{unknown}"
+    );
 }
 
 #[test]
@@ -83,11 +104,27 @@ fn a_file_of_keys_that_becomes_a_pipe_changes_nothing_and_keeps_nobody_waiting()
     let (mut gateway, folder) = start();
     let keys = folder.path().join("keys.yaml");
     fs::remove_file(&keys).unwrap();
-    assert!(Command::new("mkfifo").arg(&keys).status().unwrap().success());
-    eventually("it is refused", || gateway.log().contains("cannot read: it is not a file").then_some(()));
+    assert!(
+        Command::new("mkfifo")
+            .arg(&keys)
+            .status()
+            .unwrap()
+            .success()
+    );
+    eventually("it is refused", || {
+        gateway
+            .log()
+            .contains("cannot read: it is not a file")
+            .then_some(())
+    });
     assert_eq!(by_key(&gateway, SECRETS[0]), 200);
     gateway.signal("HUP");
-    eventually("so is the configuration", || gateway.log().contains("not reloaded: nothing has changed").then_some(()));
+    eventually("so is the configuration", || {
+        gateway
+            .log()
+            .contains("not reloaded: nothing has changed")
+            .then_some(())
+    });
     assert!(gateway.metric("tollgate_connections") >= 0.0);
     gateway.signal("TERM");
     gateway.wait();
@@ -97,15 +134,35 @@ fn a_file_of_keys_that_becomes_a_pipe_changes_nothing_and_keeps_nobody_waiting()
 fn one_file_of_keys_is_read_once_for_all_of_its_authenticators() {
     let _turn = turns::beside_others();
     let (gateway, folder) = start();
-    fs::write(folder.path().join("keys.yaml"), format!("{}{}", keys(), key_entry("new-secret", "id: eve"))).unwrap();
+    fs::write(
+        folder.path().join("keys.yaml"),
+        format!("{}{}", keys(), key_entry("new-secret", "id: eve")),
+    )
+    .unwrap();
     for authenticator in ["partners", "links", "browsers"] {
         let line = format!("\"authenticator\":\"{authenticator}\",\"entries\":4");
-        eventually("it is taken over", || gateway.log().contains(&line).then_some(()));
+        eventually("it is taken over", || {
+            gateway.log().contains(&line).then_some(())
+        });
     }
     assert_eq!(by_key(&gateway, "new-secret"), 200);
-    fs::write(folder.path().join("keys.yaml"), "- {id: eve, key_sha256: none}\n").unwrap();
-    eventually("it is refused", || gateway.log().contains("this is not a SHA-256").then_some(()));
-    assert_eq!(gateway.log().matches("this is not a SHA-256").count(), 1, "{}", gateway.log());
+    fs::write(
+        folder.path().join("keys.yaml"),
+        "- {id: eve, key_sha256: none}\n",
+    )
+    .unwrap();
+    eventually("it is refused", || {
+        gateway
+            .log()
+            .contains("this is not a SHA-256")
+            .then_some(())
+    });
+    assert_eq!(
+        gateway.log().matches("this is not a SHA-256").count(),
+        1,
+        "{}",
+        gateway.log()
+    );
     assert_eq!(by_key(&gateway, "new-secret"), 200);
 }
 
@@ -117,13 +174,34 @@ fn by_key(gateway: &Gateway, key: &str) -> u16 {
 fn a_request_without_a_credential_is_challenged_and_one_with_a_wrong_one_too() {
     let _turn = turns::beside_others();
     let (gateway, _folder) = start();
-    for fields in [&[][..], &["-H", "x-api-key: wrong"], &["-H", "x-api-key:  "], &["-H", "authorization: Bearer x"]] {
+    for fields in [
+        &[][..],
+        &["-H", "x-api-key: wrong"],
+        &["-H", "x-api-key:  "],
+        &["-H", "authorization: Bearer x"],
+    ] {
         let answer = curl(&[&["-i"], fields, &[&gateway.url("/closed")]].concat());
-        assert!(answer.starts_with("HTTP/1.1 401 ") && answer.contains("www-authenticate: ApiKey realm="), "{answer}");
-        assert!(answer.contains("\"type\":\"urn:tollgate:problem:unauthenticated\""), "{answer}");
-        assert!(!answer.contains("ratelimit"), "it takes no tokens: {answer}");
+        assert!(
+            answer.starts_with("HTTP/1.1 401 ")
+                && answer.contains("www-authenticate: ApiKey realm="),
+            "{answer}"
+        );
+        assert!(
+            answer.contains("\"type\":\"urn:tollgate:problem:unauthenticated\""),
+            "{answer}"
+        );
+        assert!(
+            !answer.contains("ratelimit"),
+            "it takes no tokens: {answer}"
+        );
     }
-    assert_eq!((outcome(&gateway, "partners", "rejected"), outcome(&gateway, "partners", "absent")), (1.0, 3.0));
+    assert_eq!(
+        (
+            outcome(&gateway, "partners", "rejected"),
+            outcome(&gateway, "partners", "absent")
+        ),
+        (1.0, 3.0)
+    );
     assert_eq!(status(&[&gateway.url("/open")]), 200);
 }
 
@@ -132,17 +210,35 @@ fn a_key_in_a_field_a_query_or_a_cookie_says_who_the_client_is_and_goes_no_furth
     let _turn = turns::beside_others();
     let (gateway, _folder) = start();
     let closed = gateway.url("/closed");
-    let by_field =
-        curl(&["-H", &format!("x-api-key: {}", SECRETS[0]), "-H", "x-user: root", "-H", "x_team: ops", &closed]);
-    assert!(by_field.contains("\"x-user\": [\n      \"ada\"\n    ]") && by_field.contains("\"gold\""), "{by_field}");
+    let by_field = curl(&[
+        "-H",
+        &format!("x-api-key: {}", SECRETS[0]),
+        "-H",
+        "x-user: root",
+        "-H",
+        "x_team: ops",
+        &closed,
+    ]);
     assert!(
-        by_field.contains("\"web\"") && by_field.contains("\"partners\"") && !by_field.contains("ops"),
+        by_field.contains("\"x-user\": [\n      \"ada\"\n    ]") && by_field.contains("\"gold\""),
+        "{by_field}"
+    );
+    assert!(
+        by_field.contains("\"web\"")
+            && by_field.contains("\"partners\"")
+            && !by_field.contains("ops"),
         "{by_field}"
     );
     assert!(!by_field.contains("x-api-key"), "{by_field}");
     let by_query = curl(&[&format!("{closed}?a=1&api%5Fkey={}&b=2", SECRETS[1])]);
-    assert!(by_query.contains("\"query\": \"a=1&b=2\"") && by_query.contains("\"links\""), "{by_query}");
-    assert!(by_query.contains("\"/closed?a=1&b=2\"") && !by_query.contains(SECRETS[1]), "{by_query}");
+    assert!(
+        by_query.contains("\"query\": \"a=1&b=2\"") && by_query.contains("\"links\""),
+        "{by_query}"
+    );
+    assert!(
+        by_query.contains("\"/closed?a=1&b=2\"") && !by_query.contains(SECRETS[1]),
+        "{by_query}"
+    );
     let by_cookie = curl(&["-H", &format!("cookie: a=1; sid={}", SECRETS[2]), &closed]);
     assert!(
         by_cookie.contains("\"bob\"") && by_cookie.contains("sid=bob-secret"),
@@ -158,8 +254,20 @@ fn the_first_authenticator_that_finds_its_credential_decides_and_no_other_makes_
     let good = format!("{}?api_key={}", gateway.url("/closed"), SECRETS[2]);
     assert_eq!(status(&["-H", "x-api-key: wrong", &good]), 401);
     let echoed = curl(&["-H", &format!("x-api-key: {}", SECRETS[0]), &good]);
-    assert!(echoed.contains("\"ada\"") && !echoed.contains("bob"), "no credential of the list goes on: {echoed}");
-    assert_eq!(status(&["-H", "x-api-key: bob-secret", "-H", "x-api-key: bob-secret", &gateway.url("/closed")]), 401);
+    assert!(
+        echoed.contains("\"ada\"") && !echoed.contains("bob"),
+        "no credential of the list goes on: {echoed}"
+    );
+    assert_eq!(
+        status(&[
+            "-H",
+            "x-api-key: bob-secret",
+            "-H",
+            "x-api-key: bob-secret",
+            &gateway.url("/closed")
+        ]),
+        401
+    );
 }
 
 #[test]
@@ -167,9 +275,19 @@ fn an_identity_is_a_key_of_limits_and_picks_the_plan() {
     let _turn = turns::beside_others();
     let (gateway, _folder) = start();
     let ada: Vec<u16> = (0..6).map(|n| by_key(&gateway, SECRETS[n % 2])).collect();
-    assert_eq!(ada, [200, 200, 200, 200, 200, 429], "both keys are one client's");
-    assert_eq!([0; 3].map(|_| by_key(&gateway, SECRETS[2])), [200, 200, 429]);
-    let level = curl(&[&format!("http://{}/buckets/per-client?identity.id=partners/bob", gateway.admin)]);
+    assert_eq!(
+        ada,
+        [200, 200, 200, 200, 200, 429],
+        "both keys are one client's"
+    );
+    assert_eq!(
+        [0; 3].map(|_| by_key(&gateway, SECRETS[2])),
+        [200, 200, 429]
+    );
+    let level = curl(&[&format!(
+        "http://{}/buckets/per-client?identity.id=partners/bob",
+        gateway.admin
+    )]);
     assert!(level.contains("per-client:partners/bob"), "{level}");
 }
 
@@ -182,15 +300,26 @@ fn a_preflight_is_not_asked_who_it_is_and_a_page_may_read_the_challenge() {
     let answer = curl(&[&origin[..], &preflight, &[&gateway.url("/pages")]].concat());
     assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
     let answer = curl(&[&origin[..], &[&gateway.url("/pages")]].concat());
-    assert!(answer.starts_with("HTTP/1.1 401 ") && answer.contains("access-control-allow-origin"), "{answer}");
+    assert!(
+        answer.starts_with("HTTP/1.1 401 ") && answer.contains("access-control-allow-origin"),
+        "{answer}"
+    );
 }
 
 #[test]
 fn a_call_of_grpc_without_a_credential_is_unauthenticated() {
     let _turn = turns::beside_others();
     let (gateway, _folder) = start();
-    let call =
-        ["-i", "--http2-prior-knowledge", "-X", "POST", "-H", "content-type: application/grpc", "-H", "te: trailers"];
+    let call = [
+        "-i",
+        "--http2-prior-knowledge",
+        "-X",
+        "POST",
+        "-H",
+        "content-type: application/grpc",
+        "-H",
+        "te: trailers",
+    ];
     let answer = curl(&[&call[..], &[&gateway.url("/closed")]].concat());
     assert!(answer.contains("grpc-status: 16\r\n"), "{answer}");
 }
@@ -206,9 +335,17 @@ fn keys_change_under_load_and_a_bad_file_changes_nothing() {
     };
     let reloads = |outcome: &str| {
         let labels = format!("authenticator=\"partners\",outcome=\"{outcome}\"");
-        gateway.find_metric(&format!("tollgate_authenticator_reloads_total{{{labels}}}")).unwrap_or(0.0)
+        gateway
+            .find_metric(&format!("tollgate_authenticator_reloads_total{{{labels}}}"))
+            .unwrap_or(0.0)
     };
-    let bob = || assert_eq!(by_key(&gateway, SECRETS[2]), 200, "a client whose key stays loses no request");
+    let bob = || {
+        assert_eq!(
+            by_key(&gateway, SECRETS[2]),
+            200,
+            "a client whose key stays loses no request"
+        )
+    };
     replace(&(keys() + &key_entry("carol-secret", "id: carol")));
     eventually("a new key", || {
         bob();
@@ -216,8 +353,14 @@ fn keys_change_under_load_and_a_bad_file_changes_nothing() {
     });
     for (bad, why) in [
         ("", "the file is empty"),
-        ("- {id: eve, key_sha256: bob-secret}", "this is not a SHA-256"),
-        (&*(key_entry("x", "id: eve") + &key_entry("x", "id: eve")), "this key is on line 1 already"),
+        (
+            "- {id: eve, key_sha256: bob-secret}",
+            "this is not a SHA-256",
+        ),
+        (
+            &*(key_entry("x", "id: eve") + &key_entry("x", "id: eve")),
+            "this key is on line 1 already",
+        ),
         (
             &*(key_entry("x", "id: eve, plan: gold") + &key_entry("y", "id: eve")),
             "has another plan or other labels on line 1",
@@ -232,7 +375,12 @@ fn keys_change_under_load_and_a_bad_file_changes_nothing() {
         eventually("it says why", || gateway.log().contains(why).then_some(()));
     }
     fs::remove_file(&file).unwrap();
-    eventually("it is missed", || gateway.log().contains("a file of credentials is gone").then_some(()));
+    eventually("it is missed", || {
+        gateway
+            .log()
+            .contains("a file of credentials is gone")
+            .then_some(())
+    });
     bob();
     replace(&key_entry(SECRETS[2], "id: bob"));
     eventually("a key is taken back", || {
@@ -241,7 +389,10 @@ fn keys_change_under_load_and_a_bad_file_changes_nothing() {
     });
     let log = gateway.log();
     for secret in SECRETS.into_iter().chain(["carol-secret"]) {
-        assert!(!log.contains(secret) && !gateway.metrics().contains(secret), "{secret} is in the log or the metrics");
+        assert!(
+            !log.contains(secret) && !gateway.metrics().contains(secret),
+            "{secret} is in the log or the metrics"
+        );
     }
 }
 
@@ -250,13 +401,28 @@ fn the_access_log_has_the_client_and_no_credential() {
     let _turn = turns::beside_others();
     let (gateway, _folder) = start();
     by_key(&gateway, SECRETS[0]);
-    status(&[&format!("{}?api_key={}", gateway.url("/closed"), SECRETS[2])]);
+    status(&[&format!(
+        "{}?api_key={}",
+        gateway.url("/closed"),
+        SECRETS[2]
+    )]);
     by_key(&gateway, "a-wrong-secret");
-    let log = eventually("the lines", || Some(gateway.log()).filter(|log| log.contains("\"status\":401")));
-    assert!(log.contains("\"identity\":\"ada\",\"authenticator\":\"partners\""), "{log}");
-    assert!(log.contains("\"identity\":\"bob\",\"authenticator\":\"links\""), "{log}");
+    let log = eventually("the lines", || {
+        Some(gateway.log()).filter(|log| log.contains("\"status\":401"))
+    });
+    assert!(
+        log.contains("\"identity\":\"ada\",\"authenticator\":\"partners\""),
+        "{log}"
+    );
+    assert!(
+        log.contains("\"identity\":\"bob\",\"authenticator\":\"links\""),
+        "{log}"
+    );
     for secret in SECRETS.into_iter().chain(["a-wrong-secret"]) {
-        assert!(!log.contains(secret) && !gateway.metrics().contains(secret), "{secret}");
+        assert!(
+            !log.contains(secret) && !gateway.metrics().contains(secret),
+            "{secret}"
+        );
     }
 }
 
@@ -264,18 +430,37 @@ fn the_access_log_has_the_client_and_no_credential() {
 fn a_file_of_keys_that_cannot_be_used_keeps_the_gateway_from_starting() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("routes.yaml");
-    fs::write(&path, ROUTES.replace("FOLDER", &folder.path().display().to_string())).unwrap();
+    fs::write(
+        &path,
+        ROUTES.replace("FOLDER", &folder.path().display().to_string()),
+    )
+    .unwrap();
     let check = || {
-        let checked =
-            std::process::Command::new(env!("CARGO_BIN_EXE_tollgate")).arg("check").arg(&path).output().unwrap();
-        (checked.status.code(), String::from_utf8(checked.stderr).unwrap())
+        let checked = std::process::Command::new(env!("CARGO_BIN_EXE_tollgate"))
+            .arg("check")
+            .arg(&path)
+            .output()
+            .unwrap();
+        (
+            checked.status.code(),
+            String::from_utf8(checked.stderr).unwrap(),
+        )
     };
     let (code, said) = check();
-    assert!(code == Some(1) && said.contains("keys.yaml: cannot read"), "{said}");
-    fs::write(folder.path().join("keys.yaml"), "- {id: ada, key: hunter2}\n").unwrap();
+    assert!(
+        code == Some(1) && said.contains("keys.yaml: cannot read"),
+        "{said}"
+    );
+    fs::write(
+        folder.path().join("keys.yaml"),
+        "- {id: ada, key: hunter2}\n",
+    )
+    .unwrap();
     let (code, said) = check();
     assert!(
-        code == Some(1) && said.contains("keys.yaml:1:13: [0].key: unknown key") && !said.contains("hunter2"),
+        code == Some(1)
+            && said.contains("keys.yaml:1:13: [0].key: unknown key")
+            && !said.contains("hunter2"),
         "{said}"
     );
     fs::write(folder.path().join("keys.yaml"), keys()).unwrap();
@@ -287,14 +472,26 @@ fn a_key_that_was_made_opens_the_route() {
     let _turn = turns::beside_others();
     let (gateway, folder) = start();
     let made = std::process::Command::new(env!("CARGO_BIN_EXE_tollgate"))
-        .args(["key", "new", "--id", "eve", "--plan", "gold", "--label", "team=ops"])
+        .args([
+            "key", "new", "--id", "eve", "--plan", "gold", "--label", "team=ops",
+        ])
         .output()
         .unwrap();
     let made = String::from_utf8(made.stdout).unwrap();
-    let key = made.lines().find(|line| line.starts_with("tg_")).unwrap().to_owned();
+    let key = made
+        .lines()
+        .find(|line| line.starts_with("tg_"))
+        .unwrap()
+        .to_owned();
     let entry = made.lines().find(|line| line.starts_with("- ")).unwrap();
     assert!(key.len() == 46 && !entry.contains(&key), "{made}");
     assert_eq!(by_key(&gateway, &key), 401, "nobody has it yet");
-    fs::write(folder.path().join("keys.yaml"), format!("{}{entry}\n", keys())).unwrap();
-    eventually("the new key", || (by_key(&gateway, &key) == 200).then_some(()));
+    fs::write(
+        folder.path().join("keys.yaml"),
+        format!("{}{entry}\n", keys()),
+    )
+    .unwrap();
+    eventually("the new key", || {
+        (by_key(&gateway, &key) == 200).then_some(())
+    });
 }

@@ -12,9 +12,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ring::rand::SystemRandom;
 use ring::signature::{
-    ECDSA_P256_SHA256_FIXED_SIGNING, ECDSA_P384_SHA384_FIXED_SIGNING, EcdsaKeyPair, EcdsaSigningAlgorithm,
-    Ed25519KeyPair, KeyPair as _, RSA_PKCS1_SHA256, RSA_PKCS1_SHA384, RSA_PKCS1_SHA512, RSA_PSS_SHA256, RSA_PSS_SHA384,
-    RSA_PSS_SHA512, RsaEncoding, RsaKeyPair,
+    ECDSA_P256_SHA256_FIXED_SIGNING, ECDSA_P384_SHA384_FIXED_SIGNING, EcdsaKeyPair,
+    EcdsaSigningAlgorithm, Ed25519KeyPair, KeyPair as _, RSA_PKCS1_SHA256, RSA_PKCS1_SHA384,
+    RSA_PKCS1_SHA512, RSA_PSS_SHA256, RSA_PSS_SHA384, RSA_PSS_SHA512, RsaEncoding, RsaKeyPair,
 };
 use ring::{hmac, rsa};
 use serde_json::{Value as Json, json};
@@ -49,12 +49,18 @@ impl IssuerKey {
     fn ecdsa(signing: &'static EcdsaSigningAlgorithm, name: &'static str) -> Self {
         let random = SystemRandom::new();
         let document = EcdsaKeyPair::generate_pkcs8(signing, &random).unwrap();
-        Self::Ecdsa(EcdsaKeyPair::from_pkcs8(signing, document.as_ref(), &random).unwrap(), name)
+        Self::Ecdsa(
+            EcdsaKeyPair::from_pkcs8(signing, document.as_ref(), &random).unwrap(),
+            name,
+        )
     }
 
     pub fn rsa() -> Self {
         let made = Command::new("sh")
-            .args(["-c", "openssl genrsa 2048 2>/dev/null | openssl pkcs8 -topk8 -nocrypt -outform DER"])
+            .args([
+                "-c",
+                "openssl genrsa 2048 2>/dev/null | openssl pkcs8 -topk8 -nocrypt -outform DER",
+            ])
             .output()
             .expect("openssl is needed: `make test` installs what tests need");
         Self::Rsa(Box::new(RsaKeyPair::from_pkcs8(&made.stdout).unwrap()))
@@ -70,7 +76,11 @@ impl IssuerKey {
                 json!({"kty": "OKP", "crv": "Ed25519", "kid": id, "use": "sig", "x": base64(pair.public_key())})
             }
             Self::Ecdsa(pair, name) => {
-                let (x, y) = pair.public_key().as_ref()[1..].split_at(if *name == "ES256" { 32 } else { 48 });
+                let (x, y) = pair.public_key().as_ref()[1..].split_at(if *name == "ES256" {
+                    32
+                } else {
+                    48
+                });
                 let curve = if *name == "ES256" { "P-256" } else { "P-384" };
                 json!({"kty": "EC", "crv": curve, "kid": id, "x": base64(x), "y": base64(y), "alg": name})
             }
@@ -106,7 +116,8 @@ impl IssuerKey {
                     _ => &RSA_PKCS1_SHA256,
                 };
                 let mut signature = vec![0; pair.public().modulus_len()];
-                pair.sign(padding, &random, message, &mut signature).unwrap();
+                pair.sign(padding, &random, message, &mut signature)
+                    .unwrap();
                 signature
             }
             Self::Secret(secret) => {
@@ -115,13 +126,18 @@ impl IssuerKey {
                     "HS512" => hmac::HMAC_SHA512,
                     _ => hmac::HMAC_SHA256,
                 };
-                hmac::sign(&hmac::Key::new(hash, secret), message).as_ref().to_vec()
+                hmac::sign(&hmac::Key::new(hash, secret), message)
+                    .as_ref()
+                    .to_vec()
             }
         }
     }
 
     pub fn token(&self, id: &str, claims: &Json) -> String {
-        self.token_with(&json!({"alg": self.algorithm(), "kid": id, "typ": "JWT"}), claims)
+        self.token_with(
+            &json!({"alg": self.algorithm(), "kid": id, "typ": "JWT"}),
+            claims,
+        )
     }
 
     pub fn token_with(&self, header: &Json, claims: &Json) -> String {
@@ -151,7 +167,10 @@ pub fn claims(changes: &Json) -> Json {
 
 /// Seconds since 1970.
 pub fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap()
+        .as_secs()
 }
 
 /// The web server of an issuer.
@@ -167,7 +186,8 @@ impl Issuer {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let (answer, requests) = (Arc::new(Mutex::new(None)), Arc::new(AtomicUsize::new(0)));
-        let (answering, counting): (Arc<Mutex<Option<String>>>, _) = (answer.clone(), requests.clone());
+        let (answering, counting): (Arc<Mutex<Option<String>>>, _) =
+            (answer.clone(), requests.clone());
         thread::spawn(move || {
             for stream in listener.incoming() {
                 let mut stream = stream.unwrap();
@@ -178,7 +198,11 @@ impl Issuer {
                 }
             }
         });
-        let issuer = Self { address, answer, requests };
+        let issuer = Self {
+            address,
+            answer,
+            requests,
+        };
         issuer.publishes(keys);
         issuer
     }
@@ -189,8 +213,9 @@ impl Issuer {
 
     pub fn answers(&self, status: &str, body: &str) {
         let length = body.len();
-        *self.answer.lock().unwrap() =
-            Some(format!("HTTP/1.1 {status}\r\nlocation: /keys\r\ncontent-length: {length}\r\n\r\n{body}"));
+        *self.answer.lock().unwrap() = Some(format!(
+            "HTTP/1.1 {status}\r\nlocation: /keys\r\ncontent-length: {length}\r\n\r\n{body}"
+        ));
     }
 
     pub fn goes_away(&self) {

@@ -32,7 +32,11 @@ impl Load {
     }
 
     /// Like `start`, each target with the path to ask for.
-    pub fn of_paths(targets: &[(SocketAddr, &'static str)], clients: usize, pause: Duration) -> Self {
+    pub fn of_paths(
+        targets: &[(SocketAddr, &'static str)],
+        clients: usize,
+        pause: Duration,
+    ) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let samples = Arc::new(Mutex::new(Vec::new()));
         let clients = targets
@@ -44,7 +48,11 @@ impl Load {
                 thread::spawn(move || drive(target, address, path, pause, &stop, &samples))
             })
             .collect();
-        Self { stop, clients, samples }
+        Self {
+            stop,
+            clients,
+            samples,
+        }
     }
 
     /// The answers so far.
@@ -65,7 +73,10 @@ impl Load {
 /// Lets the load run on.
 pub fn run_for(time: Duration) {
     let end = Instant::now() + time;
-    while let Some(left) = end.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()) {
+    while let Some(left) = end
+        .checked_duration_since(Instant::now())
+        .filter(|left| !left.is_zero())
+    {
         thread::park_timeout(left);
     }
 }
@@ -80,13 +91,20 @@ fn drive(
 ) {
     let mut stream = TcpStream::connect(address).expect("connect");
     stream.set_nodelay(true).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    stream
+        .set_read_timeout(Some(Duration::from_secs(10)))
+        .unwrap();
     let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\n\r\n");
     while !stop.load(Ordering::Relaxed) {
         let at = Instant::now();
         stream.write_all(request.as_bytes()).expect("send");
         let status = read_answer(&mut stream);
-        samples.lock().unwrap().push(Sample { at, status, took: at.elapsed(), target });
+        samples.lock().unwrap().push(Sample {
+            at,
+            status,
+            took: at.elapsed(),
+            target,
+        });
         if !pause.is_zero() {
             thread::park_timeout(pause);
         }
@@ -102,14 +120,26 @@ fn read_answer(stream: &mut TcpStream) -> u16 {
             break end + 4;
         }
         let count = stream.read(&mut chunk).expect("receive");
-        assert!(count > 0, "closed within an answer: {:?}", String::from_utf8_lossy(&bytes));
+        assert!(
+            count > 0,
+            "closed within an answer: {:?}",
+            String::from_utf8_lossy(&bytes)
+        );
         bytes.extend_from_slice(&chunk[..count]);
     };
-    let text = std::str::from_utf8(&bytes[..head]).unwrap().to_ascii_lowercase();
+    let text = std::str::from_utf8(&bytes[..head])
+        .unwrap()
+        .to_ascii_lowercase();
     let status = text[9..12].parse().unwrap();
-    let length: usize =
-        text.lines().find_map(|line| line.strip_prefix("content-length: ")).expect("a length").parse().unwrap();
-    let missing = (head + length).checked_sub(bytes.len()).expect("one answer at a time");
+    let length: usize = text
+        .lines()
+        .find_map(|line| line.strip_prefix("content-length: "))
+        .expect("a length")
+        .parse()
+        .unwrap();
+    let missing = (head + length)
+        .checked_sub(bytes.len())
+        .expect("one answer at a time");
     stream.read_exact(&mut vec![0; missing]).expect("the body");
     status
 }

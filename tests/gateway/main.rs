@@ -1,7 +1,15 @@
 //! The gateway as its users run it: the binary, a file, real sockets, real clients, a real Redis.
 
-#![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that lacks what it needs fails")]
-#![expect(clippy::print_stdout, reason = "figures that are worth reading with --nocapture")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test that lacks what it needs fails"
+)]
+#![expect(
+    clippy::print_stdout,
+    reason = "figures that are worth reading with --nocapture"
+)]
 #![expect(clippy::disallowed_methods, reason = "these tests measure real time")]
 
 mod access_log;

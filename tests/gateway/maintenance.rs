@@ -12,7 +12,9 @@ fn start(folder: &impl AsRef<Path>) -> Gateway {
 }
 
 fn routes(folder: &impl AsRef<Path>, planned: &str) -> String {
-    ROUTES.replace("FOLDER", &folder.as_ref().display().to_string()).replace("PLANNED", planned)
+    ROUTES
+        .replace("FOLDER", &folder.as_ref().display().to_string())
+        .replace("PLANNED", planned)
 }
 
 const ROUTES: &str = "
@@ -52,7 +54,11 @@ routes:
 ";
 
 fn from(gateway: &Gateway, client: &str, path: &str) -> u16 {
-    status(&["-H", &format!("x-forwarded-for: {client}"), &gateway.url(path)])
+    status(&[
+        "-H",
+        &format!("x-forwarded-for: {client}"),
+        &gateway.url(path),
+    ])
 }
 
 fn answer(gateway: &Gateway, accept: &str, path: &str) -> String {
@@ -60,13 +66,31 @@ fn answer(gateway: &Gateway, accept: &str, path: &str) -> String {
 }
 
 fn until(gateway: &Gateway, path: &str, wanted: u16) {
-    eventually(&format!("{path} answers {wanted}"), || (from(gateway, "192.0.2.1", path) == wanted).then_some(()));
+    eventually(&format!("{path} answers {wanted}"), || {
+        (from(gateway, "192.0.2.1", path) == wanted).then_some(())
+    });
 }
 
 fn left(gateway: &Gateway, limit: &str, path: &str) -> String {
-    let head = curl(&["-o", "/dev/null", "-D", "-", "-H", "x-forwarded-for: 10.0.0.1", &gateway.url(path)]);
-    let field = head.lines().find_map(|line| line.strip_prefix("ratelimit: ")).unwrap_or_default().to_owned();
-    field.split(", ").find(|item| item.starts_with(&format!("\"{limit}\""))).unwrap_or_default().to_owned()
+    let head = curl(&[
+        "-o",
+        "/dev/null",
+        "-D",
+        "-",
+        "-H",
+        "x-forwarded-for: 10.0.0.1",
+        &gateway.url(path),
+    ]);
+    let field = head
+        .lines()
+        .find_map(|line| line.strip_prefix("ratelimit: "))
+        .unwrap_or_default()
+        .to_owned();
+    field
+        .split(", ")
+        .find(|item| item.starts_with(&format!("\"{limit}\"")))
+        .unwrap_or_default()
+        .to_owned()
 }
 
 #[test]
@@ -80,18 +104,38 @@ fn a_route_is_under_maintenance_while_a_file_exists() {
     until(&gateway, "/other", 503);
     let refused = answer(&gateway, "*/*", "/other");
     assert!(
-        refused.contains("retry-after: 7\r\n") && refused.contains("urn:tollgate:problem:maintenance"),
+        refused.contains("retry-after: 7\r\n")
+            && refused.contains("urn:tollgate:problem:maintenance"),
         "{refused}"
     );
     assert_eq!((gauge(), status(&[&gateway.url("/ping")])), (1.0, 200));
-    assert_eq!(status(&[&gateway.url("/shop")]), 200, "its own file is not there");
+    assert_eq!(
+        status(&[&gateway.url("/shop")]),
+        200,
+        "its own file is not there"
+    );
     assert_eq!(status(&[&gateway.url("/nowhere")]), 404);
     let answers = gateway.metric("tollgate_maintenance_answers_total{route=\"other\"}");
-    assert_eq!(answers, gateway.metric("tollgate_requests_total{route=\"other\",method=\"GET\",status=\"503\"}"));
+    assert_eq!(
+        answers,
+        gateway.metric("tollgate_requests_total{route=\"other\",method=\"GET\",status=\"503\"}")
+    );
     assert!(answers >= 2.0, "{answers}");
-    let logged = || gateway.log().lines().any(|line| line.contains("\"problem\":\"maintenance\"")).then_some(());
+    let logged = || {
+        gateway
+            .log()
+            .lines()
+            .any(|line| line.contains("\"problem\":\"maintenance\""))
+            .then_some(())
+    };
     eventually("the access log says so", logged);
-    assert!(gateway.log().contains("maintenance begins: the file is there"), "{}", gateway.log());
+    assert!(
+        gateway
+            .log()
+            .contains("maintenance begins: the file is there"),
+        "{}",
+        gateway.log()
+    );
 
     fs::remove_file(folder.path().join("all")).unwrap();
     until(&gateway, "/other", 200);
@@ -101,7 +145,12 @@ fn a_route_is_under_maintenance_while_a_file_exists() {
     until(&gateway, "/other", 503);
     fs::remove_file(folder.path().join("all")).unwrap();
     until(&gateway, "/other", 200);
-    eventually("the log says so", || gateway.log().contains("maintenance has ended: the file is gone").then_some(()));
+    eventually("the log says so", || {
+        gateway
+            .log()
+            .contains("maintenance has ended: the file is gone")
+            .then_some(())
+    });
 }
 
 #[test]
@@ -116,7 +165,10 @@ fn a_gateway_that_starts_during_maintenance_serves_nobody_before_it_looks() {
     gateway.signal("HUP");
     until(&gateway, "/planned", 503);
     assert_eq!(status(&[&gateway.url("/other")]), 503);
-    assert_eq!(gateway.metric("tollgate_route_maintenance{route=\"other\"}"), 1.0);
+    assert_eq!(
+        gateway.metric("tollgate_route_maintenance{route=\"other\"}"),
+        1.0
+    );
 }
 
 #[test]
@@ -146,10 +198,17 @@ fn clients_of_some_networks_are_served_and_the_others_cost_no_limit_anything() {
     for client in ["192.0.2.1", "2001:db8::1", "11.0.0.1"] {
         assert_eq!(from(&gateway, client, "/shop"), 503, "{client}");
     }
-    assert_eq!(from(&gateway, "192.0.2.66", "/shop"), 403, "a network that is never served");
+    assert_eq!(
+        from(&gateway, "192.0.2.66", "/shop"),
+        403,
+        "a network that is never served"
+    );
     assert_eq!(from(&gateway, "10.1.2.3", "/shop"), 200);
     assert_eq!(from(&gateway, "::ffff:10.1.2.3", "/shop"), 200);
-    assert!(left(&gateway, "few", "/shop").starts_with("\"few\";r=0;"), "the two that were served took both");
+    assert!(
+        left(&gateway, "few", "/shop").starts_with("\"few\";r=0;"),
+        "the two that were served took both"
+    );
     // They and this one took a token, and nobody else.
     assert!(left(&gateway, "everyone", "/other").starts_with("\"everyone\";r=997;"));
     // Nobody is asked who sent the request either: the service that knows is away.
@@ -169,19 +228,55 @@ fn the_answer_is_in_the_type_that_the_client_asks_for() {
     fs::write(folder.path().join("shop"), "").unwrap();
     let gateway = start(&folder);
     let page = answer(&gateway, "text/html,*/*;q=0.8", "/shop");
-    let seconds = page.lines().find_map(|line| line.strip_prefix("retry-after: ")).unwrap().to_owned();
-    assert!(seconds.parse::<u64>().unwrap() > 1_000_000_000, "until 2100: {page}");
-    assert!(page.ends_with(&format!("<p>closed for {seconds} s</p>")), "{page}");
-    assert!(page.starts_with("HTTP/1.1 503 ") && page.contains("x-route: shop\r\n"), "{page}");
+    let seconds = page
+        .lines()
+        .find_map(|line| line.strip_prefix("retry-after: "))
+        .unwrap()
+        .to_owned();
+    assert!(
+        seconds.parse::<u64>().unwrap() > 1_000_000_000,
+        "until 2100: {page}"
+    );
+    assert!(
+        page.ends_with(&format!("<p>closed for {seconds} s</p>")),
+        "{page}"
+    );
+    assert!(
+        page.starts_with("HTTP/1.1 503 ") && page.contains("x-route: shop\r\n"),
+        "{page}"
+    );
     let json = answer(&gateway, "application/json", "/shop");
-    assert!(json.ends_with("{\"sorry\": true}"), "the page for 503 of the gateway: {json}");
+    assert!(
+        json.ends_with("{\"sorry\": true}"),
+        "the page for 503 of the gateway: {json}"
+    );
     let bare = answer(&gateway, "*/*", "/shop");
-    assert!(bare.contains("\"type\":\"urn:tollgate:problem:maintenance\""), "{bare}");
-    let origin = curl(&["-i", "-H", "origin: https://app.example.com", &gateway.url("/shop")]);
-    assert!(origin.contains("access-control-allow-origin: https://app.example.com\r\n"), "{origin}");
-    let preflight =
-        ["-X", "OPTIONS", "-H", "origin: https://app.example.com", "-H", "access-control-request-method: GET"];
-    assert_eq!(status(&[&preflight[..], &[&gateway.url("/shop")]].concat()), 200);
+    assert!(
+        bare.contains("\"type\":\"urn:tollgate:problem:maintenance\""),
+        "{bare}"
+    );
+    let origin = curl(&[
+        "-i",
+        "-H",
+        "origin: https://app.example.com",
+        &gateway.url("/shop"),
+    ]);
+    assert!(
+        origin.contains("access-control-allow-origin: https://app.example.com\r\n"),
+        "{origin}"
+    );
+    let preflight = [
+        "-X",
+        "OPTIONS",
+        "-H",
+        "origin: https://app.example.com",
+        "-H",
+        "access-control-request-method: GET",
+    ];
+    assert_eq!(
+        status(&[&preflight[..], &[&gateway.url("/shop")]].concat()),
+        200
+    );
 }
 
 #[test]
@@ -192,8 +287,18 @@ fn a_call_of_grpc_is_unavailable_and_told_when_to_come_back() {
     let gateway = start(&folder);
     let fields = ["-H", "content-type: application/grpc", "-H", "te: trailers"];
     let url = gateway.url("/other");
-    let call = curl(&[&["-i", "--http2-prior-knowledge", "-X", "POST"][..], &fields, &[&url]].concat());
-    assert!(call.contains("grpc-status: 14\r\n") && call.contains("grpc-retry-pushback-ms: 7000\r\n"), "{call}");
+    let call = curl(
+        &[
+            &["-i", "--http2-prior-knowledge", "-X", "POST"][..],
+            &fields,
+            &[&url],
+        ]
+        .concat(),
+    );
+    assert!(
+        call.contains("grpc-status: 14\r\n") && call.contains("grpc-retry-pushback-ms: 7000\r\n"),
+        "{call}"
+    );
 }
 
 #[test]
@@ -203,10 +308,20 @@ fn the_admin_port_is_ready_and_explains_the_maintenance() {
     fs::write(folder.path().join("all"), "").unwrap();
     let gateway = start(&folder);
     for path in ["livez", "readyz"] {
-        assert_eq!(status(&[&format!("http://{}/{path}", gateway.admin)]), 200, "{path}");
+        assert_eq!(
+            status(&[&format!("http://{}/{path}", gateway.admin)]),
+            200,
+            "{path}"
+        );
     }
-    let explained = curl(&[&format!("http://{}/explain?url=http://a/other", gateway.admin)]);
-    assert!(explained.contains("\"maintenance\"") && explained.contains("503"), "{explained}");
+    let explained = curl(&[&format!(
+        "http://{}/explain?url=http://a/other",
+        gateway.admin
+    )]);
+    assert!(
+        explained.contains("\"maintenance\"") && explained.contains("503"),
+        "{explained}"
+    );
 }
 
 #[test]
@@ -226,20 +341,35 @@ fn a_file_that_nobody_can_look_for_changes_nothing() {
         fs::rename(&aside, &folder).unwrap();
     };
     hide();
-    eventually("the log says so", || gateway.log().contains("cannot look for the file of a maintenance").then_some(()));
+    eventually("the log says so", || {
+        gateway
+            .log()
+            .contains("cannot look for the file of a maintenance")
+            .then_some(())
+    });
     assert_eq!(status(&[&gateway.url("/shop")]), 200);
     show();
     fs::write(folder.join("shop"), "").unwrap();
     until(&gateway, "/shop", 503);
     hide();
     let stays = "the route stays under maintenance";
-    eventually("the log says so", || gateway.log().contains(stays).then_some(()));
+    eventually("the log says so", || {
+        gateway.log().contains(stays).then_some(())
+    });
     assert_eq!(status(&[&gateway.url("/shop")]), 503);
     gateway.rewrite(&routes(&folder, "true"));
     until(&gateway, "/planned", 503);
-    assert_eq!(status(&[&gateway.url("/shop")]), 503, "a reload opens nothing");
+    assert_eq!(
+        status(&[&gateway.url("/shop")]),
+        503,
+        "a reload opens nothing"
+    );
     let restarted = start(&folder);
-    assert_eq!(status(&[&restarted.url("/shop")]), 503, "nor does a restart");
+    assert_eq!(
+        status(&[&restarted.url("/shop")]),
+        503,
+        "nor does a restart"
+    );
     assert!(restarted.log().contains(stays));
     fs::remove_file(aside.join("shop")).unwrap();
     show();

@@ -3,7 +3,8 @@
 use crate::process::{Gateway, curl, status};
 use tollgate_test_support::turns;
 
-/// Two listeners, the second of which serves two networks only. Clients name themselves behind a trusted proxy.
+/// Two listeners, the second of which serves two networks only. Clients name themselves behind a
+/// trusted proxy.
 const ROUTES: &str = "
 workers: 1
 trusted_proxies: [127.0.0.1]
@@ -27,17 +28,32 @@ fn url(gateway: &Gateway, listener: usize, path: &str) -> String {
 }
 
 fn from(gateway: &Gateway, listener: usize, client: &str, path: &str) -> u16 {
-    status(&["-H", &format!("x-forwarded-for: {client}"), &url(gateway, listener, path)])
+    status(&[
+        "-H",
+        &format!("x-forwarded-for: {client}"),
+        &url(gateway, listener, path),
+    ])
 }
 
 #[test]
 fn a_route_takes_clients_that_are_allowed_and_not_denied() {
     let _turn = turns::beside_others();
     let gateway = start();
-    let clients = ["10.1.2.2", "10.1.2.3", "::ffff:10.1.2.3", "10.9.0.1", "10.10.0.1", "192.0.2.1", "2001:db8::1"];
+    let clients = [
+        "10.1.2.2",
+        "10.1.2.3",
+        "::ffff:10.1.2.3",
+        "10.9.0.1",
+        "10.10.0.1",
+        "192.0.2.1",
+        "2001:db8::1",
+    ];
     let answers = clients.map(|client| from(&gateway, 0, client, "/staff"));
     assert_eq!(answers, [200, 403, 403, 403, 200, 403, 403]);
-    assert_eq!(clients.map(|client| from(&gateway, 0, client, "/open")), [200; 7]);
+    assert_eq!(
+        clients.map(|client| from(&gateway, 0, client, "/open")),
+        [200; 7]
+    );
 }
 
 #[test]
@@ -45,38 +61,88 @@ fn a_listener_takes_clients_before_any_route_and_both_have_to_take_them() {
     let _turn = turns::beside_others();
     let gateway = start();
     let paths = ["/open", "/staff", "/nowhere"];
-    assert_eq!(paths.map(|path| from(&gateway, 1, "192.0.2.1", path)), [403; 3]);
-    assert_eq!(paths.map(|path| from(&gateway, 1, "10.0.0.1", path)), [200, 200, 404]);
-    assert_eq!(paths.map(|path| from(&gateway, 1, "2001:db8::7", path)), [200, 403, 404]);
+    assert_eq!(
+        paths.map(|path| from(&gateway, 1, "192.0.2.1", path)),
+        [403; 3]
+    );
+    assert_eq!(
+        paths.map(|path| from(&gateway, 1, "10.0.0.1", path)),
+        [200, 200, 404]
+    );
+    assert_eq!(
+        paths.map(|path| from(&gateway, 1, "2001:db8::7", path)),
+        [200, 403, 404]
+    );
 }
 
 #[test]
 fn a_client_cannot_name_itself_into_a_network() {
     let _turn = turns::beside_others();
     let gateway = Gateway::start(&ROUTES.replace("trusted_proxies: [127.0.0.1]", ""));
-    let spellings = ["x-forwarded-for: 10.0.0.1", "forwarded: for=10.0.0.1", "x-real-ip: 10.0.0.1"];
-    assert_eq!(spellings.map(|field| status(&["-H", field, &url(&gateway, 1, "/open")])), [403; 3]);
+    let spellings = [
+        "x-forwarded-for: 10.0.0.1",
+        "forwarded: for=10.0.0.1",
+        "x-real-ip: 10.0.0.1",
+    ];
+    assert_eq!(
+        spellings.map(|field| status(&["-H", field, &url(&gateway, 1, "/open")])),
+        [403; 3]
+    );
 }
 
 #[test]
 fn a_refused_client_gets_a_problem_and_costs_the_others_no_token() {
     let _turn = turns::beside_others();
     let gateway = start();
-    let answer = curl(&["-i", "-H", "x-forwarded-for: 192.0.2.1", &gateway.url("/staff")]);
-    assert!(answer.contains("content-type: application/problem+json") && !answer.contains("ratelimit"), "{answer}");
-    assert!(answer.contains("\"type\":\"urn:tollgate:problem:network-refused\""), "{answer}");
-    let head = curl(&["-o", "/dev/null", "-D", "-", "-H", "x-forwarded-for: 10.0.0.1", &gateway.url("/staff")]);
+    let answer = curl(&[
+        "-i",
+        "-H",
+        "x-forwarded-for: 192.0.2.1",
+        &gateway.url("/staff"),
+    ]);
+    assert!(
+        answer.contains("content-type: application/problem+json") && !answer.contains("ratelimit"),
+        "{answer}"
+    );
+    assert!(
+        answer.contains("\"type\":\"urn:tollgate:problem:network-refused\""),
+        "{answer}"
+    );
+    let head = curl(&[
+        "-o",
+        "/dev/null",
+        "-D",
+        "-",
+        "-H",
+        "x-forwarded-for: 10.0.0.1",
+        &gateway.url("/staff"),
+    ]);
     assert!(head.contains("\"everyone\";r=999"), "{head}");
-    assert_eq!(gateway.metric("tollgate_requests_total{route=\"staff\",method=\"GET\",status=\"403\"}"), 1.0);
+    assert_eq!(
+        gateway.metric("tollgate_requests_total{route=\"staff\",method=\"GET\",status=\"403\"}"),
+        1.0
+    );
 }
 
 #[test]
 fn a_refused_call_of_grpc_is_permission_denied() {
     let _turn = turns::beside_others();
     let gateway = start();
-    let fields = ["-H", "content-type: application/grpc", "-H", "te: trailers", "-H", "x-forwarded-for: 192.0.2.1"];
+    let fields = [
+        "-H",
+        "content-type: application/grpc",
+        "-H",
+        "te: trailers",
+        "-H",
+        "x-forwarded-for: 192.0.2.1",
+    ];
     let url = gateway.url("/staff");
-    let args = [&["-i", "--http2-prior-knowledge", "-X", "POST"][..], &fields, &[&url]].concat();
+    let args = [
+        &["-i", "--http2-prior-knowledge", "-X", "POST"][..],
+        &fields,
+        &[&url],
+    ]
+    .concat();
     let answer = curl(&args);
     assert!(answer.contains("grpc-status: 7\r\n"), "{answer}");
 }
@@ -88,5 +154,7 @@ fn a_reload_changes_the_networks() {
     assert_eq!(from(&gateway, 0, "192.0.2.1", "/staff"), 403);
     gateway.rewrite(&ROUTES.replace("allow: [10.0.0.0/8], deny", "allow: [192.0.2.0/24], deny"));
     gateway.signal("HUP");
-    crate::process::eventually("the new networks", || (from(&gateway, 0, "192.0.2.1", "/staff") == 200).then_some(()));
+    crate::process::eventually("the new networks", || {
+        (from(&gateway, 0, "192.0.2.1", "/staff") == 200).then_some(())
+    });
 }

@@ -30,15 +30,30 @@ fn list(gateway: &Gateway) -> Json {
 fn reports(gateway: &Gateway) -> Vec<(String, bool, Json)> {
     let list = list(gateway);
     let nodes = list["nodes"].as_array().unwrap().iter();
-    let name = |node: &Json| node["report"]["name"].as_str().unwrap_or_default().to_owned();
-    let mut reports: Vec<_> =
-        nodes.map(|node| (name(node), node["answering"] == true, node["report"].clone())).collect();
+    let name = |node: &Json| {
+        node["report"]["name"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned()
+    };
+    let mut reports: Vec<_> = nodes
+        .map(|node| {
+            (
+                name(node),
+                node["answering"] == true,
+                node["report"].clone(),
+            )
+        })
+        .collect();
     reports.sort_by(|one, other| one.0.cmp(&other.0));
     reports
 }
 
 fn names(gateway: &Gateway) -> Vec<String> {
-    reports(gateway).into_iter().map(|(name, ..)| name).collect()
+    reports(gateway)
+        .into_iter()
+        .map(|(name, ..)| name)
+        .collect()
 }
 
 #[test]
@@ -53,26 +68,54 @@ fn each_node_knows_what_the_others_say_of_themselves() {
     let one = gateway("one", &store, "");
     let mut two = gateway("two", &store, &sick);
 
-    eventually("the first knows both", || (names(&one) == ["one", "two"]).then_some(()));
-    let trouble = eventually("the first knows that an upstream of the second is sick", || {
-        let [_, (_, _, report)] = reports(&one).try_into().ok()?;
-        (report["endpoints_in_service"] == 0).then_some(report)
+    eventually("the first knows both", || {
+        (names(&one) == ["one", "two"]).then_some(())
     });
-    assert_eq!((&trouble["endpoints"], &trouble["troubled_upstreams"][0]), (&1.into(), &"sick".into()));
-    assert_eq!((&trouble["store_up"], &trouble["version"]), (&true.into(), &env!("CARGO_PKG_VERSION").into()));
-    assert_eq!(reports(&two).iter().map(|(_, answering, _)| *answering).collect::<Vec<_>>(), [false, true]);
+    let trouble = eventually(
+        "the first knows that an upstream of the second is sick",
+        || {
+            let [_, (_, _, report)] = reports(&one).try_into().ok()?;
+            (report["endpoints_in_service"] == 0).then_some(report)
+        },
+    );
+    assert_eq!(
+        (&trouble["endpoints"], &trouble["troubled_upstreams"][0]),
+        (&1.into(), &"sick".into())
+    );
+    assert_eq!(
+        (&trouble["store_up"], &trouble["version"]),
+        (&true.into(), &env!("CARGO_PKG_VERSION").into())
+    );
+    assert_eq!(
+        reports(&two)
+            .iter()
+            .map(|(_, answering, _)| *answering)
+            .collect::<Vec<_>>(),
+        [false, true]
+    );
     let page = curl(&["-s", &format!("http://{}/console/nodes", one.admin)]);
-    assert!(page.contains("<code>two</code>") && page.contains("0 of 1") && page.contains("sick"), "{page}");
+    assert!(
+        page.contains("<code>two</code>") && page.contains("0 of 1") && page.contains("sick"),
+        "{page}"
+    );
 
     two.signal("TERM");
     two.wait();
-    eventually("who leaves is gone at once", || (names(&one) == ["one"]).then_some(()));
+    eventually("who leaves is gone at once", || {
+        (names(&one) == ["one"]).then_some(())
+    });
     redis.kill9();
     let alone = eventually("without the store there is nobody else to know", || {
         let list = list(&one);
         list["store_error"].is_string().then_some(list)
     });
-    assert_eq!((alone["nodes"].as_array().unwrap().len(), &alone["nodes"][0]["answering"]), (1, &true.into()));
+    assert_eq!(
+        (
+            alone["nodes"].as_array().unwrap().len(),
+            &alone["nodes"][0]["answering"]
+        ),
+        (1, &true.into())
+    );
     let page = curl(&["-s", &format!("http://{}/console/nodes", one.admin)]);
     assert!(page.contains("Other nodes are not shown"), "{page}");
 }
@@ -85,7 +128,10 @@ fn a_node_without_a_store_is_called_like_its_machine_and_knows_itself() {
     let machine = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
     let list = list(&gateway);
     assert_eq!(list["nodes"][0]["report"]["name"], machine.trim());
-    assert!(list["nodes"][0]["rank"].is_null() && list["store_error"].is_null(), "{list}");
+    assert!(
+        list["nodes"][0]["rank"].is_null() && list["store_error"].is_null(),
+        "{list}"
+    );
     gateway.rewrite(&file.replace("echo: true", "ecko: true"));
     eventually("a refused file is told of", || {
         (self::list(&gateway)["nodes"][0]["report"]["file_refused"] == true).then_some(())

@@ -22,16 +22,24 @@ limits: {{{limits}}}
 }
 
 fn echo_behind(limit: &str) -> String {
-    routes(&format!("l: {limit}"), "routes: [{name: all, echo: true, limits: [l]}]\n")
+    routes(
+        &format!("l: {limit}"),
+        "routes: [{name: all, echo: true, limits: [l]}]\n",
+    )
 }
 
 fn head(args: &[&str]) -> String {
-    let args: Vec<&str> = ["-o", "/dev/null", "-D", "-"].into_iter().chain(args.iter().copied()).collect();
+    let args: Vec<&str> = ["-o", "/dev/null", "-D", "-"]
+        .into_iter()
+        .chain(args.iter().copied())
+        .collect();
     curl(&args).to_ascii_lowercase()
 }
 
 fn series(verdict: &str) -> String {
-    format!("tollgate_ratelimit_decisions_total{{limit=\"l\",verdict=\"{verdict}\",decided_by=\"local\"}}")
+    format!(
+        "tollgate_ratelimit_decisions_total{{limit=\"l\",verdict=\"{verdict}\",decided_by=\"local\"}}"
+    )
 }
 
 fn decisions(gateway: &Gateway, verdict: &str) -> f64 {
@@ -41,8 +49,14 @@ fn decisions(gateway: &Gateway, verdict: &str) -> f64 {
 /// Sends a request and leaves the answer unread.
 fn send(gateway: &Gateway, tenant: &str) -> TcpStream {
     let mut stream = TcpStream::connect(gateway.listeners[0]).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-    write!(stream, "GET / HTTP/1.1\r\nHost: a\r\nx-tenant: {tenant}\r\nConnection: close\r\n\r\n").unwrap();
+    stream
+        .set_read_timeout(Some(Duration::from_secs(20)))
+        .unwrap();
+    write!(
+        stream,
+        "GET / HTTP/1.1\r\nHost: a\r\nx-tenant: {tenant}\r\nConnection: close\r\n\r\n"
+    )
+    .unwrap();
     stream
 }
 
@@ -65,7 +79,10 @@ fn upstream(name: &'static str) -> SocketAddr {
                 head.push(byte[0]);
             }
             let length = name.len();
-            let _ = write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{name}");
+            let _ = write!(
+                stream,
+                "HTTP/1.1 200 OK\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{name}"
+            );
         }
     });
     address
@@ -76,7 +93,9 @@ fn waiting(gateway: &Gateway) -> f64 {
 }
 
 fn until_waiting(gateway: &Gateway, count: f64) {
-    eventually(&format!("{count} wait"), || (waiting(gateway) == count).then_some(()));
+    eventually(&format!("{count} wait"), || {
+        (waiting(gateway) == count).then_some(())
+    });
 }
 
 #[test]
@@ -97,49 +116,107 @@ routes:
     ));
     for left in [8, 7] {
         let passed = head(&[&gateway.url("/all")]);
-        assert!(passed.starts_with("http/1.1 200 ") && !passed.contains("secret"), "{passed}");
-        assert!(passed.contains("ratelimit-policy: \"shown\";q=9;w=3600\r\n"), "{passed}");
-        assert!(passed.contains(&format!("ratelimit: \"shown\";r={left};t=")), "{passed}");
-        assert!(passed.contains(&format!("x-ratelimit-limit: 9\r\nx-ratelimit-remaining: {left}\r\n")), "{passed}");
+        assert!(
+            passed.starts_with("http/1.1 200 ") && !passed.contains("secret"),
+            "{passed}"
+        );
+        assert!(
+            passed.contains("ratelimit-policy: \"shown\";q=9;w=3600\r\n"),
+            "{passed}"
+        );
+        assert!(
+            passed.contains(&format!("ratelimit: \"shown\";r={left};t=")),
+            "{passed}"
+        );
+        assert!(
+            passed.contains(&format!(
+                "x-ratelimit-limit: 9\r\nx-ratelimit-remaining: {left}\r\n"
+            )),
+            "{passed}"
+        );
     }
     let denied = curl(&["-i", &gateway.url("/all")]).to_ascii_lowercase();
-    assert!(denied.starts_with("http/1.1 429 ") && denied.contains("\r\nretry-after: "), "{denied}");
-    assert!(denied.contains("problem-types#quota-exceeded") && denied.contains("\"shown\";r=7;"), "{denied}");
-    assert!(!denied.contains("secret") && !denied.contains("violated-policies"), "{denied}");
+    assert!(
+        denied.starts_with("http/1.1 429 ") && denied.contains("\r\nretry-after: "),
+        "{denied}"
+    );
+    assert!(
+        denied.contains("problem-types#quota-exceeded") && denied.contains("\"shown\";r=7;"),
+        "{denied}"
+    );
+    assert!(
+        !denied.contains("secret") && !denied.contains("violated-policies"),
+        "{denied}"
+    );
 
     let alone = curl(&["-i", &gateway.url("/alone")]).to_ascii_lowercase();
-    assert!(alone.starts_with("http/1.1 429 ") && alone.contains("\r\nretry-after: "), "{alone}");
-    assert!(!alone.contains("ratelimit") && !alone.contains("secret"), "{alone}");
-    let call = ["--http2-prior-knowledge", "-i", "-X", "POST", "-H", "content-type: application/grpc"];
+    assert!(
+        alone.starts_with("http/1.1 429 ") && alone.contains("\r\nretry-after: "),
+        "{alone}"
+    );
+    assert!(
+        !alone.contains("ratelimit") && !alone.contains("secret"),
+        "{alone}"
+    );
+    let call = [
+        "--http2-prior-knowledge",
+        "-i",
+        "-X",
+        "POST",
+        "-H",
+        "content-type: application/grpc",
+    ];
     let call = curl(&[&call[..], &[&gateway.url("/alone")]].concat());
-    assert!(call.contains("grpc-status: 8\r\n") && call.contains("grpc-retry-pushback-ms: "), "{call}");
-    let details = call.lines().find_map(|line| line.strip_prefix("grpc-status-details-bin: ")).unwrap();
+    assert!(
+        call.contains("grpc-status: 8\r\n") && call.contains("grpc-retry-pushback-ms: "),
+        "{call}"
+    );
+    let details = call
+        .lines()
+        .find_map(|line| line.strip_prefix("grpc-status-details-bin: "))
+        .unwrap();
     let details = String::from_utf8_lossy(&STANDARD_NO_PAD.decode(details).unwrap()).into_owned();
-    assert!(details.contains("RetryInfo") && !details.contains("QuotaFailure"), "{details}");
+    assert!(
+        details.contains("RetryInfo") && !details.contains("QuotaFailure"),
+        "{details}"
+    );
 
     let refused = curl(&["-i", &gateway.url("/tenants")]);
-    assert!(refused.starts_with("HTTP/1.1 400 ") && refused.contains("x-tenant"), "{refused}");
+    assert!(
+        refused.starts_with("HTTP/1.1 400 ") && refused.contains("x-tenant"),
+        "{refused}"
+    );
     assert!(!refused.contains("by-tenant"), "{refused}");
     assert!(status(&[&gateway.url("/lesser")]) == 200);
     let lesser = curl(&["-i", &gateway.url("/lesser")]);
-    assert!(lesser.ends_with("less") && !lesser.contains("degraded") && !lesser.contains("lesser"), "{lesser}");
+    assert!(
+        lesser.ends_with("less") && !lesser.contains("degraded") && !lesser.contains("lesser"),
+        "{lesser}"
+    );
 
     let counted = |limit: &str, verdict: &str| {
         gateway.metric(&format!(
             "tollgate_ratelimit_decisions_total{{limit=\"{limit}\",verdict=\"{verdict}\",decided_by=\"local\"}}"
         ))
     };
-    assert_eq!((counted("secret", "allowed"), counted("secret", "denied")), (2.0, 3.0));
+    assert_eq!(
+        (counted("secret", "allowed"), counted("secret", "denied")),
+        (2.0, 3.0)
+    );
     let listed = curl(&[&format!("http://{}/limits", gateway.admin)]);
-    assert!(listed.contains("\"secret\"") && listed.contains("\"hidden\": true"), "{listed}");
+    assert!(
+        listed.contains("\"secret\"") && listed.contains("\"hidden\": true"),
+        "{listed}"
+    );
 }
 
 #[test]
 fn a_refusal_is_worded_by_the_operator_and_still_tells_when_to_come_back() {
     let _turn = turns::beside_others();
     let refusal = "{status: 503, headers: {x-why: busy}, body: '{\"busy\":true}', content_type: application/json}";
-    let gateway =
-        Gateway::start(&echo_behind(&format!("{{key: client_ip, rate: 2/h, on_limit: {{reject: {refusal}}}}}")));
+    let gateway = Gateway::start(&echo_behind(&format!(
+        "{{key: client_ip, rate: 2/h, on_limit: {{reject: {refusal}}}}}"
+    )));
     let url = gateway.url("/");
     assert_eq!((status(&[&url]), status(&[&url])), (200, 200));
     let head = head(&[&url]);
@@ -170,20 +247,42 @@ fn queued_requests_are_served_in_order_as_tokens_come() {
         .map(|count| {
             let stream = send(&gateway, "x");
             // Those before it may have been served by now.
-            let arrived = || decisions(&gateway, "allowed") - 1.0 + waiting(&gateway) >= f64::from(count);
+            let arrived =
+                || decisions(&gateway, "allowed") - 1.0 + waiting(&gateway) >= f64::from(count);
             eventually("it waits", || arrived().then_some(()));
             thread::spawn(move || (answer(stream), Instant::now()))
         })
         .collect();
-    let answers: Vec<_> = waiters.into_iter().map(|waiter| waiter.join().unwrap()).collect();
-    assert!(answers.iter().all(|(answer, _)| answer.starts_with("HTTP/1.1 200")), "{answers:?}");
+    let answers: Vec<_> = waiters
+        .into_iter()
+        .map(|waiter| waiter.join().unwrap())
+        .collect();
+    assert!(
+        answers
+            .iter()
+            .all(|(answer, _)| answer.starts_with("HTTP/1.1 200")),
+        "{answers:?}"
+    );
     assert!(answers.is_sorted_by_key(|(_, at)| *at), "{answers:?}");
     let took = answers.last().unwrap().1 - started;
-    // The first token may have been on its way already. None is forgotten until the queue's time is over.
-    assert!((Duration::from_millis(580)..Duration::from_secs(5)).contains(&took), "{took:?}");
+    // The first token may have been on its way already. None is forgotten until the queue's time is
+    // over.
+    assert!(
+        (Duration::from_millis(580)..Duration::from_secs(5)).contains(&took),
+        "{took:?}"
+    );
     assert_eq!(waiting(&gateway), 0.0);
-    assert_eq!((decisions(&gateway, "allowed"), decisions(&gateway, "denied")), (5.0, 0.0));
-    assert_eq!(gateway.metric("tollgate_ratelimit_queue_wait_seconds_count{limit=\"l\"}"), 4.0);
+    assert_eq!(
+        (
+            decisions(&gateway, "allowed"),
+            decisions(&gateway, "denied")
+        ),
+        (5.0, 0.0)
+    );
+    assert_eq!(
+        gateway.metric("tollgate_ratelimit_queue_wait_seconds_count{limit=\"l\"}"),
+        4.0
+    );
 }
 
 #[test]
@@ -193,17 +292,29 @@ fn a_full_queue_and_a_wait_beyond_max_wait_are_refused_at_once() {
         "{key: {header: x-tenant}, rate: 4/m, burst: 1, on_limit: {queue: {max_wait: 1m, max_waiting: 3}}}",
     ));
     for tenant in ["a", "b", "c", "d"] {
-        assert_eq!(status(&["-H", &format!("x-tenant: {tenant}"), &gateway.url("/")]), 200);
+        assert_eq!(
+            status(&["-H", &format!("x-tenant: {tenant}"), &gateway.url("/")]),
+            200
+        );
     }
     let _waiters = ["a", "b", "c"].map(|tenant| send(&gateway, tenant));
     until_waiting(&gateway, 3.0);
     let full = head(&["-H", "x-tenant: d", &gateway.url("/")]);
-    assert!(full.starts_with("http/1.1 429") && full.contains("retry-after: 1"), "{full}");
+    assert!(
+        full.starts_with("http/1.1 429") && full.contains("retry-after: 1"),
+        "{full}"
+    );
     let behind = head(&["-H", "x-tenant: a", &gateway.url("/")]);
-    assert!(behind.starts_with("http/1.1 429") && behind.contains("\"l\";r=0;t="), "{behind}");
+    assert!(
+        behind.starts_with("http/1.1 429") && behind.contains("\"l\";r=0;t="),
+        "{behind}"
+    );
 
     let gateway = Gateway::start(&echo_behind("{key: client_ip, rate: 1/h, on_limit: queue}"));
-    assert_eq!((status(&[&gateway.url("/")]), status(&[&gateway.url("/")])), (200, 429));
+    assert_eq!(
+        (status(&[&gateway.url("/")]), status(&[&gateway.url("/")])),
+        (200, 429)
+    );
     assert_eq!(decisions(&gateway, "denied"), 1.0);
 }
 
@@ -214,7 +325,10 @@ fn a_client_that_fills_the_queue_does_not_keep_others_out() {
         "{key: {header: x-tenant}, rate: 4/m, burst: 1, on_limit: {queue: {max_wait: 1m, max_waiting: 3}}}",
     ));
     for tenant in ["greedy", "other"] {
-        assert_eq!(status(&["-H", &format!("x-tenant: {tenant}"), &gateway.url("/")]), 200);
+        assert_eq!(
+            status(&["-H", &format!("x-tenant: {tenant}"), &gateway.url("/")]),
+            200
+        );
     }
     let mut greedy = Vec::new();
     for count in 1..=3 {
@@ -240,7 +354,11 @@ fn a_client_that_leaves_the_queue_makes_room_at_once() {
     until_waiting(&gateway, 1.0);
     drop(second);
     until_waiting(&gateway, 0.0);
-    assert_eq!(decisions(&gateway, "allowed"), 1.0, "those who left took nothing");
+    assert_eq!(
+        decisions(&gateway, "allowed"),
+        1.0,
+        "those who left took nothing"
+    );
 }
 
 #[test]
@@ -258,14 +376,27 @@ routes: [{{name: all, upstream: dear, limits: [l, m, all]}}]
         ),
     ));
     let url = gateway.url("/");
-    assert_eq!((curl(&[&url]).as_str(), curl(&[&url]).as_str()), ("dear", "cheap"));
+    assert_eq!(
+        (curl(&[&url]).as_str(), curl(&[&url]).as_str()),
+        ("dear", "cheap")
+    );
     assert_eq!(decisions(&gateway, "degraded"), 1.0);
     let degraded = head(&["-H", "x-tenant: a", &url]);
-    assert!(degraded.starts_with("http/1.1 200") && degraded.contains("tollgate-degraded: l\r\n"), "{degraded}");
-    assert!(degraded.contains("\"all\";r=1;") && degraded.contains("\"l\";r=0;"), "{degraded}");
+    assert!(
+        degraded.starts_with("http/1.1 200") && degraded.contains("tollgate-degraded: l\r\n"),
+        "{degraded}"
+    );
+    assert!(
+        degraded.contains("\"all\";r=1;") && degraded.contains("\"l\";r=0;"),
+        "{degraded}"
+    );
     // Two limits degrade it: the first one says how. And it still counts.
     assert_eq!(curl(&["-H", "x-tenant: a", &url]), "cheap");
-    assert_eq!(status(&[&url]), 429, "whoever is degraded still takes from the limit of all");
+    assert_eq!(
+        status(&[&url]),
+        429,
+        "whoever is degraded still takes from the limit of all"
+    );
 }
 
 #[test]
@@ -277,8 +408,14 @@ fn a_degraded_request_may_get_a_fixed_answer() {
     let url = gateway.url("/");
     assert_eq!(status(&[&url]), 200);
     let head = head(&[&url]);
-    assert!(head.starts_with("http/1.1 202") && head.contains("x-a: b\r\n"), "{head}");
-    assert!(head.contains("tollgate-degraded: l\r\n") && head.contains("\"l\";r=0;t=3600"), "{head}");
+    assert!(
+        head.starts_with("http/1.1 202") && head.contains("x-a: b\r\n"),
+        "{head}"
+    );
+    assert!(
+        head.contains("tollgate-degraded: l\r\n") && head.contains("\"l\";r=0;t=3600"),
+        "{head}"
+    );
     assert!(!head.contains("retry-after"), "{head}");
     assert_eq!(curl(&[&url]), "later");
 }
@@ -286,30 +423,70 @@ fn a_degraded_request_may_get_a_fixed_answer() {
 #[test]
 fn a_shadow_limit_counts_and_shows_nothing_to_clients() {
     let _turn = turns::beside_others();
-    let gateway = Gateway::start(&echo_behind("{key: client_ip, rate: 2/h, on_limit: shadow}"));
+    let gateway = Gateway::start(&echo_behind(
+        "{key: client_ip, rate: 2/h, on_limit: shadow}",
+    ));
     for _ in 0..5 {
         let head = head(&[&gateway.url("/")]);
-        assert!(head.starts_with("http/1.1 200") && !head.contains("ratelimit"), "{head}");
+        assert!(
+            head.starts_with("http/1.1 200") && !head.contains("ratelimit"),
+            "{head}"
+        );
     }
-    assert_eq!((decisions(&gateway, "shadow_allowed"), decisions(&gateway, "shadow_denied")), (2.0, 3.0));
-    assert_eq!((gateway.find_metric(&series("allowed")), gateway.find_metric(&series("denied"))), (None, None));
+    assert_eq!(
+        (
+            decisions(&gateway, "shadow_allowed"),
+            decisions(&gateway, "shadow_denied")
+        ),
+        (2.0, 3.0)
+    );
+    assert_eq!(
+        (
+            gateway.find_metric(&series("allowed")),
+            gateway.find_metric(&series("denied"))
+        ),
+        (None, None)
+    );
 }
 
 #[test]
 fn a_partial_rollout_enforces_the_limit_on_the_same_clients_on_every_node() {
     let _turn = turns::beside_others();
-    let of = |share: &str| echo_behind(&format!("{{key: {{header: x-tenant}}, rate: 1/h, enforce: {share}}}"));
+    let of = |share: &str| {
+        echo_behind(&format!(
+            "{{key: {{header: x-tenant}}, rate: 1/h, enforce: {share}}}"
+        ))
+    };
     let held = |gateway: &Gateway| -> Vec<bool> {
         let ask = |n| status(&["-H", &format!("x-tenant: {n}"), &gateway.url("/")]);
         (0..24).map(|n| (ask(n), ask(n)) == (200, 429)).collect()
     };
-    let (half, again, most) = (Gateway::start(&of("50%")), Gateway::start(&of("50%")), Gateway::start(&of("90%")));
+    let (half, again, most) = (
+        Gateway::start(&of("50%")),
+        Gateway::start(&of("50%")),
+        Gateway::start(&of("90%")),
+    );
     let (in_half, in_most) = (held(&half), held(&most));
     assert_eq!(in_half, held(&again), "on every node");
-    assert!(in_half.contains(&true) && in_half.contains(&false), "{in_half:?}");
-    assert!(in_half.iter().zip(&in_most).all(|(half, most)| *most || !half), "{in_half:?} {in_most:?}");
+    assert!(
+        in_half.contains(&true) && in_half.contains(&false),
+        "{in_half:?}"
+    );
+    assert!(
+        in_half
+            .iter()
+            .zip(&in_most)
+            .all(|(half, most)| *most || !half),
+        "{in_half:?} {in_most:?}"
+    );
     let shadows = in_half.iter().filter(|held| !**held).count() as f64;
-    assert_eq!((decisions(&half, "shadow_allowed"), decisions(&half, "shadow_denied")), (shadows, shadows));
+    assert_eq!(
+        (
+            decisions(&half, "shadow_allowed"),
+            decisions(&half, "shadow_denied")
+        ),
+        (shadows, shadows)
+    );
 }
 
 #[test]
@@ -321,13 +498,28 @@ fn an_exempt_request_is_not_charged_and_gets_no_ratelimit_fields() {
     let url = gateway.url("/");
     for _ in 0..2 {
         let head = head(&["-H", "x-internal: yes", &url]);
-        assert!(head.starts_with("http/1.1 200") && !head.contains("ratelimit"), "{head}");
+        assert!(
+            head.starts_with("http/1.1 200") && !head.contains("ratelimit"),
+            "{head}"
+        );
     }
-    assert_eq!((status(&[&url]), status(&[&url]), status(&["-H", "x-internal: no", &url])), (200, 429, 429));
+    assert_eq!(
+        (
+            status(&[&url]),
+            status(&[&url]),
+            status(&["-H", "x-internal: no", &url])
+        ),
+        (200, 429, 429)
+    );
     assert_eq!(decisions(&gateway, "exempt"), 2.0);
 
-    let gateway = Gateway::start(&echo_behind("{key: {constant: all}, rate: 1/h, exempt: {client: [127.0.0.0/8]}}"));
-    assert_eq!((status(&[&gateway.url("/")]), status(&[&gateway.url("/")])), (200, 200));
+    let gateway = Gateway::start(&echo_behind(
+        "{key: {constant: all}, rate: 1/h, exempt: {client: [127.0.0.0/8]}}",
+    ));
+    assert_eq!(
+        (status(&[&gateway.url("/")]), status(&[&gateway.url("/")])),
+        (200, 200)
+    );
 }
 
 #[test]
@@ -337,10 +529,19 @@ fn a_client_has_the_rate_of_its_plan_and_keeps_its_bucket() {
         "{key: {header: x-tenant}, rate: 2/h, plans: {by: {header: x-plan}, table: {gold: {rate: 6/h, cost: 2}}}}",
     ));
     let ask = |tenant: &str, plan: &str| {
-        head(&["-H", &format!("x-tenant: {tenant}"), "-H", &format!("x-plan: {plan}"), &gateway.url("/")])
+        head(&[
+            "-H",
+            &format!("x-tenant: {tenant}"),
+            "-H",
+            &format!("x-plan: {plan}"),
+            &gateway.url("/"),
+        ])
     };
     let plain = ask("a", "none");
-    assert!(plain.contains("\"l\";q=2;w=3600\r\n") && plain.contains("\"l\";r=1;"), "{plain}");
+    assert!(
+        plain.contains("\"l\";q=2;w=3600\r\n") && plain.contains("\"l\";r=1;"),
+        "{plain}"
+    );
     let gold = ask("a", "gold");
     assert!(
         gold.contains("\"l\";q=3;w=3600\r\n") && gold.contains("\"l\";r=1;"),
@@ -348,19 +549,26 @@ fn a_client_has_the_rate_of_its_plan_and_keeps_its_bucket() {
     );
     assert!(ask("a", "gold").starts_with("http/1.1 200"));
     assert!(ask("a", "gold").starts_with("http/1.1 429"));
-    assert!(ask("a", "none").starts_with("http/1.1 429"), "no refill for who leaves a plan");
+    assert!(
+        ask("a", "none").starts_with("http/1.1 429"),
+        "no refill for who leaves a plan"
+    );
     assert!(ask("b", "none").starts_with("http/1.1 200"));
 }
 
 #[test]
 fn a_request_costs_what_a_header_says() {
     let _turn = turns::beside_others();
-    let gateway =
-        Gateway::start(&echo_behind("{key: client_ip, rate: 100/h, cost: {header: x-cost, default: 2, max: 40}}"));
+    let gateway = Gateway::start(&echo_behind(
+        "{key: client_ip, rate: 100/h, cost: {header: x-cost, default: 2, max: 40}}",
+    ));
     let url = gateway.url("/");
     let costing = |said: &str| head(&["-H", &format!("x-cost: {said}"), &url]);
     let thirty = costing("30");
-    assert!(thirty.contains("\"l\";q=100;w=3600;qu=\"tokens\"\r\n") && thirty.contains("\"l\";r=70;"), "{thirty}");
+    assert!(
+        thirty.contains("\"l\";q=100;w=3600;qu=\"tokens\"\r\n") && thirty.contains("\"l\";r=70;"),
+        "{thirty}"
+    );
     assert!(head(&[&url]).contains("\"l\";r=68;"));
     assert!(costing("lots").contains("\"l\";r=28;"));
     assert!(costing("29").starts_with("http/1.1 429"));
@@ -370,11 +578,19 @@ fn a_request_costs_what_a_header_says() {
 #[test]
 fn a_request_costs_by_its_content_length_and_the_maximum_without_one() {
     let _turn = turns::beside_others();
-    let gateway = Gateway::start(&echo_behind("{key: client_ip, rate: 20/h, cost: {body: 10B, max: 8}}"));
+    let gateway = Gateway::start(&echo_behind(
+        "{key: client_ip, rate: 20/h, cost: {body: 10B, max: 8}}",
+    ));
     let url = gateway.url("/");
     let bare = head(&[&url]);
-    assert!(bare.contains("\"l\";q=200;w=3600;qu=\"content-bytes\"\r\n"), "twenty tokens of ten bytes: {bare}");
-    assert!(bare.contains("\"l\";r=190;"), "a request without a body is one token: {bare}");
+    assert!(
+        bare.contains("\"l\";q=200;w=3600;qu=\"content-bytes\"\r\n"),
+        "twenty tokens of ten bytes: {bare}"
+    );
+    assert!(
+        bare.contains("\"l\";r=190;"),
+        "a request without a body is one token: {bare}"
+    );
     assert!(head(&["-d", "0123456789", &url]).contains("\"l\";r=180;"));
     assert!(head(&["-d", "0123456789a", &url]).contains("\"l\";r=160;"));
     assert!(head(&["--http2-prior-knowledge", &url]).contains("\"l\";r=150;"));

@@ -1,4 +1,5 @@
-//! How an outage of Redis is lived through: nobody waits, nobody sees an error, and the limit holds node by node.
+//! How an outage of Redis is lived through: nobody waits, nobody sees an error, and the limit holds
+//! node by node.
 
 use std::time::{Duration, Instant};
 
@@ -9,15 +10,15 @@ use tollgate_test_support::turns;
 
 const STORE_TIMEOUT: Duration = Duration::from_millis(20);
 
-/// Noticing an outage may add this to one answer, beside its time limit. Waiting for a Redis that is away has no such
-/// end.
+/// Noticing an outage may add this to one answer, beside its time limit. Waiting for a Redis that
+/// is away has no such end.
 const BUSY: Duration = Duration::from_millis(500);
 
 /// Over which an outage is watched.
 const OUTAGE: Duration = Duration::from_secs(3);
 
-/// The gateways that limit are the first targets of the load. The others are the same at `/free`: what these are held
-/// up by is the machine, which tells it from a wait for Redis.
+/// The gateways that limit are the first targets of the load. The others are the same at `/free`:
+/// what these are held up by is the machine, which tells it from a wait for Redis.
 const LIMITED: usize = 2;
 
 /// Two gateways under load.
@@ -32,9 +33,15 @@ impl Fleet {
         let routes = routes(redis, "20ms");
         let gateways = [Gateway::start(&routes), Gateway::start(&routes)];
         for gateway in &gateways {
-            eventually("both nodes are known", || (gateway.metric("tollgate_fleet_nodes") == 2.0).then_some(()));
+            eventually("both nodes are known", || {
+                (gateway.metric("tollgate_fleet_nodes") == 2.0).then_some(())
+            });
         }
-        let at = |path| gateways.iter().map(move |gateway| (gateway.listeners[0], path));
+        let at = |path| {
+            gateways
+                .iter()
+                .map(move |gateway| (gateway.listeners[0], path))
+        };
         let targets: Vec<_> = at("/").chain(at("/free")).collect();
         let load = Load::of_paths(&targets, 4, Duration::from_millis(40));
         run_for(Duration::from_secs(1));
@@ -44,7 +51,9 @@ impl Fleet {
     fn until_store_is(&self, up: bool) -> Instant {
         for gateway in &self.gateways {
             let wanted = if up { 1.0 } else { 0.0 };
-            eventually("the breaker turns", || (gateway.metric("tollgate_store_up") == wanted).then_some(()));
+            eventually("the breaker turns", || {
+                (gateway.metric("tollgate_store_up") == wanted).then_some(())
+            });
         }
         Instant::now()
     }
@@ -55,11 +64,14 @@ impl Fleet {
                 "tollgate_ratelimit_decisions_total{{limit=\"everybody\",verdict=\"{verdict}\",decided_by=\"{whom}\"}}"
             )
         };
-        let of = |gateway: &Gateway| gateway.metric(&series("allowed")) + gateway.metric(&series("denied"));
+        let of = |gateway: &Gateway| {
+            gateway.metric(&series("allowed")) + gateway.metric(&series("denied"))
+        };
         self.gateways.iter().map(of).sum()
     }
 
-    /// The answers with a limit and those without one, of requests that were under way between these moments.
+    /// The answers with a limit and those without one, of requests that were under way between
+    /// these moments.
     fn answers(&self, from: Instant, until: Instant) -> [Vec<Sample>; 2] {
         let samples = self.load.samples().into_iter();
         let (limited, free) = samples
@@ -70,17 +82,31 @@ impl Fleet {
 
     /// The first few requests wait for Redis, each for its time limit.
     fn assert_noticed_in_time(&self, broken: Instant, opened: Instant) {
-        let [slowest, without_limit] = self.answers(broken, opened).map(|samples| slowest(&samples));
-        println!("slowest answer before the breakers opened, {:?} after the fault: {slowest:?}", opened - broken);
-        assert!(slowest < STORE_TIMEOUT + BUSY + without_limit, "{slowest:?}, {without_limit:?} without a limit");
+        let [slowest, without_limit] = self
+            .answers(broken, opened)
+            .map(|samples| slowest(&samples));
+        println!(
+            "slowest answer before the breakers opened, {:?} after the fault: {slowest:?}",
+            opened - broken
+        );
+        assert!(
+            slowest < STORE_TIMEOUT + BUSY + without_limit,
+            "{slowest:?}, {without_limit:?} without a limit"
+        );
     }
 
     /// Whether a call failed for this reason, in the metrics of each gateway.
     fn assert_told_as(&self, outcomes: &[&str]) {
         for gateway in &self.gateways {
-            let count =
-                |outcome: &&str| gateway.metric(&format!("tollgate_store_calls_total{{outcome=\"{outcome}\"}}"));
-            assert!(outcomes.iter().map(count).sum::<f64>() > 0.0, "no call failed with one of {outcomes:?}");
+            let count = |outcome: &&str| {
+                gateway.metric(&format!(
+                    "tollgate_store_calls_total{{outcome=\"{outcome}\"}}"
+                ))
+            };
+            assert!(
+                outcomes.iter().map(count).sum::<f64>() > 0.0,
+                "no call failed with one of {outcomes:?}"
+            );
         }
     }
 
@@ -90,11 +116,18 @@ impl Fleet {
             samples.retain(|sample| sample.at > opened && sample.at + sample.took < until);
             samples
         });
-        println!("slowest answer after the breaker opened: {:?} of {}", slowest(&during), during.len());
-        // A busy machine holds up one client or another, whether limited or not; the gateway itself waits for nothing
-        // here.
+        println!(
+            "slowest answer after the breaker opened: {:?} of {}",
+            slowest(&during),
+            during.len()
+        );
+        // A busy machine holds up one client or another, whether limited or not; the gateway itself
+        // waits for nothing here.
         let late = |samples: &[Sample]| {
-            samples.iter().filter(|sample| sample.took > STORE_TIMEOUT + Duration::from_millis(10)).count()
+            samples
+                .iter()
+                .filter(|sample| sample.took > STORE_TIMEOUT + Duration::from_millis(10))
+                .count()
         };
         let (count, of_free) = (late(&during), late(&free));
         assert!(
@@ -103,39 +136,62 @@ impl Fleet {
             during.len()
         );
         for target in 0..LIMITED {
-            let here: Vec<Sample> = during.iter().copied().filter(|sample| sample.target == target).collect();
+            let here: Vec<Sample> = during
+                .iter()
+                .copied()
+                .filter(|sample| sample.target == target)
+                .collect();
             let share = RATE / 2.0 * seconds(&here);
             let passed = admitted(&here) as f64;
             println!("node {target} admitted {passed} of its share of {share:.1}");
-            assert!(passed <= BURST / 2.0 + share && passed >= 0.9 * share - 1.0, "{passed} of {share}");
+            assert!(
+                passed <= BURST / 2.0 + share && passed >= 0.9 * share - 1.0,
+                "{passed} of {share}"
+            );
         }
     }
 
     fn assert_redis_decides_within_two_seconds(&self) {
         let returned = Instant::now();
         let before = self.decisions_by("redis");
-        eventually("redis decides again", || (self.decisions_by("redis") > before).then_some(()));
+        eventually("redis decides again", || {
+            (self.decisions_by("redis") > before).then_some(())
+        });
         let took = returned.elapsed();
         let [_, free] = self.answers(returned, Instant::now());
         println!("redis decided again after {took:?}");
-        assert!(took < Duration::from_secs(2) + slowest(&free), "{took:?}, {:?} without a limit", slowest(&free));
+        assert!(
+            took < Duration::from_secs(2) + slowest(&free),
+            "{took:?}, {:?} without a limit",
+            slowest(&free)
+        );
         self.until_store_is(true);
     }
 
     /// All answers to limited requests.
     fn end(self) -> Vec<Sample> {
         let mut samples = self.load.stop();
-        assert!(samples.iter().all(|sample| matches!(sample.status, 200 | 429)), "an error was seen");
+        assert!(
+            samples
+                .iter()
+                .all(|sample| matches!(sample.status, 200 | 429)),
+            "an error was seen"
+        );
         samples.retain(|sample| sample.target < LIMITED);
         samples
     }
 }
 
 fn slowest(samples: &[Sample]) -> Duration {
-    samples.iter().map(|sample| sample.took).max().unwrap_or_default()
+    samples
+        .iter()
+        .map(|sample| sample.took)
+        .max()
+        .unwrap_or_default()
 }
 
-/// Breaks `redis` under a fleet that finds it at `url`, and mends it again. Calls must fail with one of `outcomes`.
+/// Breaks `redis` under a fleet that finds it at `url`, and mends it again. Calls must fail with
+/// one of `outcomes`.
 pub fn live_through<T>(
     url: &str,
     mut redis: T,
@@ -155,8 +211,12 @@ pub fn live_through<T>(
     mend_it(&mut redis);
     fleet.assert_redis_decides_within_two_seconds();
     let samples = fleet.end();
-    // A burst for each outage is conceded, which Redis refilled while it heard nothing: docs/exactness.md.
-    let (admitted, terms) = (admitted(&samples) as f64, BURST + RATE * seconds(&samples) + BURST);
+    // A burst for each outage is conceded, which Redis refilled while it heard nothing:
+    // docs/exactness.md.
+    let (admitted, terms) = (
+        admitted(&samples) as f64,
+        BURST + RATE * seconds(&samples) + BURST,
+    );
     println!("{admitted} admitted in all, of {terms:.1} by the terms of an outage");
     assert!(admitted <= terms, "{admitted} of {terms}");
 }

@@ -31,11 +31,22 @@ impl Logging {
         let mut listener = None;
         loop {
             let mut line = String::new();
-            assert!(log.read_line(&mut line).unwrap() > 0, "the gateway did not start");
+            assert!(
+                log.read_line(&mut line).unwrap() > 0,
+                "the gateway did not start"
+            );
             let entry: Value = serde_json::from_str(&line).unwrap();
             match entry["message"].as_str() {
-                Some("listening") => listener = entry["address"].as_str().and_then(|text| text.parse().ok()),
-                Some("serving") => return Self { child, log, listener: listener.unwrap() },
+                Some("listening") => {
+                    listener = entry["address"].as_str().and_then(|text| text.parse().ok())
+                }
+                Some("serving") => {
+                    return Self {
+                        child,
+                        log,
+                        listener: listener.unwrap(),
+                    };
+                }
                 _ => {}
             }
         }
@@ -61,10 +72,22 @@ routes: [{name: all, match: {path: '/*'}, respond: {status: 200}}]
     // Each frame of HTTP/2 has a line, so a few requests fill the pipe.
     let mut gateway = Logging::start("info,h2=trace", routes);
     for _ in 0..40 {
-        assert_eq!(status(&["--http2-prior-knowledge", &format!("http://{}/", gateway.listener)]), 200);
+        assert_eq!(
+            status(&[
+                "--http2-prior-knowledge",
+                &format!("http://{}/", gateway.listener)
+            ]),
+            200
+        );
     }
     let pid = gateway.child.id().to_string();
-    assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+    assert!(
+        Command::new("kill")
+            .args(["-TERM", &pid])
+            .status()
+            .unwrap()
+            .success()
+    );
     let ended = eventually("the gateway ends", || gateway.child.try_wait().unwrap());
     assert!(ended.success());
     let mut rest = String::new();

@@ -1,5 +1,5 @@
-//! Plans in Redis: set, changed and removed with `redis-cli`, without a reload, by thousands of tenants and through an
-//! outage.
+//! Plans in Redis: set, changed and removed with `redis-cli`, without a reload, by thousands of
+//! tenants and through an outage.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
@@ -42,8 +42,12 @@ impl TenantClient {
     pub fn of(gateway: &Gateway) -> Self {
         let stream = TcpStream::connect(gateway.listeners[0]).unwrap();
         stream.set_nodelay(true).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-        Self { stream: BufReader::new(stream) }
+        stream
+            .set_read_timeout(Some(Duration::from_secs(20)))
+            .unwrap();
+        Self {
+            stream: BufReader::new(stream),
+        }
     }
 
     /// The quota that an answer tells, and what is left of it.
@@ -53,13 +57,18 @@ impl TenantClient {
         self.answer()
     }
 
-    /// The quotas of so many tenants, asked for a few at a time, so that neither side waits for each single answer.
+    /// The quotas of so many tenants, asked for a few at a time, so that neither side waits for
+    /// each single answer.
     pub fn quotas_of(&mut self, name: &str, count: u64) -> Vec<u64> {
         let tenants: Vec<u64> = (0..count).collect();
         let mut quotas = Vec::new();
         for some in tenants.chunks(32) {
-            let ask = |n: &u64| format!("GET / HTTP/1.1\r\nhost: a\r\nx-tenant: {name}-{n}\r\n\r\n");
-            self.stream.get_mut().write_all(some.iter().map(ask).collect::<String>().as_bytes()).unwrap();
+            let ask =
+                |n: &u64| format!("GET / HTTP/1.1\r\nhost: a\r\nx-tenant: {name}-{n}\r\n\r\n");
+            self.stream
+                .get_mut()
+                .write_all(some.iter().map(ask).collect::<String>().as_bytes())
+                .unwrap();
             quotas.extend(some.iter().map(|_| self.answer().0));
         }
         quotas
@@ -69,7 +78,10 @@ impl TenantClient {
         let (mut told, mut line) = ((None, None), String::new());
         while line != "\r\n" {
             line.clear();
-            assert!(self.stream.read_line(&mut line).unwrap() > 0, "the gateway closed the connection");
+            assert!(
+                self.stream.read_line(&mut line).unwrap() > 0,
+                "the gateway closed the connection"
+            );
             let item = |name: &str, item: &str| {
                 let (_, rest) = line.strip_prefix(name)?.split_once(item)?;
                 rest.split(';').next()?.trim().parse().ok()
@@ -86,7 +98,9 @@ impl TenantClient {
 }
 
 pub fn lookups(gateway: &Gateway, outcome: &str) -> f64 {
-    gateway.metric(&format!("tollgate_plan_lookups_total{{outcome=\"{outcome}\"}}"))
+    gateway.metric(&format!(
+        "tollgate_plan_lookups_total{{outcome=\"{outcome}\"}}"
+    ))
 }
 
 fn get(gateway: &Gateway, target: &str) -> Value {
@@ -100,21 +114,42 @@ fn a_plan_is_set_changed_and_removed_without_a_reload() {
     let gateway = Gateway::start(&routes(&redis, "200ms"));
     let mut client = TenantClient::of(&gateway);
     redis.command(&["HSET", HASH, "acme", "1000/h burst=40 cost=2"]);
-    assert_eq!(client.quota("/", "x-tenant: acme"), (20, 19), "in requests: the first one has the plan already");
+    assert_eq!(
+        client.quota("/", "x-tenant: acme"),
+        (20, 19),
+        "in requests: the first one has the plan already"
+    );
     assert_eq!(client.quota("/", "x-tenant: other"), (5, 4));
-    assert_eq!(client.quota("/login", "x-none: 1"), (5, 4), "a request that does not say");
+    assert_eq!(
+        client.quota("/login", "x-none: 1"),
+        (5, 4),
+        "a request that does not say"
+    );
 
     let changed = Instant::now();
     redis.command(&["HSET", HASH, "acme", "1000/h burst=70"]);
-    eventually("the change shows", || (client.quota_of("acme") == 70).then_some(()));
-    assert!(changed.elapsed() < Duration::from_secs(2), "{:?}", changed.elapsed());
+    eventually("the change shows", || {
+        (client.quota_of("acme") == 70).then_some(())
+    });
+    assert!(
+        changed.elapsed() < Duration::from_secs(2),
+        "{:?}",
+        changed.elapsed()
+    );
     let (quota, left) = client.quota("/", "x-tenant: acme");
-    assert!(quota == 70 && left < 70 - 2, "what was used stays used: {left}");
+    assert!(
+        quota == 70 && left < 70 - 2,
+        "what was used stays used: {left}"
+    );
 
     redis.command(&["HSET", HASH, "other", "7/h"]);
-    eventually("who had none has one", || (client.quota_of("other") == 7).then_some(()));
+    eventually("who had none has one", || {
+        (client.quota_of("other") == 7).then_some(())
+    });
     redis.command(&["HDEL", HASH, "acme"]);
-    eventually("the limit's own rate holds", || (client.quota_of("acme") == 5).then_some(()));
+    eventually("the limit's own rate holds", || {
+        (client.quota_of("acme") == 5).then_some(())
+    });
     assert!(lookups(&gateway, "found") >= 2.0 && lookups(&gateway, "none") >= 2.0);
     assert!(!gateway.log().contains("reloaded"));
 }
@@ -134,9 +169,16 @@ fn an_invalid_plan_is_logged_once_and_denies_nobody() {
     eventually("it was read again", counted);
     let told = "a plan cannot be read, the limit's own rate holds: it does not begin with a rate";
     eventually("it is told", || gateway.log().contains(told).then_some(()));
-    assert_eq!(gateway.log().matches("a plan cannot be read").count(), 1, "{}", gateway.log());
+    assert_eq!(
+        gateway.log().matches("a plan cannot be read").count(),
+        1,
+        "{}",
+        gateway.log()
+    );
     redis.command(&["HSET", HASH, "acme", "9/h"]);
-    eventually("it is mended", || (client.quota_of("acme") == 9).then_some(()));
+    eventually("it is mended", || {
+        (client.quota_of("acme") == 9).then_some(())
+    });
 
     redis.command(&["DEL", HASH]);
     redis.command(&["SET", HASH, "no hash"]);
@@ -146,13 +188,22 @@ fn an_invalid_plan_is_logged_once_and_denies_nobody() {
     });
     assert_eq!(client.quota_of("acme"), 9, "the last one that was known");
     assert_eq!(client.quota_of("new"), 5);
-    assert_eq!(gateway.metric("tollgate_store_up"), 1.0, "buckets are not concerned");
+    assert_eq!(
+        gateway.metric("tollgate_store_up"),
+        1.0,
+        "buckets are not concerned"
+    );
     redis.command(&["DEL", HASH]);
     eventually("it can be read", || {
         client.quota_of("acme");
-        gateway.log().contains("plans can be read again").then_some(())
+        gateway
+            .log()
+            .contains("plans can be read again")
+            .then_some(())
     });
-    eventually("there is none", || (client.quota_of("acme") == 5).then_some(()));
+    eventually("there is none", || {
+        (client.quota_of("acme") == 5).then_some(())
+    });
 }
 
 #[test]
@@ -168,49 +219,104 @@ fn limits_of_every_algorithm_share_a_hash_of_plans() {
 routes:
 "
     );
-    let route =
-        |name| format!("  - {{name: {name}, match: {{path: /{name}}}, respond: {{status: 204}}, limits: [{name}]}}\n");
+    let route = |name| {
+        format!(
+            "  - {{name: {name}, match: {{path: /{name}}}, respond: {{status: 204}}, limits: [{name}]}}\n"
+        )
+    };
     let all = routes(&redis, "100ms");
     let head = all.split_once("limits:\n").unwrap().0;
-    let gateway = Gateway::start(&(head.to_owned() + &limits + &["bucket", "fixed", "sliding"].map(route).concat()));
+    let gateway = Gateway::start(
+        &(head.to_owned() + &limits + &["bucket", "fixed", "sliding"].map(route).concat()),
+    );
     let (acme, bursty) = ("20/d cost=2", "30/h burst=60");
-    redis.command(&["HSET", HASH, "acme", acme, "monthly", "100/month", "bursty", bursty, "odd", "8/90s"]);
+    redis.command(&[
+        "HSET",
+        HASH,
+        "acme",
+        acme,
+        "monthly",
+        "100/month",
+        "bursty",
+        bursty,
+        "odd",
+        "8/90s",
+    ]);
     let mut client = TenantClient::of(&gateway);
     let mut quotas = |tenant: &str| {
-        ["/bucket", "/fixed", "/sliding"].map(|path| client.quota(path, &format!("x-tenant: {tenant}")).0)
+        ["/bucket", "/fixed", "/sliding"]
+            .map(|path| client.quota(path, &format!("x-tenant: {tenant}")).0)
     };
     assert_eq!(quotas("other"), [5, 6, 7]);
     assert_eq!(quotas("acme"), [10, 10, 10], "in requests of its cost");
     assert_eq!(quotas("monthly"), [5, 100, 7]);
     assert_eq!(quotas("bursty"), [60, 6, 7]);
     assert_eq!(quotas("odd"), [8, 6, 8], "no unit of a calendar");
-    for told in ["a token_bucket counts no months", "a fixed_window has no burst", "a sliding_window has no burst"] {
+    for told in [
+        "a token_bucket counts no months",
+        "a fixed_window has no burst",
+        "a sliding_window has no burst",
+    ] {
         eventually("it is told", || {
             quotas("monthly");
             quotas("bursty");
-            gateway.log().contains(&format!("the limit's own rate holds: {told}")).then_some(())
+            gateway
+                .log()
+                .contains(&format!("the limit's own rate holds: {told}"))
+                .then_some(())
         });
     }
 
     let status = |path: &str| {
         let url = format!("http://{}{path}", gateway.listeners[0]);
-        curl(&["-H", "x-tenant: acme", "-o", "/dev/null", "-w", "%{http_code}", &url])
+        curl(&[
+            "-H",
+            "x-tenant: acme",
+            "-o",
+            "/dev/null",
+            "-w",
+            "%{http_code}",
+            &url,
+        ])
     };
     for path in ["/fixed", "/sliding"] {
         let statuses: Vec<_> = (0..10).map(|_| status(path)).collect();
-        assert_eq!(statuses.iter().filter(|status| *status == "204").count(), 9, "{path}: {statuses:?}");
+        assert_eq!(
+            statuses.iter().filter(|status| *status == "204").count(),
+            9,
+            "{path}: {statuses:?}"
+        );
         assert_eq!(statuses[9], "429", "one was taken before");
     }
     redis.command(&["HSET", HASH, "acme", "40/d"]);
-    eventually("a window grows", || (quotas("acme")[1..] == [40, 40]).then_some(()));
+    eventually("a window grows", || {
+        (quotas("acme")[1..] == [40, 40]).then_some(())
+    });
     let (quota, left) = client.quota("/sliding", "x-tenant: acme");
-    assert!(quota == 40 && left < 40 - 20, "what was used stays used: {left}");
+    assert!(
+        quota == 40 && left < 40 - 20,
+        "what was used stays used: {left}"
+    );
 
-    let seen = get(&gateway, "/explain?url=http://a/fixed&header.x-tenant=monthly");
-    assert_eq!(seen["limits"][0]["policy"]["rate"], json!("100/month in Europe/Berlin"));
-    let seen = get(&gateway, "/explain?url=http://a/fixed&header.x-tenant=bursty");
+    let seen = get(
+        &gateway,
+        "/explain?url=http://a/fixed&header.x-tenant=monthly",
+    );
+    assert_eq!(
+        seen["limits"][0]["policy"]["rate"],
+        json!("100/month in Europe/Berlin")
+    );
+    let seen = get(
+        &gateway,
+        "/explain?url=http://a/fixed&header.x-tenant=bursty",
+    );
     let from = seen["limits"][0]["policy"]["plan_from"].as_str().unwrap();
-    assert!(from.starts_with("the hash plans, which has none that can be read: a fixed_window has no burst"), "{from}");
+    assert!(
+        from.starts_with(
+            "the hash plans, which has none that can be read: a fixed_window has no burst"
+        ),
+        "{from}"
+    );
 }
 
 #[test]
@@ -237,15 +343,23 @@ fn while_redis_is_away_known_plans_hold_and_no_request_waits_for_unknown_ones() 
         assert!(asked.elapsed() < STORE_TIMEOUT, "{:?}", asked.elapsed());
     }
     gateway.rewrite(&routes(&redis, "100ms").replace("rate: 5/h", "rate: 6/h"));
-    eventually("it is reloaded", || (client.quota_of("nobody") == 6).then_some(()));
+    eventually("it is reloaded", || {
+        (client.quota_of("nobody") == 6).then_some(())
+    });
     assert_eq!(client.quota_of("acme"), 40, "a reload forgets no plan");
     assert!(requests > 30, "{requests} in a second and a half");
     assert!(lookups(&gateway, "skipped") > 30.0);
     redis.restart();
     redis.command(&["HSET", HASH, "new-1", "8/h"]);
-    eventually("redis decides again", || (gateway.metric("tollgate_store_up") == 1.0).then_some(()));
-    eventually("plans are read again", || (client.quota_of("new-1") == 8).then_some(()));
-    eventually("what is gone is gone", || (client.quota_of("acme") == 6).then_some(()));
+    eventually("redis decides again", || {
+        (gateway.metric("tollgate_store_up") == 1.0).then_some(())
+    });
+    eventually("plans are read again", || {
+        (client.quota_of("new-1") == 8).then_some(())
+    });
+    eventually("what is gone is gone", || {
+        (client.quota_of("acme") == 6).then_some(())
+    });
 }
 
 #[test]
@@ -254,39 +368,101 @@ fn an_operator_sees_the_plan_and_its_source() {
     let redis = RedisServer::start();
     let gateway = Gateway::start(&routes(&redis, "1h"));
     // The command is docs/configuration.md's.
-    let hashed = Command::new("sh").args(["-c", "printf %s sesame | sha256sum | cut -c -32"]).output().unwrap();
+    let hashed = Command::new("sh")
+        .args(["-c", "printf %s sesame | sha256sum | cut -c -32"])
+        .output()
+        .unwrap();
     let field = format!("#{}", String::from_utf8(hashed.stdout).unwrap().trim());
-    redis.command(&["HSET", HASH, "acme", "1000/h burst=40 cost=2", &field, "30/h", "odd", "1/s burst"]);
+    redis.command(&[
+        "HSET",
+        HASH,
+        "acme",
+        "1000/h burst=40 cost=2",
+        &field,
+        "30/h",
+        "odd",
+        "1/s burst",
+    ]);
 
     let seen = get(&gateway, "/buckets/tenant?header.x-tenant=acme");
     let policy = &seen["policy"];
-    assert_eq!((&policy["rate"], &policy["burst"], &policy["cost"]), (&json!("1000/h"), &json!(40), &json!(2)));
-    assert_eq!((&policy["plan"], seen["remaining"].as_u64()), (&json!("acme"), Some(40)));
-    assert!(policy["plan_from"].as_str().unwrap().starts_with("the hash plans; read 0."), "{policy}");
-
-    let explained = get(&gateway, "/explain?url=http://a/login&header.x-api-key=sesame");
     assert_eq!(
-        (&explained["limits"][0]["policy"]["rate"], &explained["ratelimit_policy"]),
+        (&policy["rate"], &policy["burst"], &policy["cost"]),
+        (&json!("1000/h"), &json!(40), &json!(2))
+    );
+    assert_eq!(
+        (&policy["plan"], seen["remaining"].as_u64()),
+        (&json!("acme"), Some(40))
+    );
+    assert!(
+        policy["plan_from"]
+            .as_str()
+            .unwrap()
+            .starts_with("the hash plans; read 0."),
+        "{policy}"
+    );
+
+    let explained = get(
+        &gateway,
+        "/explain?url=http://a/login&header.x-api-key=sesame",
+    );
+    assert_eq!(
+        (
+            &explained["limits"][0]["policy"]["rate"],
+            &explained["ratelimit_policy"]
+        ),
         (&json!("30/h"), &json!("\"login\";q=30;w=3600"))
     );
     assert_eq!(explained["limits"][0]["policy"]["plan"], json!(field));
     assert!(!explained.to_string().contains("sesame"));
 
     let from = |tenant: &str| {
-        let seen = get(&gateway, &format!("/explain?url=http://a/&header.x-tenant={tenant}"));
-        seen["limits"][0]["policy"]["plan_from"].as_str().unwrap().to_owned()
+        let seen = get(
+            &gateway,
+            &format!("/explain?url=http://a/&header.x-tenant={tenant}"),
+        );
+        seen["limits"][0]["policy"]["plan_from"]
+            .as_str()
+            .unwrap()
+            .to_owned()
     };
-    assert!(from("other").starts_with("the hash plans, which has none; read "), "{}", from("other"));
+    assert!(
+        from("other").starts_with("the hash plans, which has none; read "),
+        "{}",
+        from("other")
+    );
     let odd = from("odd");
-    assert!(odd.starts_with("the hash plans, which has none that can be read: behind the rate stand burst=N"), "{odd}");
+    assert!(
+        odd.starts_with(
+            "the hash plans, which has none that can be read: behind the rate stand burst=N"
+        ),
+        "{odd}"
+    );
     let none = get(&gateway, "/explain?url=http://a/");
-    assert_eq!(none["limits"][0]["policy"].get("plan_from"), None, "the request does not say");
+    assert_eq!(
+        none["limits"][0]["policy"].get("plan_from"),
+        None,
+        "the request does not say"
+    );
 
     let told = Command::new(env!("CARGO_BIN_EXE_tollgate"))
-        .args(["explain", "http://a/", "-H", "x-tenant: acme", "--admin", &format!("http://{}", gateway.admin)])
+        .args([
+            "explain",
+            "http://a/",
+            "-H",
+            "x-tenant: acme",
+            "--admin",
+            &format!("http://{}", gateway.admin),
+        ])
         .output()
         .unwrap();
     let told = String::from_utf8(told.stdout).unwrap();
-    assert!(told.contains("tenant: 1000/h by plan acme, burst 40, this request costs 2\n"), "{told}");
-    assert!(told.contains("           plan    from the hash plans; read "), "{told}");
+    assert!(
+        told.contains("tenant: 1000/h by plan acme, burst 40, this request costs 2\n"),
+        "{told}"
+    );
+    assert!(
+        told.contains("           plan    from the hash plans; read "),
+        "{told}"
+    );
 }

@@ -25,25 +25,32 @@ pub struct Gateway {
 }
 
 impl Gateway {
-    /// Starts the gateway on `routes`, which listens on port 0 everywhere, and waits until it serves.
+    /// Starts the gateway on `routes`, which listens on port 0 everywhere, and waits until it
+    /// serves.
     pub fn start(routes: &str) -> Self {
         Self::start_as(Command::new(env!("CARGO_BIN_EXE_tollgate")), routes)
     }
 
     /// Like `start`, as the process that takes over from the one that runs.
     pub fn take_over(routes: &str) -> Self {
-        let (mut gateway, lines) =
-            Self::spawn_with(Command::new(env!("CARGO_BIN_EXE_tollgate")), routes, &["--take-over"]);
+        let (mut gateway, lines) = Self::spawn_with(
+            Command::new(env!("CARGO_BIN_EXE_tollgate")),
+            routes,
+            &["--take-over"],
+        );
         gateway.learn_addresses(&lines);
         gateway
     }
 
-    /// Like `start`, with the listening `socket` and the variables of a service that systemd starts.
+    /// Like `start`, with the listening `socket` and the variables of a service that systemd
+    /// starts.
     pub fn start_as_service(socket: &impl AsFd, variables: &[(&str, &str)], routes: &str) -> Self {
         let mut command = Command::new("sh");
         // The shell becomes the gateway, and keeps its process id.
         let script = "exec 3<&0 0</dev/null; export LISTEN_FDS=1 LISTEN_PID=$$; exec \"$0\" \"$@\"";
-        command.args(["-c", script, env!("CARGO_BIN_EXE_tollgate")]).envs(variables.iter().copied());
+        command
+            .args(["-c", script, env!("CARGO_BIN_EXE_tollgate")])
+            .envs(variables.iter().copied());
         command.stdin(socket.as_fd().try_clone_to_owned().unwrap());
         Self::start_as(command, routes)
     }
@@ -58,15 +65,22 @@ impl Gateway {
 
     /// Like `start_unready`, as the process that takes over.
     pub fn take_over_unready(routes: &str) -> Self {
-        Self::spawn_with(Command::new(env!("CARGO_BIN_EXE_tollgate")), routes, &["--take-over"]).0
+        Self::spawn_with(
+            Command::new(env!("CARGO_BIN_EXE_tollgate")),
+            routes,
+            &["--take-over"],
+        )
+        .0
     }
 
     /// Like `start`, with the system clock off by `offset`, such as `+1h`.
     pub fn start_with_clock(offset: &str, routes: &str) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
-        // The wrapper `faketime` would set these. Started by it, the gateway would be its child and outlive a test that
-        // kills it.
-        command.env("LD_PRELOAD", faketime_library()).env("FAKETIME", offset);
+        // The wrapper `faketime` would set these. Started by it, the gateway would be its child and
+        // outlive a test that kills it.
+        command
+            .env("LD_PRELOAD", faketime_library())
+            .env("FAKETIME", offset);
         // Only the calendar is wrong on a node whose clock is off: monotonic clocks have no date.
         command.env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
         Self::start_as(command, routes)
@@ -87,7 +101,11 @@ impl Gateway {
         Self::spawn_with(command, routes, &[])
     }
 
-    fn spawn_with(mut command: Command, routes: &str, arguments: &[&str]) -> (Self, Receiver<String>) {
+    fn spawn_with(
+        mut command: Command,
+        routes: &str,
+        arguments: &[&str],
+    ) -> (Self, Receiver<String>) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("routes.yaml");
         std::fs::write(&path, routes).unwrap();
@@ -99,22 +117,34 @@ impl Gateway {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
-            .unwrap_or_else(|error| panic!("cannot start {program:?}: {error}; `make test` installs what tests need"));
+            .unwrap_or_else(|error| {
+                panic!("cannot start {program:?}: {error}; `make test` installs what tests need")
+            });
         let log = Arc::new(Mutex::new(Vec::new()));
         let lines = follow(child.stderr.take().unwrap(), log.clone());
         follow(child.stdout.take().unwrap(), log.clone());
         let admin = SocketAddr::from(([127, 0, 0, 1], 0));
-        let gateway = Self { child, folder, log, listeners: Vec::new(), admin, probes: None };
+        let gateway = Self {
+            child,
+            folder,
+            log,
+            listeners: Vec::new(),
+            admin,
+            probes: None,
+        };
         (gateway, lines)
     }
 
     fn learn_addresses(&mut self, lines: &Receiver<String>) {
         let deadline = Instant::now() + PATIENCE;
         loop {
-            let Ok(line) = lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) else {
+            let Ok(line) = lines.recv_timeout(deadline.saturating_duration_since(Instant::now()))
+            else {
                 panic!("the gateway did not start:\n{}", self.log());
             };
-            let Ok(entry) = serde_json::from_str::<serde_json::Value>(&line) else { continue };
+            let Ok(entry) = serde_json::from_str::<serde_json::Value>(&line) else {
+                continue;
+            };
             let address = entry["address"].as_str().and_then(|text| text.parse().ok());
             match entry["message"].as_str() {
                 // A Unix socket has none.
@@ -155,7 +185,10 @@ impl Gateway {
 
     /// Sends `TERM`, `HUP`, `KILL`, `STOP` or `CONT`.
     pub fn signal(&self, name: &str) {
-        let done = Command::new("kill").args([&format!("-{name}"), &self.pid().to_string()]).status().unwrap();
+        let done = Command::new("kill")
+            .args([&format!("-{name}"), &self.pid().to_string()])
+            .status()
+            .unwrap();
         assert!(done.success());
     }
 
@@ -170,19 +203,25 @@ impl Gateway {
 
     /// The value of `series`, which must be there: a name that is misspelt would always read as 0.
     pub fn metric(&self, series: &str) -> f64 {
-        self.find_metric(series).unwrap_or_else(|| panic!("{series} is not on the page of metrics"))
+        self.find_metric(series)
+            .unwrap_or_else(|| panic!("{series} is not on the page of metrics"))
     }
 
     /// The value of `series`, for one that appears with its first event.
     pub fn find_metric(&self, series: &str) -> Option<f64> {
-        self.metrics().lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' ')?.parse().ok())
+        self.metrics()
+            .lines()
+            .find_map(|line| line.strip_prefix(series)?.strip_prefix(' ')?.parse().ok())
     }
 
-    /// The page of metrics. Tests read it again and again: a process for each time would be most of their work.
+    /// The page of metrics. Tests read it again and again: a process for each time would be most of
+    /// their work.
     pub fn metrics(&self) -> String {
         let mut stream = TcpStream::connect(self.admin).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
+        stream
+            .write_all(b"GET /metrics HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+            .unwrap();
         let mut text = String::new();
         stream.read_to_string(&mut text).unwrap();
         assert!(text.starts_with("HTTP/1.1 200 "), "{text}");
@@ -192,7 +231,10 @@ impl Gateway {
     /// Resident memory, in bytes.
     pub fn memory(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix("VmRSS:"))
+            .unwrap();
         line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
     }
 }
@@ -209,12 +251,18 @@ impl Drop for Gateway {
 
 /// Where this system keeps libfaketime: its wrapper knows.
 fn faketime_library() -> String {
-    let output = Command::new("faketime").args(["-f", "+0", "printenv", "LD_PRELOAD"]).output();
-    let output = output.unwrap_or_else(|error| panic!("cannot start faketime: {error}; `make test` installs it"));
+    let output = Command::new("faketime")
+        .args(["-f", "+0", "printenv", "LD_PRELOAD"])
+        .output();
+    let output = output
+        .unwrap_or_else(|error| panic!("cannot start faketime: {error}; `make test` installs it"));
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
 }
 
-fn follow(stream: impl std::io::Read + Send + 'static, log: Arc<Mutex<Vec<String>>>) -> Receiver<String> {
+fn follow(
+    stream: impl std::io::Read + Send + 'static,
+    log: Arc<Mutex<Vec<String>>>,
+) -> Receiver<String> {
     let (lines, receiver) = channel();
     thread::spawn(move || {
         for line in BufReader::new(stream).lines().map_while(Result::ok) {
@@ -243,13 +291,22 @@ pub fn curl(args: &[&str]) -> String {
         .args(["-sS", "--max-time", "60"])
         .args(args)
         .output()
-        .unwrap_or_else(|error| panic!("cannot start curl: {error}; `make test` installs what tests need"));
-    assert!(output.status.success(), "curl {args:?}: {}", String::from_utf8_lossy(&output.stderr));
+        .unwrap_or_else(|error| {
+            panic!("cannot start curl: {error}; `make test` installs what tests need")
+        });
+    assert!(
+        output.status.success(),
+        "curl {args:?}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
 /// The status code that curl gets.
 pub fn status(args: &[&str]) -> u16 {
-    let args: Vec<&str> = ["-o", "/dev/null", "-w", "%{http_code}"].into_iter().chain(args.iter().copied()).collect();
+    let args: Vec<&str> = ["-o", "/dev/null", "-w", "%{http_code}"]
+        .into_iter()
+        .chain(args.iter().copied())
+        .collect();
     curl(&args).parse().unwrap()
 }

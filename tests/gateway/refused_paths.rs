@@ -1,4 +1,5 @@
-//! Paths that are refused, and requests that go no further: what limits and upstreams see of them, in both versions.
+//! Paths that are refused, and requests that go no further: what limits and upstreams see of them,
+//! in both versions.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -9,7 +10,13 @@ use tollgate_test_support::turns;
 const VERSIONS: [&str; 2] = ["--http1.1", "--http2-prior-knowledge"];
 
 fn status(arguments: &[&str]) -> String {
-    curl(&[&["-o", "/dev/null", "-w", "%{http_code}", "--path-as-is"], arguments].concat())
+    curl(
+        &[
+            &["-o", "/dev/null", "-w", "%{http_code}", "--path-as-is"],
+            arguments,
+        ]
+        .concat(),
+    )
 }
 
 /// Some servers take each for another path than it is. None is free: a listener's limits count it.
@@ -39,11 +46,23 @@ routes:
             "/%00/../a",
         ];
         for path in disguised {
-            assert_eq!(status(&[version, &gateway.url(path)]), "400", "{version} {path}");
+            assert_eq!(
+                status(&[version, &gateway.url(path)]),
+                "400",
+                "{version} {path}"
+            );
         }
-        assert_eq!(status(&[version, &gateway.url("/a/%2e%2e/b")]), "200", "{version}");
+        assert_eq!(
+            status(&[version, &gateway.url("/a/%2e%2e/b")]),
+            "200",
+            "{version}"
+        );
         for path in ["/", "/..%2fadmin"] {
-            assert_eq!(status(&[version, &gateway.url(path)]), "429", "{version} {path}");
+            assert_eq!(
+                status(&[version, &gateway.url(path)]),
+                "429",
+                "{version} {path}"
+            );
         }
     }
 }
@@ -62,7 +81,10 @@ fn mirror() -> std::net::SocketAddr {
                 }
                 head.push(byte[0]);
             }
-            let answer = format!("HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: {}\r\n\r\n", head.len());
+            let answer = format!(
+                "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
+                head.len()
+            );
             let _ = stream.write_all(&[answer.as_bytes(), &head].concat());
         }
     });
@@ -87,17 +109,42 @@ routes:
     for version in VERSIONS {
         let sent = |method: &str, hops: &str, path: &str| {
             let field = format!("Max-Forwards: {hops}");
-            curl(&[version, "-i", "-X", method, "-H", &field, "-H", "Cookie: secret", &gateway.url(path)])
+            curl(&[
+                version,
+                "-i",
+                "-X",
+                method,
+                "-H",
+                &field,
+                "-H",
+                "Cookie: secret",
+                &gateway.url(path),
+            ])
         };
         for method in ["OPTIONS", "TRACE"] {
             let answer = sent(method, "3", "/");
-            assert!(answer.contains("max-forwards: 2\r\n"), "{version} {method}: {answer}");
+            assert!(
+                answer.contains("max-forwards: 2\r\n"),
+                "{version} {method}: {answer}"
+            );
         }
-        assert!(sent("GET", "0", "/").contains("max-forwards: 0\r\n"), "another method is left alone");
+        assert!(
+            sent("GET", "0", "/").contains("max-forwards: 0\r\n"),
+            "another method is left alone"
+        );
         let options = sent("OPTIONS", "0", "/few").to_lowercase();
-        assert!(options.contains(" 200") && options.contains("allow: get, options\r\n"), "{version}: {options}");
+        assert!(
+            options.contains(" 200") && options.contains("allow: get, options\r\n"),
+            "{version}: {options}"
+        );
         let trace = sent("TRACE", "0", "/").to_lowercase();
-        assert!(trace.contains(" 405") && trace.contains("allow: get,"), "{version}: {trace}");
-        assert!(!trace.contains("secret") && !trace.contains("host:"), "{version}: {trace}");
+        assert!(
+            trace.contains(" 405") && trace.contains("allow: get,"),
+            "{version}: {trace}"
+        );
+        assert!(
+            !trace.contains("secret") && !trace.contains("host:"),
+            "{version}: {trace}"
+        );
     }
 }

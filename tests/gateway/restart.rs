@@ -42,19 +42,27 @@ struct ClosedLoop {
 
 impl ClosedLoop {
     fn start(address: SocketAddr, clients: usize) -> Self {
-        let (stop, answered) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+        let (stop, answered) = (
+            Arc::new(AtomicBool::new(false)),
+            Arc::new(AtomicUsize::new(0)),
+        );
         let clients = (0..clients).map(|index| {
             let (stop, answered) = (stop.clone(), answered.clone());
             // Every other client opens a connection for each request.
             let keeps = index % 2 == 0;
             thread::spawn(move || {
                 while !stop.load(Ordering::Relaxed) {
-                    converse(address, keeps, &stop, &answered).map_err(|error| error.to_string())?;
+                    converse(address, keeps, &stop, &answered)
+                        .map_err(|error| error.to_string())?;
                 }
                 Ok(())
             })
         });
-        Self { clients: clients.collect(), stop, answered }
+        Self {
+            clients: clients.collect(),
+            stop,
+            answered,
+        }
     }
 
     /// Waits until so many more requests are answered.
@@ -77,7 +85,12 @@ impl ClosedLoop {
 }
 
 /// A connection, until the gateway says that it closes it.
-fn converse(address: SocketAddr, keeps: bool, stop: &AtomicBool, answered: &AtomicUsize) -> std::io::Result<()> {
+fn converse(
+    address: SocketAddr,
+    keeps: bool,
+    stop: &AtomicBool,
+    answered: &AtomicUsize,
+) -> std::io::Result<()> {
     let stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_nodelay(true)?;
@@ -106,26 +119,32 @@ fn read_answer(reader: &mut impl BufRead) -> std::io::Result<bool> {
             break;
         }
         closes |= line == "connection: close";
-        length = line.strip_prefix("content-length: ").map_or(length, |value| value.parse().unwrap());
+        length = line
+            .strip_prefix("content-length: ")
+            .map_or(length, |value| value.parse().unwrap());
     }
     let mut content = vec![0; length];
     reader.read_exact(&mut content)?;
     Ok(closes)
 }
 
-/// Sends requests over HTTP/2 until told to stop. A request that the gateway says it has not begun is sent again, on
-/// another connection (RFC 9113 §6.8); any other failure is lost.
+/// Sends requests over HTTP/2 until told to stop. A request that the gateway says it has not begun
+/// is sent again, on another connection (RFC 9113 §6.8); any other failure is lost.
 async fn converse_over_http2(address: SocketAddr, stop: Arc<AtomicBool>) -> Result<usize, String> {
     let mut answered = 0;
     while !stop.load(Ordering::Relaxed) {
-        let stream = tokio::net::TcpStream::connect(address).await.map_err(|error| error.to_string())?;
+        let stream = tokio::net::TcpStream::connect(address)
+            .await
+            .map_err(|error| error.to_string())?;
         let (mut sender, connection) =
             hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
                 .await
                 .map_err(|error| error.to_string())?;
         tokio::spawn(connection);
         loop {
-            let request = Request::get("http://a/").body(Empty::<Bytes>::new()).unwrap();
+            let request = Request::get("http://a/")
+                .body(Empty::<Bytes>::new())
+                .unwrap();
             match sender.send_request(request).await {
                 Ok(response) if response.status() == 200 => answered += 1,
                 Ok(response) => return Err(format!("the answer is {}", response.status())),
@@ -141,10 +160,14 @@ async fn converse_over_http2(address: SocketAddr, stop: Arc<AtomicBool>) -> Resu
 }
 
 fn was_not_begun(error: &hyper::Error) -> bool {
-    let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<h2::Error>());
-    let is_graceful = |error: &h2::Error| error.is_go_away() && error.reason() == Some(h2::Reason::NO_ERROR);
+    let source =
+        std::error::Error::source(error).and_then(|source| source.downcast_ref::<h2::Error>());
+    let is_graceful =
+        |error: &h2::Error| error.is_go_away() && error.reason() == Some(h2::Reason::NO_ERROR);
     error.is_canceled()
-        || source.is_some_and(|error| is_graceful(error) || error.reason() == Some(h2::Reason::REFUSED_STREAM))
+        || source.is_some_and(|error| {
+            is_graceful(error) || error.reason() == Some(h2::Reason::REFUSED_STREAM)
+        })
 }
 
 #[test]
@@ -154,7 +177,9 @@ fn no_request_over_http_2_is_lost_by_a_hand_over() {
     let mut running = Gateway::start(&routes(folder.path(), 2, ""));
     let (address, stop) = (running.listeners[0], Arc::new(AtomicBool::new(false)));
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let clients: Vec<_> = (0..6).map(|_| runtime.spawn(converse_over_http2(address, stop.clone()))).collect();
+    let clients: Vec<_> = (0..6)
+        .map(|_| runtime.spawn(converse_over_http2(address, stop.clone())))
+        .collect();
     let load = ClosedLoop::start(address, 2);
     for workers in [1, 3, 2] {
         load.progress(100);
@@ -182,7 +207,12 @@ fn a_gateway_is_taken_over_from_again_and_again_without_a_failed_request() {
         let successor = Gateway::take_over(&routes(folder.path(), workers, ""));
         assert_eq!((successor.listeners[0], successor.admin), (address, admin));
         assert!(running.wait().success());
-        let is_told = || running.log().contains("another gateway has taken over").then_some(());
+        let is_told = || {
+            running
+                .log()
+                .contains("another gateway has taken over")
+                .then_some(())
+        };
         eventually("its log says so", is_told);
         running = successor;
         load.progress(200);
@@ -202,17 +232,26 @@ fn a_successor_that_fails_to_start_changes_nothing() {
     let mut running = Gateway::start(&routes(folder.path(), 2, ""));
     let load = ClosedLoop::start(running.listeners[0], 4);
     let occupied = TcpListener::bind("127.0.0.1:0").unwrap();
-    let two = format!("listeners: [{{address: '127.0.0.1:0'}}, {{address: '{}'}}]", occupied.local_addr().unwrap());
+    let two = format!(
+        "listeners: [{{address: '127.0.0.1:0'}}, {{address: '{}'}}]",
+        occupied.local_addr().unwrap()
+    );
     let two = routes(folder.path(), 2, "").replace("listeners: [{address: '127.0.0.1:0'}]", &two);
     let mut failing = Gateway::take_over_unready(&two);
     assert!(!failing.wait().success());
-    eventually("the running gateway says so", || running.log().contains("a hand-over failed").then_some(()));
+    eventually("the running gateway says so", || {
+        running.log().contains("a hand-over failed").then_some(())
+    });
     load.progress(200);
     assert!(!running.has_ended());
     // A gateway that was asked to start beside it, and not to take over, finds the socket in use.
     let mut beside = Gateway::start_unready(&routes(folder.path(), 2, ""));
     assert!(!beside.wait().success());
-    assert!(beside.log().contains("take over from it with --take-over"), "{}", beside.log());
+    assert!(
+        beside.log().contains("take over from it with --take-over"),
+        "{}",
+        beside.log()
+    );
     let _successor = Gateway::take_over(&routes(folder.path(), 2, ""));
     assert!(running.wait().success());
     load.progress(200);
@@ -228,8 +267,15 @@ fn a_successor_that_hangs_keeps_no_other_from_taking_over() {
     // It has asked for the sockets, and says nothing more.
     let mut hanging = UnixStream::connect(folder.path().join("handover.sock")).unwrap();
     hanging.set_read_timeout(Some(PATIENCE)).unwrap();
-    hanging.write_all(b"{\"take_over\":{\"protocol\":1,\"pid\":1}}\n").unwrap();
-    eventually("it has the sockets", || running.log().contains("handing the listening sockets over").then_some(()));
+    hanging
+        .write_all(b"{\"take_over\":{\"protocol\":1,\"pid\":1}}\n")
+        .unwrap();
+    eventually("it has the sockets", || {
+        running
+            .log()
+            .contains("handing the listening sockets over")
+            .then_some(())
+    });
     for workers in [1, 3] {
         let successor = Gateway::take_over(&routes(folder.path(), workers, ""));
         assert!(running.wait().success());
@@ -241,7 +287,10 @@ fn a_successor_that_hangs_keeps_no_other_from_taking_over() {
     let mut said = String::new();
     hanging.read_to_string(&mut said).unwrap();
     let last = said.lines().last().unwrap();
-    assert!(last.contains("refused") && last.contains("has taken over meanwhile"), "{said}");
+    assert!(
+        last.contains("refused") && last.contains("has taken over meanwhile"),
+        "{said}"
+    );
 }
 
 #[test]
@@ -254,7 +303,10 @@ fn a_gateway_that_hangs_before_it_hands_over_is_named() {
     assert!(!successor.wait().success());
     running.signal("CONT");
     let log = successor.log();
-    assert!(log.contains("it runs and has not answered for 10 s") && !log.contains("os error"), "{log}");
+    assert!(
+        log.contains("it runs and has not answered for 10 s") && !log.contains("os error"),
+        "{log}"
+    );
     assert_eq!(status(&[&running.url("/")]), 200);
 }
 
@@ -264,20 +316,37 @@ fn a_process_that_is_too_late_accepts_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let mut running = Gateway::start(&routes(folder.path(), 1, ""));
     let load = ClosedLoop::start(running.listeners[0], 4);
-    // Its store says nothing, and it waits for that one for a second: time enough to hold it before it can serve.
+    // Its store says nothing, and it waits for that one for a second: time enough to hold it before
+    // it can serve.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
-    let store = format!("store: {{redis: 'redis://{}'}}", silent.local_addr().unwrap());
+    let store = format!(
+        "store: {{redis: 'redis://{}'}}",
+        silent.local_addr().unwrap()
+    );
     let mut late = Gateway::take_over_unready(&routes(folder.path(), 4, &store));
-    eventually("it has the sockets", || running.log().contains("handing the listening sockets over").then_some(()));
+    eventually("it has the sockets", || {
+        running
+            .log()
+            .contains("handing the listening sockets over")
+            .then_some(())
+    });
     late.signal("STOP");
     load.progress(100);
     let mut successor = Gateway::take_over(&routes(folder.path(), 1, ""));
     assert!(running.wait().success());
-    assert!(running.log().contains("a process is too late to take over"), "{}", running.log());
+    assert!(
+        running.log().contains("a process is too late to take over"),
+        "{}",
+        running.log()
+    );
     load.progress(100);
     late.signal("CONT");
     assert!(!late.wait().success());
-    assert!(late.log().contains("too late to take over: the process"), "{}", late.log());
+    assert!(
+        late.log().contains("too late to take over: the process"),
+        "{}",
+        late.log()
+    );
     assert!(!late.log().contains("\"serving\""), "{}", late.log());
     load.progress(100);
     load.finish();
@@ -295,25 +364,37 @@ fn taking_over_where_nothing_runs_is_an_ordinary_start() {
     assert!(folder.path().join("handover.sock").exists());
     let started = Gateway::take_over(&routes(folder.path(), 1, ""));
     assert_eq!(status(&[&started.url("/")]), 200);
-    assert!(started.log().contains("no gateway runs that could be taken over"), "{}", started.log());
+    assert!(
+        started
+            .log()
+            .contains("no gateway runs that could be taken over"),
+        "{}",
+        started.log()
+    );
 }
 
 #[test]
 fn connections_that_wait_in_the_queue_are_served_by_the_successor() {
     let _turn = turns::beside_others();
     let folder = tempfile::tempdir().unwrap();
-    let full = routes(folder.path(), 1, "drain_timeout: 1s")
-        .replace("{address: '127.0.0.1:0'}]", "{address: '127.0.0.1:0', max_connections: 1}]");
+    let full = routes(folder.path(), 1, "drain_timeout: 1s").replace(
+        "{address: '127.0.0.1:0'}]",
+        "{address: '127.0.0.1:0', max_connections: 1}]",
+    );
     let mut running = Gateway::start(&full);
     // A request that does not end holds the only place.
     let mut slow = TcpStream::connect(running.listeners[0]).unwrap();
     slow.write_all(b"GET / HTTP/1.1\r\n").unwrap();
-    eventually("it is accepted", || (running.metric("tollgate_connections") >= 1.0).then_some(()));
+    eventually("it is accepted", || {
+        (running.metric("tollgate_connections") >= 1.0).then_some(())
+    });
     let waiting: Vec<_> = (0..5)
         .map(|_| {
             let mut client = TcpStream::connect(running.listeners[0]).unwrap();
             client.set_read_timeout(Some(PATIENCE)).unwrap();
-            client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
+            client
+                .write_all(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+                .unwrap();
             client
         })
         .collect();
@@ -338,14 +419,23 @@ fn a_socket_of_systemd_outlives_the_processes_that_serve_it() {
     let told = || {
         let mut text = [0; 200];
         let length = manager.recv(&mut text).unwrap();
-        String::from_utf8_lossy(&text[..length]).lines().next().unwrap().to_owned()
+        String::from_utf8_lossy(&text[..length])
+            .lines()
+            .next()
+            .unwrap()
+            .to_owned()
     };
     let routes = |listener: &str| {
-        format!("workers: 3\nlisteners: [{{{listener}}}]\nadmin: off\nroutes: [{{name: all, respond: {{body: x}}}}]\n")
+        format!(
+            "workers: 3\nlisteners: [{{{listener}}}]\nadmin: off\nroutes: [{{name: all, respond: {{body: x}}}}]\n"
+        )
     };
     let by_address = routes(&format!("address: '{address}'"));
     let by_name = routes("address: '127.0.0.1:0', socket_name: web");
-    let variables = [("NOTIFY_SOCKET", path.to_str().unwrap()), ("LISTEN_FDNAMES", "web")];
+    let variables = [
+        ("NOTIFY_SOCKET", path.to_str().unwrap()),
+        ("LISTEN_FDNAMES", "web"),
+    ];
     let load = ClosedLoop::start(address, 8);
     for routes in [&by_address, &by_name, &by_address] {
         let mut gateway = Gateway::start_as_service(&socket, &variables, routes);

@@ -42,15 +42,30 @@ fn three_per_hour_admits_three_and_says_when_to_come_back() {
     for left in [2, 1, 0] {
         let head = curl(&["-o", "/dev/null", "-D", "-", &url]);
         assert!(head.starts_with("HTTP/1.1 200"), "{head}");
-        assert!(head.contains(&format!("\"three-per-hour\";r={left};t=")), "{head}");
+        assert!(
+            head.contains(&format!("\"three-per-hour\";r={left};t=")),
+            "{head}"
+        );
     }
     let head = curl(&["-o", "/dev/null", "-D", "-", &url]);
     assert!(head.starts_with("HTTP/1.1 429"), "{head}");
-    assert!(head.contains("\"everyone\";q=1000;w=1, \"three-per-hour\";q=3;w=3600"), "{head}");
-    assert!(head.contains("retry-after: 1200\r\n") && head.contains("\"three-per-hour\";r=0;t=1200"), "{head}");
+    assert!(
+        head.contains("\"everyone\";q=1000;w=1, \"three-per-hour\";q=3;w=3600"),
+        "{head}"
+    );
+    assert!(
+        head.contains("retry-after: 1200\r\n") && head.contains("\"three-per-hour\";r=0;t=1200"),
+        "{head}"
+    );
     let problem = problem(&[&url]);
-    assert_eq!(problem["type"], "https://iana.org/assignments/http-problem-types#quota-exceeded");
-    assert_eq!(problem["violated-policies"], serde_json::json!(["three-per-hour"]));
+    assert_eq!(
+        problem["type"],
+        "https://iana.org/assignments/http-problem-types#quota-exceeded"
+    );
+    assert_eq!(
+        problem["violated-policies"],
+        serde_json::json!(["three-per-hour"])
+    );
     assert_eq!(problem["status"], 429);
     assert_eq!(problem["request-id"].as_str().unwrap().len(), 32);
 
@@ -59,20 +74,41 @@ fn three_per_hour_admits_three_and_says_when_to_come_back() {
             "tollgate_ratelimit_decisions_total{{limit=\"{limit}\",verdict=\"{verdict}\",decided_by=\"local\"}}"
         ))
     };
-    assert_eq!((count("allowed", "three-per-hour"), count("denied", "three-per-hour")), (3.0, 2.0));
+    assert_eq!(
+        (
+            count("allowed", "three-per-hour"),
+            count("denied", "three-per-hour")
+        ),
+        (3.0, 2.0)
+    );
     // A request that one limit denies is not charged to the other.
-    assert_eq!((count("allowed", "everyone"), count("denied", "everyone")), (3.0, 0.0));
-    assert_eq!(gateway.metric("tollgate_requests_total{route=\"three\",method=\"GET\",status=\"429\"}"), 2.0);
+    assert_eq!(
+        (count("allowed", "everyone"), count("denied", "everyone")),
+        (3.0, 0.0)
+    );
+    assert_eq!(
+        gateway.metric("tollgate_requests_total{route=\"three\",method=\"GET\",status=\"429\"}"),
+        2.0
+    );
 }
 
 #[test]
 fn a_request_that_one_limit_denies_charges_no_other() {
     let _turn = turns::beside_others();
     let gateway = start();
-    let both = |tenant: &str| status(&["-H", &format!("x-tenant: {tenant}"), &gateway.url("/both")]);
+    let both =
+        |tenant: &str| status(&["-H", &format!("x-tenant: {tenant}"), &gateway.url("/both")]);
     assert_eq!(both("a"), 200);
     assert_eq!(both("b"), 429, "the dear one is spent");
-    let head = curl(&["-o", "/dev/null", "-D", "-", "-H", "x-tenant: b", &gateway.url("/both")]);
+    let head = curl(&[
+        "-o",
+        "/dev/null",
+        "-D",
+        "-",
+        "-H",
+        "x-tenant: b",
+        &gateway.url("/both"),
+    ]);
     assert!(head.contains("\"by-tenant\";r=1;"), "{head}");
 }
 
@@ -80,27 +116,51 @@ fn a_request_that_one_limit_denies_charges_no_other() {
 fn a_key_of_header_and_route_counts_each_pair_and_refuses_a_missing_header() {
     let _turn = turns::beside_others();
     let gateway = start();
-    let ask = |tenant: &str| status(&["-H", &format!("x-tenant: {tenant}"), &gateway.url("/tenant")]);
+    let ask = |tenant: &str| {
+        status(&[
+            "-H",
+            &format!("x-tenant: {tenant}"),
+            &gateway.url("/tenant"),
+        ])
+    };
     assert_eq!((ask("a"), ask("a"), ask("b")), (200, 429, 200));
     let refused = problem(&[&gateway.url("/tenant")]);
     assert_eq!(
         (refused["status"].as_u64(), refused["type"].as_str()),
         (Some(400), Some("urn:tollgate:problem:key-missing"))
     );
-    assert_eq!((&refused["limit"], &refused["missing"]), (&"by-tenant".into(), &"header.x-tenant".into()));
+    assert_eq!(
+        (&refused["limit"], &refused["missing"]),
+        (&"by-tenant".into(), &"header.x-tenant".into())
+    );
     let detail = refused["detail"].as_str().unwrap();
-    assert!(detail.contains("the header field x-tenant") && detail.contains("by-tenant"), "{detail}");
+    assert!(
+        detail.contains("the header field x-tenant") && detail.contains("by-tenant"),
+        "{detail}"
+    );
 }
 
 #[test]
 fn a_request_without_a_route_is_404_or_405() {
     let _turn = turns::beside_others();
     let gateway = start();
-    assert_eq!(problem(&[&gateway.url("/nothing")])["type"], "urn:tollgate:problem:no-route");
+    assert_eq!(
+        problem(&[&gateway.url("/nothing")])["type"],
+        "urn:tollgate:problem:no-route"
+    );
     let head = curl(&["-o", "/dev/null", "-D", "-", &gateway.url("/posted")]);
-    assert!(head.starts_with("HTTP/1.1 405") && head.contains("allow: POST\r\n"), "{head}");
-    assert_eq!(status(&["-H", "host: api.example", &gateway.url("/users/7")]), 202);
-    assert_eq!(status(&["-H", "host: API.Example:80", &gateway.url("//users/./%37")]), 202);
+    assert!(
+        head.starts_with("HTTP/1.1 405") && head.contains("allow: POST\r\n"),
+        "{head}"
+    );
+    assert_eq!(
+        status(&["-H", "host: api.example", &gateway.url("/users/7")]),
+        202
+    );
+    assert_eq!(
+        status(&["-H", "host: API.Example:80", &gateway.url("//users/./%37")]),
+        202
+    );
     assert_eq!(status(&[&gateway.url("/users/7")]), 404);
 }
 
@@ -111,13 +171,21 @@ fn the_upstream_sees_the_path_that_routing_and_limits_saw() {
     let seen = |path: &str| {
         let text = curl(&["--path-as-is", &gateway.url(path)]);
         let echoed: serde_json::Value = serde_json::from_str(&text).unwrap();
-        (echoed["route"].as_str().map(str::to_owned), echoed["path"].as_str().map(str::to_owned))
+        (
+            echoed["route"].as_str().map(str::to_owned),
+            echoed["path"].as_str().map(str::to_owned),
+        )
     };
     let open = |path: &str| (Some("open".to_owned()), Some(path.to_owned()));
     assert_eq!(seen("/open/x//y%2Fz;v=1"), open("/open/x//y%2Fz;v=1"));
     assert_eq!(seen("/three/../open/%2E/x"), open("/open/x"));
     assert_eq!(seen("/open/../three").0.as_deref(), Some("three"));
-    for path in ["/open/..%2Fthree", "/open/..;/three", "/open/..\\three", "/open/%2e%2e%5Cthree"] {
+    for path in [
+        "/open/..%2Fthree",
+        "/open/..;/three",
+        "/open/..\\three",
+        "/open/%2e%2e%5Cthree",
+    ] {
         assert_eq!(status(&["--path-as-is", &gateway.url(path)]), 400, "{path}");
     }
 }
@@ -125,11 +193,23 @@ fn the_upstream_sees_the_path_that_routing_and_limits_saw() {
 #[test]
 fn a_listeners_limits_count_requests_without_a_route() {
     let _turn = turns::beside_others();
-    let gateway = Gateway::start(&ROUTES.replace("rate: 1000/s, burst: 1000", "rate: 4/h, burst: 4"));
-    let statuses: Vec<u16> = (0..3).map(|_| status(&[&gateway.url("/nothing")])).collect();
+    let gateway =
+        Gateway::start(&ROUTES.replace("rate: 1000/s, burst: 1000", "rate: 4/h, burst: 4"));
+    let statuses: Vec<u16> = (0..3)
+        .map(|_| status(&[&gateway.url("/nothing")]))
+        .collect();
     assert_eq!(statuses, [404, 404, 404]);
-    assert_eq!((status(&[&gateway.url("/posted")]), status(&[&gateway.url("/posted")])), (405, 429));
-    assert_eq!(gateway.metric("tollgate_requests_total{route=\"none\",method=\"GET\",status=\"429\"}"), 1.0);
+    assert_eq!(
+        (
+            status(&[&gateway.url("/posted")]),
+            status(&[&gateway.url("/posted")])
+        ),
+        (405, 429)
+    );
+    assert_eq!(
+        gateway.metric("tollgate_requests_total{route=\"none\",method=\"GET\",status=\"429\"}"),
+        1.0
+    );
 }
 
 #[test]
@@ -146,7 +226,10 @@ fn an_upstream_that_is_down_is_502_with_a_problem() {
     let _turn = turns::beside_others();
     let gateway = start();
     let problem = problem(&[&gateway.url("/gone/x")]);
-    assert_eq!((problem["status"].as_u64(), problem["title"].as_str()), (Some(502), Some("Bad Gateway")));
+    assert_eq!(
+        (problem["status"].as_u64(), problem["title"].as_str()),
+        (Some(502), Some("Bad Gateway"))
+    );
     assert_eq!(problem["type"], "urn:tollgate:problem:connect-failed");
 }
 
@@ -155,9 +238,26 @@ fn http2_without_tls_comes_through_the_same_port() {
     let _turn = turns::beside_others();
     let gateway = start();
     let url = gateway.url("/three");
-    let head = curl(&["--http2-prior-knowledge", "-o", "/dev/null", "-D", "-", &url]);
-    assert!(head.starts_with("HTTP/2 200") && head.contains("\"three-per-hour\";r=2;"), "{head}");
-    let head = curl(&["--http2-prior-knowledge", "-o", "/dev/null", "-D", "-", &gateway.url("/nothing")]);
+    let head = curl(&[
+        "--http2-prior-knowledge",
+        "-o",
+        "/dev/null",
+        "-D",
+        "-",
+        &url,
+    ]);
+    assert!(
+        head.starts_with("HTTP/2 200") && head.contains("\"three-per-hour\";r=2;"),
+        "{head}"
+    );
+    let head = curl(&[
+        "--http2-prior-knowledge",
+        "-o",
+        "/dev/null",
+        "-D",
+        "-",
+        &gateway.url("/nothing"),
+    ]);
     assert!(head.starts_with("HTTP/2 404"), "{head}");
 }
 
@@ -183,14 +283,37 @@ routes:
     let asked = |host: &str, path: &str| {
         let host = format!("Host: {host}");
         let written = "%{http_code} %{redirect_url}";
-        curl(&["-o", "/dev/null", "-w", written, "-H", &host, "--path-as-is", &gateway.url(path)])
+        curl(&[
+            "-o",
+            "/dev/null",
+            "-w",
+            written,
+            "-H",
+            &host,
+            "--path-as-is",
+            &gateway.url(path),
+        ])
     };
-    assert_eq!(asked("api.example.com", "/people/7"), "302 https://users.example/7");
-    assert_eq!(asked("a.example.org", "/v2/users/8"), "302 https://users.example/8");
-    assert_eq!(asked("a.example.org", "/v2/./users/%38/mail"), "429 ", "one user is counted by any spelling and path");
+    assert_eq!(
+        asked("api.example.com", "/people/7"),
+        "302 https://users.example/7"
+    );
+    assert_eq!(
+        asked("a.example.org", "/v2/users/8"),
+        "302 https://users.example/8"
+    );
+    assert_eq!(
+        asked("a.example.org", "/v2/./users/%38/mail"),
+        "429 ",
+        "one user is counted by any spelling and path"
+    );
     assert_eq!(asked("a.example.org", "/v10/users/7"), "429 ");
     assert_eq!(asked("a.example.org", "/v2/users/8/9"), "404 ");
     assert_eq!(asked("example.org", "/people/9"), "404 ");
     assert_eq!(curl(&[&gateway.url("/v1/users/me/mail")]), "mail");
-    assert_eq!(curl(&[&gateway.url("/v1/users/9")]), "rest", "another host has no expressions");
+    assert_eq!(
+        curl(&[&gateway.url("/v1/users/9")]),
+        "rest",
+        "another host has no expressions"
+    );
 }

@@ -15,8 +15,9 @@ use tollgate_test_support::turns;
 /// Tokens come back so slowly that none does while a test runs.
 const SLOW: &str = "key: {constant: all}, rate: 1000/d";
 
-/// An upstream whose answers are in the requests: the query, percent-decoded, is what is sent, piece by piece (`|`),
-/// each once the test says so, if it is to say anything (`@` before the first).
+/// An upstream whose answers are in the requests: the query, percent-decoded, is what is sent,
+/// piece by piece (`|`), each once the test says so, if it is to say anything (`@` before the
+/// first).
 struct Upstream {
     address: SocketAddr,
     heads: Receiver<String>,
@@ -43,10 +44,16 @@ fn answer(mut stream: TcpStream, heads: &std::sync::mpsc::Sender<String>, go: &R
         head.push(byte[0]);
     }
     let head = String::from_utf8(head).unwrap();
-    let query = head.split(' ').nth(1).and_then(|target| target.split_once('?')).map_or("", |(_, query)| query);
+    let query = head
+        .split(' ')
+        .nth(1)
+        .and_then(|target| target.split_once('?'))
+        .map_or("", |(_, query)| query);
     let script = decode(query);
     let _ = heads.send(head);
-    let (waits, script) = script.strip_prefix('@').map_or((false, &*script), |script| (true, script));
+    let (waits, script) = script
+        .strip_prefix('@')
+        .map_or((false, &*script), |script| (true, script));
     for piece in script.split('|') {
         if stream.write_all(piece.as_bytes()).is_err() {
             return;
@@ -77,8 +84,9 @@ fn encode(script: &str) -> String {
 }
 
 fn routes(store: Option<u16>, limits: &str, upstream: SocketAddr) -> String {
-    let store = store
-        .map_or_else(String::new, |port| format!("store: {{redis: 'redis://127.0.0.1:{port}', timeout: 500ms}}\n"));
+    let store = store.map_or_else(String::new, |port| {
+        format!("store: {{redis: 'redis://127.0.0.1:{port}', timeout: 500ms}}\n")
+    });
     format!(
         "workers: 2
 listeners: [{{address: '127.0.0.1:0'}}]
@@ -98,8 +106,11 @@ fn limit(cost: &str) -> String {
 
 /// The tokens that are left, by the admin port.
 fn left(gateway: &Gateway) -> u64 {
-    let view: Value = serde_json::from_str(&curl(&[&format!("http://{}/buckets/l", gateway.admin)])).unwrap();
-    view["remaining"].as_u64().unwrap_or_else(|| panic!("{view:#}"))
+    let view: Value =
+        serde_json::from_str(&curl(&[&format!("http://{}/buckets/l", gateway.admin)])).unwrap();
+    view["remaining"]
+        .as_u64()
+        .unwrap_or_else(|| panic!("{view:#}"))
 }
 
 fn until_left(gateway: &Gateway, tokens: u64) {
@@ -113,7 +124,9 @@ fn until_left(gateway: &Gateway, tokens: u64) {
 }
 
 fn settlements(gateway: &Gateway, outcome: &str) -> f64 {
-    gateway.metric(&format!("tollgate_ratelimit_settlements_total{{limit=\"l\",outcome=\"{outcome}\"}}"))
+    gateway.metric(&format!(
+        "tollgate_ratelimit_settlements_total{{limit=\"l\",outcome=\"{outcome}\"}}"
+    ))
 }
 
 fn ask(gateway: &Gateway, script: &str) -> String {
@@ -121,21 +134,36 @@ fn ask(gateway: &Gateway, script: &str) -> String {
 }
 
 fn close(head: &str, body: &str) -> String {
-    format!("HTTP/1.1 200 OK\r\n{head}Connection: close\r\nContent-Length: {}\r\n\r\n{body}", body.len())
+    format!(
+        "HTTP/1.1 200 OK\r\n{head}Connection: close\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    )
 }
 
 /// Sends a request and leaves its answer to the caller.
 fn open(gateway: &Gateway, script: &str) -> TcpStream {
     let mut stream = TcpStream::connect(gateway.listeners[0]).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-    write!(stream, "GET /?{} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", encode(script)).unwrap();
+    stream
+        .set_read_timeout(Some(Duration::from_secs(20)))
+        .unwrap();
+    write!(
+        stream,
+        "GET /?{} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n",
+        encode(script)
+    )
+    .unwrap();
     stream
 }
 
 fn read_until(stream: &mut TcpStream, end: &str) {
     let (mut read, mut byte) = (Vec::new(), [0]);
     while !read.ends_with(end.as_bytes()) {
-        assert_eq!(stream.read(&mut byte).unwrap(), 1, "{}", String::from_utf8_lossy(&read));
+        assert_eq!(
+            stream.read(&mut byte).unwrap(),
+            1,
+            "{}",
+            String::from_utf8_lossy(&read)
+        );
         read.push(byte[0]);
     }
 }
@@ -159,12 +187,21 @@ fn a_header_of_the_response_settles_the_cost_up_and_down() {
         until_left(&gateway, 500);
         ask(&gateway, &close("X-Tokens-Used: 5000\r\n", "ok"));
         until_left(&gateway, 0);
-        assert_eq!(status(&[&gateway.url("/")]), 429, "two hundred more than there were are owed");
+        assert_eq!(
+            status(&[&gateway.url("/")]),
+            429,
+            "two hundred more than there were are owed"
+        );
         for outcome in ["less", "even", "absent", "unreadable"] {
             assert_eq!(settlements(&gateway, outcome), 1.0, "{outcome}");
         }
         assert_eq!(settlements(&gateway, "more"), 2.0);
-        assert_eq!(gateway.log().matches("cannot be read").count(), 1, "{}", gateway.log());
+        assert_eq!(
+            gateway.log().matches("cannot be read").count(),
+            1,
+            "{}",
+            gateway.log()
+        );
         redis.command(&["FLUSHALL"]);
     }
 }
@@ -176,22 +213,37 @@ fn a_field_of_the_body_settles_the_cost_and_the_body_passes_as_it_is() {
     let (upstream, _go) = Upstream::start();
     let cost = "response_json: usage.total_tokens, reserve: 100, max: 700";
     let gateway = Gateway::start(&routes(Some(redis.port()), &limit(cost), upstream.address));
-    let body = r#"{"choices":[{"text":"\"usage\":{\"total_tokens\":9}"}],"usage":{"total_tokens":40}}"#;
-    let target = gateway.url(&format!("/?{}", encode(&close("Content-Type: application/json\r\n", body))));
+    let body =
+        r#"{"choices":[{"text":"\"usage\":{\"total_tokens\":9}"}],"usage":{"total_tokens":40}}"#;
+    let target = gateway.url(&format!(
+        "/?{}",
+        encode(&close("Content-Type: application/json\r\n", body))
+    ));
     assert_eq!(curl(&["-H", "accept-encoding: gzip, br", &target]), body);
     until_left(&gateway, 960);
     let head = upstream.heads.recv().unwrap().to_ascii_lowercase();
-    assert!(head.contains("accept-encoding: identity\r\n") && !head.contains("gzip"), "{head}");
+    assert!(
+        head.contains("accept-encoding: identity\r\n") && !head.contains("gzip"),
+        "{head}"
+    );
 
-    let events = "data: {\"usage\":null}\n\ndata: {\"usage\":{\"total_tokens\":150}}\n\ndata: [DONE]\n\n";
-    let streamed = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n";
+    let events =
+        "data: {\"usage\":null}\n\ndata: {\"usage\":{\"total_tokens\":150}}\n\ndata: [DONE]\n\n";
+    let streamed =
+        "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n";
     assert_eq!(ask(&gateway, &format!("{streamed}{events}")), events);
     until_left(&gateway, 810);
 
     ask(&gateway, &close("Content-Encoding: gzip\r\n", body));
     ask(&gateway, &close("Content-Type: text/html\r\n", "<p>no"));
     until_left(&gateway, 610);
-    assert_eq!((settlements(&gateway, "unreadable"), settlements(&gateway, "absent")), (1.0, 1.0));
+    assert_eq!(
+        (
+            settlements(&gateway, "unreadable"),
+            settlements(&gateway, "absent")
+        ),
+        (1.0, 1.0)
+    );
 }
 
 #[test]
@@ -203,14 +255,24 @@ fn input_and_output_are_weighed_and_a_stream_without_its_numbers_costs_the_most(
         let cost = "response_json: [{first_of: [usage.in, message.usage.in]}, {path: usage.out, weight: 4}],
             reserve: 10, max: 400, absent: max";
         let gateway = Gateway::start(&routes(store, &limit(cost), upstream.address));
-        let target = gateway.url(&format!("/?{}", encode(&close("", r#"{"usage":{"in":20,"out":5}}"#))));
+        let target = gateway.url(&format!(
+            "/?{}",
+            encode(&close("", r#"{"usage":{"in":20,"out":5}}"#))
+        ));
         let head = curl(&["-i", &target]);
-        assert!(head.contains("ratelimit-policy: \"l\";q=1000;w=86400;qu=\"tokens\""), "{head}");
+        assert!(
+            head.contains("ratelimit-policy: \"l\";q=1000;w=86400;qu=\"tokens\""),
+            "{head}"
+        );
         assert!(head.contains("ratelimit: \"l\";r=990;"), "{head}");
         until_left(&gateway, 960);
-        let streamed = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n";
+        let streamed =
+            "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n";
         let started = "data: {\"message\":{\"usage\":{\"in\":30}}}\n\n";
-        ask(&gateway, &format!("{streamed}{started}data: {{\"usage\":{{\"out\":5}}}}\n\n"));
+        ask(
+            &gateway,
+            &format!("{streamed}{started}data: {{\"usage\":{{\"out\":5}}}}\n\n"),
+        );
         until_left(&gateway, 910);
         ask(&gateway, &format!("{streamed}{started}data: [DONE]\n\n"));
         until_left(&gateway, 510);
@@ -230,18 +292,30 @@ fn an_unreached_upstream_costs_nothing_and_a_broken_response_the_reservation() {
     let cost = "response_json: used, reserve: 100, max: 700";
     let gateway = Gateway::start(&routes(Some(redis.port()), &limit(cost), upstream.address));
     assert_eq!(status(&[&gateway.url("/gone")]), 502);
-    eventually("it is given back", || (settlements(&gateway, "unreached") == 1.0).then_some(()));
+    eventually("it is given back", || {
+        (settlements(&gateway, "unreached") == 1.0).then_some(())
+    });
     until_left(&gateway, 1_000);
     // Closed before it answered.
     assert_eq!(status(&[&gateway.url("/?")]), 502);
     until_left(&gateway, 900);
-    let mut stream = open(&gateway, "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{\"used\":300, ");
+    let mut stream = open(
+        &gateway,
+        "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{\"used\":300, ",
+    );
     let _ = stream.read_to_end(&mut Vec::new());
     until_left(&gateway, 600);
-    let mut stream = open(&gateway, "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{\"used\":3, ");
+    let mut stream = open(
+        &gateway,
+        "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{\"used\":3, ",
+    );
     let _ = stream.read_to_end(&mut Vec::new());
     until_left(&gateway, 500);
-    assert_eq!(settlements(&gateway, "cut"), 2.0, "what was told by then is the least, and so is what was reserved");
+    assert_eq!(
+        settlements(&gateway, "cut"),
+        2.0,
+        "what was told by then is the least, and so is what was reserved"
+    );
 }
 
 #[test]
@@ -251,8 +325,7 @@ fn a_client_that_leaves_early_is_charged_the_larger_of_reservation_and_usage() {
     let (upstream, go) = Upstream::start();
     let cost = "response_json: used, reserve: 100, max: 700";
     let gateway = Gateway::start(&routes(Some(redis.port()), &limit(cost), upstream.address));
-    let events =
-        "@HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\ndata: {\"used\":150}\n\n|data: {\"used\":400}\n\n";
+    let events = "@HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\ndata: {\"used\":150}\n\n|data: {\"used\":400}\n\n";
     let mut stream = open(&gateway, events);
     read_until(&mut stream, "150}\n\n");
     assert_eq!(left(&gateway), 900, "reserved, and not settled yet");
@@ -270,7 +343,8 @@ fn a_node_that_dies_before_settling_leaves_the_reservation_charged() {
     let cost = "response_json: used, reserve: 100, max: 700";
     let routes = routes(Some(redis.port()), &limit(cost), upstream.address);
     let mut dying = Gateway::start(&routes);
-    let answer = "@HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\ndata: {\"used\":600}\n\n|";
+    let answer =
+        "@HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\ndata: {\"used\":600}\n\n|";
     let mut stream = open(&dying, answer);
     read_until(&mut stream, "600}\n\n");
     dying.signal("KILL");
@@ -313,7 +387,10 @@ fn a_drained_gateway_has_settled_its_last_responses() {
     let cost = "response_json: used, reserve: 100, max: 700";
     let routes = routes(Some(redis.port()), &limit(cost), upstream.address);
     let mut first = Gateway::start(&routes);
-    let mut stream = open(&first, "@HTTP/1.1 200 OK\r\nContent-Length: 12\r\n\r\n{\"used\"|:400}");
+    let mut stream = open(
+        &first,
+        "@HTTP/1.1 200 OK\r\nContent-Length: 12\r\n\r\n{\"used\"|:400}",
+    );
     read_until(&mut stream, "{\"used\"");
     first.signal("TERM");
     go.send(()).unwrap();
@@ -341,7 +418,11 @@ fn shadow_and_degraded_requests_settle_by_their_response() {
     let target = gateway.url(&format!("/?{}", encode(&close("", "{\"used\":800}"))));
     curl(&["-H", "x-plan: llm", &target]);
     until_left(&gateway, 50);
-    assert_eq!(status(&["-H", "x-plan: llm", &gateway.url("/")]), 202, "not charged, so nothing to settle");
+    assert_eq!(
+        status(&["-H", "x-plan: llm", &gateway.url("/")]),
+        202,
+        "not charged, so nothing to settle"
+    );
     assert_eq!(left(&gateway), 50);
     ask(&gateway, &close("", "{\"used\":800}"));
     until_left(&gateway, 49);

@@ -1,4 +1,5 @@
-//! Clients that read slowly without a pause. The kernel tells the gateway late, and in large steps, what they have taken.
+//! Clients that read slowly without a pause. The kernel tells the gateway late, and in large steps,
+//! what they have taken.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener};
@@ -29,8 +30,8 @@ const A_WHILE: Duration = Duration::from_secs(7);
 /// Between two reads.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Within `body_timeout`, so much is less than what the kernel waits for before it says so: a third of its buffer over TCP,
-/// three quarters over a Unix socket.
+/// Within `body_timeout`, so much is less than what the kernel waits for before it says so: a third
+/// of its buffer over TCP, three quarters over a Unix socket.
 const TCP_PIECE: usize = 30 * 1024;
 const UNIX_PIECE: usize = 9 * 1024;
 
@@ -42,7 +43,11 @@ struct SlowReader<S> {
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for SlowReader<S> {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         ready!(self.pauses.poll_tick(cx));
         let mut piece = vec![0; self.piece.min(buf.remaining())];
         let mut read = ReadBuf::new(&mut piece);
@@ -53,7 +58,11 @@ impl<S: AsyncRead + Unpin> AsyncRead for SlowReader<S> {
 }
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for SlowReader<S> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.stream).poll_write(cx, bytes)
     }
 
@@ -86,7 +95,11 @@ fn long_responses() -> SocketAddr {
 }
 
 fn slow<S>(stream: S, piece: usize) -> SlowReader<S> {
-    SlowReader { stream, pauses: interval(PAUSE), piece }
+    SlowReader {
+        stream,
+        pauses: interval(PAUSE),
+        piece,
+    }
 }
 
 async fn connect(address: SocketAddr) -> SlowReader<tokio::net::TcpStream> {
@@ -98,7 +111,10 @@ async fn connect(address: SocketAddr) -> SlowReader<tokio::net::TcpStream> {
 
 /// How a response ends that is read for a while. `None`: it goes on.
 async fn http1(mut stream: impl AsyncRead + AsyncWrite + Unpin) -> Option<String> {
-    stream.write_all(b"GET / HTTP/1.1\r\nHost: a.example\r\n\r\n").await.unwrap();
+    stream
+        .write_all(b"GET / HTTP/1.1\r\nHost: a.example\r\n\r\n")
+        .await
+        .unwrap();
     let (mut piece, mut read) = (vec![0; 64 * 1024], 0);
     let reading = async {
         loop {
@@ -115,7 +131,9 @@ async fn http1(mut stream: impl AsyncRead + AsyncWrite + Unpin) -> Option<String
 /// Like `http1`, for a client of HTTP/2 that opens its windows wide.
 async fn http2(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> Option<String> {
     let mut builder = h2::client::Builder::new();
-    builder.initial_window_size((1 << 31) - 1).initial_connection_window_size((1 << 31) - 1);
+    builder
+        .initial_window_size((1 << 31) - 1)
+        .initial_connection_window_size((1 << 31) - 1);
     let (mut sender, connection) = builder.handshake::<_, Bytes>(stream).await.unwrap();
     tokio::spawn(connection);
     let request = http::Request::get("http://a.example/").body(()).unwrap();
@@ -142,7 +160,11 @@ async fn clients_that_read_slowly_and_steadily_are_not_cut_off() {
     let _turn = turns::beside_others();
     let authority = CertificateAuthority::create();
     authority.issue("a", "DNS:a.example");
-    let folder = authority.path("ca.pem").with_file_name("").display().to_string();
+    let folder = authority
+        .path("ca.pem")
+        .with_file_name("")
+        .display()
+        .to_string();
     let folder = folder.trim_end_matches('/');
     let (socket, upstream) = (format!("{folder}/http.sock"), long_responses());
     let gateway = Gateway::start(&format!(
@@ -158,15 +180,28 @@ routes: [{{name: long, upstream: u}}]
 "
     ));
     let mut roots = RootCertStore::empty();
-    roots.add(CertificateDer::from_pem_slice(&authority.pem("ca.pem")).unwrap()).unwrap();
-    let config = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+    roots
+        .add(CertificateDer::from_pem_slice(&authority.pem("ca.pem")).unwrap())
+        .unwrap();
+    let config = ClientConfig::builder()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
     let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
     let [clear, with_rate, tls] = [0, 1, 2].map(|at| gateway.listeners[at]);
     let over_tls = async || {
-        let stream = connector.connect("a.example".try_into().unwrap(), connect(tls).await).await.unwrap();
+        let stream = connector
+            .connect("a.example".try_into().unwrap(), connect(tls).await)
+            .await
+            .unwrap();
         http1(stream).await
     };
-    let over_unix = async || http1(slow(UnixStream::connect(&socket).await.unwrap(), UNIX_PIECE)).await;
+    let over_unix = async || {
+        http1(slow(
+            UnixStream::connect(&socket).await.unwrap(),
+            UNIX_PIECE,
+        ))
+        .await
+    };
     let ends = tokio::join!(
         async { http1(connect(clear).await).await },
         async { http1(connect(with_rate).await).await },

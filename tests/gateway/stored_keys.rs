@@ -36,7 +36,10 @@ fn add(redis: &RedisServer, key: &str, client: &str) {
 
 /// The status of a request with `key` from a client at `ip`.
 fn by(gateway: &Gateway, path: &str, key: &str, ip: &str) -> u16 {
-    let (key, ip) = (format!("x-api-key: {key}"), format!("x-forwarded-for: {ip}"));
+    let (key, ip) = (
+        format!("x-api-key: {key}"),
+        format!("x-forwarded-for: {ip}"),
+    );
     status(&["-H", &key, "-H", &ip, &gateway.url(path)])
 }
 
@@ -50,17 +53,34 @@ fn a_key_in_redis_says_who_the_client_is_and_is_read_once_in_a_while() {
     let _turn = turns::beside_others();
     let redis = RedisServer::start();
     let gateway = start(&redis);
-    add(&redis, "ada-secret", r#"{"id":"ada","plan":"gold","labels":{"team":"web"}}"#);
+    add(
+        &redis,
+        "ada-secret",
+        r#"{"id":"ada","plan":"gold","labels":{"team":"web"}}"#,
+    );
     let answer = curl(&["-H", "x-api-key: ada-secret", &gateway.url("/closed")]);
     for value in ["\"ada\"", "\"gold\"", "\"web\""] {
-        assert!(answer.contains(value) && !answer.contains("ada-secret"), "{answer}");
+        assert!(
+            answer.contains(value) && !answer.contains("ada-secret"),
+            "{answer}"
+        );
     }
     redis.command(&["HDEL", "tollgate:keys", &key_hash("ada-secret")]);
-    eventually("the key is taken back", || (by(&gateway, "/closed", "ada-secret", "192.0.2.1") == 401).then_some(()));
+    eventually("the key is taken back", || {
+        (by(&gateway, "/closed", "ada-secret", "192.0.2.1") == 401).then_some(())
+    });
     let (found, none) = (lookups(&gateway, "found"), lookups(&gateway, "none"));
-    assert_eq!((by(&gateway, "/closed", "ada-secret", "192.0.2.1"), none), (401, 1.0));
-    assert!(found >= 1.0 && lookups(&gateway, "none") == 1.0, "what is nobody's is remembered too");
-    assert!(!gateway.log().contains("ada-secret") && !gateway.log().contains(&key_hash("ada-secret")));
+    assert_eq!(
+        (by(&gateway, "/closed", "ada-secret", "192.0.2.1"), none),
+        (401, 1.0)
+    );
+    assert!(
+        found >= 1.0 && lookups(&gateway, "none") == 1.0,
+        "what is nobody's is remembered too"
+    );
+    assert!(
+        !gateway.log().contains("ada-secret") && !gateway.log().contains(&key_hash("ada-secret"))
+    );
 }
 
 #[test]
@@ -69,10 +89,16 @@ fn keys_that_a_client_makes_up_are_looked_up_a_few_times_only() {
     let redis = RedisServer::start();
     let gateway = start(&redis);
     add(&redis, "ada-secret", r#"{"id":"ada"}"#);
-    let guesses: Vec<u16> = (0..7).map(|n| by(&gateway, "/closed", &format!("guess-{n}"), "192.0.2.1")).collect();
+    let guesses: Vec<u16> = (0..7)
+        .map(|n| by(&gateway, "/closed", &format!("guess-{n}"), "192.0.2.1"))
+        .collect();
     assert_eq!(guesses, [401, 401, 401, 401, 401, 429, 429]);
     assert_eq!(lookups(&gateway, "none"), 5.0);
-    assert_eq!(by(&gateway, "/closed", "guess-0", "192.0.2.1"), 401, "one that was looked up costs nothing");
+    assert_eq!(
+        by(&gateway, "/closed", "guess-0", "192.0.2.1"),
+        401,
+        "one that was looked up costs nothing"
+    );
     for _ in 0..8 {
         assert_eq!(by(&gateway, "/closed", "ada-secret", "192.0.2.2"), 200);
     }
@@ -83,9 +109,11 @@ fn an_entry_that_cannot_be_read_lets_nobody_pass_and_is_logged_without_the_key()
     let _turn = turns::beside_others();
     let redis = RedisServer::start();
     let gateway = start(&redis);
-    for (key, client) in
-        [("a-secret", "ada"), ("b-secret", "{\"id\":\"\"}"), ("c-secret", "{\"id\":\"a\",\"admin\":true}")]
-    {
+    for (key, client) in [
+        ("a-secret", "ada"),
+        ("b-secret", "{\"id\":\"\"}"),
+        ("c-secret", "{\"id\":\"a\",\"admin\":true}"),
+    ] {
         add(&redis, key, client);
         assert_eq!(by(&gateway, "/closed", key, "192.0.2.1"), 503, "{client}");
     }
@@ -93,7 +121,10 @@ fn an_entry_that_cannot_be_read_lets_nobody_pass_and_is_logged_without_the_key()
     let log = eventually("the line", || {
         Some(gateway.log()).filter(|log| log.contains("an entry of API keys cannot be read"))
     });
-    assert!(!log.contains("-secret") && !log.contains(&key_hash("a-secret")), "{log}");
+    assert!(
+        !log.contains("-secret") && !log.contains(&key_hash("a-secret")),
+        "{log}"
+    );
 }
 
 #[test]
@@ -104,20 +135,35 @@ fn keys_that_were_read_hold_on_while_redis_is_away_and_others_get_503() {
     add(&redis, "ada-secret", r#"{"id":"ada"}"#);
     add(&redis, "bob-secret", r#"{"id":"bob"}"#);
     assert_eq!(
-        [by(&gateway, "/closed", "ada-secret", "192.0.2.1"), by(&gateway, "/strict", "ada-secret", "192.0.2.1")],
+        [
+            by(&gateway, "/closed", "ada-secret", "192.0.2.1"),
+            by(&gateway, "/strict", "ada-secret", "192.0.2.1")
+        ],
         [200; 2]
     );
     redis.kill9();
     eventually("a key without grace is refused", || {
-        assert_eq!(by(&gateway, "/closed", "ada-secret", "192.0.2.1"), 200, "within the grace");
+        assert_eq!(
+            by(&gateway, "/closed", "ada-secret", "192.0.2.1"),
+            200,
+            "within the grace"
+        );
         (by(&gateway, "/strict", "ada-secret", "192.0.2.1") == 503).then_some(())
     });
     let answer = curl(&["-i", "-H", "x-api-key: bob-secret", &gateway.url("/closed")]);
-    assert!(answer.starts_with("HTTP/1.1 503 ") && answer.contains("retry-after: 1\r\n"), "{answer}");
-    assert!(answer.contains("urn:tollgate:problem:authentication-unavailable"), "{answer}");
+    assert!(
+        answer.starts_with("HTTP/1.1 503 ") && answer.contains("retry-after: 1\r\n"),
+        "{answer}"
+    );
+    assert!(
+        answer.contains("urn:tollgate:problem:authentication-unavailable"),
+        "{answer}"
+    );
     redis.restart();
     add(&redis, "bob-secret", r#"{"id":"bob"}"#);
-    eventually("Redis is back", || (by(&gateway, "/closed", "bob-secret", "192.0.2.1") == 200).then_some(()));
+    eventually("Redis is back", || {
+        (by(&gateway, "/closed", "bob-secret", "192.0.2.1") == 200).then_some(())
+    });
 }
 
 #[test]
@@ -126,16 +172,39 @@ fn the_command_that_was_printed_adds_the_key() {
     let redis = RedisServer::start();
     let gateway = start(&redis);
     let made = Command::new(env!("CARGO_BIN_EXE_tollgate"))
-        .args(["key", "new", "--id", "o'hara", "--plan", "gold", "--redis", "tollgate:keys"])
+        .args([
+            "key",
+            "new",
+            "--id",
+            "o'hara",
+            "--plan",
+            "gold",
+            "--redis",
+            "tollgate:keys",
+        ])
         .output()
         .unwrap();
     let made = String::from_utf8(made.stdout).unwrap();
-    let key = made.lines().find(|line| line.starts_with("tg_")).unwrap().to_owned();
-    let command = made.lines().find(|line| line.starts_with("redis-cli HSET ")).unwrap();
+    let key = made
+        .lines()
+        .find(|line| line.starts_with("tg_"))
+        .unwrap()
+        .to_owned();
+    let command = made
+        .lines()
+        .find(|line| line.starts_with("redis-cli HSET "))
+        .unwrap();
     assert!(!command.contains(&key), "{made}");
     let command = command.replace("redis-cli", &format!("redis-cli -p {}", redis.port()));
     let ran = Command::new("sh").args(["-c", &command]).output().unwrap();
-    assert_eq!(String::from_utf8(ran.stdout).unwrap().trim(), "1", "{command}");
+    assert_eq!(
+        String::from_utf8(ran.stdout).unwrap().trim(),
+        "1",
+        "{command}"
+    );
     let answer = curl(&["-H", &format!("x-api-key: {key}"), &gateway.url("/closed")]);
-    assert!(answer.contains("\"o'hara\"") && answer.contains("\"gold\""), "{answer}");
+    assert!(
+        answer.contains("\"o'hara\"") && answer.contains("\"gold\""),
+        "{answer}"
+    );
 }

@@ -1,5 +1,5 @@
-//! `tollgate torture`: what it says of gateways that keep their promise, of one that does not, and of what it cannot
-//! judge.
+//! `tollgate torture`: what it says of gateways that keep their promise, of one that does not, and
+//! of what it cannot judge.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -10,7 +10,11 @@ use tollgate_test_support::redis::RedisServer;
 use tollgate_test_support::turns;
 
 fn tollgate(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_tollgate")).arg("torture").args(arguments).output().unwrap()
+    Command::new(env!("CARGO_BIN_EXE_tollgate"))
+        .arg("torture")
+        .args(arguments)
+        .output()
+        .unwrap()
 }
 
 fn judged(output: &Output) -> Vec<serde_json::Value> {
@@ -33,23 +37,62 @@ fn gateways_killed_with_tokens_taken_ahead_keep_the_promise() {
 fn survives_kill9(consistency: &str) {
     let server = RedisServer::start();
     let redis = format!("redis://127.0.0.1:{}", server.port());
-    let fleet = ["--redis", &redis, "--nodes", "2", "--workers", "1", "--clients", "8", "--store-timeout", "1s"];
-    let limit = ["--consistency", consistency, "--rate", "200/s", "--burst", "60"];
-    let run = ["--scenario", "crash", "--spawn", "--duration", "3500ms", "--json"];
+    let fleet = [
+        "--redis",
+        &redis,
+        "--nodes",
+        "2",
+        "--workers",
+        "1",
+        "--clients",
+        "8",
+        "--store-timeout",
+        "1s",
+    ];
+    let limit = [
+        "--consistency",
+        consistency,
+        "--rate",
+        "200/s",
+        "--burst",
+        "60",
+    ];
+    let run = [
+        "--scenario",
+        "crash",
+        "--spawn",
+        "--duration",
+        "3500ms",
+        "--json",
+    ];
     let output = tollgate(&[fleet.as_slice(), &limit, &run].concat());
     let outcomes = judged(&output);
     assert_eq!(output.status.code(), Some(0), "{outcomes:#?}");
     assert_eq!(outcomes.len(), 2);
-    assert!(outcomes.iter().all(|outcome| outcome["over"] == 0), "{outcomes:#?}");
-    assert!(outcomes[1]["answers"]["200"].as_u64() > Some(0), "{outcomes:#?}");
-    assert!(outcomes[1]["answers"]["429"].as_u64() > Some(0), "{outcomes:#?}");
+    assert!(
+        outcomes.iter().all(|outcome| outcome["over"] == 0),
+        "{outcomes:#?}"
+    );
+    assert!(
+        outcomes[1]["answers"]["200"].as_u64() > Some(0),
+        "{outcomes:#?}"
+    );
+    assert!(
+        outcomes[1]["answers"]["429"].as_u64() > Some(0),
+        "{outcomes:#?}"
+    );
 }
 
 /// A server that lets everybody through. Ends with the test's process.
 fn generous() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    thread::spawn(move || listener.incoming().flatten().for_each(|stream| drop(thread::spawn(move || answer(stream)))));
+    thread::spawn(move || {
+        listener
+            .incoming()
+            .flatten()
+            .for_each(|stream| drop(thread::spawn(move || answer(stream))))
+    });
     address
 }
 
@@ -57,7 +100,10 @@ fn generous() -> SocketAddr {
 fn answer(mut stream: TcpStream) {
     let mut piece = [0; 4_096];
     while stream.read(&mut piece).is_ok_and(|count| count > 0) {
-        if stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhi").is_err() {
+        if stream
+            .write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhi")
+            .is_err()
+        {
             return;
         }
     }
@@ -67,7 +113,17 @@ fn answer(mut stream: TcpStream) {
 fn a_gateway_without_a_limit_breaks_its_promise() {
     let _turn = turns::beside_others();
     let target = format!("http://{}/", generous());
-    let output = tollgate(&["--target", &target, "--rate", "100/s", "--burst", "10", "--duration", "500ms", "--json"]);
+    let output = tollgate(&[
+        "--target",
+        &target,
+        "--rate",
+        "100/s",
+        "--burst",
+        "10",
+        "--duration",
+        "500ms",
+        "--json",
+    ]);
     let outcomes = judged(&output);
     assert_eq!(output.status.code(), Some(1), "{outcomes:#?}");
     assert!(outcomes[0]["over"].as_u64() > Some(0), "{outcomes:#?}");
@@ -78,7 +134,15 @@ fn a_gateway_without_a_limit_breaks_its_promise() {
 fn a_key_per_header_is_a_limit_per_key() {
     let _turn = turns::beside_others();
     let target = format!("http://{}/", generous());
-    let driven = ["--target", &target, "--concurrency", "4", "--duration", "300ms", "--json"];
+    let driven = [
+        "--target",
+        &target,
+        "--concurrency",
+        "4",
+        "--duration",
+        "300ms",
+        "--json",
+    ];
     // Few enough for any one key, and far too many for one key that all requests share.
     let limit = ["--rate", "1/s", "--burst", "20"];
     let keys = ["--key-header", "x-key", "--keys", "100000"];
@@ -95,29 +159,59 @@ fn a_run_that_cannot_be_judged_exits_with_2() {
         (["--scenario", "flap"].as_slice(), "they need --redis"),
         (&["--cost", "300"], "must not cost more than the burst"),
         (&["--rate", "fast"], "a rate is tokens per period"),
-        (&["--redis", "redis://127.0.0.1:1", "--duration", "1s"], "no Redis decides"),
-        (&["--target", "https://127.0.0.1/"], "a target is http://host:port/path"),
+        (
+            &["--redis", "redis://127.0.0.1:1", "--duration", "1s"],
+            "no Redis decides",
+        ),
+        (
+            &["--target", "https://127.0.0.1/"],
+            "a target is http://host:port/path",
+        ),
         (&["--target", "http://127.0.0.1:1/"], "no target answers"),
         (&["--spawn"], "--redis"),
         (&["--consistency", "loose"], "exact, leased"),
-        (&["--redis", "rediss://127.0.0.1:1", "--scenario", "flap"], "name one server without TLS"),
         (
-            &["--redis", "redis-cluster://127.0.0.1:1", "--scenario", "all"],
+            &["--redis", "rediss://127.0.0.1:1", "--scenario", "flap"],
+            "name one server without TLS",
+        ),
+        (
+            &[
+                "--redis",
+                "redis-cluster://127.0.0.1:1",
+                "--scenario",
+                "all",
+            ],
             "left out, for they need redis://host:port: skew, reorder, flap",
         ),
     ] {
         let output = tollgate(arguments);
         let stderr = String::from_utf8_lossy(&output.stderr);
-        assert_eq!((output.status.code(), stderr.contains(said)), (Some(2), true), "{arguments:?}: {stderr}");
+        assert_eq!(
+            (output.status.code(), stderr.contains(said)),
+            (Some(2), true),
+            "{arguments:?}: {stderr}"
+        );
     }
 }
 
 #[test]
 fn the_table_has_a_row_for_each_scenario() {
     let _turn = turns::beside_others();
-    let output = tollgate(&["--scenario", "steady,hot-key", "--duration", "100ms", "--workers", "1"]);
+    let output = tollgate(&[
+        "--scenario",
+        "steady,hot-key",
+        "--duration",
+        "100ms",
+        "--workers",
+        "1",
+    ]);
     let table = String::from_utf8(output.stdout).unwrap();
-    let first: Vec<&str> = table.lines().skip(2).take(3).filter_map(|line| line.split_whitespace().next()).collect();
+    let first: Vec<&str> = table
+        .lines()
+        .skip(2)
+        .take(3)
+        .filter_map(|line| line.split_whitespace().next())
+        .collect();
     assert_eq!(first, ["scenario", "steady", "hot-key"], "{table}");
     assert!(!table.contains('\x1b'));
 }

@@ -26,7 +26,9 @@ routes: [{{name: all, match: {{path: '/*'}}, upstream: up}}]
 }
 
 /// Accepts one connection after the other and hands each to `serve` with its request's head.
-fn upstream(serve: impl Fn(String, BufReader<TcpStream>) + Send + Sync + Clone + 'static) -> SocketAddr {
+fn upstream(
+    serve: impl Fn(String, BufReader<TcpStream>) + Send + Sync + Clone + 'static,
+) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     thread::spawn(move || {
@@ -45,14 +47,22 @@ fn upstream(serve: impl Fn(String, BufReader<TcpStream>) + Send + Sync + Clone +
 fn read_head(reader: &mut impl BufRead) -> String {
     let mut head = String::new();
     while !head.ends_with("\r\n\r\n") {
-        assert!(reader.read_line(&mut head).unwrap() > 0, "closed within a head: {head:?}");
+        assert!(
+            reader.read_line(&mut head).unwrap() > 0,
+            "closed within a head: {head:?}"
+        );
     }
     head
 }
 
 fn length_of(head: &str) -> u64 {
     let lower = head.to_ascii_lowercase();
-    lower.lines().find_map(|line| line.strip_prefix("content-length: ")).unwrap().parse().unwrap()
+    lower
+        .lines()
+        .find_map(|line| line.strip_prefix("content-length: "))
+        .unwrap()
+        .parse()
+        .unwrap()
 }
 
 fn send_zeros(out: &mut impl Write, count: u64) {
@@ -93,9 +103,15 @@ fn a_gibibyte_passes_down_in_little_memory() {
     let gateway = Gateway::start(&routes(address));
     let peak = peak_memory_during(&gateway, || {
         let mut client = BufReader::new(TcpStream::connect(gateway.listeners[0]).unwrap());
-        client.get_mut().write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+        client
+            .get_mut()
+            .write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+            .unwrap();
         assert_eq!(length_of(&read_head(&mut client)), GIB);
-        assert_eq!(std::io::copy(&mut client.take(GIB), &mut std::io::sink()).unwrap(), GIB);
+        assert_eq!(
+            std::io::copy(&mut client.take(GIB), &mut std::io::sink()).unwrap(),
+            GIB
+        );
     });
     assert!(peak < 64 * MIB, "{} MiB", peak / MIB);
 }
@@ -105,14 +121,24 @@ fn a_gibibyte_passes_up_in_little_memory() {
     let _turn = turns::beside_others();
     let address = upstream(|head, mut reader| {
         let length = length_of(&head);
-        let received = std::io::copy(&mut (&mut reader).take(length), &mut std::io::sink()).unwrap();
+        let received =
+            std::io::copy(&mut (&mut reader).take(length), &mut std::io::sink()).unwrap();
         let text = received.to_string();
-        write!(reader.get_mut(), "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{text}", text.len()).unwrap();
+        write!(
+            reader.get_mut(),
+            "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{text}",
+            text.len()
+        )
+        .unwrap();
     });
     let gateway = Gateway::start(&routes(address));
     let peak = peak_memory_during(&gateway, || {
         let mut client = BufReader::new(TcpStream::connect(gateway.listeners[0]).unwrap());
-        write!(client.get_mut(), "PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: {GIB}\r\n\r\n").unwrap();
+        write!(
+            client.get_mut(),
+            "PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: {GIB}\r\n\r\n"
+        )
+        .unwrap();
         send_zeros(client.get_mut(), GIB);
         let length = length_of(&read_head(&mut client));
         let mut text = String::new();
@@ -141,7 +167,10 @@ fn an_event_arrives_while_the_next_one_is_not_sent_yet() {
     });
     let gateway = Gateway::start(&routes(address));
     let mut client = BufReader::new(TcpStream::connect(gateway.listeners[0]).unwrap());
-    client.get_mut().write_all(b"GET / HTTP/1.1\r\nHost: a\r\nAccept: text/event-stream\r\n\r\n").unwrap();
+    client
+        .get_mut()
+        .write_all(b"GET / HTTP/1.1\r\nHost: a\r\nAccept: text/event-stream\r\n\r\n")
+        .unwrap();
     read_head(&mut client);
     for event in ["one", "two", "three"] {
         let mut received = String::new();
@@ -164,7 +193,9 @@ fn read_chunk(reader: &mut impl BufRead) -> String {
 #[test]
 fn a_websocket_echoes() {
     let _turn = turns::beside_others();
-    tokio::runtime::Runtime::new().unwrap().block_on(echo_through_a_websocket());
+    tokio::runtime::Runtime::new()
+        .unwrap()
+        .block_on(echo_through_a_websocket());
 }
 
 async fn echo_through_a_websocket() {

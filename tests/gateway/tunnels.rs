@@ -32,10 +32,16 @@ fn serve(mut stream: TcpStream) -> std::io::Result<()> {
         stream.read_exact(&mut byte)?;
         head.push(byte[0]);
     }
-    if !String::from_utf8_lossy(&head).to_lowercase().contains("upgrade: echo") {
-        return stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok");
+    if !String::from_utf8_lossy(&head)
+        .to_lowercase()
+        .contains("upgrade: echo")
+    {
+        return stream
+            .write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok");
     }
-    stream.write_all(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: echo\r\nConnection: upgrade\r\n\r\nhello")?;
+    stream.write_all(
+        b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: echo\r\nConnection: upgrade\r\n\r\nhello",
+    )?;
     std::io::copy(&mut stream.try_clone()?, &mut stream).map(drop)
 }
 
@@ -45,15 +51,24 @@ fn upstream_of_http2() -> SocketAddr {
     let address = listener.local_addr().unwrap();
     listener.set_nonblocking(true).unwrap();
     thread::spawn(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
         runtime.block_on(async {
             let listener = tokio::net::TcpListener::from_std(listener).unwrap();
             while let Ok((socket, _)) = listener.accept().await {
                 let mut server = h2::server::Builder::new();
-                let mut connection = server.enable_connect_protocol().handshake::<_, Bytes>(socket).await.unwrap();
+                let mut connection = server
+                    .enable_connect_protocol()
+                    .handshake::<_, Bytes>(socket)
+                    .await
+                    .unwrap();
                 tokio::spawn(async move {
                     while let Some(Ok((request, mut sender))) = connection.accept().await {
-                        let stream = sender.send_response(http::Response::new(()), false).unwrap();
+                        let stream = sender
+                            .send_response(http::Response::new(()), false)
+                            .unwrap();
                         tokio::spawn(send_back(request.into_body(), stream));
                     }
                 });
@@ -71,7 +86,12 @@ async fn send_back(mut body: h2::RecvStream, mut stream: h2::SendStream<Bytes>) 
 }
 
 fn gateway(more: &str, of_upstream: &str, of_route: &str) -> Gateway {
-    gateway_before(&format!("http://{}", upstream()), more, of_upstream, of_route)
+    gateway_before(
+        &format!("http://{}", upstream()),
+        more,
+        of_upstream,
+        of_route,
+    )
 }
 
 fn gateway_before(endpoint: &str, more: &str, of_upstream: &str, of_route: &str) -> Gateway {
@@ -91,7 +111,9 @@ routes: [{{name: all, upstream: up{of_route}}}]
 fn tunnel(gateway: &Gateway) -> TcpStream {
     let mut stream = TcpStream::connect(gateway.listeners[0]).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    stream.write_all(b"GET /chat HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n").unwrap();
+    stream
+        .write_all(b"GET /chat HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+        .unwrap();
     let mut read = Vec::new();
     while !read.ends_with(b"\r\n\r\nhello") {
         let mut byte = [0];
@@ -112,7 +134,9 @@ fn echo(stream: &mut TcpStream, text: &str) {
 /// The line of the access log about the tunnel.
 fn logged(gateway: &Gateway) -> Option<Value> {
     let log = gateway.log();
-    let mut lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let mut lines = log
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok());
     lines.find(|line| line["status"] == 101)
 }
 
@@ -129,14 +153,24 @@ fn a_tunnel_counts_to_its_end_and_is_logged_then() {
     assert!(logged(&gateway).is_none());
     drop(stream);
     let line = eventually("the tunnel is logged", || logged(&gateway));
-    assert_eq!((&line["bytes"], &line["received_bytes"]), (&Value::from(15), &Value::from(10)), "{line}");
-    assert_eq!((&line["complete"], &line["path"], &line["route"]), (&true.into(), &"/chat".into(), &"all".into()));
+    assert_eq!(
+        (&line["bytes"], &line["received_bytes"]),
+        (&Value::from(15), &Value::from(10)),
+        "{line}"
+    );
+    assert_eq!(
+        (&line["complete"], &line["path"], &line["route"]),
+        (&true.into(), &"/chat".into(), &"all".into())
+    );
     assert!(line["duration_ms"].as_f64().unwrap() > 0.0, "{line}");
     assert_eq!(gateway.metric("tollgate_tunnels"), 0.0);
     assert_eq!(gateway.metric("tollgate_requests_in_flight"), 0.0);
     assert_eq!(status(&[&gateway.url("/")]), 200);
     // Latency is that of answers, not of conversations.
-    assert_eq!(gateway.metric("tollgate_request_duration_seconds_count{route=\"all\"}"), 2.0);
+    assert_eq!(
+        gateway.metric("tollgate_request_duration_seconds_count{route=\"all\"}"),
+        2.0
+    );
 }
 
 #[test]
@@ -145,8 +179,7 @@ fn a_tunnel_over_http_2_counts_and_is_logged_like_others() {
     let gateway = gateway_before(&format!("h2c://{}", upstream_of_http2()), "", "", "");
     let mut stream = TcpStream::connect(gateway.listeners[0]).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    let request =
-        "GET /chat HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: a\r\n\r\n";
+    let request = "GET /chat HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: a\r\n\r\n";
     stream.write_all(request.as_bytes()).unwrap();
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
@@ -154,24 +187,41 @@ fn a_tunnel_over_http_2_counts_and_is_logged_like_others() {
         stream.read_exact(&mut byte).unwrap();
         head.push(byte[0]);
     }
-    assert!(head.starts_with(b"HTTP/1.1 101 "), "{}", head.escape_ascii());
+    assert!(
+        head.starts_with(b"HTTP/1.1 101 "),
+        "{}",
+        head.escape_ascii()
+    );
     echo(&mut stream, "some bytes");
     assert_eq!(gateway.metric("tollgate_tunnels"), 1.0);
     assert_eq!(gateway.metric("tollgate_requests_in_flight"), 1.0);
     assert!(logged(&gateway).is_none());
     drop(stream);
     let line = eventually("the tunnel is logged", || logged(&gateway));
-    assert_eq!((&line["bytes"], &line["received_bytes"]), (&Value::from(10), &Value::from(10)), "{line}");
-    assert_eq!((&line["complete"], &line["path"], &line["route"]), (&true.into(), &"/chat".into(), &"all".into()));
+    assert_eq!(
+        (&line["bytes"], &line["received_bytes"]),
+        (&Value::from(10), &Value::from(10)),
+        "{line}"
+    );
+    assert_eq!(
+        (&line["complete"], &line["path"], &line["route"]),
+        (&true.into(), &"/chat".into(), &"all".into())
+    );
     assert_eq!(gateway.metric("tollgate_tunnels"), 0.0);
     assert_eq!(gateway.metric("tollgate_requests_in_flight"), 0.0);
-    assert_eq!(gateway.metric("tollgate_upstream_connections{upstream=\"up\"}"), 1.0);
+    assert_eq!(
+        gateway.metric("tollgate_upstream_connections{upstream=\"up\"}"),
+        1.0
+    );
 }
 
 #[test]
 fn tunnels_count_as_requests_in_flight_unless_they_are_not_to() {
     let _turn = turns::beside_others();
-    for (file, expected) in [("max_requests: 1", 503), ("max_requests: 1\ntunnels_count: false", 200)] {
+    for (file, expected) in [
+        ("max_requests: 1", 503),
+        ("max_requests: 1\ntunnels_count: false", 200),
+    ] {
         let gateway = gateway(file, "", "");
         let mut streams = [tunnel(&gateway)];
         assert_eq!(status(&[&gateway.url("/")]), expected, "{file}");
@@ -187,18 +237,30 @@ fn a_tunnel_without_a_byte_either_way_ends_after_its_idle_time() {
     echo(&mut stream, "a byte");
     assert_eq!(stream.read(&mut [0]).unwrap(), 0);
     let line = eventually("the tunnel is logged", || logged(&gateway));
-    assert_eq!((&line["complete"], &line["received_bytes"]), (&false.into(), &Value::from(6)), "{line}");
+    assert_eq!(
+        (&line["complete"], &line["received_bytes"]),
+        (&false.into(), &Value::from(6)),
+        "{line}"
+    );
 }
 
 #[test]
 fn a_route_has_an_idle_time_of_its_own_for_tunnels() {
     let _turn = turns::beside_others();
-    let gateway = gateway("", ", tunnel_idle_timeout: 1d", ", timeouts: {tunnel_idle: 300ms}");
+    let gateway = gateway(
+        "",
+        ", tunnel_idle_timeout: 1d",
+        ", timeouts: {tunnel_idle: 300ms}",
+    );
     let mut stream = tunnel(&gateway);
     echo(&mut stream, "a byte");
     assert_eq!(stream.read(&mut [0]).unwrap(), 0);
     let line = eventually("the tunnel is logged", || logged(&gateway));
-    assert_eq!((&line["complete"], &line["received_bytes"]), (&false.into(), &Value::from(6)), "{line}");
+    assert_eq!(
+        (&line["complete"], &line["received_bytes"]),
+        (&false.into(), &Value::from(6)),
+        "{line}"
+    );
 }
 
 #[test]
@@ -207,15 +269,25 @@ fn a_tunnel_goes_on_in_a_drain_and_ends_at_its_deadline() {
     let mut gateway = gateway("drain_timeout: 2s", "", "");
     let mut stream = tunnel(&gateway);
     gateway.signal("TERM");
-    eventually("it drains", || gateway.log().contains("draining").then_some(()));
-    eventually("nothing is accepted", || TcpStream::connect(gateway.listeners[0]).is_err().then_some(()));
+    eventually("it drains", || {
+        gateway.log().contains("draining").then_some(())
+    });
+    eventually("nothing is accepted", || {
+        TcpStream::connect(gateway.listeners[0])
+            .is_err()
+            .then_some(())
+    });
     echo(&mut stream, "on and on");
     let mut rest = Vec::new();
     // An end, or a reset: what is cut is cut.
     let _ = stream.read_to_end(&mut rest);
     assert!(gateway.wait().success());
     let line = logged(&gateway).unwrap_or_else(|| panic!("not logged: {}", gateway.log()));
-    assert_eq!((&line["complete"], &line["received_bytes"]), (&false.into(), &Value::from(9)), "{line}");
+    assert_eq!(
+        (&line["complete"], &line["received_bytes"]),
+        (&false.into(), &Value::from(9)),
+        "{line}"
+    );
     let stopped = || gateway.log().contains("\"message\":\"stopped\",\"cut\":1");
     eventually("its last line has come", || stopped().then_some(()));
 }

@@ -25,7 +25,10 @@ struct Socket {
 
 impl Socket {
     fn with(keys: &'static str) -> Self {
-        Self { folder: tempfile::tempdir().unwrap(), keys }
+        Self {
+            folder: tempfile::tempdir().unwrap(),
+            keys,
+        }
     }
 
     fn path(&self) -> PathBuf {
@@ -75,14 +78,23 @@ fn clients_of_a_unix_socket_are_served_in_every_version() {
         let answer = socket.curl(&[version, "http://a/"]);
         assert!(is_from(&answer, "127.0.0.1"), "{answer}");
     }
-    let mode = std::fs::metadata(socket.path()).unwrap().permissions().mode();
+    let mode = std::fs::metadata(socket.path())
+        .unwrap()
+        .permissions()
+        .mode();
     assert_eq!(mode & 0o777, 0o660);
     // Many at once: both workers accept from the one queue.
-    let open: Vec<_> = (0..50).map(|_| UnixStream::connect(socket.path()).unwrap()).collect();
-    eventually("all are accepted", || (gateway.metric("tollgate_connections") >= 50.0).then_some(()));
+    let open: Vec<_> = (0..50)
+        .map(|_| UnixStream::connect(socket.path()).unwrap())
+        .collect();
+    eventually("all are accepted", || {
+        (gateway.metric("tollgate_connections") >= 50.0).then_some(())
+    });
     for mut stream in open {
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        stream.write_all(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
+        stream
+            .write_all(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+            .unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
         assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
@@ -96,10 +108,23 @@ fn tls_is_spoken_over_a_unix_socket() {
     authority.issue("a", "DNS:a.example");
     let folder = authority.path("ca.pem").with_file_name("");
     let socket = Socket::with("tls: {certificates: [{cert: FOLDER/a.pem, key: FOLDER/a.key}]}");
-    let _gateway = Gateway::start(&socket.routes("").replace("FOLDER", folder.to_str().unwrap()));
+    let _gateway = Gateway::start(
+        &socket
+            .routes("")
+            .replace("FOLDER", folder.to_str().unwrap()),
+    );
     let ca = authority.path("ca.pem");
-    let answer = socket.curl(&["--cacert", ca.to_str().unwrap(), "-w", "over %{http_version}", "https://a.example/"]);
-    assert!(is_from(&answer, "127.0.0.1") && answer.ends_with("over 2"), "{answer}");
+    let answer = socket.curl(&[
+        "--cacert",
+        ca.to_str().unwrap(),
+        "-w",
+        "over %{http_version}",
+        "https://a.example/",
+    ]);
+    assert!(
+        is_from(&answer, "127.0.0.1") && answer.ends_with("over 2"),
+        "{answer}"
+    );
 }
 
 #[test]
@@ -138,14 +163,26 @@ fn a_socket_that_is_served_is_left_alone_and_a_stale_one_replaced() {
     let mut running = Gateway::start(&socket.routes(""));
     let mut beside = Gateway::start_unready(&socket.routes(""));
     assert!(!beside.wait().success());
-    eventually("it says why", || beside.log().contains("another process listens there").then_some(()));
+    eventually("it says why", || {
+        beside
+            .log()
+            .contains("another process listens there")
+            .then_some(())
+    });
     assert!(is_from(&socket.curl(&["http://a/"]), "127.0.0.1"));
     running.signal("KILL");
     running.wait();
     assert!(socket.path().exists());
     let mut next = Gateway::start(&socket.routes(""));
     assert!(is_from(&socket.curl(&["http://a/"]), "127.0.0.1"));
-    assert_eq!(std::fs::metadata(socket.path()).unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(
+        std::fs::metadata(socket.path())
+            .unwrap()
+            .permissions()
+            .mode()
+            & 0o777,
+        0o600
+    );
     next.signal("TERM");
     assert!(next.wait().success());
     assert!(!socket.path().exists());
@@ -158,7 +195,12 @@ fn a_file_that_is_no_socket_is_kept() {
     std::fs::write(socket.path(), "notes").unwrap();
     let mut gateway = Gateway::start_unready(&socket.routes(""));
     assert!(!gateway.wait().success());
-    eventually("it says why", || gateway.log().contains("the file there is no socket").then_some(()));
+    eventually("it says why", || {
+        gateway
+            .log()
+            .contains("the file there is no socket")
+            .then_some(())
+    });
     assert_eq!(std::fs::read_to_string(socket.path()).unwrap(), "notes");
 }
 
@@ -167,7 +209,9 @@ fn converse(path: &Path, stop: &AtomicBool, answered: &AtomicUsize) {
     while !stop.load(Ordering::Relaxed) {
         let mut stream = UnixStream::connect(path).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        stream.write_all(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
+        stream
+            .write_all(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+            .unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
         assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
@@ -181,7 +225,10 @@ fn a_unix_socket_is_handed_over_and_its_file_stays() {
     let socket = Socket::with("");
     let handover = format!("handover: {}/handover.sock", socket.folder.path().display());
     let mut running = Gateway::start(&socket.routes(&handover));
-    let (stop, answered) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let (stop, answered) = (
+        Arc::new(AtomicBool::new(false)),
+        Arc::new(AtomicUsize::new(0)),
+    );
     let clients: Vec<_> = (0..4)
         .map(|_| {
             let (path, stop, answered) = (socket.path(), stop.clone(), answered.clone());
@@ -190,7 +237,10 @@ fn a_unix_socket_is_handed_over_and_its_file_stays() {
         .collect();
     let progress = || {
         let goal = answered.load(Ordering::Relaxed) + 100;
-        let done = || clients.iter().any(|client| client.is_finished()) || answered.load(Ordering::Relaxed) >= goal;
+        let done = || {
+            clients.iter().any(|client| client.is_finished())
+                || answered.load(Ordering::Relaxed) >= goal
+        };
         eventually("requests are answered", || done().then_some(()));
     };
     for _ in 0..3 {
@@ -217,7 +267,11 @@ fn a_unix_socket_of_systemd_outlives_the_process() {
     let listener = UnixListener::bind(socket.path()).unwrap();
     for _ in 0..2 {
         let mut gateway = Gateway::start_as_service(&listener, &[], &socket.routes(""));
-        assert!(gateway.log().contains("\"origin\":\"systemd\""), "{}", gateway.log());
+        assert!(
+            gateway.log().contains("\"origin\":\"systemd\""),
+            "{}",
+            gateway.log()
+        );
         assert!(is_from(&socket.curl(&["http://a/"]), "127.0.0.1"));
         gateway.signal("TERM");
         assert!(gateway.wait().success());

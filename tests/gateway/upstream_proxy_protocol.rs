@@ -32,8 +32,13 @@ fn answer(upstream: TcpListener, connections: usize) -> JoinHandle<Vec<Vec<u8>>>
             while !head.ends_with("\r\n\r\n") {
                 assert!(reader.read_line(&mut head).unwrap() > 0);
             }
-            assert!(head.to_lowercase().contains("\r\nconnection: close\r\n"), "{head}");
-            (&stream).write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").unwrap();
+            assert!(
+                head.to_lowercase().contains("\r\nconnection: close\r\n"),
+                "{head}"
+            );
+            (&stream)
+                .write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+                .unwrap();
             // It would take another request; none may come.
             assert_eq!(reader.read(&mut [0]).unwrap(), 0);
             header
@@ -55,7 +60,9 @@ routes: [{{name: all, upstream: up}}]
 
 /// Sends a request and reads its answer.
 fn ask(stream: &mut (impl Read + Write)) {
-    stream.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+    stream
+        .write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        .unwrap();
     let mut text = Vec::new();
     while !text.ends_with(b"\r\n\r\nok") {
         let mut some = [0; 1024];
@@ -77,8 +84,19 @@ fn each_request_has_a_connection_that_begins_with_its_client() {
         let client = &mut clients[index];
         client.set_read_timeout(Some(PATIENCE)).unwrap();
         ask(client);
-        let ports = [client.local_addr().unwrap().port(), gateway.listeners[0].port()].map(u16::to_be_bytes);
-        expected.push([SIGNATURE, b"\x21\x11\0\x0c\x7f\0\0\x01\x7f\0\0\x01", &ports.concat()].concat());
+        let ports = [
+            client.local_addr().unwrap().port(),
+            gateway.listeners[0].port(),
+        ]
+        .map(u16::to_be_bytes);
+        expected.push(
+            [
+                SIGNATURE,
+                b"\x21\x11\0\x0c\x7f\0\0\x01\x7f\0\0\x01",
+                &ports.concat(),
+            ]
+            .concat(),
+        );
     }
     assert_eq!(answered.join().unwrap(), expected);
 }
@@ -94,28 +112,48 @@ fn a_client_of_ipv4_is_named_so_on_a_socket_for_both() {
     client.set_read_timeout(Some(PATIENCE)).unwrap();
     ask(&mut client);
     let ports = [client.local_addr().unwrap().port(), port].map(u16::to_be_bytes);
-    let expected = [SIGNATURE, b"\x21\x11\0\x0c\x7f\0\0\x01\x7f\0\0\x01", &ports.concat()].concat();
+    let expected = [
+        SIGNATURE,
+        b"\x21\x11\0\x0c\x7f\0\0\x01\x7f\0\0\x01",
+        &ports.concat(),
+    ]
+    .concat();
     assert_eq!(answered.join().unwrap(), [expected]);
 }
 
 #[test]
 fn the_client_that_a_header_named_is_named_on() {
     let _turn = turns::beside_others();
-    for (header, named) in [("PROXY TCP4 192.0.2.7 192.0.2.1 4321 80", true), ("PROXY UNKNOWN", false)] {
+    for (header, named) in [
+        ("PROXY TCP4 192.0.2.7 192.0.2.1 4321 80", true),
+        ("PROXY UNKNOWN", false),
+    ] {
         let upstream = TcpListener::bind("127.0.0.1:0").unwrap();
         let routes = routes(upstream.local_addr().unwrap(), "127.0.0.1:0");
-        let routes =
-            routes.replace("listeners: [{", "trusted_proxies: [127.0.0.1]\nlisteners: [{proxy_protocol: true, ");
+        let routes = routes.replace(
+            "listeners: [{",
+            "trusted_proxies: [127.0.0.1]\nlisteners: [{proxy_protocol: true, ",
+        );
         let gateway = Gateway::start(&routes);
         let answered = answer(upstream, 1);
         let mut client = TcpStream::connect(gateway.listeners[0]).unwrap();
         client.set_read_timeout(Some(PATIENCE)).unwrap();
-        client.write_all(format!("{header}\r\n").as_bytes()).unwrap();
+        client
+            .write_all(format!("{header}\r\n").as_bytes())
+            .unwrap();
         ask(&mut client);
         let port = gateway.listeners[0].port().to_be_bytes();
-        let addresses = [b"\x21\x11\0\x0c\xc0\0\x02\x07\x7f\0\0\x01\x10\xe1", &port[..]].concat();
+        let addresses = [
+            b"\x21\x11\0\x0c\xc0\0\x02\x07\x7f\0\0\x01\x10\xe1",
+            &port[..],
+        ]
+        .concat();
         let expected = if named { &addresses[..] } else { b"\x20\0\0\0" };
-        assert_eq!(answered.join().unwrap(), [[SIGNATURE, expected].concat()], "{header}");
+        assert_eq!(
+            answered.join().unwrap(),
+            [[SIGNATURE, expected].concat()],
+            "{header}"
+        );
     }
 }
 
@@ -127,11 +165,19 @@ async fn each_stream_of_a_client_of_http2_has_a_connection_of_its_own() {
     let answered = answer(upstream, 3);
     let mut client = FrameClient::connect(gateway.listeners[0]).await;
     for stream in [1, 3, 5] {
-        client.request(stream, END_STREAM, &request("GET", "/", &[])).await;
+        client
+            .request(stream, END_STREAM, &request("GET", "/", &[]))
+            .await;
         assert_eq!(client.of_stream(stream).await.status(), 200);
     }
-    let ports = [client.stream.local_addr().unwrap(), gateway.listeners[0]].map(|end| end.port().to_be_bytes());
-    let expected = [SIGNATURE, b"\x21\x11\0\x0c\x7f\0\0\x01\x7f\0\0\x01", &ports.concat()].concat();
+    let ports = [client.stream.local_addr().unwrap(), gateway.listeners[0]]
+        .map(|end| end.port().to_be_bytes());
+    let expected = [
+        SIGNATURE,
+        b"\x21\x11\0\x0c\x7f\0\0\x01\x7f\0\0\x01",
+        &ports.concat(),
+    ]
+    .concat();
     assert_eq!(answered.join().unwrap(), vec![expected; 3]);
 }
 
@@ -147,7 +193,10 @@ fn a_client_without_an_address_is_not_named() {
     let mut client = std::os::unix::net::UnixStream::connect(&path).unwrap();
     client.set_read_timeout(Some(PATIENCE)).unwrap();
     ask(&mut client);
-    assert_eq!(answered.join().unwrap(), [[SIGNATURE, b"\x20\0\0\0"].concat()]);
+    assert_eq!(
+        answered.join().unwrap(),
+        [[SIGNATURE, b"\x20\0\0\0"].concat()]
+    );
 }
 
 #[test]
@@ -175,7 +224,11 @@ routes: [{{name: all, upstream: up}}]
         server.address.port(),
         path("ca.pem")
     ));
-    let answer = curl(&["-w", "\n127.0.0.1:%{local_port} to 127.0.0.1 over TLSv1.3 in HTTP/1.1", &gateway.url("/")]);
+    let answer = curl(&[
+        "-w",
+        "\n127.0.0.1:%{local_port} to 127.0.0.1 over TLSv1.3 in HTTP/1.1",
+        &gateway.url("/"),
+    ]);
     let (seen, expected) = answer.split_once('\n').unwrap();
     assert_eq!(seen, expected);
 }

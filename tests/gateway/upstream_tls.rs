@@ -9,11 +9,21 @@ use crate::process::{Gateway, eventually, status};
 #[test]
 fn certificate_files_are_taken_over_when_they_change_and_a_bad_one_changes_nothing() {
     let _turn = turns::beside_others();
-    let (authority, other) = (CertificateAuthority::create(), CertificateAuthority::create());
+    let (authority, other) = (
+        CertificateAuthority::create(),
+        CertificateAuthority::create(),
+    );
     authority.issue("server", "DNS:localhost");
     let path = |file: &str| authority.path(file).display().to_string();
-    let files = format!("ssl_certificate {}; ssl_certificate_key {};", path("server.pem"), path("server.key"));
-    let server = NginxServer::start("ssl", &format!("{files} keepalive_timeout 0; location / {{ return 200 ok; }}"));
+    let files = format!(
+        "ssl_certificate {}; ssl_certificate_key {};",
+        path("server.pem"),
+        path("server.key")
+    );
+    let server = NginxServer::start(
+        "ssl",
+        &format!("{files} keepalive_timeout 0; location / {{ return 200 ok; }}"),
+    );
     let trusted = tempfile::NamedTempFile::new().unwrap();
     let trust = |pem: &[u8]| std::fs::write(trusted.path(), pem).unwrap();
     trust(&authority.pem("ca.pem"));
@@ -30,11 +40,23 @@ routes: [{{name: all, upstream: up}}]
     let get = || status(&[&gateway.url("/")]);
     assert_eq!(get(), 200);
     trust(b"nothing of use");
-    eventually("the bad file is noticed", || gateway.log().contains("there is no certificate in it").then_some(()));
+    eventually("the bad file is noticed", || {
+        gateway
+            .log()
+            .contains("there is no certificate in it")
+            .then_some(())
+    });
     assert_eq!(get(), 200);
     trust(&other.pem("ca.pem"));
-    eventually("the other authority counts", || (get() == 502).then_some(()));
-    assert_eq!(gateway.metric("tollgate_config_last_reload_successful"), 1.0);
+    eventually("the other authority counts", || {
+        (get() == 502).then_some(())
+    });
+    assert_eq!(
+        gateway.metric("tollgate_config_last_reload_successful"),
+        1.0
+    );
     trust(&authority.pem("ca.pem"));
-    eventually("the first authority counts again", || (get() == 200).then_some(()));
+    eventually("the first authority counts again", || {
+        (get() == 200).then_some(())
+    });
 }

@@ -1,4 +1,5 @@
-//! The adaptive bound of an upstream: as many requests wait for it as it answers fast, and others are refused.
+//! The adaptive bound of an upstream: as many requests wait for it as it answers fast, and others
+//! are refused.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -34,7 +35,13 @@ async fn until(what: &str, condition: impl Fn() -> bool) {
 
 fn rule() -> AdaptiveRule {
     let (buffer, interval) = (Percentage::new(25), Duration::from_secs(3600));
-    AdaptiveRule { min: 3, max: 100, buffer, interval, requests: 20 }
+    AdaptiveRule {
+        min: 3,
+        max: 100,
+        buffer,
+        interval,
+        requests: 20,
+    }
 }
 
 fn adaptive(plan: &mut ForwarderConfig) {
@@ -59,7 +66,11 @@ impl QueueingUpstream {
     async fn start(servers: usize) -> Self {
         let (present, peak) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
         let servers = Arc::new(Semaphore::new(servers));
-        let shared = (Arc::clone(&servers), Arc::clone(&peak), Arc::clone(&present));
+        let shared = (
+            Arc::clone(&servers),
+            Arc::clone(&peak),
+            Arc::clone(&present),
+        );
         let server = ScriptedUpstream::start(move |mut wire, _| {
             let (servers, peak, present) = shared.clone();
             async move {
@@ -77,7 +88,12 @@ impl QueueingUpstream {
             }
         })
         .await;
-        Self { server, servers, present, peak }
+        Self {
+            server,
+            servers,
+            present,
+            peak,
+        }
     }
 }
 
@@ -91,15 +107,21 @@ struct Clients {
 
 impl Clients {
     fn start(front: &ProxyServer, count: usize) -> Self {
-        let (answered, refused) = (Arc::<parking_lot::Mutex<Vec<u64>>>::default(), Arc::<AtomicUsize>::default());
+        let (answered, refused) = (
+            Arc::<parking_lot::Mutex<Vec<u64>>>::default(),
+            Arc::<AtomicUsize>::default(),
+        );
         let client = |_| {
-            let (address, answered, refused) = (front.address, Arc::clone(&answered), Arc::clone(&refused));
+            let (address, answered, refused) =
+                (front.address, Arc::clone(&answered), Arc::clone(&refused));
             tokio::spawn(async move {
                 let mut client = RawConnection::connect(address).await;
                 loop {
                     let begun = clock::now();
                     match ask(&mut client).await.as_str() {
-                        "200" => answered.lock().push(u64::try_from(begun.elapsed().as_micros()).unwrap()),
+                        "200" => answered
+                            .lock()
+                            .push(u64::try_from(begun.elapsed().as_micros()).unwrap()),
                         "503" => {
                             refused.fetch_add(1, Ordering::SeqCst);
                             sleep(3 * SERVICE).await;
@@ -109,7 +131,11 @@ impl Clients {
                 }
             })
         };
-        Self { tasks: (0..count).map(client).collect(), answered, refused }
+        Self {
+            tasks: (0..count).map(client).collect(),
+            answered,
+            refused,
+        }
     }
 
     /// The median time of the next so many answers.
@@ -132,7 +158,9 @@ impl Drop for Clients {
 async fn ask(client: &mut RawConnection) -> String {
     client.send(GET).await;
     let head = client.head().await;
-    client.exactly(values(&head, "content-length")[0].parse().unwrap()).await;
+    client
+        .exactly(values(&head, "content-length")[0].parse().unwrap())
+        .await;
     head.split(' ').nth(1).unwrap().to_owned()
 }
 
@@ -154,24 +182,41 @@ async fn the_limit_finds_what_an_upstream_takes_and_keeps_its_answers_fast() {
     let clients = Clients::start(&unbounded, 32);
     let slow = clients.median_of(64).await;
     drop(clients);
-    until("its queue is empty", || upstream.present.load(Ordering::SeqCst) == 0).await;
+    until("its queue is empty", || {
+        upstream.present.load(Ordering::SeqCst) == 0
+    })
+    .await;
     upstream.peak.store(0, Ordering::SeqCst);
 
     let front = ProxyServer::with(&[upstream.server.address], adaptive).await;
     let control = control(&front);
     let clients = Clients::start(&front, 32);
-    until("it is measured", || bound(&front).shortest_latency().is_some()).await;
+    until("it is measured", || {
+        bound(&front).shortest_latency().is_some()
+    })
+    .await;
     until("the limit has risen", || bound(&front).limit() > 4).await;
     clients.median_of(100).await;
     let (fast, limit) = (clients.median_of(100).await, bound(&front).limit());
-    let (refused, peak) = (clients.refused.load(Ordering::SeqCst), upstream.peak.load(Ordering::SeqCst));
-    eprintln!("unbounded {slow:?}, with a limit of {limit} {fast:?}, {refused} refused, at most {peak} at a time");
+    let (refused, peak) = (
+        clients.refused.load(Ordering::SeqCst),
+        upstream.peak.load(Ordering::SeqCst),
+    );
+    eprintln!(
+        "unbounded {slow:?}, with a limit of {limit} {fast:?}, {refused} refused, at most {peak} at a time"
+    );
     assert!((3..=12).contains(&limit), "{limit} for four servers");
     assert!(2 * fast < slow, "{fast:?} with the limit, {slow:?} without");
-    assert!(refused > 0 && peak <= 24, "{refused} refused, {peak} at a time");
+    assert!(
+        refused > 0 && peak <= 24,
+        "{refused} refused, {peak} at a time"
+    );
 
     upstream.servers.add_permits(28);
-    until("the limit rises with the upstream", || bound(&front).limit() >= 16).await;
+    until("the limit rises with the upstream", || {
+        bound(&front).limit() >= 16
+    })
+    .await;
 
     // Nobody asks any more: nothing is learnt.
     drop(clients);
@@ -185,7 +230,8 @@ async fn the_limit_finds_what_an_upstream_takes_and_keeps_its_answers_fast() {
     assert_eq!(bound(&front).limit(), limit);
 }
 
-/// Clients whose requests arrive one after another. The upstream has those that were let in, and answers none.
+/// Clients whose requests arrive one after another. The upstream has those that were let in, and
+/// answers none.
 async fn arrive(front: &ProxyServer, count: usize) -> Vec<RawConnection> {
     let mut clients = Vec::new();
     for number in 1..=count {
@@ -208,7 +254,10 @@ async fn a_request_beyond_the_limit_is_refused_until_another_is_answered_or_leav
             turns.acquire().await.unwrap().forget();
             // Its body does not end.
             // The gateway may have left.
-            wire.stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nok").await.ok();
+            wire.stream
+                .write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nok")
+                .await
+                .ok();
             wire.rest().await;
         }
     })
@@ -220,7 +269,13 @@ async fn a_request_beyond_the_limit_is_refused_until_another_is_answered_or_leav
     let head = refused.head().await;
     assert!(head.starts_with("HTTP/1.1 503"), "{head}");
     assert_eq!(values(&head, "retry-after"), ["1"]);
-    assert!(refused.until(b"}").await.unwrap().contains("concurrency-limited"));
+    assert!(
+        refused
+            .until(b"}")
+            .await
+            .unwrap()
+            .contains("concurrency-limited")
+    );
 
     // A client that leaves gives its place back.
     drop(clients.pop());
@@ -231,7 +286,13 @@ async fn a_request_beyond_the_limit_is_refused_until_another_is_answered_or_leav
 
     // An answer gives its place back with its head: a client that reads slowly keeps no place.
     turns.add_permits(4);
-    let heads = join_all(clients.iter_mut().chain([&mut third]).map(RawConnection::head)).await;
+    let heads = join_all(
+        clients
+            .iter_mut()
+            .chain([&mut third])
+            .map(RawConnection::head),
+    )
+    .await;
     assert!(heads.iter().all(|head| head.starts_with("HTTP/1.1 200")));
     assert_eq!(bound(&front).in_flight(), 0);
     arrive(&front, 3).await;
@@ -249,7 +310,8 @@ async fn a_request_that_is_sent_again_has_one_place() {
                     wire.rest().await;
                     return;
                 }
-                wire.send("HTTP/1.1 500 Broken\r\ncontent-length: 0\r\n\r\n").await;
+                wire.send("HTTP/1.1 500 Broken\r\ncontent-length: 0\r\n\r\n")
+                    .await;
             }
         }
     })
@@ -279,7 +341,12 @@ async fn fast_failures_do_not_count_as_answers_and_slow_clients_cost_no_latency(
                     wire.exactly(8).await;
                 }
                 let is_broken = state.load(Ordering::SeqCst);
-                wire.send(if is_broken { "HTTP/1.1 503 Full\r\ncontent-length: 0\r\n\r\n" } else { OK }).await;
+                wire.send(if is_broken {
+                    "HTTP/1.1 503 Full\r\ncontent-length: 0\r\n\r\n"
+                } else {
+                    OK
+                })
+                .await;
             }
         }
     })
@@ -326,11 +393,19 @@ async fn a_reload_keeps_the_limit_and_another_rule_what_was_measured() {
     let anew = anew.adaptive_bound().unwrap();
     let under_way = anew.enter().unwrap();
     for min in [1, 4] {
-        spec.bounds.adaptive = Some(AdaptiveRule { min, max: 5, ..rule() });
+        spec.bounds.adaptive = Some(AdaptiveRule {
+            min,
+            max: 5,
+            ..rule()
+        });
         let other = Upstream::new(Arc::new(spec.clone()), Some(&front.gate.upstream));
         let other = other.adaptive_bound().unwrap();
         assert_eq!(other.shortest_latency(), measured);
-        assert_eq!((other.limit(), other.in_flight()), (min.max(3), 1), "it does not begin at its least");
+        assert_eq!(
+            (other.limit(), other.in_flight()),
+            (min.max(3), 1),
+            "it does not begin at its least"
+        );
     }
     drop(under_way);
     assert_eq!(bound(&front).in_flight(), 0);

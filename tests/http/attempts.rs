@@ -22,7 +22,8 @@ use crate::http2_upstream::Http2Server;
 const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 const POST: &str = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc";
 const BUSY: &str = "HTTP/1.1 503 Service Unavailable\r\ncontent-length: 4\r\n\r\nbusy";
-const CHUNKED: &str = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n";
+const CHUNKED: &str =
+    "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n";
 
 pub fn on(conditions: impl IntoIterator<Item = RetryCondition>) -> RetryPolicy {
     let brief = Duration::from_millis(1);
@@ -30,7 +31,10 @@ pub fn on(conditions: impl IntoIterator<Item = RetryCondition>) -> RetryPolicy {
         on: conditions.into_iter().collect(),
         attempts: 3,
         per_try: None,
-        back_off: BackOff { base: brief, max: brief },
+        back_off: BackOff {
+            base: brief,
+            max: brief,
+        },
         retry_after: None,
         keep_body: 0,
         non_idempotent: false,
@@ -54,8 +58,8 @@ async fn outcome(front: &ProxyServer, text: &str) -> (u16, u32) {
     (status, front.gate.attempts.load(Ordering::SeqCst))
 }
 
-/// A server that answers the first `failures` requests with `failure` or, if that is empty, closes; and the others with 200.
-/// Keeps the bodies of three bytes that it got.
+/// A server that answers the first `failures` requests with `failure` or, if that is empty, closes;
+/// and the others with 200. Keeps the bodies of three bytes that it got.
 async fn flaky(failures: usize, failure: &'static str) -> (ScriptedUpstream, Arc<AtomicUsize>) {
     let requests = Arc::new(AtomicUsize::new(0));
     let seen = Arc::clone(&requests);
@@ -66,7 +70,10 @@ async fn flaky(failures: usize, failure: &'static str) -> (ScriptedUpstream, Arc
                 if head.contains("content-length: 3\r\n") {
                     assert_eq!(wire.exactly(3).await, "abc");
                 } else if head.contains("transfer-encoding") {
-                    assert_eq!(wire.until(b"0\r\n\r\n").await.unwrap(), "3\r\nabc\r\n0\r\n\r\n");
+                    assert_eq!(
+                        wire.until(b"0\r\n\r\n").await.unwrap(),
+                        "3\r\nabc\r\n0\r\n\r\n"
+                    );
                 }
                 if seen.fetch_add(1, Ordering::SeqCst) >= failures {
                     wire.send(OK).await;
@@ -103,7 +110,13 @@ async fn the_answer_of_the_last_attempt_goes_to_the_client() {
     let front = front(&[server.address], on_busy()).await;
     let mut client = RawConnection::connect(front.address).await;
     client.send(GET).await;
-    assert!(client.until(b"busy").await.unwrap().starts_with("HTTP/1.1 503"));
+    assert!(
+        client
+            .until(b"busy")
+            .await
+            .unwrap()
+            .starts_with("HTTP/1.1 503")
+    );
     assert_eq!(requests.load(Ordering::SeqCst), 3);
     // An answer that is given up is read to its end: its connection is used again.
     assert_eq!(server.connections(), 1);
@@ -114,8 +127,18 @@ async fn only_what_the_route_names_is_sent_again() {
     let (busy, requests) = flaky(9, BUSY).await;
     let endpoints = [busy.address];
     let front_of = |policy| front(&endpoints, policy);
-    assert_eq!(outcome(&front_of(on([RetryCondition::Reset, RetryCondition::Timeout])).await, GET).await, (503, 1));
-    let others = on([RetryCondition::Status(StatusRange::from(502)), RetryCondition::Call(GrpcStatus::Unavailable)]);
+    assert_eq!(
+        outcome(
+            &front_of(on([RetryCondition::Reset, RetryCondition::Timeout])).await,
+            GET
+        )
+        .await,
+        (503, 1)
+    );
+    let others = on([
+        RetryCondition::Status(StatusRange::from(502)),
+        RetryCondition::Call(GrpcStatus::Unavailable),
+    ]);
     assert_eq!(outcome(&front_of(others).await, GET).await, (503, 1));
     assert_eq!(requests.load(Ordering::SeqCst), 2);
 }
@@ -123,9 +146,19 @@ async fn only_what_the_route_names_is_sent_again() {
 #[tokio::test]
 async fn a_reset_before_the_response_is_sent_again() {
     let (server, _) = flaky(2, "").await;
-    assert_eq!(outcome(&front(&[server.address], on([RetryCondition::Reset])).await, GET).await, (200, 3));
+    assert_eq!(
+        outcome(
+            &front(&[server.address], on([RetryCondition::Reset])).await,
+            GET
+        )
+        .await,
+        (200, 3)
+    );
     let (server, _) = flaky(9, "").await;
-    assert_eq!(outcome(&front(&[server.address], on_busy()).await, GET).await, (502, 1));
+    assert_eq!(
+        outcome(&front(&[server.address], on_busy()).await, GET).await,
+        (502, 1)
+    );
 }
 
 #[tokio::test]
@@ -137,57 +170,115 @@ async fn an_attempt_that_takes_too_long_is_followed_by_another() {
     .await;
     let good = ScriptedUpstream::answering(OK).await;
     let per_try = Some(Duration::from_millis(300));
-    let timeout = || RetryPolicy { per_try, ..on([RetryCondition::Timeout]) };
+    let timeout = || RetryPolicy {
+        per_try,
+        ..on([RetryCondition::Timeout])
+    };
     let both = front(&[silent.address, good.address], timeout()).await;
     for _ in 0..4 {
         assert_eq!(outcome(&both, GET).await.0, 200);
     }
     assert!(silent.connections() >= 2);
-    assert_eq!(outcome(&front(&[silent.address], timeout()).await, GET).await, (504, 3));
-    let other = RetryPolicy { per_try, ..on_busy() };
-    assert_eq!(outcome(&front(&[silent.address], other).await, GET).await, (504, 1));
+    assert_eq!(
+        outcome(&front(&[silent.address], timeout()).await, GET).await,
+        (504, 3)
+    );
+    let other = RetryPolicy {
+        per_try,
+        ..on_busy()
+    };
+    assert_eq!(
+        outcome(&front(&[silent.address], other).await, GET).await,
+        (504, 1)
+    );
 }
 
 #[tokio::test]
 async fn a_request_that_nobody_connected_for_is_sent_again_whatever_its_method() {
-    let closed = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-    assert_eq!(outcome(&front(&[closed], on([RetryCondition::Connect])).await, POST).await, (502, 3));
-    assert_eq!(outcome(&front(&[closed], on([RetryCondition::Reset])).await, POST).await, (502, 1));
+    let closed = tokio::net::TcpListener::bind("127.0.0.1:0")
+        .await
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    assert_eq!(
+        outcome(&front(&[closed], on([RetryCondition::Connect])).await, POST).await,
+        (502, 3)
+    );
+    assert_eq!(
+        outcome(&front(&[closed], on([RetryCondition::Reset])).await, POST).await,
+        (502, 1)
+    );
 }
 
 #[tokio::test]
 async fn a_request_that_is_not_idempotent_is_sent_again_only_if_the_route_says_so() {
     let (server, _) = flaky(9, BUSY).await;
-    let keeping = RetryPolicy { keep_body: 1024, ..on_busy() };
-    assert_eq!(outcome(&front(&[server.address], keeping.clone()).await, POST).await, (503, 1));
+    let keeping = RetryPolicy {
+        keep_body: 1024,
+        ..on_busy()
+    };
+    assert_eq!(
+        outcome(&front(&[server.address], keeping.clone()).await, POST).await,
+        (503, 1)
+    );
     let (server, requests) = flaky(2, BUSY).await;
-    let twice = RetryPolicy { non_idempotent: true, ..keeping };
-    assert_eq!(outcome(&front(&[server.address], twice).await, POST).await, (200, 3));
+    let twice = RetryPolicy {
+        non_idempotent: true,
+        ..keeping
+    };
+    assert_eq!(
+        outcome(&front(&[server.address], twice).await, POST).await,
+        (200, 3)
+    );
     assert_eq!(requests.load(Ordering::SeqCst), 3);
 }
 
 #[tokio::test]
 async fn a_body_is_sent_again_as_far_as_it_was_kept() {
     let put = POST.replace("POST", "PUT");
-    let keep = |keep_body| RetryPolicy { keep_body, ..on_busy() };
+    let keep = |keep_body| RetryPolicy {
+        keep_body,
+        ..on_busy()
+    };
     for (kept, sent) in [(0, (503, 1)), (2, (503, 1)), (3, (200, 2))] {
         let (server, _) = flaky(1, BUSY).await;
-        assert_eq!(outcome(&front(&[server.address], keep(kept)).await, &put).await, sent, "{kept}");
+        assert_eq!(
+            outcome(&front(&[server.address], keep(kept)).await, &put).await,
+            sent,
+            "{kept}"
+        );
     }
     let (server, _) = flaky(1, "").await;
-    let reset = RetryPolicy { keep_body: 3, ..on([RetryCondition::Reset]) };
-    assert_eq!(outcome(&front(&[server.address], reset).await, &CHUNKED.replace("POST", "PUT")).await, (200, 2));
+    let reset = RetryPolicy {
+        keep_body: 3,
+        ..on([RetryCondition::Reset])
+    };
+    assert_eq!(
+        outcome(
+            &front(&[server.address], reset).await,
+            &CHUNKED.replace("POST", "PUT")
+        )
+        .await,
+        (200, 2)
+    );
 }
 
 #[tokio::test]
 async fn the_time_in_which_a_client_sends_its_body_is_no_attempts() {
     let (server, requests) = flaky(0, "").await;
-    let policy = RetryPolicy { per_try: Some(Duration::from_secs(1)), keep_body: 9, ..on([RetryCondition::Timeout]) };
+    let policy = RetryPolicy {
+        per_try: Some(Duration::from_secs(1)),
+        keep_body: 9,
+        ..on([RetryCondition::Timeout])
+    };
     let front = front(&[server.address], policy).await;
     let mut client = RawConnection::connect(front.address).await;
-    client.send("PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\na").await;
+    client
+        .send("PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\na")
+        .await;
     until("the attempt has begun", || server.connections() == 1).await;
-    // The client is slow: longer than an attempt may take, with most of another one left for the answer.
+    // The client is slow: longer than an attempt may take, with most of another one left for the
+    // answer.
     tokio::time::pause();
     tokio::time::advance(Duration::from_millis(1100)).await;
     tokio::time::resume();
@@ -208,7 +299,8 @@ async fn nothing_is_sent_again_once_the_client_has_got_something() {
     assert_eq!(requests.load(Ordering::SeqCst), 1);
     // Neither is a response whose body breaks off.
     let (server, _) = flaky(9, "HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nno").await;
-    let cut = ScriptedUpstream::answering_once("HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nno").await;
+    let cut =
+        ScriptedUpstream::answering_once("HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nno").await;
     let front = self::front(&[cut.address], on([RetryCondition::Reset])).await;
     let mut client = RawConnection::connect(front.address).await;
     client.send(GET).await;
@@ -230,39 +322,73 @@ async fn a_request_for_another_protocol_is_not_sent_again_once_it_is_answered() 
 #[tokio::test(start_paused = true)]
 async fn a_retry_after_is_waited_for_within_its_bound() {
     let later = "HTTP/1.1 503 Busy\r\nretry-after: 1\r\ncontent-length: 0\r\n\r\n";
-    let waiting = |retry_after| RetryPolicy { retry_after, ..on_busy() };
+    let waiting = |retry_after| RetryPolicy {
+        retry_after,
+        ..on_busy()
+    };
     let (server, _) = flaky(1, later).await;
     let begun = clock::now();
-    assert_eq!(outcome(&front(&[server.address], waiting(Some(Duration::from_secs(1)))).await, GET).await, (200, 2));
+    assert_eq!(
+        outcome(
+            &front(&[server.address], waiting(Some(Duration::from_secs(1)))).await,
+            GET
+        )
+        .await,
+        (200, 2)
+    );
     assert!(clock::now() - begun >= Duration::from_secs(1));
     let (server, _) = flaky(1, later).await;
     let short = waiting(Some(Duration::from_millis(999)));
-    assert_eq!(outcome(&front(&[server.address], short).await, GET).await, (503, 1));
+    assert_eq!(
+        outcome(&front(&[server.address], short).await, GET).await,
+        (503, 1)
+    );
     let (server, _) = flaky(1, later).await;
-    assert_eq!(outcome(&front(&[server.address], waiting(None)).await, GET).await, (200, 2));
+    assert_eq!(
+        outcome(&front(&[server.address], waiting(None)).await, GET).await,
+        (200, 2)
+    );
 }
 
-// On paused time: on a machine that stands still, the ten retries a second that any upstream gets would be more.
+// On paused time: on a machine that stands still, the ten retries a second that any upstream gets
+// would be more.
 #[tokio::test(start_paused = true)]
 async fn a_storm_adds_no_more_than_a_fifth_to_what_a_failing_upstream_gets() {
     const CLIENTS: usize = 10;
     const EACH: usize = 200;
     let (server, requests) = flaky(usize::MAX, BUSY).await;
-    let front = front(&[server.address], RetryPolicy { attempts: 10, ..on_busy() }).await;
+    let front = front(
+        &[server.address],
+        RetryPolicy {
+            attempts: 10,
+            ..on_busy()
+        },
+    )
+    .await;
     let client = async || {
         let mut client = RawConnection::connect(front.address).await;
         for _ in 0..EACH {
             client.send(GET).await;
-            assert!(client.until(b"busy").await.unwrap().starts_with("HTTP/1.1 503"));
+            assert!(
+                client
+                    .until(b"busy")
+                    .await
+                    .unwrap()
+                    .starts_with("HTTP/1.1 503")
+            );
         }
     };
     join_all((0..CLIENTS).map(|_| client())).await;
     let sent = requests.load(Ordering::SeqCst);
-    assert!(sent > CLIENTS * EACH * 11 / 10, "some are sent again: {sent}");
+    assert!(
+        sent > CLIENTS * EACH * 11 / 10,
+        "some are sent again: {sent}"
+    );
     assert!(sent * 10 <= CLIENTS * EACH * 12, "{sent}");
 }
 
-/// A service of gRPC that answers the first `failures` calls with status 14: in its head, or in the trailers of a message.
+/// A service of gRPC that answers the first `failures` calls with status 14: in its head, or in the
+/// trailers of a message.
 async fn service(failures: usize, in_head: bool) -> (Http2Server, Arc<AtomicUsize>) {
     let calls = Arc::new(AtomicUsize::new(0));
     let seen = Arc::clone(&calls);
@@ -277,13 +403,22 @@ async fn service(failures: usize, in_head: bool) -> (Http2Server, Arc<AtomicUsiz
             let status = if fails { "14" } else { "0" };
             let head = Response::builder().header("content-type", "application/grpc");
             if in_head {
-                sender.send_response(head.header("grpc-status", status).body(()).unwrap(), true).unwrap();
+                sender
+                    .send_response(head.header("grpc-status", status).body(()).unwrap(), true)
+                    .unwrap();
                 return;
             }
             let mut stream = sender.send_response(head.body(()).unwrap(), false).unwrap();
-            stream.send_data(Bytes::from_static(b"message"), false).unwrap();
-            let trailer = (HeaderName::from_static("grpc-status"), HeaderValue::from_static(status));
-            stream.send_trailers(HeaderMap::from_iter([trailer])).unwrap();
+            stream
+                .send_data(Bytes::from_static(b"message"), false)
+                .unwrap();
+            let trailer = (
+                HeaderName::from_static("grpc-status"),
+                HeaderValue::from_static(status),
+            );
+            stream
+                .send_trailers(HeaderMap::from_iter([trailer]))
+                .unwrap();
         }
     })
     .await;
@@ -300,24 +435,36 @@ async fn call(server: &Http2Server, policy: RetryPolicy) -> Option<String> {
     let socket = TcpStream::connect(front.address).await.unwrap();
     let (mut sender, connection) = h2::client::handshake(socket).await.unwrap();
     tokio::spawn(connection);
-    let request = Request::post("http://a/orders.Orders/Get").header("content-type", "application/grpc");
-    let (response, mut body) = sender.send_request(request.body(()).unwrap(), false).unwrap();
+    let request =
+        Request::post("http://a/orders.Orders/Get").header("content-type", "application/grpc");
+    let (response, mut body) = sender
+        .send_request(request.body(()).unwrap(), false)
+        .unwrap();
     body.send_data(Bytes::from_static(b"call!"), true).unwrap();
     let head = response.await.unwrap();
     assert_eq!(head.status(), 200);
-    head.headers().get("grpc-status").map(|status| status.to_str().unwrap().to_owned())
+    head.headers()
+        .get("grpc-status")
+        .map(|status| status.to_str().unwrap().to_owned())
 }
 
 #[tokio::test]
 async fn a_call_that_says_in_its_head_how_it_failed_is_sent_again() {
-    let on_unavailable =
-        || RetryPolicy { keep_body: 1024, non_idempotent: true, ..on([RetryCondition::Call(GrpcStatus::Unavailable)]) };
+    let on_unavailable = || RetryPolicy {
+        keep_body: 1024,
+        non_idempotent: true,
+        ..on([RetryCondition::Call(GrpcStatus::Unavailable)])
+    };
     let (server, calls) = service(2, true).await;
     assert_eq!(call(&server, on_unavailable()).await.as_deref(), Some("0"));
     assert_eq!(calls.load(Ordering::SeqCst), 3);
     let (server, calls) = service(2, true).await;
-    let other =
-        RetryPolicy { on: [RetryCondition::Call(GrpcStatus::Aborted)].into_iter().collect(), ..on_unavailable() };
+    let other = RetryPolicy {
+        on: [RetryCondition::Call(GrpcStatus::Aborted)]
+            .into_iter()
+            .collect(),
+        ..on_unavailable()
+    };
     assert_eq!(call(&server, other).await.as_deref(), Some("14"));
     assert_eq!(calls.load(Ordering::SeqCst), 1);
     // Its messages are the client's.

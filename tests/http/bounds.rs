@@ -25,7 +25,11 @@ async fn patient() -> (ScriptedUpstream, Arc<Semaphore>) {
             while let Some(head) = wire.try_head().await {
                 turns.acquire().await.unwrap().forget();
                 let target = head.split(' ').nth(1).unwrap().to_owned();
-                wire.send(format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{target}", target.len())).await;
+                wire.send(format!(
+                    "HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{target}",
+                    target.len()
+                ))
+                .await;
             }
         }
     })
@@ -34,7 +38,11 @@ async fn patient() -> (ScriptedUpstream, Arc<Semaphore>) {
 }
 
 fn bounds(connections: usize, pending: Option<usize>) -> UpstreamBounds {
-    UpstreamBounds { connections: NonZeroUsize::new(connections), pending, ..UpstreamBounds::default() }
+    UpstreamBounds {
+        connections: NonZeroUsize::new(connections),
+        pending,
+        ..UpstreamBounds::default()
+    }
 }
 
 fn in_flight(front: &ProxyServer) -> usize {
@@ -44,12 +52,18 @@ fn in_flight(front: &ProxyServer) -> usize {
 #[tokio::test]
 async fn requests_over_the_bound_on_connections_wait_for_one_in_their_order() {
     let (server, turns) = patient().await;
-    let front = ProxyServer::with(&[server.address], |plan| plan.spec.bounds = bounds(1, None)).await;
+    let front =
+        ProxyServer::with(&[server.address], |plan| plan.spec.bounds = bounds(1, None)).await;
     let mut clients = Vec::new();
     for number in 0..4 {
         let mut client = RawConnection::connect(front.address).await;
-        client.send(format!("GET /{number} HTTP/1.1\r\nHost: a\r\n\r\n")).await;
-        until("the request is in flight or waits", || in_flight(&front) == number + 1).await;
+        client
+            .send(format!("GET /{number} HTTP/1.1\r\nHost: a\r\n\r\n"))
+            .await;
+        until("the request is in flight or waits", || {
+            in_flight(&front) == number + 1
+        })
+        .await;
         clients.push(client);
     }
     for (number, client) in clients.iter_mut().enumerate() {
@@ -62,12 +76,18 @@ async fn requests_over_the_bound_on_connections_wait_for_one_in_their_order() {
 #[tokio::test]
 async fn a_request_over_the_bound_on_waiting_ones_is_refused_at_once() {
     let (server, turns) = patient().await;
-    let front = ProxyServer::with(&[server.address], |plan| plan.spec.bounds = bounds(1, Some(1))).await;
+    let front = ProxyServer::with(&[server.address], |plan| {
+        plan.spec.bounds = bounds(1, Some(1))
+    })
+    .await;
     let mut clients = Vec::new();
     for number in 0..2 {
         let mut client = RawConnection::connect(front.address).await;
         client.send(GET).await;
-        until("the request is in flight or waits", || in_flight(&front) == number + 1).await;
+        until("the request is in flight or waits", || {
+            in_flight(&front) == number + 1
+        })
+        .await;
         clients.push(client);
     }
     let mut refused = RawConnection::connect(front.address).await;
@@ -75,7 +95,13 @@ async fn a_request_over_the_bound_on_waiting_ones_is_refused_at_once() {
     let head = refused.head().await;
     assert!(head.starts_with("HTTP/1.1 503"), "{head}");
     assert_eq!(values(&head, "retry-after"), ["1"]);
-    assert!(refused.until(b"}").await.unwrap().contains("upstream-overloaded"));
+    assert!(
+        refused
+            .until(b"}")
+            .await
+            .unwrap()
+            .contains("upstream-overloaded")
+    );
     // A waiting client that leaves makes room for another.
     drop(clients.pop());
     until("the client that left is gone", || in_flight(&front) == 1).await;
@@ -105,7 +131,10 @@ async fn a_request_waits_no_longer_than_connecting_may_take() {
 #[tokio::test]
 async fn a_request_over_the_bound_on_requests_is_refused() {
     let (server, turns) = patient().await;
-    let front = ProxyServer::with(&[server.address], |plan| plan.spec.bounds.requests = NonZeroUsize::new(1)).await;
+    let front = ProxyServer::with(&[server.address], |plan| {
+        plan.spec.bounds.requests = NonZeroUsize::new(1)
+    })
+    .await;
     let mut first = RawConnection::connect(front.address).await;
     first.send(GET).await;
     until("the request is in flight", || in_flight(&front) == 1).await;
@@ -129,10 +158,20 @@ async fn an_idle_connection_of_another_worker_makes_room() {
     let mut other = Forwarder::new(ForwarderConfig::new(&[server.address]));
     (other.upstream, other.proxy) = (Arc::clone(&one.upstream), Proxy::default());
     for (round, gate) in [&one, &one, &other, &one].into_iter().enumerate() {
-        let request = http::Request::get("/").header("host", "a").body(Body::empty()).unwrap();
+        let request = http::Request::get("/")
+            .header("host", "a")
+            .body(Body::empty())
+            .unwrap();
         let response = gate.answer(request, "127.0.0.1:1".parse().unwrap()).await;
-        assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "ok", "{round}");
+        assert_eq!(
+            response.into_body().collect().await.unwrap().to_bytes(),
+            "ok",
+            "{round}"
+        );
     }
-    assert_eq!(one.proxy.idle_connections() + other.proxy.idle_connections(), 1);
+    assert_eq!(
+        one.proxy.idle_connections() + other.proxy.idle_connections(),
+        1
+    );
     assert_eq!(server.connections(), 3);
 }

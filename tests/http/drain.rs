@@ -11,7 +11,9 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::net::TcpStream;
 use tollgate::server::{self, worker};
 use tollgate::transport::listening_socket::AcceptingSocket;
-use tollgate_test_support::raw_http::{HandlerRecord, RawClient, ScriptedHandler, TestServer, spec};
+use tollgate_test_support::raw_http::{
+    HandlerRecord, RawClient, ScriptedHandler, TestServer, spec,
+};
 use tollgate_test_support::{PATIENCE, until};
 
 const GATE: &str = "GET /gate HTTP/1.1\r\nHost: a\r\n\r\n";
@@ -38,7 +40,10 @@ async fn a_request_that_comes_just_after_the_drain_began_is_answered() {
     assert_eq!(used.answer().await.status, 200);
     server.signal.start(PATIENCE);
     let address = server.address;
-    until("nothing is accepted any more", || std::net::TcpStream::connect(address).is_err()).await;
+    until("nothing is accepted any more", || {
+        std::net::TcpStream::connect(address).is_err()
+    })
+    .await;
     for client in [&mut fresh, &mut used] {
         client.send("GET /a HTTP/1.1\r\nHost: a\r\n\r\n").await;
         let answer = client.answer().await;
@@ -90,7 +95,9 @@ async fn requests_beyond_the_drain_deadline_are_cut_and_counted() {
 async fn an_upgraded_connection_counts_until_the_deadline_and_no_longer() {
     let server = TestServer::start(spec());
     let mut client = server.connect().await;
-    client.send("GET /upgrade HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n").await;
+    client
+        .send("GET /upgrade HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n")
+        .await;
     assert_eq!(client.answer().await.status, 101);
     assert_eq!(server.stop(Duration::from_millis(50)).await, 1);
 }
@@ -99,7 +106,9 @@ async fn an_upgraded_connection_counts_until_the_deadline_and_no_longer() {
 async fn an_upgraded_connection_that_ends_lets_the_drain_end() {
     let server = TestServer::start(spec());
     let mut client = server.connect().await;
-    client.send("GET /upgrade HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n").await;
+    client
+        .send("GET /upgrade HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n")
+        .await;
     assert_eq!(client.answer().await.status, 101);
     drop(client);
     assert_eq!(server.stop(PATIENCE * 100).await, 0);
@@ -110,9 +119,15 @@ async fn an_http_2_connection_ends_after_its_requests() {
     let server = TestServer::start(spec());
     let stream = server.connect().await.stream;
     let io = TokioIo::new(stream);
-    let (mut sender, connection) = hyper::client::conn::http2::handshake(TokioExecutor::new(), io).await.unwrap();
+    let (mut sender, connection) = hyper::client::conn::http2::handshake(TokioExecutor::new(), io)
+        .await
+        .unwrap();
     let connection = tokio::spawn(connection);
-    let response = sender.send_request(Request::get("http://a/gate").body(Empty::<Bytes>::new()).unwrap());
+    let response = sender.send_request(
+        Request::get("http://a/gate")
+            .body(Empty::<Bytes>::new())
+            .unwrap(),
+    );
     let response = tokio::spawn(response);
     server.handled(1).await;
     let seen = server.seen.clone();
@@ -127,26 +142,47 @@ async fn an_http_2_connection_ends_after_its_requests() {
 fn workers_share_a_port_and_drain_together() {
     let spec = Arc::new(spec());
     let sockets = server::bind(&spec, 2).unwrap();
-    let address = sockets[0].address().and_then(|address| address.tcp()).unwrap();
+    let address = sockets[0]
+        .address()
+        .and_then(|address| address.tcp())
+        .unwrap();
     let (signal, drain) = server::drain::channel();
     let slots = server::ConnectionLimit::new(spec.max_connections);
     let seen = Arc::new(HandlerRecord::default());
     let workers: Vec<_> = sockets
         .into_iter()
         .map(|socket| {
-            let (spec, slots, drain, app) = (spec.clone(), slots.clone(), drain.clone(), ScriptedHandler(seen.clone()));
+            let (spec, slots, drain, app) = (
+                spec.clone(),
+                slots.clone(),
+                drain.clone(),
+                ScriptedHandler(seen.clone()),
+            );
             worker::spawn("worker-7".to_owned(), move || async move {
                 assert_eq!(std::thread::current().name(), Some("worker-7"));
-                server::serve(vec![AcceptingSocket::try_from(socket).unwrap()], spec, app, slots, drain).await
+                server::serve(
+                    vec![AcceptingSocket::try_from(socket).unwrap()],
+                    spec,
+                    app,
+                    slots,
+                    drain,
+                )
+                .await
             })
             .unwrap()
         })
         .collect();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
     runtime.block_on(async {
         for n in 1..=50 {
             let stream = TcpStream::connect(address).await.unwrap();
-            let mut client = RawClient { stream, buffer: Vec::new() };
+            let mut client = RawClient {
+                stream,
+                buffer: Vec::new(),
+            };
             client.send("GET /a HTTP/1.1\r\nHost: a\r\n\r\n").await;
             assert_eq!(client.answer().await.status, 200, "{n}");
         }

@@ -1,6 +1,6 @@
-//! Faults of endpoints: they are not blamed for requests whose clients do not end them, for heads that are too large,
-//! nor for connections that close as a request comes; once for a connection that ends with many requests; and for
-//! connections that they do not take.
+//! Faults of endpoints: they are not blamed for requests whose clients do not end them, for heads
+//! that are too large, nor for connections that close as a request comes; once for a connection
+//! that ends with many requests; and for connections that they do not take.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -22,7 +22,8 @@ use super::http2_upstream::endings::ok;
 use super::http2_upstream::{Http2Server, exchange};
 
 const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
-const POST: &str = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nConnection: close\r\n\r\nabc";
+const POST: &str =
+    "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nConnection: close\r\n\r\nabc";
 /// Its body does not come to its end.
 const UNENDED: &str = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nabc";
 
@@ -35,7 +36,13 @@ async fn judging(url: &str, change: impl FnOnce(&mut ForwarderConfig)) -> ProxyS
         let hour = Duration::from_secs(3600);
         plan.spec.endpoints = vec![url.parse().unwrap()];
         let at_most = Percentage::new(50);
-        plan.spec.eject = Some(EjectSpec { after: 100, base: hour, longest: hour, at_most, latency: None });
+        plan.spec.eject = Some(EjectSpec {
+            after: 100,
+            base: hour,
+            longest: hour,
+            at_most,
+            latency: None,
+        });
         change(plan);
     })
     .await
@@ -43,14 +50,24 @@ async fn judging(url: &str, change: impl FnOnce(&mut ForwarderConfig)) -> ProxyS
 
 /// The failures in a row that the endpoint is blamed for.
 fn faults(front: &ProxyServer) -> u32 {
-    front.gate.upstream.endpoints()[0].condition().ejection().consecutive()
+    front.gate.upstream.endpoints()[0]
+        .condition()
+        .ejection()
+        .consecutive()
 }
 
 /// The status of the answer to `request`.
 async fn status(front: &ProxyServer, request: &str) -> u16 {
     let mut client = RawConnection::connect(front.address).await;
     client.send(request).await;
-    client.head().await.split(' ').nth(1).unwrap().parse().unwrap()
+    client
+        .head()
+        .await
+        .split(' ')
+        .nth(1)
+        .unwrap()
+        .parse()
+        .unwrap()
 }
 
 #[tokio::test]
@@ -60,12 +77,25 @@ async fn an_endpoint_that_closes_while_the_body_is_not_complete_is_not_at_fault(
         wire.exactly(3).await;
     })
     .await;
-    let second =
-        Http2Server::raw(&[], |mut server, _| async move { while server.next(DATA).await.payload != b"abc" {} }).await;
-    for url in [format!("http://{}", first.address), format!("h2c://{}", second.address)] {
+    let second = Http2Server::raw(&[], |mut server, _| async move {
+        while server.next(DATA).await.payload != b"abc" {}
+    })
+    .await;
+    for url in [
+        format!("http://{}", first.address),
+        format!("h2c://{}", second.address),
+    ] {
         let front = judging(&url, |_| {}).await;
-        assert_eq!((status(&front, UNENDED).await, faults(&front)), (502, 0), "{url}");
-        assert_eq!((status(&front, POST).await, faults(&front)), (502, 1), "{url}: it had all of it");
+        assert_eq!(
+            (status(&front, UNENDED).await, faults(&front)),
+            (502, 0),
+            "{url}"
+        );
+        assert_eq!(
+            (status(&front, POST).await, faults(&front)),
+            (502, 1),
+            "{url}: it had all of it"
+        );
     }
 }
 
@@ -75,7 +105,11 @@ async fn an_endpoint_that_gives_up_a_slow_client_is_not_at_fault_and_the_client_
     for (options, scheme) in [("", "http"), ("http2", "h2c")] {
         let server = NginxServer::start(options, give_up);
         let front = judging(&format!("{scheme}://{}", server.address), |_| {}).await;
-        assert_eq!((status(&front, UNENDED).await, faults(&front)), (408, 0), "{scheme}");
+        assert_eq!(
+            (status(&front, UNENDED).await, faults(&front)),
+            (408, 0),
+            "{scheme}"
+        );
     }
 }
 
@@ -86,10 +120,23 @@ async fn the_idle_timeout_bounds_a_client_that_stalls_in_either_version() {
         wire.rest().await;
     })
     .await;
-    let second = Http2Server::raw(&[], |mut server, _| async move { while server.frame().await.is_some() {} }).await;
-    for url in [format!("http://{}", first.address), format!("h2c://{}", second.address)] {
-        let front = judging(&url, |plan| plan.spec.idle_timeout = Duration::from_millis(200)).await;
-        assert_eq!((status(&front, UNENDED).await, faults(&front)), (408, 0), "{url}");
+    let second = Http2Server::raw(&[], |mut server, _| async move {
+        while server.frame().await.is_some() {}
+    })
+    .await;
+    for url in [
+        format!("http://{}", first.address),
+        format!("h2c://{}", second.address),
+    ] {
+        let front = judging(&url, |plan| {
+            plan.spec.idle_timeout = Duration::from_millis(200)
+        })
+        .await;
+        assert_eq!(
+            (status(&front, UNENDED).await, faults(&front)),
+            (408, 0),
+            "{url}"
+        );
     }
 }
 
@@ -105,24 +152,41 @@ async fn a_connection_that_ends_with_many_requests_is_one_failure() {
     })
     .await;
     let front = judging(&format!("h2c://{}", server.address), |_| {}).await;
-    let all = tokio::join!(status(&front, GET), status(&front, GET), status(&front, GET));
-    assert_eq!((all, faults(&front), server.connections()), ((502, 502, 502), 1, 1));
+    let all = tokio::join!(
+        status(&front, GET),
+        status(&front, GET),
+        status(&front, GET)
+    );
+    assert_eq!(
+        (all, faults(&front), server.connections()),
+        ((502, 502, 502), 1, 1)
+    );
 }
 
 #[tokio::test]
 async fn a_head_that_is_larger_than_an_upstream_announces_is_not_sent() {
-    let server = Http2Server::raw(&[(MAX_HEADER_LIST_SIZE, 4096)], |mut server, _| async move {
-        while let Some(frame) = server.frame().await {
-            if frame.kind == HEADERS {
-                server.send(ok(frame.stream)).await;
+    let server = Http2Server::raw(
+        &[(MAX_HEADER_LIST_SIZE, 4096)],
+        |mut server, _| async move {
+            while let Some(frame) = server.frame().await {
+                if frame.kind == HEADERS {
+                    server.send(ok(frame.stream)).await;
+                }
             }
-        }
-    })
+        },
+    )
     .await;
     let front = judging(&format!("h2c://{}", server.address), |_| {}).await;
     for (length, expected) in [(3_000, 200), (5_000, 431), (3_000, 200)] {
-        let request = GET.replace("\r\n\r\n", &format!("\r\nX-Large: {}\r\n\r\n", "a".repeat(length)));
-        assert_eq!((status(&front, &request).await, faults(&front)), (expected, 0), "{length}");
+        let request = GET.replace(
+            "\r\n\r\n",
+            &format!("\r\nX-Large: {}\r\n\r\n", "a".repeat(length)),
+        );
+        assert_eq!(
+            (status(&front, &request).await, faults(&front)),
+            (expected, 0),
+            "{length}"
+        );
     }
     assert_eq!(server.connections(), 1);
 }
@@ -131,12 +195,26 @@ async fn a_head_that_is_larger_than_an_upstream_announces_is_not_sent() {
 async fn a_head_beyond_the_bounds_of_its_upstream_is_not_sent() {
     for (options, scheme) in [("", "http"), ("http2", "h2c")] {
         let server = NginxServer::start(options, "return 200 ok;");
-        let head = HeadBound { size: Some(16_384), field: Some(8_000) };
-        let front = judging(&format!("{scheme}://{}", server.address), |plan| plan.spec.bounds.head = Some(head)).await;
+        let head = HeadBound {
+            size: Some(16_384),
+            field: Some(8_000),
+        };
+        let front = judging(&format!("{scheme}://{}", server.address), |plan| {
+            plan.spec.bounds.head = Some(head)
+        })
+        .await;
         let field = |length| format!("\r\nX-Large: {}", "a".repeat(length));
         let of = |fields: String| GET.replace("\r\n\r\n", &format!("{fields}\r\n\r\n"));
-        for (fields, expected) in [(field(7_000), 200), (field(9_000), 431), (field(7_000).repeat(3), 431)] {
-            assert_eq!((status(&front, &of(fields)).await, faults(&front)), (expected, 0), "{scheme}");
+        for (fields, expected) in [
+            (field(7_000), 200),
+            (field(9_000), 431),
+            (field(7_000).repeat(3), 431),
+        ] {
+            assert_eq!(
+                (status(&front, &of(fields)).await, faults(&front)),
+                (expected, 0),
+                "{scheme}"
+            );
         }
         let long = GET.replace("/ ", &format!("/{} ", "a".repeat(8_000)));
         assert_eq!(status(&front, &long).await, 431);
@@ -181,21 +259,39 @@ async fn a_connection_that_closes_as_a_request_comes_is_not_its_endpoints_fault(
     let front = judging(&http(&server), |_| {}).await;
     assert_eq!(status(&front, GET).await, 200);
     // It cannot be sent again.
-    assert_eq!((status(&front, POST).await, faults(&front), server.connections()), (502, 0, 1));
+    assert_eq!(
+        (
+            status(&front, POST).await,
+            faults(&front),
+            server.connections()
+        ),
+        (502, 0, 1)
+    );
     assert_eq!(status(&front, GET).await, 200);
-    assert_eq!((status(&front, GET).await, faults(&front), server.connections()), (200, 0, 3));
+    assert_eq!(
+        (
+            status(&front, GET).await,
+            faults(&front),
+            server.connections()
+        ),
+        (200, 0, 3)
+    );
 }
 
 #[tokio::test]
 async fn a_websocket_that_an_endpoint_does_not_announce_is_not_its_fault() {
-    let server = Http2Server::raw(&[], |mut server, _| async move { while server.frame().await.is_some() {} }).await;
+    let server = Http2Server::raw(&[], |mut server, _| async move {
+        while server.frame().await.is_some() {}
+    })
+    .await;
     let front = judging(&format!("h2c://{}", server.address), |_| {}).await;
     let request = "GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
                    Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
     assert_eq!((status(&front, request).await, faults(&front)), (502, 0));
 }
 
-/// An address that takes no connection and refuses none: its queue is full. With what keeps it full.
+/// An address that takes no connection and refuses none: its queue is full. With what keeps it
+/// full.
 async fn silent_address() -> (SocketAddr, impl Sized) {
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
@@ -211,16 +307,33 @@ async fn silent_address() -> (SocketAddr, impl Sized) {
 #[tokio::test]
 async fn an_endpoint_that_takes_no_connection_within_the_time_of_a_request_is_at_fault() {
     let (address, _queue) = silent_address().await;
-    let settings_missing = ScriptedUpstream::start(|mut wire, _| async move { drop(wire.rest().await) }).await;
-    let urls = [format!("http://{address}"), format!("h2c://{address}"), format!("h2c://{}", settings_missing.address)];
+    let settings_missing =
+        ScriptedUpstream::start(|mut wire, _| async move { drop(wire.rest().await) }).await;
+    let urls = [
+        format!("http://{address}"),
+        format!("h2c://{address}"),
+        format!("h2c://{}", settings_missing.address),
+    ];
     for url in urls {
         let front = judging(&url, |plan| {
             plan.spec.connect_timeout = Duration::from_secs(60);
-            plan.retry = Some(RetryPolicy { attempts: 1, per_try: Some(Duration::from_millis(200)), ..on([]) });
+            plan.retry = Some(RetryPolicy {
+                attempts: 1,
+                per_try: Some(Duration::from_millis(200)),
+                ..on([])
+            });
         })
         .await;
-        assert_eq!((status(&front, GET).await, faults(&front)), (504, 1), "{url}");
-        assert_eq!((status(&front, GET).await, faults(&front)), (504, 2), "{url}");
+        assert_eq!(
+            (status(&front, GET).await, faults(&front)),
+            (504, 1),
+            "{url}"
+        );
+        assert_eq!(
+            (status(&front, GET).await, faults(&front)),
+            (504, 2),
+            "{url}"
+        );
         // A client that leaves says nothing.
         let mut client = RawConnection::connect(front.address).await;
         client.send(GET).await;

@@ -36,25 +36,52 @@ const HOUR: Duration = Duration::from_secs(3600);
 
 /// After three failures in a row, for an hour.
 fn eject() -> EjectSpec {
-    EjectSpec { after: 3, base: HOUR, longest: HOUR, at_most: Percentage::new(50), latency: None }
+    EjectSpec {
+        after: 3,
+        base: HOUR,
+        longest: HOUR,
+        at_most: Percentage::new(50),
+        latency: None,
+    }
 }
 
 /// How long a flip may take here: probes come every 20 ms.
 fn probe(check: HealthCheck) -> HealthSpec {
     let (interval, timeout) = (Duration::from_millis(20), Duration::from_secs(5));
-    HealthSpec { check, interval, timeout, thresholds: ProbeThresholds { unhealthy_after: 3, healthy_after: 2 } }
+    HealthSpec {
+        check,
+        interval,
+        timeout,
+        thresholds: ProbeThresholds {
+            unhealthy_after: 3,
+            healthy_after: 2,
+        },
+    }
 }
 
 fn by_path() -> HealthCheck {
     let status = StatusSet::new([StatusRange::from(200..=399)]).unwrap();
-    HealthCheck::Http { path: "/healthz?deep".parse().unwrap(), host: None, status }
+    HealthCheck::Http {
+        path: "/healthz?deep".parse().unwrap(),
+        host: None,
+        status,
+    }
 }
 
 /// The status of the answer to one GET over a connection of its own.
 async fn get(front: &ProxyServer) -> u16 {
     let mut client = RawConnection::connect(front.address).await;
-    client.send("GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").await;
-    client.rest().await.split(' ').nth(1).unwrap().parse().unwrap()
+    client
+        .send("GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+        .await;
+    client
+        .rest()
+        .await
+        .split(' ')
+        .nth(1)
+        .unwrap()
+        .parse()
+        .unwrap()
 }
 
 /// How many of `count` requests are answered with `status`. All others must be answered with 200.
@@ -72,7 +99,10 @@ async fn failed_of(count: usize, status: u16, front: &ProxyServer) -> usize {
     failed
 }
 
-async fn ejecting(endpoints: &[SocketAddr], change: impl FnOnce(&mut ForwarderConfig)) -> ProxyServer {
+async fn ejecting(
+    endpoints: &[SocketAddr],
+    change: impl FnOnce(&mut ForwarderConfig),
+) -> ProxyServer {
     ProxyServer::with(endpoints, |plan| {
         plan.spec.eject = Some(eject());
         change(plan);
@@ -100,7 +130,13 @@ impl Drop for Watch {
 }
 
 fn in_service(front: &ProxyServer) -> Vec<bool> {
-    front.gate.upstream.endpoints().iter().map(|endpoint| endpoint.condition().is_in_service()).collect()
+    front
+        .gate
+        .upstream
+        .endpoints()
+        .iter()
+        .map(|endpoint| endpoint.condition().is_in_service())
+        .collect()
 }
 
 #[tokio::test]
@@ -136,7 +172,8 @@ async fn an_endpoint_that_hangs_is_ejected_after_so_many() {
         wire.rest().await;
     })
     .await;
-    let patient = |plan: &mut ForwarderConfig| plan.spec.response_timeout = Duration::from_millis(500);
+    let patient =
+        |plan: &mut ForwarderConfig| plan.spec.response_timeout = Duration::from_millis(500);
     let front = ejecting(&[bad.address, good.address], patient).await;
     assert_eq!(failed_of(20, 504, &front).await, 3);
 }
@@ -153,12 +190,21 @@ async fn an_endpoint_whose_idle_connections_close_is_not_at_fault() {
     };
     let both = [closing().await, closing().await];
     let front = ejecting(&both.each_ref().map(|server| server.address), |plan| {
-        plan.spec.eject = Some(EjectSpec { after: 1, ..eject() });
+        plan.spec.eject = Some(EjectSpec {
+            after: 1,
+            ..eject()
+        });
     })
     .await;
     assert_eq!(failed_of(10, 200, &front).await, 0);
     assert_eq!(in_service(&front), [true, true]);
-    assert_eq!(both.iter().map(ScriptedUpstream::connections).sum::<usize>(), 10, "none carried two");
+    assert_eq!(
+        both.iter()
+            .map(ScriptedUpstream::connections)
+            .sum::<usize>(),
+        10,
+        "none carried two"
+    );
 }
 
 #[tokio::test]
@@ -202,16 +248,31 @@ async fn an_ejected_endpoint_is_back_after_its_time_and_out_again_at_its_first_f
         let state = Arc::clone(&state);
         async move {
             while wire.try_head().await.is_some() {
-                wire.send(if state.load(Ordering::SeqCst) { FAILURE } else { OK }).await;
+                wire.send(if state.load(Ordering::SeqCst) {
+                    FAILURE
+                } else {
+                    OK
+                })
+                .await;
             }
         }
     })
     .await;
     let short = Duration::from_millis(100);
-    let brief = |plan: &mut ForwarderConfig| plan.spec.eject = Some(EjectSpec { base: short, ..eject() });
+    let brief = |plan: &mut ForwarderConfig| {
+        plan.spec.eject = Some(EjectSpec {
+            base: short,
+            ..eject()
+        })
+    };
     let front = ejecting(&[bad.address, good.address], brief).await;
     assert_eq!(failed_of(6, 500, &front).await, 3);
-    let ejections = || front.gate.upstream.endpoints()[0].condition().ejection().total();
+    let ejections = || {
+        front.gate.upstream.endpoints()[0]
+            .condition()
+            .ejection()
+            .total()
+    };
     assert_eq!(ejections(), 1);
     // It returns without anybody who watches: the next request finds that its time is over.
     let mut failed = 0;
@@ -224,7 +285,14 @@ async fn an_ejected_endpoint_is_back_after_its_time_and_out_again_at_its_first_f
     until("it is back", || in_service(&front) == [true, true]).await;
     assert_eq!(failed_of(20, 200, &front).await, 0);
     assert_eq!(ejections(), 2);
-    assert_eq!(log.text().matches("an endpoint is no longer ejected").count(), 2, "{}", log.text());
+    assert_eq!(
+        log.text()
+            .matches("an endpoint is no longer ejected")
+            .count(),
+        2,
+        "{}",
+        log.text()
+    );
 }
 
 #[tokio::test]
@@ -236,18 +304,43 @@ async fn an_endpoint_keeps_its_condition_when_its_upstream_is_built_anew() {
     let mut spec = (**front.gate.upstream.spec()).clone();
     spec.endpoints.reverse();
     let anew = Upstream::new(Arc::new(spec.clone()), Some(&front.gate.upstream));
-    let fit: Vec<_> = anew.endpoints().iter().map(|endpoint| endpoint.condition().is_in_service()).collect();
+    let fit: Vec<_> = anew
+        .endpoints()
+        .iter()
+        .map(|endpoint| endpoint.condition().is_in_service())
+        .collect();
     assert_eq!(fit, [true, false]);
     // Rules that are others hold nobody back.
-    let latency = LatencyRule { above: HOUR, factor: 3, requests: 20, window: HOUR };
+    let latency = LatencyRule {
+        above: HOUR,
+        factor: 3,
+        requests: 20,
+        window: HOUR,
+    };
     let others = [
-        UpstreamSpec { eject: None, ..spec.clone() },
-        UpstreamSpec { health: Some(probe(by_path())), ..spec.clone() },
-        UpstreamSpec { eject: Some(EjectSpec { latency: Some(latency), ..eject() }), ..spec },
+        UpstreamSpec {
+            eject: None,
+            ..spec.clone()
+        },
+        UpstreamSpec {
+            health: Some(probe(by_path())),
+            ..spec.clone()
+        },
+        UpstreamSpec {
+            eject: Some(EjectSpec {
+                latency: Some(latency),
+                ..eject()
+            }),
+            ..spec
+        },
     ];
     for spec in others {
         let free = Upstream::new(Arc::new(spec), Some(&anew));
-        assert!(free.endpoints().iter().all(|endpoint| endpoint.condition().is_in_service()));
+        assert!(
+            free.endpoints()
+                .iter()
+                .all(|endpoint| endpoint.condition().is_in_service())
+        );
     }
 }
 
@@ -264,11 +357,17 @@ async fn with_health(well: &Arc<AtomicBool>) -> (ScriptedUpstream, Arc<AtomicUsi
                     continue;
                 }
                 assert!(
-                    head.contains("user-agent: tollgate-health\r\n") && head.contains("host: 127.0.0.1:"),
+                    head.contains("user-agent: tollgate-health\r\n")
+                        && head.contains("host: 127.0.0.1:"),
                     "{head}"
                 );
                 count.fetch_add(1, Ordering::SeqCst);
-                wire.send(if well.load(Ordering::SeqCst) { OK } else { FAILURE }).await;
+                wire.send(if well.load(Ordering::SeqCst) {
+                    OK
+                } else {
+                    FAILURE
+                })
+                .await;
             }
         }
     })
@@ -282,8 +381,10 @@ async fn an_endpoint_that_fails_its_probes_gets_no_requests_until_it_passes_them
     let well = Arc::new(AtomicBool::new(true));
     let (server, probes) = with_health(&well).await;
     let other = ScriptedUpstream::answering(OK).await;
-    let front =
-        ProxyServer::with(&[server.address, other.address], |plan| plan.spec.health = Some(probe(by_path()))).await;
+    let front = ProxyServer::with(&[server.address, other.address], |plan| {
+        plan.spec.health = Some(probe(by_path()))
+    })
+    .await;
     let _watch = watch(&front);
     until("it is asked", || probes.load(Ordering::SeqCst) > 3).await;
     assert_eq!(in_service(&front), [true, true]);
@@ -291,32 +392,52 @@ async fn an_endpoint_that_fails_its_probes_gets_no_requests_until_it_passes_them
     until("it is unhealthy", || in_service(&front) == [false, true]).await;
     let before = server.connections() - probes.load(Ordering::SeqCst);
     assert_eq!(failed_of(20, 200, &front).await, 0);
-    assert_eq!(server.connections() - probes.load(Ordering::SeqCst), before, "only probes");
+    assert_eq!(
+        server.connections() - probes.load(Ordering::SeqCst),
+        before,
+        "only probes"
+    );
     well.store(true, Ordering::SeqCst);
     until("it is healthy", || in_service(&front) == [true, true]).await;
     for line in ["an endpoint is unhealthy", "an endpoint is healthy again"] {
         assert_eq!(log.text().matches(line).count(), 1, "{}", log.text());
     }
-    assert!(log.text().contains("reason=it answered 500"), "{}", log.text());
+    assert!(
+        log.text().contains("reason=it answered 500"),
+        "{}",
+        log.text()
+    );
 }
 
 #[tokio::test]
 async fn no_more_than_a_part_of_an_answer_without_end_is_read_of_a_probe() {
     let (log, _logging) = CapturedLog::start();
-    // Some hints are none of the probe's business, and too many would keep the control plane from its work.
+    // Some hints are none of the probe's business, and too many would keep the control plane from
+    // its work.
     let hinting = |hints: usize| {
         ScriptedUpstream::start(move |mut wire, _| async move {
             wire.head().await;
-            let answer = ["HTTP/1.1 103 Early Hints\r\n\r\n".repeat(hints).as_str(), OK].concat();
+            let answer = [
+                "HTTP/1.1 103 Early Hints\r\n\r\n".repeat(hints).as_str(),
+                OK,
+            ]
+            .concat();
             // The probe may be gone before it has read all.
             wire.stream.write_all(answer.as_bytes()).await.ok();
         })
     };
     let (good, bad) = (hinting(100).await, hinting(20_000).await);
-    let front = ProxyServer::with(&[bad.address, good.address], |plan| plan.spec.health = Some(probe(by_path()))).await;
+    let front = ProxyServer::with(&[bad.address, good.address], |plan| {
+        plan.spec.health = Some(probe(by_path()))
+    })
+    .await;
     let _watch = watch(&front);
     until("one is unhealthy", || in_service(&front) == [false, true]).await;
-    assert!(log.text().contains("it sent over 256 KiB"), "{}", log.text());
+    assert!(
+        log.text().contains("it sent over 256 KiB"),
+        "{}",
+        log.text()
+    );
 }
 
 #[tokio::test]
@@ -324,17 +445,28 @@ async fn where_no_endpoint_is_healthy_all_of_them_get_requests() {
     let well = Arc::new(AtomicBool::new(false));
     let servers = [with_health(&well).await.0, with_health(&well).await.0];
     let addresses = servers.each_ref().map(|server| server.address);
-    let front = ProxyServer::with(&addresses, |plan| plan.spec.health = Some(probe(by_path()))).await;
+    let front =
+        ProxyServer::with(&addresses, |plan| plan.spec.health = Some(probe(by_path()))).await;
     let _watch = watch(&front);
-    until("both are unhealthy", || in_service(&front) == [false, false]).await;
+    until("both are unhealthy", || {
+        in_service(&front) == [false, false]
+    })
+    .await;
     assert!(front.gate.upstream.is_panicking());
     assert_eq!(failed_of(10, 200, &front).await, 0);
 }
 
 #[tokio::test]
 async fn below_the_panic_threshold_unhealthy_endpoints_get_requests_too() {
-    let (well, ill) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicBool::new(false)));
-    let servers = [with_health(&well).await.0, with_health(&ill).await.0, with_health(&ill).await.0];
+    let (well, ill) = (
+        Arc::new(AtomicBool::new(true)),
+        Arc::new(AtomicBool::new(false)),
+    );
+    let servers = [
+        with_health(&well).await.0,
+        with_health(&ill).await.0,
+        with_health(&ill).await.0,
+    ];
     let addresses = servers.each_ref().map(|server| server.address);
     for (threshold, panics) in [(33, false), (34, true)] {
         let front = ProxyServer::with(&addresses, |plan| {
@@ -343,7 +475,10 @@ async fn below_the_panic_threshold_unhealthy_endpoints_get_requests_too() {
         })
         .await;
         let _watch = watch(&front);
-        until("two are unhealthy", || in_service(&front) == [true, false, false]).await;
+        until("two are unhealthy", || {
+            in_service(&front) == [true, false, false]
+        })
+        .await;
         assert_eq!(front.gate.upstream.is_panicking(), panics, "{threshold}");
     }
 }
@@ -356,12 +491,18 @@ async fn a_probe_that_hangs_fails_in_time() {
     })
     .await;
     let front = ProxyServer::with(&[silent.address], |plan| {
-        plan.spec.health = Some(HealthSpec { timeout: Duration::from_millis(50), ..probe(by_path()) });
+        plan.spec.health = Some(HealthSpec {
+            timeout: Duration::from_millis(50),
+            ..probe(by_path())
+        });
     })
     .await;
     let _watch = watch(&front);
     until("it is unhealthy", || in_service(&front) == [false]).await;
-    let error = front.gate.upstream.endpoints()[0].condition().probes().error();
+    let error = front.gate.upstream.endpoints()[0]
+        .condition()
+        .probes()
+        .error();
     assert_eq!(error.as_deref(), Some("it took too long to answer"));
 }
 
@@ -369,9 +510,18 @@ async fn a_probe_that_hangs_fails_in_time() {
 async fn a_connection_is_enough_for_a_probe_by_tcp() {
     let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = server.local_addr().unwrap();
-    let front = ProxyServer::with(&[address], |plan| plan.spec.health = Some(probe(HealthCheck::Tcp))).await;
+    let front = ProxyServer::with(&[address], |plan| {
+        plan.spec.health = Some(probe(HealthCheck::Tcp))
+    })
+    .await;
     let _watch = watch(&front);
-    let passed = || front.gate.upstream.endpoints()[0].condition().probes().counts().0;
+    let passed = || {
+        front.gate.upstream.endpoints()[0]
+            .condition()
+            .probes()
+            .counts()
+            .0
+    };
     until("it passes", || passed() > 2).await;
     drop(server);
     until("it is unhealthy", || in_service(&front) == [false]).await;
@@ -380,19 +530,27 @@ async fn a_connection_is_enough_for_a_probe_by_tcp() {
 #[tokio::test]
 async fn the_health_service_of_grpc_tells_of_its_services() {
     let (reporter, service) = tonic_health::server::health_reporter();
-    reporter.set_service_status("orders", ServingStatus::Serving).await;
+    reporter
+        .set_service_status("orders", ServingStatus::Serving)
+        .await;
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let server = tokio::spawn(async move {
         loop {
             let (stream, _) = listener.accept().await.unwrap();
             let service = service.clone();
-            let handle = service_fn(move |request: http::Request<Incoming>| service.clone().call(request));
-            tokio::spawn(http2::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), handle));
+            let handle =
+                service_fn(move |request: http::Request<Incoming>| service.clone().call(request));
+            tokio::spawn(
+                http2::Builder::new(TokioExecutor::new())
+                    .serve_connection(TokioIo::new(stream), handle),
+            );
         }
     });
     let front = async |name: &str| {
-        let check = HealthCheck::Grpc { service: name.into() };
+        let check = HealthCheck::Grpc {
+            service: name.into(),
+        };
         ProxyServer::with(&[], |plan| {
             plan.spec.endpoints = vec![format!("h2c://{address}").parse().unwrap()];
             plan.spec.health = Some(probe(check));
@@ -401,16 +559,33 @@ async fn the_health_service_of_grpc_tells_of_its_services() {
     };
     let (orders, unknown) = (front("orders").await, front("unknown").await);
     let _watches = [watch(&orders), watch(&unknown)];
-    let probes = |front: &ProxyServer| front.gate.upstream.endpoints()[0].condition().probes().counts();
+    let probes = |front: &ProxyServer| {
+        front.gate.upstream.endpoints()[0]
+            .condition()
+            .probes()
+            .counts()
+    };
     until("it passes", || probes(&orders).0 > 2).await;
     until("it is unhealthy", || in_service(&unknown) == [false]).await;
-    let error = |front: &ProxyServer| front.gate.upstream.endpoints()[0].condition().probes().error();
-    assert_eq!(error(&unknown).as_deref(), Some("the health service answered with grpc-status 5"));
-    reporter.set_service_status("orders", ServingStatus::NotServing).await;
+    let error = |front: &ProxyServer| {
+        front.gate.upstream.endpoints()[0]
+            .condition()
+            .probes()
+            .error()
+    };
+    assert_eq!(
+        error(&unknown).as_deref(),
+        Some("the health service answered with grpc-status 5")
+    );
+    reporter
+        .set_service_status("orders", ServingStatus::NotServing)
+        .await;
     until("it is unhealthy", || in_service(&orders) == [false]).await;
     let says = "the health service says that it does not serve (status 2)";
     assert_eq!(error(&orders).as_deref(), Some(says));
-    reporter.set_service_status("orders", ServingStatus::Serving).await;
+    reporter
+        .set_service_status("orders", ServingStatus::Serving)
+        .await;
     until("it is healthy", || in_service(&orders) == [true]).await;
     server.abort();
 }
@@ -420,20 +595,40 @@ async fn probes_go_through_the_tls_of_the_upstream_in_either_version_of_http() {
     let authority = CertificateAuthority::create();
     authority.issue("server", "DNS:localhost");
     let (cert, key) = (authority.path("server.pem"), authority.path("server.key"));
-    let files = format!("ssl_certificate {}; ssl_certificate_key {};", cert.display(), key.display());
+    let files = format!(
+        "ssl_certificate {}; ssl_certificate_key {};",
+        cert.display(),
+        key.display()
+    );
     let seen = "if ($http_user_agent != tollgate-health) { return 500; } location = /healthz { return 204; }";
     for options in ["ssl", "ssl http2"] {
         let server = NginxServer::start(options, &format!("{files} {seen}"));
-        let spec = ClientTlsSpec { ca: Some(authority.pem("ca.pem").into()), ..ClientTlsSpec::default() };
+        let spec = ClientTlsSpec {
+            ca: Some(authority.pem("ca.pem").into()),
+            ..ClientTlsSpec::default()
+        };
         let settings = Arc::new(ClientTls::new(spec).unwrap());
         let front = ProxyServer::with(&[], |plan| {
-            plan.spec.endpoints = vec![format!("https://localhost:{}", server.address.port()).parse().unwrap()];
-            plan.spec.tls = Some(UpstreamTls { settings, server_name: None, files: Vec::new() });
+            plan.spec.endpoints = vec![
+                format!("https://localhost:{}", server.address.port())
+                    .parse()
+                    .unwrap(),
+            ];
+            plan.spec.tls = Some(UpstreamTls {
+                settings,
+                server_name: None,
+                files: Vec::new(),
+            });
             plan.spec.health = Some(probe(by_path()));
         })
         .await;
         let _watch = watch(&front);
-        let probes = || front.gate.upstream.endpoints()[0].condition().probes().counts();
+        let probes = || {
+            front.gate.upstream.endpoints()[0]
+                .condition()
+                .probes()
+                .counts()
+        };
         until("it passes", || probes().0 > 1).await;
         assert_eq!(probes().1, 0);
     }
@@ -448,7 +643,9 @@ async fn probes_begin_with_a_proxy_header_where_connections_do() {
         async move {
             // LOCAL, version 2: a connection of the proxy's own.
             let mut header = [0; 16];
-            tokio::io::AsyncReadExt::read_exact(&mut wire.stream, &mut header).await.unwrap();
+            tokio::io::AsyncReadExt::read_exact(&mut wire.stream, &mut header)
+                .await
+                .unwrap();
             assert_eq!(header, *b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0");
             assert!(wire.head().await.starts_with("GET /healthz?deep"));
             seen.fetch_add(1, Ordering::SeqCst);
@@ -463,7 +660,15 @@ async fn probes_begin_with_a_proxy_header_where_connections_do() {
     .await;
     let _watch = watch(&front);
     until("it is asked", || heads.load(Ordering::SeqCst) > 1).await;
-    until("it passes", || front.gate.upstream.endpoints()[0].condition().probes().counts().0 > 1).await;
+    until("it passes", || {
+        front.gate.upstream.endpoints()[0]
+            .condition()
+            .probes()
+            .counts()
+            .0
+            > 1
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -481,8 +686,18 @@ async fn an_endpoint_that_is_back_begins_with_a_small_share_that_grows() {
     well.store(true, Ordering::SeqCst);
     until("it is back", || in_service(&front) == [true, true]).await;
     let share = || {
-        let tried = || front.gate.upstream.pick(&mut Tried::default()).unwrap().url().to_owned();
-        (0..110).filter(|_| tried() == format!("http://{}", slow.address)).count()
+        let tried = || {
+            front
+                .gate
+                .upstream
+                .pick(&mut Tried::default())
+                .unwrap()
+                .url()
+                .to_owned()
+        };
+        (0..110)
+            .filter(|_| tried() == format!("http://{}", slow.address))
+            .count()
     };
     let first = share();
     assert!((8..=30).contains(&first), "{first} of 110");

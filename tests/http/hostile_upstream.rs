@@ -1,7 +1,9 @@
-//! An upstream that does whatever it likes, on paused time: random schedules of answers, lies, stalls and resets.
+//! An upstream that does whatever it likes, on paused time: random schedules of answers, lies,
+//! stalls and resets.
 //!
-//! Each request is answered with its own answer, or with a failure of the gateway's, or its answer breaks off visibly;
-//! and all of it ends within the time limits. A seed that fails is printed; `HOSTILE_UPSTREAM_SEEDS=a..b` runs others.
+//! Each request is answered with its own answer, or with a failure of the gateway's, or its answer
+//! breaks off visibly; and all of it ends within the time limits. A seed that fails is printed;
+//! `HOSTILE_UPSTREAM_SEEDS=a..b` runs others.
 
 use std::time::Duration;
 
@@ -49,7 +51,9 @@ enum Step {
 
 /// The content of the answer to the request numbered `number`.
 fn content(number: usize) -> Vec<u8> {
-    format!("<answer {number}>").repeat(1 + number * 37 % 300).into_bytes()
+    format!("<answer {number}>")
+        .repeat(1 + number * 37 % 300)
+        .into_bytes()
 }
 
 /// Steps that answer request `number`, more or less.
@@ -61,10 +65,15 @@ fn answer(rng: &mut Rng, number: usize) -> Vec<Step> {
     let (framing, body) = (*choose(rng, &FRAMINGS), content(number));
     let head = match framing {
         Framing::Length => format!("content-length: {}\r\n", body.len()),
-        Framing::LengthTooLong => format!("content-length: {}\r\n", body.len() + 1 + rng.usize(..100)),
+        Framing::LengthTooLong => {
+            format!("content-length: {}\r\n", body.len() + 1 + rng.usize(..100))
+        }
         Framing::LengthTooShort => format!("content-length: {}\r\n", body.len()),
         Framing::Chunked | Framing::BadChunk => "transfer-encoding: chunked\r\n".to_owned(),
-        Framing::LengthAndChunked => format!("transfer-encoding: chunked\r\ncontent-length: {}\r\n", rng.usize(..50)),
+        Framing::LengthAndChunked => format!(
+            "transfer-encoding: chunked\r\ncontent-length: {}\r\n",
+            rng.usize(..50)
+        ),
         Framing::Close => "x-framing: close\r\n".to_owned(),
     };
     bytes.extend_from_slice(format!("HTTP/1.1 200 OK\r\n{head}\r\n").as_bytes());
@@ -86,7 +95,13 @@ fn answer(rng: &mut Rng, number: usize) -> Vec<Step> {
     // Where the end is the connection's, nobody can tell what belongs to the answer.
     let ends = matches!(framing, Framing::Close | Framing::LengthTooLong);
     if matches!(framing, Framing::LengthTooShort) || (!ends && rng.u8(..8) == 0) {
-        bytes.extend_from_slice(format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{EVIL}", EVIL.len()).as_bytes());
+        bytes.extend_from_slice(
+            format!(
+                "HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{EVIL}",
+                EVIL.len()
+            )
+            .as_bytes(),
+        );
     }
     cut(rng, &bytes, ends)
 }
@@ -115,7 +130,9 @@ fn cut(rng: &mut Rng, bytes: &[u8], ends: bool) -> Vec<Step> {
         }
         steps.push(Step::Send(piece.to_vec()));
         if slow {
-            steps.push(Step::Pause(Duration::from_millis(rng.u64(..IDLE.as_millis() as u64))));
+            steps.push(Step::Pause(Duration::from_millis(
+                rng.u64(..IDLE.as_millis() as u64),
+            )));
         }
     }
     if ends {
@@ -129,7 +146,10 @@ fn conversation(rng: &mut Rng, number: usize) -> Vec<Step> {
         0 => vec![Step::Close],
         1 => vec![Step::Reset],
         2 => vec![Step::Stall],
-        3 => vec![Step::Send(format!("{EVIL} \r\n\r\n\0\0").into_bytes()), Step::Stall],
+        3 => vec![
+            Step::Send(format!("{EVIL} \r\n\r\n\0\0").into_bytes()),
+            Step::Stall,
+        ],
         _ => answer(rng, number),
     }
 }
@@ -138,7 +158,8 @@ fn choose<'a, T>(rng: &mut Rng, choices: &'a [T]) -> &'a T {
     &choices[rng.usize(..choices.len())]
 }
 
-/// Accepts connections and misbehaves on each. Some of them it does not read to the end of the request's body.
+/// Accepts connections and misbehaves on each. Some of them it does not read to the end of the
+/// request's body.
 async fn misbehave(listener: TcpListener, mut rng: Rng) {
     while let Ok((stream, _)) = listener.accept().await {
         // Nagle's algorithm would wait in real time.
@@ -155,19 +176,29 @@ async fn converse(mut stream: TcpStream, mut rng: Rng) {
             if let Some(end) = memchr::memmem::find(&read, b"\r\n\r\n") {
                 break end + 4;
             }
-            if !stream.read_buf(&mut read).await.is_ok_and(|count| count > 0) {
+            if !stream
+                .read_buf(&mut read)
+                .await
+                .is_ok_and(|count| count > 0)
+            {
                 return;
             }
         };
         let head = String::from_utf8(read.drain(..end).collect()).unwrap();
         let number: usize = head.split(['/', ' ']).nth(2).unwrap().parse().unwrap();
-        let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+        let length = head
+            .lines()
+            .find_map(|line| line.strip_prefix("content-length: "));
         let mut left: usize = length.map_or(0, |length| length.parse().unwrap());
         if rng.bool() {
             while left > read.len() {
                 left -= read.len();
                 read.clear();
-                if !stream.read_buf(&mut read).await.is_ok_and(|count| count > 0) {
+                if !stream
+                    .read_buf(&mut read)
+                    .await
+                    .is_ok_and(|count| count > 0)
+                {
                     return;
                 }
             }
@@ -216,16 +247,31 @@ async fn read_answer(stream: &mut TcpStream, read: &mut Vec<u8>) -> Option<Answe
         head = section(stream, read).await?;
     }
     let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-    let field = |name: &str| head.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
-    let (closes, unframed) = (field("connection:") == Some("close"), field("x-framing:") == Some("close"));
+    let field = |name: &str| {
+        head.lines()
+            .find_map(|line| line.strip_prefix(name))
+            .map(str::trim)
+    };
+    let (closes, unframed) = (
+        field("connection:") == Some("close"),
+        field("x-framing:") == Some("close"),
+    );
     let answer = |content, whole| {
         let ended = if whole { Ended::Complete } else { Ended::Cut };
-        Some(Answer { status, content, ended, closes, unframed })
+        Some(Answer {
+            status,
+            content,
+            ended,
+            closes,
+            unframed,
+        })
     };
     if field("transfer-encoding:") == Some("chunked") {
         let mut content = Vec::new();
         loop {
-            let Some(line) = until(stream, read, b"\r\n").await else { return answer(content, false) };
+            let Some(line) = until(stream, read, b"\r\n").await else {
+                return answer(content, false);
+            };
             let size = usize::from_str_radix(line.trim_end(), 16).unwrap();
             let whole = take(stream, read, size + 2, &mut content).await;
             content.truncate(content.len().saturating_sub(if whole { 2 } else { 0 }));
@@ -255,7 +301,12 @@ async fn until(stream: &mut TcpStream, read: &mut Vec<u8>, end: &[u8]) -> Option
     }
 }
 
-async fn take(stream: &mut TcpStream, read: &mut Vec<u8>, length: usize, content: &mut Vec<u8>) -> bool {
+async fn take(
+    stream: &mut TcpStream,
+    read: &mut Vec<u8>,
+    length: usize,
+    content: &mut Vec<u8>,
+) -> bool {
     let end = content.len().saturating_add(length);
     loop {
         let wanted = (end - content.len()).min(read.len());
@@ -276,7 +327,11 @@ async fn run(seed: u64) -> usize {
     let address = listener.local_addr().unwrap();
     let upstream = tokio::spawn(misbehave(listener, rng.fork()));
     let limits = |plan: &mut ForwarderConfig| {
-        (plan.spec.connect_timeout, plan.spec.response_timeout, plan.spec.idle_timeout) = (CONNECT, RESPONSE, IDLE);
+        (
+            plan.spec.connect_timeout,
+            plan.spec.response_timeout,
+            plan.spec.idle_timeout,
+        ) = (CONNECT, RESPONSE, IDLE);
     };
     let front = ProxyServer::with(&[address], limits).await;
     let mut connection: Option<(TcpStream, Vec<u8>)> = None;
@@ -284,31 +339,61 @@ async fn run(seed: u64) -> usize {
     for number in 0..REQUESTS {
         let (mut stream, mut read) = match connection.take() {
             Some(kept) => kept,
-            None => (RawConnection::connect(front.address).await.stream, Vec::new()),
+            None => (
+                RawConnection::connect(front.address).await.stream,
+                Vec::new(),
+            ),
         };
         let body = vec![b'x'; *choose(&mut rng, &[0, 0, 10, 100_000])];
         let method = if body.is_empty() { "GET" } else { "POST" };
         let length = body.len();
         let mut request =
-            format!("{method} /{number} HTTP/1.1\r\nhost: a\r\ncontent-length: {length}\r\n\r\n").into_bytes();
+            format!("{method} /{number} HTTP/1.1\r\nhost: a\r\ncontent-length: {length}\r\n\r\n")
+                .into_bytes();
         request.extend_from_slice(&body);
         // It may be answered, and its connection closed, before all of it is sent.
         let _ = stream.write_all(&request).await;
         let answered = timeout(LONGEST, read_answer(&mut stream, &mut read)).await;
-        assert!(answered.is_ok(), "seed {seed}, request {number}: no end in {LONGEST:?}");
+        assert!(
+            answered.is_ok(),
+            "seed {seed}, request {number}: no end in {LONGEST:?}"
+        );
         // No answer at all: the gateway cut the connection, visibly.
-        let Some(Answer { status, content: found, ended, closes, unframed }) = answered.unwrap() else { continue };
+        let Some(Answer {
+            status,
+            content: found,
+            ended,
+            closes,
+            unframed,
+        }) = answered.unwrap()
+        else {
+            continue;
+        };
         let said = String::from_utf8_lossy(&found);
-        assert!(!said.contains(EVIL), "seed {seed}, request {number}: {said}");
+        assert!(
+            !said.contains(EVIL),
+            "seed {seed}, request {number}: {said}"
+        );
         match (status, &ended) {
-            (200, Ended::Complete) if unframed => assert!(content(number).starts_with(&found), "seed {seed}: {said}"),
+            (200, Ended::Complete) if unframed => {
+                assert!(content(number).starts_with(&found), "seed {seed}: {said}")
+            }
             (200, Ended::Complete) => {
-                assert!(found == content(number), "seed {seed}, request {number}: {said}");
+                assert!(
+                    found == content(number),
+                    "seed {seed}, request {number}: {said}"
+                );
                 whole += 1;
             }
-            (200, Ended::Cut) => assert!(content(number).starts_with(&found), "seed {seed}, request {number}: {said}"),
+            (200, Ended::Cut) => assert!(
+                content(number).starts_with(&found),
+                "seed {seed}, request {number}: {said}"
+            ),
             (408 | 502 | 504, Ended::Complete) => {
-                assert!(said.contains("urn:tollgate:problem:"), "seed {seed}: {said}")
+                assert!(
+                    said.contains("urn:tollgate:problem:"),
+                    "seed {seed}: {said}"
+                )
             }
             other => panic!("seed {seed}, request {number}: {other:?}: {said}"),
         }
@@ -324,7 +409,11 @@ async fn run(seed: u64) -> usize {
             sleep(Duration::from_millis(100)).await;
         }
     });
-    assert!(freed.await.is_ok(), "seed {seed}: {} exchanges are still under way", endpoint.in_flight());
+    assert!(
+        freed.await.is_ok(),
+        "seed {seed}: {} exchanges are still under way",
+        endpoint.in_flight()
+    );
     upstream.abort();
     whole
 }
@@ -332,7 +421,9 @@ async fn run(seed: u64) -> usize {
 #[tokio::test(start_paused = true)]
 async fn whatever_an_upstream_does_each_request_gets_its_own_answer_or_a_visible_failure() {
     let seeds = std::env::var("HOSTILE_UPSTREAM_SEEDS").unwrap_or_else(|_| "0..300".to_owned());
-    let (from, to) = seeds.split_once("..").expect("HOSTILE_UPSTREAM_SEEDS is a range, such as 0..1000");
+    let (from, to) = seeds
+        .split_once("..")
+        .expect("HOSTILE_UPSTREAM_SEEDS is a range, such as 0..1000");
     let (from, to): (u64, u64) = (from.parse().unwrap(), to.parse().unwrap());
     let mut whole = 0;
     for seed in from..to {
@@ -340,5 +431,8 @@ async fn whatever_an_upstream_does_each_request_gets_its_own_answer_or_a_visible
     }
     // The upstream is not so hostile that nothing is tested.
     let requests = (to - from) as usize * REQUESTS;
-    assert!(whole * 5 > requests, "{whole} of {requests} answers came whole");
+    assert!(
+        whole * 5 > requests,
+        "{whole} of {requests} answers came whole"
+    );
 }

@@ -1,4 +1,5 @@
-//! HTTP/2 frame by frame: what a client may do, and what ends its stream or its connection, with which code.
+//! HTTP/2 frame by frame: what a client may do, and what ends its stream or its connection, with
+//! which code.
 
 mod deadlines;
 mod floods;

@@ -1,5 +1,5 @@
-//! HTTP/2 to upstreams: many exchanges on few connections, and what becomes of a request when a stream or a connection
-//! ends.
+//! HTTP/2 to upstreams: many exchanges on few connections, and what becomes of a request when a
+//! stream or a connection ends.
 
 pub mod endings;
 mod lifetimes;
@@ -24,7 +24,8 @@ use tollgate_test_support::raw_http2::FrameClient;
 use tollgate_test_support::upstream::RawConnection;
 
 const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
-const POST: &str = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nConnection: close\r\n\r\nabc";
+const POST: &str =
+    "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nConnection: close\r\n\r\nabc";
 
 /// A server of HTTP/2 without TLS. Stopped when dropped.
 pub struct Http2Server {
@@ -44,7 +45,11 @@ impl Http2Server {
             let handler = handler.clone();
             async move {
                 let mut builder = h2::server::Builder::new();
-                let mut connection = builder.max_concurrent_streams(most_streams).handshake(stream).await.unwrap();
+                let mut connection = builder
+                    .max_concurrent_streams(most_streams)
+                    .handshake(stream)
+                    .await
+                    .unwrap();
                 while let Some(Ok((request, sender))) = connection.accept().await {
                     tokio::spawn(handler(request, sender, number));
                 }
@@ -81,7 +86,11 @@ impl Http2Server {
                 tokio::spawn(serve(stream, count.fetch_add(1, Ordering::SeqCst)));
             }
         });
-        Self { address, connections, acceptor }
+        Self {
+            address,
+            connections,
+            acceptor,
+        }
     }
 
     pub fn connections(&self) -> usize {
@@ -135,7 +144,10 @@ pub async fn exchange(front: &ProxyServer, request: &str) -> (String, String) {
     let head = client.head().await;
     let body = client.rest().await;
     let is_chunked = head.to_lowercase().contains("transfer-encoding: chunked");
-    (head.split(' ').nth(1).unwrap().to_owned(), if is_chunked { content(&body) } else { body })
+    (
+        head.split(' ').nth(1).unwrap().to_owned(),
+        if is_chunked { content(&body) } else { body },
+    )
 }
 
 /// The content of a body in chunks. One that is cut off ends in its last chunk's size.

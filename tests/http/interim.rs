@@ -2,7 +2,9 @@
 
 use tollgate_test_support::front::ProxyServer;
 use tollgate_test_support::raw_http::{TestServer, spec};
-use tollgate_test_support::raw_http2::{END_HEADERS, END_STREAM, FrameClient, HEADERS, block, frame, request};
+use tollgate_test_support::raw_http2::{
+    END_HEADERS, END_STREAM, FrameClient, HEADERS, block, frame, request,
+};
 use tollgate_test_support::upstream::{RawConnection, ScriptedUpstream};
 
 /// An upstream that gives two hints, and then its response.
@@ -25,10 +27,15 @@ async fn hints_reach_a_client_of_http_1_in_order() {
 async fn hints_reach_a_client_of_http_2_in_order() {
     let server = TestServer::start(spec());
     let mut client = FrameClient::connect(server.address).await;
-    client.request(1, END_STREAM, &request("GET", "/hints", &[])).await;
+    client
+        .request(1, END_STREAM, &request("GET", "/hints", &[]))
+        .await;
     for _ in 0..2 {
         let hint = client.of_stream(1).await;
-        assert_eq!((hint.kind, hint.status(), hint.ends_stream()), (HEADERS, 103, false));
+        assert_eq!(
+            (hint.kind, hint.status(), hint.ends_stream()),
+            (HEADERS, 103, false)
+        );
     }
     let head = client.of_stream(1).await;
     assert_eq!((head.kind, head.flags), (HEADERS, END_HEADERS));
@@ -40,12 +47,17 @@ async fn hints_of_an_upstream_pass_without_the_fields_of_its_connection() {
     let gate = ProxyServer::to(&[upstream.address]).await;
     let mut client = RawConnection::connect(gate.address).await;
     client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
-    assert_eq!(client.head().await, "HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n");
+    assert_eq!(
+        client.head().await,
+        "HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n"
+    );
     assert_eq!(client.head().await, "HTTP/1.1 102 Processing\r\n\r\n");
     assert!(client.head().await.starts_with("HTTP/1.1 200 OK\r\n"));
 
     let mut client = FrameClient::connect(gate.address).await;
-    client.request(1, END_STREAM, &request("GET", "/", &[])).await;
+    client
+        .request(1, END_STREAM, &request("GET", "/", &[]))
+        .await;
     for status in [103, 102, 200] {
         assert_eq!(client.of_stream(1).await.status(), status);
     }
@@ -68,7 +80,8 @@ async fn hints_without_end_are_bounded() {
         async move {
             wire.head().await;
             wire.send(flood).await;
-            wire.send("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await;
+            wire.send("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+                .await;
         }
     })
     .await;
@@ -82,14 +95,17 @@ async fn hints_without_end_are_bounded() {
     assert_eq!(hints, 16);
 }
 
-/// The status of the answer of an upstream that gives so many hints before it, over HTTP/1.1 and HTTP/2.
+/// The status of the answer of an upstream that gives so many hints before it, over HTTP/1.1 and
+/// HTTP/2.
 async fn answer_after(hints: usize) -> [String; 2] {
     let scripts = [false, true].map(|is_http2| async move {
         ScriptedUpstream::start(move |mut wire, _| async move {
             if !is_http2 {
                 wire.head().await;
-                wire.send("HTTP/1.1 103 Early Hints\r\n\r\n".repeat(hints)).await;
-                wire.send("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await;
+                wire.send("HTTP/1.1 103 Early Hints\r\n\r\n".repeat(hints))
+                    .await;
+                wire.send("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+                    .await;
                 wire.rest().await;
                 return;
             }
@@ -97,7 +113,13 @@ async fn answer_after(hints: usize) -> [String; 2] {
             let stream = peer.next(HEADERS).await.stream;
             let hint = frame(HEADERS, END_HEADERS, stream, &block(&[(":status", "103")]));
             peer.send(hint.repeat(hints)).await;
-            peer.send(frame(HEADERS, END_HEADERS | END_STREAM, stream, &block(&[(":status", "200")]))).await;
+            peer.send(frame(
+                HEADERS,
+                END_HEADERS | END_STREAM,
+                stream,
+                &block(&[(":status", "200")]),
+            ))
+            .await;
             while peer.frame().await.is_some() {}
         })
         .await
@@ -133,7 +155,9 @@ async fn a_handler_learns_that_a_body_is_here_without_asking_for_it() {
 
     let mut client = FrameClient::connect(server.address).await;
     let expects = [("expect", "100-continue"), ("content-length", "4")];
-    client.request(1, 0, &request("POST", "/arrived", &expects)).await;
+    client
+        .request(1, 0, &request("POST", "/arrived", &expects))
+        .await;
     tokio::task::yield_now().await;
     client.send(frame(0, END_STREAM, 1, b"body")).await;
     assert_eq!(client.of_stream(1).await.status(), 200);
@@ -144,7 +168,8 @@ async fn silent_upstream() -> ScriptedUpstream {
     ScriptedUpstream::start(|mut wire, _| async move {
         while wire.try_head().await.is_some() {
             wire.until(b"body").await;
-            wire.send("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await;
+            wire.send("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+                .await;
         }
     })
     .await
@@ -165,7 +190,19 @@ async fn a_body_that_came_with_its_expect_waits_for_no_100() {
     assert!(client.head().await.starts_with("HTTP/1.1 200"));
 
     let mut client = FrameClient::connect(gate.address).await;
-    let fields = block(&request("POST", "/", &[("expect", "100-continue"), ("content-length", "4")]));
-    client.send([frame(HEADERS, END_HEADERS, 1, &fields), frame(0, END_STREAM, 1, b"body")].concat()).await;
+    let fields = block(&request(
+        "POST",
+        "/",
+        &[("expect", "100-continue"), ("content-length", "4")],
+    ));
+    client
+        .send(
+            [
+                frame(HEADERS, END_HEADERS, 1, &fields),
+                frame(0, END_STREAM, 1, b"body"),
+            ]
+            .concat(),
+        )
+        .await;
     assert_eq!(client.of_stream(1).await.status(), 200);
 }

@@ -1,7 +1,11 @@
-//! HTTP as the server and the proxy speak it, over real sockets: framing, bodies, timeouts, upgrades, retries,
-//! draining.
+//! HTTP as the server and the proxy speak it, over real sockets: framing, bodies, timeouts,
+//! upgrades, retries, draining.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that lacks what it needs fails")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test that lacks what it needs fails"
+)]
 
 mod adaptive;
 mod attempts;

@@ -28,14 +28,20 @@ const PAUSE: Duration = Duration::from_millis(2);
 const BODY_TIMEOUT: Duration = Duration::from_secs(2);
 
 fn server(min_body_rate: Option<NonZeroU64>, body_timeout: Duration) -> TestServer {
-    TestServer::start(ListenerSpec { body_timeout, min_body_rate, ..spec() })
+    TestServer::start(ListenerSpec {
+        body_timeout,
+        min_body_rate,
+        ..spec()
+    })
 }
 
 #[tokio::test]
 async fn a_request_body_below_the_least_rate_is_answered_with_408() {
     let server = server(FAST, BODY_TIMEOUT);
     let mut client = server.connect().await;
-    client.send("POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 100000000\r\n\r\n").await;
+    client
+        .send("POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 100000000\r\n\r\n")
+        .await;
     let mut pauses = interval(PAUSE);
     let drip = async {
         while client.buffer.is_empty() {
@@ -44,7 +50,9 @@ async fn a_request_body_below_the_least_rate_is_answered_with_408() {
             let _ = client.stream.try_read_buf(&mut client.buffer);
         }
     };
-    timeout(PATIENCE, drip).await.expect("the server answers a client that goes on");
+    timeout(PATIENCE, drip)
+        .await
+        .expect("the server answers a client that goes on");
     let answer = client.answer().await;
     assert_eq!((answer.status, answer.says_close()), (408, true));
     assert!(String::from_utf8_lossy(&answer.body).contains("body-too-slow"));
@@ -67,9 +75,16 @@ async fn an_http_2_request_body_below_the_least_rate_is_answered_with_408() {
             }
         }
     };
-    assert_eq!(timeout(PATIENCE, drip).await.expect("the server answers a client that goes on"), 408);
+    assert_eq!(
+        timeout(PATIENCE, drip)
+            .await
+            .expect("the server answers a client that goes on"),
+        408
+    );
     // Only that request failed.
-    client.request(3, END_STREAM, &request("GET", "/a", &[])).await;
+    client
+        .request(3, END_STREAM, &request("GET", "/a", &[]))
+        .await;
     assert_eq!(client.of_stream(3).await.status(), 200);
 }
 
@@ -78,7 +93,9 @@ async fn an_http_2_client_that_takes_its_response_below_the_least_rate_loses_the
     let server = server(FAST, BODY_TIMEOUT);
     let mut client = FrameClient::with_settings(server.address, &[(INITIAL_WINDOW, 0)]).await;
     let path = format!("/{}", "x".repeat(5_000));
-    client.request(1, END_STREAM, &request("GET", &path, &[])).await;
+    client
+        .request(1, END_STREAM, &request("GET", &path, &[]))
+        .await;
     assert_eq!(client.of_stream(1).await.status(), 200);
     let mut pauses = interval(PAUSE);
     let last = loop {
@@ -101,9 +118,12 @@ async fn read_slowly(server: &TestServer) -> usize {
     let (mut reader, mut writer) = stream.into_split();
     let sending = tokio::spawn(async move {
         let head = format!("POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: {LENGTH}\r\n\r\n");
-        tokio::io::AsyncWriteExt::write_all(&mut writer, &[head.as_bytes(), &vec![b'x'; LENGTH]].concat())
-            .await
-            .unwrap();
+        tokio::io::AsyncWriteExt::write_all(
+            &mut writer,
+            &[head.as_bytes(), &vec![b'x'; LENGTH]].concat(),
+        )
+        .await
+        .unwrap();
         writer
     });
     let (mut came, mut piece) = (0, vec![0; 64 * 1024]);
@@ -122,6 +142,12 @@ async fn read_slowly(server: &TestServer) -> usize {
 #[tokio::test]
 async fn a_client_that_takes_its_response_below_the_least_rate_is_cut_off() {
     // Far less than the pauses take together.
-    assert_eq!(read_slowly(&server(FAST, Duration::from_millis(100))).await, 0);
-    assert_eq!(read_slowly(&server(NonZeroU64::new(100), PATIENCE)).await, 1);
+    assert_eq!(
+        read_slowly(&server(FAST, Duration::from_millis(100))).await,
+        0
+    );
+    assert_eq!(
+        read_slowly(&server(NonZeroU64::new(100), PATIENCE)).await,
+        1
+    );
 }

@@ -46,7 +46,8 @@ async fn seen_of(request: &str, change: impl FnOnce(&mut ForwarderConfig)) -> St
     heads.recv().await.unwrap()
 }
 
-/// The header section that a client sees of `response`, after which the connection must still be in step.
+/// The header section that a client sees of `response`, after which the connection must still be in
+/// step.
 async fn relayed(request: &str, response: &'static str) -> String {
     let server = ScriptedUpstream::answering(response).await;
     let front = ProxyServer::to(&[server.address]).await;
@@ -69,7 +70,15 @@ async fn hop_by_hop_fields_do_not_reach_the_upstream() {
                    X-Drop: 2\r\nKeep-Alive: 5\r\nProxy-Connection: x\r\nUpgrade: websocket\r\nProxy-Authorization: x\r\n\
                    TE: gzip\r\nX-Keep: yes\r\n\r\n";
     let head = seen_of(request, |_| {}).await;
-    for gone in ["connection", "x-drop", "keep-alive", "proxy-connection", "upgrade", "proxy-authorization", "te"] {
+    for gone in [
+        "connection",
+        "x-drop",
+        "keep-alive",
+        "proxy-connection",
+        "upgrade",
+        "proxy-authorization",
+        "te",
+    ] {
         assert!(values(&head, gone).is_empty(), "{gone} in {head}");
     }
     assert_eq!(values(&head, "x-keep"), ["yes"]);
@@ -79,7 +88,8 @@ async fn hop_by_hop_fields_do_not_reach_the_upstream() {
 
 #[tokio::test]
 async fn naming_the_length_in_connection_does_not_unframe_the_body() {
-    let request = "POST / HTTP/1.1\r\nHost: a\r\nConnection: content-length\r\nContent-Length: 3\r\n\r\nabc";
+    let request =
+        "POST / HTTP/1.1\r\nHost: a\r\nConnection: content-length\r\nContent-Length: 3\r\n\r\nabc";
     let head = seen_of(request, |_| {}).await;
     assert_eq!(values(&head, "content-length"), ["3"]);
 }
@@ -92,7 +102,10 @@ async fn the_upstream_learns_where_a_request_comes_from() {
     assert_eq!(values(&head, "x-forwarded-for"), ["127.0.0.1"]);
     assert_eq!(values(&head, "x-forwarded-proto"), ["http"]);
     assert_eq!(values(&head, "x-forwarded-host"), ["shop.example:8080"]);
-    assert_eq!(values(&head, "forwarded"), ["for=127.0.0.1;host=\"shop.example:8080\";proto=http"]);
+    assert_eq!(
+        values(&head, "forwarded"),
+        ["for=127.0.0.1;host=\"shop.example:8080\";proto=http"]
+    );
     assert_eq!(values(&head, "via"), ["1.1 tollgate"]);
     assert_eq!(values(&head, "x-request-id"), ["id-1"]);
     assert!(values(&head, "x-forwarded-port").is_empty() && values(&head, "x-real-ip").is_empty());
@@ -119,10 +132,16 @@ async fn forwarding_fields_of_a_trusted_peer_are_extended() {
     let request = "GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 203.0.113.9\r\nX-Forwarded-For: 127.0.0.2\r\n\
                    X-Forwarded-Proto: https\r\nX-Forwarded-Host: b\r\nForwarded: for=203.0.113.9\r\nVia: 1.0 edge\r\n\r\n";
     let head = seen_of(request, trust_loopback).await;
-    assert_eq!(values(&head, "x-forwarded-for"), ["203.0.113.9, 127.0.0.2, 127.0.0.1"]);
+    assert_eq!(
+        values(&head, "x-forwarded-for"),
+        ["203.0.113.9, 127.0.0.2, 127.0.0.1"]
+    );
     assert_eq!(values(&head, "x-forwarded-proto"), ["https"]);
     assert_eq!(values(&head, "x-forwarded-host"), ["b"]);
-    assert_eq!(values(&head, "forwarded"), ["for=203.0.113.9, for=127.0.0.1;host=\"a\";proto=https"]);
+    assert_eq!(
+        values(&head, "forwarded"),
+        ["for=203.0.113.9, for=127.0.0.1;host=\"a\";proto=https"]
+    );
     assert_eq!(values(&head, "via"), ["1.0 edge", "1.1 tollgate"]);
 }
 
@@ -130,30 +149,57 @@ async fn forwarding_fields_of_a_trusted_peer_are_extended() {
 async fn the_path_arrives_byte_for_byte() {
     let target = "/a%2Fb/%7e/../x//y;v=1?q=%20&&a=?b";
     let head = seen_of(&format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n"), |_| {}).await;
-    assert_eq!(head.lines().next(), Some(&*format!("GET {target} HTTP/1.1")));
+    assert_eq!(
+        head.lines().next(),
+        Some(&*format!("GET {target} HTTP/1.1"))
+    );
 }
 
 #[tokio::test]
 async fn the_path_is_rewritten_as_the_route_says() {
     let request = "GET /api/x%2Fy?q=%41 HTTP/1.1\r\nHost: a\r\n\r\n";
-    let strip = |plan: &mut ForwarderConfig| plan.rule.rewrite = Rewrite::StripPrefix("/api".into());
-    assert!(seen_of(request, strip).await.starts_with("GET /x%2Fy?q=%41 HTTP/1.1\r\n"));
+    let strip =
+        |plan: &mut ForwarderConfig| plan.rule.rewrite = Rewrite::StripPrefix("/api".into());
+    assert!(
+        seen_of(request, strip)
+            .await
+            .starts_with("GET /x%2Fy?q=%41 HTTP/1.1\r\n")
+    );
     let replace = |plan: &mut ForwarderConfig| {
-        plan.rule.rewrite = Rewrite::ReplacePrefix { from: "/api".into(), to: "/v2".into() }
+        plan.rule.rewrite = Rewrite::ReplacePrefix {
+            from: "/api".into(),
+            to: "/v2".into(),
+        }
     };
-    assert!(seen_of(request, replace).await.starts_with("GET /v2/x%2Fy?q=%41 HTTP/1.1\r\n"));
+    assert!(
+        seen_of(request, replace)
+            .await
+            .starts_with("GET /v2/x%2Fy?q=%41 HTTP/1.1\r\n")
+    );
     let whole = |plan: &mut ForwarderConfig| plan.rule.rewrite = Rewrite::Replace("/z".into());
-    assert!(seen_of(request, whole).await.starts_with("GET /z?q=%41 HTTP/1.1\r\n"));
+    assert!(
+        seen_of(request, whole)
+            .await
+            .starts_with("GET /z?q=%41 HTTP/1.1\r\n")
+    );
 }
 
 #[tokio::test]
 async fn options_asterisk_is_forwarded_as_it_is() {
-    assert!(seen_of("OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n", |_| {}).await.starts_with("OPTIONS * HTTP/1.1\r\n"));
+    assert!(
+        seen_of("OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n", |_| {})
+            .await
+            .starts_with("OPTIONS * HTTP/1.1\r\n")
+    );
 }
 
 #[tokio::test]
 async fn the_authority_of_an_absolute_target_wins() {
-    let head = seen_of("GET http://b.example:81/x?y HTTP/1.1\r\nHost: a\r\n\r\n", |_| {}).await;
+    let head = seen_of(
+        "GET http://b.example:81/x?y HTTP/1.1\r\nHost: a\r\n\r\n",
+        |_| {},
+    )
+    .await;
     assert!(head.starts_with("GET /x?y HTTP/1.1\r\n"));
     assert_eq!(values(&head, "host"), ["b.example:81"]);
 }
@@ -161,9 +207,13 @@ async fn the_authority_of_an_absolute_target_wins() {
 #[tokio::test]
 async fn a_route_chooses_the_host_that_is_sent() {
     let request = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
-    let fixed =
-        |plan: &mut ForwarderConfig| plan.rule.host = HostPolicy::Fixed(HeaderValue::from_static("fixed.example"));
-    assert_eq!(values(&seen_of(request, fixed).await, "host"), ["fixed.example"]);
+    let fixed = |plan: &mut ForwarderConfig| {
+        plan.rule.host = HostPolicy::Fixed(HeaderValue::from_static("fixed.example"))
+    };
+    assert_eq!(
+        values(&seen_of(request, fixed).await, "host"),
+        ["fixed.example"]
+    );
     let endpoint = |plan: &mut ForwarderConfig| plan.rule.host = HostPolicy::Endpoint;
     let head = seen_of(request, endpoint).await;
     assert!(values(&head, "host")[0].starts_with("127.0.0.1:"));
@@ -173,12 +223,16 @@ async fn a_route_chooses_the_host_that_is_sent() {
 #[tokio::test]
 async fn an_http_1_0_request_becomes_http_1_1_with_a_host() {
     let (server, mut heads) =
-        recording("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n").await;
+        recording("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n")
+            .await;
     let front = ProxyServer::to(&[server.address]).await;
     let mut client = RawConnection::connect(front.address).await;
     client.send("GET / HTTP/1.0\r\n\r\n").await;
     let answer = client.rest().await;
-    assert!(answer.starts_with("HTTP/1.0 200") && answer.ends_with("\r\n\r\nok"), "{answer}");
+    assert!(
+        answer.starts_with("HTTP/1.0 200") && answer.ends_with("\r\n\r\nok"),
+        "{answer}"
+    );
     assert!(values(&answer, "transfer-encoding").is_empty());
     let head = heads.recv().await.unwrap();
     assert!(head.starts_with("GET / HTTP/1.1\r\n"));
@@ -191,7 +245,9 @@ async fn two_hosts_are_refused() {
     let server = ScriptedUpstream::answering(OK).await;
     let front = ProxyServer::to(&[server.address]).await;
     let mut client = RawConnection::connect(front.address).await;
-    client.send("GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n").await;
+    client
+        .send("GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n")
+        .await;
     assert!(client.head().await.starts_with("HTTP/1.1 400"));
     assert_eq!(server.connections(), 0);
 }
@@ -201,7 +257,9 @@ async fn connect_is_refused() {
     let server = ScriptedUpstream::answering(OK).await;
     let front = ProxyServer::to(&[server.address]).await;
     let mut client = RawConnection::connect(front.address).await;
-    client.send("CONNECT a:80 HTTP/1.1\r\nHost: a:80\r\n\r\n").await;
+    client
+        .send("CONNECT a:80 HTTP/1.1\r\nHost: a:80\r\n\r\n")
+        .await;
     assert!(client.head().await.starts_with("HTTP/1.1 501"));
     assert_eq!(server.connections(), 0);
 }
@@ -224,13 +282,20 @@ async fn an_http2_request_becomes_http_1_1() {
     .await;
     let front = ProxyServer::to(&[server.address]).await;
     let stream = TcpStream::connect(front.address).await.unwrap();
-    let shaken = hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await;
+    let shaken =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await;
     let (mut client, connection) = shaken.unwrap();
     tokio::spawn(connection);
-    let frame = Ok::<_, std::convert::Infallible>(http_body::Frame::data(bytes::Bytes::from("hello")));
+    let frame =
+        Ok::<_, std::convert::Infallible>(http_body::Frame::data(bytes::Bytes::from("hello")));
     let body = http_body_util::StreamBody::new(futures_util::stream::iter([frame]));
-    let request = http::Request::post("http://shop.example/x%2F?q").header("cookie", "a=1").header("cookie", "b=2");
-    let answer = client.send_request(request.body(body).unwrap()).await.unwrap();
+    let request = http::Request::post("http://shop.example/x%2F?q")
+        .header("cookie", "a=1")
+        .header("cookie", "b=2");
+    let answer = client
+        .send_request(request.body(body).unwrap())
+        .await
+        .unwrap();
     assert_eq!(answer.status(), 201);
     assert!(!answer.headers().contains_key("keep-alive"));
     assert_eq!(answer.into_body().collect().await.unwrap().to_bytes(), "ok");
@@ -245,7 +310,13 @@ async fn hop_by_hop_fields_do_not_reach_the_client() {
     )
     .await;
     assert!(head.starts_with("HTTP/1.1 200 Fine\r\n"));
-    for gone in ["connection", "x-drop", "keep-alive", "proxy-authenticate", "upgrade"] {
+    for gone in [
+        "connection",
+        "x-drop",
+        "keep-alive",
+        "proxy-authenticate",
+        "upgrade",
+    ] {
         assert!(values(&head, gone).is_empty(), "{gone} in {head}");
     }
     assert_eq!(values(&head, "x-keep"), ["yes"]);
@@ -255,10 +326,17 @@ async fn hop_by_hop_fields_do_not_reach_the_client() {
 
 #[tokio::test]
 async fn an_answer_to_head_keeps_its_length_and_has_no_body() {
-    let head = relayed("HEAD / HTTP/1.1\r\nHost: a\r\n\r\n", "HTTP/1.1 200 OK\r\ncontent-length: 1234\r\n\r\n").await;
+    let head = relayed(
+        "HEAD / HTTP/1.1\r\nHost: a\r\n\r\n",
+        "HTTP/1.1 200 OK\r\ncontent-length: 1234\r\n\r\n",
+    )
+    .await;
     assert_eq!(values(&head, "content-length"), ["1234"]);
-    let head =
-        relayed("HEAD / HTTP/1.1\r\nHost: a\r\n\r\n", "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n").await;
+    let head = relayed(
+        "HEAD / HTTP/1.1\r\nHost: a\r\n\r\n",
+        "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n",
+    )
+    .await;
     assert!(values(&head, "content-length").is_empty(), "{head}");
 }
 
@@ -266,8 +344,14 @@ async fn an_answer_to_head_keeps_its_length_and_has_no_body() {
 async fn answers_without_a_body_stay_without() {
     let request = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
     let head = relayed(request, "HTTP/1.1 204 No Content\r\n\r\n").await;
-    assert!(values(&head, "content-length").is_empty() && values(&head, "transfer-encoding").is_empty());
-    let head = relayed(request, "HTTP/1.1 304 Not Modified\r\ncontent-length: 99\r\netag: \"x\"\r\n\r\n").await;
+    assert!(
+        values(&head, "content-length").is_empty() && values(&head, "transfer-encoding").is_empty()
+    );
+    let head = relayed(
+        request,
+        "HTTP/1.1 304 Not Modified\r\ncontent-length: 99\r\netag: \"x\"\r\n\r\n",
+    )
+    .await;
     assert_eq!(values(&head, "etag"), ["\"x\""]);
 }
 
@@ -281,12 +365,18 @@ async fn a_length_beside_chunks_is_not_passed_on() {
     let mut client = RawConnection::connect(front.address).await;
     client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
     assert!(values(&client.head().await, "content-length").is_empty());
-    assert_eq!(client.until(b"0\r\n\r\n").await.unwrap(), "5\r\nhello\r\n0\r\n\r\n");
+    assert_eq!(
+        client.until(b"0\r\n\r\n").await.unwrap(),
+        "5\r\nhello\r\n0\r\n\r\n"
+    );
 }
 
 #[tokio::test]
 async fn a_length_said_twice_is_passed_on_once() {
-    for twice in ["content-length: 2\r\ncontent-length: 2", "content-length: 2, 2"] {
+    for twice in [
+        "content-length: 2\r\ncontent-length: 2",
+        "content-length: 2, 2",
+    ] {
         let answer: &'static str = format!("HTTP/1.1 200 OK\r\n{twice}\r\n\r\nok").leak();
         let server = ScriptedUpstream::answering(answer).await;
         let front = ProxyServer::to(&[server.address]).await;
@@ -299,8 +389,13 @@ async fn a_length_said_twice_is_passed_on_once() {
 #[tokio::test]
 async fn a_100_is_for_the_gateway() {
     let request = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
-    let response = "HTTP/1.1 100 Continue\r\nlink: </x>\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n";
-    assert!(relayed(request, response).await.starts_with("HTTP/1.1 200 OK\r\n"));
+    let response =
+        "HTTP/1.1 100 Continue\r\nlink: </x>\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n";
+    assert!(
+        relayed(request, response)
+            .await
+            .starts_with("HTTP/1.1 200 OK\r\n")
+    );
 }
 
 #[tokio::test]
@@ -329,14 +424,20 @@ async fn no_more_connections_are_kept_without_use_than_asked_for() {
         }
     })
     .await;
-    let front = ProxyServer::with(&[server.address], |plan| plan.spec.keepalive_connections = 2).await;
+    let front = ProxyServer::with(&[server.address], |plan| {
+        plan.spec.keepalive_connections = 2
+    })
+    .await;
     let clients = (0..4).map(|_| async {
         let mut client = RawConnection::connect(front.address).await;
         client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
         client.until(b"ok").await.unwrap();
     });
     futures_util::future::join_all(clients).await;
-    assert_eq!((server.connections(), front.gate.proxy.idle_connections()), (4, 4));
+    assert_eq!(
+        (server.connections(), front.gate.proxy.idle_connections()),
+        (4, 4)
+    );
     // From one look to the next nobody needs any of them.
     front.gate.proxy.sweep();
     front.gate.proxy.sweep();
@@ -345,7 +446,10 @@ async fn no_more_connections_are_kept_without_use_than_asked_for() {
 
 #[tokio::test]
 async fn an_answer_that_closes_is_not_followed_by_reuse() {
-    let server = ScriptedUpstream::answering("HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 0\r\n\r\n").await;
+    let server = ScriptedUpstream::answering(
+        "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 0\r\n\r\n",
+    )
+    .await;
     let front = ProxyServer::to(&[server.address]).await;
     let mut client = RawConnection::connect(front.address).await;
     for count in 1..=3 {
@@ -359,8 +463,10 @@ async fn an_answer_that_closes_is_not_followed_by_reuse() {
 #[tokio::test]
 async fn old_connections_are_swept() {
     let server = ScriptedUpstream::answering(OK).await;
-    let front =
-        ProxyServer::with(&[server.address], |plan| plan.spec.keepalive_timeout = std::time::Duration::ZERO).await;
+    let front = ProxyServer::with(&[server.address], |plan| {
+        plan.spec.keepalive_timeout = std::time::Duration::ZERO
+    })
+    .await;
     let mut client = RawConnection::connect(front.address).await;
     client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
     client.until(b"ok").await.unwrap();
@@ -387,7 +493,11 @@ async fn requests_are_spread_over_all_endpoints() {
         }
         for heads in counts.values_mut() {
             let count = std::iter::from_fn(|| heads.try_recv().ok()).count();
-            let fair = if balance == Balance::RoundRobin { 30..=30 } else { 5..=70 };
+            let fair = if balance == Balance::RoundRobin {
+                30..=30
+            } else {
+                5..=70
+            };
             assert!(fair.contains(&count), "{balance:?}: {count} of 90");
         }
     }
@@ -396,7 +506,9 @@ async fn requests_are_spread_over_all_endpoints() {
 #[tokio::test]
 async fn an_endpoint_may_be_a_name() {
     let server = ScriptedUpstream::answering(OK).await;
-    let name = format!("http://localhost:{}", server.address.port()).parse().unwrap();
+    let name = format!("http://localhost:{}", server.address.port())
+        .parse()
+        .unwrap();
     let front = ProxyServer::with(&[server.address], |plan| plan.spec.endpoints = vec![name]).await;
     let mut client = RawConnection::connect(front.address).await;
     client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
@@ -421,18 +533,29 @@ async fn an_endpoint_may_be_a_unix_socket() {
     let read = socket.read(&mut head).await.unwrap();
     socket.write_all(OK.as_bytes()).await.unwrap();
     assert!(client.head().await.starts_with("HTTP/1.1 200"));
-    assert_eq!(values(&String::from_utf8_lossy(&head[..read]), "host"), ["localhost"]);
+    assert_eq!(
+        values(&String::from_utf8_lossy(&head[..read]), "host"),
+        ["localhost"]
+    );
 }
 
 #[tokio::test]
 async fn requests_and_connections_are_counted_by_upstream() {
     let server = ScriptedUpstream::answering(OK).await;
     let recorder = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder();
-    let gate = metrics::with_local_recorder(&recorder, || Forwarder::new(ForwarderConfig::new(&[server.address])));
+    let gate = metrics::with_local_recorder(&recorder, || {
+        Forwarder::new(ForwarderConfig::new(&[server.address]))
+    });
     for _ in 0..2 {
-        let request = http::Request::get("/").header("host", "a").body(Body::empty()).unwrap();
+        let request = http::Request::get("/")
+            .header("host", "a")
+            .body(Body::empty())
+            .unwrap();
         let response = gate.answer(request, "127.0.0.1:1".parse().unwrap()).await;
-        assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "ok");
+        assert_eq!(
+            response.into_body().collect().await.unwrap().to_bytes(),
+            "ok"
+        );
     }
     let page = recorder.handle().render();
     for line in [
@@ -476,7 +599,9 @@ async fn a_response_with_content_that_it_must_not_have_ends_the_connection() {
         let front = ProxyServer::to(&[server.address]).await;
         for count in 1..=2 {
             let mut client = RawConnection::connect(front.address).await;
-            client.send("GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").await;
+            client
+                .send("GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+                .await;
             assert!(client.rest().await.contains("HTTP/1.1 20"), "{answer}");
             assert_eq!(server.connections(), count, "{answer}");
         }
@@ -489,15 +614,23 @@ async fn the_length_of_a_response_without_content_is_validated() {
         let request = format!("{request} / HTTP/1.1\r\nHost: a\r\n\r\n");
         for (length, sent) in [("7, 7", "7"), ("007", "7"), ("7", "7"), ("0", "0")] {
             let answer = format!("HTTP/1.1 {status}\r\ncontent-length: {length}\r\n\r\n").leak();
-            assert_eq!(values(&relayed(&request, answer).await, "content-length"), [sent], "{status} {length}");
+            assert_eq!(
+                values(&relayed(&request, answer).await, "content-length"),
+                [sent],
+                "{status} {length}"
+            );
         }
         for length in ["7, 8", "x", "-1", ""] {
-            let answer: &str = format!("HTTP/1.1 {status}\r\ncontent-length: {length}\r\n\r\n").leak();
+            let answer: &str =
+                format!("HTTP/1.1 {status}\r\ncontent-length: {length}\r\n\r\n").leak();
             let server = ScriptedUpstream::answering(answer).await;
             let front = ProxyServer::to(&[server.address]).await;
             let mut client = RawConnection::connect(front.address).await;
             client.send(&request).await;
-            assert!(client.head().await.starts_with("HTTP/1.1 502"), "{status} {length}");
+            assert!(
+                client.head().await.starts_with("HTTP/1.1 502"),
+                "{status} {length}"
+            );
         }
     }
 }

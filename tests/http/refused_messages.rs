@@ -34,7 +34,10 @@ impl Handler for ReadingHandler {
         }
         match request.body_mut().collect().await {
             Ok(_) => Response::new(Body::empty()),
-            Err(_) => self.refuse(connection, Failure::BadRequest("the request body is malformed")),
+            Err(_) => self.refuse(
+                connection,
+                Failure::BadRequest("the request body is malformed"),
+            ),
         }
     }
 
@@ -45,7 +48,10 @@ impl Handler for ReadingHandler {
 
 async fn http_1(address: std::net::SocketAddr, bytes: &[u8]) -> Outcome {
     let stream = tokio::net::TcpStream::connect(address).await.unwrap();
-    let mut client = RawClient { stream, buffer: Vec::new() };
+    let mut client = RawClient {
+        stream,
+        buffer: Vec::new(),
+    };
     client.send(bytes).await;
     match client.answer().await.status {
         200 => Outcome::Taken,
@@ -70,13 +76,26 @@ async fn http_2(address: std::net::SocketAddr, bytes: &[u8]) -> Outcome {
 
 #[tokio::test]
 async fn every_message_of_the_table_is_refused_as_it_says() {
-    let listener = TcpListener::from_std(server::bind_shared(spec().address.tcp().unwrap()).unwrap()).unwrap();
+    let listener =
+        TcpListener::from_std(server::bind_shared(spec().address.tcp().unwrap()).unwrap()).unwrap();
     let address = listener.local_addr().unwrap();
     let (_signal, drain) = drain::channel();
     let limit = ConnectionLimit::uncounted(1000);
-    tokio::spawn(server::serve(vec![listener], Arc::new(spec()), ReadingHandler, limit, drain));
+    tokio::spawn(server::serve(
+        vec![listener],
+        Arc::new(spec()),
+        ReadingHandler,
+        limit,
+        drain,
+    ));
     let mut wrong = String::new();
-    for RefusedMessage { what, http_1: sent_1, http_2: sent_2, .. } in refused_messages() {
+    for RefusedMessage {
+        what,
+        http_1: sent_1,
+        http_2: sent_2,
+        ..
+    } in refused_messages()
+    {
         if let Some((bytes, expected)) = sent_1 {
             let outcome = http_1(address, &bytes).await;
             if outcome != expected {
@@ -101,7 +120,10 @@ fn the_page_lists_every_refused_message() {
         std::fs::write(PAGE, &page).unwrap();
     }
     let found = std::fs::read_to_string(PAGE).unwrap_or_default();
-    assert!(found == page, "docs/refused-messages.md is not what the table says: run with UPDATE_DOCS=1");
+    assert!(
+        found == page,
+        "docs/refused-messages.md is not what the table says: run with UPDATE_DOCS=1"
+    );
 }
 
 fn page() -> String {
@@ -120,10 +142,19 @@ fn page() -> String {
     for row in refused_messages() {
         if row.group != group {
             group = row.group;
-            write!(page, "\n## {group}\n\n| message | rule | HTTP/1.1 | HTTP/2 |\n|---|---|---|---|\n").unwrap();
+            write!(
+                page,
+                "\n## {group}\n\n| message | rule | HTTP/1.1 | HTTP/2 |\n|---|---|---|---|\n"
+            )
+            .unwrap();
         }
         let [http_1, http_2] = [&row.http_1, &row.http_2].map(cell);
-        writeln!(page, "| {} | {} | {http_1} | {http_2} |", row.what, row.rule).unwrap();
+        writeln!(
+            page,
+            "| {} | {} | {http_1} | {http_2} |",
+            row.what, row.rule
+        )
+        .unwrap();
     }
     page
 }

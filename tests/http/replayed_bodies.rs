@@ -1,4 +1,5 @@
-//! Bodies of requests that are sent again: an endpoint gets all that the client sent, or sees that it does not.
+//! Bodies of requests that are sent again: an endpoint gets all that the client sent, or sees that
+//! it does not.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -29,7 +30,10 @@ fn keeping(on: RetryCondition, keep_body: usize) -> RetryPolicy {
         on: [on].into_iter().collect(),
         attempts: 2,
         per_try: None,
-        back_off: BackOff { base: brief, max: brief },
+        back_off: BackOff {
+            base: brief,
+            max: brief,
+        },
         retry_after: None,
         keep_body,
         non_idempotent: false,
@@ -42,7 +46,10 @@ fn on_busy() -> RetryCondition {
 
 /// Letters of which no two stretches are alike.
 fn content(length: usize) -> String {
-    (0_u64..).map(|n| char::from(b'a' + (n.wrapping_mul(n + 7) / 13 % 26) as u8)).take(length).collect()
+    (0_u64..)
+        .map(|n| char::from(b'a' + (n.wrapping_mul(n + 7) / 13 % 26) as u8))
+        .take(length)
+        .collect()
 }
 
 fn chunk(content: &str) -> String {
@@ -65,10 +72,13 @@ const KEPT: usize = 8 << 20;
 
 /// Takes little before it is read, so that less waits in buffers than is kept.
 fn narrow(wire: &RawConnection) {
-    SockRef::from(&wire.stream).set_recv_buffer_size(64 << 10).unwrap();
+    SockRef::from(&wire.stream)
+        .set_recv_buffer_size(64 << 10)
+        .unwrap();
 }
 
-/// A connection from an address of its own: a client has its share of the memory for bodies that are kept.
+/// A connection from an address of its own: a client has its share of the memory for bodies that
+/// are kept.
 async fn connect_from(client: [u8; 4], to: SocketAddr) -> RawConnection {
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind((client, 0).into()).unwrap();
@@ -82,7 +92,9 @@ async fn reader() -> (ScriptedUpstream, mpsc::UnboundedReceiver<String>) {
         let bodies = bodies.clone();
         async move {
             while wire.try_head().await.is_some() {
-                let Some(body) = wire.ending(END.as_bytes()).await else { return };
+                let Some(body) = wire.ending(END.as_bytes()).await else {
+                    return;
+                };
                 bodies.send(decoded(&body)).unwrap();
                 wire.send(OK).await;
             }
@@ -131,7 +143,10 @@ async fn a_body_that_goes_on_while_its_answer_is_given_up_loses_nothing() {
         assert_eq!(&head, b"HTTP/1.1 200");
     };
     join(sending, receiving).await;
-    assert!(bodies.recv().await.unwrap() == whole, "the endpoint got another body");
+    assert!(
+        bodies.recv().await.unwrap() == whole,
+        "the endpoint got another body"
+    );
 }
 
 #[tokio::test]
@@ -155,7 +170,8 @@ async fn a_body_whose_next_answer_comes_early_loses_nothing() {
         async move {
             narrow(&wire);
             wire.head().await;
-            wire.send("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n").await;
+            wire.send("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
+                .await;
             told.notified().await;
             let body = wire.ending(END.as_bytes()).await.unwrap();
             bodies.send(decoded(&body)).unwrap();
@@ -170,7 +186,10 @@ async fn a_body_whose_next_answer_comes_early_loses_nothing() {
     assert!(client.head().await.starts_with("HTTP/1.1 200"));
     client_has_head.notify_one();
     client.send(format!("{}{END}", chunk(rest))).await;
-    assert!(received.recv().await.unwrap() == whole, "the endpoint got another body");
+    assert!(
+        received.recv().await.unwrap() == whole,
+        "the endpoint got another body"
+    );
     assert_eq!(client.exactly(END.len()).await, END);
 }
 
@@ -186,7 +205,8 @@ async fn a_body_that_breaks_off_is_never_sent_as_a_whole_one() {
     let (good, mut bodies) = reader().await;
     for _ in 0..20 {
         let policy = Some(keeping(on_busy(), 4096));
-        let front = ProxyServer::with(&[busy.address, good.address], |plan| plan.retry = policy).await;
+        let front =
+            ProxyServer::with(&[busy.address, good.address], |plan| plan.retry = policy).await;
         let mut client = RawConnection::connect(front.address).await;
         client.send(format!("{PUT}{}", chunk("abc"))).await;
         // Malformed, at about the time at which the answer comes.
@@ -209,7 +229,10 @@ async fn an_endpoint_that_takes_nothing_of_a_body_has_no_longer_than_an_attempt(
     // More than the buffers of two sockets take.
     let whole = content(24 << 20);
     let per_try = Some(Duration::from_millis(300));
-    let policy = RetryPolicy { per_try, ..keeping(RetryCondition::Timeout, 32 << 20) };
+    let policy = RetryPolicy {
+        per_try,
+        ..keeping(RetryCondition::Timeout, 32 << 20)
+    };
     let front = ProxyServer::with(&[deaf.address, good.address], |plan| {
         plan.retry = Some(policy);
         plan.spec.idle_timeout = Duration::from_secs(3600);
@@ -218,7 +241,10 @@ async fn an_endpoint_that_takes_nothing_of_a_body_has_no_longer_than_an_attempt(
     let mut client = RawConnection::connect(front.address).await;
     client.send(format!("{PUT}{}{END}", chunk(&whole))).await;
     assert!(client.head().await.starts_with("HTTP/1.1 200"));
-    assert!(bodies.recv().await.unwrap() == whole, "the endpoint got another body");
+    assert!(
+        bodies.recv().await.unwrap() == whole,
+        "the endpoint got another body"
+    );
     assert_eq!(front.gate.attempts.load(Ordering::SeqCst), 2);
 }
 
@@ -236,10 +262,14 @@ async fn a_body_that_turns_out_empty_is_sent_again() {
         let [busy, good] = answers;
         let (busy, good) = join(busy, good).await;
         let policy = Some(keeping(on_busy(), keep_body));
-        let front = ProxyServer::with(&[busy.address, good.address], |plan| plan.retry = policy).await;
+        let front =
+            ProxyServer::with(&[busy.address, good.address], |plan| plan.retry = policy).await;
         let mut client = RawConnection::connect(front.address).await;
         client.send(format!("{PUT}{END}")).await;
-        assert!(client.head().await.starts_with("HTTP/1.1 200"), "{keep_body}");
+        assert!(
+            client.head().await.starts_with("HTTP/1.1 200"),
+            "{keep_body}"
+        );
         assert_eq!(front.gate.attempts.load(Ordering::SeqCst), 2);
     }
 }
@@ -260,9 +290,20 @@ async fn a_request_that_was_sent_once_counts_as_forwarded() {
         let mut wire = RawConnection::new(server.accept().await.unwrap().0);
         drop(server);
         wire.head().await;
-        wire.send("HTTP/1.1 503 Busy\r\nconnection: close\r\ncontent-length: 0\r\n\r\n").await;
+        wire.send("HTTP/1.1 503 Busy\r\nconnection: close\r\ncontent-length: 0\r\n\r\n")
+            .await;
     });
-    assert_eq!(unanswered(endpoint, on_busy()).await, Some(Unanswered::Forwarded));
-    let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-    assert_eq!(unanswered(closed, RetryCondition::Connect).await, Some(Unanswered::NotForwarded));
+    assert_eq!(
+        unanswered(endpoint, on_busy()).await,
+        Some(Unanswered::Forwarded)
+    );
+    let closed = TcpListener::bind("127.0.0.1:0")
+        .await
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    assert_eq!(
+        unanswered(closed, RetryCondition::Connect).await,
+        Some(Unanswered::NotForwarded)
+    );
 }

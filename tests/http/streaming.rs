@@ -17,7 +17,10 @@ const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 const EMPTY: &str = "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n";
 
 fn get() -> Request<Body> {
-    Request::get("/").header("host", "a").body(Body::empty()).unwrap()
+    Request::get("/")
+        .header("host", "a")
+        .body(Body::empty())
+        .unwrap()
 }
 
 fn hasty(plan: &mut ForwarderConfig) {
@@ -32,7 +35,8 @@ async fn the_first_bytes_arrive_while_the_rest_is_still_held() {
         let held = held.lock().unwrap().take();
         async move {
             wire.head().await;
-            wire.send("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nfirst\r\n").await;
+            wire.send("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nfirst\r\n")
+                .await;
             held.unwrap().await.unwrap();
             wire.send("4\r\nlast\r\n0\r\n\r\n").await;
         }
@@ -62,7 +66,9 @@ async fn an_upload_arrives_piece_by_piece() {
     .await;
     let front = ProxyServer::to(&[server.address]).await;
     let mut client = RawConnection::connect(front.address).await;
-    client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 12\r\n\r\n").await;
+    client
+        .send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 12\r\n\r\n")
+        .await;
     for piece in ["one.", "two.", "end."] {
         client.send(piece).await;
         assert_eq!(pieces.recv().await.unwrap(), piece);
@@ -76,13 +82,18 @@ async fn chunked_uploads_and_their_trailers_pass() {
         let head = wire.head().await;
         assert_eq!(values(&head, "transfer-encoding"), ["chunked"]);
         assert_eq!(values(&head, "trailer"), ["x-sum"]);
-        assert_eq!(wire.until(b"\r\n\r\n").await.unwrap(), "5\r\nhello\r\n0\r\nx-sum: 42\r\n\r\n");
+        assert_eq!(
+            wire.until(b"\r\n\r\n").await.unwrap(),
+            "5\r\nhello\r\n0\r\nx-sum: 42\r\n\r\n"
+        );
         wire.send(EMPTY).await;
     })
     .await;
     let front = ProxyServer::to(&[server.address]).await;
     let mut client = RawConnection::connect(front.address).await;
-    client.send("GET / HTTP/1.1\r\nHost: a\r\nTrailer: x-sum\r\nTransfer-Encoding: chunked\r\n\r\n").await;
+    client
+        .send("GET / HTTP/1.1\r\nHost: a\r\nTrailer: x-sum\r\nTransfer-Encoding: chunked\r\n\r\n")
+        .await;
     client.send("5\r\nhello\r\n0\r\nx-sum: 42\r\n\r\n").await;
     assert!(client.head().await.starts_with("HTTP/1.1 200"));
 }
@@ -93,7 +104,8 @@ async fn trailers_of_a_response_pass() {
         while let Some(head) = wire.try_head().await {
             assert_eq!(values(&head, "te"), ["trailers"]);
             assert_eq!(values(&head, "connection"), ["te"]);
-            wire.send("HTTP/1.1 200 OK\r\ntrailer: x-sum\r\ntransfer-encoding: chunked\r\n\r\n").await;
+            wire.send("HTTP/1.1 200 OK\r\ntrailer: x-sum\r\ntransfer-encoding: chunked\r\n\r\n")
+                .await;
             wire.send("2\r\nok\r\n0\r\nx-sum: 7\r\n\r\n").await;
         }
     })
@@ -101,8 +113,13 @@ async fn trailers_of_a_response_pass() {
     let front = ProxyServer::to(&[server.address]).await;
     let mut client = RawConnection::connect(front.address).await;
     for _ in 0..2 {
-        client.send("GET / HTTP/1.1\r\nHost: a\r\nTE: trailers, gzip\r\nConnection: TE\r\n\r\n").await;
-        client.until(b"2\r\nok\r\n0\r\nx-sum: 7\r\n\r\n").await.unwrap();
+        client
+            .send("GET / HTTP/1.1\r\nHost: a\r\nTE: trailers, gzip\r\nConnection: TE\r\n\r\n")
+            .await;
+        client
+            .until(b"2\r\nok\r\n0\r\nx-sum: 7\r\n\r\n")
+            .await
+            .unwrap();
     }
     assert_eq!(server.connections(), 1);
 }
@@ -118,7 +135,9 @@ async fn a_100_continue_is_sent_only_after_the_upstreams() {
     .await;
     let front = ProxyServer::to(&[server.address]).await;
     let mut client = RawConnection::connect(front.address).await;
-    client.send("POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n").await;
+    client
+        .send("POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n")
+        .await;
     assert_eq!(client.head().await, "HTTP/1.1 100 Continue\r\n\r\n");
     client.send("abc").await;
     assert!(client.head().await.starts_with("HTTP/1.1 200"));
@@ -128,15 +147,27 @@ async fn a_100_continue_is_sent_only_after_the_upstreams() {
 async fn an_upstream_may_refuse_before_the_body() {
     let server = ScriptedUpstream::start(|mut wire, _| async move {
         wire.head().await;
-        wire.send("HTTP/1.1 413 Payload Too Large\r\ncontent-length: 2\r\n\r\nno").await;
+        wire.send("HTTP/1.1 413 Payload Too Large\r\ncontent-length: 2\r\n\r\nno")
+            .await;
         assert_eq!(wire.rest().await, "", "a body arrived that nobody wanted");
     })
     .await;
     let front = ProxyServer::to(&[server.address]).await;
     let mut client = RawConnection::connect(front.address).await;
-    client.send("POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n").await;
-    assert!(client.until(b"no").await.unwrap().starts_with("HTTP/1.1 413"));
-    until("the connection is not kept", || front.gate.upstream.endpoints()[0].in_flight() == 0).await;
+    client
+        .send("POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n")
+        .await;
+    assert!(
+        client
+            .until(b"no")
+            .await
+            .unwrap()
+            .starts_with("HTTP/1.1 413")
+    );
+    until("the connection is not kept", || {
+        front.gate.upstream.endpoints()[0].in_flight() == 0
+    })
+    .await;
     assert_eq!(front.gate.proxy.idle_connections(), 0);
 }
 
@@ -150,7 +181,9 @@ async fn a_body_is_sent_when_the_upstream_never_sends_100_continue() {
     .await;
     let front = ProxyServer::to(&[server.address]).await;
     let mut client = RawConnection::connect(front.address).await;
-    client.send("POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n").await;
+    client
+        .send("POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n")
+        .await;
     assert_eq!(client.head().await, "HTTP/1.1 100 Continue\r\n\r\n");
     client.send("abc").await;
     assert!(client.head().await.starts_with("HTTP/1.1 200"));
@@ -165,7 +198,8 @@ async fn an_answer_before_the_end_of_the_upload_passes_and_ends_it() {
         async move {
             wire.head().await;
             wire.exactly(3).await;
-            wire.send("HTTP/1.1 403 Forbidden\r\ncontent-length: 2\r\n\r\nno").await;
+            wire.send("HTTP/1.1 403 Forbidden\r\ncontent-length: 2\r\n\r\nno")
+                .await;
             wire.rest().await;
             closed.notify_one();
         }
@@ -173,9 +207,19 @@ async fn an_answer_before_the_end_of_the_upload_passes_and_ends_it() {
     .await;
     let front = ProxyServer::to(&[server.address]).await;
     let mut client = RawConnection::connect(front.address).await;
-    client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\nabc").await;
-    assert!(client.until(b"no").await.unwrap().starts_with("HTTP/1.1 403"));
-    tokio::time::timeout(PATIENCE, noticed.notified()).await.expect("the upload goes on");
+    client
+        .send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\nabc")
+        .await;
+    assert!(
+        client
+            .until(b"no")
+            .await
+            .unwrap()
+            .starts_with("HTTP/1.1 403")
+    );
+    tokio::time::timeout(PATIENCE, noticed.notified())
+        .await
+        .expect("the upload goes on");
     assert_eq!(front.gate.proxy.idle_connections(), 0);
 }
 
@@ -189,7 +233,11 @@ async fn a_client_that_does_not_read_slows_the_upstream_down() {
         let stalled = stalled.lock().unwrap().take();
         async move {
             wire.head().await;
-            wire.send(format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", CHUNK * CHUNKS)).await;
+            wire.send(format!(
+                "HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n",
+                CHUNK * CHUNKS
+            ))
+            .await;
             let chunk = vec![b'x'; CHUNK];
             let (mut stalled, mut written) = (stalled, 0);
             while written < CHUNK * CHUNKS {
@@ -197,7 +245,9 @@ async fn a_client_that_does_not_read_slows_the_upstream_down() {
                 let writing = wire.stream.write(&chunk[..left]);
                 match stalled.take() {
                     None => written += writing.await.unwrap(),
-                    Some(tell) => match tokio::time::timeout(Duration::from_millis(300), writing).await {
+                    Some(tell) => match tokio::time::timeout(Duration::from_millis(300), writing)
+                        .await
+                    {
                         Ok(count) => (written, stalled) = (written + count.unwrap(), Some(tell)),
                         Err(_) => tell.send(written).unwrap(),
                     },
@@ -208,8 +258,14 @@ async fn a_client_that_does_not_read_slows_the_upstream_down() {
     .await;
     let gate = Forwarder::new(ForwarderConfig::new(&[server.address]));
     let response = gate.answer(get(), "127.0.0.1:1".parse().unwrap()).await;
-    let in_flight = tokio::time::timeout(PATIENCE, told).await.expect("nothing slows the upstream").unwrap();
-    assert!(in_flight < 16 * 1024 * 1024, "{in_flight} bytes taken that nobody reads");
+    let in_flight = tokio::time::timeout(PATIENCE, told)
+        .await
+        .expect("nothing slows the upstream")
+        .unwrap();
+    assert!(
+        in_flight < 16 * 1024 * 1024,
+        "{in_flight} bytes taken that nobody reads"
+    );
     let mut body = response.into_body();
     let mut received = 0;
     while let Some(frame) = body.frame().await {
@@ -226,7 +282,8 @@ async fn a_body_dropped_early_closes_its_connection() {
         let closed = Arc::clone(&closed);
         async move {
             wire.head().await;
-            wire.send("HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhalf.").await;
+            wire.send("HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhalf.")
+                .await;
             wire.rest().await;
             closed.notify_one();
         }
@@ -236,8 +293,16 @@ async fn a_body_dropped_early_closes_its_connection() {
     let response = gate.answer(get(), "127.0.0.1:1".parse().unwrap()).await;
     assert_eq!(gate.upstream.endpoints()[0].in_flight(), 1);
     drop(response);
-    tokio::time::timeout(PATIENCE, noticed.notified()).await.expect("the connection stays open");
-    assert_eq!((gate.upstream.endpoints()[0].in_flight(), gate.proxy.idle_connections()), (0, 0));
+    tokio::time::timeout(PATIENCE, noticed.notified())
+        .await
+        .expect("the connection stays open");
+    assert_eq!(
+        (
+            gate.upstream.endpoints()[0].in_flight(),
+            gate.proxy.idle_connections()
+        ),
+        (0, 0)
+    );
 }
 
 #[tokio::test]
@@ -259,7 +324,9 @@ async fn a_client_that_leaves_before_the_answer_ends_the_exchange() {
     client.send(GET).await;
     arrived.notified().await;
     drop(client);
-    tokio::time::timeout(PATIENCE, closed.notified()).await.expect("the exchange goes on");
+    tokio::time::timeout(PATIENCE, closed.notified())
+        .await
+        .expect("the exchange goes on");
 }
 
 #[tokio::test]
@@ -270,7 +337,8 @@ async fn a_connection_comes_back_when_its_body_has_ended() {
         let wanted = Arc::clone(&wanted);
         async move {
             wire.head().await;
-            wire.send("HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\n").await;
+            wire.send("HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\n")
+                .await;
             wanted.notified().await;
             wire.send("whole").await;
             wire.rest().await;
@@ -280,17 +348,33 @@ async fn a_connection_comes_back_when_its_body_has_ended() {
     let gate = Forwarder::new(ForwarderConfig::new(&[server.address]));
     let response = gate.answer(get(), "127.0.0.1:1".parse().unwrap()).await;
     rest.notify_one();
-    assert_eq!((gate.upstream.endpoints()[0].in_flight(), gate.proxy.idle_connections()), (1, 0));
+    assert_eq!(
+        (
+            gate.upstream.endpoints()[0].in_flight(),
+            gate.proxy.idle_connections()
+        ),
+        (1, 0)
+    );
     let mut body = response.into_body();
-    assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), "whole");
-    assert_eq!((gate.upstream.endpoints()[0].in_flight(), gate.proxy.idle_connections()), (0, 1));
+    assert_eq!(
+        body.frame().await.unwrap().unwrap().into_data().unwrap(),
+        "whole"
+    );
+    assert_eq!(
+        (
+            gate.upstream.endpoints()[0].in_flight(),
+            gate.proxy.idle_connections()
+        ),
+        (0, 1)
+    );
 }
 
 #[tokio::test]
 async fn a_response_that_stalls_is_cut() {
     let server = ScriptedUpstream::start(|mut wire, _| async move {
         wire.head().await;
-        wire.send("HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhalf.").await;
+        wire.send("HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhalf.")
+            .await;
         wire.rest().await;
     })
     .await;
@@ -304,7 +388,8 @@ async fn a_response_that_stalls_is_cut() {
 async fn a_response_that_breaks_off_is_not_passed_on_as_whole() {
     let server = ScriptedUpstream::start(|mut wire, _| async move {
         wire.head().await;
-        wire.send("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhalf.\r\n").await;
+        wire.send("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhalf.\r\n")
+            .await;
     })
     .await;
     let front = ProxyServer::to(&[server.address]).await;
@@ -322,7 +407,9 @@ async fn a_stalled_upload_is_answered_with_408() {
     .await;
     let front = ProxyServer::with(&[server.address], hasty).await;
     let mut client = RawConnection::connect(front.address).await;
-    client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nabc").await;
+    client
+        .send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nabc")
+        .await;
     assert!(client.head().await.starts_with("HTTP/1.1 408"));
 }
 
@@ -338,11 +425,14 @@ async fn an_upstream_that_reads_nothing_times_out() {
         hasty(&mut plan);
         plan
     });
-    let endless = futures_util::stream::repeat_with(|| Ok(http_body::Frame::data(vec![0; 65536].into())));
+    let endless =
+        futures_util::stream::repeat_with(|| Ok(http_body::Frame::data(vec![0; 65536].into())));
     let body = Body::boxed(http_body_util::StreamBody::new(endless));
     let request = Request::post("/").header("host", "a").body(body).unwrap();
     let answer = gate.answer(request, "127.0.0.1:1".parse().unwrap());
-    let response = tokio::time::timeout(PATIENCE, answer).await.expect("the upload is never given up");
+    let response = tokio::time::timeout(PATIENCE, answer)
+        .await
+        .expect("the upload is never given up");
     assert_eq!(response.status(), 504);
 }
 
@@ -362,7 +452,12 @@ async fn a_slow_upload_that_moves_outlives_the_response_timeout() {
     let ticks = tokio::time::interval(Duration::from_millis(25));
     let slow = futures_util::stream::unfold((ticks, 0), |(mut ticks, count)| async move {
         ticks.tick().await;
-        (count < 12).then(|| (Ok(http_body::Frame::data("tick".into())), (ticks, count + 1)))
+        (count < 12).then(|| {
+            (
+                Ok(http_body::Frame::data("tick".into())),
+                (ticks, count + 1),
+            )
+        })
     });
     let body = Body::boxed(http_body_util::StreamBody::new(slow));
     let request = Request::post("/").header("host", "a").body(body).unwrap();
@@ -372,24 +467,46 @@ async fn a_slow_upload_that_moves_outlives_the_response_timeout() {
 
 #[tokio::test]
 async fn a_failing_upload_is_answered_by_its_cause() {
-    let causes = [(BodyFailure::Timeout, 408), (BodyFailure::TooLarge, 413), (BodyFailure::Malformed, 400)];
+    let causes = [
+        (BodyFailure::Timeout, 408),
+        (BodyFailure::TooLarge, 413),
+        (BodyFailure::Malformed, 400),
+    ];
     for (cause, status) in causes {
         let server = ScriptedUpstream::start(|mut wire, _| async move {
             wire.try_head().await;
-            assert!(!wire.rest().await.ends_with("0\r\n\r\n"), "a broken body was passed on as whole");
+            assert!(
+                !wire.rest().await.ends_with("0\r\n\r\n"),
+                "a broken body was passed on as whole"
+            );
         })
         .await;
         let gate = Forwarder::new(ForwarderConfig::new(&[server.address]));
-        let frames = [Ok(http_body::Frame::data("abc".into())), Err(BoxError::from(cause))];
-        let body = Body::boxed(http_body_util::StreamBody::new(futures_util::stream::iter(frames)));
+        let frames = [
+            Ok(http_body::Frame::data("abc".into())),
+            Err(BoxError::from(cause)),
+        ];
+        let body = Body::boxed(http_body_util::StreamBody::new(futures_util::stream::iter(
+            frames,
+        )));
         let request = Request::post("/").header("host", "a").body(body).unwrap();
-        assert_eq!(gate.answer(request, "127.0.0.1:1".parse().unwrap()).await.status(), status);
+        assert_eq!(
+            gate.answer(request, "127.0.0.1:1".parse().unwrap())
+                .await
+                .status(),
+            status
+        );
     }
 }
 
-/// An address whose connections take little at a time, so that what they are sent waits at the sender.
+/// An address whose connections take little at a time, so that what they are sent waits at the
+/// sender.
 fn narrow() -> (tokio::net::TcpListener, std::net::SocketAddr) {
-    listen(|socket| socket.set_recv_buffer_size(4096).and_then(|()| socket.set_mss(536)))
+    listen(|socket| {
+        socket
+            .set_recv_buffer_size(4096)
+            .and_then(|()| socket.set_mss(536))
+    })
 }
 
 fn with_recv_buffer(size: usize) -> (tokio::net::TcpListener, std::net::SocketAddr) {
@@ -402,7 +519,9 @@ fn listen(
     let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
     set(&socket).unwrap();
     socket.set_nonblocking(true).unwrap();
-    socket.bind(&std::net::SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+    socket
+        .bind(&std::net::SocketAddr::from(([127, 0, 0, 1], 0)).into())
+        .unwrap();
     socket.listen(8).unwrap();
     let listener = tokio::net::TcpListener::from_std(socket.into()).unwrap();
     let address = listener.local_addr().unwrap();
@@ -415,7 +534,8 @@ async fn an_upstream_that_takes_a_little_at_a_time_is_waited_for() {
     let (listener, address) = narrow();
     let server = tokio::spawn(async move {
         let mut stream = listener.accept().await.unwrap().0;
-        let (mut received, mut ticks) = (Vec::new(), tokio::time::interval(Duration::from_millis(5)));
+        let (mut received, mut ticks) =
+            (Vec::new(), tokio::time::interval(Duration::from_millis(5)));
         while !received.ends_with(b"\r\n0\r\n\r\n") {
             let mut little = [0; 4096];
             let count = stream.read(&mut little).await.unwrap();
@@ -431,8 +551,11 @@ async fn an_upstream_that_takes_a_little_at_a_time_is_waited_for() {
         plan.spec.idle_timeout = Duration::from_millis(400);
         plan
     });
-    let pieces = [vec![b'x'; LENGTH - 1], vec![b'x']].map(|piece| Ok(http_body::Frame::data(piece.into())));
-    let body = Body::boxed(http_body_util::StreamBody::new(futures_util::stream::iter(pieces)));
+    let pieces =
+        [vec![b'x'; LENGTH - 1], vec![b'x']].map(|piece| Ok(http_body::Frame::data(piece.into())));
+    let body = Body::boxed(http_body_util::StreamBody::new(futures_util::stream::iter(
+        pieces,
+    )));
     let request = Request::post("/").header("host", "a").body(body).unwrap();
     let response = gate.answer(request, "127.0.0.1:1".parse().unwrap()).await;
     assert_eq!(response.status(), 200);
@@ -445,14 +568,20 @@ async fn an_upstream_that_takes_a_steady_little_of_what_the_kernel_holds_is_wait
     let (listener, address) = with_recv_buffer(64 * 1024);
     let server = tokio::spawn(async move {
         let mut stream = listener.accept().await.unwrap().0;
-        let (mut piece, mut ticks) = (vec![0; 30 * 1024], tokio::time::interval(Duration::from_millis(100)));
-        // Some `idle_timeout`s, and in each of them less than what the kernel waits for before it says so.
+        let (mut piece, mut ticks) = (
+            vec![0; 30 * 1024],
+            tokio::time::interval(Duration::from_millis(100)),
+        );
+        // Some `idle_timeout`s, and in each of them less than what the kernel waits for before it
+        // says so.
         for _ in 0..35 {
             ticks.tick().await;
             stream.read_exact(&mut piece).await.expect("given up");
         }
         let rest = (LENGTH - 35 * piece.len()) as u64;
-        tokio::io::copy(&mut (&mut stream).take(rest), &mut tokio::io::sink()).await.unwrap();
+        tokio::io::copy(&mut (&mut stream).take(rest), &mut tokio::io::sink())
+            .await
+            .unwrap();
         stream.write_all(EMPTY.as_bytes()).await.unwrap();
     });
     let gate = Forwarder::new({
@@ -460,9 +589,16 @@ async fn an_upstream_that_takes_a_steady_little_of_what_the_kernel_holds_is_wait
         plan.spec.idle_timeout = Duration::from_secs(1);
         plan
     });
-    let pieces = [vec![b'x'; LENGTH - 1], vec![b'x']].map(|piece| Ok(http_body::Frame::data(piece.into())));
-    let body = Body::boxed(http_body_util::StreamBody::new(futures_util::stream::iter(pieces)));
-    let request = Request::post("/").header("host", "a").header("content-length", LENGTH).body(body).unwrap();
+    let pieces =
+        [vec![b'x'; LENGTH - 1], vec![b'x']].map(|piece| Ok(http_body::Frame::data(piece.into())));
+    let body = Body::boxed(http_body_util::StreamBody::new(futures_util::stream::iter(
+        pieces,
+    )));
+    let request = Request::post("/")
+        .header("host", "a")
+        .header("content-length", LENGTH)
+        .body(body)
+        .unwrap();
     let response = gate.answer(request, "127.0.0.1:1".parse().unwrap()).await;
     assert_eq!(response.status(), 200);
     server.await.unwrap();
@@ -473,7 +609,10 @@ async fn an_answer_flows_beside_the_rest_of_its_upload() {
     const LENGTH: usize = 16 * 1024 * 1024;
     let server = ScriptedUpstream::start(|mut wire, _| async move {
         wire.head().await;
-        wire.send(format!("HTTP/1.1 200 OK\r\ncontent-length: {LENGTH}\r\n\r\n")).await;
+        wire.send(format!(
+            "HTTP/1.1 200 OK\r\ncontent-length: {LENGTH}\r\n\r\n"
+        ))
+        .await;
         let (mut read, mut write) = wire.stream.split();
         tokio::io::copy(&mut read, &mut write).await.ok();
     })
@@ -483,7 +622,10 @@ async fn an_answer_flows_beside_the_rest_of_its_upload() {
     let (read, mut write) = client.into_split();
     let sending = async {
         write
-            .write_all(format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {LENGTH}\r\n\r\n").as_bytes())
+            .write_all(
+                format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {LENGTH}\r\n\r\n")
+                    .as_bytes(),
+            )
             .await
             .unwrap();
         write.write_all(&vec![b'x'; LENGTH]).await.unwrap();
@@ -491,6 +633,10 @@ async fn an_answer_flows_beside_the_rest_of_its_upload() {
     let mut received = Vec::new();
     let mut read = read.take(LENGTH as u64);
     let both = async { tokio::join!(sending, read.read_to_end(&mut received)) };
-    tokio::time::timeout(PATIENCE, both).await.expect("both directions wait for each other").1.unwrap();
+    tokio::time::timeout(PATIENCE, both)
+        .await
+        .expect("both directions wait for each other")
+        .1
+        .unwrap();
     assert!(received.starts_with(b"HTTP/1.1 200") && received.ends_with(b"xxxx"));
 }

@@ -31,7 +31,17 @@ async fn a_websocket_talks_through() {
     assert_eq!(front.gate.upstream.endpoints()[0].in_flight(), 1);
     for text in ["one", "two", &"long".repeat(100_000)] {
         socket.send(Message::text(text)).await.unwrap();
-        assert_eq!(socket.next().await.unwrap().unwrap().into_text().unwrap().as_str(), text);
+        assert_eq!(
+            socket
+                .next()
+                .await
+                .unwrap()
+                .unwrap()
+                .into_text()
+                .unwrap()
+                .as_str(),
+            text
+        );
     }
     socket.close(None).await.unwrap();
     while socket.next().await.is_some_and(|message| message.is_ok()) {}
@@ -66,12 +76,22 @@ async fn bytes_right_behind_a_101_are_not_lost() {
 
 #[tokio::test]
 async fn an_upstream_may_decline() {
-    let server = ScriptedUpstream::answering("HTTP/1.1 426 Upgrade Required\r\ncontent-length: 2\r\n\r\nno").await;
+    let server =
+        ScriptedUpstream::answering("HTTP/1.1 426 Upgrade Required\r\ncontent-length: 2\r\n\r\nno")
+            .await;
     let front = ProxyServer::to(&[server.address]).await;
     let mut client = RawConnection::connect(front.address).await;
     for _ in 0..2 {
-        client.send("GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n").await;
-        assert!(client.until(b"\r\n\r\nno").await.unwrap().starts_with("HTTP/1.1 426"));
+        client
+            .send("GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+            .await;
+        assert!(
+            client
+                .until(b"\r\n\r\nno")
+                .await
+                .unwrap()
+                .starts_with("HTTP/1.1 426")
+        );
     }
     assert_eq!(server.connections(), 1);
 }
@@ -83,13 +103,17 @@ async fn an_h2c_upgrade_is_not_forwarded() {
         for gone in ["upgrade", "connection", "http2-settings"] {
             assert!(values(&head, gone).is_empty(), "{head}");
         }
-        wire.send("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await;
+        wire.send("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
+            .await;
     })
     .await;
     let front = ProxyServer::to(&[server.address]).await;
     let mut client = RawConnection::connect(front.address).await;
-    let upgrade = "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n\r\n";
-    client.send(format!("GET / HTTP/1.1\r\nHost: a\r\n{upgrade}")).await;
+    let upgrade =
+        "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n\r\n";
+    client
+        .send(format!("GET / HTTP/1.1\r\nHost: a\r\n{upgrade}"))
+        .await;
     assert!(client.head().await.starts_with("HTTP/1.1 200"));
 }
 
@@ -98,7 +122,8 @@ async fn an_upstream_that_switches_within_the_request_is_refused() {
     let server = ScriptedUpstream::start(|mut wire, _| async move {
         wire.head().await;
         wire.exactly(3).await;
-        wire.send("HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n").await;
+        wire.send("HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n")
+            .await;
         assert_eq!(wire.rest().await, "");
     })
     .await;
@@ -112,16 +137,24 @@ async fn an_upstream_that_switches_within_the_request_is_refused() {
 
 #[tokio::test]
 async fn an_upstream_switches_to_nothing_but_what_was_offered() {
-    for (field, status) in
-        [("", 502), ("Upgrade:\r\n", 502), ("Upgrade: foo\r\n", 502), ("Upgrade: WebSocket\r\n", 101)]
-    {
+    for (field, status) in [
+        ("", 502),
+        ("Upgrade:\r\n", 502),
+        ("Upgrade: foo\r\n", 502),
+        ("Upgrade: WebSocket\r\n", 101),
+    ] {
         let answer = format!("HTTP/1.1 101 x\r\n{field}Connection: upgrade\r\n\r\n");
         let server = ScriptedUpstream::answering(answer.leak()).await;
         let front = ProxyServer::to(&[server.address]).await;
         let mut client = RawConnection::connect(front.address).await;
-        client.send("GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n").await;
+        client
+            .send("GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+            .await;
         let head = client.head().await;
-        assert!(head.starts_with(&format!("HTTP/1.1 {status}")), "{field} {head}");
+        assert!(
+            head.starts_with(&format!("HTTP/1.1 {status}")),
+            "{field} {head}"
+        );
     }
 }
 
@@ -130,10 +163,26 @@ async fn an_upstream_switches_by_nothing_but_a_101_that_all_read_alike() {
     let proof = "Upgrade: websocket\r\nConnection: upgrade\r\nSec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n";
     for (version, fields, status) in [
         ("1.1", proof.to_owned(), 101),
-        ("1.1", format!("{proof}Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n"), 101),
-        ("1.1", format!("{proof}Sec-WebSocket-Accept: AAAAAAAAAAAAAAAAAAAAAAAAAAA=\r\n"), 502),
-        ("1.1", proof.replace("Connection: upgrade", "Connection: keep-alive, Upgrade"), 101),
-        ("1.1", proof.replace("Connection: upgrade", "Connection: keep-alive"), 502),
+        (
+            "1.1",
+            format!("{proof}Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n"),
+            101,
+        ),
+        (
+            "1.1",
+            format!("{proof}Sec-WebSocket-Accept: AAAAAAAAAAAAAAAAAAAAAAAAAAA=\r\n"),
+            502,
+        ),
+        (
+            "1.1",
+            proof.replace("Connection: upgrade", "Connection: keep-alive, Upgrade"),
+            101,
+        ),
+        (
+            "1.1",
+            proof.replace("Connection: upgrade", "Connection: keep-alive"),
+            502,
+        ),
         ("1.1", proof.replace("Connection: upgrade\r\n", ""), 502),
         ("1.0", proof.to_owned(), 502),
     ] {
@@ -141,34 +190,57 @@ async fn an_upstream_switches_by_nothing_but_a_101_that_all_read_alike() {
         let server = ScriptedUpstream::answering(answer.leak()).await;
         let front = ProxyServer::to(&[server.address]).await;
         let mut client = RawConnection::connect(front.address).await;
-        client.send("GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n").await;
+        client
+            .send("GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+            .await;
         let head = client.head().await;
-        assert!(head.starts_with(&format!("HTTP/1.1 {status}")), "{version} {fields} {head}");
+        assert!(
+            head.starts_with(&format!("HTTP/1.1 {status}")),
+            "{version} {fields} {head}"
+        );
     }
 }
 
 #[tokio::test]
 async fn all_upgrade_fields_are_one_list_and_an_empty_one_is_no_upgrade() {
-    for (fields, sent) in [("Upgrade:", None), ("Upgrade: ,", None), ("Upgrade: a/1\r\nUpgrade: b", Some("a/1, b"))] {
+    for (fields, sent) in [
+        ("Upgrade:", None),
+        ("Upgrade: ,", None),
+        ("Upgrade: a/1\r\nUpgrade: b", Some("a/1, b")),
+    ] {
         let server = ScriptedUpstream::start(move |mut wire, _| async move {
             let head = wire.head().await;
             assert_eq!(values(&head, "upgrade"), Vec::from_iter(sent), "{head}");
-            assert_eq!(values(&head, "connection").contains(&"upgrade"), sent.is_some(), "{head}");
-            wire.send("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await;
+            assert_eq!(
+                values(&head, "connection").contains(&"upgrade"),
+                sent.is_some(),
+                "{head}"
+            );
+            wire.send("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
+                .await;
         })
         .await;
         let front = ProxyServer::to(&[server.address]).await;
         let mut client = RawConnection::connect(front.address).await;
-        client.send(format!("GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\n{fields}\r\n\r\n")).await;
+        client
+            .send(format!(
+                "GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\n{fields}\r\n\r\n"
+            ))
+            .await;
         assert!(client.head().await.starts_with("HTTP/1.1 200"), "{fields}");
     }
 }
 
 #[tokio::test]
 async fn an_upstream_that_switches_to_h2c_is_refused() {
-    let server = ScriptedUpstream::answering("HTTP/1.1 101 x\r\nUpgrade: h2c\r\nConnection: upgrade\r\n\r\n").await;
+    let server = ScriptedUpstream::answering(
+        "HTTP/1.1 101 x\r\nUpgrade: h2c\r\nConnection: upgrade\r\n\r\n",
+    )
+    .await;
     let front = ProxyServer::to(&[server.address]).await;
     let mut client = RawConnection::connect(front.address).await;
-    client.send("GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n").await;
+    client
+        .send("GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+        .await;
     assert!(client.head().await.starts_with("HTTP/1.1 502"));
 }

@@ -2,11 +2,28 @@
 
 use crate::imports::{Import, Workspace};
 
-/// The rooms of a crate, level by level: a room may import what stands on earlier levels, and of its own level what
-/// [`BESIDE`] lists. A room is a module right below the crate's root; `lib` and `main` are the root files.
+/// The rooms of a crate, level by level: a room may import what stands on earlier levels, and of
+/// its own level what [`BESIDE`] lists. A room is a module right below the crate's root; `lib` and
+/// `main` are the root files.
 const CHAINS: [(&str, &[&str]); 3] = [
-    ("tollgate_limiter", &["clock", "algorithm", "limit", "store", "node", "decide", "request", "layer shared", "lib"]),
-    ("tollgate_policies", &["time", "model", "database", "people", "lib"]),
+    (
+        "tollgate_limiter",
+        &[
+            "clock",
+            "algorithm",
+            "limit",
+            "store",
+            "node",
+            "decide",
+            "request",
+            "layer shared",
+            "lib",
+        ],
+    ),
+    (
+        "tollgate_policies",
+        &["time", "model", "database", "people", "lib"],
+    ),
     (
         "tollgate",
         &[
@@ -33,21 +50,44 @@ const CHAINS: [(&str, &[&str]); 3] = [
 /// Imports between rooms of one level: who imports whom, and why.
 const BESIDE: [(&str, &str, &str); 0] = [];
 
-/// Places that few may name, though the chains let more: the place, who may besides itself, and what others do instead.
+/// Places that few may name, though the chains let more: the place, who may besides itself, and
+/// what others do instead.
 const KNOWN_TO_FEW: [(&str, &[&str], &str); 2] = [
     (
         "crates/limiter/src/store/redis",
-        &["src/app", "src/config", "crates/torture", "crates/test-support", "crates/limiter/src/shared.rs"],
+        &[
+            "src/app",
+            "src/config",
+            "crates/torture",
+            "crates/test-support",
+            "crates/limiter/src/shared.rs",
+        ],
         "ask the trait `Store`",
     ),
-    ("crates/torture/src", &["src/cli"], "nothing that serves requests knows who judges it"),
+    (
+        "crates/torture/src",
+        &["src/cli"],
+        "nothing that serves requests knows who judges it",
+    ),
 ];
 
 /// Imports that the chains allow and that are refused still: from where, of what, and why.
 const REFUSED: [(&str, &str, &str); 3] = [
-    ("crates/limiter/src/algorithm", "crates/limiter/src/clock", "time is an argument"),
-    ("crates/limiter/src/limit", "crates/limiter/src/clock", "nothing that a person configures reads time"),
-    ("crates/torture/src/judge", "crates/limiter/src", "the judge shares no arithmetic with the limiter it judges"),
+    (
+        "crates/limiter/src/algorithm",
+        "crates/limiter/src/clock",
+        "time is an argument",
+    ),
+    (
+        "crates/limiter/src/limit",
+        "crates/limiter/src/clock",
+        "nothing that a person configures reads time",
+    ),
+    (
+        "crates/torture/src/judge",
+        "crates/limiter/src",
+        "the judge shares no arithmetic with the limiter it judges",
+    ),
 ];
 
 /// Rooms import by the chains of their crate. A room without a place in them is a finding too.
@@ -63,32 +103,51 @@ pub fn against_the_chains(workspace: &Workspace) -> Vec<String> {
             room_of(module).1
         )
     });
-    let upward = workspace.imports.iter().filter(|import| !follows(import)).map(|import| {
-        let (_, from) = room_of(&import.from);
-        let (_, to) = room_of(&import.to);
-        format!("{}: `{from}` may not import `{to}`: {}", import.place, import.path)
-    });
+    let upward = workspace
+        .imports
+        .iter()
+        .filter(|import| !follows(import))
+        .map(|import| {
+            let (_, from) = room_of(&import.from);
+            let (_, to) = room_of(&import.to);
+            format!(
+                "{}: `{from}` may not import `{to}`: {}",
+                import.place, import.path
+            )
+        });
     strangers.chain(upward).collect()
 }
 
 /// Rows of the tables above about what is gone, so that they stay the picture of the tree.
 pub fn rows_without_need(workspace: &Workspace) -> Vec<String> {
-    let rooms = CHAINS
-        .iter()
-        .flat_map(|(krate, levels)| levels.iter().flat_map(|level| level.split(' ')).map(move |room| (*krate, room)));
+    let rooms = CHAINS.iter().flat_map(|(krate, levels)| {
+        levels
+            .iter()
+            .flat_map(|level| level.split(' '))
+            .map(move |room| (*krate, room))
+    });
     let gone = rooms.filter(|(krate, room)| {
-        let module = if *room == "lib" { (*krate).to_owned() } else { format!("{krate}::{room}") };
+        let module = if *room == "lib" {
+            (*krate).to_owned()
+        } else {
+            format!("{krate}::{room}")
+        };
         !workspace.modules.contains_key(&module)
     });
     let gone = gone.map(|(krate, room)| format!("CHAINS: {krate} has no room `{room}`"));
     let idle = BESIDE.iter().filter(|(from, to, _)| {
-        let between = |import: &Import| room_of(&import.from).1 == *from && room_of(&import.to).1 == *to;
+        let between =
+            |import: &Import| room_of(&import.from).1 == *from && room_of(&import.to).1 == *to;
         !workspace.imports.iter().any(between)
     });
-    let idle = idle.map(|(from, to, _)| format!("BESIDE: `{from}` does not import `{to}` any more"));
-    let few = KNOWN_TO_FEW.iter().flat_map(|(place, few, _)| few.iter().chain([place]));
+    let idle =
+        idle.map(|(from, to, _)| format!("BESIDE: `{from}` does not import `{to}` any more"));
+    let few = KNOWN_TO_FEW
+        .iter()
+        .flat_map(|(place, few, _)| few.iter().chain([place]));
     let places = few.chain(REFUSED.iter().flat_map(|(from, to, _)| [from, to]));
-    let unknown = places.filter(|place| !workspace.sources.iter().any(|source| source.is_in(place)));
+    let unknown =
+        places.filter(|place| !workspace.sources.iter().any(|source| source.is_in(place)));
     let unknown = unknown.map(|place| format!("KNOWN_TO_FEW or REFUSED: there is no {place}"));
     gone.chain(idle).chain(unknown).collect()
 }
@@ -100,7 +159,9 @@ pub fn refused(workspace: &Workspace) -> Vec<String> {
         let known = KNOWN_TO_FEW.iter().filter(move |(place, few, _)| {
             to.is_in(place) && !from.is_in(place) && !few.iter().any(|place| from.is_in(place))
         });
-        let refused = REFUSED.iter().filter(move |(one, other, _)| from.is_in(one) && to.is_in(other));
+        let refused = REFUSED
+            .iter()
+            .filter(move |(one, other, _)| from.is_in(one) && to.is_in(other));
         let why = known.map(|row| row.2).chain(refused.map(|row| row.2));
         why.map(|why| format!("{}: names {}: {why}", import.place, import.path))
     });
@@ -115,7 +176,11 @@ fn follows(import: &Import) -> bool {
     let (Some(own), Some(others)) = (level(krate, from), level(krate, to)) else {
         return true;
     };
-    own > others || own == others && BESIDE.iter().any(|(one, another, _)| (*one, *another) == (from, to))
+    own > others
+        || own == others
+            && BESIDE
+                .iter()
+                .any(|(one, another, _)| (*one, *another) == (from, to))
 }
 
 /// `(tollgate, server)` of `tollgate::server::listener`.
@@ -130,7 +195,9 @@ fn is_chained(krate: &str) -> bool {
 
 fn level(krate: &str, room: &str) -> Option<usize> {
     let (_, levels) = CHAINS.iter().find(|(chained, _)| *chained == krate)?;
-    levels.iter().position(|level| level.split(' ').any(|name| name == room))
+    levels
+        .iter()
+        .position(|level| level.split(' ').any(|name| name == room))
 }
 
 #[cfg(test)]
@@ -148,31 +215,52 @@ mod tests {
         assert_none(&rows_without_need(workspace()));
         let gone = rows_without_need(&tree(&[("src/gateway/mod.rs", "")]));
         assert_finds(&gone, "CHAINS: tollgate has no room `proxy`");
-        assert!(!gone.iter().any(|finding| finding.contains("`gateway`")), "{gone:?}");
+        assert!(
+            !gone.iter().any(|finding| finding.contains("`gateway`")),
+            "{gone:?}"
+        );
     }
 
     #[test]
     fn an_import_against_the_chains_is_found() {
         let misuses = [
             ("src/proxy/forward.rs", "use crate::gateway::stack;"),
-            ("src/proxy/forward.rs", "fn f() { crate::gateway::stack::serve() }"),
+            (
+                "src/proxy/forward.rs",
+                "fn f() { crate::gateway::stack::serve() }",
+            ),
             ("src/server/drain.rs", "use crate::{error, admin::Config};"),
-            ("src/proxy/mod.rs", "use super::super::server;\nuse super::server::Listener;"),
+            (
+                "src/proxy/mod.rs",
+                "use super::super::server;\nuse super::server::Listener;",
+            ),
             ("src/body.rs", "use crate::error::*;"),
             ("src/gateway/stack.rs", "use crate::Top;"),
-            ("crates/limiter/src/algorithm/window.rs", "use crate::node::Node;"),
-            ("crates/limiter/src/store/redis/mod.rs", "use super::super::decide::limiter::Limiter;"),
+            (
+                "crates/limiter/src/algorithm/window.rs",
+                "use crate::node::Node;",
+            ),
+            (
+                "crates/limiter/src/store/redis/mod.rs",
+                "use super::super::decide::limiter::Limiter;",
+            ),
         ];
         for (path, code) in misuses {
             let found = against_the_chains(&rooms(path, code));
-            assert!(found.iter().any(|finding| finding.starts_with(path)), "{path} passes with: {code}\n{found:?}");
+            assert!(
+                found.iter().any(|finding| finding.starts_with(path)),
+                "{path} passes with: {code}\n{found:?}"
+            );
         }
         for (path, code) in [
             (
                 "src/gateway/stack.rs",
                 "use crate::{error, proxy::{self, forward}}; use super::serve; use crate::body::B;",
             ),
-            ("src/proxy/forward.rs", "use tollgate_limiter::request; #[cfg(test)] mod tests { use crate::gateway; }"),
+            (
+                "src/proxy/forward.rs",
+                "use tollgate_limiter::request; #[cfg(test)] mod tests { use crate::gateway; }",
+            ),
         ] {
             assert_none(&against_the_chains(&rooms(path, code)));
         }
@@ -194,16 +282,31 @@ mod tests {
     fn some_places_may_not_name_others_whatever_the_chains_say() {
         assert_none(&refused(workspace()));
         let misuses = [
-            ("crates/limiter/src/algorithm/window.rs", "use crate::clock;"),
-            ("crates/limiter/src/decide/limiter.rs", "use crate::store::{Store, redis::RedisStore};"),
-            ("src/admin/buckets.rs", "use tollgate_limiter::store::redis::RedisStore;"),
-            ("crates/torture/src/judge/mod.rs", "use tollgate_limiter::request;"),
+            (
+                "crates/limiter/src/algorithm/window.rs",
+                "use crate::clock;",
+            ),
+            (
+                "crates/limiter/src/decide/limiter.rs",
+                "use crate::store::{Store, redis::RedisStore};",
+            ),
+            (
+                "src/admin/buckets.rs",
+                "use tollgate_limiter::store::redis::RedisStore;",
+            ),
+            (
+                "crates/torture/src/judge/mod.rs",
+                "use tollgate_limiter::request;",
+            ),
             ("src/gateway/stack.rs", "use tollgate_torture::Limit;"),
         ];
         for (path, code) in misuses {
             assert_finds(&refused(&rooms(path, code)), path);
         }
-        assert_none(&refused(&rooms("src/config/store.rs", "use tollgate_limiter::store::redis::RedisStore;")));
+        assert_none(&refused(&rooms(
+            "src/config/store.rs",
+            "use tollgate_limiter::store::redis::RedisStore;",
+        )));
     }
 
     /// A file, in a tree of a few rooms.
@@ -221,9 +324,15 @@ mod tests {
             ("src/admin/mod.rs", "pub struct Config;"),
             ("crates/limiter/src/clock.rs", ""),
             ("crates/limiter/src/store/mod.rs", "pub trait Store {}"),
-            ("crates/limiter/src/store/redis/mod.rs", "pub struct RedisStore;"),
+            (
+                "crates/limiter/src/store/redis/mod.rs",
+                "pub struct RedisStore;",
+            ),
             ("crates/limiter/src/node/mod.rs", "pub struct Node;"),
-            ("crates/limiter/src/decide/limiter.rs", "pub struct Limiter;"),
+            (
+                "crates/limiter/src/decide/limiter.rs",
+                "pub struct Limiter;",
+            ),
             ("crates/limiter/src/request/mod.rs", ""),
             ("crates/torture/src/lib.rs", "pub struct Limit;"),
         ];

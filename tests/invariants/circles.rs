@@ -11,19 +11,30 @@ type Edges<'a> = BTreeMap<String, BTreeMap<String, &'a Import>>;
 pub fn circles_of_files(workspace: &Workspace) -> Vec<String> {
     let mut edges = Edges::new();
     for import in &workspace.imports {
-        let (from, to) = (workspace.file(&import.from).to_owned(), workspace.file(&import.to).to_owned());
+        let (from, to) = (
+            workspace.file(&import.from).to_owned(),
+            workspace.file(&import.to).to_owned(),
+        );
         edges.entry(from).or_default().entry(to).or_insert(import);
     }
     circles(&edges)
 }
 
-/// The files of a folder, its `mod.rs` included, and the folders in it, each as a whole, form no circle. A child may
-/// import what the `mod.rs` defines only where that does not import from the child, directly or through others.
+/// The files of a folder, its `mod.rs` included, and the folders in it, each as a whole, form no
+/// circle. A child may import what the `mod.rs` defines only where that does not import from the
+/// child, directly or through others.
 pub fn circles_of_folders(workspace: &Workspace) -> Vec<String> {
     let mut levels: BTreeMap<String, Edges> = BTreeMap::new();
     for import in &workspace.imports {
-        let (from, to): (Vec<_>, Vec<_>) = (import.from.split("::").collect(), import.to.split("::").collect());
-        let common = from.iter().zip(&to).take_while(|(one, other)| one == other).count();
+        let (from, to): (Vec<_>, Vec<_>) = (
+            import.from.split("::").collect(),
+            import.to.split("::").collect(),
+        );
+        let common = from
+            .iter()
+            .zip(&to)
+            .take_while(|(one, other)| one == other)
+            .count();
         if common == 0 {
             continue;
         }
@@ -33,18 +44,33 @@ pub fn circles_of_folders(workspace: &Workspace) -> Vec<String> {
             None => workspace.file(&path.join("::")).to_owned(),
         };
         let edges = levels.entry(from[..common].join("::")).or_default();
-        edges.entry(room(&from)).or_default().entry(room(&to)).or_insert(import);
+        edges
+            .entry(room(&from))
+            .or_default()
+            .entry(room(&to))
+            .or_insert(import);
     }
     // A circle of files alone is the other rule's.
-    let has_folder =
-        |circle: &String| circle.lines().next().is_some_and(|rooms| rooms.split(" → ").any(|room| room.ends_with('/')));
-    levels.values().flat_map(circles).filter(has_folder).collect()
+    let has_folder = |circle: &String| {
+        circle
+            .lines()
+            .next()
+            .is_some_and(|rooms| rooms.split(" → ").any(|room| room.ends_with('/')))
+    };
+    levels
+        .values()
+        .flat_map(circles)
+        .filter(has_folder)
+        .collect()
 }
 
-/// The shortest circle through each room that is in one, shortest first. A circle with a step of an earlier one is left
-/// out: that step has to go anyway.
+/// The shortest circle through each room that is in one, shortest first. A circle with a step of an
+/// earlier one is left out: that step has to go anyway.
 fn circles(edges: &Edges) -> Vec<String> {
-    let mut found: Vec<_> = edges.keys().filter_map(|start| shortest_circle(edges, start)).collect();
+    let mut found: Vec<_> = edges
+        .keys()
+        .filter_map(|start| shortest_circle(edges, start))
+        .collect();
     found.sort_by_key(Vec::len);
     let mut steps = BTreeSet::new();
     found.retain(|circle| {
@@ -107,7 +133,10 @@ mod tests {
             ("src/b.rs", "use crate::c::C;\npub struct B;"),
             ("src/c.rs", "\npub struct C; fn f() { super::a::A; }"),
             ("src/d.rs", "use crate::e::E; pub struct D;"),
-            ("src/e.rs", "use crate::d::D; use crate::a::A; pub struct E;"),
+            (
+                "src/e.rs",
+                "use crate::d::D; use crate::a::A; pub struct E;",
+            ),
         ]));
         let two = "src/d.rs → src/e.rs → src/d.rs\n      src/d.rs:1: crate::e::E\n      src/e.rs:1: crate::d::D";
         let steps = "      src/a.rs:1: crate::b::B\n      src/b.rs:1: crate::c::C\n      src/c.rs:2: super::a::A";
@@ -130,15 +159,24 @@ mod tests {
     fn a_child_and_a_parent_that_need_each_other_are_a_circle() {
         let child = ("src/a/b.rs", "use super::A;\npub struct B;");
         let found = |parent| circles_of_files(&tree(&[("src/a/mod.rs", parent), child]));
-        assert_finds(&found("mod b; use b::B; pub struct A;"), "src/a/b.rs → src/a/mod.rs → src/a/b.rs");
-        assert_finds(&found("mod b; pub use b::B; pub struct A(B);"), "src/a/b.rs → src/a/mod.rs → src/a/b.rs");
+        assert_finds(
+            &found("mod b; use b::B; pub struct A;"),
+            "src/a/b.rs → src/a/mod.rs → src/a/b.rs",
+        );
+        assert_finds(
+            &found("mod b; pub use b::B; pub struct A(B);"),
+            "src/a/b.rs → src/a/mod.rs → src/a/b.rs",
+        );
         assert_none(&found("mod b; pub use b::B; pub struct A;"));
     }
 
     #[test]
     fn a_circle_between_files_of_two_crates_tests_aside_is_none() {
         let tests = "pub struct A; #[cfg(test)] mod tests { use crate::b::B; }";
-        assert_none(&circles_of_files(&tree(&[("src/a.rs", tests), ("src/b.rs", "use crate::a::A; pub struct B;")])));
+        assert_none(&circles_of_files(&tree(&[
+            ("src/a.rs", tests),
+            ("src/b.rs", "use crate::a::A; pub struct B;"),
+        ])));
     }
 
     #[test]
@@ -152,7 +190,10 @@ mod tests {
             ("src/a/mod.rs", "pub mod one; pub mod two;"),
             ("src/a/one.rs", "use crate::b::One;"),
             ("src/a/two.rs", "pub struct Two;"),
-            ("src/b/mod.rs", "pub mod one; pub mod two; pub use one::One;"),
+            (
+                "src/b/mod.rs",
+                "pub mod one; pub mod two; pub use one::One;",
+            ),
             ("src/b/one.rs", "pub struct One;"),
             ("src/b/two.rs", "use crate::a::two::Two;"),
         ];
@@ -160,7 +201,9 @@ mod tests {
         let found = circles_of_folders(&tree(&files));
         assert_eq!(
             found,
-            ["src/a/ → src/b/ → src/a/\n      src/a/one.rs:1: crate::b::One\n      src/b/two.rs:1: crate::a::two::Two"]
+            [
+                "src/a/ → src/b/ → src/a/\n      src/a/one.rs:1: crate::b::One\n      src/b/two.rs:1: crate::a::two::Two"
+            ]
         );
         assert_none(&circles_of_folders(&tree(&files[..5])));
     }
@@ -175,7 +218,10 @@ mod tests {
                 ("src/a/b/inner.rs", "use crate::a::A;"),
             ]))
         };
-        assert_finds(&found("use super::b::B; pub struct C;"), "src/a.rs → src/a/c.rs → src/a/b/ → src/a.rs");
+        assert_finds(
+            &found("use super::b::B; pub struct C;"),
+            "src/a.rs → src/a/c.rs → src/a/b/ → src/a.rs",
+        );
         assert_none(&found("pub struct C;"));
     }
 }

@@ -1,7 +1,8 @@
-//! The imports of the workspace: every path of every crate, resolved to the file that defines what it names.
+//! The imports of the workspace: every path of every crate, resolved to the file that defines what
+//! it names.
 //!
-//! A path is followed down the module tree and through re-exports. `mod` lines are no imports, nor is a `pub use` of a
-//! module's own children unless that file uses the name itself.
+//! A path is followed down the module tree and through re-exports. `mod` lines are no imports, nor
+//! is a `pub use` of a module's own children unless that file uses the name itself.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +14,8 @@ pub struct Workspace {
     pub imports: Vec<Import>,
     /// By its full path from its crate: `tollgate::server::listener`.
     pub modules: BTreeMap<String, Module>,
-    /// Paths of ours that lead to no definition: `file:line: path`. The rules would look past what these name.
+    /// Paths of ours that lead to no definition: `file:line: path`. The rules would look past what
+    /// these name.
     pub unresolved: Vec<String>,
 }
 
@@ -49,8 +51,18 @@ struct Target {
 /// Re-exports are followed this far, so that two that name each other end.
 const MOST_REEXPORTS: usize = 8;
 
-const DEFINING: [&str; 10] =
-    ["struct", "enum", "trait", "type", "fn", "const", "static", "union", "mod", "macro_rules"];
+const DEFINING: [&str; 10] = [
+    "struct",
+    "enum",
+    "trait",
+    "type",
+    "fn",
+    "const",
+    "static",
+    "union",
+    "mod",
+    "macro_rules",
+];
 
 impl Workspace {
     pub fn read() -> Self {
@@ -58,7 +70,12 @@ impl Workspace {
     }
 
     pub fn new(sources: Vec<Source>) -> Self {
-        let mut workspace = Self { sources, imports: Vec::new(), modules: BTreeMap::new(), unresolved: Vec::new() };
+        let mut workspace = Self {
+            sources,
+            imports: Vec::new(),
+            modules: BTreeMap::new(),
+            unresolved: Vec::new(),
+        };
         let mut written = Vec::new();
         for (file, source) in workspace.sources.iter().enumerate() {
             let module = module_of(&source.path);
@@ -66,14 +83,18 @@ impl Workspace {
             let inline = inline_modules(source);
             let scope = |at: usize| {
                 let around = inline.iter().filter(|(_, range)| range.contains(&at));
-                around.fold(module.clone(), |scope, (name, _)| format!("{scope}::{name}"))
+                around.fold(module.clone(), |scope, (name, _)| {
+                    format!("{scope}::{name}")
+                })
             };
             for (name, range) in &inline {
                 let path = format!("{}::{name}", scope(range.start.saturating_sub(1)));
                 workspace.modules.entry(path).or_default().file = file;
             }
             let tokens = source.tokens();
-            let items = tokens.windows(2).filter(|pair| DEFINING.contains(&pair[0].text) && pair[1].is_name());
+            let items = tokens
+                .windows(2)
+                .filter(|pair| DEFINING.contains(&pair[0].text) && pair[1].is_name());
             for name in items.map(|pair| pair[1]).chain(types_of_macros(&tokens)) {
                 let module = workspace.modules.entry(scope(name.at)).or_default();
                 module.defined.insert(name.text.to_owned());
@@ -81,19 +102,33 @@ impl Workspace {
             for path in paths(source) {
                 let scope = scope(path.at);
                 if let Some(binding) = &path.binds {
-                    let bindings = &mut workspace.modules.entry(scope.clone()).or_default().bindings;
+                    let bindings =
+                        &mut workspace.modules.entry(scope.clone()).or_default().bindings;
                     bindings.push((binding.name.clone(), path.segments.clone()));
                 }
                 written.push((file, scope, path));
             }
         }
-        let used = workspace.sources.iter().map(names_in_use).collect::<Vec<_>>();
-        let lost = written.iter().filter(|(_, scope, path)| workspace.is_lost(scope, &path.segments));
+        let used = workspace
+            .sources
+            .iter()
+            .map(names_in_use)
+            .collect::<Vec<_>>();
+        let lost = written
+            .iter()
+            .filter(|(_, scope, path)| workspace.is_lost(scope, &path.segments));
         workspace.unresolved = lost
-            .map(|(file, _, path)| format!("{}: {}", workspace.sources[*file].at(path.at), path.segments.join("::")))
+            .map(|(file, _, path)| {
+                format!(
+                    "{}: {}",
+                    workspace.sources[*file].at(path.at),
+                    path.segments.join("::")
+                )
+            })
             .collect();
-        let imports =
-            written.iter().filter_map(|(file, scope, path)| workspace.import(*file, scope, path, &used[*file]));
+        let imports = written
+            .iter()
+            .filter_map(|(file, scope, path)| workspace.import(*file, scope, path, &used[*file]));
         workspace.imports = imports.collect();
         workspace
     }
@@ -114,14 +149,20 @@ impl Workspace {
             return file.to_owned();
         }
         let folder = file.trim_end_matches(".rs");
-        let folder = ["/mod", "/lib"].iter().find_map(|own| folder.strip_suffix(own)).unwrap_or(folder);
+        let folder = ["/mod", "/lib"]
+            .iter()
+            .find_map(|own| folder.strip_suffix(own))
+            .unwrap_or(folder);
         format!("{folder}/")
     }
 
     /// Modules below this one have files of their own.
     pub fn has_children(&self, module: &str) -> bool {
         let below = format!("{module}::");
-        let mut children = self.modules.range(below.clone()..).take_while(|(name, _)| name.starts_with(&below));
+        let mut children = self
+            .modules
+            .range(below.clone()..)
+            .take_while(|(name, _)| name.starts_with(&below));
         children.any(|(_, child)| child.file != self.modules[module].file)
     }
 
@@ -139,7 +180,10 @@ impl Workspace {
         }
         // `Item::new()` of a `use` says nothing that the `use` did not.
         let head = &written.segments[..1];
-        let is_item = || self.resolve(scope, head, 0).is_some_and(|head| !head.is_module);
+        let is_item = || {
+            self.resolve(scope, head, 0)
+                .is_some_and(|head| !head.is_module)
+        };
         if written.binds.is_none() && self.binding(scope, &head[0]).is_some() && is_item() {
             return None;
         }
@@ -165,8 +209,11 @@ impl Workspace {
 
     /// The path is certainly one of ours and leads nowhere.
     fn is_lost(&self, scope: &str, path: &[String]) -> bool {
-        let ours = ["crate", "self", "super"].contains(&path[0].as_str()) || self.modules.contains_key(&path[0]);
-        ours && !self.resolve(scope, path, 0).is_some_and(|found| found.certain)
+        let ours = ["crate", "self", "super"].contains(&path[0].as_str())
+            || self.modules.contains_key(&path[0]);
+        ours && !self
+            .resolve(scope, path, 0)
+            .is_some_and(|found| found.certain)
     }
 
     /// Nothing when the path leads out of the workspace.
@@ -184,7 +231,9 @@ impl Workspace {
                 }
                 self.follow(base, &rest[ups..], depth)
             }
-            name if self.modules.contains_key(&format!("{scope}::{name}")) => self.follow(scope, path, depth),
+            name if self.modules.contains_key(&format!("{scope}::{name}")) => {
+                self.follow(scope, path, depth)
+            }
             name => match self.binding(scope, name) {
                 Some(bound) if depth < MOST_REEXPORTS && bound != path => {
                     self.resolve(scope, &[bound, rest].concat(), depth + 1)
@@ -208,12 +257,22 @@ impl Workspace {
                 break;
             }
             let defined = self.modules[&module].defined.contains(name);
-            let found = self.reexported(&module, &path[index..], depth).filter(|found| found.certain || !defined);
+            let found = self
+                .reexported(&module, &path[index..], depth)
+                .filter(|found| found.certain || !defined);
             // A re-export from another crate is this module's to give.
             let certain = defined || self.binding(&module, name).is_some();
-            return Some(found.unwrap_or(Target { module, certain, is_module: false }));
+            return Some(found.unwrap_or(Target {
+                module,
+                certain,
+                is_module: false,
+            }));
         }
-        Some(Target { module, certain: true, is_module: true })
+        Some(Target {
+            module,
+            certain: true,
+            is_module: true,
+        })
     }
 
     fn reexported(&self, module: &str, path: &[String], depth: usize) -> Option<Target> {
@@ -224,15 +283,26 @@ impl Workspace {
         if let Some(bound) = self.binding(module, name) {
             return self.resolve(module, &[bound, rest].concat(), depth + 1);
         }
-        let globs = self.modules[module].bindings.iter().filter(|(name, _)| name == "*");
-        let globbed =
-            globs.filter_map(|(_, bound)| self.resolve(module, &[&bound[..bound.len() - 1], path].concat(), depth + 1));
+        let globs = self.modules[module]
+            .bindings
+            .iter()
+            .filter(|(name, _)| name == "*");
+        let globbed = globs.filter_map(|(_, bound)| {
+            self.resolve(
+                module,
+                &[&bound[..bound.len() - 1], path].concat(),
+                depth + 1,
+            )
+        });
         globbed.into_iter().find(|found| found.certain)
     }
 
     fn binding(&self, module: &str, name: &str) -> Option<&[String]> {
         let bindings = &self.modules.get(module)?.bindings;
-        bindings.iter().find(|(bound, _)| bound == name && name != "*").map(|(_, path)| path.as_slice())
+        bindings
+            .iter()
+            .find(|(bound, _)| bound == name && name != "*")
+            .map(|(_, path)| path.as_slice())
     }
 }
 
@@ -248,7 +318,9 @@ fn names_in_use(source: &Source) -> BTreeMap<String, NameUse> {
     let tokens = source.tokens();
     let mut within_use = false;
     for (index, token) in tokens.iter().enumerate() {
-        let before = index.checked_sub(1).map_or("", |before| tokens[before].text);
+        let before = index
+            .checked_sub(1)
+            .map_or("", |before| tokens[before].text);
         let after = tokens.get(index + 1).map_or("", |after| after.text);
         match token.text {
             "use" if after != "<" => within_use = true,
@@ -265,9 +337,13 @@ fn names_in_use(source: &Source) -> BTreeMap<String, NameUse> {
     used
 }
 
-/// `src/store/redis/mod.rs` is `tollgate::store::redis`, `crates/limiter/src/lib.rs` is `tollgate_limiter`.
+/// `src/store/redis/mod.rs` is `tollgate::store::redis`, `crates/limiter/src/lib.rs` is
+/// `tollgate_limiter`.
 pub fn module_of(path: &str) -> String {
-    let (krate, inside) = match path.strip_prefix("crates/").and_then(|path| path.split_once("/src/")) {
+    let (krate, inside) = match path
+        .strip_prefix("crates/")
+        .and_then(|path| path.split_once("/src/"))
+    {
         Some((package, inside)) => (format!("tollgate_{package}"), inside),
         None => ("tollgate".to_owned(), path.trim_start_matches("src/")),
     };
@@ -288,16 +364,30 @@ mod tests {
     fn imported(importer: &str, code: &str) -> Vec<String> {
         let workspace = tree(&[
             (importer, code),
-            ("src/lib.rs", "pub mod a; mod b; pub use tollgate_limiter::clock;"),
-            ("src/a/mod.rs", "mod inner; pub mod other; pub use inner::Inner; pub use other::*; pub struct Own;"),
+            (
+                "src/lib.rs",
+                "pub mod a; mod b; pub use tollgate_limiter::clock;",
+            ),
+            (
+                "src/a/mod.rs",
+                "mod inner; pub mod other; pub use inner::Inner; pub use other::*; pub struct Own;",
+            ),
             ("src/a/inner.rs", "pub struct Inner;"),
-            ("src/a/other.rs", "pub struct Other; pub mod within { pub fn f() {} }"),
+            (
+                "src/a/other.rs",
+                "pub struct Other; pub mod within { pub fn f() {} }",
+            ),
             ("crates/limiter/src/lib.rs", "pub mod clock;"),
             ("crates/limiter/src/clock.rs", "pub fn now() {}"),
         ]);
         let from = module_of(importer);
-        let imports = workspace.imports.iter().filter(|import| import.from == from);
-        imports.map(|import| workspace.file(&import.to).to_owned()).collect()
+        let imports = workspace
+            .imports
+            .iter()
+            .filter(|import| import.from == from);
+        imports
+            .map(|import| workspace.file(&import.to).to_owned())
+            .collect()
     }
 
     #[test]
@@ -312,16 +402,28 @@ mod tests {
             ("use crate::a;", "src/a/mod.rs"),
             ("use crate::a::*;", "src/a/mod.rs"),
             ("fn f(x: crate::a::Inner) {}", "src/a/inner.rs"),
-            ("use crate::a::other as o; fn f() { o::within::f() }", "src/a/other.rs"),
-            ("use crate::clock; fn f() { clock::now() }", "crates/limiter/src/clock.rs"),
-            ("use tollgate_limiter::clock::now;", "crates/limiter/src/clock.rs"),
+            (
+                "use crate::a::other as o; fn f() { o::within::f() }",
+                "src/a/other.rs",
+            ),
+            (
+                "use crate::clock; fn f() { clock::now() }",
+                "crates/limiter/src/clock.rs",
+            ),
+            (
+                "use tollgate_limiter::clock::now;",
+                "crates/limiter/src/clock.rs",
+            ),
             ("mod local { use super::super::a::Own; }", "src/a/mod.rs"),
         ];
         for (code, file) in cases {
             assert_eq!(imported("src/b.rs", code), [file], "{code}");
         }
-        for code in ["use std::fmt; use http::Method;", "#[cfg(test)] mod tests { use crate::a; }", "fn a() { b::c() }"]
-        {
+        for code in [
+            "use std::fmt; use http::Method;",
+            "#[cfg(test)] mod tests { use crate::a; }",
+            "fn a() { b::c() }",
+        ] {
             assert_eq!(imported("src/b.rs", code), [""; 0], "{code}");
         }
     }
@@ -331,23 +433,39 @@ mod tests {
         assert_none(&workspace().unresolved);
         let found = tree(&[
             ("src/a.rs", "pub use http::Method; pub struct A;"),
-            ("src/d.rs", "record! { /// Made.\n Made at place { a: u8 } }"),
-            ("src/b.rs", "use crate::{d::Made, a::{A, Method}};\nuse crate::a::Gone; fn f() { super::c::x() }"),
+            (
+                "src/d.rs",
+                "record! { /// Made.\n Made at place { a: u8 } }",
+            ),
+            (
+                "src/b.rs",
+                "use crate::{d::Made, a::{A, Method}};\nuse crate::a::Gone; fn f() { super::c::x() }",
+            ),
         ]);
-        assert_eq!(found.unresolved, ["src/b.rs:2: crate::a::Gone", "src/b.rs:2: super::c::x"]);
+        assert_eq!(
+            found.unresolved,
+            ["src/b.rs:2: crate::a::Gone", "src/b.rs:2: super::c::x"]
+        );
     }
 
     #[test]
     fn a_parent_that_only_shows_its_children_imports_none_of_them() {
         let shown = |code: &str| imported("src/b/mod.rs", code).len();
         let tree = |code: &str| {
-            let workspace = tree(&[("src/b/mod.rs", code), ("src/b/c.rs", "pub struct C; pub fn run() {}")]);
+            let workspace = tree(&[
+                ("src/b/mod.rs", code),
+                ("src/b/c.rs", "pub struct C; pub fn run() {}"),
+            ]);
             workspace.imports.len()
         };
         assert_eq!(shown("mod c; pub use std::fmt;"), 0);
         assert_eq!(tree("mod c; pub use c::C;"), 0);
         assert_eq!(tree("mod c; pub(crate) use self::c::*;"), 0);
-        assert_eq!(tree("mod c; pub use c::C; fn f(c: C) {}"), 1, "it uses the name itself");
+        assert_eq!(
+            tree("mod c; pub use c::C; fn f(c: C) {}"),
+            1,
+            "it uses the name itself"
+        );
         assert_eq!(tree("mod c; use c::C;"), 1);
         assert_eq!(tree("mod c; fn f() { c::run() }"), 1);
     }

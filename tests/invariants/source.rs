@@ -31,7 +31,11 @@ impl Token<'_> {
 impl Source {
     pub fn new(path: &str, text: &str) -> Self {
         let code = without_tests(without_comments_and_literals(text));
-        Self { path: path.to_owned(), text: text.to_owned(), code }
+        Self {
+            path: path.to_owned(),
+            text: text.to_owned(),
+            code,
+        }
     }
 
     /// `path:line` of a byte's offset.
@@ -40,17 +44,23 @@ impl Source {
         format!("{}:{line}", self.path)
     }
 
-    /// Whether this is the file or folder `place`, or below it. `src/app` is `src/app.rs` and all of `src/app/`.
+    /// Whether this is the file or folder `place`, or below it. `src/app` is `src/app.rs` and all
+    /// of `src/app/`.
     pub fn is_in(&self, place: &str) -> bool {
         let rest = self.path.strip_prefix(place.trim_end_matches('/'));
         rest.is_some_and(|rest| rest.is_empty() || rest == ".rs" || rest.starts_with('/'))
     }
 
-    /// Where `word` stands in the code, not as a part of a longer name. The word may hold `::` or punctuation.
+    /// Where `word` stands in the code, not as a part of a longer name. The word may hold `::` or
+    /// punctuation.
     pub fn find(&self, word: &str) -> Vec<usize> {
         let begins = |at: usize| !self.code[..at].ends_with(is_name) || !word.starts_with(is_name);
         let ends = |at: usize| !self.code[at..].starts_with(is_name) || !word.ends_with(is_name);
-        self.code.match_indices(word).map(|(at, _)| at).filter(|&at| begins(at) && ends(at + word.len())).collect()
+        self.code
+            .match_indices(word)
+            .map(|(at, _)| at)
+            .filter(|&at| begins(at) && ends(at + word.len()))
+            .collect()
     }
 
     pub fn tokens(&self) -> Vec<Token<'_>> {
@@ -64,7 +74,10 @@ impl Source {
                 _ => first.len_utf8(),
             };
             if !first.is_whitespace() {
-                found.push(Token { at, text: &rest[..length] });
+                found.push(Token {
+                    at,
+                    text: &rest[..length],
+                });
             }
             at += length;
         }
@@ -73,8 +86,15 @@ impl Source {
 
     /// The first sentence of the head, without line breaks. Empty when there is none.
     pub fn first_sentence(&self) -> String {
-        let head = self.text.lines().map_while(|line| line.strip_prefix("//!")).map(str::trim);
-        let paragraph = head.take_while(|line| !line.is_empty()).collect::<Vec<_>>().join(" ");
+        let head = self
+            .text
+            .lines()
+            .map_while(|line| line.strip_prefix("//!"))
+            .map(str::trim);
+        let paragraph = head
+            .take_while(|line| !line.is_empty())
+            .collect::<Vec<_>>()
+            .join(" ");
         match paragraph.find(". ") {
             Some(end) => paragraph[..=end].to_owned(),
             None => paragraph,
@@ -87,10 +107,15 @@ pub fn workspace_sources() -> Vec<Source> {
     let mut found = Vec::new();
     collect(Path::new("src"), &mut found);
     for package in fs::read_dir("crates").expect("crates/ is readable") {
-        collect(&package.expect("crates/ is readable").path().join("src"), &mut found);
+        collect(
+            &package.expect("crates/ is readable").path().join("src"),
+            &mut found,
+        );
     }
     let tests: Vec<String> = found.iter().flat_map(test_modules).collect();
-    found.retain(|source| !source.path.ends_with("/tests.rs") && !tests.iter().any(|module| source.is_in(module)));
+    found.retain(|source| {
+        !source.path.ends_with("/tests.rs") && !tests.iter().any(|module| source.is_in(module))
+    });
     found.sort_by(|one, other| one.path.cmp(&other.path));
     found
 }
@@ -102,7 +127,10 @@ fn collect(directory: &Path, found: &mut Vec<Source>) {
             collect(&path, found);
         } else if path.extension().is_some_and(|extension| extension == "rs") {
             let text = fs::read_to_string(&path).expect("sources are UTF-8");
-            found.push(Source::new(&path.display().to_string().replace('\\', "/"), &text));
+            found.push(Source::new(
+                &path.display().to_string().replace('\\', "/"),
+                &text,
+            ));
         }
     }
 }
@@ -111,8 +139,14 @@ fn collect(directory: &Path, found: &mut Vec<Source>) {
 fn test_modules(source: &Source) -> Vec<String> {
     let plain = without_comments_and_literals(&source.text);
     let folder = source.path.trim_end_matches(".rs");
-    let folder = ["/mod", "/lib", "/main"].iter().find_map(|own| folder.strip_suffix(own)).unwrap_or(folder);
-    let declared = plain.split("#[cfg(test)]").skip(1).filter_map(|rest| rest.trim_start().strip_prefix("mod "));
+    let folder = ["/mod", "/lib", "/main"]
+        .iter()
+        .find_map(|own| folder.strip_suffix(own))
+        .unwrap_or(folder);
+    let declared = plain
+        .split("#[cfg(test)]")
+        .skip(1)
+        .filter_map(|rest| rest.trim_start().strip_prefix("mod "));
     let names = declared.filter_map(|rest| {
         let (name, rest) = rest.split_at(rest.find(|c| !is_name(c))?);
         rest.starts_with(';').then_some(name)
@@ -145,22 +179,32 @@ fn without_comments_and_literals(text: &str) -> String {
 }
 
 fn blank(text: &str, code: &mut String) {
-    code.extend(text.bytes().map(|byte| if byte == b'\n' { '\n' } else { ' ' }));
+    code.extend(
+        text.bytes()
+            .map(|byte| if byte == b'\n' { '\n' } else { ' ' }),
+    );
 }
 
 fn comment(rest: &str) -> Option<usize> {
     if rest.starts_with("//") {
         return Some(rest.find('\n').unwrap_or(rest.len()));
     }
-    rest.starts_with("/*").then(|| rest.find("*/").map_or(rest.len(), |end| end + 2))
+    rest.starts_with("/*")
+        .then(|| rest.find("*/").map_or(rest.len(), |end| end + 2))
 }
 
 fn raw_string(rest: &str) -> Option<usize> {
-    let opening = rest.strip_prefix('b').or(rest.strip_prefix('c')).unwrap_or(rest).strip_prefix('r')?;
+    let opening = rest
+        .strip_prefix('b')
+        .or(rest.strip_prefix('c'))
+        .unwrap_or(rest)
+        .strip_prefix('r')?;
     let hashes = opening.len() - opening.trim_start_matches('#').len();
     let inside = opening[hashes..].strip_prefix('"')?;
     let closing = format!("\"{}", "#".repeat(hashes));
-    let end = inside.find(&closing).map_or(inside.len(), |end| end + closing.len());
+    let end = inside
+        .find(&closing)
+        .map_or(inside.len(), |end| end + closing.len());
     Some(rest.len() - inside.len() + end)
 }
 
@@ -197,8 +241,10 @@ fn without_tests(mut code: String) -> String {
     code
 }
 
-/// Words an item begins with; a comma ends what begins with another, which is a field or a match arm.
-const ITEMS: &str = "pub fn impl mod use struct enum trait type const static async unsafe macro_rules let";
+/// Words an item begins with; a comma ends what begins with another, which is a field or a match
+/// arm.
+const ITEMS: &str =
+    "pub fn impl mod use struct enum trait type const static async unsafe macro_rules let";
 
 /// How far an item or a field goes, with its attributes.
 fn item_length(item: &str) -> usize {
@@ -206,7 +252,11 @@ fn item_length(item: &str) -> usize {
     while let Some(attribute) = item[at..].trim_start().strip_prefix('#') {
         at = item.len() - attribute.len() + block(attribute).len();
     }
-    let first_word = item[at..].trim_start().split(|c| !is_name(c)).next().unwrap_or_default();
+    let first_word = item[at..]
+        .trim_start()
+        .split(|c| !is_name(c))
+        .next()
+        .unwrap_or_default();
     let is_item = ITEMS.split(' ').any(|keyword| keyword == first_word);
     while let Some(next) = item[at..].chars().next() {
         match next {

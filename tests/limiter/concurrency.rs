@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use futures_util::future::{BoxFuture, join_all, ready};
 use tollgate::clock;
-use tollgate_limiter::algorithm::concurrency::{ConcurrencyLimit, GrantedPermits, PermitRequest, Scope};
+use tollgate_limiter::algorithm::concurrency::{
+    ConcurrencyLimit, GrantedPermits, PermitRequest, Scope,
+};
 use tollgate_limiter::algorithm::share::Share;
 use tollgate_limiter::decide::check::{Checks, PermitCheck};
 use tollgate_limiter::decide::decision::{DecidedBy, Decision};
@@ -23,7 +25,9 @@ use tollgate_limiter::node::recovery;
 use tollgate_limiter::store::adjustment::{AdjustmentBatch, AdjustmentResult};
 use tollgate_limiter::store::fleet_share::FleetShare;
 use tollgate_limiter::store::memory::MemoryStore;
-use tollgate_limiter::store::{BucketCharge, Grant, PermitClaim, ServerId, Store, StoreError, StoreFailure};
+use tollgate_limiter::store::{
+    BucketCharge, Grant, PermitClaim, ServerId, Store, StoreError, StoreFailure,
+};
 use tollgate_test_support::node::connected;
 use tollgate_test_support::redis::RedisServer;
 use tollgate_test_support::{HOUR, charge, eventually, eventually_within, shape};
@@ -60,7 +64,11 @@ impl SharedStore {
 }
 
 impl Store for SharedStore {
-    fn take<'a>(&'a self, charges: &'a [BucketCharge], units: u32) -> BoxFuture<'a, Result<Grant, StoreFailure>> {
+    fn take<'a>(
+        &'a self,
+        charges: &'a [BucketCharge],
+        units: u32,
+    ) -> BoxFuture<'a, Result<Grant, StoreFailure>> {
         if self.away.load(Ordering::Relaxed) {
             return Box::pin(ready(Err(StoreError::Io.into())));
         }
@@ -75,7 +83,10 @@ impl Store for SharedStore {
         self.store.adjust(batch)
     }
 
-    fn claim<'a>(&'a self, claims: &'a [PermitClaim]) -> BoxFuture<'a, Result<Vec<GrantedPermits>, StoreError>> {
+    fn claim<'a>(
+        &'a self,
+        claims: &'a [PermitClaim],
+    ) -> BoxFuture<'a, Result<Vec<GrantedPermits>, StoreError>> {
         self.claims.fetch_add(1, Ordering::Relaxed);
         if self.away.load(Ordering::Relaxed) {
             return Box::pin(ready(Err(StoreError::Io)));
@@ -84,7 +95,11 @@ impl Store for SharedStore {
         Box::pin(async move {
             tokio::time::sleep(delay).await;
             let answer = self.store.claim(claims).await;
-            if self.loses_answers.load(Ordering::Relaxed) { Err(StoreError::Timeout) } else { answer }
+            if self.loses_answers.load(Ordering::Relaxed) {
+                Err(StoreError::Timeout)
+            } else {
+                answer
+            }
         })
     }
 
@@ -102,17 +117,36 @@ fn node(store: &Arc<SharedStore>, nodes: u32) -> Limiter {
 fn state(nodes: u32) -> Arc<Node> {
     let share = Arc::new(FleetShare::expecting(1));
     share.set(Share::new(nodes, 0), Vec::new());
-    Arc::new(Node::new(Arc::new(MemoryStore::new(1_000)), Arc::new(Breaker::new()), share))
+    Arc::new(Node::new(
+        Arc::new(MemoryStore::new(1_000)),
+        Arc::new(Breaker::new()),
+        share,
+    ))
 }
 
 fn permit(key: &str, limit: ConcurrencyLimit, on_outage: OnOutage) -> Checks {
-    let need = PermitNeed { key: Key::from(key), limit, cost: 1 };
-    Checks { permits: vec![PermitCheck { need, largest_cost: 1, on_outage }], ..Checks::default() }
+    let need = PermitNeed {
+        key: Key::from(key),
+        limit,
+        cost: 1,
+    };
+    Checks {
+        permits: vec![PermitCheck {
+            need,
+            largest_cost: 1,
+            on_outage,
+        }],
+        ..Checks::default()
+    }
 }
 
 /// A request of a limit with `most` in flight in the fleet.
 fn permits(key: &str, most: u64) -> Checks {
-    permit(key, ConcurrencyLimit::new(most, Scope::Fleet), OnOutage::Local)
+    permit(
+        key,
+        ConcurrencyLimit::new(most, Scope::Fleet),
+        OnOutage::Local,
+    )
 }
 
 async fn enter(node: &Limiter, checks: &Checks) -> Option<Decision> {
@@ -124,19 +158,35 @@ async fn requests_of_all_nodes_share_one_limit_until_they_end() {
     let store = SharedStore::memory();
     let (one, two) = (node(&store, 2), node(&store, 2));
     let checks = permits("k", 3);
-    let mut inside = vec![enter(&one, &checks).await.unwrap(), enter(&two, &checks).await.unwrap()];
+    let mut inside = vec![
+        enter(&one, &checks).await.unwrap(),
+        enter(&two, &checks).await.unwrap(),
+    ];
     inside.extend(enter(&one, &checks).await);
     assert_eq!(inside.len(), 3);
     let full = two.decide(&checks).wait().await;
-    assert_eq!((full.granted, full.permit_levels[0].remaining, full.permits.len()), (false, 0, 0));
+    assert_eq!(
+        (
+            full.granted,
+            full.permit_levels[0].remaining,
+            full.permits.len()
+        ),
+        (false, 0, 0)
+    );
     assert!(full.permit_levels[0].retry_after_us > 0);
     drop(inside.pop());
-    eventually("the other node has the permit that was left", || async { enter(&two, &checks).await.is_some() }).await;
-    drop(inside);
-    eventually("one node has all the permits that the other has left", || async {
-        let all = join_all((0..3).map(|_| enter(&two, &checks))).await;
-        all.iter().flatten().count() == 3
+    eventually("the other node has the permit that was left", || async {
+        enter(&two, &checks).await.is_some()
     })
+    .await;
+    drop(inside);
+    eventually(
+        "one node has all the permits that the other has left",
+        || async {
+            let all = join_all((0..3).map(|_| enter(&two, &checks))).await;
+            all.iter().flatten().count() == 3
+        },
+    )
     .await;
 }
 
@@ -171,8 +221,14 @@ async fn a_busy_key_claims_permits_in_few_calls() {
         }
     }
     let calls = store.claims.load(Ordering::Relaxed);
-    assert!(entered > 1_000 && denied > 1_000, "{entered} entered, {denied} were denied");
-    assert!((1..250).contains(&calls), "{calls} calls for 5 000 requests");
+    assert!(
+        entered > 1_000 && denied > 1_000,
+        "{entered} entered, {denied} were denied"
+    );
+    assert!(
+        (1..250).contains(&calls),
+        "{calls} calls for 5 000 requests"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -195,14 +251,23 @@ async fn idle_permits_are_given_back_and_their_keys_forgotten() {
     tokio::time::sleep(Duration::from_secs(60)).await;
     let claims = store.claims.load(Ordering::Relaxed);
     tokio::time::sleep(Duration::from_secs(600)).await;
-    assert_eq!(store.claims.load(Ordering::Relaxed), claims, "a node keeps claiming for keys that nobody checks for");
+    assert_eq!(
+        store.claims.load(Ordering::Relaxed),
+        claims,
+        "a node keeps claiming for keys that nobody checks for"
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn permits_of_many_keys_are_renewed_in_time_by_a_slow_store() {
     const KEYS: usize = 10_000;
     let store = SharedStore::memory();
-    let (one, all) = (node(&store, 1), (0..KEYS).map(|key| permits(&key.to_string(), 1)).collect::<Vec<_>>());
+    let (one, all) = (
+        node(&store, 1),
+        (0..KEYS)
+            .map(|key| permits(&key.to_string(), 1))
+            .collect::<Vec<_>>(),
+    );
     let inside = join_all(all.iter().map(|checks| enter(&one, checks))).await;
     assert_eq!(inside.iter().flatten().count(), KEYS);
     store.slow.store(40, Ordering::Relaxed);
@@ -214,9 +279,17 @@ async fn permits_of_many_keys_are_renewed_in_time_by_a_slow_store() {
     };
     for round in 0..100 {
         tokio::time::sleep(Duration::from_millis(100)).await;
-        let some: Vec<PermitClaim> = (0..KEYS).skip(round % 50).step_by(50).map(nothing).collect();
+        let some: Vec<PermitClaim> = (0..KEYS)
+            .skip(round % 50)
+            .step_by(50)
+            .map(nothing)
+            .collect();
         let held = store.store.claim(&some).await.unwrap();
-        assert_eq!(held.iter().filter(|answer| answer.others == 0).count(), 0, "lost after {round} tenths of a second");
+        assert_eq!(
+            held.iter().filter(|answer| answer.others == 0).count(),
+            0,
+            "lost after {round} tenths of a second"
+        );
     }
 }
 
@@ -228,20 +301,28 @@ async fn permits_of_a_dead_node_come_back_within_seconds() {
     let dying = std::thread::spawn({
         let (spec, checks) = (server.spec(), checks.clone());
         move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .unwrap();
             runtime.block_on(async {
                 let store = SharedStore::of(Arc::new(connected(&spec).await));
                 let one = node(&store, 2);
                 // Nobody leaves them: the process is gone.
-                std::mem::forget((enter(&one, &checks).await.unwrap(), enter(&one, &checks).await.unwrap()));
+                std::mem::forget((
+                    enter(&one, &checks).await.unwrap(),
+                    enter(&one, &checks).await.unwrap(),
+                ));
             });
         }
     });
     dying.join().unwrap();
     let two = node(&store, 2);
     assert!(enter(&two, &checks).await.is_none());
-    eventually_within(Duration::from_secs(5), "the lease ends", || async { enter(&two, &checks).await.is_some() })
-        .await;
+    eventually_within(Duration::from_secs(5), "the lease ends", || async {
+        enter(&two, &checks).await.is_some()
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -249,20 +330,47 @@ async fn permits_and_tokens_are_taken_all_or_nothing() {
     let store = SharedStore::memory();
     let one = node(&store, 1);
     let (permit, bucket) = (permits("s", 2), charge("b", shape(3, HOUR, 3), 1));
-    let both = Checks { permits: permit.permits.clone(), ..Checks::from(bucket.clone()) };
-    let inside = [enter(&one, &both).await.unwrap(), enter(&one, &both).await.unwrap()];
-    assert_eq!((inside[1].levels[0].remaining, inside[1].permit_levels[0].remaining), (1, 0));
+    let both = Checks {
+        permits: permit.permits.clone(),
+        ..Checks::from(bucket.clone())
+    };
+    let inside = [
+        enter(&one, &both).await.unwrap(),
+        enter(&one, &both).await.unwrap(),
+    ];
+    assert_eq!(
+        (
+            inside[1].levels[0].remaining,
+            inside[1].permit_levels[0].remaining
+        ),
+        (1, 0)
+    );
     let full = one.decide(&both).wait().await;
     assert!(!full.granted && full.permit_levels[0].retry_after_us > 0);
-    assert!(!full.knows(&full.levels[0]) && full.knows(&full.permit_levels[0]), "the bucket was not asked");
-    assert_eq!(store.take(std::slice::from_ref(&bucket), 0).await.unwrap().levels[0].remaining, 1, "and not charged");
+    assert!(
+        !full.knows(&full.levels[0]) && full.knows(&full.permit_levels[0]),
+        "the bucket was not asked"
+    );
+    assert_eq!(
+        store
+            .take(std::slice::from_ref(&bucket), 0)
+            .await
+            .unwrap()
+            .levels[0]
+            .remaining,
+        1,
+        "and not charged"
+    );
     drop(inside);
     let third = enter(&one, &both).await.unwrap();
     let denied = one.decide(&both).wait().await;
     assert!(!denied.granted && denied.permits.is_empty() && denied.levels[0].retry_after_us > 0);
     drop(third);
     let two = [enter(&one, &permit).await, enter(&one, &permit).await];
-    assert!(two.iter().all(Option::is_some), "no permit was kept by a denied request");
+    assert!(
+        two.iter().all(Option::is_some),
+        "no permit was kept by a denied request"
+    );
 }
 
 #[tokio::test]
@@ -272,14 +380,32 @@ async fn a_node_admits_its_share_during_an_outage_and_reports_it_after() {
     let checks = permits("k", 4);
     let mut inside = vec![enter(&one, &checks).await.unwrap()];
     store.away.store(true, Ordering::Relaxed);
-    inside.extend(join_all((0..4).map(|_| enter(&one, &checks))).await.into_iter().flatten());
+    inside.extend(
+        join_all((0..4).map(|_| enter(&one, &checks)))
+            .await
+            .into_iter()
+            .flatten(),
+    );
     assert_eq!(inside.len(), 2, "half of four");
-    assert!(inside.iter().skip(1).all(|decision| decision.decided_by == DecidedBy::Local));
+    assert!(
+        inside
+            .iter()
+            .skip(1)
+            .all(|decision| decision.decided_by == DecidedBy::Local)
+    );
     let of_four = ConcurrencyLimit::new(4, Scope::Fleet);
     let allowed = permit("k", of_four, OnOutage::Allow);
     let denied = permit("k", of_four, OnOutage::Deny);
-    inside.extend(join_all((0..3).map(|_| enter(&one, &allowed))).await.into_iter().flatten());
-    assert_eq!((inside.len(), enter(&one, &denied).await.is_some()), (5, false));
+    inside.extend(
+        join_all((0..3).map(|_| enter(&one, &allowed)))
+            .await
+            .into_iter()
+            .flatten(),
+    );
+    assert_eq!(
+        (inside.len(), enter(&one, &denied).await.is_some()),
+        (5, false)
+    );
     store.away.store(false, Ordering::Relaxed);
     eventually("the store knows of five", || async {
         let look = node(&store, 2).decide(&permits("k", 9)).wait().await;
@@ -299,17 +425,31 @@ async fn requests_on_a_full_key_wait_for_one_claim_of_a_slow_store() {
     let (started, claims) = (clock::now(), store.claims.load(Ordering::Relaxed));
     let denied = join_all((0..5).map(|_| enter(&two, &checks))).await;
     assert!(denied.iter().all(Option::is_none));
-    assert_eq!(store.claims.load(Ordering::Relaxed) - claims, 1, "one claim answers all five");
-    assert!(started.elapsed() < Duration::from_millis(150), "{:?}", started.elapsed());
+    assert_eq!(
+        store.claims.load(Ordering::Relaxed) - claims,
+        1,
+        "one claim answers all five"
+    );
+    assert!(
+        started.elapsed() < Duration::from_millis(150),
+        "{:?}",
+        started.elapsed()
+    );
 }
 
 #[tokio::test]
 async fn permits_taken_during_an_outage_are_reported_without_another_request() {
     let store = SharedStore::memory();
     let share = Arc::new(FleetShare::expecting(1));
-    let state = Arc::new(Node::new(Arc::new(MemoryStore::new(10)), Arc::new(Breaker::new()), share));
+    let state = Arc::new(Node::new(
+        Arc::new(MemoryStore::new(10)),
+        Arc::new(Breaker::new()),
+        share,
+    ));
     let one = Limiter::of_node(state.clone(), store.clone());
-    state.breaker.failed(ServerId::ONLY, &StoreError::Io, 9, String::new);
+    state
+        .breaker
+        .failed(ServerId::ONLY, &StoreError::Io, 9, String::new);
     assert!(state.breaker.is_open());
     let inside = enter(&one, &permits("k", 3)).await.unwrap();
     assert_eq!(inside.decided_by, DecidedBy::Local);
@@ -326,16 +466,33 @@ async fn a_limit_in_node_scope_asks_no_store() {
     let store = SharedStore::memory();
     let (one, two) = (node(&store, 2), node(&store, 2));
     let checks = permit("k", ConcurrencyLimit::new(2, Scope::Node), OnOutage::Local);
-    let inside =
-        join_all([enter(&one, &checks), enter(&one, &checks), enter(&two, &checks), enter(&one, &checks)]).await;
+    let inside = join_all([
+        enter(&one, &checks),
+        enter(&one, &checks),
+        enter(&two, &checks),
+        enter(&one, &checks),
+    ])
+    .await;
     assert_eq!(inside.iter().filter(|entered| entered.is_some()).count(), 3);
     assert_eq!(store.claims.load(Ordering::Relaxed), 0);
     let of_fleet = enter(&one, &permits("of the fleet", 2)).await.unwrap();
     tokio::time::sleep(Duration::from_secs(5)).await;
     drop(of_fleet);
-    let nothing = PermitClaim { key: Key::from("k"), most: 2, node: 0, claim: PermitRequest::default() };
-    let answer = store.store.claim(std::slice::from_ref(&nothing)).await.unwrap();
-    assert_eq!(answer[0].others, 0, "the upkeep claims permits of a limit of one node");
+    let nothing = PermitClaim {
+        key: Key::from("k"),
+        most: 2,
+        node: 0,
+        claim: PermitRequest::default(),
+    };
+    let answer = store
+        .store
+        .claim(std::slice::from_ref(&nothing))
+        .await
+        .unwrap();
+    assert_eq!(
+        answer[0].others, 0,
+        "the upkeep claims permits of a limit of one node"
+    );
     let alone = Limiter::local(Arc::new(MemoryStore::new(10)));
     let fleet = permits("k", 1);
     let first = alone.decide(&fleet).done().unwrap();
@@ -380,7 +537,10 @@ async fn never_more_than_max_in_flight_on_all_nodes_together() {
                 let now = inside.fetch_add(1, Ordering::SeqCst) + 1;
                 assert!(now <= MOST, "{now} at once");
                 // How long a request holds its permit.
-                tokio::time::sleep(Duration::from_micros((client * 37 + turn * 11) as u64 % 900)).await;
+                tokio::time::sleep(Duration::from_micros(
+                    (client * 37 + turn * 11) as u64 % 900,
+                ))
+                .await;
                 inside.fetch_sub(1, Ordering::SeqCst);
                 drop(decision);
             }

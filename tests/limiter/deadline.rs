@@ -25,7 +25,11 @@ struct SilentStore {
 }
 
 impl Store for SilentStore {
-    fn take<'a>(&'a self, _: &'a [BucketCharge], _: u32) -> BoxFuture<'a, Result<Grant, StoreFailure>> {
+    fn take<'a>(
+        &'a self,
+        _: &'a [BucketCharge],
+        _: u32,
+    ) -> BoxFuture<'a, Result<Grant, StoreFailure>> {
         Box::pin(pending())
     }
 
@@ -33,7 +37,10 @@ impl Store for SilentStore {
         Box::pin(pending())
     }
 
-    fn claim<'a>(&'a self, _: &'a [PermitClaim]) -> BoxFuture<'a, Result<Vec<GrantedPermits>, StoreError>> {
+    fn claim<'a>(
+        &'a self,
+        _: &'a [PermitClaim],
+    ) -> BoxFuture<'a, Result<Vec<GrantedPermits>, StoreError>> {
         Box::pin(pending())
     }
 
@@ -43,7 +50,11 @@ impl Store for SilentStore {
 }
 
 impl HashReader for SilentStore {
-    fn read<'a>(&'a self, _: &'a str, fields: &'a [Key]) -> BoxFuture<'a, Result<Vec<FieldValue>, StoreError>> {
+    fn read<'a>(
+        &'a self,
+        _: &'a str,
+        fields: &'a [Key],
+    ) -> BoxFuture<'a, Result<Vec<FieldValue>, StoreError>> {
         Box::pin(async move {
             tokio::time::sleep(self.plans).await;
             Ok(vec![None; fields.len()])
@@ -62,13 +73,22 @@ async fn a_plan_permits_and_tokens_together_wait_one_time_limit() {
         let share = Arc::new(FleetShare::expecting(1));
         let node = Node::new(Arc::new(MemoryStore::new(1_000)), breaker.clone(), share);
         let store = Arc::new(SilentStore { plans });
-        let layer = layer_that_asks_four_times(Limiter::of_node(Arc::new(node), store.clone()).reading_plans(store));
+        let layer = layer_that_asks_four_times(
+            Limiter::of_node(Arc::new(node), store.clone()).reading_plans(store),
+        );
         for round in 0..3 {
             // Requests of one tenant share calls, and the breaker opens in one of the rounds.
-            let tenants = [format!("a{round}"), format!("a{round}"), format!("b{round}")];
+            let tenants = [
+                format!("a{round}"),
+                format!("a{round}"),
+                format!("b{round}"),
+            ];
             let waits = join_all(tenants.iter().map(|tenant| waiting_time(&layer, tenant))).await;
             let longest = waits.iter().max().unwrap();
-            assert!(*longest <= TIMEOUT + Duration::from_millis(1), "{longest:?}, plans in {plans:?}");
+            assert!(
+                *longest <= TIMEOUT + Duration::from_millis(1),
+                "{longest:?}, plans in {plans:?}"
+            );
         }
     }
 }
@@ -76,9 +96,17 @@ async fn a_plan_permits_and_tokens_together_wait_one_time_limit() {
 #[tokio::test(start_paused = true)]
 async fn a_slow_plan_does_not_make_the_store_of_buckets_look_away() {
     let breaker = Arc::new(Breaker::new());
-    let node = Node::new(Arc::new(MemoryStore::new(1_000)), breaker.clone(), Arc::new(FleetShare::expecting(1)));
-    let store = Arc::new(SilentStore { plans: Duration::from_secs(1) });
-    let layer = layer_that_asks_four_times(Limiter::of_node(Arc::new(node), store.clone()).reading_plans(store));
+    let node = Node::new(
+        Arc::new(MemoryStore::new(1_000)),
+        breaker.clone(),
+        Arc::new(FleetShare::expecting(1)),
+    );
+    let store = Arc::new(SilentStore {
+        plans: Duration::from_secs(1),
+    });
+    let layer = layer_that_asks_four_times(
+        Limiter::of_node(Arc::new(node), store.clone()).reading_plans(store),
+    );
     let tenants: Vec<String> = (0..10).map(|tenant| tenant.to_string()).collect();
     join_all(tenants.iter().map(|tenant| waiting_time(&layer, tenant))).await;
     assert!(!breaker.is_open(), "no bucket was asked for");

@@ -1,5 +1,5 @@
-//! A full table of buckets in this process: one limit's keys that fill it cost no other limit a token, and no key ever
-//! gets more than its limit.
+//! A full table of buckets in this process: one limit's keys that fill it cost no other limit a
+//! token, and no key ever gets more than its limit.
 
 use std::collections::HashMap;
 
@@ -12,21 +12,41 @@ use tollgate_test_support::{HOUR, SECOND, charge, shape};
 
 #[test]
 fn a_table_full_of_one_limits_keys_denies_no_newcomer_of_another() {
-    let (memory, flood, login) = (MemoryStore::new(4_000), shape(5, 24 * HOUR, 5), shape(10, SECOND, 10));
+    let (memory, flood, login) = (
+        MemoryStore::new(4_000),
+        shape(5, 24 * HOUR, 5),
+        shape(10, SECOND, 10),
+    );
     let daily = Window::sliding(5, 24 * HOUR).unwrap();
     let attack = |from: u32, now: u64| {
         for n in from..from + 5_000 {
-            memory.take_at(&[charge(&format!("flood:{n}"), flood, 1)], 5, now, Share::WHOLE);
-            memory.take_at(&[charge(&format!("flood-day:{n}"), daily, 1)], 5, now, Share::WHOLE);
+            memory.take_at(
+                &[charge(&format!("flood:{n}"), flood, 1)],
+                5,
+                now,
+                Share::WHOLE,
+            );
+            memory.take_at(
+                &[charge(&format!("flood-day:{n}"), daily, 1)],
+                5,
+                now,
+                Share::WHOLE,
+            );
         }
     };
     attack(0, 0);
     let user = |n: u32, units, now| {
-        let charges = [charge(&format!("login:{n}"), login, 1), charge(&format!("login-day:{n}"), daily, 1)];
+        let charges = [
+            charge(&format!("login:{n}"), login, 1),
+            charge(&format!("login-day:{n}"), daily, 1),
+        ];
         memory.take_at(&charges, units, now, Share::WHOLE).units
     };
     let passed: u32 = (0..100).map(|n| user(n, 5, SECOND)).sum();
-    assert_eq!(passed, 500, "all that 100 users of other limits may have at once");
+    assert_eq!(
+        passed, 500,
+        "all that 100 users of other limits may have at once"
+    );
     attack(5_000, 2 * SECOND);
     let again: u32 = (0..100).map(|n| user(n, 5, 2 * SECOND)).sum();
     assert_eq!(again, 0, "the flood costs them no bucket of theirs");

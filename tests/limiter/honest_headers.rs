@@ -1,5 +1,5 @@
-//! The rate limit's fields are true: a client that sends no more than `RateLimit` says is left, and waits as long as it
-//! says, is never denied; a denied one passes after `Retry-After`.
+//! The rate limit's fields are true: a client that sends no more than `RateLimit` says is left, and
+//! waits as long as it says, is never denied; a denied one passes after `Retry-After`.
 //!
 //! Time is paused: the waits of minutes take none, and every run is the same.
 
@@ -36,7 +36,11 @@ const CLIENTS: usize = 8;
 struct DistantStore(Arc<MemoryStore>);
 
 impl Store for DistantStore {
-    fn take<'a>(&'a self, charges: &'a [BucketCharge], units: u32) -> BoxFuture<'a, Result<Grant, StoreFailure>> {
+    fn take<'a>(
+        &'a self,
+        charges: &'a [BucketCharge],
+        units: u32,
+    ) -> BoxFuture<'a, Result<Grant, StoreFailure>> {
         Box::pin(async move {
             sleep(Duration::from_millis(2)).await;
             let grant = self.0.take(charges, units).await;
@@ -52,7 +56,10 @@ impl Store for DistantStore {
         })
     }
 
-    fn claim<'a>(&'a self, claims: &'a [PermitClaim]) -> BoxFuture<'a, Result<Vec<GrantedPermits>, StoreError>> {
+    fn claim<'a>(
+        &'a self,
+        claims: &'a [PermitClaim],
+    ) -> BoxFuture<'a, Result<Vec<GrantedPermits>, StoreError>> {
         self.0.claim(claims)
     }
 
@@ -71,17 +78,34 @@ struct Spec {
 }
 
 const fn spec(tokens: u64, millis: u64, burst: u64) -> Spec {
-    Spec { tokens, millis, burst, cost: 1 }
+    Spec {
+        tokens,
+        millis,
+        burst,
+        cost: 1,
+    }
 }
 
 impl Spec {
     fn limit(self, name: &str, consistency: Consistency) -> LimitUse {
         let number = |number| NonZeroU64::new(number).unwrap();
-        let key = KeySpec { parts: vec![KeyPart::Header(CLIENT)], on_missing: OnMissing::Share };
-        let rate = Rate { tokens: number(self.tokens), period_us: number(self.millis * 1_000) };
-        let limit = Limit { consistency, ..Limit::new(name, key, rate, number(self.burst)) };
+        let key = KeySpec {
+            parts: vec![KeyPart::Header(CLIENT)],
+            on_missing: OnMissing::Share,
+        };
+        let rate = Rate {
+            tokens: number(self.tokens),
+            period_us: number(self.millis * 1_000),
+        };
+        let limit = Limit {
+            consistency,
+            ..Limit::new(name, key, rate, number(self.burst))
+        };
         let cost = tollgate_limiter::limit::cost::Cost::Fixed(number(self.cost));
-        LimitUse { limit: Arc::new(limit), cost: Some(cost) }
+        LimitUse {
+            limit: Arc::new(limit),
+            cost: Some(cost),
+        }
     }
 }
 
@@ -92,9 +116,15 @@ fn local() -> Vec<Limiter> {
 /// The workers of a node, each with its own way to the store.
 fn distant(workers: usize) -> Vec<Limiter> {
     let share = Arc::new(FleetShare::expecting(1));
-    let node = Arc::new(Node::new(Arc::new(MemoryStore::new(1_000)), Arc::new(Breaker::new()), share));
+    let node = Arc::new(Node::new(
+        Arc::new(MemoryStore::new(1_000)),
+        Arc::new(Breaker::new()),
+        share,
+    ));
     let buckets = Arc::new(MemoryStore::new(1_000));
-    (0..workers).map(|_| Limiter::of_node(node.clone(), Arc::new(DistantStore(buckets.clone())))).collect()
+    (0..workers)
+        .map(|_| Limiter::of_node(node.clone(), Arc::new(DistantStore(buckets.clone()))))
+        .collect()
 }
 
 /// The rate limit's fields of an answer.
@@ -108,13 +138,29 @@ struct ResponseFields {
 
 impl ResponseFields {
     fn of(response: &Response<()>) -> Self {
-        let text = |name: &str| response.headers().get(name).map(|value| value.to_str().unwrap().to_owned());
-        let number =
-            |item: &str, name: &str| item.split(name).nth(1).unwrap().split(';').next().unwrap().parse().unwrap();
+        let text = |name: &str| {
+            response
+                .headers()
+                .get(name)
+                .map(|value| value.to_str().unwrap().to_owned())
+        };
+        let number = |item: &str, name: &str| {
+            item.split(name)
+                .nth(1)
+                .unwrap()
+                .split(';')
+                .next()
+                .unwrap()
+                .parse()
+                .unwrap()
+        };
         let fields = text("ratelimit").unwrap_or_default();
         Self {
             passed: response.status() == StatusCode::OK,
-            left: fields.split(", ").map(|item| (number(item, ";r="), number(item, ";t="))).collect(),
+            left: fields
+                .split(", ")
+                .map(|item| (number(item, ";r="), number(item, ";t=")))
+                .collect(),
             retry_after: text(RETRY_AFTER.as_str()).map(|seconds| seconds.parse().unwrap()),
         }
     }
@@ -122,7 +168,13 @@ impl ResponseFields {
     /// Requests that all limits let pass, and the seconds to wait if there are none.
     fn next(&self) -> (u64, u64) {
         let left = self.left.iter().map(|(left, _)| *left).min().unwrap();
-        let wait = self.left.iter().filter(|(left, _)| *left == 0).map(|(_, seconds)| *seconds).max().unwrap_or(0);
+        let wait = self
+            .left
+            .iter()
+            .filter(|(left, _)| *left == 0)
+            .map(|(_, seconds)| *seconds)
+            .max()
+            .unwrap_or(0);
         (left, wait)
     }
 }
@@ -132,18 +184,26 @@ trait Limited: Service<Request<Body>, Response = Response<()>, Error = Infallibl
 impl<S: Service<Request<Body>, Response = Response<()>, Error = Infallible> + Clone> Limited for S {}
 
 fn limited(limiter: Limiter, uses: &[LimitUse]) -> impl Limited + use<> {
-    let inner = service_fn(async |_: Request<Body>| Ok::<_, Infallible>(Response::new(Body::empty())));
-    RateLimitLayer::of_uses(limiter, uses).unwrap().layer(inner).map_response(|response| response.map(drop))
+    let inner =
+        service_fn(async |_: Request<Body>| Ok::<_, Infallible>(Response::new(Body::empty())));
+    RateLimitLayer::of_uses(limiter, uses)
+        .unwrap()
+        .layer(inner)
+        .map_response(|response| response.map(drop))
 }
 
 /// From any of the workers.
 async fn ask(workers: &[impl Limited], client: usize) -> ResponseFields {
     let service = &workers[fastrand::usize(..workers.len())];
-    let request = Request::builder().header(CLIENT, client.to_string()).body(Body::empty()).unwrap();
+    let request = Request::builder()
+        .header(CLIENT, client.to_string())
+        .body(Body::empty())
+        .unwrap();
     ResponseFields::of(&service.clone().oneshot(request).await.unwrap())
 }
 
-/// Does as it is told: at most as many requests as are left, some at a time, and none before the wait is over.
+/// Does as it is told: at most as many requests as are left, some at a time, and none before the
+/// wait is over.
 async fn obey(service: &[impl Limited], client: usize, seed: u64, rounds: usize, at_once: u64) {
     let mut rng = Rng::with_seed(seed);
     let mut told = ask(service, client).await;
@@ -158,9 +218,16 @@ async fn obey(service: &[impl Limited], client: usize, seed: u64, rounds: usize,
         let requests = rng.u64(1..=left.clamp(1, at_once));
         let answers = join_all((0..requests).map(|_| ask(service, client))).await;
         let denied = answers.iter().filter(|answer| !answer.passed).count();
-        assert_eq!(denied, 0, "client {client}, round {round}: {requests} after {told:?}: {answers:?}");
-        // Of those that went together, the one that was told of the least was the last to be decided.
-        told = answers.into_iter().min_by_key(ResponseFields::next).unwrap();
+        assert_eq!(
+            denied, 0,
+            "client {client}, round {round}: {requests} after {told:?}: {answers:?}"
+        );
+        // Of those that went together, the one that was told of the least was the last to be
+        // decided.
+        told = answers
+            .into_iter()
+            .min_by_key(ResponseFields::next)
+            .unwrap();
     }
 }
 
@@ -190,7 +257,10 @@ async fn come_back(service: &[impl Limited], client: usize, rounds: usize) {
 /// Several clients, each with a key of its own, at the same time.
 async fn holds(what: &str, workers: Vec<Limiter>, uses: &[LimitUse]) {
     println!("{what}");
-    let workers: Vec<_> = workers.into_iter().map(|limiter| limited(limiter, uses)).collect();
+    let workers: Vec<_> = workers
+        .into_iter()
+        .map(|limiter| limited(limiter, uses))
+        .collect();
     fastrand::seed(1);
     let clients = (0..CLIENTS).map(|client| {
         let (workers, seed) = (&*workers, client as u64);
@@ -214,7 +284,10 @@ const LIMITS: [Spec; 8] = [
     spec(300, 1_000, 60),
     spec(1_000, 1_000, 1_000),
     spec(60, 60_000, 45),
-    Spec { cost: 3, ..spec(100, 1_000, 250) },
+    Spec {
+        cost: 3,
+        ..spec(100, 1_000, 250)
+    },
 ];
 
 #[tokio::test(start_paused = true)]
@@ -222,9 +295,24 @@ async fn a_client_that_obeys_one_limits_fields_is_never_denied() {
     for limit in LIMITS {
         for consistency in [Consistency::Exact, Consistency::Leased] {
             let uses = [limit.limit("l", consistency)];
-            holds(&format!("{limit:?}, {consistency:?}, alone"), local(), &uses).await;
-            holds(&format!("{limit:?}, {consistency:?}, with a store"), distant(1), &uses).await;
-            holds(&format!("{limit:?}, {consistency:?}, by two workers"), distant(2), &uses).await;
+            holds(
+                &format!("{limit:?}, {consistency:?}, alone"),
+                local(),
+                &uses,
+            )
+            .await;
+            holds(
+                &format!("{limit:?}, {consistency:?}, with a store"),
+                distant(1),
+                &uses,
+            )
+            .await;
+            holds(
+                &format!("{limit:?}, {consistency:?}, by two workers"),
+                distant(2),
+                &uses,
+            )
+            .await;
         }
     }
 }
@@ -232,42 +320,87 @@ async fn a_client_that_obeys_one_limits_fields_is_never_denied() {
 #[tokio::test(start_paused = true)]
 async fn a_client_that_obeys_several_limits_fields_is_never_denied() {
     use Consistency::{Exact, Leased};
-    for [first, second, third] in [[Exact; 3], [Leased; 3], [Exact, Leased, Exact], [Leased, Exact, Leased]] {
+    for [first, second, third] in [
+        [Exact; 3],
+        [Leased; 3],
+        [Exact, Leased, Exact],
+        [Leased, Exact, Leased],
+    ] {
         let uses = [
             spec(10, 1_000, 50).limit("a", first),
             spec(3, 2_000, 4).limit("b", second),
-            Spec { cost: 2, ..spec(1_000, 60_000, 400) }.limit("c", third),
+            Spec {
+                cost: 2,
+                ..spec(1_000, 60_000, 400)
+            }
+            .limit("c", third),
         ];
-        holds(&format!("{first:?}, {second:?}, {third:?}, alone"), local(), &uses).await;
-        holds(&format!("{first:?}, {second:?}, {third:?}, with a store"), distant(1), &uses).await;
-        holds(&format!("{first:?}, {second:?}, {third:?}, by two workers"), distant(2), &uses).await;
+        holds(
+            &format!("{first:?}, {second:?}, {third:?}, alone"),
+            local(),
+            &uses,
+        )
+        .await;
+        holds(
+            &format!("{first:?}, {second:?}, {third:?}, with a store"),
+            distant(1),
+            &uses,
+        )
+        .await;
+        holds(
+            &format!("{first:?}, {second:?}, {third:?}, by two workers"),
+            distant(2),
+            &uses,
+        )
+        .await;
     }
 }
 
 /// A limit of three requests of a client by this algorithm.
 fn by(algorithm: Algorithm) -> LimitUse {
     let LimitUse { limit, cost } = spec(3, 9_000, 3).limit("l", Consistency::Exact);
-    LimitUse { limit: Arc::new(Limit { algorithm, ..Limit::clone(&limit) }), cost }
+    LimitUse {
+        limit: Arc::new(Limit {
+            algorithm,
+            ..Limit::clone(&limit)
+        }),
+        cost,
+    }
 }
 
 fn rate(tokens: u64, seconds: u64) -> Rate {
     let number = |number| NonZeroU64::new(number).unwrap();
-    Rate { tokens: number(tokens), period_us: number(seconds * 1_000_000) }
+    Rate {
+        tokens: number(tokens),
+        period_us: number(seconds * 1_000_000),
+    }
 }
 
 fn fixed_window(tokens: u64, seconds: u64) -> LimitUse {
     let rate = rate(tokens, seconds);
     let per = WindowLength::Micros(rate.period_us);
-    by(Algorithm::FixedWindow { rate: WindowRate { tokens: rate.tokens, per }, zone: None })
+    by(Algorithm::FixedWindow {
+        rate: WindowRate {
+            tokens: rate.tokens,
+            per,
+        },
+        zone: None,
+    })
 }
 
 fn sliding_window(tokens: u64, seconds: u64) -> LimitUse {
-    by(Algorithm::SlidingWindow { rate: rate(tokens, seconds) })
+    by(Algorithm::SlidingWindow {
+        rate: rate(tokens, seconds),
+    })
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_client_that_obeys_a_windows_fields_is_never_denied() {
-    for uses in [[sliding_window(3, 10)], [sliding_window(200, 10)], [fixed_window(3, 10)]] {
+    for uses in [
+        [sliding_window(3, 10)],
+        [sliding_window(200, 10)],
+        [fixed_window(3, 10)],
+    ] {
         holds("a window alone", local(), &uses).await;
         holds("a window with a store", distant(1), &uses).await;
         holds("a window by two workers", distant(2), &uses).await;
@@ -277,10 +410,16 @@ async fn a_client_that_obeys_a_windows_fields_is_never_denied() {
 #[tokio::test(start_paused = true)]
 async fn the_last_request_that_passes_tells_the_same_wait_as_the_first_that_is_denied() {
     let bucket = spec(3, 9_000, 3).limit("l", Consistency::Exact);
-    for (uses, pause) in [(sliding_window(3, 10), 3), (fixed_window(3, 3_600), 0), (bucket, 1)] {
+    for (uses, pause) in [
+        (sliding_window(3, 10), 3),
+        (fixed_window(3, 3_600), 0),
+        (bucket, 1),
+    ] {
         for workers in [local(), distant(1)] {
-            let service: Vec<_> =
-                workers.into_iter().map(|limiter| limited(limiter, std::slice::from_ref(&uses))).collect();
+            let service: Vec<_> = workers
+                .into_iter()
+                .map(|limiter| limited(limiter, std::slice::from_ref(&uses)))
+                .collect();
             for _ in 0..2 {
                 assert!(ask(&service, 1).await.passed);
                 sleep(Duration::from_secs(pause)).await;
@@ -288,7 +427,11 @@ async fn the_last_request_that_passes_tells_the_same_wait_as_the_first_that_is_d
             let (last, denied) = (ask(&service, 1).await, ask(&service, 1).await);
             assert!(last.passed && !denied.passed, "{last:?} {denied:?}");
             let (left, wait) = last.left[0];
-            assert_eq!((left, denied.left[0], denied.retry_after), (0, (0, wait), Some(wait)), "{uses:?}");
+            assert_eq!(
+                (left, denied.left[0], denied.retry_after),
+                (0, (0, wait), Some(wait)),
+                "{uses:?}"
+            );
             assert!(
                 pause != 3 || wait == 4,
                 "the first of a sliding window comes back 10 s after it was taken: {wait}"

@@ -4,7 +4,9 @@ use std::cell::Cell;
 
 use proptest::prelude::*;
 use tollgate_limiter::algorithm::calendar::{CalendarUnit, Period};
-use tollgate_limiter::algorithm::concurrency::{DEMAND_US, GrantedPermits, LEASE_US, PermitRequest, ROTATION_US};
+use tollgate_limiter::algorithm::concurrency::{
+    DEMAND_US, GrantedPermits, LEASE_US, PermitRequest, ROTATION_US,
+};
 use tollgate_limiter::algorithm::level::Level;
 use tollgate_limiter::algorithm::quota::Quota;
 use tollgate_limiter::algorithm::share::Share;
@@ -33,13 +35,25 @@ fn letter(quota: Quota) -> &'static str {
 /// Its four numbers there.
 fn numbers(quota: Quota, now_us: u64) -> [String; 4] {
     let numbers = match quota {
-        Quota::TokenBucket(shape) => [shape.emission(), shape.capacity(), shape.ticks_per_us(), shape.reserve()],
+        Quota::TokenBucket(shape) => [
+            shape.emission(),
+            shape.capacity(),
+            shape.ticks_per_us(),
+            shape.reserve(),
+        ],
         Quota::Window(window) => match window.span() {
             Span::Sliding { width_us, grain_us } => [window.quota(), width_us, grain_us, 0],
-            Span::Fixed(period) if !period.is_calendar() => [window.quota(), period.longest_us(), 0, 0],
+            Span::Fixed(period) if !period.is_calendar() => {
+                [window.quota(), period.longest_us(), 0, 0]
+            }
             Span::Fixed(period) => {
                 let this = period.window_at(now_us.saturating_sub(40_000));
-                [window.quota(), this.start_us, this.end_us, period.window_at(this.end_us).end_us]
+                [
+                    window.quota(),
+                    this.start_us,
+                    this.end_us,
+                    period.window_at(this.end_us).end_us,
+                ]
             }
         },
     };
@@ -57,7 +71,10 @@ impl ScriptRunner {
     fn new(expires: bool) -> Self {
         let scripts = LuaScripts::load();
         scripts.redis.expires.set(expires);
-        Self { scripts, nodes: Cell::new(1) }
+        Self {
+            scripts,
+            nodes: Cell::new(1),
+        }
     }
 
     fn set_now(&self, now_us: u64) {
@@ -67,58 +84,107 @@ impl ScriptRunner {
     fn reply(&self, charges: &[BucketCharge], units: u32, deadline: u64) -> mlua::Result<Vec<i64>> {
         let mut args = vec![deadline.to_string(), units.to_string()];
         for charge in charges {
-            args.extend([letter(charge.quota).to_owned(), charge.quota.charge(charge.cost).to_string()]);
+            args.extend([
+                letter(charge.quota).to_owned(),
+                charge.quota.charge(charge.cost).to_string(),
+            ]);
             args.extend(numbers(charge.quota, self.scripts.redis.now_us.get()));
         }
-        let keys = charges.iter().map(|charge| String::from_utf8_lossy(charge.key.as_bytes()).into_owned());
+        let keys = charges
+            .iter()
+            .map(|charge| String::from_utf8_lossy(charge.key.as_bytes()).into_owned());
         self.scripts.run(ShippedScript::TakeAny, keys, args)
     }
 
-    /// Sends a batch at `now_us`, which is the same on the node's clock. Its marker is "marker", and may forget `answered`.
-    fn adjust(&self, batch: &AdjustmentBatch, now_us: u64, deadline: u64, answered: &[u64]) -> Vec<i64> {
+    /// Sends a batch at `now_us`, which is the same on the node's clock. Its marker is "marker",
+    /// and may forget `answered`.
+    fn adjust(
+        &self,
+        batch: &AdjustmentBatch,
+        now_us: u64,
+        deadline: u64,
+        answered: &[u64],
+    ) -> Vec<i64> {
         self.set_now(now_us);
         let number = batch.id.map_or(0, |id| id.number);
-        let head = [deadline, number, 3_600_000, self.nodes.get(), 2_000, batch.len() as u64];
+        let head = [
+            deadline,
+            number,
+            3_600_000,
+            self.nodes.get(),
+            2_000,
+            batch.len() as u64,
+        ];
         let mut args = head.map(|number| number.to_string()).to_vec();
         for placed in batch.placed() {
             let Adjustment { quota, change, .. } = &placed.adjustment;
             let change = match *change {
-                Change::Charge { charge, since_us } => [charge.min(MAX_TICKS), now_us.saturating_sub(since_us), 0, 0],
-                Change::Refund { charge, taken_at_us } => [0, 0, charge, taken_at_us],
+                Change::Charge { charge, since_us } => {
+                    [charge.min(MAX_TICKS), now_us.saturating_sub(since_us), 0, 0]
+                }
+                Change::Refund {
+                    charge,
+                    taken_at_us,
+                } => [0, 0, charge, taken_at_us],
             };
             args.extend([placed.place.to_string(), letter(*quota).to_owned()]);
             args.extend(change.map(|number| number.to_string()));
             args.extend(numbers(*quota, now_us));
         }
         args.extend(answered.iter().map(u64::to_string));
-        let keys = batch.iter().map(|one| String::from_utf8_lossy(one.key.as_bytes()).into_owned());
+        let keys = batch
+            .iter()
+            .map(|one| String::from_utf8_lossy(one.key.as_bytes()).into_owned());
         let marker = batch.id.map(|_| "marker".to_owned());
-        let notes = batch.iter().map(|one| format!("full {}", String::from_utf8_lossy(one.key.as_bytes())));
+        let notes = batch
+            .iter()
+            .map(|one| format!("full {}", String::from_utf8_lossy(one.key.as_bytes())));
         let notes = notes.filter(|_| batch.id.is_some() && self.nodes.get() > 1);
-        self.scripts.run(ShippedScript::Adjust, keys.chain(marker).chain(notes), args).unwrap()
+        self.scripts
+            .run(ShippedScript::Adjust, keys.chain(marker).chain(notes), args)
+            .unwrap()
     }
 
     fn adjust_once(&self, adjustment: &Adjustment, now_us: u64, deadline: u64) -> Vec<i64> {
-        self.adjust(&AdjustmentBatch::once(vec![adjustment.clone()]), now_us, deadline, &[])
+        self.adjust(
+            &AdjustmentBatch::once(vec![adjustment.clone()]),
+            now_us,
+            deadline,
+            &[],
+        )
     }
 
     /// The reply's numbers before and after `tokens` are given back.
     fn give(&self, charge: &BucketCharge, tokens: i64, now_us: u64) -> [Vec<i64>; 2] {
         self.set_now(now_us);
-        let mut args = vec![u64::MAX.to_string(), tokens.to_string(), letter(charge.quota).to_owned()];
+        let mut args = vec![
+            u64::MAX.to_string(),
+            tokens.to_string(),
+            letter(charge.quota).to_owned(),
+        ];
         args.extend(numbers(charge.quota, now_us));
         let key = String::from_utf8_lossy(charge.key.as_bytes()).into_owned();
-        let reply = self.scripts.run(ShippedScript::Grant, [key].into_iter(), args).unwrap();
+        let reply = self
+            .scripts
+            .run(ShippedScript::Grant, [key].into_iter(), args)
+            .unwrap();
         let middle = 3 + usize::try_from(reply[2]).unwrap();
         [reply[3..middle].to_vec(), reply[middle + 1..].to_vec()]
     }
 
     /// The error of a look at a key.
     fn give_error(&self, charge: &BucketCharge) -> String {
-        let mut args = vec![u64::MAX.to_string(), "0".to_owned(), letter(charge.quota).to_owned()];
+        let mut args = vec![
+            u64::MAX.to_string(),
+            "0".to_owned(),
+            letter(charge.quota).to_owned(),
+        ];
         args.extend(numbers(charge.quota, self.scripts.redis.now_us.get()));
         let key = String::from_utf8_lossy(charge.key.as_bytes()).into_owned();
-        self.scripts.run(ShippedScript::Grant, [key].into_iter(), args).unwrap_err().to_string()
+        self.scripts
+            .run(ShippedScript::Grant, [key].into_iter(), args)
+            .unwrap_err()
+            .to_string()
     }
 
     /// The permits that the claims' node holds afterwards; all claims are of one node.
@@ -127,12 +193,24 @@ impl ScriptRunner {
         let mut args = vec![u64::MAX.to_string(), claims[0].node.to_string()];
         args.extend([LEASE_US, DEMAND_US, ROTATION_US].map(|number| number.to_string()));
         for PermitClaim { most, claim, .. } in claims {
-            let PermitRequest { wanted, demand, kept, needed, largest_cost, turn } = *claim;
+            let PermitRequest {
+                wanted,
+                demand,
+                kept,
+                needed,
+                largest_cost,
+                turn,
+            } = *claim;
             let numbers = [*most, wanted, demand, kept, needed, largest_cost, turn];
             args.extend(numbers.map(|number| number.to_string()));
         }
-        let keys = claims.iter().map(|said| String::from_utf8_lossy(said.key.as_bytes()).into_owned());
-        let reply = self.scripts.run(ShippedScript::Concurrency, keys, args).unwrap();
+        let keys = claims
+            .iter()
+            .map(|said| String::from_utf8_lossy(said.key.as_bytes()).into_owned());
+        let reply = self
+            .scripts
+            .run(ShippedScript::Concurrency, keys, args)
+            .unwrap();
         let number = |n: i64| u64::try_from(n).unwrap();
         let granted = |of_claim: &[i64]| {
             let [own, others, share] = [0, 1, 2].map(|at| number(of_claim[at]));
@@ -151,7 +229,12 @@ impl ScriptRunner {
             retry_after_us: number(3 + 3 * i),
             reset_after_us: number(4 + 3 * i),
         });
-        Grant { units: u32::try_from(reply[0]).unwrap(), levels: levels.collect(), at_us: now_us, ..Grant::default() }
+        Grant {
+            units: u32::try_from(reply[0]).unwrap(),
+            levels: levels.collect(),
+            at_us: now_us,
+            ..Grant::default()
+        }
     }
 
     fn value(&self, key: &str) -> Option<String> {
@@ -165,7 +248,8 @@ struct Step {
     wait: u64,
     charges: Vec<BucketCharge>,
     units: u32,
-    /// Then, of the first bucket asked, this much is owed or given back: tokens, and for how long they were held.
+    /// Then, of the first bucket asked, this much is owed or given back: tokens, and for how long
+    /// they were held.
     owed: u64,
     back: Option<(u64, i64)>,
     /// Then an operator gives it so many tokens back, or all.
@@ -212,13 +296,26 @@ fn any_step() -> impl Strategy<Value = Step> {
         2 => 0_u64..5,
         1 => 0_u64..7_200_000_000,
     ];
-    let asked = prop::collection::btree_map(prop::sample::select(vec!["a", "b", "c"]), (any_quota(), 1_u64..8), 1..4);
+    let asked = prop::collection::btree_map(
+        prop::sample::select(vec!["a", "b", "c"]),
+        (any_quota(), 1_u64..8),
+        1..4,
+    );
     let owed = prop_oneof![3 => Just(0), 1 => 1_u64..30];
     let back = prop_oneof![2 => Just(None), 1 => (1_u64..12, -100_i64..300_000).prop_map(Some)];
     let gift = prop_oneof![6 => Just(None), 1 => (1_u64..10).prop_map(|n| Some(TokenGrant::Tokens(n))), 1 => Just(Some(TokenGrant::All))];
     (wait, asked, 0_u32..12, owed, back, gift).prop_map(|(wait, asked, units, owed, back, gift)| {
-        let charges = asked.into_iter().map(|(key, (quota, cost))| charge(key, quota, cost.min(quota.burst())));
-        Step { wait, charges: charges.collect(), units, owed, back, gift }
+        let charges = asked
+            .into_iter()
+            .map(|(key, (quota, cost))| charge(key, quota, cost.min(quota.burst())));
+        Step {
+            wait,
+            charges: charges.collect(),
+            units,
+            owed,
+            back,
+            gift,
+        }
     })
 }
 
@@ -239,18 +336,41 @@ fn same_decisions(steps: &[Step]) -> Result<(), TestCaseError> {
             taken_at_us: now_us.saturating_add_signed(-held_us),
         });
         // Some is owed since the step before, some more than fits.
-        let debt = |tokens: u64, since_us| Change::Charge { charge: quota.charge(tokens), since_us };
-        let debts = [debt(step.owed.min(quota.burst()), now_us), debt(step.owed / 2, now_us - step.wait)];
+        let debt = |tokens: u64, since_us| Change::Charge {
+            charge: quota.charge(tokens),
+            since_us,
+        };
+        let debts = [
+            debt(step.owed.min(quota.burst()), now_us),
+            debt(step.owed / 2, now_us - step.wait),
+        ];
         for change in debts.into_iter().chain(back) {
-            let adjustment = Adjustment { key: key.clone(), quota, change };
-            prop_assert_eq!(script.adjust_once(&adjustment, now_us, u64::MAX), [1, now_us as i64, 1]);
+            let adjustment = Adjustment {
+                key: key.clone(),
+                quota,
+                change,
+            };
+            prop_assert_eq!(
+                script.adjust_once(&adjustment, now_us, u64::MAX),
+                [1, now_us as i64, 1]
+            );
             memory.adjust_at([&adjustment], now_us);
         }
         if let Some(gift) = step.gift {
-            let tokens = if let TokenGrant::Tokens(tokens) = gift { i64::try_from(tokens).unwrap() } else { -1 };
+            let tokens = if let TokenGrant::Tokens(tokens) = gift {
+                i64::try_from(tokens).unwrap()
+            } else {
+                -1
+            };
             let [_, after] = script.give(&step.charges[0], tokens, now_us);
             let changed = memory.grant_at(&step.charges[0], gift, now_us);
-            prop_assert_eq!(after.is_empty(), changed.after.full_in_us() == 0, "{:?} {:?}", after, changed.after);
+            prop_assert_eq!(
+                after.is_empty(),
+                changed.after.full_in_us() == 0,
+                "{:?} {:?}",
+                after,
+                changed.after
+            );
         }
     }
     Ok(())
@@ -258,42 +378,78 @@ fn same_decisions(steps: &[Step]) -> Result<(), TestCaseError> {
 
 /// The key "k", by one of three versions of its limit at a time.
 fn any_turns() -> impl Strategy<Value = Vec<Step>> {
-    let turn = (0_u64..400, 0_usize..3, 0_u32..40, 0_u64..4, prop::option::of((1_u64..6, -10_i64..60_000)));
-    (prop::collection::vec(any_shape(), 3), prop::collection::vec(turn, 1..80)).prop_map(|(versions, turns)| {
-        let step = |(wait, version, units, owed, back): (u64, usize, u32, u64, _)| {
-            let shape: TokenBucket = versions[version];
-            // Refills about as much as is taken.
-            let wait = wait * shape.micros(shape.emission()) / 40;
-            Step { wait, charges: vec![charge("k", shape, 1)], units, owed: owed.saturating_sub(2), back, gift: None }
-        };
-        turns.into_iter().map(step).collect()
-    })
+    let turn = (
+        0_u64..400,
+        0_usize..3,
+        0_u32..40,
+        0_u64..4,
+        prop::option::of((1_u64..6, -10_i64..60_000)),
+    );
+    (
+        prop::collection::vec(any_shape(), 3),
+        prop::collection::vec(turn, 1..80),
+    )
+        .prop_map(|(versions, turns)| {
+            let step = |(wait, version, units, owed, back): (u64, usize, u32, u64, _)| {
+                let shape: TokenBucket = versions[version];
+                // Refills about as much as is taken.
+                let wait = wait * shape.micros(shape.emission()) / 40;
+                Step {
+                    wait,
+                    charges: vec![charge("k", shape, 1)],
+                    units,
+                    owed: owed.saturating_sub(2),
+                    back,
+                    gift: None,
+                }
+            };
+            turns.into_iter().map(step).collect()
+        })
 }
 
 fn bucket(quota: Quota) -> Option<TokenBucket> {
-    if let Quota::TokenBucket(shape) = quota { Some(shape) } else { None }
+    if let Quota::TokenBucket(shape) = quota {
+        Some(shape)
+    } else {
+        None
+    }
 }
 
-/// Asserts that the script admits, when versions of a limit take turns, in every window at most the largest burst and
-/// the largest rate's refill.
+/// Asserts that the script admits, when versions of a limit take turns, in every window at most the
+/// largest burst and the largest rate's refill.
 fn largest_burst_and_rate(steps: &[Step]) -> Result<(), TestCaseError> {
     let script = ScriptRunner::new(true);
     let (mut now_us, mut passed) = (1_763_000_000_000_000_u64, Vec::new());
     for step in steps {
         now_us += step.wait;
-        passed.push((now_us, u128::from(script.take(&step.charges, step.units, now_us).units)));
+        passed.push((
+            now_us,
+            u128::from(script.take(&step.charges, step.units, now_us).units),
+        ));
     }
-    let shapes = || steps.iter().filter_map(|step| bucket(step.charges[0].quota));
+    let shapes = || {
+        steps
+            .iter()
+            .filter_map(|step| bucket(step.charges[0].quota))
+    };
     let burst = shapes().map(TokenBucket::burst).max().unwrap_or_default();
     for (first, (from, _)) in passed.iter().enumerate() {
         let mut sum = 0;
         for (at, amount) in &passed[first..] {
             sum += amount;
-            let ticks = |shape: TokenBucket| u128::from(at - from) * u128::from(shape.ticks_per_us());
+            let ticks =
+                |shape: TokenBucket| u128::from(at - from) * u128::from(shape.ticks_per_us());
             // Exceeds what refills at every rate: at the largest, too.
-            let over =
-                |shape: TokenBucket| (sum.saturating_sub(burst.into())) * u128::from(shape.emission()) > ticks(shape);
-            prop_assert!(!shapes().all(over), "{} in {} us, burst {}", sum, at - from, burst);
+            let over = |shape: TokenBucket| {
+                (sum.saturating_sub(burst.into())) * u128::from(shape.emission()) > ticks(shape)
+            };
+            prop_assert!(
+                !shapes().all(over),
+                "{} in {} us, burst {}",
+                sum,
+                at - from,
+                burst
+            );
         }
     }
     Ok(())
@@ -371,21 +527,42 @@ proptest! {
 #[test]
 fn a_fixed_window_whose_bounds_are_stale_charges_nothing() {
     let script = ScriptRunner::new(true);
-    let window = Window::fixed(5, Period::calendar(CalendarUnit::Day, "Europe/Berlin").unwrap()).unwrap();
-    let charges = [charge("b", shape(10, SECOND, 10), 1), charge("w", window, 1)];
+    let window = Window::fixed(
+        5,
+        Period::calendar(CalendarUnit::Day, "Europe/Berlin").unwrap(),
+    )
+    .unwrap();
+    let charges = [
+        charge("b", shape(10, SECOND, 10), 1),
+        charge("w", window, 1),
+    ];
     let day = 86_400 * SECOND;
     let told_for = 1_763_000_000_000_000;
     script.set_now(told_for);
     let mut args = vec![u64::MAX.to_string(), "1".to_owned()];
     for charge in &charges {
-        args.extend([letter(charge.quota).to_owned(), charge.quota.charge(1).to_string()]);
+        args.extend([
+            letter(charge.quota).to_owned(),
+            charge.quota.charge(1).to_string(),
+        ]);
         args.extend(numbers(charge.quota, told_for));
     }
-    for (now_us, granted) in [(told_for - day, -1), (told_for + 2 * day, -1), (told_for, 1), (told_for + day, 1)] {
+    for (now_us, granted) in [
+        (told_for - day, -1),
+        (told_for + 2 * day, -1),
+        (told_for, 1),
+        (told_for + day, 1),
+    ] {
         script.set_now(now_us);
         let keys = ["b", "w"].map(str::to_owned).into_iter();
-        let reply = script.scripts.run(ShippedScript::TakeAny, keys, args.clone()).unwrap();
-        assert_eq!((reply[0], reply.get(1)), (granted, Some(&i64::try_from(now_us).unwrap())));
+        let reply = script
+            .scripts
+            .run(ShippedScript::TakeAny, keys, args.clone())
+            .unwrap();
+        assert_eq!(
+            (reply[0], reply.get(1)),
+            (granted, Some(&i64::try_from(now_us).unwrap()))
+        );
         assert_eq!(script.value("b").is_some(), granted > 0);
         script.scripts.redis.flush();
     }
@@ -409,7 +586,12 @@ fn a_denial_writes_nothing() {
     let before = script.value("k");
     assert_eq!(script.take(&charges, 1, 2_000_000).units, 0);
     assert_eq!(script.value("k"), before);
-    assert_eq!(script.take(&[charge("other", shape(2, HOUR, 2), 3)], 1, 2_000_000).units, 0);
+    assert_eq!(
+        script
+            .take(&[charge("other", shape(2, HOUR, 2), 3)], 1, 2_000_000)
+            .units,
+        0
+    );
     assert_eq!(script.value("other"), None);
 }
 
@@ -421,7 +603,10 @@ fn a_denial_by_a_slower_limit_writes_nothing_and_one_by_a_faster_limit_once() {
     let before = script.value("k");
     assert_eq!(script.take(&[charge("k", slower, 1)], 1, HOUR).units, 0);
     assert_eq!(script.value("k"), before);
-    assert_eq!(script.take(&[charge("k", faster, 1)], 1, HOUR).levels[0].retry_after_us, 11 * HOUR / 4);
+    assert_eq!(
+        script.take(&[charge("k", faster, 1)], 1, HOUR).levels[0].retry_after_us,
+        11 * HOUR / 4
+    );
     let moved = script.value("k");
     assert_eq!(
         moved.as_deref(),
@@ -430,7 +615,10 @@ fn a_denial_by_a_slower_limit_writes_nothing_and_one_by_a_faster_limit_once() {
     );
     for _ in 0..2 {
         assert_eq!(script.take(&[charge("k", faster, 1)], 1, 2 * HOUR).units, 0);
-        assert_eq!(script.take(&[charge("k", limit, 1)], 0, 2 * HOUR).levels[0].remaining, 4);
+        assert_eq!(
+            script.take(&[charge("k", limit, 1)], 0, 2 * HOUR).levels[0].remaining,
+            4
+        );
         assert_eq!(script.value("k"), moved);
     }
 }
@@ -438,11 +626,20 @@ fn a_denial_by_a_slower_limit_writes_nothing_and_one_by_a_faster_limit_once() {
 #[test]
 fn a_clock_that_stepped_back_is_no_reason_to_forget_what_a_larger_version_consumed() {
     let script = ScriptRunner::new(true);
-    let (large, small) = ([charge("k", shape(10, SECOND, 100), 1)], [charge("k", shape(10, SECOND, 10), 1)]);
+    let (large, small) = (
+        [charge("k", shape(10, SECOND, 100), 1)],
+        [charge("k", shape(10, SECOND, 10), 1)],
+    );
     assert_eq!(script.take(&large, 100, 9 * HOUR).units, 100);
     let denied = script.take(&small, 1, 5 * HOUR).levels[0];
-    assert_eq!((denied.retry_after_us, denied.reset_after_us), (9 * SECOND + 100_000, 10 * SECOND));
-    assert_eq!(script.take(&large, 1, 5 * HOUR).levels[0].retry_after_us, 100_000);
+    assert_eq!(
+        (denied.retry_after_us, denied.reset_after_us),
+        (9 * SECOND + 100_000, 10 * SECOND)
+    );
+    assert_eq!(
+        script.take(&large, 1, 5 * HOUR).levels[0].retry_after_us,
+        100_000
+    );
 }
 
 #[test]
@@ -451,12 +648,16 @@ fn a_clock_that_stepped_back_locks_nobody_out() {
     let charges = [charge("k", shape(10, SECOND, 10), 1)];
     assert_eq!(script.take(&charges, 10, 9 * HOUR).units, 10);
     let denied = script.take(&charges, 1, 5 * HOUR);
-    assert_eq!((denied.units, denied.levels[0].retry_after_us), (0, 100_000));
+    assert_eq!(
+        (denied.units, denied.levels[0].retry_after_us),
+        (0, 100_000)
+    );
     assert_eq!(script.take(&charges, 1, 5 * HOUR + 100_000).units, 1);
 }
 
-/// The units of a fixed window that pass when the clock comes to its end, passes it, steps back by `step_us`, and passes it
-/// again; by the script, and in this process. Five are asked for each time.
+/// The units of a fixed window that pass when the clock comes to its end, passes it, steps back by
+/// `step_us`, and passes it again; by the script, and in this process. Five are asked for each
+/// time.
 fn admitted_around_a_step(window: Window, end_us: u64, step_us: u64) -> [Vec<u32>; 2] {
     let charges = [charge("k", window, 1)];
     let script = ScriptRunner::new(true);
@@ -466,11 +667,25 @@ fn admitted_around_a_step(window: Window, end_us: u64, step_us: u64) -> [Vec<u32
     let mut admitted = [Vec::new(), Vec::new()];
     // Microseconds that pass, and that the clock is behind then.
     let next_us = window.span().expires_at(end_us, 0) - end_us;
-    for (wait, behind) in [(0, 0), (SECOND / 2, 0), (1_000, step_us), (step_us, step_us), (next_us, step_us)] {
+    for (wait, behind) in [
+        (0, 0),
+        (SECOND / 2, 0),
+        (1_000, step_us),
+        (step_us, step_us),
+        (next_us, step_us),
+    ] {
         monotonic_us += wait;
         memory.set_epoch(epoch_us - behind);
-        admitted[0].push(script.take(&charges, 5, epoch_us - behind + monotonic_us).units);
-        admitted[1].push(memory.take_at(&charges, 5, monotonic_us, Share::WHOLE).units);
+        admitted[0].push(
+            script
+                .take(&charges, 5, epoch_us - behind + monotonic_us)
+                .units,
+        );
+        admitted[1].push(
+            memory
+                .take_at(&charges, 5, monotonic_us, Share::WHOLE)
+                .units,
+        );
         memory.sweep(monotonic_us);
     }
     admitted
@@ -480,11 +695,22 @@ fn admitted_around_a_step(window: Window, end_us: u64, step_us: u64) -> [Vec<u32
 fn a_clock_that_steps_back_over_the_end_of_a_fixed_window_opens_no_window_twice() {
     let minutes = Period::calendar(CalendarUnit::Minute, "UTC").unwrap();
     let days = Period::calendar(CalendarUnit::Day, "UTC").unwrap();
-    for period in [Period::every(60 * SECOND), Period::every(2 * SECOND), minutes, days] {
+    for period in [
+        Period::every(60 * SECOND),
+        Period::every(2 * SECOND),
+        minutes,
+        days,
+    ] {
         let window = Window::fixed(5, period).unwrap();
         let end_us = period.window_at(1_763_000_000_000_000).end_us;
-        for step_us in [71_000, 9 * SECOND].into_iter().filter(|step| *step < period.longest_us()) {
-            assert_eq!(admitted_around_a_step(window, end_us, step_us), [[5, 5, 0, 0, 5], [5, 5, 0, 0, 5]]);
+        for step_us in [71_000, 9 * SECOND]
+            .into_iter()
+            .filter(|step| *step < period.longest_us())
+        {
+            assert_eq!(
+                admitted_around_a_step(window, end_us, step_us),
+                [[5, 5, 0, 0, 5], [5, 5, 0, 0, 5]]
+            );
         }
     }
 }
@@ -493,14 +719,29 @@ fn a_clock_that_steps_back_over_the_end_of_a_fixed_window_opens_no_window_twice(
 fn a_window_that_ended_before_the_clock_stepped_back_is_not_forgotten() {
     let window = Window::fixed(5, Period::every(60 * SECOND)).unwrap();
     let charges = [charge("k", window, 1)];
-    let (script, memory, end_us) = (ScriptRunner::new(true), MemoryStore::new(1_000), 6_000 * SECOND);
+    let (script, memory, end_us) = (
+        ScriptRunner::new(true),
+        MemoryStore::new(1_000),
+        6_000 * SECOND,
+    );
     memory.set_epoch(71_000);
-    assert_eq!(memory.take_at(&charges, 5, end_us - SECOND - 71_000, Share::WHOLE).units, 5);
+    assert_eq!(
+        memory
+            .take_at(&charges, 5, end_us - SECOND - 71_000, Share::WHOLE)
+            .units,
+        5
+    );
     memory.sweep(end_us - 71_000 + 50_000);
     memory.set_epoch(0);
-    assert_eq!(memory.take_at(&charges, 5, end_us - 71_000 + 60_000, Share::WHOLE).units, 0);
+    assert_eq!(
+        memory
+            .take_at(&charges, 5, end_us - 71_000 + 60_000, Share::WHOLE)
+            .units,
+        0
+    );
     assert_eq!(script.take(&charges, 5, end_us - SECOND).units, 5);
-    // The millisecond in which Redis would have dropped it is over, and the clock is back before the end.
+    // The millisecond in which Redis would have dropped it is over, and the clock is back before
+    // the end.
     let kept_until_ms = script.scripts.redis.kept_until_ms("k").unwrap();
     assert!(kept_until_ms * 1_000 >= end_us + 10 * SECOND);
     assert_eq!(script.take(&charges, 5, end_us - 71_000).units, 0);
@@ -514,8 +755,15 @@ fn a_clock_that_steps_back_by_hours_denies_for_no_longer_than_a_window() {
         let script = ScriptRunner::new(true);
         script.take(&charges, 5, 9 * HOUR);
         let denied = script.take(&charges, 1, 9 * HOUR - back_us);
-        assert!(denied.units == 0 && denied.levels[0].retry_after_us <= 60 * SECOND, "{denied:?}");
-        let again = script.take(&charges, 5, 9 * HOUR - back_us + denied.levels[0].retry_after_us);
+        assert!(
+            denied.units == 0 && denied.levels[0].retry_after_us <= 60 * SECOND,
+            "{denied:?}"
+        );
+        let again = script.take(
+            &charges,
+            5,
+            9 * HOUR - back_us + denied.levels[0].retry_after_us,
+        );
         assert_eq!(again.units, 5);
     }
 }
@@ -525,7 +773,10 @@ fn a_call_past_its_deadline_charges_nothing() {
     let script = ScriptRunner::new(true);
     let charges = [charge("k", shape(10, SECOND, 10), 1)];
     script.set_now(5_000_001);
-    assert_eq!(script.reply(&charges, 1, 5_000_000).unwrap(), [-1, 5_000_001]);
+    assert_eq!(
+        script.reply(&charges, 1, 5_000_000).unwrap(),
+        [-1, 5_000_001]
+    );
     assert_eq!(script.value("k"), None);
     assert_eq!(script.reply(&charges, 1, 5_000_001).unwrap()[0], 1);
 }
@@ -533,18 +784,41 @@ fn a_call_past_its_deadline_charges_nothing() {
 #[test]
 fn an_adjustment_past_its_deadline_changes_nothing() {
     let script = ScriptRunner::new(true);
-    let change = Change::Charge { charge: 100_000, since_us: 5_000_001 };
-    let owed = Adjustment { key: Key::from("k"), quota: shape(10, SECOND, 10).into(), change };
-    assert_eq!(script.adjust_once(&owed, 5_000_001, 5_000_000), [-1, 5_000_001]);
+    let change = Change::Charge {
+        charge: 100_000,
+        since_us: 5_000_001,
+    };
+    let owed = Adjustment {
+        key: Key::from("k"),
+        quota: shape(10, SECOND, 10).into(),
+        change,
+    };
+    assert_eq!(
+        script.adjust_once(&owed, 5_000_001, 5_000_000),
+        [-1, 5_000_001]
+    );
     assert_eq!(script.value("k"), None);
-    assert_eq!(script.adjust_once(&owed, 5_000_001, 5_000_001), [1, 5_000_001, 1]);
-    assert_eq!(script.value("k").as_deref(), Some("5100001:0:100000:1:100000"));
+    assert_eq!(
+        script.adjust_once(&owed, 5_000_001, 5_000_001),
+        [1, 5_000_001, 1]
+    );
+    assert_eq!(
+        script.value("k").as_deref(),
+        Some("5100001:0:100000:1:100000")
+    );
 }
 
 /// A batch of debts of one token to each of these keys.
 fn batch_of(number: u64, keys: &[&str]) -> AdjustmentBatch {
-    let change = Change::Charge { charge: 100_000, since_us: SECOND };
-    let owed = |key: &&str| Adjustment { key: Key::from(*key), quota: shape(10, SECOND, 10).into(), change };
+    let change = Change::Charge {
+        charge: 100_000,
+        since_us: SECOND,
+    };
+    let owed = |key: &&str| Adjustment {
+        key: Key::from(*key),
+        quota: shape(10, SECOND, 10).into(),
+        change,
+    };
     AdjustmentBatch::new(BatchId { node: 1, number }, keys.iter().map(owed).collect())
 }
 
@@ -557,18 +831,42 @@ fn a_batch_that_is_sent_again_in_whole_or_in_part_changes_nothing_twice() {
         part.retain_places(places);
         part
     };
-    let left = |key: &str| script.take(&[charge(key, shape(10, SECOND, 10), 1)], 0, SECOND).levels[0].remaining;
-    assert_eq!(script.adjust(&part(&[2]), SECOND, u64::MAX, &[]), [1, 1_000_000, 1]);
+    let left = |key: &str| {
+        script
+            .take(&[charge(key, shape(10, SECOND, 10), 1)], 0, SECOND)
+            .levels[0]
+            .remaining
+    };
+    assert_eq!(
+        script.adjust(&part(&[2]), SECOND, u64::MAX, &[]),
+        [1, 1_000_000, 1]
+    );
     assert_eq!(["a", "b", "c"].map(left), [10, 9, 10]);
     for _ in 0..3 {
-        assert_eq!(script.adjust(&whole, SECOND, u64::MAX, &[]), [1, 1_000_000, 1, 1, 1]);
-        assert_eq!(script.adjust(&part(&[1, 3]), SECOND, u64::MAX, &[]), [1, 1_000_000, 1, 1]);
+        assert_eq!(
+            script.adjust(&whole, SECOND, u64::MAX, &[]),
+            [1, 1_000_000, 1, 1, 1]
+        );
+        assert_eq!(
+            script.adjust(&part(&[1, 3]), SECOND, u64::MAX, &[]),
+            [1, 1_000_000, 1, 1]
+        );
         assert_eq!(["a", "b", "c"].map(left), [9, 9, 9]);
     }
-    assert_eq!(script.adjust(&batch_of(8, &["a"]), SECOND, u64::MAX, &[7]), [1, 1_000_000, 1]);
+    assert_eq!(
+        script.adjust(&batch_of(8, &["a"]), SECOND, u64::MAX, &[7]),
+        [1, 1_000_000, 1]
+    );
     assert_eq!(left("a"), 8);
-    assert_eq!(script.scripts.redis.hash("marker"), [("8".to_owned(), "1".to_owned())]);
-    assert_eq!(script.adjust(&whole, 2 * SECOND, SECOND, &[8])[0], -1, "late, and nothing is forgotten");
+    assert_eq!(
+        script.scripts.redis.hash("marker"),
+        [("8".to_owned(), "1".to_owned())]
+    );
+    assert_eq!(
+        script.adjust(&whole, 2 * SECOND, SECOND, &[8])[0],
+        -1,
+        "late, and nothing is forgotten"
+    );
     assert_eq!(script.scripts.redis.hash("marker").len(), 1);
 }
 
@@ -577,18 +875,46 @@ fn debts_of_a_bucket_that_nobody_used_are_paid_by_what_flowed_in_until_the_first
     let script = ScriptRunner::new(true);
     script.nodes.set(4);
     let ten = |number, key: &str, since_us| {
-        let change = Change::Charge { charge: 1_000_000, since_us };
-        let owed = Adjustment { key: Key::from(key), quota: shape(10, SECOND, 10).into(), change };
+        let change = Change::Charge {
+            charge: 1_000_000,
+            since_us,
+        };
+        let owed = Adjustment {
+            key: Key::from(key),
+            quota: shape(10, SECOND, 10).into(),
+            change,
+        };
         AdjustmentBatch::new(BatchId { node: 1, number }, vec![owed])
     };
-    let missing_us =
-        |key, now_us| script.take(&[charge(key, shape(10, SECOND, 10), 1)], 0, now_us).levels[0].reset_after_us;
+    let missing_us = |key, now_us| {
+        script
+            .take(&[charge(key, shape(10, SECOND, 10), 1)], 0, now_us)
+            .levels[0]
+            .reset_after_us
+    };
     script.adjust(&ten(1, "k", 0), SECOND, u64::MAX, &[]);
-    assert_eq!(missing_us("k", SECOND), 750_000, "a fourth of the rate is this node's");
+    assert_eq!(
+        missing_us("k", SECOND),
+        750_000,
+        "a fourth of the rate is this node's"
+    );
     script.adjust(&ten(2, "k", 0), SECOND + 400_000, u64::MAX, &[]);
-    assert_eq!(missing_us("k", SECOND + 400_000), 350_000 + 750_000, "not by what flowed in after the first");
-    script.adjust(&ten(3, "k", 2 * SECOND), 2 * SECOND + 100_000, u64::MAX, &[]);
-    assert_eq!(missing_us("k", 2 * SECOND + 100_000), 400_000 + SECOND, "all of it flowed in after the first");
+    assert_eq!(
+        missing_us("k", SECOND + 400_000),
+        350_000 + 750_000,
+        "not by what flowed in after the first"
+    );
+    script.adjust(
+        &ten(3, "k", 2 * SECOND),
+        2 * SECOND + 100_000,
+        u64::MAX,
+        &[],
+    );
+    assert_eq!(
+        missing_us("k", 2 * SECOND + 100_000),
+        400_000 + SECOND,
+        "all of it flowed in after the first"
+    );
     // A bucket in use.
     script.take(&[charge("used", shape(10, SECOND, 10), 1)], 1, SECOND);
     script.adjust(&ten(4, "used", 0), SECOND, u64::MAX, &[]);
@@ -610,7 +936,10 @@ fn a_foreign_value_keeps_no_other_key_from_its_correction() {
     }
     let token = Some("1100000:0:100000:1:100000");
     assert_eq!(
-        ["a", "b", "c"].map(|key| script.value(key)).each_ref().map(Option::as_deref),
+        ["a", "b", "c"]
+            .map(|key| script.value(key))
+            .each_ref()
+            .map(Option::as_deref),
         [token, Some("hello"), token]
     );
 }
@@ -620,23 +949,57 @@ fn a_bucket_that_is_full_again_is_deleted() {
     let script = ScriptRunner::new(true);
     let charges = [charge("k", shape(10, SECOND, 10), 1)];
     script.take(&charges, 3, SECOND);
-    let change = Change::Refund { charge: 300_000, taken_at_us: SECOND };
-    script.adjust_once(&Adjustment { key: Key::from("k"), quota: charges[0].quota, change }, SECOND, u64::MAX);
+    let change = Change::Refund {
+        charge: 300_000,
+        taken_at_us: SECOND,
+    };
+    script.adjust_once(
+        &Adjustment {
+            key: Key::from("k"),
+            quota: charges[0].quota,
+            change,
+        },
+        SECOND,
+        u64::MAX,
+    );
     assert_eq!(script.value("k"), None);
 }
 
 #[test]
 fn a_foreign_value_is_marked_and_the_other_keys_decide() {
     let short = ["hello", "1:2:3", "1:0:5:1", "1:0:5:1:2:3", ""];
-    let numbers = ["-1:0:5:1:1", "1:0:0:1:1", "1:0:5:0:1", "1:7:5:7:1", "1.5:0:5:1:1", "1:0:5:1:9007199254740992"];
+    let numbers = [
+        "-1:0:5:1:1",
+        "1:0:0:1:1",
+        "1:0:5:0:1",
+        "1:7:5:7:1",
+        "1.5:0:5:1:1",
+        "1:0:5:1:9007199254740992",
+    ];
     for foreign in short.into_iter().chain(numbers) {
         let script = ScriptRunner::new(true);
         script.scripts.redis.write("foreign", foreign);
         let limit = shape(10, SECOND, 10);
         script.set_now(SECOND);
-        let reply = script.reply(&[charge("a", limit, 1), charge("foreign", limit, 1)], 12, u64::MAX).unwrap();
-        assert_eq!(reply, [10, 1_000_000, 0, 100_000, 1_000_000, -1, 0, 0], "{foreign:?}");
+        let reply = script
+            .reply(
+                &[charge("a", limit, 1), charge("foreign", limit, 1)],
+                12,
+                u64::MAX,
+            )
+            .unwrap();
+        assert_eq!(
+            reply,
+            [10, 1_000_000, 0, 100_000, 1_000_000, -1, 0, 0],
+            "{foreign:?}"
+        );
         assert_eq!(script.value("foreign").as_deref(), Some(foreign));
-        assert_eq!(script.give_error(&charge("foreign", limit, 1)).matches("not Tollgate's").count(), 1);
+        assert_eq!(
+            script
+                .give_error(&charge("foreign", limit, 1))
+                .matches("not Tollgate's")
+                .count(),
+            1
+        );
     }
 }

@@ -1,6 +1,7 @@
 //! The shipped scripts, run by a Lua of the test's own against the part of Redis that they use.
 //!
-//! Guarantees a clock that only the test moves, and that a reply has integers alone, as Redis demands.
+//! Guarantees a clock that only the test moves, and that a reply has integers alone, as Redis
+//! demands.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -17,7 +18,15 @@ macro_rules! lua {
 /// A script behind every algorithm.
 macro_rules! every_algorithm {
     ($name:literal) => {
-        lua!("values", "conversion", "token_bucket", "window", "fixed_window", "sliding_window", $name)
+        lua!(
+            "values",
+            "conversion",
+            "token_bucket",
+            "window",
+            "fixed_window",
+            "sliding_window",
+            $name
+        )
     };
 }
 
@@ -68,12 +77,17 @@ impl FakeRedis {
     pub fn text(&self, key: &str) -> Option<String> {
         let now_ms = self.now_us.get() / 1_000;
         let texts = self.texts.borrow();
-        texts.get(key).filter(|(_, until)| !self.expires.get() || now_ms <= *until).map(|(text, _)| text.clone())
+        texts
+            .get(key)
+            .filter(|(_, until)| !self.expires.get() || now_ms <= *until)
+            .map(|(text, _)| text.clone())
     }
 
     /// Another program writes a text.
     pub fn write(&self, key: &str, text: &str) {
-        self.texts.borrow_mut().insert(key.to_owned(), (text.to_owned(), u64::MAX));
+        self.texts
+            .borrow_mut()
+            .insert(key.to_owned(), (text.to_owned(), u64::MAX));
     }
 
     /// The millisecond after which a text is gone.
@@ -83,7 +97,13 @@ impl FakeRedis {
 
     /// The fields of a hash.
     pub fn hash(&self, key: &str) -> Vec<(String, String)> {
-        self.hashes.borrow().get(key).into_iter().flatten().map(|(field, text)| (field.clone(), text.clone())).collect()
+        self.hashes
+            .borrow()
+            .get(key)
+            .into_iter()
+            .flatten()
+            .map(|(field, text)| (field.clone(), text.clone()))
+            .collect()
     }
 
     fn call(&self, lua: &Lua, words: &[String]) -> mlua::Result<Value> {
@@ -91,26 +111,43 @@ impl FakeRedis {
             Some(text) => lua.create_string(text).map(Value::String),
             None => Ok(Value::Boolean(false)),
         };
-        match words.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+        match words
+            .iter()
+            .map(String::as_str)
+            .collect::<Vec<_>>()
+            .as_slice()
+        {
             ["TIME"] => {
                 let (seconds, micros) = (self.now_us.get() / SECOND, self.now_us.get() % SECOND);
-                lua.create_sequence_from([seconds.to_string(), micros.to_string()]).map(Value::Table)
+                lua.create_sequence_from([seconds.to_string(), micros.to_string()])
+                    .map(Value::Table)
             }
             ["GET", key] => text_or_none(self.text(key)),
             ["SET", key, text, "PX", ttl] => {
                 let ttl: u64 = ttl.parse().expect("a TTL is whole milliseconds");
                 assert!(ttl > 0, "Redis refuses a TTL of 0");
                 let until_ms = self.now_us.get() / 1_000 + ttl;
-                self.texts.borrow_mut().insert((*key).to_owned(), ((*text).to_owned(), until_ms));
+                self.texts
+                    .borrow_mut()
+                    .insert((*key).to_owned(), ((*text).to_owned(), until_ms));
                 Ok(Value::Boolean(true))
             }
-            ["DEL", key] => Ok(Value::Boolean(self.texts.borrow_mut().remove(*key).is_some())),
-            ["HGET", key, field] => {
-                text_or_none(self.hashes.borrow().get(*key).and_then(|hash| hash.get(*field)).cloned())
-            }
+            ["DEL", key] => Ok(Value::Boolean(
+                self.texts.borrow_mut().remove(*key).is_some(),
+            )),
+            ["HGET", key, field] => text_or_none(
+                self.hashes
+                    .borrow()
+                    .get(*key)
+                    .and_then(|hash| hash.get(*field))
+                    .cloned(),
+            ),
             ["HSET", key, field, text] => {
                 let mut hashes = self.hashes.borrow_mut();
-                hashes.entry((*key).to_owned()).or_default().insert((*field).to_owned(), (*text).to_owned());
+                hashes
+                    .entry((*key).to_owned())
+                    .or_default()
+                    .insert((*field).to_owned(), (*text).to_owned());
                 Ok(Value::Boolean(true))
             }
             ["HDEL", key, fields @ ..] => {
@@ -139,7 +176,8 @@ impl LuaScripts {
         let call = call.unwrap();
         table.set("call", call.clone()).unwrap();
         table.set("pcall", call).unwrap();
-        let error_reply = lua.create_function(|_, text: String| Err::<(), _>(mlua::Error::runtime(text)));
+        let error_reply =
+            lua.create_function(|_, text: String| Err::<(), _>(mlua::Error::runtime(text)));
         table.set("error_reply", error_reply.unwrap()).unwrap();
         lua.globals().set("redis", table).unwrap();
         let texts = [
@@ -149,7 +187,9 @@ impl LuaScripts {
             (ShippedScript::Grant, GRANT),
             (ShippedScript::Concurrency, CONCURRENCY),
         ];
-        let loaded = texts.map(|(script, text)| (script, lua.load(text).into_function().unwrap())).to_vec();
+        let loaded = texts
+            .map(|(script, text)| (script, lua.load(text).into_function().unwrap()))
+            .to_vec();
         Self { redis, lua, loaded }
     }
 
@@ -160,14 +200,26 @@ impl LuaScripts {
         keys: impl Iterator<Item = String>,
         args: Vec<String>,
     ) -> mlua::Result<Vec<i64>> {
-        self.lua.globals().set("KEYS", self.lua.create_sequence_from(keys)?)?;
-        self.lua.globals().set("ARGV", self.lua.create_sequence_from(args)?)?;
-        let (_, function) = self.loaded.iter().find(|(known, _)| *known == script).expect("each is loaded");
+        self.lua
+            .globals()
+            .set("KEYS", self.lua.create_sequence_from(keys)?)?;
+        self.lua
+            .globals()
+            .set("ARGV", self.lua.create_sequence_from(args)?)?;
+        let (_, function) = self
+            .loaded
+            .iter()
+            .find(|(known, _)| *known == script)
+            .expect("each is loaded");
         let reply: Table = function.call(())?;
         // Redis truncates what is not an integer: nothing may be lost by that.
         reply
             .sequence_values::<f64>()
-            .map(|number| number.inspect(|n| assert_eq!(n.fract(), 0.0)).map(|n| n as i64))
+            .map(|number| {
+                number
+                    .inspect(|n| assert_eq!(n.fract(), 0.0))
+                    .map(|n| n as i64)
+            })
             .collect()
     }
 }

@@ -1,4 +1,5 @@
-//! A store near its time limit, and beyond it: what is used of the limit, what is called, and what is charged.
+//! A store near its time limit, and beyond it: what is used of the limit, what is called, and what
+//! is charged.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -39,22 +40,34 @@ struct SlowStore {
 
 impl SlowStore {
     fn set(&self, takes: Duration) {
-        self.takes_us.store(u64::try_from(takes.as_micros()).unwrap(), Ordering::Relaxed);
+        self.takes_us
+            .store(u64::try_from(takes.as_micros()).unwrap(), Ordering::Relaxed);
     }
 
     fn left(&self, request: &[BucketCharge]) -> u64 {
-        self.memory.take_at(request, 0, clock::monotonic_micros(), Share::WHOLE).levels[0].remaining
+        self.memory
+            .take_at(request, 0, clock::monotonic_micros(), Share::WHOLE)
+            .levels[0]
+            .remaining
     }
 }
 
 impl Store for SlowStore {
-    fn take<'a>(&'a self, charges: &'a [BucketCharge], units: u32) -> BoxFuture<'a, Result<Grant, StoreFailure>> {
+    fn take<'a>(
+        &'a self,
+        charges: &'a [BucketCharge],
+        units: u32,
+    ) -> BoxFuture<'a, Result<Grant, StoreFailure>> {
         self.calls.fetch_add(1, Ordering::Relaxed);
         let half = Duration::from_micros(self.takes_us.load(Ordering::Relaxed) / 2);
         let refuses = self.refuses.load(Ordering::Relaxed);
         Box::pin(async move {
             sleep(half).await;
-            let grant = if refuses { Err(StoreError::Io.into()) } else { self.memory.take(charges, units).await };
+            let grant = if refuses {
+                Err(StoreError::Io.into())
+            } else {
+                self.memory.take(charges, units).await
+            };
             sleep(half).await;
             grant
         })
@@ -64,7 +77,10 @@ impl Store for SlowStore {
         self.memory.adjust(batch)
     }
 
-    fn claim<'a>(&'a self, claims: &'a [PermitClaim]) -> BoxFuture<'a, Result<Vec<GrantedPermits>, StoreError>> {
+    fn claim<'a>(
+        &'a self,
+        claims: &'a [PermitClaim],
+    ) -> BoxFuture<'a, Result<Vec<GrantedPermits>, StoreError>> {
         self.memory.claim(claims)
     }
 
@@ -90,9 +106,17 @@ impl SlowFixture {
         store.set(takes);
         let breaker = Arc::new(Breaker::new());
         let local = Arc::new(MemoryStore::new(1_000));
-        let node = Arc::new(Node::new(local, breaker.clone(), Arc::new(FleetShare::expecting(1))));
+        let node = Arc::new(Node::new(
+            local,
+            breaker.clone(),
+            Arc::new(FleetShare::expecting(1)),
+        ));
         tokio::spawn(run_control(node.clone(), vec![store.clone()]));
-        Self { limiter: Limiter::of_node(node, store.clone()), store, breaker }
+        Self {
+            limiter: Limiter::of_node(node, store.clone()),
+            store,
+            breaker,
+        }
     }
 
     /// Tokens that are missing in the store when nothing happens any more.
@@ -106,11 +130,16 @@ fn of_key(key: &str) -> [BucketCharge; 1] {
     [charge(key, shape(FULL, 1_000 * HOUR, FULL), 1)]
 }
 
-/// Lets `clients` ask for twice what the limit admits, for ten seconds. Returns the share of the limit that was admitted,
-/// the decisions without the store among a hundred, and the calls per request.
+/// Lets `clients` ask for twice what the limit admits, for ten seconds. Returns the share of the
+/// limit that was admitted, the decisions without the store among a hundred, and the calls per
+/// request.
 async fn demand(fixture: &SlowFixture, clients: u32) -> (f64, f64, f64) {
     let rate = u64::from(clients) * 5;
-    let request = [charge(&format!("hot {clients}"), shape(rate, SECOND, rate), 1)];
+    let request = [charge(
+        &format!("hot {clients}"),
+        shape(rate, SECOND, rate),
+        1,
+    )];
     let time = Duration::from_secs(10);
     let (started, calls) = (clock::now(), fixture.store.calls.load(Ordering::Relaxed));
     let client = |number: u32| {
@@ -134,7 +163,11 @@ async fn demand(fixture: &SlowFixture, clients: u32) -> (f64, f64, f64) {
     let sum = |at: usize| clients.iter().map(|figures| figures[at]).sum::<f64>();
     let calls = f64::from(fixture.store.calls.load(Ordering::Relaxed) - calls);
     // The bucket begins full.
-    (sum(0) / (rate as f64 * 11.0), 100.0 * sum(1) / sum(2), calls / sum(2))
+    (
+        sum(0) / (rate as f64 * 11.0),
+        100.0 * sum(1) / sum(2),
+        calls / sum(2),
+    )
 }
 
 #[tokio::test(start_paused = true)]
@@ -142,8 +175,13 @@ async fn a_limit_is_used_up_when_calls_take_nearly_all_of_their_time() {
     for takes in [0.5, 0.7, 0.85].map(|part| TIMEOUT.mul_f64(part)) {
         for clients in [1, 2, 5, 20, 100] {
             let (used, local, calls) = demand(&SlowFixture::new(takes), clients).await;
-            println!("{takes:?}, {clients} clients: {used:.3} used, {local:.1} % local, {calls:.3} calls per request");
-            assert!(used >= 0.95 && local <= 1.0, "{takes:?}, {clients} clients: {used:.3} used, {local:.1} % local");
+            println!(
+                "{takes:?}, {clients} clients: {used:.3} used, {local:.1} % local, {calls:.3} calls per request"
+            );
+            assert!(
+                used >= 0.95 && local <= 1.0,
+                "{takes:?}, {clients} clients: {used:.3} used, {local:.1} % local"
+            );
         }
     }
 }
@@ -158,7 +196,11 @@ async fn a_store_slower_than_its_time_limit_is_not_called_for_each_request() {
             sleep(Duration::from_millis(after)).await;
             let started = clock::now();
             decide(&fixture.limiter, request).await;
-            assert!(started.elapsed() <= TIMEOUT + Duration::from_millis(1), "{:?}", started.elapsed());
+            assert!(
+                started.elapsed() <= TIMEOUT + Duration::from_millis(1),
+                "{:?}",
+                started.elapsed()
+            );
         }
     };
     join_all((0..500).map(|number| later(number / 5))).await;
@@ -199,7 +241,11 @@ async fn a_hot_key_is_charged_what_was_admitted_though_its_calls_are_late() {
         fixture.store.set(Duration::from_millis(1));
         sleep(Duration::from_secs(5)).await;
         assert!(!fixture.breaker.is_open());
-        assert_eq!(tokens - fixture.store.left(&request), granted, "refused: {refuses}, {tokens} tokens");
+        assert_eq!(
+            tokens - fixture.store.left(&request),
+            granted,
+            "refused: {refuses}, {tokens} tokens"
+        );
         assert!(granted == 100.min(tokens));
     }
 }
@@ -208,8 +254,13 @@ async fn a_hot_key_is_charged_what_was_admitted_though_its_calls_are_late() {
 async fn what_a_late_call_took_for_a_denied_request_is_refunded() {
     let fixture = SlowFixture::new(TIMEOUT.mul_f64(1.3));
     let [request] = of_key("k");
-    let policy = CheckPolicy { on_outage: OnOutage::Deny };
-    let checks = Checks { tokens: TokenChecks::one(request.clone(), policy), permits: Vec::new() };
+    let policy = CheckPolicy {
+        on_outage: OnOutage::Deny,
+    };
+    let checks = Checks {
+        tokens: TokenChecks::one(request.clone(), policy),
+        permits: Vec::new(),
+    };
     for _ in 0..3 {
         assert!(!fixture.limiter.decide(&checks).wait().await.granted);
     }
@@ -223,11 +274,21 @@ async fn a_request_with_less_time_than_the_others_gives_up_alone() {
     let checks = Checks::from(request[0].clone());
     let started = clock::now();
     let short = async {
-        let decision = fixture.limiter.decide_by(&checks, started + TIMEOUT / 4).wait().await;
-        (decision.decided_by, started.elapsed() <= TIMEOUT / 4 + Duration::from_millis(1))
+        let decision = fixture
+            .limiter
+            .decide_by(&checks, started + TIMEOUT / 4)
+            .wait()
+            .await;
+        (
+            decision.decided_by,
+            started.elapsed() <= TIMEOUT / 4 + Duration::from_millis(1),
+        )
     };
     let patient = || async { decide(&fixture.limiter, &request).await.decided_by };
     let (first, short, second) = tokio::join!(patient(), short, patient());
-    assert_eq!((first, short, second), (DecidedBy::Redis, (DecidedBy::Local, true), DecidedBy::Redis));
+    assert_eq!(
+        (first, short, second),
+        (DecidedBy::Redis, (DecidedBy::Local, true), DecidedBy::Redis)
+    );
     assert_eq!(fixture.charged(&request).await, 3);
 }

@@ -1,5 +1,5 @@
-//! A store that stalls again and again for a moment. What is admitted meanwhile is paid back, also by a bucket that is
-//! always empty.
+//! A store that stalls again and again for a moment. What is admitted meanwhile is paid back, also
+//! by a bucket that is always empty.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -35,7 +35,10 @@ impl StallingStore {
         let period = PERIOD.as_millis();
         let into = Duration::from_millis(((now - self.started).as_millis() % period) as u64);
         let stalled_since = PERIOD - STALL;
-        match into.checked_sub(stalled_since).map(|stalled| STALL - stalled) {
+        match into
+            .checked_sub(stalled_since)
+            .map(|stalled| STALL - stalled)
+        {
             Some(wait) if wait > TIMEOUT => {
                 sleep(TIMEOUT).await;
                 return Err(StoreError::Timeout);
@@ -48,7 +51,11 @@ impl StallingStore {
 }
 
 impl Store for StallingStore {
-    fn take<'a>(&'a self, charges: &'a [BucketCharge], units: u32) -> BoxFuture<'a, Result<Grant, StoreFailure>> {
+    fn take<'a>(
+        &'a self,
+        charges: &'a [BucketCharge],
+        units: u32,
+    ) -> BoxFuture<'a, Result<Grant, StoreFailure>> {
         Box::pin(async move {
             self.answers().await?;
             self.memory.take(charges, units).await
@@ -64,7 +71,10 @@ impl Store for StallingStore {
         })
     }
 
-    fn claim<'a>(&'a self, claims: &'a [PermitClaim]) -> BoxFuture<'a, Result<Vec<GrantedPermits>, StoreError>> {
+    fn claim<'a>(
+        &'a self,
+        claims: &'a [PermitClaim],
+    ) -> BoxFuture<'a, Result<Vec<GrantedPermits>, StoreError>> {
         self.memory.claim(claims)
     }
 
@@ -77,7 +87,10 @@ impl Store for StallingStore {
 async fn a_contended_bucket_pays_back_all_that_was_admitted_in_stalls() {
     let (rate, burst) = (300, 100);
     let limit = shape(rate, SECOND, burst);
-    let store = Arc::new(StallingStore { memory: MemoryStore::new(100), started: clock::now() });
+    let store = Arc::new(StallingStore {
+        memory: MemoryStore::new(100),
+        started: clock::now(),
+    });
     let (breaker, share) = (Arc::new(Breaker::new()), Arc::new(FleetShare::expecting(1)));
     let node = Arc::new(Node::new(Arc::new(MemoryStore::new(100)), breaker, share));
     let limiter = Limiter::of_node(node.clone(), store.clone());
@@ -99,6 +112,9 @@ async fn a_contended_bucket_pays_back_all_that_was_admitted_in_stalls() {
     // The debt of the last stall is still to be paid back.
     let last = rate * u64::try_from((STALL + TIMEOUT).as_millis()).unwrap() / 1_000;
     println!("{admitted} of {due}");
-    assert!(admitted <= due + last && admitted * 100 >= due * 90, "{admitted} of {due}");
+    assert!(
+        admitted <= due + last && admitted * 100 >= due * 90,
+        "{admitted} of {due}"
+    );
     control.abort();
 }

@@ -10,7 +10,8 @@ use std::thread;
 use tollgate_test_support::turns;
 
 use crate::editor::{
-    AGE, APPLIED, Editor, REFUSED, REVISION, await_log, await_revision, copy, first_edits, routes, spend, strategy,
+    AGE, APPLIED, Editor, REFUSED, REVISION, await_log, await_revision, copy, first_edits, routes,
+    spend, strategy,
 };
 use crate::front::{Fault, Front};
 use crate::process::{Gateway, eventually, status};
@@ -36,7 +37,9 @@ fn bring_back(folder: &Path) {
 /// Runs a gateway until it has written its copy.
 fn leave_copy(routes: &str, folder: &Path) {
     let mut node = Gateway::start(routes);
-    eventually("the copy is written", || Path::new(&copy(folder)).exists().then_some(()));
+    eventually("the copy is written", || {
+        Path::new(&copy(folder)).exists().then_some(())
+    });
     node.signal("TERM");
     assert!(node.wait().success());
 }
@@ -65,25 +68,40 @@ fn a_database_that_goes_away_changes_nothing_but_the_age() {
     let front = runtime.block_on(Front::start(database.port()));
     let editor = Editor::of(&database.url);
     editor.commit(first_edits());
-    let node = Gateway::start(&routes(&database.url_through(front.port), folder.path(), ""));
+    let node = Gateway::start(&routes(
+        &database.url_through(front.port),
+        folder.path(),
+        "",
+    ));
     await_revision(&node, 1);
     assert_eq!(spend(&node, "/orders/1", 1), 1);
     let (stop, client) = load(&node);
     for (fault, revision) in [(Fault::Closed, 2), (Fault::Silent, 3)] {
         front.set(fault);
-        assert_eq!(editor.commit(vec![strategy("items", revision, "items")]), revision);
+        assert_eq!(
+            editor.commit(vec![strategy("items", revision, "items")]),
+            revision
+        );
         eventually("the age grows", || (node.metric(AGE) > 3.0).then_some(()));
         assert_eq!(node.metric(REVISION) as u64, revision - 1);
         front.set(Fault::None);
         front.close_all();
         await_revision(&node, revision);
-        eventually("the age is small again", || (node.metric(AGE) < 3.0).then_some(()));
+        eventually("the age is small again", || {
+            (node.metric(AGE) < 3.0).then_some(())
+        });
     }
     stop.store(true, Ordering::Relaxed);
     let (sent, failed) = client.join().unwrap();
-    assert!(sent > 10 && failed == 0, "{failed} of {sent} requests failed");
+    assert!(
+        sent > 10 && failed == 0,
+        "{failed} of {sent} requests failed"
+    );
     assert_eq!((node.metric(APPLIED), node.metric(REFUSED)), (2.0, 0.0));
-    assert_eq!((spend(&node, "/orders/1", 4), spend(&node, "/items", 4)), (2, 3));
+    assert_eq!(
+        (spend(&node, "/orders/1", 4), spend(&node, "/items", 4)),
+        (2, 3)
+    );
     await_log(&node, "answers again");
     assert!(!node.log().contains(PASSWORD), "the log shows the password");
 }
@@ -95,18 +113,27 @@ fn a_node_starts_with_its_copy_and_follows_when_the_database_is_back() {
     let (url, editor) = database(folder.path());
     let routes = routes(&url, folder.path(), "");
     leave_copy(&routes, folder.path());
-    let mode = fs::metadata(copy(folder.path())).unwrap().permissions().mode();
+    let mode = fs::metadata(copy(folder.path()))
+        .unwrap()
+        .permissions()
+        .mode();
     assert_eq!(mode & 0o777, 0o600);
     let beside = fs::read_dir(folder.path().join("node")).unwrap().count();
     assert_eq!(beside, 1, "half a copy was left");
     take_away(folder.path());
     let node = Gateway::start(&routes);
     await_log(&node, "beginning with the copy of the policies");
-    assert_eq!((node.metric(REVISION), spend(&node, "/orders/1", 5)), (1.0, 3));
+    assert_eq!(
+        (node.metric(REVISION), spend(&node, "/orders/1", 5)),
+        (1.0, 3)
+    );
     bring_back(folder.path());
     editor.commit(vec![strategy("items", 1, "items")]);
     await_revision(&node, 2);
-    assert_eq!((spend(&node, "/orders/1", 2), spend(&node, "/items", 3)), (0, 1));
+    assert_eq!(
+        (spend(&node, "/orders/1", 2), spend(&node, "/items", 3)),
+        (0, 1)
+    );
 }
 
 #[test]
@@ -117,11 +144,16 @@ fn a_successor_takes_over_with_the_copy() {
     let more = format!("handover: {}/handover.sock", folder.path().display());
     let routes = routes(&url, folder.path(), &more);
     let mut old = Gateway::start(&routes);
-    eventually("the copy is written", || Path::new(&copy(folder.path())).exists().then_some(()));
+    eventually("the copy is written", || {
+        Path::new(&copy(folder.path())).exists().then_some(())
+    });
     take_away(folder.path());
     let node = Gateway::take_over(&routes);
     assert!(old.wait().success());
-    assert_eq!((node.metric(REVISION), spend(&node, "/orders/1", 5)), (1.0, 3));
+    assert_eq!(
+        (node.metric(REVISION), spend(&node, "/orders/1", 5)),
+        (1.0, 3)
+    );
 }
 
 #[test]
@@ -133,14 +165,22 @@ fn a_start_with_neither_database_nor_copy_fails_and_says_what_to_do() {
     take_away(folder.path());
     let mut node = Gateway::start_unready(&written);
     assert!(!node.wait().success());
-    for words in ["there are no policies to begin with", "there is no copy at", "required: false", "is away"] {
+    for words in [
+        "there are no policies to begin with",
+        "there is no copy at",
+        "required: false",
+        "is away",
+    ] {
         await_log(&node, words);
     }
     let lenient = written.replace("policies.json'}", "policies.json', required: false}");
     assert_ne!(lenient, written);
     let node = Gateway::start(&lenient);
     await_log(&node, "only the limits of the file hold");
-    assert_eq!((node.metric(REVISION), spend(&node, "/orders/1", 5)), (0.0, 5));
+    assert_eq!(
+        (node.metric(REVISION), spend(&node, "/orders/1", 5)),
+        (0.0, 5)
+    );
     bring_back(folder.path());
     await_revision(&node, 1);
     assert_eq!(spend(&node, "/orders/1", 5), 3);
@@ -159,8 +199,14 @@ fn a_copy_that_is_damaged_or_of_another_database_is_not_used() {
     let whole = fs::read_to_string(&path).unwrap();
     for (content, words) in [
         (whole[..whole.len() / 2].to_owned(), "is damaged"),
-        (whole.replace("policies.db", "others.db"), "is of another database"),
-        (whole.replace("policy-copy/1", "policy-copy/9"), "is of the format"),
+        (
+            whole.replace("policies.db", "others.db"),
+            "is of another database",
+        ),
+        (
+            whole.replace("policy-copy/1", "policy-copy/9"),
+            "is of the format",
+        ),
     ] {
         fs::write(&path, content).unwrap();
         let mut node = Gateway::start_unready(&written);
@@ -188,7 +234,9 @@ fn another_database_in_place_of_the_one_that_was_followed_is_read_anew() {
     drop(editor);
     fs::rename(other.path(), folder.path().join("database")).unwrap();
     await_log(&node, "it was restored, or is another one");
-    eventually("the other database's policies are at work", || (node.metric(APPLIED) > 0.0).then_some(()));
+    eventually("the other database's policies are at work", || {
+        (node.metric(APPLIED) > 0.0).then_some(())
+    });
     assert_eq!((node.metric(REVISION), spend(&node, "/items", 3)), (1.0, 1));
 }
 
@@ -200,8 +248,16 @@ fn a_file_that_is_replaced_or_deleted_while_it_is_followed_is_noticed() {
     let (url, editor) = database(folder.path());
     let file = |name: &str| folder.path().join("database").join(name);
     // A backup has none before it is used by more than one.
-    let take_logs = || ["policies.db-wal", "policies.db-shm"].iter().for_each(|name| drop(fs::remove_file(file(name))));
-    let written = TestDatabase { product: Product::Sqlite, url: url.clone(), folder: None };
+    let take_logs = || {
+        ["policies.db-wal", "policies.db-shm"]
+            .iter()
+            .for_each(|name| drop(fs::remove_file(file(name))))
+    };
+    let written = TestDatabase {
+        product: Product::Sqlite,
+        url: url.clone(),
+        folder: None,
+    };
     editor.wait(written.run(&format!("VACUUM INTO '{}'", file("backup.db").display())));
     let node = Gateway::start(&routes(&url, folder.path(), ""));
     assert_eq!(editor.commit(vec![strategy("items", 2, "items")]), 2);
@@ -230,7 +286,10 @@ fn an_empty_database_in_place_of_the_one_of_the_copy_begins_nothing() {
     let wrong = right.replace("policies.db", "polices.db");
     let mut node = Gateway::start_unready(&wrong);
     assert!(!node.wait().success());
-    for words in ["the database has no policies, and this node ran those of sqlite:", "is the right one"] {
+    for words in [
+        "the database has no policies, and this node ran those of sqlite:",
+        "is the right one",
+    ] {
         await_log(&node, words);
     }
     // An operator who means it takes the copy away.
@@ -247,24 +306,38 @@ fn a_database_that_has_lost_all_policies_takes_none_of_them_away() {
     let routes = routes(&url, folder.path(), "");
     leave_copy(&routes, folder.path());
     let empty = tempfile::tempdir_in(folder.path()).unwrap();
-    drop(Editor::of(&format!("sqlite://{}/policies.db", empty.path().display())));
+    drop(Editor::of(&format!(
+        "sqlite://{}/policies.db",
+        empty.path().display()
+    )));
     take_away(folder.path());
     let mut node = Gateway::start(&routes);
     fs::rename(empty.path(), folder.path().join("database")).unwrap();
-    await_log(&node, "the database has no policies, and this node knows revision 1");
-    assert_eq!((node.metric(REVISION), spend(&node, "/orders/1", 4)), (1.0, 3));
+    await_log(
+        &node,
+        "the database has no policies, and this node knows revision 1",
+    );
+    assert_eq!(
+        (node.metric(REVISION), spend(&node, "/orders/1", 4)),
+        (1.0, 3)
+    );
     node.signal("TERM");
     assert!(node.wait().success());
     let node = Gateway::start(&routes);
     await_log(&node, "beginning with the copy of the policies");
-    assert_eq!((node.metric(REVISION), spend(&node, "/orders/1", 4)), (1.0, 3));
+    assert_eq!(
+        (node.metric(REVISION), spend(&node, "/orders/1", 4)),
+        (1.0, 3)
+    );
     // Policies that are put into the database hold from then on.
     let editor = Editor::of(&url);
     let mut edits = first_edits();
     edits.push(strategy("few", 1, "all"));
     edits.remove(3);
     editor.commit(edits);
-    eventually("the new policies are at work", || (node.metric(APPLIED) > 0.0).then_some(()));
+    eventually("the new policies are at work", || {
+        (node.metric(APPLIED) > 0.0).then_some(())
+    });
 }
 
 /// Of neither of the two is known that there were no policies.
@@ -288,9 +361,13 @@ fn an_emptied_database_and_a_copy_that_cannot_be_read_begin_nothing() {
             await_log(&node, words);
         }
     };
-    for (content, words) in
-        [(whole[..300].to_owned(), "is damaged"), (whole.replace("policy-copy/1", "policy-copy/9"), "is of the format")]
-    {
+    for (content, words) in [
+        (whole[..300].to_owned(), "is damaged"),
+        (
+            whole.replace("policy-copy/1", "policy-copy/9"),
+            "is of the format",
+        ),
+    ] {
         fs::write(&path, content).unwrap();
         refused(words);
     }
@@ -308,16 +385,23 @@ fn a_database_or_a_copy_that_others_of_the_machine_may_read_is_told() {
     let (url, _editor) = database(folder.path());
     let routes = routes(&url, folder.path(), "");
     leave_copy(&routes, folder.path());
-    let files = [folder.path().join("database/policies.db"), copy(folder.path()).into()];
+    let files = [
+        folder.path().join("database/policies.db"),
+        copy(folder.path()).into(),
+    ];
     let told = |modes: [u32; 2]| {
         files.iter().zip(modes).for_each(|(file, mode)| {
             fs::set_permissions(file, fs::Permissions::from_mode(mode)).unwrap();
         });
         let log = Gateway::start(&routes).log();
-        files
-            .each_ref()
-            .map(|file| log.lines().any(|line| line.contains("chmod 600") && line.contains(&*file.to_string_lossy())))
+        files.each_ref().map(|file| {
+            log.lines()
+                .any(|line| line.contains("chmod 600") && line.contains(&*file.to_string_lossy()))
+        })
     };
     assert_eq!(told([0o600, 0o600]), [false, false]);
-    assert_eq!((told([0o640, 0o600]), told([0o600, 0o602])), ([true, false], [false, true]));
+    assert_eq!(
+        (told([0o640, 0o600]), told([0o600, 0o602])),
+        ([true, false], [false, true])
+    );
 }

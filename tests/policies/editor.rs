@@ -36,20 +36,32 @@ impl Editor {
 
     /// Commits a revision. Whether it is good is for the nodes to say.
     pub fn commit(&self, edits: Vec<ObjectEdit>) -> u64 {
-        let draft = Draft { edits, author: "ada".to_owned(), reason: "a test".to_owned() };
-        let committed = self.runtime.block_on(self.database.commit(&draft, |_| Ok::<_, String>(())));
+        let draft = Draft {
+            edits,
+            author: "ada".to_owned(),
+            reason: "a test".to_owned(),
+        };
+        let committed = self
+            .runtime
+            .block_on(self.database.commit(&draft, |_| Ok::<_, String>(())));
         committed.unwrap_or_else(|error| panic!("{error}")).number
     }
 
     /// All revisions, the newest first.
     pub fn history(&self) -> Vec<Revision> {
-        self.runtime.block_on(self.database.history(Page::default())).unwrap()
+        self.runtime
+            .block_on(self.database.history(Page::default()))
+            .unwrap()
     }
 
     /// An object of the application, as it stands now.
     pub fn body(&self, kind: ObjectKind, name: &str) -> Json {
         let state = self.runtime.block_on(self.database.state(None)).unwrap();
-        (*state.get(&ObjectId::new(kind, "shop", name).unwrap()).unwrap().body).clone()
+        (*state
+            .get(&ObjectId::new(kind, "shop", name).unwrap())
+            .unwrap()
+            .body)
+            .clone()
     }
 
     /// The field by which an admin who has signed in asks for pages of the console.
@@ -60,7 +72,12 @@ impl Editor {
 
     pub fn make_account(&self, name: &str, rights: Rights) {
         let (name, display_name) = (name.to_owned(), name.to_owned());
-        let account = NewAccount { name, display_name, rights, ..NewAccount::default() };
+        let account = NewAccount {
+            name,
+            display_name,
+            rights,
+            ..NewAccount::default()
+        };
         self.wait(self.database.people().create(&account)).unwrap();
     }
 
@@ -68,26 +85,44 @@ impl Editor {
     pub fn begin_session(&self, name: &str) -> String {
         let hour = Duration::from_secs(3_600);
         let people = self.database.people();
-        let begun = self.wait(people.begin_session(name, SessionTerms { idle: hour, absolute: hour }));
+        let begun = self.wait(people.begin_session(
+            name,
+            SessionTerms {
+                idle: hour,
+                absolute: hour,
+            },
+        ));
         format!("cookie: tollgate={}", begun.unwrap().0.expose())
     }
 }
 
 pub fn edit(kind: ObjectKind, name: &str, body: Json) -> ObjectEdit {
     let id = ObjectId::new(kind, "shop", name).unwrap();
-    ObjectEdit { id, expected: Expected::Any, body: Some(body) }
+    ObjectEdit {
+        id,
+        expected: Expected::Any,
+        body: Some(body),
+    }
 }
 
 /// The application, with these routes as its own.
 pub fn owning(routes: &[&str]) -> ObjectEdit {
     let id = ObjectId::of_application("shop").unwrap();
-    ObjectEdit { id, expected: Expected::Any, body: Some(json!({"routes": routes})) }
+    ObjectEdit {
+        id,
+        expected: Expected::Any,
+        body: Some(json!({"routes": routes})),
+    }
 }
 
 /// A limit of all requests of a route together.
 pub fn strategy(name: &str, burst: u64, resource: &str) -> ObjectEdit {
     let limit = json!({"key": {"constant": "all"}, "rate": "1/h", "burst": burst});
-    edit(ObjectKind::Strategy, name, json!({"limit": limit, "resources": [resource]}))
+    edit(
+        ObjectKind::Strategy,
+        name,
+        json!({"limit": limit, "resources": [resource]}),
+    )
 }
 
 /// Resources for the routes of [`routes`], and a limit of three for the first.
@@ -129,9 +164,13 @@ pub fn await_revision(gateway: &Gateway, revision: u64) {
 
 /// Sends so many requests. Returns how many of them passed.
 pub fn spend(gateway: &Gateway, path: &str, requests: usize) -> usize {
-    (0..requests).filter(|_| status(&[&gateway.url(path)]) == 200).count()
+    (0..requests)
+        .filter(|_| status(&[&gateway.url(path)]) == 200)
+        .count()
 }
 
 pub fn await_log(gateway: &Gateway, words: &str) {
-    eventually(&format!("the log has {words:?}"), || gateway.log().contains(words).then_some(()));
+    eventually(&format!("the log has {words:?}"), || {
+        gateway.log().contains(words).then_some(())
+    });
 }

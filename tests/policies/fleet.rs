@@ -13,7 +13,9 @@ use tollgate_policies::model::{ObjectKind, PolicyState};
 use tollgate_test_support::redis::RedisServer;
 use tollgate_test_support::turns;
 
-use crate::editor::{APPLIED, Editor, await_revision, edit, first_edits, owning, routes, spend, strategy};
+use crate::editor::{
+    APPLIED, Editor, await_revision, edit, first_edits, owning, routes, spend, strategy,
+};
 use crate::process::{Gateway, status};
 use crate::scene::new_database;
 
@@ -24,14 +26,20 @@ fn a_change_reaches_all_nodes_as_a_whole_and_leaves_other_buckets_alone() {
     let url = format!("sqlite://{}/policies.db", folders[0].path().display());
     let editor = Editor::of(&url);
     assert_eq!(editor.commit(first_edits()), 1);
-    let nodes = folders.each_ref().map(|folder| Gateway::start(&routes(&url, folder.path(), "")));
+    let nodes = folders
+        .each_ref()
+        .map(|folder| Gateway::start(&routes(&url, folder.path(), "")));
     for node in &nodes {
         assert_eq!(node.metric(APPLIED), 0.0);
         await_revision(node, 1);
         assert_eq!(spend(node, "/orders/1", 2), 2);
     }
     let more = vec![
-        edit(ObjectKind::Resource, "checkout", json!({"route": "orders", "match": {"path": "/orders/checkout"}})),
+        edit(
+            ObjectKind::Resource,
+            "checkout",
+            json!({"route": "orders", "match": {"path": "/orders/checkout"}}),
+        ),
         strategy("checkouts", 1, "checkout"),
         strategy("items", 2, "items"),
     ];
@@ -42,7 +50,10 @@ fn a_change_reaches_all_nodes_as_a_whole_and_leaves_other_buckets_alone() {
         assert_eq!(spend(node, "/items", 4), 2);
         // A token of the three is left, and the limit of the whole route counts its part, too.
         assert_eq!(spend(node, "/orders/checkout", 3), 1);
-        assert_eq!((spend(node, "/orders/1", 2), spend(node, "/free", 2)), (0, 2));
+        assert_eq!(
+            (spend(node, "/orders/1", 2), spend(node, "/free", 2)),
+            (0, 2)
+        );
     }
 }
 
@@ -54,8 +65,16 @@ fn a_hundred_thousand_assignments_are_taken_over_at_once_and_changed_one_by_one(
     let mut edits = vec![
         owning(&["orders"]),
         edit(ObjectKind::Resource, "all", json!({"route": "orders"})),
-        edit(ObjectKind::Strategy, "per-client", json!({"limit": limit, "resources": ["all"]})),
-        edit(ObjectKind::Plan, "gold", json!({"limits": {"per-client": {"rate": "1/h", "burst": 4}}})),
+        edit(
+            ObjectKind::Strategy,
+            "per-client",
+            json!({"limit": limit, "resources": ["all"]}),
+        ),
+        edit(
+            ObjectKind::Plan,
+            "gold",
+            json!({"limits": {"per-client": {"rate": "1/h", "burst": 4}}}),
+        ),
     ];
     let assigned = |client: &str| edit(ObjectKind::Assignment, client, json!({"plan": "gold"}));
     edits.extend((0..100_000).map(|client| assigned(&format!("c{client}"))));
@@ -63,7 +82,9 @@ fn a_hundred_thousand_assignments_are_taken_over_at_once_and_changed_one_by_one(
     let node = Gateway::start(&routes(&url, folder.path(), ""));
     let passes = |client: &str| {
         let header = format!("x-client: {client}");
-        (0..6).filter(|_| status(&["-H", &header, &node.url("/orders/1")]) == 200).count()
+        (0..6)
+            .filter(|_| status(&["-H", &header, &node.url("/orders/1")]) == 200)
+            .count()
     };
     assert_eq!((passes("c77777"), passes("other")), (4, 1));
     editor.commit(vec![assigned("later")]);
@@ -81,10 +102,14 @@ fn a_notice_in_redis_is_faster_than_looking_each_second() {
     let editor = Editor::of(&url);
     let mut number = editor.commit(first_edits());
     let store = format!("store: {{redis: '{}', timeout: 500ms}}", redis.url());
-    let nodes = folders.each_ref().map(|folder| Gateway::start(&routes(&url, folder.path(), &store)));
+    let nodes = folders
+        .each_ref()
+        .map(|folder| Gateway::start(&routes(&url, folder.path(), &store)));
     nodes.iter().for_each(|node| await_revision(node, number));
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let inspector = runtime.block_on(async { RedisInspector::connect(&RedisSpec::new(redis.url().as_str())) }).unwrap();
+    let inspector = runtime
+        .block_on(async { RedisInspector::connect(&RedisSpec::new(redis.url().as_str())) })
+        .unwrap();
     let (_running, states) = watch::channel(PolicyState::empty());
     let service = PolicyService::new(
         editor.database.clone(),
@@ -105,5 +130,8 @@ fn a_notice_in_redis_is_faster_than_looking_each_second() {
         clock::now().saturating_duration_since(began)
     };
     let (told, untold): (Duration, Duration) = (took(true), took(false));
-    assert!(told.mul_f64(1.3) < untold, "12 revisions: {told:?} with notices, {untold:?} without");
+    assert!(
+        told.mul_f64(1.3) < untold,
+        "12 revisions: {told:?} with notices, {untold:?} without"
+    );
 }

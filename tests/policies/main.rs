@@ -1,6 +1,11 @@
-//! Gateways that take their policies from a database: how a fleet follows it, and what becomes of them when it is away.
+//! Gateways that take their policies from a database: how a fleet follows it, and what becomes of
+//! them when it is away.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that lacks what it needs fails")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test that lacks what it needs fails"
+)]
 #![expect(clippy::disallowed_methods, reason = "these tests measure real time")]
 
 mod api;

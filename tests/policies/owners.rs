@@ -1,4 +1,5 @@
-//! Routes belong to applications: whoever owns one application tries each way to touch the route of another.
+//! Routes belong to applications: whoever owns one application tries each way to touch the route of
+//! another.
 
 use serde_json::{Value as Json, json};
 use tollgate_policies::model::{Expected, ObjectEdit, ObjectId, ObjectKind};
@@ -19,7 +20,11 @@ fn bank(kind: ObjectKind, name: &str, body: Json) -> ObjectEdit {
         ObjectKind::Application => ObjectId::of_application("bank"),
         kind => ObjectId::new(kind, "bank", name),
     };
-    ObjectEdit { id: id.unwrap(), expected: Expected::Any, body: Some(body) }
+    ObjectEdit {
+        id: id.unwrap(),
+        expected: Expected::Any,
+        body: Some(body),
+    }
 }
 
 fn mistake(answer: &PortAnswer) -> (u16, &str, &str, &str) {
@@ -33,11 +38,20 @@ fn an_owner_of_one_application_cannot_touch_the_route_of_another() {
     let _turn = turns::beside_others();
     let (folder, url, editor) = new_database();
     // Once the route was the shop's. Then it became the bank's.
-    editor.commit(first_edits().into_iter().chain([owning(&["orders", "items", "free"])]).skip(1).collect());
+    editor.commit(
+        first_edits()
+            .into_iter()
+            .chain([owning(&["orders", "items", "free"])])
+            .skip(1)
+            .collect(),
+    );
     let few = json!({"limit": {"key": {"constant": "all"}, "rate": "1/h", "burst": 2}, "resources": ["all"]});
     editor.commit(vec![
         owning(&["orders"]),
-        ObjectEdit { body: None, ..crate::editor::edit(ObjectKind::Resource, "items", json!({})) },
+        ObjectEdit {
+            body: None,
+            ..crate::editor::edit(ObjectKind::Resource, "items", json!({}))
+        },
         bank(ObjectKind::Application, "bank", json!({"routes": ["free"]})),
         bank(ObjectKind::Resource, "all", json!({"route": "free"})),
         bank(ObjectKind::Strategy, "few", few),
@@ -45,12 +59,20 @@ fn an_owner_of_one_application_cannot_touch_the_route_of_another() {
     let gateway = Gateway::start(&routes(&url, folder.path(), ""));
     await_revision(&gateway, 2);
     assert_eq!(spend(&gateway, "/free", 1), 1);
-    let owner = Port::of(&gateway, &editor, "owner", Rights::of("shop", ApplicationRole::Owner));
+    let owner = Port::of(
+        &gateway,
+        &editor,
+        "owner",
+        Rights::of("shop", ApplicationRole::Owner),
+    );
     let visit = Visit::with(&gateway, editor.begin_session("owner"));
 
     // A resource is the owner's to make, and may name routes of the shop alone.
     let resource = format!("{SHOP}/resources/x?reason=x");
-    for body in [json!({"route": "free"}), json!({"route": "free", "match": {"methods": ["GET"]}})] {
+    for body in [
+        json!({"route": "free"}),
+        json!({"route": "free", "match": {"methods": ["GET"]}}),
+    ] {
         let expected = (
             422,
             "applications.shop.resources.x.route",
@@ -58,33 +80,69 @@ fn an_owner_of_one_application_cannot_touch_the_route_of_another() {
             "name a route of application \"shop\", or take the resource away",
         );
         assert_eq!(mistake(&owner.put(&resource, "", &body)), expected);
-        let edit =
-            json!({"id": {"kind": "resource", "application": "shop", "name": "x"}, "expected": "any", "body": body});
-        assert_eq!(mistake(&owner.post("/policies/revisions?reason=x", &json!({"edits": [edit]}))), expected);
-        let document = json!({"applications": {"shop": {"routes": ["orders"], "resources": {"x": body}}}});
-        assert_eq!(mistake(&owner.post("/policies?reason=x", &document)), expected);
+        let edit = json!({"id": {"kind": "resource", "application": "shop", "name": "x"}, "expected": "any", "body": body});
+        assert_eq!(
+            mistake(&owner.post("/policies/revisions?reason=x", &json!({"edits": [edit]}))),
+            expected
+        );
+        let document =
+            json!({"applications": {"shop": {"routes": ["orders"], "resources": {"x": body}}}});
+        assert_eq!(
+            mistake(&owner.post("/policies?reason=x", &document)),
+            expected
+        );
         let path = file(folder.path(), "mine.json", &document.to_string());
         let refused = owner.policy_refusal(&["import", &path, "--reason", "x"]);
-        assert!(refused.contains("resources.x.route: route \"free\" is of another application"), "{refused}");
+        assert!(
+            refused.contains("resources.x.route: route \"free\" is of another application"),
+            "{refused}"
+        );
     }
-    let free = mistake(&owner.put(&resource, "", &json!({"route": "items"}))).3.to_owned();
-    assert_eq!(free, "write routes: [orders, items] in the application; in a database only an admin may");
+    let free = mistake(&owner.put(&resource, "", &json!({"route": "items"})))
+        .3
+        .to_owned();
+    assert_eq!(
+        free,
+        "write routes: [orders, items] in the application; in a database only an admin may"
+    );
 
     // Which routes are the shop's is for an admin to say.
     let wider = json!({"routes": ["orders", "free"]});
     let edit = |application: &str, body: &Json| json!({"edits": [{"id": {"kind": "application", "application": "", "name": application}, "expected": "any", "body": body}]});
     let document = |application: &str, body: &Json| json!({"applications": {application: body}});
-    let path = file(folder.path(), "wider.json", &document("shop", &wider).to_string());
+    let path = file(
+        folder.path(),
+        "wider.json",
+        &document("shop", &wider).to_string(),
+    );
     for answer in [
         owner.put(&format!("{SHOP}?reason=x"), "*", &wider),
-        owner.put("/policies/applications/cart?reason=x", "", &json!({"routes": ["items"]})),
-        owner.put("/policies/applications/bank?reason=x", "*", &json!({"routes": ["items"]})),
+        owner.put(
+            "/policies/applications/cart?reason=x",
+            "",
+            &json!({"routes": ["items"]}),
+        ),
+        owner.put(
+            "/policies/applications/bank?reason=x",
+            "*",
+            &json!({"routes": ["items"]}),
+        ),
         owner.post("/policies/revisions?reason=x", &edit("shop", &wider)),
         owner.post("/policies/revisions?reason=x", &edit("bank", &Json::Null)),
         owner.post("/policies?reason=x", &document("shop", &wider)),
         owner.post("/policies?reason=x&mode=replace", &document("cart", &wider)),
-        owner.send("DELETE", &format!("{SHOP}?reason=x"), &["If-Match: *"], None),
-        owner.send("DELETE", "/policies/applications/bank?reason=x", &["If-Match: *"], None),
+        owner.send(
+            "DELETE",
+            &format!("{SHOP}?reason=x"),
+            &["If-Match: *"],
+            None,
+        ),
+        owner.send(
+            "DELETE",
+            "/policies/applications/bank?reason=x",
+            &["If-Match: *"],
+            None,
+        ),
         owner.send("POST", "/policies/revisions/1/revert?reason=x", &[], None),
         owner.send("POST", "/policies/revisions/2/undo?reason=x", &[], None),
     ] {
@@ -94,20 +152,45 @@ fn an_owner_of_one_application_cannot_touch_the_route_of_another() {
             "{answer:?}"
         );
     }
-    assert!(owner.policy_refusal(&["import", &path, "--reason", "x"]).contains("admin"));
-    assert!(owner.policy_refusal(&["undo", "2", "--reason", "x"]).contains("admin"));
+    assert!(
+        owner
+            .policy_refusal(&["import", &path, "--reason", "x"])
+            .contains("admin")
+    );
+    assert!(
+        owner
+            .policy_refusal(&["undo", "2", "--reason", "x"])
+            .contains("admin")
+    );
     let field = |name: &str, value: &str| (name.to_owned(), value.to_owned());
     let sent = |kind: &str, name: &str, body: &str| {
         let token = visit.form_token();
-        let known = [("token", &*token), ("kind", kind), ("name", name), ("application", "shop"), ("body", body)];
-        let more = [("step", "save"), ("reason", "x"), ("expected", if kind == "resource" { "absent" } else { "2" })];
-        let fields: Vec<_> = known.iter().chain(&more).map(|(name, value)| field(name, value)).collect();
+        let known = [
+            ("token", &*token),
+            ("kind", kind),
+            ("name", name),
+            ("application", "shop"),
+            ("body", body),
+        ];
+        let more = [
+            ("step", "save"),
+            ("reason", "x"),
+            ("expected", if kind == "resource" { "absent" } else { "2" }),
+        ];
+        let fields: Vec<_> = known
+            .iter()
+            .chain(&more)
+            .map(|(name, value)| field(name, value))
+            .collect();
         visit.submit("/edit", &fields)
     };
     let refused = sent("application", "shop", &wider.to_string());
     assert!(refused.starts_with("HTTP/1.1 403 "), "{refused}");
     let refused = sent("resource", "x", "{\"route\": \"free\"}");
-    assert!(refused.starts_with("HTTP/1.1 422 ") && refused.contains("is of another application"), "{refused}");
+    assert!(
+        refused.starts_with("HTTP/1.1 422 ") && refused.contains("is of another application"),
+        "{refused}"
+    );
 
     assert_eq!(editor.history().len(), 2, "nothing was changed");
     assert_eq!(spend(&gateway, "/free", 4), 1, "the bank's limit holds");
@@ -117,21 +200,36 @@ fn an_owner_of_one_application_cannot_touch_the_route_of_another() {
 #[test]
 fn a_route_is_given_to_one_application_alone() {
     let _turn = turns::beside_others();
-    let Scene { gateway, editor, folder: _folder } = Scene::of(first_edits());
+    let Scene {
+        gateway,
+        editor,
+        folder: _folder,
+    } = Scene::of(first_edits());
     let admin = Port::admin(&gateway, &editor);
     let bank = "/policies/applications/bank?reason=x";
     let refused = admin.put(bank, "", &json!({"routes": ["free", "orders"]}));
     let (status, path, message, _) = mistake(&refused);
     assert_eq!((status, path), (422, "applications.shop.routes[0]"));
-    assert!(message.contains("\"bank\"") && message.contains("\"shop\""), "{message}");
-    assert_eq!(admin.put(bank, "", &json!({"routes": ["free"]})).status, 200);
+    assert!(
+        message.contains("\"bank\"") && message.contains("\"shop\""),
+        "{message}"
+    );
+    assert_eq!(
+        admin.put(bank, "", &json!({"routes": ["free"]})).status,
+        200
+    );
     let gone = admin.put(bank, "*", &json!({"routes": ["fee"]}));
-    let expected = (422, "applications.bank.routes[0]", "the file has no route \"fee\"", "did you mean \"free\"?");
+    let expected = (
+        422,
+        "applications.bank.routes[0]",
+        "the file has no route \"fee\"",
+        "did you mean \"free\"?",
+    );
     assert_eq!(mistake(&gone), expected);
 }
 
-/// The file of the node has changed since: nothing can be saved until an admin mends it, and an owner of the shop learns no more of the
-/// bank than that.
+/// The file of the node has changed since: nothing can be saved until an admin mends it, and an
+/// owner of the shop learns no more of the bank than that.
 #[test]
 fn mistakes_of_another_application_are_not_told() {
     let _turn = turns::beside_others();
@@ -145,44 +243,99 @@ fn mistakes_of_another_application_are_not_told() {
         bank(ObjectKind::Resource, "all", json!({"route": "free"})),
         bank(ObjectKind::Strategy, "few", secret),
     ]);
-    let owner = Port::of(&gateway, &editor, "owner", Rights::of("shop", ApplicationRole::Owner));
+    let owner = Port::of(
+        &gateway,
+        &editor,
+        "owner",
+        Rights::of("shop", ApplicationRole::Owner),
+    );
     let admin = Port::admin(&gateway, &editor);
     let few = format!("{SHOP}/strategies/few?reason=x");
-    let strategy = |rate: &str| json!({"limit": {"key": "client_ip", "rate": rate}, "resources": ["all"]});
+    let strategy =
+        |rate: &str| json!({"limit": {"key": "client_ip", "rate": rate}, "resources": ["all"]});
     let theirs = "mistakes in applications that owner may not look at: ask an admin";
     let refused = owner.put(&few, "*", &strategy("1/s"));
-    assert_eq!((refused.status, &refused.body["detail"]), (422, &json!(format!("the policies would have {theirs}"))));
+    assert_eq!(
+        (refused.status, &refused.body["detail"]),
+        (422, &json!(format!("the policies would have {theirs}")))
+    );
     let refused = owner.put(&few, "*", &strategy("fast"));
     let (_, path, message, _) = mistake(&refused);
     assert_eq!(
         (path, refused.body["mistakes"].as_array().unwrap().len()),
         ("applications.shop.strategies.few.limit.rate", 1)
     );
-    assert!(message.contains("fast") && !refused.body.to_string().contains("secret"), "{refused:?}");
+    assert!(
+        message.contains("fast") && !refused.body.to_string().contains("secret"),
+        "{refused:?}"
+    );
     let told = admin.put(&few, "*", &strategy("1/s")).body.to_string();
-    assert!(told.contains("secret") && told.contains("applications.bank.strategies.few.limit.rate"), "{told}");
+    assert!(
+        told.contains("secret") && told.contains("applications.bank.strategies.few.limit.rate"),
+        "{told}"
+    );
 }
 
 /// A role in an application is none in another one that comes to have its name.
 #[test]
 fn roles_go_with_their_application() {
     let _turn = turns::beside_others();
-    let Scene { gateway, editor, folder: _folder } = Scene::of(first_edits());
+    let Scene {
+        gateway,
+        editor,
+        folder: _folder,
+    } = Scene::of(first_edits());
     let admin = Port::admin(&gateway, &editor);
-    let owner = Port::of(&gateway, &editor, "owner", Rights::of("shop", ApplicationRole::Owner));
+    let owner = Port::of(
+        &gateway,
+        &editor,
+        "owner",
+        Rights::of("shop", ApplicationRole::Owner),
+    );
     let few = format!("{SHOP}/strategies/few");
     assert_eq!(owner.get(&few).status, 200);
     let nothing = json!({"applications": {}});
     let trial = admin.post("/policies?mode=replace&reason=x&dry_run=true", &nothing);
-    assert_eq!((trial.status, owner.get(&few).status), (200, 200), "a trial takes no roles: {trial:?}");
-    assert_eq!(admin.post("/policies?mode=replace&reason=x", &nothing).status, 200);
-    assert_eq!(admin.send("POST", "/policies/revisions/2/undo?reason=x", &[], None).status, 200);
-    assert_eq!(admin.get(&few).status, 200, "the application is there again");
+    assert_eq!(
+        (trial.status, owner.get(&few).status),
+        (200, 200),
+        "a trial takes no roles: {trial:?}"
+    );
+    assert_eq!(
+        admin
+            .post("/policies?mode=replace&reason=x", &nothing)
+            .status,
+        200
+    );
+    assert_eq!(
+        admin
+            .send("POST", "/policies/revisions/2/undo?reason=x", &[], None)
+            .status,
+        200
+    );
+    assert_eq!(
+        admin.get(&few).status,
+        200,
+        "the application is there again"
+    );
     assert_eq!(owner.get(&few).status, 403);
-    let entries = editor.wait(editor.database.people().audit(tollgate_policies::database::Page::default())).unwrap();
-    let taken = entries.iter().find(|entry| entry.record.object == "account owner").unwrap();
+    let entries = editor
+        .wait(
+            editor
+                .database
+                .people()
+                .audit(tollgate_policies::database::Page::default()),
+        )
+        .unwrap();
+    let taken = entries
+        .iter()
+        .find(|entry| entry.record.object == "account owner")
+        .unwrap();
     assert_eq!(taken.record.detail, "had a role in shop, which was removed");
-    assert_eq!((&*taken.record.account, &*taken.record.action), ("ada", "account_change"));
+    assert_eq!(
+        (&*taken.record.account, &*taken.record.action),
+        ("ada", "account_change")
+    );
 }
 
 /// An owner who divides a route into parts does not get a limit of the file once for each.
@@ -191,16 +344,24 @@ fn the_parts_of_a_route_are_that_route_to_a_limit_of_the_file() {
     let _turn = turns::beside_others();
     let (folder, url, editor) = new_database();
     editor.commit(first_edits());
-    let file = routes(&url, folder.path(), "limits: {whole: {key: route, rate: 1/h, burst: 4}}");
+    let file = routes(
+        &url,
+        folder.path(),
+        "limits: {whole: {key: route, rate: 1/h, burst: 4}}",
+    );
     let gateway = Gateway::start(&file.replace("name: orders,", "name: orders, limits: [whole],"));
     await_revision(&gateway, 1);
     let part = |path: &str| json!({"route": "orders", "match": {"path": path}});
     editor.commit(vec![
         crate::editor::edit(ObjectKind::Resource, "one", part("/orders/one")),
         crate::editor::edit(ObjectKind::Resource, "two", part("/orders/two")),
-        ObjectEdit { body: None, ..crate::editor::edit(ObjectKind::Strategy, "few", json!({})) },
+        ObjectEdit {
+            body: None,
+            ..crate::editor::edit(ObjectKind::Strategy, "few", json!({}))
+        },
     ]);
     await_revision(&gateway, 2);
-    let passed = ["/orders/one", "/orders/two", "/orders/three"].map(|path| spend(&gateway, path, 2));
+    let passed =
+        ["/orders/one", "/orders/two", "/orders/three"].map(|path| spend(&gateway, path, 2));
     assert_eq!(passed, [2, 2, 0]);
 }

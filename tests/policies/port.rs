@@ -28,10 +28,18 @@ impl<'a> Port<'a> {
     /// Makes an account with these rights.
     pub fn of(gateway: &'a Gateway, editor: &Editor, name: &str, rights: Rights) -> Self {
         editor.make_account(name, rights.clone());
-        let token = NewToken { label: "a test".to_owned(), scope: rights, expires_in: None };
+        let token = NewToken {
+            label: "a test".to_owned(),
+            scope: rights,
+            expires_in: None,
+        };
         let people = editor.database.people();
         let (secret, _) = editor.wait(people.create_token(name, &token)).unwrap();
-        Self { gateway, token: secret.expose().to_owned(), name: name.to_owned() }
+        Self {
+            gateway,
+            token: secret.expose().to_owned(),
+            name: name.to_owned(),
+        }
     }
 
     pub fn admin(gateway: &'a Gateway, editor: &Editor) -> Self {
@@ -40,7 +48,11 @@ impl<'a> Port<'a> {
 
     /// Somebody without an account.
     pub fn stranger(gateway: &'a Gateway) -> Self {
-        Self { gateway, token: "tgt_made-up".to_owned(), name: "eve".to_owned() }
+        Self {
+            gateway,
+            token: "tgt_made-up".to_owned(),
+            name: "eve".to_owned(),
+        }
     }
 
     pub fn get(&self, target: &str) -> PortAnswer {
@@ -53,16 +65,34 @@ impl<'a> Port<'a> {
 
     /// Makes or changes an object; `seen` is its `If-Match`, or nothing if it is new.
     pub fn put(&self, target: &str, seen: &str, body: &Json) -> PortAnswer {
-        let condition = if seen.is_empty() { "If-None-Match: *".to_owned() } else { format!("If-Match: {seen}") };
+        let condition = if seen.is_empty() {
+            "If-None-Match: *".to_owned()
+        } else {
+            format!("If-Match: {seen}")
+        };
         self.send("PUT", target, &[&condition], Some(body))
     }
 
-    pub fn send(&self, method: &str, target: &str, headers: &[&str], body: Option<&Json>) -> PortAnswer {
+    pub fn send(
+        &self,
+        method: &str,
+        target: &str,
+        headers: &[&str],
+        body: Option<&Json>,
+    ) -> PortAnswer {
         let url = format!("http://{}{target}", self.gateway.admin);
-        let own = [format!("Authorization: Bearer {}", self.token), format!("X-Tollgate-Operator: {}", self.name)];
-        let mut args = ["-g", "-X", method, "-w", "\n%{http_code} %header{etag}"].map(str::to_owned).to_vec();
-        let fields =
-            own.iter().map(String::as_str).chain(headers.iter().copied()).chain(["Content-Type: application/json"]);
+        let own = [
+            format!("Authorization: Bearer {}", self.token),
+            format!("X-Tollgate-Operator: {}", self.name),
+        ];
+        let mut args = ["-g", "-X", method, "-w", "\n%{http_code} %header{etag}"]
+            .map(str::to_owned)
+            .to_vec();
+        let fields = own
+            .iter()
+            .map(String::as_str)
+            .chain(headers.iter().copied())
+            .chain(["Content-Type: application/json"]);
         args.extend(fields.flat_map(|field| ["-H".to_owned(), field.to_owned()]));
         // By a file: an argument may not be that long.
         let sent = body.map(|body| {
@@ -70,33 +100,58 @@ impl<'a> Port<'a> {
             std::fs::write(file.path(), body.to_string()).unwrap();
             file
         });
-        args.extend(sent.iter().flat_map(|file| ["--data-binary".to_owned(), format!("@{}", file.path().display())]));
+        args.extend(sent.iter().flat_map(|file| {
+            [
+                "--data-binary".to_owned(),
+                format!("@{}", file.path().display()),
+            ]
+        }));
         args.push(url);
         let said = curl(&args.iter().map(String::as_str).collect::<Vec<_>>());
         let (body, end) = said.rsplit_once('\n').unwrap();
         let (status, etag) = end.split_once(' ').unwrap();
         let read = serde_json::from_str(body).unwrap_or_else(|_| Json::String(body.to_owned()));
-        PortAnswer { status: status.parse().unwrap(), etag: etag.to_owned(), body: read }
+        PortAnswer {
+            status: status.parse().unwrap(),
+            etag: etag.to_owned(),
+            body: read,
+        }
     }
 
     /// Runs `tollgate policy …`.
     pub fn policy(&self, args: &[&str]) -> Output {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
-        command.arg("policy").args(args).env("TOLLGATE_ADMIN", format!("http://{}", self.gateway.admin));
-        command.env("TOLLGATE_TOKEN", &self.token).env("TOLLGATE_OPERATOR", &self.name).output().unwrap()
+        command
+            .arg("policy")
+            .args(args)
+            .env("TOLLGATE_ADMIN", format!("http://{}", self.gateway.admin));
+        command
+            .env("TOLLGATE_TOKEN", &self.token)
+            .env("TOLLGATE_OPERATOR", &self.name)
+            .output()
+            .unwrap()
     }
 
     /// Like `policy`, which must do it.
     pub fn policy_text(&self, args: &[&str]) -> String {
         let output = self.policy(args);
-        assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+        assert!(
+            output.status.success(),
+            "{args:?}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
         String::from_utf8(output.stdout).unwrap()
     }
 
     /// Like `policy`, which must refuse it.
     pub fn policy_refusal(&self, args: &[&str]) -> String {
         let output = self.policy(args);
-        assert_eq!(output.status.code(), Some(1), "{args:?}: {}", String::from_utf8_lossy(&output.stdout));
+        assert_eq!(
+            output.status.code(),
+            Some(1),
+            "{args:?}: {}",
+            String::from_utf8_lossy(&output.stdout)
+        );
         String::from_utf8(output.stderr).unwrap()
     }
 }

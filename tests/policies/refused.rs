@@ -6,7 +6,8 @@ use tollgate_policies::people::{ApplicationRole, Rights};
 use tollgate_test_support::turns;
 
 use crate::editor::{
-    APPLIED, REFUSED, REVISION, await_log, await_revision, edit, first_edits, owning, routes, spend, strategy,
+    APPLIED, REFUSED, REVISION, await_log, await_revision, edit, first_edits, owning, routes,
+    spend, strategy,
 };
 use crate::process::{Gateway, curl, eventually};
 use crate::scene::new_database;
@@ -20,13 +21,22 @@ fn a_revision_that_something_passing_kept_out_is_tried_again() {
     let (folder, url, editor) = new_database();
     editor.commit(first_edits());
     let users = folder.path().join("htpasswd");
-    std::fs::write(&users, "ada:$2y$04$LnGkMOMx3Dyuw0b4zOhdeeSYN0ssa1qPTQJmFzlIEFbWLBuvhuYge\n").unwrap();
-    let more = format!("authenticators: {{users: {{basic: {{users: '{}'}}}}}}", users.display());
+    std::fs::write(
+        &users,
+        "ada:$2y$04$LnGkMOMx3Dyuw0b4zOhdeeSYN0ssa1qPTQJmFzlIEFbWLBuvhuYge\n",
+    )
+    .unwrap();
+    let more = format!(
+        "authenticators: {{users: {{basic: {{users: '{}'}}}}}}",
+        users.display()
+    );
     let node = Gateway::start(&routes(&url, folder.path(), &more));
     let away = users.with_extension("away");
     std::fs::rename(&users, &away).unwrap();
     editor.commit(vec![strategy("few", 1, "all")]);
-    eventually("the revision is refused", || (node.metric(REFUSED) > 0.0).then_some(()));
+    eventually("the revision is refused", || {
+        (node.metric(REFUSED) > 0.0).then_some(())
+    });
     assert_eq!(node.metric(REVISION), 1.0);
     std::fs::rename(&away, &users).unwrap();
     await_revision(&node, 2);
@@ -42,21 +52,46 @@ fn a_revision_that_names_a_route_which_is_gone_is_refused_until_the_file_has_it(
     let node = Gateway::start(&written);
     let carts = edit(ObjectKind::Resource, "carts", json!({"route": "carts"}));
     let owned = owning(&["orders", "items", "carts"]);
-    editor.commit(vec![owned, carts, strategy("carts", 1, "carts"), strategy("few", 9, "all")]);
-    eventually("the revision is refused", || (node.metric(REFUSED) == 1.0).then_some(()));
-    await_log(&node, "policies of revision 2: applications.shop.routes[2]: the file has no route");
+    editor.commit(vec![
+        owned,
+        carts,
+        strategy("carts", 1, "carts"),
+        strategy("few", 9, "all"),
+    ]);
+    eventually("the revision is refused", || {
+        (node.metric(REFUSED) == 1.0).then_some(())
+    });
+    await_log(
+        &node,
+        "policies of revision 2: applications.shop.routes[2]: the file has no route",
+    );
     let console = curl(&["-H", &session, &format!("http://{}/console", node.admin)]);
-    assert!(console.contains("has no route") && console.contains("Revision 2 of the policies"), "{console}");
+    assert!(
+        console.contains("has no route") && console.contains("Revision 2 of the policies"),
+        "{console}"
+    );
     editor.make_account("vera", Rights::of("bank", ApplicationRole::Owner));
     for page in ["/console", "/console/data?view=overview"] {
-        let seen = curl(&["-H", &editor.begin_session("vera"), &format!("http://{}{page}", node.admin)]);
+        let seen = curl(&[
+            "-H",
+            &editor.begin_session("vera"),
+            &format!("http://{}{page}", node.admin),
+        ]);
         assert!(
-            seen.contains("an operator finds in the log what is wrong") && !seen.contains("has no route"),
+            seen.contains("an operator finds in the log what is wrong")
+                && !seen.contains("has no route"),
             "{seen}"
         );
     }
     // The whole revision: its good parts neither.
-    assert_eq!((node.metric(REVISION), node.metric(APPLIED), spend(&node, "/orders/1", 5)), (1.0, 0.0, 3));
+    assert_eq!(
+        (
+            node.metric(REVISION),
+            node.metric(APPLIED),
+            spend(&node, "/orders/1", 5)
+        ),
+        (1.0, 0.0, 3)
+    );
     let carts = "  - {name: carts, match: {path: /carts}, respond: {status: 200}}\n";
     node.rewrite(&format!("{written}{carts}"));
     await_revision(&node, 2);
@@ -65,7 +100,9 @@ fn a_revision_that_names_a_route_which_is_gone_is_refused_until_the_file_has_it(
     assert!(!console.contains("has no route"), "{console}");
     // Without the route again, neither revision nor file can go on alone.
     node.rewrite(&written);
-    eventually("the file is refused", || (node.metric(REJECTED) == 1.0).then_some(()));
+    eventually("the file is refused", || {
+        (node.metric(REJECTED) == 1.0).then_some(())
+    });
     assert_eq!((node.metric(REVISION), spend(&node, "/carts", 3)), (2.0, 0));
 }
 
@@ -76,15 +113,31 @@ fn a_file_that_changes_keeps_the_revision_that_runs_when_the_newest_does_not_fit
     editor.commit(first_edits());
     let written = routes(&url, folder.path(), "");
     let node = Gateway::start(&written);
-    editor.commit(vec![edit(ObjectKind::Resource, "carts", json!({"route": "carts"}))]);
-    eventually("the revision is refused", || (node.metric(REFUSED) == 1.0).then_some(()));
+    editor.commit(vec![edit(
+        ObjectKind::Resource,
+        "carts",
+        json!({"route": "carts"}),
+    )]);
+    eventually("the revision is refused", || {
+        (node.metric(REFUSED) == 1.0).then_some(())
+    });
     node.rewrite(&written.replace("path: /free", "path: /gratis"));
-    eventually("the file is applied", || (spend(&node, "/gratis", 1) == 1).then_some(()));
-    assert_eq!((node.metric(REVISION), spend(&node, "/orders/1", 5)), (1.0, 3));
+    eventually("the file is applied", || {
+        (spend(&node, "/gratis", 1) == 1).then_some(())
+    });
+    assert_eq!(
+        (node.metric(REVISION), spend(&node, "/orders/1", 5)),
+        (1.0, 3)
+    );
     // A file that nobody can read keeps no policies back.
     node.rewrite("listeners: [");
-    eventually("the file is refused", || (node.metric(REJECTED) == 1.0).then_some(()));
-    editor.commit(vec![edit(ObjectKind::Resource, "carts", json!({"route": "items"})), strategy("carts", 2, "carts")]);
+    eventually("the file is refused", || {
+        (node.metric(REJECTED) == 1.0).then_some(())
+    });
+    editor.commit(vec![
+        edit(ObjectKind::Resource, "carts", json!({"route": "items"})),
+        strategy("carts", 2, "carts"),
+    ]);
     await_revision(&node, 3);
     assert_eq!(spend(&node, "/items", 3), 2);
 }
@@ -95,7 +148,14 @@ fn an_object_of_a_wrong_shape_is_told_by_its_place() {
     let (folder, url, editor) = new_database();
     editor.commit(first_edits());
     let node = Gateway::start(&routes(&url, folder.path(), ""));
-    editor.commit(vec![edit(ObjectKind::Assignment, "ada", json!({"plan": "gold", "until": "june"}))]);
-    await_log(&node, "applications.shop.clients.ada: an assignment names a plan, and nothing else");
+    editor.commit(vec![edit(
+        ObjectKind::Assignment,
+        "ada",
+        json!({"plan": "gold", "until": "june"}),
+    )]);
+    await_log(
+        &node,
+        "applications.shop.clients.ada: an assignment names a plan, and nothing else",
+    );
     assert_eq!((node.metric(REVISION), node.metric(REFUSED)), (1.0, 1.0));
 }

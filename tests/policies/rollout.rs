@@ -52,9 +52,15 @@ struct Nodes {
 impl Nodes {
     fn start(url: &str, names: &[&str]) -> Self {
         let folders: Vec<TempDir> = names.iter().map(|_| tempfile::tempdir().unwrap()).collect();
-        let start = |(name, folder): (&&str, &TempDir)| Gateway::start(&Self::file(url, folder.path(), name));
+        let start = |(name, folder): (&&str, &TempDir)| {
+            Gateway::start(&Self::file(url, folder.path(), name))
+        };
         let nodes = names.iter().zip(&folders).map(start).collect();
-        Self { folders, url: url.to_owned(), nodes }
+        Self {
+            folders,
+            url: url.to_owned(),
+            nodes,
+        }
     }
 
     fn file(url: &str, folder: &Path, name: &str) -> String {
@@ -65,7 +71,12 @@ impl Nodes {
     fn end(&mut self, at: usize, revision: u64) {
         let copy = copy(self.folders[at].path());
         let words = format!("\"revision\":{revision}");
-        eventually("the copy is written", || fs::read_to_string(&copy).ok()?.contains(&words).then_some(()));
+        eventually("the copy is written", || {
+            fs::read_to_string(&copy)
+                .ok()?
+                .contains(&words)
+                .then_some(())
+        });
         let mut node = self.nodes.remove(at);
         node.signal("TERM");
         assert!(node.wait().success());
@@ -77,7 +88,9 @@ impl Nodes {
     }
 
     fn await_revision(&self, revision: u64) {
-        self.nodes.iter().for_each(|node| await_revision(node, revision));
+        self.nodes
+            .iter()
+            .for_each(|node| await_revision(node, revision));
     }
 
     /// The sum of a metric over all nodes.
@@ -105,7 +118,11 @@ fn commit(editor: &Editor, candidate: &Json) -> u64 {
 
 /// The newest revision, if it is one that nodes have made.
 fn by_rollout(editor: &Editor) -> Option<Revision> {
-    editor.history().into_iter().next().filter(|revision| revision.author == "rollout")
+    editor
+        .history()
+        .into_iter()
+        .next()
+        .filter(|revision| revision.author == "rollout")
 }
 
 fn await_rollout(editor: &Editor) -> Revision {
@@ -115,7 +132,9 @@ fn await_rollout(editor: &Editor) -> Revision {
 /// The requests of one client that pass, of so many.
 fn passed(gateway: &Gateway, client: &str, requests: usize) -> usize {
     let field = format!("x-client: {client}");
-    (0..requests).filter(|_| status(&["-H", &field, &gateway.url("/orders/1")]) == 200).count()
+    (0..requests)
+        .filter(|_| status(&["-H", &field, &gateway.url("/orders/1")]) == 200)
+        .count()
 }
 
 #[test]
@@ -139,15 +158,48 @@ fn a_candidate_that_would_deny_three_of_ten_requests_is_taken_away_from_all_node
         "stated {over:?}: revision {} after {committed:.1?}, on both nodes after {gone:.1?}, {sent} requests, {denied} denied: {}",
         revision.number, revision.reason
     );
-    let words = ["candidate taken away: on node edge-1, in shadow, denials were ", " requests in ", ", over 5%"];
-    assert!(words.iter().all(|words| revision.reason.contains(words)), "{}", revision.reason);
-    assert_eq!((denied, editor.history().len()), (0, 2), "a shadow denies nothing");
-    let share = revision.reason.split_once("denials were ").unwrap().1.split_once('%').unwrap().0;
-    assert!((20.0..40.0).contains(&share.parse::<f64>().unwrap()), "{}", revision.reason);
+    let words = [
+        "candidate taken away: on node edge-1, in shadow, denials were ",
+        " requests in ",
+        ", over 5%",
+    ];
+    assert!(
+        words.iter().all(|words| revision.reason.contains(words)),
+        "{}",
+        revision.reason
+    );
+    assert_eq!(
+        (denied, editor.history().len()),
+        (0, 2),
+        "a shadow denies nothing"
+    );
+    let share = revision
+        .reason
+        .split_once("denials were ")
+        .unwrap()
+        .1
+        .split_once('%')
+        .unwrap()
+        .0;
+    assert!(
+        (20.0..40.0).contains(&share.parse::<f64>().unwrap()),
+        "{}",
+        revision.reason
+    );
     let strategy = editor.body(ObjectKind::Strategy, "per-client");
     assert_eq!(strategy, json!({"limit": generous(), "resources": ["all"]}));
-    assert_eq!((nodes.sum(STOPPED), nodes.sum(ABORTED), nodes.nodes[0].metric(ABORTED)), (1.0, 1.0, 1.0));
-    await_log(&nodes.nodes[0], "candidate stopped: it is out of its bounds");
+    assert_eq!(
+        (
+            nodes.sum(STOPPED),
+            nodes.sum(ABORTED),
+            nodes.nodes[0].metric(ABORTED)
+        ),
+        (1.0, 1.0, 1.0)
+    );
+    await_log(
+        &nodes.nodes[0],
+        "candidate stopped: it is out of its bounds",
+    );
 }
 
 #[test]
@@ -155,33 +207,56 @@ fn a_candidate_within_its_bounds_becomes_the_limit_once() {
     let _turn = turns::among_few();
     let folder = tempfile::tempdir().unwrap();
     let bounds = json!({"denials": "50%", "errors": "1%", "latency": "10s"});
-    let candidate =
-        json!({"limit": limit(1), "on": "shadow", "bounds": bounds, "over": "1s", "least": 20, "promote_after": "3s"});
+    let candidate = json!({"limit": limit(1), "on": "shadow", "bounds": bounds, "over": "1s", "least": 20, "promote_after": "3s"});
     let (url, editor) = sqlite(folder.path(), &candidate);
     let began = Instant::now();
     let nodes = Nodes::start(&url, &["edge-1", "edge-2"]);
-    let _traffic = nodes.nodes.iter().map(|node| Traffic::start(node, "/orders/1", 2)).collect::<Vec<_>>();
+    let _traffic = nodes
+        .nodes
+        .iter()
+        .map(|node| Traffic::start(node, "/orders/1", 2))
+        .collect::<Vec<_>>();
     let revision = await_rollout(&editor);
     assert!(began.elapsed() >= Duration::from_secs(3), "{revision:?}");
-    assert!(revision.reason.contains("candidate promoted: on node edge-"), "{}", revision.reason);
-    assert_eq!(editor.body(ObjectKind::Strategy, "per-client"), json!({"limit": limit(1), "resources": ["all"]}));
+    assert!(
+        revision
+            .reason
+            .contains("candidate promoted: on node edge-"),
+        "{}",
+        revision.reason
+    );
+    assert_eq!(
+        editor.body(ObjectKind::Strategy, "per-client"),
+        json!({"limit": limit(1), "resources": ["all"]})
+    );
     nodes.await_revision(2);
-    assert_eq!((nodes.sum(PROMOTED), nodes.sum(STOPPED), editor.history().len()), (1.0, 0.0, 2));
-    nodes.nodes.iter().for_each(|node| assert_eq!(passed(node, "eve", 3), 1));
+    assert_eq!(
+        (
+            nodes.sum(PROMOTED),
+            nodes.sum(STOPPED),
+            editor.history().len()
+        ),
+        (1.0, 0.0, 2)
+    );
+    nodes
+        .nodes
+        .iter()
+        .for_each(|node| assert_eq!(passed(node, "eve", 3), 1));
 }
 
 #[test]
 fn a_candidate_that_nobody_asked_is_not_promoted() {
     let _turn = turns::among_few();
     let folder = tempfile::tempdir().unwrap();
-    let candidate =
-        json!({"limit": limit(1), "on": "shadow", "bounds": {"errors": "1%"}, "over": "1s", "promote_after": "1s"});
+    let candidate = json!({"limit": limit(1), "on": "shadow", "bounds": {"errors": "1%"}, "over": "1s", "promote_after": "1s"});
     let (url, editor) = sqlite(folder.path(), &candidate);
     let nodes = Nodes::start(&url, &["edge-1"]);
     let traffic = Traffic::start(&nodes.nodes[0], "/free", 1);
     // Four times as long as it would take.
     let began = Instant::now();
-    eventually("time has passed", || (began.elapsed() > Duration::from_secs(4)).then_some(()));
+    eventually("time has passed", || {
+        (began.elapsed() > Duration::from_secs(4)).then_some(())
+    });
     assert_eq!(editor.history().len(), 1, "{:?}", editor.history());
     drop(traffic);
     let _traffic = Traffic::start(&nodes.nodes[0], "/orders/1", 4);
@@ -199,29 +274,48 @@ fn errors_and_latency_of_the_routes_that_a_candidate_counts_end_it() {
         }
     }));
     let (folder, url, editor) = new_database();
-    let more = format!("node_name: edge-1\nupstreams: {{slow: {{endpoints: ['http://{}']}}}}", slow.address);
+    let more = format!(
+        "node_name: edge-1\nupstreams: {{slow: {{endpoints: ['http://{}']}}}}",
+        slow.address
+    );
     let routes = routes(&url, folder.path(), &more)
         + "  - {name: broken, match: {path: /broken}, respond: {status: 503, body: no}}\n"
         + "  - {name: slow, match: {path: /slow}, upstream: slow}\n";
     let node = Gateway::start(&routes);
     let mut revision = 0;
     for (path, bounds, words) in [
-        ("broken", json!({"denials": "50%", "errors": "1%"}), "answers 5xx were 100.0% of "),
-        ("slow", json!({"errors": "1%", "latency": "100ms"}), "the latency of 99 % of "),
+        (
+            "broken",
+            json!({"denials": "50%", "errors": "1%"}),
+            "answers 5xx were 100.0% of ",
+        ),
+        (
+            "slow",
+            json!({"errors": "1%", "latency": "100ms"}),
+            "the latency of 99 % of ",
+        ),
     ] {
         // Other nodes' traffic is none of its business.
         let _others = Traffic::start(&node, if path == "slow" { "/broken" } else { "/slow" }, 2);
-        let candidate = json!({"limit": limit(9), "on": "shadow", "bounds": bounds, "over": "2s", "least": 10});
+        let candidate =
+            json!({"limit": limit(9), "on": "shadow", "bounds": bounds, "over": "2s", "least": 10});
         revision = editor.commit(vec![
             owning(&["broken", "slow"]),
             edit(ObjectKind::Resource, path, json!({"route": path})),
-            edit(ObjectKind::Strategy, path, json!({"resources": [path], "candidate": candidate})),
+            edit(
+                ObjectKind::Strategy,
+                path,
+                json!({"resources": [path], "candidate": candidate}),
+            ),
         ]);
         await_revision(&node, revision);
         let _traffic = Traffic::start(&node, &format!("/{path}"), 8);
         let found = await_rollout(&editor);
         assert!(found.reason.contains(words), "{}", found.reason);
-        assert_eq!(editor.body(ObjectKind::Strategy, path), json!({"resources": [path]}));
+        assert_eq!(
+            editor.body(ObjectKind::Strategy, path),
+            json!({"resources": [path]})
+        );
         revision += 1;
         await_revision(&node, revision);
     }
@@ -245,11 +339,19 @@ fn errors_are_judged_as_well_when_a_resource_has_moved_to_another_route() {
     await_revision(&node, first);
     // The node looks at its candidates each second.
     thread::sleep(Duration::from_secs(2));
-    let second = editor.commit(vec![edit(ObjectKind::Resource, "all", json!({"route": "broken"}))]);
+    let second = editor.commit(vec![edit(
+        ObjectKind::Resource,
+        "all",
+        json!({"route": "broken"}),
+    )]);
     await_revision(&node, second);
     let _traffic = Traffic::start(&node, "/broken", 2);
     let found = await_rollout(&editor);
-    assert!(found.reason.contains("answers 5xx were 100.0% of "), "{}", found.reason);
+    assert!(
+        found.reason.contains("answers 5xx were 100.0% of "),
+        "{}",
+        found.reason
+    );
 }
 
 #[test]
@@ -258,13 +360,25 @@ fn only_canary_nodes_act_on_a_candidate_and_judge_it() {
     let folder = tempfile::tempdir().unwrap();
     let (url, editor) = sqlite(folder.path(), &tight(&json!({"nodes": ["canary-*"]})));
     let nodes = Nodes::start(&url, &["edge-1", "canary-1"]);
-    assert_eq!((passed(&nodes.nodes[0], "eve", 3), passed(&nodes.nodes[1], "eve", 3)), (3, 1));
+    assert_eq!(
+        (
+            passed(&nodes.nodes[0], "eve", 3),
+            passed(&nodes.nodes[1], "eve", 3)
+        ),
+        (3, 1)
+    );
     let traffic = Traffic::start(&nodes.nodes[0], "/orders/1", 4);
     traffic.go_on(1_000);
     assert_eq!((editor.history().len(), traffic.counts().1), (1, 0));
     let canary = Traffic::start(&nodes.nodes[1], "/orders/1", 4);
     let revision = await_rollout(&editor);
-    assert!(revision.reason.contains("on node canary-1, on nodes canary-*, denials were "), "{}", revision.reason);
+    assert!(
+        revision
+            .reason
+            .contains("on node canary-1, on nodes canary-*, denials were "),
+        "{}",
+        revision.reason
+    );
     assert!(canary.counts().1 > 0);
     nodes.await_revision(2);
     assert_eq!(passed(&nodes.nodes[1], "bob", 3), 3);
@@ -281,11 +395,22 @@ fn nodes_stop_at_once_while_the_database_is_away_and_one_of_them_commits_when_it
     let mut nodes = Nodes::start(&database.url_through(front.port), &["edge-1", "edge-2"]);
     nodes.await_revision(1);
     front.set(Fault::Closed);
-    nodes.nodes.iter().for_each(|node| assert_eq!(passed(node, "eve", 3), 1));
-    let traffic = nodes.nodes.iter().map(|node| Traffic::start(node, "/orders/1", 4)).collect::<Vec<_>>();
+    nodes
+        .nodes
+        .iter()
+        .for_each(|node| assert_eq!(passed(node, "eve", 3), 1));
+    let traffic = nodes
+        .nodes
+        .iter()
+        .map(|node| Traffic::start(node, "/orders/1", 4))
+        .collect::<Vec<_>>();
     for node in &nodes.nodes {
-        eventually("the node has stopped it", || (node.metric(STOPPED) == 1.0).then_some(()));
-        eventually("its limit holds alone", || (passed(node, "ada", 3) == 3).then_some(()));
+        eventually("the node has stopped it", || {
+            (node.metric(STOPPED) == 1.0).then_some(())
+        });
+        eventually("its limit holds alone", || {
+            (passed(node, "ada", 3) == 3).then_some(())
+        });
     }
     drop(traffic);
     // A candidate that a node has stopped comes back neither by a restart nor with the database.
@@ -297,8 +422,15 @@ fn nodes_stop_at_once_while_the_database_is_away_and_one_of_them_commits_when_it
     front.set(Fault::None);
     let revision = await_rollout(&editor);
     nodes.await_revision(2);
-    assert_eq!((nodes.sum(ABORTED), editor.history().len()), (1.0, 2), "{revision:?}");
-    nodes.nodes.iter().for_each(|node| assert_eq!(passed(node, "trudy", 3), 3));
+    assert_eq!(
+        (nodes.sum(ABORTED), editor.history().len()),
+        (1.0, 2),
+        "{revision:?}"
+    );
+    nodes
+        .nodes
+        .iter()
+        .for_each(|node| assert_eq!(passed(node, "trudy", 3), 3));
 }
 
 #[test]
@@ -313,13 +445,24 @@ fn a_node_that_stopped_a_candidate_alone_commits_it_after_a_restart() {
     front.set(Fault::Closed);
     let traffic = Traffic::start(&nodes.nodes[0], "/orders/1", 4);
     let copy = copy(nodes.folders[0].path());
-    eventually("it is in the copy", || fs::read_to_string(&copy).ok()?.contains("denials were").then_some(()));
+    eventually("it is in the copy", || {
+        fs::read_to_string(&copy)
+            .ok()?
+            .contains("denials were")
+            .then_some(())
+    });
     drop(traffic);
     nodes.end(0, 1);
     nodes.begin_again(0, "edge-1");
     front.set(Fault::None);
     let revision = await_rollout(&editor);
-    assert!(revision.reason.contains("on node edge-1, in shadow, denials were "), "{}", revision.reason);
+    assert!(
+        revision
+            .reason
+            .contains("on node edge-1, in shadow, denials were "),
+        "{}",
+        revision.reason
+    );
 }
 
 #[test]
@@ -376,11 +519,20 @@ fn a_change_of_the_strategy_begins_its_candidate_anew() {
     let nodes = Nodes::start(&database.url_through(front.port), &["edge-1"]);
     front.set(Fault::Closed);
     let traffic = Traffic::start(&nodes.nodes[0], "/orders/1", 4);
-    eventually("the node has stopped it", || (nodes.nodes[0].metric(STOPPED) == 1.0).then_some(()));
+    eventually("the node has stopped it", || {
+        (nodes.nodes[0].metric(STOPPED) == 1.0).then_some(())
+    });
     drop(traffic);
     let mut changed = tight(&json!("100%"));
     changed["limit"] = limit(2);
-    assert_eq!(editor.commit(vec![edit(ObjectKind::Strategy, "per-client", tried(&changed))]), 2);
+    assert_eq!(
+        editor.commit(vec![edit(
+            ObjectKind::Strategy,
+            "per-client",
+            tried(&changed)
+        )]),
+        2
+    );
     front.set(Fault::None);
     nodes.await_revision(2);
     assert_eq!(passed(&nodes.nodes[0], "eve", 3), 2);

@@ -17,7 +17,11 @@ impl Scene {
     /// With a database without policies.
     pub fn empty() -> Self {
         let (folder, url, editor) = new_database();
-        Self { gateway: Gateway::start(&routes(&url, folder.path(), "")), editor, folder }
+        Self {
+            gateway: Gateway::start(&routes(&url, folder.path(), "")),
+            editor,
+            folder,
+        }
     }
 
     /// Where the gateway runs the revision that `edits` make.
@@ -26,7 +30,11 @@ impl Scene {
         editor.commit(edits);
         let gateway = Gateway::start(&routes(&url, folder.path(), ""));
         await_revision(&gateway, 1);
-        Self { gateway, editor, folder }
+        Self {
+            gateway,
+            editor,
+            folder,
+        }
     }
 }
 

@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use crate::process::{Gateway, eventually};
 
-/// Of ten requests, those of one client that sends more than its share. All others are of clients that come once.
+/// Of ten requests, those of one client that sends more than its share. All others are of clients
+/// that come once.
 pub const GREEDY: u64 = 3;
 
 /// Between two requests of a connection.
@@ -26,14 +27,23 @@ pub struct Traffic {
 impl Traffic {
     /// On so many connections, with [`GREEDY`] of ten requests of one client.
     pub fn start(gateway: &Gateway, path: &str, connections: usize) -> Self {
-        let (stop, sent, denied) = (Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default(), Arc::default());
+        let (stop, sent, denied) = (
+            Arc::<AtomicBool>::default(),
+            Arc::<AtomicU64>::default(),
+            Arc::default(),
+        );
         let client = |_| {
             let (address, path) = (gateway.listeners[0], path.to_owned());
             let (stop, sent, denied) = (Arc::clone(&stop), Arc::clone(&sent), Arc::clone(&denied));
             thread::spawn(move || send(address, &path, (&stop, &sent, &denied)))
         };
         let clients = (0..connections).map(client).collect();
-        Self { stop, sent, denied, clients }
+        Self {
+            stop,
+            sent,
+            denied,
+            clients,
+        }
     }
 
     /// Waits until so many more requests were answered.
@@ -46,7 +56,10 @@ impl Traffic {
 
     /// Requests that were sent, and those of them that were denied.
     pub fn counts(&self) -> (u64, u64) {
-        (self.sent.load(Ordering::Relaxed), self.denied.load(Ordering::Relaxed))
+        (
+            self.sent.load(Ordering::Relaxed),
+            self.denied.load(Ordering::Relaxed),
+        )
     }
 }
 
@@ -60,11 +73,19 @@ impl Drop for Traffic {
     }
 }
 
-fn send(address: SocketAddr, path: &str, (stop, sent, denied): (&AtomicBool, &AtomicU64, &AtomicU64)) {
+fn send(
+    address: SocketAddr,
+    path: &str,
+    (stop, sent, denied): (&AtomicBool, &AtomicU64, &AtomicU64),
+) {
     let mut stream = BufReader::new(TcpStream::connect(address).unwrap());
     while !stop.load(Ordering::Relaxed) {
         let number = sent.load(Ordering::Relaxed);
-        let client = if number % 10 < GREEDY { "greedy".to_owned() } else { format!("{:x}", fastrand::u64(..)) };
+        let client = if number % 10 < GREEDY {
+            "greedy".to_owned()
+        } else {
+            format!("{:x}", fastrand::u64(..))
+        };
         let head = format!("GET {path} HTTP/1.1\r\nhost: a\r\nx-client: {client}\r\n\r\n");
         stream.get_mut().write_all(head.as_bytes()).unwrap();
         let status = answer(&mut stream);

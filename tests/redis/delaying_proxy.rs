@@ -28,7 +28,11 @@ impl DelayingProxy {
                 connections.spawn(carry(client, port, delays.clone()));
             }
         });
-        Self { address, delay, _tasks: tasks }
+        Self {
+            address,
+            delay,
+            _tasks: tasks,
+        }
     }
 
     pub fn replies_take(&self, delay: Duration) {

@@ -1,4 +1,5 @@
-//! A Redis that answers a little later than its time limit: it has carried out the calls that were given up.
+//! A Redis that answers a little later than its time limit: it has carried out the calls that were
+//! given up.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -38,7 +39,11 @@ impl DelayedNode {
     async fn start() -> Self {
         let server = RedisServer::start();
         let way = DelayingProxy::to(server.port()).await;
-        let node = LimiterNode::started(&RedisSpec { timeout: TIMEOUT, ..spec_at(way.address.port()) }).await;
+        let node = LimiterNode::started(&RedisSpec {
+            timeout: TIMEOUT,
+            ..spec_at(way.address.port())
+        })
+        .await;
         Self { server, way, node }
     }
 
@@ -47,8 +52,15 @@ impl DelayedNode {
         self.way.set(Duration::ZERO);
         self.node.recovers().await;
         let since = clock::now();
-        eventually("what is owed is charged", || async { since.elapsed() > Duration::from_secs(2) }).await;
-        let look = connected(&self.server.spec()).await.take(&[request()], 0).await.unwrap();
+        eventually("what is owed is charged", || async {
+            since.elapsed() > Duration::from_secs(2)
+        })
+        .await;
+        let look = connected(&self.server.spec())
+            .await
+            .take(&[request()], 0)
+            .await
+            .unwrap();
         FULL - look.levels[0].remaining
     }
 }
@@ -93,13 +105,17 @@ async fn the_share_of_a_node_whose_calls_are_late_is_held_back_though_it_is_hear
 #[tokio::test]
 async fn single_requests_are_charged_once() {
     let delayed = DelayedNode::start().await;
-    // The first call over a connection may take longer than the time limit on a busy machine: it is for another key.
+    // The first call over a connection may take longer than the time limit on a busy machine: it is
+    // for another key.
     eventually("Redis answers in time", || async {
         let contact = [charge("contact", shape(100, HOUR, 100), 1)];
         decide(&delayed.node.limiter, &contact).await.decided_by == DecidedBy::Redis
     })
     .await;
-    assert_eq!(decide(&delayed.node.limiter, &[request()]).await.decided_by, DecidedBy::Redis);
+    assert_eq!(
+        decide(&delayed.node.limiter, &[request()]).await.decided_by,
+        DecidedBy::Redis
+    );
     delayed.way.set(LATENCY);
     for _ in 0..4 {
         let decision = decide(&delayed.node.limiter, &[request()]).await;
@@ -114,7 +130,9 @@ async fn a_hot_key_is_charged_what_was_admitted() {
     delayed.way.set(LATENCY);
     let mut granted = 0;
     for _ in 0..20 {
-        let decisions = join_all((0..20).map(|_| async { decide(&delayed.node.limiter, &[request()]).await })).await;
+        let decisions =
+            join_all((0..20).map(|_| async { decide(&delayed.node.limiter, &[request()]).await }))
+                .await;
         granted += decisions.iter().filter(|decision| decision.granted).count() as u64;
     }
     assert!(delayed.node.breaker.is_open());
@@ -139,16 +157,24 @@ impl DelayingProxy {
             let mut connections = JoinSet::new();
             while let Ok((client, _)) = listener.accept().await {
                 let server = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
-                let ((from_client, to_client), (from_server, to_server)) = (client.into_split(), server.into_split());
+                let ((from_client, to_client), (from_server, to_server)) =
+                    (client.into_split(), server.into_split());
                 connections.spawn(pass_on(from_client, to_server, latency.clone()));
                 connections.spawn(pass_on(from_server, to_client, latency.clone()));
             }
         });
-        Self { address, latency_us, _tasks: tasks }
+        Self {
+            address,
+            latency_us,
+            _tasks: tasks,
+        }
     }
 
     fn set(&self, latency: Duration) {
-        self.latency_us.store(u64::try_from(latency.as_micros()).unwrap(), Ordering::Relaxed);
+        self.latency_us.store(
+            u64::try_from(latency.as_micros()).unwrap(),
+            Ordering::Relaxed,
+        );
     }
 }
 
@@ -158,7 +184,10 @@ async fn pass_on(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, latency_us: Ar
         let mut buffer = vec![0; 65_536];
         while let Ok(length @ 1..) = from.read(&mut buffer).await {
             let half = Duration::from_micros(latency_us.load(Ordering::Relaxed) / 2);
-            if queue.send((clock::now() + half, buffer[..length].to_vec())).is_err() {
+            if queue
+                .send((clock::now() + half, buffer[..length].to_vec()))
+                .is_err()
+            {
                 return;
             }
         }

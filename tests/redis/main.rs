@@ -1,6 +1,11 @@
-//! The limiter against real Redis servers: what is stored, what every store must do, and what happens when one fails.
+//! The limiter against real Redis servers: what is stored, what every store must do, and what
+//! happens when one fails.
 
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test that lacks what it needs fails")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test that lacks what it needs fails"
+)]
 
 mod debts;
 mod delaying_proxy;

@@ -1,5 +1,5 @@
-//! Redis dies, stalls, falls silent, refuses, forgets and comes back. Limits hold, requests do not wait, and Redis
-//! decides again soon.
+//! Redis dies, stalls, falls silent, refuses, forgets and comes back. Limits hold, requests do not
+//! wait, and Redis decides again soon.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,7 +13,9 @@ use tollgate_limiter::algorithm::token_bucket::TokenBucket;
 use tollgate_limiter::decide::decision::DecidedBy;
 use tollgate_limiter::store::Store;
 use tollgate_limiter::store::redis::spec::RedisSpec;
-use tollgate_test_support::node::{BUSY, LimiterNode, connected, layer_that_asks_four_times, waiting_time};
+use tollgate_test_support::node::{
+    BUSY, LimiterNode, connected, layer_that_asks_four_times, waiting_time,
+};
 use tollgate_test_support::redis::{RedisServer, free_port, spec_at};
 use tollgate_test_support::{HOUR, charge, decide, decide_locally, eventually, shape};
 
@@ -23,17 +25,25 @@ fn decides_without_the_store(node: &LimiterNode) {
     let request = [charge("k", shape(500, HOUR, 500), 1)];
     let mut granted = 0;
     for _ in 0..1_000 {
-        let decision = decide_locally(&node.limiter, &request).expect("an open breaker decides now");
+        let decision =
+            decide_locally(&node.limiter, &request).expect("an open breaker decides now");
         assert_eq!(decision.decided_by, DecidedBy::Local);
         granted += u32::from(decision.granted);
     }
     assert_eq!(granted, 500);
     assert_eq!(node.store.calls(), calls);
-    assert!(started.elapsed() < Duration::from_millis(500), "{:?}", started.elapsed());
+    assert!(
+        started.elapsed() < Duration::from_millis(500),
+        "{:?}",
+        started.elapsed()
+    );
 }
 
 fn quick(spec: RedisSpec) -> RedisSpec {
-    RedisSpec { timeout: Duration::from_millis(50), ..spec }
+    RedisSpec {
+        timeout: Duration::from_millis(50),
+        ..spec
+    }
 }
 
 #[tokio::test]
@@ -57,7 +67,10 @@ async fn a_server_that_is_stopped_and_continued() {
         server.stop();
         let since = clock::now();
         node.notices_the_outage(&spec).await;
-        eventually("it was stopped for long enough", || async { since.elapsed() >= stopped }).await;
+        eventually("it was stopped for long enough", || async {
+            since.elapsed() >= stopped
+        })
+        .await;
         server.cont();
         node.recovers().await;
     }
@@ -92,7 +105,10 @@ async fn a_swallowed_request_waits_one_time_limit_for_plan_permits_and_tokens_to
     let server = RedisServer::start();
     let wire = SwallowingProxy::to(server.port()).await;
     // Long, so that a busy machine cannot be taken for a second wait.
-    let spec = RedisSpec { timeout: Duration::from_secs(2), ..spec_at(wire.address.port()) };
+    let spec = RedisSpec {
+        timeout: Duration::from_secs(2),
+        ..spec_at(wire.address.port())
+    };
     let node = LimiterNode::started(&spec).await;
     let plans = Arc::new(connected(&spec).await);
     let layer = layer_that_asks_four_times(node.limiter.clone().reading_plans(plans));
@@ -112,8 +128,14 @@ async fn a_server_that_answers_ping_but_takes_no_writes() {
     assert_eq!(server.command(&["PING"]), "+PONG");
     decides_without_the_store(&node);
     let probes = server.script_calls();
-    eventually("it is probed", || async { server.script_calls() >= probes + 4 }).await;
-    assert!(node.breaker.is_open(), "a probe that cannot write does not close the breaker");
+    eventually("it is probed", || async {
+        server.script_calls() >= probes + 4
+    })
+    .await;
+    assert!(
+        node.breaker.is_open(),
+        "a probe that cannot write does not close the breaker"
+    );
     server.command(&["REPLICAOF", "NO", "ONE"]);
     node.recovers().await;
 }
@@ -132,8 +154,14 @@ async fn flushed_scripts_fail_no_decision() {
 async fn two_nodes_enforce_one_limit_through_an_outage() {
     let mut server = RedisServer::start();
     let spec = quick(server.spec());
-    let nodes = [LimiterNode::started(&spec).await, LimiterNode::started(&spec).await];
-    eventually("they count each other", || async { nodes.iter().all(|node| node.share.get().nodes() == 2) }).await;
+    let nodes = [
+        LimiterNode::started(&spec).await,
+        LimiterNode::started(&spec).await,
+    ];
+    eventually("they count each other", || async {
+        nodes.iter().all(|node| node.share.get().nodes() == 2)
+    })
+    .await;
     let limit = shape(100, HOUR, 100);
     let before = flat_out(&nodes, limit, 15).await;
     assert_eq!(before, 30);
@@ -142,7 +170,8 @@ async fn two_nodes_enforce_one_limit_through_an_outage() {
         node.notices_the_outage(&spec).await;
     }
     let during = flat_out(&nodes, limit, 200).await;
-    // Both start from what Redis last told each of them: one knows of all 30 requests, the other of 29.
+    // Both start from what Redis last told each of them: one knows of all 30 requests, the other of
+    // 29.
     assert!((68..=70).contains(&during), "{during}");
     server.restart();
     for node in &nodes {
@@ -150,7 +179,10 @@ async fn two_nodes_enforce_one_limit_through_an_outage() {
     }
     // Redis forgot what it knew itself, but not what was admitted without it.
     let after = flat_out(&nodes, limit, 60).await;
-    assert!(after <= 100 - during && after >= 90 - during, "{after} after {during}");
+    assert!(
+        after <= 100 - during && after >= 90 - during,
+        "{after} after {during}"
+    );
 }
 
 #[tokio::test]
@@ -159,7 +191,10 @@ async fn requests_decided_locally_after_failed_calls_are_charged_later() {
     let spec = quick(server.spec());
     let node = LimiterNode::started(&spec).await;
     let request = [charge("k", shape(100, HOUR, 100), 1)];
-    assert_eq!(decide(&node.limiter, &request).await.levels[0].remaining, 99);
+    assert_eq!(
+        decide(&node.limiter, &request).await.levels[0].remaining,
+        99
+    );
     server.stop();
     for _ in 0..2 {
         let decision = decide(&node.limiter, &request).await;
@@ -167,9 +202,19 @@ async fn requests_decided_locally_after_failed_calls_are_charged_later() {
     }
     assert!(!node.breaker.is_open());
     server.cont();
-    let left = || async { node.store.store.take(&request, 0).await.ok().map(|grant| grant.levels[0].remaining) };
+    let left = || async {
+        node.store
+            .store
+            .take(&request, 0)
+            .await
+            .ok()
+            .map(|grant| grant.levels[0].remaining)
+    };
     // More, if a call that settled them was taken for lost.
-    eventually("both are charged", || async { left().await.is_some_and(|left| left <= 97) }).await;
+    eventually("both are charged", || async {
+        left().await.is_some_and(|left| left <= 97)
+    })
+    .await;
 }
 
 /// Requests that passed, of `each` that every node gets in turn.
@@ -177,7 +222,11 @@ async fn flat_out(nodes: &[LimiterNode], limit: TokenBucket, each: u32) -> u32 {
     let mut granted = 0;
     for _ in 0..each {
         for node in nodes {
-            granted += u32::from(decide(&node.limiter, &[charge("shared", limit, 1)]).await.granted);
+            granted += u32::from(
+                decide(&node.limiter, &[charge("shared", limit, 1)])
+                    .await
+                    .granted,
+            );
         }
     }
     granted
@@ -202,11 +251,16 @@ impl SwallowingProxy {
                 connections.spawn(carry(client, port, swallowing.clone()));
             }
         });
-        Self { address, swallow, _tasks: tasks }
+        Self {
+            address,
+            swallow,
+            _tasks: tasks,
+        }
     }
 }
 
-/// A connection that once swallowed something is lost for good, as the bytes are; it is not even closed.
+/// A connection that once swallowed something is lost for good, as the bytes are; it is not even
+/// closed.
 async fn carry(mut client: TcpStream, port: u16, mut swallowing: watch::Receiver<bool>) {
     let mut server = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
     let swallowed = tokio::select! {

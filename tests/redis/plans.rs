@@ -35,12 +35,30 @@ fn nonzero(number: u64) -> NonZeroU64 {
 /// 5 a second for each tenant without a plan, but for `change`.
 fn limit(change: impl FnOnce(&mut Limit)) -> LimitUse {
     let tenant = || KeyPart::Header(HeaderName::from_static("x-tenant"));
-    let key = KeySpec { parts: vec![tenant()], on_missing: OnMissing::Share };
-    let rate = Rate { tokens: nonzero(5), period_us: nonzero(tollgate_test_support::SECOND) };
-    let source = PlanSource::Hash(PlanHash { name: "plans".into(), cache: CACHE });
-    let mut limit = Limit { plans: Some(Plans { by: tenant(), source }), ..Limit::new("l", key, rate, nonzero(5)) };
+    let key = KeySpec {
+        parts: vec![tenant()],
+        on_missing: OnMissing::Share,
+    };
+    let rate = Rate {
+        tokens: nonzero(5),
+        period_us: nonzero(tollgate_test_support::SECOND),
+    };
+    let source = PlanSource::Hash(PlanHash {
+        name: "plans".into(),
+        cache: CACHE,
+    });
+    let mut limit = Limit {
+        plans: Some(Plans {
+            by: tenant(),
+            source,
+        }),
+        ..Limit::new("l", key, rate, nonzero(5))
+    };
     change(&mut limit);
-    LimitUse { limit: Arc::new(limit), cost: None }
+    LimitUse {
+        limit: Arc::new(limit),
+        cost: None,
+    }
 }
 
 /// A node, and what it makes of requests.
@@ -52,18 +70,33 @@ impl Fixture {
     async fn start(server: &RedisServer, limit: LimitUse) -> Self {
         let store = Arc::new(RedisStore::connect(&server.spec()).unwrap());
         let memory = Arc::new(MemoryStore::new(1_000));
-        let node = Node::new(memory, Arc::new(Breaker::new()), Arc::new(FleetShare::expecting(1)));
+        let node = Node::new(
+            memory,
+            Arc::new(Breaker::new()),
+            Arc::new(FleetShare::expecting(1)),
+        );
         let limiter = Limiter::of_node(Arc::new(node), store.clone()).reading_plans(store);
-        let fixture = Self { layer: RateLimitLayer::of_uses(limiter, &[limit]).unwrap() };
+        let fixture = Self {
+            layer: RateLimitLayer::of_uses(limiter, &[limit]).unwrap(),
+        };
         let asks = || async { fixture.ask("warm-up").await.status().is_success() };
         eventually("the store connects", asks).await;
         fixture
     }
 
     async fn ask(&self, tenant: &str) -> Response<Body> {
-        let inner = service_fn(|_: Request<Body>| ready(Ok::<_, Infallible>(Response::new(Body::empty()))));
-        let request = Request::builder().header("x-tenant", tenant).body(Body::empty()).unwrap();
-        self.layer.layer(inner).oneshot(request).await.unwrap().map(Body::new)
+        let inner =
+            service_fn(|_: Request<Body>| ready(Ok::<_, Infallible>(Response::new(Body::empty()))));
+        let request = Request::builder()
+            .header("x-tenant", tenant)
+            .body(Body::empty())
+            .unwrap();
+        self.layer
+            .layer(inner)
+            .oneshot(request)
+            .await
+            .unwrap()
+            .map(Body::new)
     }
 
     async fn policy(&self, tenant: &str) -> HeaderValue {
@@ -77,7 +110,11 @@ async fn the_first_request_of_a_client_waits_for_its_plan() {
     server.command(&["HSET", "t:plans", "acme", "70/s burst=140 cost=7"]);
     for consistency in [Consistency::Exact, Consistency::Leased] {
         let fixture = Fixture::start(&server, limit(|limit| limit.consistency = consistency)).await;
-        assert_eq!(fixture.policy("acme").await, "\"l\";q=20;w=2", "{consistency:?}");
+        assert_eq!(
+            fixture.policy("acme").await,
+            "\"l\";q=20;w=2",
+            "{consistency:?}"
+        );
         assert_eq!(fixture.policy("other").await, "\"l\";q=5;w=1");
     }
 }
@@ -86,17 +123,39 @@ async fn the_first_request_of_a_client_waits_for_its_plan() {
 async fn a_cost_over_a_plans_burst_takes_a_full_bucket() {
     let server = RedisServer::start();
     server.command(&["HSET", "t:plans", "small", "1/h burst=3", "narrow", "3/h"]);
-    let rate = Rate { tokens: nonzero(5), period_us: nonzero(tollgate_test_support::SECOND) };
+    let rate = Rate {
+        tokens: nonzero(5),
+        period_us: nonzero(tollgate_test_support::SECOND),
+    };
     for (tenant, algorithm, policy) in [
-        ("small", Algorithm::TokenBucket { rate, burst: nonzero(5) }, "\"l\";q=1;w=10800"),
-        ("narrow", Algorithm::SlidingWindow { rate }, "\"l\";q=1;w=3600"),
+        (
+            "small",
+            Algorithm::TokenBucket {
+                rate,
+                burst: nonzero(5),
+            },
+            "\"l\";q=1;w=10800",
+        ),
+        (
+            "narrow",
+            Algorithm::SlidingWindow { rate },
+            "\"l\";q=1;w=3600",
+        ),
     ] {
-        let change = |limit: &mut Limit| (limit.cost, limit.algorithm) = (Cost::Fixed(nonzero(5)), algorithm);
+        let change = |limit: &mut Limit| {
+            (limit.cost, limit.algorithm) = (Cost::Fixed(nonzero(5)), algorithm)
+        };
         let fixture = Fixture::start(&server, limit(change)).await;
         let passed = fixture.ask(tenant).await;
-        let told = (passed.status().is_success(), passed.headers()[RATELIMIT_POLICY].to_str().unwrap());
+        let told = (
+            passed.status().is_success(),
+            passed.headers()[RATELIMIT_POLICY].to_str().unwrap(),
+        );
         assert_eq!(told, (true, policy));
-        assert!(fixture.ask(tenant).await.status().is_client_error(), "{tenant}");
+        assert!(
+            fixture.ask(tenant).await.status().is_client_error(),
+            "{tenant}"
+        );
     }
 }
 
@@ -105,7 +164,10 @@ async fn nodes_that_know_different_plans_admit_no_more_than_the_larger_one() {
     let server = RedisServer::start();
     let plans = ["50/s burst=20", "200/s burst=60"];
     server.command(&["HSET", "t:plans", "acme", plans[0]]);
-    let nodes = [Fixture::start(&server, limit(|_| ())).await, Fixture::start(&server, limit(|_| ())).await];
+    let nodes = [
+        Fixture::start(&server, limit(|_| ())).await,
+        Fixture::start(&server, limit(|_| ())).await,
+    ];
     let started = clock::now();
     let greedy = |node: Fixture| async move {
         let (mut admitted, mut told) = (0_u32, Vec::new());
@@ -122,16 +184,26 @@ async fn nodes_that_know_different_plans_admit_no_more_than_the_larger_one() {
     };
     let running = nodes.map(|node| tokio::spawn(greedy(node)));
     for turn in 1..20 {
-        eventually("the next turn", || async { started.elapsed() > Duration::from_millis(turn * 150) }).await;
+        eventually("the next turn", || async {
+            started.elapsed() > Duration::from_millis(turn * 150)
+        })
+        .await;
         server.command(&["HSET", "t:plans", "acme", plans[turn as usize % 2]]);
     }
     let mut admitted = 0;
     for task in running {
         let (passed, changes) = task.await.unwrap();
-        assert!(changes > 8, "it goes by the plans as they change: {changes}");
+        assert!(
+            changes > 8,
+            "it goes by the plans as they change: {changes}"
+        );
         admitted += passed;
     }
     let due = |burst: f64, rate: f64| burst + rate * started.elapsed().as_secs_f64();
     let admitted = f64::from(admitted);
-    assert!(admitted <= due(60.0, 200.0) && admitted >= due(20.0, 45.0), "{admitted} of {}", due(60.0, 200.0));
+    assert!(
+        admitted <= due(60.0, 200.0) && admitted >= due(20.0, 45.0),
+        "{admitted} of {}",
+        due(60.0, 200.0)
+    );
 }

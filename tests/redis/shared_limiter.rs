@@ -31,15 +31,24 @@ fn client_name() -> KeyPart {
 
 /// The status and the policy that a layer answers one request with.
 async fn answer(layer: &RateLimitLayer, client: &str) -> (StatusCode, HeaderValue) {
-    let hello = service_fn(async |_: Request<Body>| Ok::<_, Infallible>(Response::new(Body::empty())));
-    let request = Request::builder().header("x-client", client).body(Body::empty()).unwrap();
+    let hello =
+        service_fn(async |_: Request<Body>| Ok::<_, Infallible>(Response::new(Body::empty())));
+    let request = Request::builder()
+        .header("x-client", client)
+        .body(Body::empty())
+        .unwrap();
     let response = layer.layer(hello).oneshot(request).await.unwrap();
-    (response.status(), response.headers()[RATELIMIT_POLICY].clone())
+    (
+        response.status(),
+        response.headers()[RATELIMIT_POLICY].clone(),
+    )
 }
 
 /// The answer of a process to one request.
 async fn status(process: &SharedLimiter, client: &str) -> StatusCode {
-    answer(&RateLimitLayer::new(process, [limit()]).unwrap(), client).await.0
+    answer(&RateLimitLayer::new(process, [limit()]).unwrap(), client)
+        .await
+        .0
 }
 
 async fn admitted(process: &SharedLimiter, client: &str, requests: u64) -> u64 {
@@ -61,7 +70,10 @@ async fn two_processes_share_one_limit_and_each_enforces_half_of_it_in_an_outage
     })
     .await;
     server.kill9();
-    let halves = [admitted(&one, "b", 30).await, admitted(&other, "b", 30).await];
+    let halves = [
+        admitted(&one, "b", 30).await,
+        admitted(&other, "b", 30).await,
+    ];
     assert_eq!(halves, [BURST / 2, BURST / 2]);
     server.restart();
     eventually_within(Duration::from_secs(10), "Redis decides again", || async {
@@ -78,24 +90,47 @@ async fn a_bucket_that_an_operator_resets_is_full_in_every_process() {
     let inspector = RedisInspector::connect(&server.spec()).unwrap();
     assert_eq!(admitted(&process, "a", BURST + 5).await, BURST);
     let bucket = charge("few:a", shape(BURST, HOUR, BURST), 1);
-    eventually("the inspector connects", || async { inspector.grant(&bucket, TokenGrant::All).await.is_ok() }).await;
-    let notice = ChangeNotice { key: Key::from("few:a"), full_in_us: 0 };
+    eventually("the inspector connects", || async {
+        inspector.grant(&bucket, TokenGrant::All).await.is_ok()
+    })
+    .await;
+    let notice = ChangeNotice {
+        key: Key::from("few:a"),
+        full_in_us: 0,
+    };
     inspector.publish(&notice).await.unwrap();
-    eventually("the process forgets the denial", || async { status(&process, "a").await == StatusCode::OK }).await;
+    eventually("the process forgets the denial", || async {
+        status(&process, "a").await == StatusCode::OK
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn a_process_that_drops_its_limiter_leaves_no_connection_and_no_place_in_the_fleet() {
     let server = RedisServer::start();
     let (stays, goes) = (connect(&server).await, connect(&server).await);
-    // Three of each process: for requests, for heartbeats, for operators' changes. And the one that asks.
-    let clients = || server.command(&["CLIENT", "LIST"]).matches("laddr=").count();
+    // Three of each process: for requests, for heartbeats, for operators' changes. And the one that
+    // asks.
+    let clients = || {
+        server
+            .command(&["CLIENT", "LIST"])
+            .matches("laddr=")
+            .count()
+    };
     assert_eq!(status(&goes, "a").await, StatusCode::OK);
     eventually("all connections are up", || async { clients() == 7 }).await;
-    eventually_within(Duration::from_secs(10), "the two know each other", || async { stays.processes() == 2 }).await;
+    eventually_within(
+        Duration::from_secs(10),
+        "the two know each other",
+        || async { stays.processes() == 2 },
+    )
+    .await;
     drop(goes);
     eventually("its connections close", || async { clients() == 4 }).await;
-    eventually_within(Duration::from_secs(20), "its place is free", || async { stays.processes() == 1 }).await;
+    eventually_within(Duration::from_secs(20), "its place is free", || async {
+        stays.processes() == 1
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -103,10 +138,19 @@ async fn every_process_stays_exact_for_one_bucket_of_all() {
     let server = RedisServer::start();
     let process = connect(&server).await;
     let layer = RateLimitLayer::new(&process, [Limit::per_hour("all", 3).key(everyone())]).unwrap();
-    let hello = service_fn(async |_: Request<Body>| Ok::<_, Infallible>(Response::new(Body::empty())));
+    let hello =
+        service_fn(async |_: Request<Body>| Ok::<_, Infallible>(Response::new(Body::empty())));
     let mut statuses = Vec::new();
     for _ in 0..5 {
-        statuses.push(layer.layer(hello).oneshot(Request::new(Body::empty())).await.unwrap().status().as_u16());
+        statuses.push(
+            layer
+                .layer(hello)
+                .oneshot(Request::new(Body::empty()))
+                .await
+                .unwrap()
+                .status()
+                .as_u16(),
+        );
     }
     assert_eq!(statuses, [200, 200, 200, 429, 429]);
     process.leave().await;
@@ -116,10 +160,14 @@ async fn every_process_stays_exact_for_one_bucket_of_all() {
 async fn clients_have_the_plans_of_a_redis_hash_in_every_process() {
     let server = RedisServer::start();
     server.command(&["HSET", "t:plans", "gold", "3/h burst=30"]);
-    let hash = || PlanHash { cache: Duration::from_millis(100), ..PlanHash::new("plans") };
+    let hash = || PlanHash {
+        cache: Duration::from_millis(100),
+        ..PlanHash::new("plans")
+    };
     let (one, other) = (connect(&server).await, connect(&server).await);
-    let layers =
-        [&one, &other].map(|process| RateLimitLayer::new(process, [limit().plans(client_name(), hash())]).unwrap());
+    let layers = [&one, &other].map(|process| {
+        RateLimitLayer::new(process, [limit().plans(client_name(), hash())]).unwrap()
+    });
     for (client, burst) in [("gold", 30), ("unlisted", BURST)] {
         let mut admitted = 0;
         for turn in 0..50 {
@@ -130,7 +178,10 @@ async fn clients_have_the_plans_of_a_redis_hash_in_every_process() {
     let policy = async |client| answer(&layers[1], client).await.1;
     assert_eq!(policy("gold").await, "\"few\";q=30;w=36000");
     server.command(&["HSET", "t:plans", "unlisted", "40/h"]);
-    eventually("the new plan shows", || async { policy("unlisted").await == "\"few\";q=40;w=3600" }).await;
+    eventually("the new plan shows", || async {
+        policy("unlisted").await == "\"few\";q=40;w=3600"
+    })
+    .await;
 }
 
 #[test]
@@ -146,10 +197,15 @@ async fn a_process_that_leaves_gives_its_permits_back_at_once() {
     let server = RedisServer::start();
     let (stays, goes) = (connect(&server).await, connect(&server).await);
     let limit = || [Limit::in_flight("busy", 1).key(everyone())];
-    let hello = service_fn(async |_: Request<Body>| Ok::<_, Infallible>(Response::new(Body::empty())));
+    let hello =
+        service_fn(async |_: Request<Body>| Ok::<_, Infallible>(Response::new(Body::empty())));
     let ask = async |process: &SharedLimiter| {
         let layer = RateLimitLayer::new(process, limit()).unwrap();
-        layer.layer(hello).oneshot(Request::new(Body::empty())).await.unwrap()
+        layer
+            .layer(hello)
+            .oneshot(Request::new(Body::empty()))
+            .await
+            .unwrap()
     };
     let held = ask(&goes).await;
     assert_eq!(ask(&stays).await.status(), StatusCode::TOO_MANY_REQUESTS);

@@ -1,5 +1,5 @@
-//! Redis behind a login, a socket, certificates, sentinels, and in several pieces: limits hold, requests are decided in
-//! time, and what is wrong is said.
+//! Redis behind a login, a socket, certificates, sentinels, and in several pieces: limits hold,
+//! requests are decided in time, and what is wrong is said.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -29,7 +29,10 @@ async fn a_wrong_password_is_an_outage_until_the_acl_is_mended() {
     let server = RedisServer::start();
     server.command(&["ACL", "SETUSER", "gate", "on", ">other", "~*", "+@all"]);
     let (log, _guard) = CapturedLog::start();
-    let spec = spec(format!("redis://gate:hunter%402@127.0.0.1:{}", server.port()));
+    let spec = spec(format!(
+        "redis://gate:hunter%402@127.0.0.1:{}",
+        server.port()
+    ));
     let node = LimiterNode::start(&spec);
     node.notices_the_outage(&spec).await;
     let request = [charge("k", shape(5, HOUR, 5), 1)];
@@ -40,14 +43,24 @@ async fn a_wrong_password_is_an_outage_until_the_acl_is_mended() {
         granted += u32::from(decision.granted);
     }
     assert_eq!(granted, 5);
-    eventually("it is said", || async { log.text().contains("cannot use Redis: WRONGPASS") }).await;
+    eventually("it is said", || async {
+        log.text().contains("cannot use Redis: WRONGPASS")
+    })
+    .await;
     server.command(&["ACL", "SETUSER", "gate", ">hunter@2"]);
     node.recovers().await;
-    eventually("that is said, too", || async { log.text().contains("connected to Redis") }).await;
+    eventually("that is said, too", || async {
+        log.text().contains("connected to Redis")
+    })
+    .await;
     let text = log.text();
     assert_eq!(text.matches("cannot use Redis").count(), 1, "{text}");
     assert!(!text.contains("hunter"), "{text}");
-    assert_eq!(server.command(&["EXISTS", "t:k"]), ":1", "what was admitted is settled");
+    assert_eq!(
+        server.command(&["EXISTS", "t:k"]),
+        ":1",
+        "what was admitted is settled"
+    );
 }
 
 #[tokio::test]
@@ -55,12 +68,26 @@ async fn a_right_that_is_taken_away_is_an_outage_until_it_is_given_back() {
     let server = RedisServer::start();
     // No more than docs/configuration.md says.
     let commands = "evalsha eval get set del time pexpire zadd zrem zcard zrange zrangebyscore zremrangebyscore hget hset hdel hmget";
-    let rights: Vec<_> = commands.split(' ').map(|command| format!("+{command}")).collect();
+    let rights: Vec<_> = commands
+        .split(' ')
+        .map(|command| format!("+{command}"))
+        .collect();
     let login = ["ACL", "SETUSER", "gate", "on", ">hunter2", "~t:*", "-@all"];
-    server.command(&login.into_iter().chain(rights.iter().map(String::as_str)).collect::<Vec<_>>());
+    server.command(
+        &login
+            .into_iter()
+            .chain(rights.iter().map(String::as_str))
+            .collect::<Vec<_>>(),
+    );
     let spec = spec(format!("redis://gate:hunter2@127.0.0.1:{}", server.port()));
     let node = LimiterNode::started(&spec).await;
-    assert_eq!(connected(&spec).await.read("plans", &[Key::from("acme")]).await, Ok(vec![None]));
+    assert_eq!(
+        connected(&spec)
+            .await
+            .read("plans", &[Key::from("acme")])
+            .await,
+        Ok(vec![None])
+    );
     server.command(&["ACL", "SETUSER", "gate", "resetkeys"]);
     node.notices_the_outage(&spec).await;
     server.command(&["ACL", "SETUSER", "gate", "~t:*"]);
@@ -70,14 +97,23 @@ async fn a_right_that_is_taken_away_is_an_outage_until_it_is_given_back() {
 #[tokio::test]
 async fn a_unix_socket_is_a_redis_like_any_other() {
     let mut server = RedisServer::start_with(&|_, dir| {
-        vec!["--unixsocket".to_owned(), dir.join("redis.sock").display().to_string()]
+        vec![
+            "--unixsocket".to_owned(),
+            dir.join("redis.sock").display().to_string(),
+        ]
     });
     server.command(&["ACL", "SETUSER", "gate", "on", ">hunter2", "~*", "+@all"]);
     let socket = server.dir().join("redis.sock");
     let node = LimiterNode::started(&spec(format!("redis+unix://{}", socket.display()))).await;
-    let login = spec(format!("redis+unix://gate:hunter2@{}?db=3", socket.display()));
+    let login = spec(format!(
+        "redis+unix://gate:hunter2@{}?db=3",
+        socket.display()
+    ));
     let store = connected(&login).await;
-    store.take(&[charge("k", shape(5, HOUR, 5), 1)], 1).await.unwrap();
+    store
+        .take(&[charge("k", shape(5, HOUR, 5), 1)], 1)
+        .await
+        .unwrap();
     assert!(server.command(&["INFO", "keyspace"]).contains("db3:keys="));
     assert!(server.command(&["CLIENT", "LIST"]).contains("user=gate"));
     server.kill9();
@@ -88,7 +124,11 @@ async fn a_unix_socket_is_a_redis_like_any_other() {
 
 fn tls(port: u16, host: &str, tls: TlsSpec) -> RedisSpec {
     // A handshake takes a while in a build that is not optimised.
-    RedisSpec { tls, timeout: Duration::from_millis(200), ..spec(format!("rediss://{host}:{port}")) }
+    RedisSpec {
+        tls,
+        timeout: Duration::from_millis(200),
+        ..spec(format!("rediss://{host}:{port}"))
+    }
 }
 
 #[tokio::test]
@@ -97,15 +137,26 @@ async fn a_certificate_of_the_private_authority_is_trusted_by_name_and_by_addres
     authority.issue("redis", "IP:127.0.0.1,DNS:localhost");
     authority.issue("gate", "DNS:gate");
     let (server, port) = with_tls(&authority, "redis", "yes");
-    let trusting = TlsSpec::default().trusting(authority.pem("ca.pem")).unwrap();
-    let both = trusting.clone().showing(authority.pem("gate.pem"), authority.pem("gate.key")).unwrap();
+    let trusting = TlsSpec::default()
+        .trusting(authority.pem("ca.pem"))
+        .unwrap();
+    let both = trusting
+        .clone()
+        .showing(authority.pem("gate.pem"), authority.pem("gate.key"))
+        .unwrap();
     for host in ["127.0.0.1", "localhost"] {
         LimiterNode::started(&tls(port, host, both.clone())).await;
     }
     assert!(server.script_calls() > 0);
     let nameless = RedisStore::connect(&tls(port, "localhost", trusting)).unwrap();
-    let error = nameless.take(&[charge("k", shape(5, HOUR, 5), 1)], 1).await.unwrap_err();
-    assert!(matches!(error.error, StoreError::Timeout | StoreError::Io), "{error:?}");
+    let error = nameless
+        .take(&[charge("k", shape(5, HOUR, 5), 1)], 1)
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(error.error, StoreError::Timeout | StoreError::Io),
+        "{error:?}"
+    );
 }
 
 #[test]
@@ -114,17 +165,34 @@ fn the_file_names_the_certificates() {
     authority.issue("gate", "DNS:gate");
     authority.issue("other", "DNS:other");
     let file = |key: &str| {
-        let [ca, cert, key] = ["ca.pem", "gate.pem", key].map(|file| authority.path(file).display().to_string());
-        let store = format!("store: {{redis: 'rediss://h', tls: {{ca: {ca}, cert: {cert}, key: {key}}}}}");
+        let [ca, cert, key] =
+            ["ca.pem", "gate.pem", key].map(|file| authority.path(file).display().to_string());
+        let store =
+            format!("store: {{redis: 'rediss://h', tls: {{ca: {ca}, cert: {cert}, key: {key}}}}}");
         let rest = "listeners: [{address: '127.0.0.1:0'}]\nroutes: [{name: all, echo: true}]";
         tollgate::config::parse("routes.yaml", &format!("{store}\n{rest}"), &|_| None)
     };
-    let expected = TlsSpec::default().trusting(authority.pem("ca.pem")).unwrap();
-    let expected = expected.showing(authority.pem("gate.pem"), authority.pem("gate.key")).unwrap();
-    assert_eq!(file("gate.key").unwrap().config.store.unwrap().tls, expected);
+    let expected = TlsSpec::default()
+        .trusting(authority.pem("ca.pem"))
+        .unwrap();
+    let expected = expected
+        .showing(authority.pem("gate.pem"), authority.pem("gate.key"))
+        .unwrap();
+    assert_eq!(
+        file("gate.key").unwrap().config.store.unwrap().tls,
+        expected
+    );
     let told = |key: &str| file(key).unwrap_err().to_string();
-    assert!(told("other.key").contains("cannot be used: the key is not the certificate's"), "{}", told("other.key"));
-    assert!(told("ca.pem").contains("cannot be used: there is no private key in it"), "{}", told("ca.pem"));
+    assert!(
+        told("other.key").contains("cannot be used: the key is not the certificate's"),
+        "{}",
+        told("other.key")
+    );
+    assert!(
+        told("ca.pem").contains("cannot be used: there is no private key in it"),
+        "{}",
+        told("ca.pem")
+    );
 }
 
 /// Which says why, and sends nothing.
@@ -134,22 +202,50 @@ async fn is_refused(server: &RedisServer, spec: &RedisSpec, why: &str) {
     let node = LimiterNode::start(spec);
     node.notices_the_outage(spec).await;
     eventually(why, || async { log.text().contains(why) }).await;
-    assert_eq!(log.text().matches("cannot use Redis").count(), 1, "{}", log.text());
+    assert_eq!(
+        log.text().matches("cannot use Redis").count(),
+        1,
+        "{}",
+        log.text()
+    );
     assert_eq!(server.script_calls(), before);
 }
 
 #[tokio::test]
 async fn a_certificate_that_fails_verification_is_an_outage_that_says_so() {
-    let (authority, stranger) = (CertificateAuthority::create(), CertificateAuthority::create());
+    let (authority, stranger) = (
+        CertificateAuthority::create(),
+        CertificateAuthority::create(),
+    );
     authority.issue("redis", "DNS:redis.example");
     let (server, port) = with_tls(&authority, "redis", "no");
-    let by = |authority: &CertificateAuthority| TlsSpec::default().trusting(authority.pem("ca.pem")).unwrap();
-    is_refused(&server, &tls(port, "localhost", by(&authority)), "is for another name").await;
-    is_refused(&server, &tls(port, "127.0.0.1", by(&authority)), "is for another name").await;
-    is_refused(&server, &tls(port, "localhost", by(&stranger)), "is of no authority trusted here").await;
+    let by = |authority: &CertificateAuthority| {
+        TlsSpec::default()
+            .trusting(authority.pem("ca.pem"))
+            .unwrap()
+    };
+    is_refused(
+        &server,
+        &tls(port, "localhost", by(&authority)),
+        "is for another name",
+    )
+    .await;
+    is_refused(
+        &server,
+        &tls(port, "127.0.0.1", by(&authority)),
+        "is for another name",
+    )
+    .await;
+    is_refused(
+        &server,
+        &tls(port, "localhost", by(&stranger)),
+        "is of no authority trusted here",
+    )
+    .await;
 }
 
-/// Requests on one limit until `enough`, as fast as it is decided: none may fail, or take longer than the time limit.
+/// Requests on one limit until `enough`, as fast as it is decided: none may fail, or take longer
+/// than the time limit.
 struct Load {
     limit: TokenBucket,
     admitted: AtomicU64,
@@ -159,7 +255,12 @@ struct Load {
 
 impl Load {
     fn of(limit: TokenBucket) -> Arc<Self> {
-        Arc::new(Self { limit, admitted: AtomicU64::new(0), asked: AtomicU64::new(0), enough: AtomicBool::new(false) })
+        Arc::new(Self {
+            limit,
+            admitted: AtomicU64::new(0),
+            asked: AtomicU64::new(0),
+            enough: AtomicBool::new(false),
+        })
     }
 
     async fn through(self: Arc<Self>, node: Arc<LimiterNode>, timeout: Duration) {
@@ -171,7 +272,8 @@ impl Load {
             let decision = decide(&node.limiter, &request).await;
             let took = started.elapsed();
             assert!(took < timeout + BUSY, "{took:?}");
-            self.admitted.fetch_add(u64::from(decision.granted), Ordering::Relaxed);
+            self.admitted
+                .fetch_add(u64::from(decision.granted), Ordering::Relaxed);
             self.asked.fetch_add(1, Ordering::Relaxed);
             pace.tick().await;
         }
@@ -180,16 +282,23 @@ impl Load {
     /// A part of a second, in which it goes on.
     async fn goes_on(&self) {
         let before = self.asked.load(Ordering::Relaxed);
-        eventually("requests are decided", || async { self.asked.load(Ordering::Relaxed) > before + 100 }).await;
+        eventually("requests are decided", || async {
+            self.asked.load(Ordering::Relaxed) > before + 100
+        })
+        .await;
     }
 
-    /// Asserts that as much was admitted since `started` as the limit allows, with one burst more for an outage.
+    /// Asserts that as much was admitted since `started` as the limit allows, with one burst more
+    /// for an outage.
     fn holds(&self, started: clock::Instant, rate: f64) {
         self.enough.store(true, Ordering::Relaxed);
         let admitted = self.admitted.load(Ordering::Relaxed) as f64;
         let burst = self.limit.burst() as f64;
         let due = burst + rate * started.elapsed().as_secs_f64();
-        assert!(admitted <= due + burst && admitted >= 0.8 * due - burst, "{admitted} of {due}");
+        assert!(
+            admitted <= due + burst && admitted >= 0.8 * due - burst,
+            "{admitted} of {due}"
+        );
     }
 }
 
@@ -204,7 +313,10 @@ async fn a_failover_is_an_outage_of_two_seconds_at_most_once_the_sentinel_has_sw
     assert_eq!(watched.replica.script_calls(), 0, "a replica is not asked");
     watched.primary.kill9();
     eventually("the outage is noticed", || async { node.breaker.is_open() }).await;
-    eventually_within(Duration::from_secs(15), "the sentinel switches", || async { watched.has_switched() }).await;
+    eventually_within(Duration::from_secs(15), "the sentinel switches", || async {
+        watched.has_switched()
+    })
+    .await;
     node.recovers().await;
     load.goes_on().await;
     load.holds(started, 200.0);
@@ -219,9 +331,18 @@ async fn a_primary_that_was_demoted_is_left_for_the_one_that_was_promoted() {
     let node = LimiterNode::started(&spec).await;
     // By hand, so that the old one stays up and keeps its connections.
     let moved = || async { watched.sentinel.command(&["SENTINEL", "FAILOVER", "main"]) == "+OK" };
-    eventually_within(Duration::from_secs(10), "the sentinel finds the replica fit", moved).await;
-    eventually_within(Duration::from_secs(15), "the sentinel switches", || async { watched.has_switched() }).await;
-    let asks_the_new_one = || async { node.asks_redis().await && watched.replica.script_calls() > 0 };
+    eventually_within(
+        Duration::from_secs(10),
+        "the sentinel finds the replica fit",
+        moved,
+    )
+    .await;
+    eventually_within(Duration::from_secs(15), "the sentinel switches", || async {
+        watched.has_switched()
+    })
+    .await;
+    let asks_the_new_one =
+        || async { node.asks_redis().await && watched.replica.script_calls() > 0 };
     eventually_within(RECOVERY, "the promoted one decides", asks_the_new_one).await;
     watched.replica.command(&["HSET", "t:plans", "acme", "5/s"]);
     let store = connected(&spec).await;
@@ -239,7 +360,13 @@ async fn a_server_that_became_a_replica_is_connected_to_anew() {
     let node = LimiterNode::started(&spec).await;
     let accepted = || {
         let stats = server.command(&["INFO", "stats"]);
-        let count = stats.split("total_connections_received:").nth(1).unwrap().lines().next().unwrap();
+        let count = stats
+            .split("total_connections_received:")
+            .nth(1)
+            .unwrap()
+            .lines()
+            .next()
+            .unwrap();
         count.parse::<u64>().unwrap()
     };
     server.command(&["REPLICAOF", "127.0.0.1", &free_port().to_string()]);
@@ -255,17 +382,25 @@ async fn a_server_that_became_a_replica_is_connected_to_anew() {
 
 /// Names of buckets on different nodes of the cluster, by the node.
 fn spread(cluster: &RedisCluster) -> [String; 3] {
-    [0, 1, 2]
-        .map(|node| (0..).map(|n| format!("k{n}")).find(|name| cluster.owner(&format!("t:{name}")) == node).unwrap())
+    [0, 1, 2].map(|node| {
+        (0..)
+            .map(|n| format!("k{n}"))
+            .find(|name| cluster.owner(&format!("t:{name}")) == node)
+            .unwrap()
+    })
 }
 
 fn charges(names: &[&str], limit: TokenBucket) -> Vec<BucketCharge> {
     names.iter().map(|name| charge(name, limit, 1)).collect()
 }
 
-/// The cluster's, with a time limit that no call reaches, however busy the machine is: what is answered matters.
+/// The cluster's, with a time limit that no call reaches, however busy the machine is: what is
+/// answered matters.
 fn patient(cluster: &RedisCluster) -> RedisSpec {
-    RedisSpec { timeout: Duration::from_secs(5), ..cluster.spec() }
+    RedisSpec {
+        timeout: Duration::from_secs(5),
+        ..cluster.spec()
+    }
 }
 
 #[tokio::test]
@@ -278,14 +413,23 @@ async fn a_request_over_several_nodes_is_charged_all_or_nothing() {
     let request = [charge(a, wide, 2), charge(b, narrow, 1), charge(c, wide, 1)];
     let grant = store.take(&request, 3).await.unwrap();
     assert_eq!(grant.units, 2, "as many as the narrowest has room for");
-    let left =
-        |grant: &tollgate_limiter::store::Grant| grant.levels.iter().map(|level| level.remaining).collect::<Vec<_>>();
+    let left = |grant: &tollgate_limiter::store::Grant| {
+        grant
+            .levels
+            .iter()
+            .map(|level| level.remaining)
+            .collect::<Vec<_>>()
+    };
     assert_eq!(left(&grant), [6, 0, 8]);
     let denied = store.take(&request, 1).await.unwrap();
     assert_eq!((denied.units, left(&denied)), (0, vec![6, 0, 8]));
     assert!(denied.levels[1].retry_after_us > 0 && denied.levels[0].retry_after_us == 0);
     let looked = store.take(&request, 0).await.unwrap();
-    assert_eq!(left(&looked), [6, 0, 8], "what the denial gave back is there");
+    assert_eq!(
+        left(&looked),
+        [6, 0, 8],
+        "what the denial gave back is there"
+    );
     for node in &cluster.nodes {
         assert!(node.script_calls() > 0);
         assert_eq!(node.command(&["SCRIPT", "FLUSH"]), "+OK");
@@ -293,11 +437,21 @@ async fn a_request_over_several_nodes_is_charged_all_or_nothing() {
     let inspector = RedisInspector::connect(&cluster.spec()).unwrap();
     for (name, limit) in [(a, wide), (b, narrow), (c, wide)] {
         let bucket = charge(name, limit, 1);
-        eventually("operators see it, too", || async { inspector.peek(&bucket).await.is_ok() }).await;
-        assert!(inspector.peek(&bucket).await.unwrap().full_in_us() > 0, "{name}");
+        eventually("operators see it, too", || async {
+            inspector.peek(&bucket).await.is_ok()
+        })
+        .await;
+        assert!(
+            inspector.peek(&bucket).await.unwrap().full_in_us() > 0,
+            "{name}"
+        );
     }
     let grant = store.take(&charges(&[c, a], wide), 1).await.unwrap();
-    assert_eq!((grant.units, left(&grant)), (1, vec![7, 5]), "each node is given its scripts again");
+    assert_eq!(
+        (grant.units, left(&grant)),
+        (1, vec![7, 5]),
+        "each node is given its scripts again"
+    );
     decides_as_one_process_would(&store).await;
 }
 
@@ -305,16 +459,30 @@ async fn a_request_over_several_nodes_is_charged_all_or_nothing() {
 async fn decides_as_one_process_would(store: &RedisStore) {
     let memory = MemoryStore::new(1_000);
     for turn in 0..150 {
-        let names: Vec<_> = (0..fastrand::usize(1..4)).map(|_| format!("r{}", fastrand::u8(..8))).collect();
-        let request: Vec<_> =
-            names.iter().map(|name| charge(name, shape(15, 1_000 * HOUR, 15), fastrand::u64(1..3))).collect();
+        let names: Vec<_> = (0..fastrand::usize(1..4))
+            .map(|_| format!("r{}", fastrand::u8(..8)))
+            .collect();
+        let request: Vec<_> = names
+            .iter()
+            .map(|name| charge(name, shape(15, 1_000 * HOUR, 15), fastrand::u64(1..3)))
+            .collect();
         let units = fastrand::u32(1..4);
-        let (told, expected) =
-            (store.take(&request, units).await.unwrap(), memory.take(&request, units).await.unwrap());
+        let (told, expected) = (
+            store.take(&request, units).await.unwrap(),
+            memory.take(&request, units).await.unwrap(),
+        );
         let remaining = |grant: &tollgate_limiter::store::Grant| {
-            grant.levels.iter().map(|level| level.remaining).collect::<Vec<_>>()
+            grant
+                .levels
+                .iter()
+                .map(|level| level.remaining)
+                .collect::<Vec<_>>()
         };
-        assert_eq!((told.units, remaining(&told)), (expected.units, remaining(&expected)), "{turn}: {request:?}");
+        assert_eq!(
+            (told.units, remaining(&told)),
+            (expected.units, remaining(&expected)),
+            "{turn}: {request:?}"
+        );
     }
 }
 
@@ -327,7 +495,10 @@ async fn a_hash_slot_may_move_under_load() {
     let names = spread(&cluster);
     let home = cluster.owner("t:moving");
     let beside = names[(home + 2) % 3].clone();
-    let (enough, calls) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    let (enough, calls) = (
+        Arc::new(AtomicBool::new(false)),
+        Arc::new(AtomicU64::new(0)),
+    );
     let started = clock::now();
     let running = stores.map(|store| {
         let (enough, calls, beside) = (enough.clone(), calls.clone(), beside.clone());
@@ -343,11 +514,16 @@ async fn a_hash_slot_may_move_under_load() {
     });
     let pause = async || {
         let before = calls.load(Ordering::Relaxed);
-        eventually("calls go on", || async { calls.load(Ordering::Relaxed) > before + 60 }).await;
+        eventually("calls go on", || async {
+            calls.load(Ordering::Relaxed) > before + 60
+        })
+        .await;
     };
     pause().await;
     for turn in 0..3 {
-        cluster.migrate("t:moving", (home + turn) % 3, (home + turn + 1) % 3, &pause).await;
+        cluster
+            .migrate("t:moving", (home + turn) % 3, (home + turn + 1) % 3, &pause)
+            .await;
     }
     enough.store(true, Ordering::Relaxed);
     let mut admitted = 0;
@@ -357,7 +533,10 @@ async fn a_hash_slot_may_move_under_load() {
     let due = 100.0 + 400.0 * started.elapsed().as_secs_f64();
     let demand = calls.load(Ordering::Relaxed) as f64;
     let (admitted, least) = (f64::from(admitted), 0.8 * due.min(demand));
-    assert!(admitted <= due && admitted >= least, "{admitted} of {due}, {demand} asked");
+    assert!(
+        admitted <= due && admitted >= least,
+        "{admitted} of {due}, {demand} asked"
+    );
 }
 
 #[tokio::test]
@@ -371,32 +550,63 @@ async fn keys_of_a_moving_hash_slot_are_taken_one_by_one() {
     let home = cluster.owner("t:{t}a");
     let (source, target) = (&cluster.nodes[home], &cluster.nodes[(home + 1) % 3]);
     let [source_id, target_id] = [source, target].map(|node| node.command(&["CLUSTER", "MYID"]));
-    let slot = source.command(&["CLUSTER", "KEYSLOT", "{t}"]).trim_start_matches(':').to_owned();
-    assert_eq!(target.command(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", &source_id]), "+OK");
-    assert_eq!(source.command(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &target_id]), "+OK");
+    let slot = source
+        .command(&["CLUSTER", "KEYSLOT", "{t}"])
+        .trim_start_matches(':')
+        .to_owned();
+    assert_eq!(
+        target.command(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", &source_id]),
+        "+OK"
+    );
+    assert_eq!(
+        source.command(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &target_id]),
+        "+OK"
+    );
     // The first key has moved, the other has not.
-    let moved = source.command(&["MIGRATE", "127.0.0.1", &target.port().to_string(), "t:{t}a", "0", "1000"]);
+    let moved = source.command(&[
+        "MIGRATE",
+        "127.0.0.1",
+        &target.port().to_string(),
+        "t:{t}a",
+        "0",
+        "1000",
+    ]);
     assert_eq!(moved, "+OK");
     let grant = store.take(&request, 5).await.unwrap();
-    assert_eq!((grant.units, grant.levels[0].remaining, grant.levels[1].remaining), (4, 0, 0));
+    assert_eq!(
+        (
+            grant.units,
+            grant.levels[0].remaining,
+            grant.levels[1].remaining
+        ),
+        (4, 0, 0)
+    );
     assert_eq!(store.take(&request, 1).await.unwrap().units, 0);
 }
 
 #[tokio::test]
 async fn a_hash_is_read_wherever_it_is_and_while_it_moves() {
     let cluster = RedisCluster::start().await;
-    let (store, inspector) = (connected(&patient(&cluster)).await, RedisInspector::connect(&cluster.spec()).unwrap());
+    let (store, inspector) = (
+        connected(&patient(&cluster)).await,
+        RedisInspector::connect(&cluster.spec()).unwrap(),
+    );
     let home = cluster.owner("t:plans");
     cluster.nodes[home].command(&["HSET", "t:plans", "acme", "5/s"]);
     let fields = ["acme", "other"].map(Key::from);
     let held = Ok(vec![Some(b"5/s".to_vec()), None]);
     let pause = async || {
         assert_eq!(store.read("plans", &fields).await, held);
-        eventually("operators see it, too", || async { inspector.read("plans", &fields).await == held }).await;
+        eventually("operators see it, too", || async {
+            inspector.read("plans", &fields).await == held
+        })
+        .await;
     };
     pause().await;
     for turn in 0..3 {
-        cluster.migrate("t:plans", (home + turn) % 3, (home + turn + 1) % 3, &pause).await;
+        cluster
+            .migrate("t:plans", (home + turn) % 3, (home + turn + 1) % 3, &pause)
+            .await;
     }
 }
 
@@ -414,7 +624,10 @@ async fn a_node_of_a_cluster_that_is_away_is_an_outage_and_comes_back() {
     cluster.nodes[lost].restart();
     let up = || async { cluster.nodes.iter().all(cluster_is_up) };
     eventually_within(Duration::from_secs(15), "the cluster is up again", up).await;
-    let request = [charge("again", shape(10_000, SECOND, 10_000), 1), charge("load", shape(200, SECOND, 100), 1)];
+    let request = [
+        charge("again", shape(10_000, SECOND, 10_000), 1),
+        charge("load", shape(200, SECOND, 100), 1),
+    ];
     let decided = || async { decide(&node.limiter, &request).await.decided_by != DecidedBy::Local };
     eventually_within(RECOVERY, "Redis decides again", decided).await;
     load.holds(started, 200.0);
@@ -433,15 +646,29 @@ impl HalfDeadCluster {
     async fn start() -> (Self, LimiterNode, RedisSpec) {
         let cluster = RedisCluster::start().await;
         for node in &cluster.nodes {
-            assert_eq!(node.command(&["CONFIG", "SET", "cluster-require-full-coverage", "no"]), "+OK");
+            assert_eq!(
+                node.command(&["CONFIG", "SET", "cluster-require-full-coverage", "no"]),
+                "+OK"
+            );
         }
         let spec = cluster.spec();
         let node = LimiterNode::started(&spec).await;
         let silent = cluster.owner("t:hot");
-        let others = (0..).map(|n| format!("k{n}")).filter(|key| cluster.owner(&format!("t:{key}")) != silent);
+        let others = (0..)
+            .map(|n| format!("k{n}"))
+            .filter(|key| cluster.owner(&format!("t:{key}")) != silent);
         let on_others = others.take(20).collect();
         cluster.nodes[silent].stop();
-        (Self { cluster, silent, on_silent: "hot".to_owned(), on_others }, node, spec)
+        (
+            Self {
+                cluster,
+                silent,
+                on_silent: "hot".to_owned(),
+                on_others,
+            },
+            node,
+            spec,
+        )
     }
 }
 
@@ -464,15 +691,34 @@ async fn a_silent_master_costs_the_keys_of_the_others_neither_a_decision_nor_a_t
         by_redis += u32::from(decision.decided_by == DecidedBy::Redis);
         pace.tick().await;
     }
-    assert!(started.elapsed() > Duration::from_secs(2), "several rounds of probes");
-    assert!(by_redis * 100 >= asked * 99 && local >= 149, "{by_redis} of {asked}, {local} of 150");
-    assert_eq!(log.text().matches("is away: the limits of its keys").count(), 1, "{}", log.text());
+    assert!(
+        started.elapsed() > Duration::from_secs(2),
+        "several rounds of probes"
+    );
+    assert!(
+        by_redis * 100 >= asked * 99 && local >= 149,
+        "{by_redis} of {asked}, {local} of 150"
+    );
+    assert_eq!(
+        log.text()
+            .matches("is away: the limits of its keys")
+            .count(),
+        1,
+        "{}",
+        log.text()
+    );
     half.cluster.nodes[half.silent].cont();
     node.recovers().await;
     for key in &half.on_others {
         let left = decide(&node.limiter, &[charge(key, limit, 1)]).await.levels[0].remaining;
-        let asked = (0..150).filter(|round| &half.on_others[round % half.on_others.len()] == key).count() as u64;
-        assert_eq!(left, 1_000 - asked - 1, "charged once for each request of {key}");
+        let asked = (0..150)
+            .filter(|round| &half.on_others[round % half.on_others.len()] == key)
+            .count() as u64;
+        assert_eq!(
+            left,
+            1_000 - asked - 1,
+            "charged once for each request of {key}"
+        );
     }
 }
 
@@ -480,9 +726,14 @@ async fn a_silent_master_costs_the_keys_of_the_others_neither_a_decision_nor_a_t
 async fn a_request_with_buckets_on_a_silent_master_and_on_another_is_held_to_both() {
     let (half, node, spec) = HalfDeadCluster::start().await;
     let hot = charge(&half.on_silent, shape(8, HOUR, 8), 1);
-    // It is never granted, or it would count below. Nobody can tell at first which of the two servers is late.
+    // It is never granted, or it would count below. Nobody can tell at first which of the two
+    // servers is late.
     let dear = charge(&half.on_silent, shape(1, HOUR, 1), 2);
-    node.notices_the_outage_of(&spec, &[charge(&half.on_others[2], shape(4, HOUR, 4), 1), dear]).await;
+    node.notices_the_outage_of(
+        &spec,
+        &[charge(&half.on_others[2], shape(4, HOUR, 4), 1), dear],
+    )
+    .await;
     let shared = |key: usize| charge(&half.on_others[key], shape(4, HOUR, 4), 1);
     let mut granted = 0;
     for _ in 0..6 {
@@ -493,9 +744,16 @@ async fn a_request_with_buckets_on_a_silent_master_and_on_another_is_held_to_bot
             assert_eq!(decided_by, [DecidedBy::Local, DecidedBy::Redis]);
         }
     }
-    assert_eq!(granted, 4, "the bucket in Redis denies, and what the local one was charged comes back");
+    assert_eq!(
+        granted, 4,
+        "the bucket in Redis denies, and what the local one was charged comes back"
+    );
     for _ in 0..6 {
-        granted += u32::from(decide(&node.limiter, &[hot.clone(), shared(1)]).await.granted);
+        granted += u32::from(
+            decide(&node.limiter, &[hot.clone(), shared(1)])
+                .await
+                .granted,
+        );
     }
     let left = decide(&node.limiter, &[shared(1)]).await;
     assert_eq!(granted, 8);

@@ -8,7 +8,10 @@ use std::time::SystemTime;
 pub use tokio::time::Instant;
 
 /// The monotonic clock. Follows tokio's paused time in tests.
-#[expect(clippy::disallowed_methods, reason = "this is the file they are disallowed for")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "this is the file they are disallowed for"
+)]
 pub fn now() -> Instant {
     Instant::now()
 }
@@ -21,14 +24,21 @@ pub fn monotonic_micros() -> u64 {
     u64::try_from(now.saturating_duration_since(origin).as_micros()).unwrap_or(u64::MAX)
 }
 
-/// Microseconds since 1970-01-01T00:00Z by the wall clock: only for where fixed windows begin, without a shared store.
+/// Microseconds since 1970-01-01T00:00Z by the wall clock: only for where fixed windows begin,
+/// without a shared store.
 pub fn unix_micros() -> u64 {
-    let since = wall().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let since = wall()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default();
     u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// The wall clock: for logs, dates shown to people, and calendars; never for how much time has passed.
-#[expect(clippy::disallowed_methods, reason = "this is the file they are disallowed for")]
+/// The wall clock: for logs, dates shown to people, and calendars; never for how much time has
+/// passed.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "this is the file they are disallowed for"
+)]
 pub fn wall() -> SystemTime {
     SystemTime::now()
 }

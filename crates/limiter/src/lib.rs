@@ -1,5 +1,6 @@
-//! Rate limits that hold, for any tower service: exact on one node, exact across a fleet with Redis, and each node's share
-//! of them while Redis is away. This is the limiter of the Tollgate gateway, as a library.
+//! Rate limits that hold, for any tower service: exact on one node, exact across a fleet with
+//! Redis, and each node's share of them while Redis is away. This is the limiter of the Tollgate
+//! gateway, as a library.
 //!
 //! # A limit on an axum router
 //!
@@ -8,8 +9,8 @@
 //! use axum::{Router, routing::get};
 //! use tollgate_limiter::{Limit, RateLimitLayer, client_ip};
 //!
-//! let limit = Limit::per_second("per-client", 10).burst(20).key(client_ip());
-//! let app: Router = Router::new().route("/", get(async || "hello")).layer(RateLimitLayer::in_memory([limit])?);
+//! let limit = Limit::per_second("per-client", 10).burst(20).key(client_ip()); let app: Router =
+//! Router::new().route("/", get(async || "hello")).layer(RateLimitLayer::in_memory([limit])?);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
@@ -77,7 +78,8 @@ pub mod store;
 
 pub use layer::RateLimitLayer;
 pub use limit::builder::{
-    LimitBuilder, LimitError, client_ip, cookie, everyone, extension, header, host, identity, key_fn, route,
+    LimitBuilder, LimitError, client_ip, cookie, everyone, extension, header, host, identity,
+    key_fn, route,
 };
 pub use limit::client_address::TrustedProxies;
 pub use limit::definition::Limit;

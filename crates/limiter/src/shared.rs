@@ -1,7 +1,8 @@
 //! A limiter for a process that shares its limits with others through Redis.
 //!
-//! It has all that the promise needs: a place in the fleet, told by heartbeats; a task that finds out when Redis decides
-//! again; and one that hears of buckets that operators reset. They run as long as a limiter made of it lives.
+//! It has all that the promise needs: a place in the fleet, told by heartbeats; a task that finds
+//! out when Redis decides again; and one that hears of buckets that operators reset. They run as
+//! long as a limiter made of it lives.
 
 use std::future::ready;
 use std::sync::Arc;
@@ -67,9 +68,10 @@ struct FleetTasks {
 }
 
 impl SharedLimiter {
-    /// Connects to the Redis at `url` (`redis://[user:password@]host[:port][/database]`, `rediss://` for TLS,
-    /// `redis+unix://`, `redis-sentinel://`, `redis-cluster://`), with the defaults of [`RedisSpec::new`]. Must run in a
-    /// tokio runtime. A Redis that is away is an outage like any other, and no error.
+    /// Connects to the Redis at `url` (`redis://[user:password@]host[:port][/database]`,
+    /// `rediss://` for TLS, `redis+unix://`, `redis-sentinel://`, `redis-cluster://`), with the
+    /// defaults of [`RedisSpec::new`]. Must run in a tokio runtime. A Redis that is away is an
+    /// outage like any other, and no error.
     ///
     /// # Errors
     /// When the URL is not one, or TLS cannot be set up.
@@ -97,12 +99,23 @@ impl SharedLimiter {
             tokio::spawn(follow_operators(inspector.clone(), node.clone())).abort_handle(),
         ];
         let left = AtomicBool::new(false);
-        let member = Arc::new(FleetTasks { heartbeat, store: store.clone(), inspector, tasks, left });
+        let member = Arc::new(FleetTasks {
+            heartbeat,
+            store: store.clone(),
+            inspector,
+            tasks,
+            left,
+        });
         // From here on a caller who gives up waiting closes the connections.
         recovery::first_contact(&node, &store, FIRST_CONTACT).await;
-        let limiter = Limiter::of_node(node, Arc::new(store.clone())).reading_plans(Arc::new(store));
+        let limiter =
+            Limiter::of_node(node, Arc::new(store.clone())).reading_plans(Arc::new(store));
         let limiter = limiter.keeping(member.clone());
-        Ok(Self { limiter, share, member })
+        Ok(Self {
+            limiter,
+            share,
+            member,
+        })
     }
 
     /// A limiter of this process. Clones are cheap.
@@ -110,20 +123,26 @@ impl SharedLimiter {
         self.limiter.clone()
     }
 
-    /// The processes of the fleet that were last seen, this one included: during an outage, each enforces its part of so
-    /// many.
+    /// The processes of the fleet that were last seen, this one included: during an outage, each
+    /// enforces its part of so many.
     pub fn processes(&self) -> u32 {
         self.share.get().nodes()
     }
 
-    /// Settles what requests turned out to cost, gives back permits that no request uses, and leaves the fleet in order,
-    /// so that the others need not wait for this process's silence. For the end of the process: its limiters decide locally from then on.
+    /// Settles what requests turned out to cost, gives back permits that no request uses, and
+    /// leaves the fleet in order, so that the others need not wait for this process's silence. For
+    /// the end of the process: its limiters decide locally from then on.
     pub async fn leave(&self) {
         self.limiter.settled().await;
         let _ = timeout(LAST_CLAIMS, self.limiter.leave_permits()).await;
         self.member.tasks.iter().for_each(AbortHandle::abort);
         if !self.member.left.swap(true, Ordering::Relaxed) {
-            close(&self.member.heartbeat, &self.member.store, &self.member.inspector).await;
+            close(
+                &self.member.heartbeat,
+                &self.member.store,
+                &self.member.inspector,
+            )
+            .await;
         }
     }
 }
@@ -138,7 +157,11 @@ impl Drop for FleetTasks {
     fn drop(&mut self) {
         self.tasks.iter().for_each(AbortHandle::abort);
         if let (false, Ok(runtime)) = (self.left.load(Ordering::Relaxed), Handle::try_current()) {
-            let (heartbeat, store, inspector) = (self.heartbeat.clone(), self.store.clone(), self.inspector.clone());
+            let (heartbeat, store, inspector) = (
+                self.heartbeat.clone(),
+                self.store.clone(),
+                self.inspector.clone(),
+            );
             runtime.spawn(async move { close(&heartbeat, &store, &inspector).await });
         }
     }
@@ -150,11 +173,13 @@ async fn close(heartbeat: &Heartbeat, store: &RedisStore, inspector: &RedisInspe
     inspector.close().await;
 }
 
-/// Drops what this process holds against buckets that an operator reset or gave tokens to, at any process of the fleet.
+/// Drops what this process holds against buckets that an operator reset or gave tokens to, at any
+/// process of the fleet.
 async fn follow_operators(inspector: RedisInspector, node: Arc<Node>) {
     let follow = |notice: ChangeNotice| {
         let now_us = clock::monotonic_micros();
-        node.memory.lower_stored(&notice.key, notice.full_in_us, now_us);
+        node.memory
+            .lower_stored(&notice.key, notice.full_in_us, now_us);
         node.lower_caches(&notice.key, notice.full_in_us, now_us);
         ready(())
     };

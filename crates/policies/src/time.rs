@@ -22,18 +22,27 @@ impl UnixTime {
 
     /// Later by this much; at the end of time, that.
     pub fn after(self, duration: Duration) -> Self {
-        Self(self.0.saturating_add(i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)))
+        Self(
+            self.0
+                .saturating_add(i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)),
+        )
     }
 }
 
 impl Display for UnixTime {
     /// `2026-11-22T16:27:14.123Z` (RFC 3339), by the proleptic Gregorian calendar.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (days, millis) = (self.0.div_euclid(MILLIS_OF_DAY), self.0.rem_euclid(MILLIS_OF_DAY));
+        let (days, millis) = (
+            self.0.div_euclid(MILLIS_OF_DAY),
+            self.0.rem_euclid(MILLIS_OF_DAY),
+        );
         let (year, month, day) = civil(days);
         let (seconds, millis) = (millis / 1000, millis % 1000);
         let (hour, minute, second) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
-        write!(f, "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{millis:03}Z")
+        write!(
+            f,
+            "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{millis:03}Z"
+        )
     }
 }
 
@@ -52,7 +61,9 @@ impl Serialize for UnixTime {
 impl<'de> Deserialize<'de> for UnixTime {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
-        read(&text).ok_or_else(|| serde::de::Error::custom(format!("{text:?} is no time: 2026-11-22T16:27:14.123Z")))
+        read(&text).ok_or_else(|| {
+            serde::de::Error::custom(format!("{text:?} is no time: 2026-11-22T16:27:14.123Z"))
+        })
     }
 }
 
@@ -60,7 +71,10 @@ impl<'de> Deserialize<'de> for UnixTime {
 fn read(text: &str) -> Option<UnixTime> {
     let number = |from: usize, to: usize| -> Option<i64> {
         let digits = text.get(from..to)?;
-        digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())?
+        digits
+            .bytes()
+            .all(|byte| byte.is_ascii_digit())
+            .then(|| digits.parse().ok())?
     };
     let days = days_of(number(0, 4)?, number(5, 7)?, number(8, 10)?);
     let seconds = (number(11, 13)? * 60 + number(14, 16)?) * 60 + number(17, 19)?;
@@ -68,16 +82,24 @@ fn read(text: &str) -> Option<UnixTime> {
     (time.to_string() == text).then_some(time)
 }
 
-/// Days since 1970 as year, month and day; the year begins in March, so that its leap day is its last
-/// (<https://howardhinnant.github.io/date_algorithms.html>).
+/// Days since 1970 as year, month and day; the year begins in March, so that its leap day is its
+/// last (<https://howardhinnant.github.io/date_algorithms.html>).
 fn civil(days: i64) -> (i64, i64, i64) {
     let shifted = days + 719_468;
     let (era, day) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
     let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
     let day_of_year = day - (365 * year + year / 4 - year / 100);
     let from_march = (5 * day_of_year + 2) / 153;
-    let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
-    (era * 400 + year + i64::from(month <= 2), month, day_of_year - (153 * from_march + 2) / 5 + 1)
+    let month = if from_march < 10 {
+        from_march + 3
+    } else {
+        from_march - 9
+    };
+    (
+        era * 400 + year + i64::from(month <= 2),
+        month,
+        day_of_year - (153 * from_march + 2) / 5 + 1,
+    )
 }
 
 fn days_of(year: i64, month: i64, day: i64) -> i64 {
@@ -114,8 +136,13 @@ mod tests {
 
     #[test]
     fn what_is_no_time_is_refused() {
-        for text in ["", "2026-02-30T00:00:00.000Z", "2026-11-22 16:27:14.123Z", "2026-11-22T16:27:14Z", "+026-11-22T1"]
-        {
+        for text in [
+            "",
+            "2026-02-30T00:00:00.000Z",
+            "2026-11-22 16:27:14.123Z",
+            "2026-11-22T16:27:14Z",
+            "+026-11-22T1",
+        ] {
             assert_eq!(read(text), None, "{text}");
         }
     }

@@ -95,14 +95,30 @@ impl DnsServer {
 
     /// From now on, `name` has these addresses.
     pub fn set_addresses(&self, name: &str, ttl: u32, addresses: &[IpAddr]) {
-        let records = Records { addresses: addresses.to_vec(), services: Vec::new(), ttl };
-        self.state.records.lock().unwrap().insert(name.to_owned(), records);
+        let records = Records {
+            addresses: addresses.to_vec(),
+            services: Vec::new(),
+            ttl,
+        };
+        self.state
+            .records
+            .lock()
+            .unwrap()
+            .insert(name.to_owned(), records);
     }
 
     /// From now on, `name` has these servers.
     pub fn set_services(&self, name: &str, ttl: u32, services: &[Service]) {
-        let records = Records { addresses: Vec::new(), services: services.to_vec(), ttl };
-        self.state.records.lock().unwrap().insert(name.to_owned(), records);
+        let records = Records {
+            addresses: Vec::new(),
+            services: services.to_vec(),
+            ttl,
+        };
+        self.state
+            .records
+            .lock()
+            .unwrap()
+            .insert(name.to_owned(), records);
     }
 
     pub fn set_mood(&self, mood: DnsMood) {
@@ -129,7 +145,9 @@ impl DnsState {
                 return;
             }
             self.over_tcp.fetch_add(1, Ordering::SeqCst);
-            let Some(answer) = self.answer(&question, true) else { continue };
+            let Some(answer) = self.answer(&question, true) else {
+                continue;
+            };
             let length = u16::try_from(answer.len()).unwrap().to_be_bytes();
             if stream.write_all(&[&length[..], &answer].concat()).is_err() {
                 return;
@@ -147,7 +165,9 @@ impl DnsState {
         let mood = *self.mood.lock().unwrap();
         let known = records.get(&name).filter(|_| mood != DnsMood::NxDomain);
         let has_records = |_: &&Records| mood != DnsMood::Unclear;
-        let data = known.filter(has_records).map_or_else(Vec::new, |records| data(records, of));
+        let data = known
+            .filter(has_records)
+            .map_or_else(Vec::new, |records| data(records, of));
         let (code, truncated) = match mood {
             DnsMood::Silent => return None,
             DnsMood::ServFail => (2, false),
@@ -155,12 +175,17 @@ impl DnsState {
             DnsMood::Truncates if !is_tcp => (0, true),
             _ => (if known.is_some() { 0 } else { 3 }, false),
         };
-        let data = if code == 0 && !truncated { data } else { Vec::new() };
+        let data = if code == 0 && !truncated {
+            data
+        } else {
+            Vec::new()
+        };
         let mut answer = question.get(..2)?.to_vec();
         // An answer, authoritative, recursion desired and available.
         answer.extend([0x85 | if truncated { 2 } else { 0 }, 0x80 | code]);
         // RFC 2308 §2: the SOA says that there is nothing.
-        let says_nothing = data.is_empty() && matches!(code, 0 | 3) && !truncated && mood != DnsMood::Unclear;
+        let says_nothing =
+            data.is_empty() && matches!(code, 0 | 3) && !truncated && mood != DnsMood::Unclear;
         for count in [1, data.len(), usize::from(says_nothing), 0] {
             answer.extend(u16::try_from(count).unwrap().to_be_bytes());
         }
@@ -189,7 +214,9 @@ fn data(records: &Records, of: u16) -> Vec<Vec<u8>> {
         _ => None,
     };
     let service = |service: &Service| {
-        let mut data = [service.priority, service.weight, service.port].map(u16::to_be_bytes).concat();
+        let mut data = [service.priority, service.weight, service.port]
+            .map(u16::to_be_bytes)
+            .concat();
         for label in service.target.split('.').filter(|label| !label.is_empty()) {
             data.push(u8::try_from(label.len()).unwrap());
             data.extend(label.as_bytes());
@@ -198,7 +225,12 @@ fn data(records: &Records, of: u16) -> Vec<Vec<u8>> {
         data
     };
     let services = records.services.iter().filter(|_| of == SRV).map(service);
-    records.addresses.iter().filter_map(address).chain(services).collect()
+    records
+        .addresses
+        .iter()
+        .filter_map(address)
+        .chain(services)
+        .collect()
 }
 
 /// The name in a question, in lower case, and where it ends.

@@ -16,7 +16,9 @@ use tollgate::proxy::report::{ForwardReport, SentMark};
 use tollgate::proxy::{Proxy, RequestSource, Retrying};
 use tollgate::route::retry::RetryPolicy;
 use tollgate::route::{Forward, HostPolicy, Rewrite};
-use tollgate::server::{self, ConnectionInfo, ConnectionLimit, Drained, Handler, InterimSlot, ListenerSpec, drain};
+use tollgate::server::{
+    self, ConnectionInfo, ConnectionLimit, Drained, Handler, InterimSlot, ListenerSpec, drain,
+};
 use tollgate::upstream::bounds::UpstreamBounds;
 use tollgate::upstream::health::Percentage;
 use tollgate::upstream::{Balance, Destination, Http2Policy, Upstream, UpstreamSpec};
@@ -63,19 +65,29 @@ impl ProxyServer {
         let mut plan = ForwarderConfig::new(endpoints);
         change(&mut plan);
         let spec = listener_spec();
-        let listener = TcpListener::from_std(server::bind_shared(spec.address.tcp().unwrap()).unwrap()).unwrap();
+        let listener =
+            TcpListener::from_std(server::bind_shared(spec.address.tcp().unwrap()).unwrap())
+                .unwrap();
         let address = listener.local_addr().unwrap();
         let gate = Arc::new(Forwarder::new(plan));
-        let (handler, slots) = (ForwardingHandler(Arc::clone(&gate)), ConnectionLimit::uncounted(spec.max_connections));
+        let (handler, slots) = (
+            ForwardingHandler(Arc::clone(&gate)),
+            ConnectionLimit::uncounted(spec.max_connections),
+        );
         let server = tokio::spawn(async move {
             // Dropped with the test: nothing is drained.
             let (_signal, drain) = drain::channel();
             server::serve(vec![listener], Arc::new(spec), handler, slots, drain).await
         });
-        Self { address, gate, server }
+        Self {
+            address,
+            gate,
+            server,
+        }
     }
 
-    /// Whether no connection to an upstream is left, once those that their upstream has closed are swept away.
+    /// Whether no connection to an upstream is left, once those that their upstream has closed are
+    /// swept away.
     pub fn keeps_no_connection(&self) -> bool {
         self.gate.proxy.sweep();
         self.gate.proxy.idle_connections() == 0
@@ -93,7 +105,10 @@ impl ForwarderConfig {
         let spec = UpstreamSpec {
             discovery: None,
             name: "test".into(),
-            endpoints: endpoints.iter().map(|address| format!("http://{address}").parse().unwrap()).collect(),
+            endpoints: endpoints
+                .iter()
+                .map(|address| format!("http://{address}").parse().unwrap())
+                .collect(),
             balance: Balance::RoundRobin,
             health: None,
             eject: None,
@@ -111,8 +126,17 @@ impl ForwarderConfig {
             request_trailers: false,
             http2: Http2Policy::Auto,
         };
-        let rule = Forward { upstream: "test".into(), rewrite: Rewrite::Keep, host: HostPolicy::Preserve };
-        Self { spec, rule, retry: None, trusted: TrustedProxies::default() }
+        let rule = Forward {
+            upstream: "test".into(),
+            rewrite: Rewrite::Keep,
+            host: HostPolicy::Preserve,
+        };
+        Self {
+            spec,
+            rule,
+            retry: None,
+            trusted: TrustedProxies::default(),
+        }
     }
 }
 
@@ -120,7 +144,12 @@ impl Forwarder {
     pub fn new(plan: ForwarderConfig) -> Self {
         CapturedLog::prepare();
         let upstream = Arc::new(Upstream::new(Arc::new(plan.spec.clone()), None));
-        let ForwarderConfig { rule, retry, trusted, .. } = plan;
+        let ForwarderConfig {
+            rule,
+            retry,
+            trusted,
+            ..
+        } = plan;
         Self {
             proxy: Proxy::default(),
             upstream,
@@ -133,7 +162,8 @@ impl Forwarder {
     }
 
     pub async fn answer(&self, mut request: Request<Body>, peer: SocketAddr) -> Response<Body> {
-        self.answer_after(&mut request, &InterimSlot::default(), peer).await
+        self.answer_after(&mut request, &InterimSlot::default(), peer)
+            .await
     }
 
     /// Answers, and leaves interim responses in `interim` before.
@@ -157,13 +187,27 @@ impl Forwarder {
             has_own_fields: false,
             sent: &sent,
         };
-        let destination = Destination { upstream: &self.upstream, spec: self.upstream.spec() };
+        let destination = Destination {
+            upstream: &self.upstream,
+            spec: self.upstream.spec(),
+        };
         let forwarded = match &self.retry {
-            None => self.proxy.forward(request, &self.rule, destination, source).await,
+            None => {
+                self.proxy
+                    .forward(request, &self.rule, destination, source)
+                    .await
+            }
             Some(policy) => {
                 let mut report = ForwardReport::default();
-                let retrying = Retrying { policy, ends: None, report: Some(&mut report) };
-                let answer = self.proxy.forward_again(request, &self.rule, destination, (source, retrying)).await;
+                let retrying = Retrying {
+                    policy,
+                    ends: None,
+                    report: Some(&mut report),
+                };
+                let answer = self
+                    .proxy
+                    .forward_again(request, &self.rule, destination, (source, retrying))
+                    .await;
                 self.attempts.store(report.attempts, Ordering::SeqCst);
                 answer
             }
@@ -187,7 +231,9 @@ impl Handler for ForwardingHandler {
         interim: &InterimSlot,
         request: &mut Request<Body>,
     ) -> Response<Body> {
-        self.0.answer_after(request, interim, connection.peer.socket_address()).await
+        self.0
+            .answer_after(request, interim, connection.peer.socket_address())
+            .await
     }
 
     fn refuse(&self, _: &Arc<ConnectionInfo>, failure: Failure) -> Response<Body> {

@@ -1,7 +1,13 @@
-//! Helpers for the tests of several crates: servers of a test's own, clients that write raw bytes, and polls with a
-//! deadline. A program that is missing fails the test, with a message that says what to install.
+//! Helpers for the tests of several crates: servers of a test's own, clients that write raw bytes,
+//! and polls with a deadline. A program that is missing fails the test, with a message that says
+//! what to install.
 
-#![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that lacks what it needs fails")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test that lacks what it needs fails"
+)]
 
 pub mod dns;
 pub mod front;
@@ -38,7 +44,12 @@ pub fn shape(tokens: u64, period_us: u64, burst: u64) -> TokenBucket {
 
 /// A charge of `cost` tokens to the bucket with this key.
 pub fn charge<Q: Into<Quota>>(key: &str, quota: Q, cost: u64) -> BucketCharge {
-    BucketCharge { key: Key::from(key), quota: quota.into(), cost, largest_cost: cost }
+    BucketCharge {
+        key: Key::from(key),
+        quota: quota.into(),
+        cost,
+        largest_cost: cost,
+    }
 }
 
 /// The decision on all of `charges` together, from the store if it has to be asked.
@@ -54,6 +65,8 @@ pub fn decide_locally(limiter: &Limiter, charges: &[BucketCharge]) -> Option<Dec
 /// Checks that the node's share enforces while the store is away.
 pub fn checks(charges: &[BucketCharge]) -> Checks {
     let mut checks = Checks::default();
-    charges.iter().for_each(|charge| checks.tokens.push(charge.clone(), CheckPolicy::default()));
+    charges
+        .iter()
+        .for_each(|charge| checks.tokens.push(charge.clone(), CheckPolicy::default()));
     checks
 }

@@ -18,14 +18,18 @@ pub struct NginxServer {
 }
 
 impl NginxServer {
-    /// Starts one whose server listens on its port with `options`, such as `ssl http2`, and has these `directives`.
+    /// Starts one whose server listens on its port with `options`, such as `ssl http2`, and has
+    /// these `directives`.
     pub fn start(options: &str, directives: &str) -> Self {
         let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
         let folder = tempfile::tempdir().unwrap();
         let mut text =
-            "daemon off;\nmaster_process off;\npid nginx.pid;\nerror_log stderr warn;\nevents {}\n".to_owned();
+            "daemon off;\nmaster_process off;\npid nginx.pid;\nerror_log stderr warn;\nevents {}\n"
+                .to_owned();
         let temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"];
-        let temporary = temporary.map(|kind| format!("{kind}_temp_path {kind};")).join(" ");
+        let temporary = temporary
+            .map(|kind| format!("{kind}_temp_path {kind};"))
+            .join(" ");
         writeln!(
             text,
             "http {{ access_log off; {temporary}\nserver {{ listen {address} {options};\n{directives}\n}} }}"
@@ -33,7 +37,11 @@ impl NginxServer {
         .unwrap();
         std::fs::write(folder.path().join("nginx.conf"), text).unwrap();
         let process = spawn(&folder);
-        let server = Self { address, process, folder };
+        let server = Self {
+            address,
+            process,
+            folder,
+        };
         server.wait();
         server
     }
@@ -48,13 +56,23 @@ impl NginxServer {
 
     fn signal(&self, name: &str) {
         let pid = self.process.id().to_string();
-        assert!(Command::new("kill").args([&format!("-{name}"), &pid]).status().unwrap().success());
+        assert!(
+            Command::new("kill")
+                .args([&format!("-{name}"), &pid])
+                .status()
+                .unwrap()
+                .success()
+        );
     }
 
     fn wait(&self) {
         let started = clock::now();
         while TcpStream::connect(self.address).is_err() {
-            assert!(started.elapsed() < PATIENCE, "nginx does not listen on {}", self.address);
+            assert!(
+                started.elapsed() < PATIENCE,
+                "nginx does not listen on {}",
+                self.address
+            );
             std::thread::yield_now();
         }
     }
@@ -62,8 +80,14 @@ impl NginxServer {
 
 fn spawn(folder: &TempDir) -> Child {
     let mut command = Command::new("nginx");
-    command.arg("-p").arg(folder.path()).args(["-c", "nginx.conf", "-e", "stderr"]).stderr(Stdio::null());
-    command.spawn().unwrap_or_else(|error| panic!("nginx is needed ({error}): install the package nginx"))
+    command
+        .arg("-p")
+        .arg(folder.path())
+        .args(["-c", "nginx.conf", "-e", "stderr"])
+        .stderr(Stdio::null());
+    command
+        .spawn()
+        .unwrap_or_else(|error| panic!("nginx is needed ({error}): install the package nginx"))
 }
 
 impl Drop for NginxServer {

@@ -1,4 +1,5 @@
-//! A gateway's limiter on Redis, put together as the gateway does, and how it notices outages and their ends.
+//! A gateway's limiter on Redis, put together as the gateway does, and how it notices outages and
+//! their ends.
 
 use std::convert::Infallible;
 use std::future::ready;
@@ -29,7 +30,9 @@ use tollgate_limiter::store::memory::MemoryStore;
 use tollgate_limiter::store::redis::RedisStore;
 use tollgate_limiter::store::redis::heartbeat::Heartbeat;
 use tollgate_limiter::store::redis::spec::RedisSpec;
-use tollgate_limiter::store::{BucketCharge, Grant, PermitClaim, ServerId, Store, StoreError, StoreFailure};
+use tollgate_limiter::store::{
+    BucketCharge, Grant, PermitClaim, ServerId, Store, StoreError, StoreFailure,
+};
 use tower::{Layer, ServiceExt, service_fn};
 
 use crate::{SECOND, charge, decide, eventually, eventually_within, shape};
@@ -37,15 +40,18 @@ use crate::{SECOND, charge, decide, eventually, eventually_within, shape};
 /// Redis must decide again this soon after its return.
 pub const RECOVERY: Duration = Duration::from_secs(2);
 
-/// A machine that also runs a dozen servers, and compilers, may add this to a decision. Waiting for Redis has no such
-/// end.
+/// A machine that also runs a dozen servers, and compilers, may add this to a decision. Waiting for
+/// Redis has no such end.
 pub const BUSY: Duration = Duration::from_millis(1_500);
 
 /// A store on this server, once it is connected.
 pub async fn connected(spec: &RedisSpec) -> RedisStore {
     let store = RedisStore::connect(spec).unwrap();
     let probe = [charge("warm-up", shape(1, SECOND, 1), 1)];
-    eventually("the store connects", || async { store.take(&probe, 1).await.is_ok() }).await;
+    eventually("the store connects", || async {
+        store.take(&probe, 1).await.is_ok()
+    })
+    .await;
     store
 }
 
@@ -57,7 +63,10 @@ pub struct CountingStore {
 
 impl CountingStore {
     pub fn new(store: RedisStore) -> Self {
-        Self { store, calls: AtomicU64::new(0) }
+        Self {
+            store,
+            calls: AtomicU64::new(0),
+        }
     }
 
     pub fn calls(&self) -> u64 {
@@ -66,7 +75,11 @@ impl CountingStore {
 }
 
 impl Store for CountingStore {
-    fn take<'a>(&'a self, charges: &'a [BucketCharge], units: u32) -> BoxFuture<'a, Result<Grant, StoreFailure>> {
+    fn take<'a>(
+        &'a self,
+        charges: &'a [BucketCharge],
+        units: u32,
+    ) -> BoxFuture<'a, Result<Grant, StoreFailure>> {
         self.calls.fetch_add(1, Ordering::Relaxed);
         self.store.take(charges, units)
     }
@@ -76,7 +89,10 @@ impl Store for CountingStore {
         self.store.adjust(batch)
     }
 
-    fn claim<'a>(&'a self, claims: &'a [PermitClaim]) -> BoxFuture<'a, Result<Vec<GrantedPermits>, StoreError>> {
+    fn claim<'a>(
+        &'a self,
+        claims: &'a [PermitClaim],
+    ) -> BoxFuture<'a, Result<Vec<GrantedPermits>, StoreError>> {
         self.store.claim(claims)
     }
 
@@ -101,7 +117,8 @@ impl Store for CountingStore {
     }
 }
 
-/// A node of two workers, with a control task and a place in the fleet. Requests go through the first worker's store.
+/// A node of two workers, with a control task and a place in the fleet. Requests go through the
+/// first worker's store.
 pub struct LimiterNode {
     pub limiter: Limiter,
     /// Counts the calls of requests. The control task's go past it.
@@ -113,16 +130,35 @@ pub struct LimiterNode {
 
 impl LimiterNode {
     pub fn start(spec: &RedisSpec) -> Self {
-        let (breaker, share) = (Arc::new(Breaker::new()), Arc::new(FleetShare::expecting(spec.expected_nodes)));
+        let (breaker, share) = (
+            Arc::new(Breaker::new()),
+            Arc::new(FleetShare::expecting(spec.expected_nodes)),
+        );
         let workers = [(), ()].map(|()| RedisStore::connect(spec).unwrap().in_fleet(share.clone()));
         let store = Arc::new(CountingStore::new(workers[0].clone()));
-        let node = Arc::new(Node::new(Arc::new(MemoryStore::new(10_000)), breaker.clone(), share.clone()));
+        let node = Arc::new(Node::new(
+            Arc::new(MemoryStore::new(10_000)),
+            breaker.clone(),
+            share.clone(),
+        ));
         let limiter = Limiter::of_node(node.clone(), store.clone());
         let fleet = Heartbeat::join(spec, share.clone()).unwrap();
         let mut tasks = JoinSet::new();
-        tasks.spawn(run_control(node, workers.into_iter().map(|store| Arc::new(store) as Arc<dyn Store>).collect()));
+        tasks.spawn(run_control(
+            node,
+            workers
+                .into_iter()
+                .map(|store| Arc::new(store) as Arc<dyn Store>)
+                .collect(),
+        ));
         tasks.spawn(async move { fleet.run().await });
-        Self { limiter, store, breaker, share, _tasks: tasks }
+        Self {
+            limiter,
+            store,
+            breaker,
+            share,
+            _tasks: tasks,
+        }
     }
 
     pub async fn started(spec: &RedisSpec) -> Self {
@@ -132,13 +168,19 @@ impl LimiterNode {
     }
 
     pub async fn asks_redis(&self) -> bool {
-        decide(&self.limiter, &[charge("warm-up", shape(10_000, SECOND, 10_000), 1)]).await.decided_by
+        decide(
+            &self.limiter,
+            &[charge("warm-up", shape(10_000, SECOND, 10_000), 1)],
+        )
+        .await
+        .decided_by
             == DecidedBy::Redis
     }
 
     /// Requests until the breaker is open: each is decided, in time.
     pub async fn notices_the_outage(&self, spec: &RedisSpec) {
-        self.notices_the_outage_of(spec, &[charge("warm-up", shape(10_000, SECOND, 10_000), 1)]).await;
+        self.notices_the_outage_of(spec, &[charge("warm-up", shape(10_000, SECOND, 10_000), 1)])
+            .await;
     }
 
     /// Like [`Self::notices_the_outage`], by requests for these buckets.
@@ -146,7 +188,11 @@ impl LimiterNode {
         for _ in 0..20 {
             let started = clock::now();
             decide(&self.limiter, buckets).await;
-            assert!(started.elapsed() < spec.timeout + BUSY, "{:?}", started.elapsed());
+            assert!(
+                started.elapsed() < spec.timeout + BUSY,
+                "{:?}",
+                started.elapsed()
+            );
             if self.breaker.is_open() {
                 return;
             }
@@ -160,26 +206,63 @@ impl LimiterNode {
     }
 }
 
-/// Limits that ask the store four times for the first request of a tenant: for its plan, for permits of two limits, and
-/// for tokens.
+/// Limits that ask the store four times for the first request of a tenant: for its plan, for
+/// permits of two limits, and for tokens.
 pub fn layer_that_asks_four_times(limiter: Limiter) -> RateLimitLayer {
     let ten = NonZeroU64::new(10).unwrap();
     let tenant = || KeyPart::Header(HeaderName::from_static("x-tenant"));
     let limit = |name: &str| {
-        let key = KeySpec { parts: vec![tenant()], on_missing: OnMissing::Share };
-        Limit::new(name, key, Rate { tokens: ten, period_us: NonZeroU64::new(SECOND).unwrap() }, ten)
+        let key = KeySpec {
+            parts: vec![tenant()],
+            on_missing: OnMissing::Share,
+        };
+        Limit::new(
+            name,
+            key,
+            Rate {
+                tokens: ten,
+                period_us: NonZeroU64::new(SECOND).unwrap(),
+            },
+            ten,
+        )
     };
-    let permits = |name| Limit { algorithm: Algorithm::Concurrency { most: ten, scope: Scope::Fleet }, ..limit(name) };
-    let source = PlanSource::Hash(PlanHash { name: "plans".into(), cache: Duration::from_secs(1) });
-    let tokens = Limit { plans: Some(Plans { by: tenant(), source }), ..limit("tokens") };
+    let permits = |name| Limit {
+        algorithm: Algorithm::Concurrency {
+            most: ten,
+            scope: Scope::Fleet,
+        },
+        ..limit(name)
+    };
+    let source = PlanSource::Hash(PlanHash {
+        name: "plans".into(),
+        cache: Duration::from_secs(1),
+    });
+    let tokens = Limit {
+        plans: Some(Plans {
+            by: tenant(),
+            source,
+        }),
+        ..limit("tokens")
+    };
     let limits = [tokens, permits("first"), permits("second")];
-    RateLimitLayer::of_uses(limiter, &limits.map(|limit| LimitUse { limit: Arc::new(limit), cost: None })).unwrap()
+    RateLimitLayer::of_uses(
+        limiter,
+        &limits.map(|limit| LimitUse {
+            limit: Arc::new(limit),
+            cost: None,
+        }),
+    )
+    .unwrap()
 }
 
 /// How long a tenant's request waits at `layer`.
 pub async fn waiting_time(layer: &RateLimitLayer, tenant: &str) -> Duration {
-    let inner = service_fn(|_: Request<Body>| ready(Ok::<_, Infallible>(Response::new(Body::empty()))));
-    let request = Request::builder().header("x-tenant", tenant).body(Body::empty()).unwrap();
+    let inner =
+        service_fn(|_: Request<Body>| ready(Ok::<_, Infallible>(Response::new(Body::empty()))));
+    let request = Request::builder()
+        .header("x-tenant", tenant)
+        .body(Body::empty())
+        .unwrap();
     let started = clock::now();
     layer.layer(inner).oneshot(request).await.unwrap();
     started.elapsed()

@@ -1,4 +1,5 @@
-//! Waiting for what happens elsewhere: each poll asks again and again, and fails with a message once its time is over.
+//! Waiting for what happens elsewhere: each poll asks again and again, and fails with a message
+//! once its time is over.
 
 use std::future::Future;
 use std::time::Duration;
@@ -30,7 +31,8 @@ where
     eventually_within(PATIENCE, what, condition).await;
 }
 
-/// Polls a condition that needs no waiting of its own, for [`PATIENCE`] at most. Other tasks run in between.
+/// Polls a condition that needs no waiting of its own, for [`PATIENCE`] at most. Other tasks run in
+/// between.
 pub async fn until(what: &str, mut condition: impl FnMut() -> bool) {
     let polling = async {
         while !condition() {
@@ -38,5 +40,8 @@ pub async fn until(what: &str, mut condition: impl FnMut() -> bool) {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     };
-    assert!(tokio::time::timeout(PATIENCE, polling).await.is_ok(), "never came true: {what}");
+    assert!(
+        tokio::time::timeout(PATIENCE, polling).await.is_ok(),
+        "never came true: {what}"
+    );
 }

@@ -22,13 +22,15 @@ use tokio::time::timeout;
 use tollgate::body::{Body, BodyFailure, BoxError};
 use tollgate::error::Failure;
 use tollgate::server::{
-    self, ConnectionInfo, ConnectionLimit, Drain, DrainSignal, Drained, Handler, InterimSlot, ListenerSpec, OnUpgrade,
+    self, ConnectionInfo, ConnectionLimit, Drain, DrainSignal, Drained, Handler, InterimSlot,
+    ListenerSpec, OnUpgrade,
 };
 
 use crate::{PATIENCE, until};
 
-/// Answers by path: `/echo`, `/deny`, `/deny-later`, `/glance`, `/never`, `/endless`, `/later`, `/elsewhere`, `/gate`, `/hints`, `/arrived`,
-/// `/break`, `/forgive`, `/upgrade`, `/decline`; the rest with method and target.
+/// Answers by path: `/echo`, `/deny`, `/deny-later`, `/glance`, `/never`, `/endless`, `/later`,
+/// `/elsewhere`, `/gate`, `/hints`, `/arrived`, `/break`, `/forgive`, `/upgrade`, `/decline`; the
+/// rest with method and target.
 #[derive(Clone)]
 pub struct ScriptedHandler(pub Arc<HandlerRecord>);
 
@@ -90,7 +92,9 @@ impl Handler for ScriptedHandler {
             }
             "/glance" => {
                 let mut body = request.into_body();
-                let waits = poll_fn(|cx| Poll::Ready(Pin::new(&mut body).poll_frame(cx).is_pending())).await;
+                let waits =
+                    poll_fn(|cx| Poll::Ready(Pin::new(&mut body).poll_frame(cx).is_pending()))
+                        .await;
                 assert!(waits);
                 drop(body);
                 if line.ends_with("?later") {
@@ -110,7 +114,9 @@ impl Handler for ScriptedHandler {
                 tokio::spawn(async move {
                     seen.gate.acquire().await.unwrap().forget();
                     let read = body.collect().await.unwrap().to_bytes();
-                    seen.requests.lock().push(format!("read {}", String::from_utf8_lossy(&read)));
+                    seen.requests
+                        .lock()
+                        .push(format!("read {}", String::from_utf8_lossy(&read)));
                 });
                 status(StatusCode::OK)
             }
@@ -141,7 +147,10 @@ impl Handler for ScriptedHandler {
             "/upgrade" => upgrade(&mut request),
             "/echo" => match request.into_body().collect().await {
                 Ok(body) => {
-                    let trailers = body.trailers().map(|t| format!(" {}", t.len())).unwrap_or_default();
+                    let trailers = body
+                        .trailers()
+                        .map(|t| format!(" {}", t.len()))
+                        .unwrap_or_default();
                     let bytes = body.to_bytes();
                     line = format!("{line} {}{trailers}", String::from_utf8_lossy(&bytes));
                     Response::new(Body::from(bytes))
@@ -174,7 +183,10 @@ impl http_body::Body for BreakingBody {
     type Data = Bytes;
     type Error = BoxError;
 
-    fn poll_frame(mut self: Pin<&mut Self>, _: &mut TaskContext<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut TaskContext<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         Poll::Ready(Some(match std::mem::replace(&mut self.0, true) {
             false => Ok(Frame::data(Bytes::from_static(b"begun"))),
             true => Err("broken off".into()),
@@ -189,7 +201,10 @@ impl http_body::Body for EndlessBody {
     type Data = Bytes;
     type Error = BoxError;
 
-    fn poll_frame(mut self: Pin<&mut Self>, _: &mut TaskContext<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut TaskContext<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         match std::mem::replace(&mut self.0, true) {
             false => Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(b"begun"))))),
             true => Poll::Pending,
@@ -231,8 +246,12 @@ fn upgrade(request: &mut Request<Body>) -> Response<Body> {
     });
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
-    response.headers_mut().insert("upgrade", HeaderValue::from_static("echo"));
-    response.headers_mut().insert("connection", HeaderValue::from_static("upgrade"));
+    response
+        .headers_mut()
+        .insert("upgrade", HeaderValue::from_static("echo"));
+    response
+        .headers_mut()
+        .insert("connection", HeaderValue::from_static("upgrade"));
     response
 }
 
@@ -265,20 +284,36 @@ pub struct TestServer {
 impl TestServer {
     /// Serves until it is drained or the test ends.
     pub fn start(spec: ListenerSpec) -> Self {
-        let listener = TcpListener::from_std(server::bind_shared(spec.address.tcp().unwrap()).unwrap()).unwrap();
+        let listener =
+            TcpListener::from_std(server::bind_shared(spec.address.tcp().unwrap()).unwrap())
+                .unwrap();
         let (signal, drain): (DrainSignal, Drain) = server::drain::channel();
         let seen = Arc::new(HandlerRecord::default());
         let address = listener.local_addr().unwrap();
-        let slots = ConnectionLimit::new(spec.max_connections).per_client(spec.max_connections_per_client);
-        let done =
-            tokio::spawn(server::serve(vec![listener], Arc::new(spec), ScriptedHandler(seen.clone()), slots, drain));
-        Self { address, seen, signal, done }
+        let slots =
+            ConnectionLimit::new(spec.max_connections).per_client(spec.max_connections_per_client);
+        let done = tokio::spawn(server::serve(
+            vec![listener],
+            Arc::new(spec),
+            ScriptedHandler(seen.clone()),
+            slots,
+            drain,
+        ));
+        Self {
+            address,
+            seen,
+            signal,
+            done,
+        }
     }
 
     pub async fn connect(&self) -> RawClient {
         let stream = TcpStream::connect(self.address).await.unwrap();
         stream.set_nodelay(true).unwrap();
-        RawClient { stream, buffer: Vec::new() }
+        RawClient {
+            stream,
+            buffer: Vec::new(),
+        }
     }
 
     /// The handled requests so far.
@@ -288,13 +323,20 @@ impl TestServer {
 
     /// Waits until so many lines were recorded.
     pub async fn handled(&self, count: usize) {
-        until("so many requests are handled", || self.seen.requests.lock().len() >= count).await;
+        until("so many requests are handled", || {
+            self.seen.requests.lock().len() >= count
+        })
+        .await;
     }
 
     /// Drains. How many connections did not end within `within`.
     pub async fn stop(self, within: Duration) -> usize {
         self.signal.start(within);
-        timeout(PATIENCE, self.done).await.expect("the drain ends").unwrap().cut
+        timeout(PATIENCE, self.done)
+            .await
+            .expect("the drain ends")
+            .unwrap()
+            .cut
     }
 }
 
@@ -322,7 +364,8 @@ impl RawResponse {
     }
 
     pub fn says_close(&self) -> bool {
-        self.field("connection").is_some_and(|value| value.eq_ignore_ascii_case("close"))
+        self.field("connection")
+            .is_some_and(|value| value.eq_ignore_ascii_case("close"))
     }
 }
 
@@ -337,12 +380,22 @@ impl RawClient {
             if let Some(at) = memchr::memmem::find(&self.buffer, b"\r\n\r\n") {
                 break at + 4;
             }
-            assert!(self.more().await > 0, "closed before an answer: {}", String::from_utf8_lossy(&self.buffer));
+            assert!(
+                self.more().await > 0,
+                "closed before an answer: {}",
+                String::from_utf8_lossy(&self.buffer)
+            );
         };
         let head = String::from_utf8(self.buffer.drain(..end).collect()).unwrap();
         let status = head[9..12].parse().unwrap();
-        let mut answer = RawResponse { status, head, body: Vec::new() };
-        let length = answer.field("content-length").map_or(0, |length| length.parse().unwrap());
+        let mut answer = RawResponse {
+            status,
+            head,
+            body: Vec::new(),
+        };
+        let length = answer
+            .field("content-length")
+            .map_or(0, |length| length.parse().unwrap());
         while self.buffer.len() < length {
             assert!(self.more().await > 0, "closed within an answer");
         }
@@ -364,6 +417,7 @@ impl RawClient {
     /// Reads. How much; 0: the server has closed.
     pub async fn more(&mut self) -> usize {
         let read = timeout(PATIENCE, self.stream.read_buf(&mut self.buffer)).await;
-        read.expect("the server neither answered nor closed").unwrap()
+        read.expect("the server neither answered nor closed")
+            .unwrap()
     }
 }

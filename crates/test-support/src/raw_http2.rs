@@ -75,8 +75,21 @@ pub fn block(fields: &[(&str, &str)]) -> Vec<u8> {
 }
 
 /// The fields of a request, with `more` behind them.
-pub fn request<'a>(method: &'a str, path: &'a str, more: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
-    [&[(":method", method), (":scheme", "http"), (":authority", "a"), (":path", path)], more].concat()
+pub fn request<'a>(
+    method: &'a str,
+    path: &'a str,
+    more: &[(&'a str, &'a str)],
+) -> Vec<(&'a str, &'a str)> {
+    [
+        &[
+            (":method", method),
+            (":scheme", "http"),
+            (":authority", "a"),
+            (":path", path),
+        ],
+        more,
+    ]
+    .concat()
 }
 
 impl RawFrame {
@@ -98,8 +111,12 @@ impl RawFrame {
             ref block => block,
         };
         match block[0] {
-            indexed @ 0x88..=0x8e => [200, 204, 206, 304, 400, 404, 500][usize::from(indexed - 0x88)],
-            0x08 | 0x48 if block[1] & 0x80 == 0 => std::str::from_utf8(&block[2..5]).unwrap().parse().unwrap(),
+            indexed @ 0x88..=0x8e => {
+                [200, 204, 206, 304, 400, 404, 500][usize::from(indexed - 0x88)]
+            }
+            0x08 | 0x48 if block[1] & 0x80 == 0 => {
+                std::str::from_utf8(&block[2..5]).unwrap().parse().unwrap()
+            }
             0x08 | 0x48 => huffman_digits(&block[2..]),
             other => panic!("the block begins with {other:#x}"),
         }
@@ -108,10 +125,16 @@ impl RawFrame {
 
 /// Three digits in HPACK's Huffman code: `0` to `2` have 5 bits, the others 6.
 fn huffman_digits(bytes: &[u8]) -> u16 {
-    let mut bits = bytes.iter().flat_map(|byte| (0..8).rev().map(move |bit| u16::from(byte >> bit & 1)));
+    let mut bits = bytes
+        .iter()
+        .flat_map(|byte| (0..8).rev().map(move |bit| u16::from(byte >> bit & 1)));
     (0..3).fold(0, |status, _| {
         let five = bits.by_ref().take(5).fold(0, |code, bit| code << 1 | bit);
-        let digit = if five <= 2 { five } else { (five << 1 | bits.next().unwrap()) - 0x19 + 3 };
+        let digit = if five <= 2 {
+            five
+        } else {
+            (five << 1 | bits.next().unwrap()) - 0x19 + 3
+        };
         status * 10 + digit
     })
 }
@@ -131,7 +154,9 @@ impl FrameClient {
             .chain(settings)
             .flat_map(|(id, value)| [&id.to_be_bytes()[..], &value.to_be_bytes()].concat());
         let payload: Vec<u8> = pairs.collect();
-        client.send([PREFACE, &frame(SETTINGS, 0, 0, &payload)].concat()).await;
+        client
+            .send([PREFACE, &frame(SETTINGS, 0, 0, &payload)].concat())
+            .await;
         client
     }
 
@@ -139,17 +164,29 @@ impl FrameClient {
     pub async fn silent(address: SocketAddr) -> Self {
         let stream = TcpStream::connect(address).await.unwrap();
         stream.set_nodelay(true).unwrap();
-        Self { stream, acknowledges: true, buffer: Vec::new() }
+        Self {
+            stream,
+            acknowledges: true,
+            buffer: Vec::new(),
+        }
     }
 
     /// The server's side of a connection: reads the client's preface, and sends these SETTINGS.
     pub async fn accepted(stream: TcpStream, settings: &[(u16, u32)]) -> Self {
         stream.set_nodelay(true).unwrap();
-        let mut server = Self { stream, acknowledges: false, buffer: Vec::new() };
+        let mut server = Self {
+            stream,
+            acknowledges: false,
+            buffer: Vec::new(),
+        };
         let mut preface = [0; PREFACE.len()];
         server.stream.read_exact(&mut preface).await.unwrap();
-        let pairs = settings.iter().flat_map(|(id, value)| [&id.to_be_bytes()[..], &value.to_be_bytes()].concat());
-        server.send(frame(SETTINGS, 0, 0, &pairs.collect::<Vec<u8>>())).await;
+        let pairs = settings
+            .iter()
+            .flat_map(|(id, value)| [&id.to_be_bytes()[..], &value.to_be_bytes()].concat());
+        server
+            .send(frame(SETTINGS, 0, 0, &pairs.collect::<Vec<u8>>()))
+            .await;
         server
     }
 
@@ -159,7 +196,8 @@ impl FrameClient {
 
     /// Sends a request. `flags` besides END_HEADERS.
     pub async fn request(&mut self, stream: u32, flags: u8, fields: &[(&str, &str)]) {
-        self.send(frame(HEADERS, END_HEADERS | flags, stream, &block(fields))).await;
+        self.send(frame(HEADERS, END_HEADERS | flags, stream, &block(fields)))
+            .await;
     }
 
     /// The next frame. `None`: the server has closed.
@@ -181,11 +219,18 @@ impl FrameClient {
     }
 
     fn take(&mut self) -> Option<RawFrame> {
-        let [high, middle, low, kind, flags, a, b, c, d, ..] = self.buffer[..] else { return None };
+        let [high, middle, low, kind, flags, a, b, c, d, ..] = self.buffer[..] else {
+            return None;
+        };
         let end = 9 + u32::from_be_bytes([0, high, middle, low]) as usize;
         let payload = self.buffer.get(9..end)?.to_vec();
         self.buffer.drain(..end);
-        Some(RawFrame { kind, flags, stream: u32::from_be_bytes([a, b, c, d]), payload })
+        Some(RawFrame {
+            kind,
+            flags,
+            stream: u32::from_be_bytes([a, b, c, d]),
+            payload,
+        })
     }
 
     /// The next frame of `kind`. Others are skipped.

@@ -24,20 +24,28 @@ pub struct RedisServer {
 }
 
 impl RedisServer {
-    /// Starts one that keeps nothing on disk, and waits until it answers. Another test may take the port first: then on
-    /// another.
+    /// Starts one that keeps nothing on disk, and waits until it answers. Another test may take the
+    /// port first: then on another.
     pub fn start() -> Self {
-        std::iter::repeat_with(|| Self::try_start_at(free_port())).take(5).flatten().next().unwrap()
+        std::iter::repeat_with(|| Self::try_start_at(free_port()))
+            .take(5)
+            .flatten()
+            .next()
+            .unwrap()
     }
 
-    /// Like `start`, on a port of the caller's choice. A connection of another test may have it for a moment.
+    /// Like `start`, on a port of the caller's choice. A connection of another test may have it for
+    /// a moment.
     pub fn start_at(port: u16) -> Self {
         let started = clock::now();
         loop {
             if let Some(server) = Self::try_start_at(port) {
                 return server;
             }
-            assert!(started.elapsed() < Duration::from_secs(10), "port {port} is not given back");
+            assert!(
+                started.elapsed() < Duration::from_secs(10),
+                "port {port} is not given back"
+            );
             std::thread::sleep(Duration::from_millis(50));
         }
     }
@@ -47,9 +55,17 @@ impl RedisServer {
         let start = || {
             let (port, dir) = (free_port(), tempfile::tempdir().unwrap());
             let more = more(port, dir.path());
-            Self::launch(port, usual(port, dir.path()).into_iter().chain(more).collect(), dir)
+            Self::launch(
+                port,
+                usual(port, dir.path()).into_iter().chain(more).collect(),
+                dir,
+            )
         };
-        std::iter::repeat_with(start).take(5).flatten().next().unwrap()
+        std::iter::repeat_with(start)
+            .take(5)
+            .flatten()
+            .next()
+            .unwrap()
     }
 
     fn try_start_at(port: u16) -> Option<Self> {
@@ -59,7 +75,12 @@ impl RedisServer {
 
     /// Starts a server with these arguments. `None`: it did not come up.
     pub fn launch(port: u16, arguments: Vec<String>, dir: TempDir) -> Option<Self> {
-        let mut server = Self { child: spawn(&arguments), port, dir, arguments };
+        let mut server = Self {
+            child: spawn(&arguments),
+            port,
+            dir,
+            arguments,
+        };
         server.comes_up().then_some(server)
     }
 
@@ -89,7 +110,11 @@ impl RedisServer {
     /// Starts it again, empty, on the same port. It must have been killed.
     pub fn restart(&mut self) {
         self.child = spawn(&self.arguments);
-        assert!(self.comes_up(), "{SERVER} does not start again: is its port {} taken?", self.port);
+        assert!(
+            self.comes_up(),
+            "{SERVER} does not start again: is its port {} taken?",
+            self.port
+        );
     }
 
     /// It keeps its connections but answers nothing.
@@ -101,7 +126,8 @@ impl RedisServer {
         signal("CONT", &self.child);
     }
 
-    /// Sends a command over a connection of its own. A reply of several parts is returned as its header only.
+    /// Sends a command over a connection of its own. A reply of several parts is returned as its
+    /// header only.
     pub fn command(&self, parts: &[&str]) -> String {
         self.try_command(parts).unwrap()
     }
@@ -109,7 +135,10 @@ impl RedisServer {
     /// Scripts run by their hash since the server started.
     pub fn script_calls(&self) -> u64 {
         let stats = self.command(&["INFO", "commandstats"]);
-        let calls = stats.split("cmdstat_evalsha:calls=").nth(1).and_then(|rest| rest.split(',').next());
+        let calls = stats
+            .split("cmdstat_evalsha:calls=")
+            .nth(1)
+            .and_then(|rest| rest.split(',').next());
         calls.map_or(0, |calls| calls.parse().unwrap())
     }
 
@@ -125,7 +154,10 @@ impl RedisServer {
         let mut line = String::new();
         reader.read_line(&mut line)?;
         let line = line.trim_end().to_owned();
-        match line.strip_prefix('$').and_then(|length| length.parse::<usize>().ok()) {
+        match line
+            .strip_prefix('$')
+            .and_then(|length| length.parse::<usize>().ok())
+        {
             Some(length) => {
                 let mut bulk = vec![0; length];
                 reader.read_exact(&mut bulk)?;
@@ -142,11 +174,15 @@ impl RedisServer {
             if self.child.try_wait().unwrap().is_some() {
                 return false;
             }
-            assert!(started.elapsed() < Duration::from_secs(10), "{SERVER} does not answer");
+            assert!(
+                started.elapsed() < Duration::from_secs(10),
+                "{SERVER} does not answer"
+            );
             std::thread::sleep(Duration::from_millis(5));
         }
         // Another server on that port would answer as well, while this one is about to end.
-        self.command(&["INFO", "server"]).contains(&format!("process_id:{}\r", self.child.id()))
+        self.command(&["INFO", "server"])
+            .contains(&format!("process_id:{}\r", self.child.id()))
     }
 }
 
@@ -158,8 +194,9 @@ impl Drop for RedisServer {
     }
 }
 
-/// A port that was free a moment ago, and below those that the system hands out by itself: while a server is away, its
-/// port could otherwise go to any other socket of the machine, and the server could not return to it.
+/// A port that was free a moment ago, and below those that the system hands out by itself: while a
+/// server is away, its port could otherwise go to any other socket of the machine, and the server
+/// could not return to it.
 pub fn free_port() -> u16 {
     static TAKEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
     let mut taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -183,8 +220,22 @@ pub fn spec_at(port: u16) -> RedisSpec {
 
 fn usual(port: u16, dir: &Path) -> Vec<String> {
     let port = port.to_string();
-    let words = ["--port", &port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir"];
-    words.into_iter().map(str::to_owned).chain([dir.display().to_string()]).collect()
+    let words = [
+        "--port",
+        &port,
+        "--bind",
+        "127.0.0.1",
+        "--save",
+        "",
+        "--appendonly",
+        "no",
+        "--dir",
+    ];
+    words
+        .into_iter()
+        .map(str::to_owned)
+        .chain([dir.display().to_string()])
+        .collect()
 }
 
 fn spawn(arguments: &[String]) -> Child {
@@ -192,10 +243,15 @@ fn spawn(arguments: &[String]) -> Child {
         .args(arguments)
         .stdout(Stdio::null())
         .spawn()
-        .unwrap_or_else(|error| panic!("{SERVER} is needed ({error}): install the package redis-server"))
+        .unwrap_or_else(|error| {
+            panic!("{SERVER} is needed ({error}): install the package redis-server")
+        })
 }
 
 fn signal(name: &str, child: &Child) {
-    let status = Command::new("kill").args([&format!("-{name}"), &child.id().to_string()]).status().unwrap();
+    let status = Command::new("kill")
+        .args([&format!("-{name}"), &child.id().to_string()])
+        .status()
+        .unwrap();
     assert!(status.success());
 }

@@ -17,24 +17,34 @@ use crate::redis::{RedisServer, free_port, spec_at};
 
 /// A store at `url`, with a time limit that a busy machine keeps.
 pub fn spec(url: String) -> RedisSpec {
-    RedisSpec { url: url.into(), timeout: Duration::from_millis(100), ..spec_at(1) }
+    RedisSpec {
+        url: url.into(),
+        timeout: Duration::from_millis(100),
+        ..spec_at(1)
+    }
 }
 
 /// The log of this thread, as text.
 #[derive(Clone, Default)]
 pub struct CapturedLog(Arc<Mutex<Vec<u8>>>);
 
-/// Subscribers that nobody writes to. While a process has fewer than two, whether a line of its code logs anything is
-/// decided for all threads by the first that comes by, and that may be one that captures nothing.
+/// Subscribers that nobody writes to. While a process has fewer than two, whether a line of its
+/// code logs anything is decided for all threads by the first that comes by, and that may be one
+/// that captures nothing.
 static SILENT: LazyLock<[Dispatch; 2]> = LazyLock::new(|| [silent(), silent()]);
 
 fn silent() -> Dispatch {
-    Dispatch::new(tracing_subscriber::fmt().with_writer(std::io::sink).with_max_level(tracing::Level::TRACE).finish())
+    Dispatch::new(
+        tracing_subscriber::fmt()
+            .with_writer(std::io::sink)
+            .with_max_level(tracing::Level::TRACE)
+            .finish(),
+    )
 }
 
 impl CapturedLog {
-    /// Makes sure that a log which is captured later misses nothing. To be called before the code under test runs on any
-    /// thread.
+    /// Makes sure that a log which is captured later misses nothing. To be called before the code
+    /// under test runs on any thread.
     pub fn prepare() {
         LazyLock::force(&SILENT);
     }
@@ -72,9 +82,26 @@ pub struct CertificateAuthority {
 
 impl CertificateAuthority {
     pub fn create() -> Self {
-        let authority = Self { dir: tempfile::tempdir().unwrap() };
-        let key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"];
-        let files = ["-keyout", "ca.key", "-out", "ca.pem", "-subj", "/CN=A test's authority"];
+        let authority = Self {
+            dir: tempfile::tempdir().unwrap(),
+        };
+        let key = [
+            "-newkey",
+            "ec",
+            "-pkeyopt",
+            "ec_paramgen_curve:prime256v1",
+            "-nodes",
+            "-days",
+            "2",
+        ];
+        let files = [
+            "-keyout",
+            "ca.key",
+            "-out",
+            "ca.pem",
+            "-subj",
+            "/CN=A test's authority",
+        ];
         authority.openssl(&[&["req", "-x509"], &key[..], &files[..]].concat());
         authority
     }
@@ -94,20 +121,51 @@ impl CertificateAuthority {
 
     /// Like `issue`, to an owner (`/O=Example/CN=billing`), for `days`; none if negative.
     pub fn issue_to(&self, name: &str, owner: &str, subject: &str, days: &str) {
-        let [pem, key, request, extensions] = ["pem", "key", "csr", "ext"].map(|kind| format!("{name}.{kind}"));
-        std::fs::write(self.path(&extensions), format!("subjectAltName={subject}\n")).unwrap();
-        let curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"];
+        let [pem, key, request, extensions] =
+            ["pem", "key", "csr", "ext"].map(|kind| format!("{name}.{kind}"));
+        std::fs::write(
+            self.path(&extensions),
+            format!("subjectAltName={subject}\n"),
+        )
+        .unwrap();
+        let curve = [
+            "-newkey",
+            "ec",
+            "-pkeyopt",
+            "ec_paramgen_curve:prime256v1",
+            "-nodes",
+        ];
         let files = ["-keyout", &key, "-out", &request, "-subj", owner];
         self.openssl(&[&["req", "-new"], &curve[..], &files[..]].concat());
-        let sign =
-            ["x509", "-req", "-in", &request, "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-days", days];
+        let sign = [
+            "x509",
+            "-req",
+            "-in",
+            &request,
+            "-CA",
+            "ca.pem",
+            "-CAkey",
+            "ca.key",
+            "-CAcreateserial",
+            "-days",
+            days,
+        ];
         self.openssl(&[&sign[..], &["-extfile", &extensions, "-out", &pem]].concat());
     }
 
     fn openssl(&self, arguments: &[&str]) {
-        let output = Command::new("openssl").args(arguments).current_dir(&self.dir).output();
-        let output = output.unwrap_or_else(|error| panic!("openssl is needed ({error}): install the package openssl"));
-        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        let output = Command::new("openssl")
+            .args(arguments)
+            .current_dir(&self.dir)
+            .output();
+        let output = output.unwrap_or_else(|error| {
+            panic!("openssl is needed ({error}): install the package openssl")
+        });
+        assert!(
+            output.status.success(),
+            "{arguments:?}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
     }
 }
 
@@ -116,14 +174,27 @@ pub fn with_tls(authority: &CertificateAuthority, name: &str, clients: &str) -> 
     let tls_port = free_port();
     let path = |file: &str| authority.path(file).display().to_string();
     let arguments = |_: u16, _: &Path| {
-        let files = [path(&format!("{name}.pem")), path(&format!("{name}.key")), path("ca.pem")];
+        let files = [
+            path(&format!("{name}.pem")),
+            path(&format!("{name}.key")),
+            path("ca.pem"),
+        ];
         let [cert, key, ca] = &files;
         let port = tls_port.to_string();
-        ["--tls-port", &port, "--tls-cert-file", cert, "--tls-key-file", key, "--tls-ca-cert-file", ca]
-            .into_iter()
-            .chain(["--tls-auth-clients", clients])
-            .map(str::to_owned)
-            .collect()
+        [
+            "--tls-port",
+            &port,
+            "--tls-cert-file",
+            cert,
+            "--tls-key-file",
+            key,
+            "--tls-ca-cert-file",
+            ca,
+        ]
+        .into_iter()
+        .chain(["--tls-auth-clients", clients])
+        .map(str::to_owned)
+        .collect()
     };
     (RedisServer::start_with(&arguments), tls_port)
 }
@@ -140,20 +211,43 @@ impl SentinelGroup {
         let primary = RedisServer::start();
         let master = primary.port().to_string();
         let replica = RedisServer::start_with(&|_, _| {
-            ["--replicaof", "127.0.0.1", &master, "--repl-diskless-sync-delay", "0"].map(str::to_owned).to_vec()
+            [
+                "--replicaof",
+                "127.0.0.1",
+                &master,
+                "--repl-diskless-sync-delay",
+                "0",
+            ]
+            .map(str::to_owned)
+            .to_vec()
         });
-        let synced = || async { replica.command(&["INFO", "replication"]).contains("master_link_status:up") };
+        let synced = || async {
+            replica
+                .command(&["INFO", "replication"])
+                .contains("master_link_status:up")
+        };
         eventually_within(Duration::from_secs(10), "the replica is up to date", synced).await;
         // After that: a sentinel looks for replicas at once, and then every ten seconds.
-        let sentinel = std::iter::repeat_with(|| sentinel(primary.port())).take(5).flatten().next().unwrap();
-        let watched = Self { primary, replica, sentinel };
+        let sentinel = std::iter::repeat_with(|| sentinel(primary.port()))
+            .take(5)
+            .flatten()
+            .next()
+            .unwrap();
+        let watched = Self {
+            primary,
+            replica,
+            sentinel,
+        };
         let knows = || async { watched.knows("status=ok") && watched.knows("slaves=1") };
         eventually_within(Duration::from_secs(15), "the sentinel knows both", knows).await;
         watched
     }
 
     pub fn spec(&self) -> RedisSpec {
-        spec(format!("redis-sentinel://127.0.0.1:{}/main", self.sentinel.port()))
+        spec(format!(
+            "redis-sentinel://127.0.0.1:{}/main",
+            self.sentinel.port()
+        ))
     }
 
     /// Whether the sentinel's `INFO` contains this.
@@ -169,12 +263,25 @@ impl SentinelGroup {
 fn sentinel(primary: u16) -> Option<RedisServer> {
     let (port, dir) = (free_port(), tempfile::tempdir().unwrap());
     let mut text = String::new();
-    writeln!(text, "port {port}\nbind 127.0.0.1\ndir {}", dir.path().display()).unwrap();
+    writeln!(
+        text,
+        "port {port}\nbind 127.0.0.1\ndir {}",
+        dir.path().display()
+    )
+    .unwrap();
     writeln!(text, "sentinel monitor main 127.0.0.1 {primary} 1").unwrap();
-    writeln!(text, "sentinel down-after-milliseconds main 300\nsentinel failover-timeout main 3000").unwrap();
+    writeln!(
+        text,
+        "sentinel down-after-milliseconds main 300\nsentinel failover-timeout main 3000"
+    )
+    .unwrap();
     let file = dir.path().join("sentinel.conf");
     std::fs::write(&file, text).unwrap();
-    RedisServer::launch(port, vec![file.display().to_string(), "--sentinel".to_owned()], dir)
+    RedisServer::launch(
+        port,
+        vec![file.display().to_string(), "--sentinel".to_owned()],
+        dir,
+    )
 }
 
 /// Three primaries without replicas.
@@ -184,14 +291,28 @@ pub struct RedisCluster {
 
 impl RedisCluster {
     pub async fn start() -> Self {
-        let nodes: Vec<_> = std::iter::repeat_with(cluster_node).flatten().take(3).collect();
+        let nodes: Vec<_> = std::iter::repeat_with(cluster_node)
+            .flatten()
+            .take(3)
+            .collect();
         let cluster = Self { nodes };
-        let addresses = cluster.nodes.iter().map(|node| format!("127.0.0.1:{}", node.port()));
+        let addresses = cluster
+            .nodes
+            .iter()
+            .map(|node| format!("127.0.0.1:{}", node.port()));
         let mut create = Command::new("redis-cli");
-        create.args(["--cluster", "create"]).args(addresses).arg("--cluster-yes");
+        create
+            .args(["--cluster", "create"])
+            .args(addresses)
+            .arg("--cluster-yes");
         let output = create.output();
-        let output = output.unwrap_or_else(|error| panic!("redis-cli is needed ({error}): install redis-tools"));
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+        let output = output
+            .unwrap_or_else(|error| panic!("redis-cli is needed ({error}): install redis-tools"));
+        assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stdout)
+        );
         let agree = || async { cluster.nodes.iter().all(cluster_is_up) };
         eventually_within(Duration::from_secs(10), "the cluster is up", agree).await;
         cluster
@@ -199,30 +320,50 @@ impl RedisCluster {
 
     /// Named by one of its nodes: the others are found.
     pub fn spec(&self) -> RedisSpec {
-        spec(format!("redis-cluster://127.0.0.1:{}", self.nodes[0].port()))
+        spec(format!(
+            "redis-cluster://127.0.0.1:{}",
+            self.nodes[0].port()
+        ))
     }
 
     /// The node that has `key`, by its place.
     pub fn owner(&self, key: &str) -> usize {
         let owns = |node: &&RedisServer| !node.command(&["GET", key]).starts_with("-MOVED");
         let owner = self.nodes.iter().find(owns).unwrap().port();
-        self.nodes.iter().position(|node| node.port() == owner).unwrap()
+        self.nodes
+            .iter()
+            .position(|node| node.port() == owner)
+            .unwrap()
     }
 
-    /// Moves the slot of `key`, with all that is in it, in the order of Redis's own tool, and gives time to every step.
+    /// Moves the slot of `key`, with all that is in it, in the order of Redis's own tool, and gives
+    /// time to every step.
     pub async fn migrate(&self, key: &str, from: usize, to: usize, pause: impl AsyncFn()) {
         let (source, target) = (&self.nodes[from], &self.nodes[to]);
-        let slot = source.command(&["CLUSTER", "KEYSLOT", key]).trim_start_matches(':').to_owned();
-        let [source_id, target_id] = [source, target].map(|node| node.command(&["CLUSTER", "MYID"]));
-        assert_eq!(target.command(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", &source_id]), "+OK");
-        assert_eq!(source.command(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &target_id]), "+OK");
+        let slot = source
+            .command(&["CLUSTER", "KEYSLOT", key])
+            .trim_start_matches(':')
+            .to_owned();
+        let [source_id, target_id] =
+            [source, target].map(|node| node.command(&["CLUSTER", "MYID"]));
+        assert_eq!(
+            target.command(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", &source_id]),
+            "+OK"
+        );
+        assert_eq!(
+            source.command(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &target_id]),
+            "+OK"
+        );
         pause().await;
         let port = target.port().to_string();
         let moved = source.command(&["MIGRATE", "127.0.0.1", &port, key, "0", "1000"]);
         assert!(moved == "+OK" || moved == "+NOKEY", "{moved}");
         pause().await;
         for node in [target, source] {
-            assert_eq!(node.command(&["CLUSTER", "SETSLOT", &slot, "NODE", &target_id]), "+OK");
+            assert_eq!(
+                node.command(&["CLUSTER", "SETSLOT", &slot, "NODE", &target_id]),
+                "+OK"
+            );
         }
         pause().await;
     }
@@ -235,14 +376,36 @@ pub fn cluster_is_up(node: &RedisServer) -> bool {
         && info.contains("cluster_known_nodes:3")
 }
 
-/// Its bus needs the port ten thousand above, which must not be one that the system hands out by itself either.
+/// Its bus needs the port ten thousand above, which must not be one that the system hands out by
+/// itself either.
 fn cluster_node() -> Option<RedisServer> {
-    let port = std::iter::repeat_with(free_port).find(|port| *port < 22_000).unwrap();
+    let port = std::iter::repeat_with(free_port)
+        .find(|port| *port < 22_000)
+        .unwrap();
     std::net::TcpListener::bind(("127.0.0.1", port + 10_000)).ok()?;
     let dir = tempfile::tempdir().unwrap();
     let place = dir.path().display().to_string();
     let text = port.to_string();
-    let words = ["--port", &text, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", &place];
+    let words = [
+        "--port",
+        &text,
+        "--bind",
+        "127.0.0.1",
+        "--save",
+        "",
+        "--appendonly",
+        "no",
+        "--dir",
+        &place,
+    ];
     let cluster = ["--cluster-enabled", "yes", "--cluster-node-timeout", "1000"];
-    RedisServer::launch(port, words.into_iter().chain(cluster).map(str::to_owned).collect(), dir)
+    RedisServer::launch(
+        port,
+        words
+            .into_iter()
+            .chain(cluster)
+            .map(str::to_owned)
+            .collect(),
+        dir,
+    )
 }

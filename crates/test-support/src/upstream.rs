@@ -1,4 +1,5 @@
-//! Servers and clients over real sockets, for tests. A server's own panic is raised again when it is dropped.
+//! Servers and clients over real sockets, for tests. A server's own panic is raised again when it
+//! is dropped.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -45,18 +46,27 @@ impl ScriptedUpstream {
         let acceptor = tokio::spawn(async move {
             loop {
                 let (stream, _) = listener.accept().await.unwrap();
-                let conversation = script(RawConnection::new(stream), count.fetch_add(1, Ordering::SeqCst));
+                let conversation = script(
+                    RawConnection::new(stream),
+                    count.fetch_add(1, Ordering::SeqCst),
+                );
                 let failure = Arc::clone(&failure);
                 tokio::spawn(async move {
                     if let Err(cause) = AssertUnwindSafe(conversation).catch_unwind().await {
                         let text = cause.downcast_ref::<String>().cloned();
-                        let text = text.or_else(|| cause.downcast_ref::<&str>().map(ToString::to_string));
+                        let text =
+                            text.or_else(|| cause.downcast_ref::<&str>().map(ToString::to_string));
                         *failure.lock().unwrap() = Some(text.unwrap_or_default());
                     }
                 });
             }
         });
-        Self { address, connections, panic, acceptor }
+        Self {
+            address,
+            connections,
+            panic,
+            acceptor,
+        }
     }
 
     /// Answers every request of every connection with `response`, once its head is read.
@@ -69,8 +79,8 @@ impl ScriptedUpstream {
         .await
     }
 
-    /// Answers the first request of each connection with `response`, and closes it: to a client that keeps it, it is
-    /// stale.
+    /// Answers the first request of each connection with `response`, and closes it: to a client
+    /// that keeps it, it is stale.
     pub async fn answering_once(response: &'static str) -> Self {
         Self::start(move |mut wire, _| async move {
             wire.head().await;
@@ -99,7 +109,10 @@ impl Drop for ScriptedUpstream {
 impl RawConnection {
     pub fn new(stream: TcpStream) -> Self {
         stream.set_nodelay(true).unwrap();
-        Self { stream, read: Vec::new() }
+        Self {
+            stream,
+            read: Vec::new(),
+        }
     }
 
     pub async fn connect(address: SocketAddr) -> Self {
@@ -116,13 +129,19 @@ impl RawConnection {
     }
 
     pub async fn head(&mut self) -> String {
-        self.try_head().await.expect("the peer closed before it sent a header section")
+        self.try_head()
+            .await
+            .expect("the peer closed before it sent a header section")
     }
 
     /// Everything up to and including `end`.
     pub async fn until(&mut self, end: &[u8]) -> Option<String> {
         loop {
-            if let Some(at) = self.read.windows(end.len()).position(|window| window == end) {
+            if let Some(at) = self
+                .read
+                .windows(end.len())
+                .position(|window| window == end)
+            {
                 return Some(self.take(at + end.len()));
             }
             if !self.more().await {
@@ -131,7 +150,8 @@ impl RawConnection {
         }
     }
 
-    /// Everything until what came ends with `end`. Takes no time to look for it, however much that is.
+    /// Everything until what came ends with `end`. Takes no time to look for it, however much that
+    /// is.
     pub async fn ending(&mut self, end: &[u8]) -> Option<String> {
         while !self.read.ends_with(end) {
             if !self.more().await {
@@ -143,7 +163,11 @@ impl RawConnection {
 
     pub async fn exactly(&mut self, count: usize) -> String {
         while self.read.len() < count {
-            assert!(self.more().await, "the peer closed after {:?}", String::from_utf8_lossy(&self.read));
+            assert!(
+                self.more().await,
+                "the peer closed after {:?}",
+                String::from_utf8_lossy(&self.read)
+            );
         }
         self.take(count)
     }
@@ -168,5 +192,8 @@ impl RawConnection {
 /// The values of a field, in order.
 pub fn values<'a>(head: &'a str, name: &str) -> Vec<&'a str> {
     let fields = head.lines().skip(1).filter_map(|line| line.split_once(':'));
-    fields.filter(|(field, _)| field.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim()).collect()
+    fields
+        .filter(|(field, _)| field.eq_ignore_ascii_case(name))
+        .map(|(_, value)| value.trim())
+        .collect()
 }

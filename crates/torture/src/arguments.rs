@@ -64,7 +64,12 @@ pub struct Arguments {
     #[arg(long, value_name = "FACTOR", default_value = "3x", value_parser = demand)]
     pub demand: f64,
     /// Events during the run; several, all, or the matrix of all.
-    #[arg(long, value_name = "NAME", default_value = "steady", value_delimiter = ',')]
+    #[arg(
+        long,
+        value_name = "NAME",
+        default_value = "steady",
+        value_delimiter = ','
+    )]
     pub scenario: Vec<Scenarios>,
     /// The longest a decision may wait for Redis.
     #[arg(long, value_name = "DURATION", default_value = "20ms", value_parser = duration)]
@@ -112,15 +117,17 @@ impl ValueEnum for Scenarios {
         match self {
             Self::One(scenario) => scenario.to_possible_value(),
             Self::All => Some(PossibleValue::new("all").help("Each of them, one after the other")),
-            Self::Matrix => {
-                Some(PossibleValue::new("matrix").help("Each of them, exact and leased where that differs"))
-            }
+            Self::Matrix => Some(
+                PossibleValue::new("matrix")
+                    .help("Each of them, exact and leased where that differs"),
+            ),
         }
     }
 }
 
 fn rate(text: &str) -> Result<Rate, String> {
-    let (tokens, period_us) = units::parse_rate(text).ok_or_else(|| format!("a rate is {}", units::RATE_FORMS))?;
+    let (tokens, period_us) =
+        units::parse_rate(text).ok_or_else(|| format!("a rate is {}", units::RATE_FORMS))?;
     Ok(Rate { tokens, period_us })
 }
 
@@ -140,5 +147,7 @@ fn duration(text: &str) -> Result<Duration, String> {
 
 fn demand(text: &str) -> Result<f64, String> {
     let factor: Option<f64> = text.strip_suffix('x').unwrap_or(text).parse().ok();
-    factor.filter(|factor| *factor > 0.0).ok_or_else(|| "a demand is a number of times: 3x or 0.5x".to_owned())
+    factor
+        .filter(|factor| *factor > 0.0)
+        .ok_or_else(|| "a demand is a number of times: 3x or 0.5x".to_owned())
 }

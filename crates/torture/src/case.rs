@@ -1,4 +1,5 @@
-//! The rows of the table: a scenario is one case, or several variants that are each run and judged by themselves.
+//! The rows of the table: a scenario is one case, or several variants that are each run and judged
+//! by themselves.
 
 use std::num::NonZeroU64;
 use std::time::Duration;
@@ -37,14 +38,29 @@ impl Case {
         let window = |variant, faults, counting| Self {
             variant: Some(variant),
             faults,
-            plan: RunPlan { counting, ..only.plan.clone() },
+            plan: RunPlan {
+                counting,
+                ..only.plan.clone()
+            },
             ..only
         };
         let in_flight = |variant, burst, pattern| {
-            let limit = TestedLimit { burst, ..only.plan.limit };
-            let plan =
-                RunPlan { counting: Counting::InFlight, limit, pattern, demand: f64::INFINITY, ..only.plan.clone() };
-            Self { variant: Some(variant), plan, ..only }
+            let limit = TestedLimit {
+                burst,
+                ..only.plan.limit
+            };
+            let plan = RunPlan {
+                counting: Counting::InFlight,
+                limit,
+                pattern,
+                demand: f64::INFINITY,
+                ..only.plan.clone()
+            };
+            Self {
+                variant: Some(variant),
+                plan,
+                ..only
+            }
         };
         match scenario {
             Scenario::ColdConcurrency => {
@@ -57,11 +73,25 @@ impl Case {
             Scenario::Queue => {
                 let clients = u64::from(plan.clients_in_all());
                 // Half of the clients may wait at a time, so that the others keep the queue full.
-                let max_wait = Duration::from_secs_f64(clients as f64 / 2.0 / plan.limit.per_second_f64());
-                let pattern = LoadPattern::Queued { max_wait: max_wait.max(LEAST_WAIT), hold: Duration::ZERO };
-                let rate = Self { variant: Some("rate"), plan: RunPlan { pattern, ..only.plan.clone() }, ..only };
+                let max_wait =
+                    Duration::from_secs_f64(clients as f64 / 2.0 / plan.limit.per_second_f64());
+                let pattern = LoadPattern::Queued {
+                    max_wait: max_wait.max(LEAST_WAIT),
+                    hold: Duration::ZERO,
+                };
+                let rate = Self {
+                    variant: Some("rate"),
+                    plan: RunPlan {
+                        pattern,
+                        ..only.plan.clone()
+                    },
+                    ..only
+                };
                 let most = NonZeroU64::new(clients / 8).unwrap_or(NonZeroU64::MIN);
-                let pattern = LoadPattern::Queued { max_wait: LONG_WAIT, hold: HOLD };
+                let pattern = LoadPattern::Queued {
+                    max_wait: LONG_WAIT,
+                    hold: HOLD,
+                };
                 vec![rate, in_flight("in flight", most, pattern)]
             }
             Scenario::Windows => vec![
@@ -76,7 +106,13 @@ impl Case {
 
     /// The case of a scenario without variants.
     pub fn only(scenario: Scenario, plan: &RunPlan) -> Self {
-        Self { scenario, variant: None, faults: scenario, plan: scenario.adapt(plan), names_consistency: false }
+        Self {
+            scenario,
+            variant: None,
+            faults: scenario,
+            plan: scenario.adapt(plan),
+            names_consistency: false,
+        }
     }
 
     /// The cases of `scenario`, with each consistency where that makes a difference.
@@ -84,9 +120,23 @@ impl Case {
         if !scenario.leases() {
             return Self::of(scenario, plan);
         }
-        let with = |consistency| Self::of(scenario, &RunPlan { consistency, ..plan.clone() });
-        let both = [Consistency::Exact, Consistency::Leased].into_iter().flat_map(with);
-        both.map(|case| Self { names_consistency: true, ..case }).collect()
+        let with = |consistency| {
+            Self::of(
+                scenario,
+                &RunPlan {
+                    consistency,
+                    ..plan.clone()
+                },
+            )
+        };
+        let both = [Consistency::Exact, Consistency::Leased]
+            .into_iter()
+            .flat_map(with);
+        both.map(|case| Self {
+            names_consistency: true,
+            ..case
+        })
+        .collect()
     }
 
     /// The name of the row.
@@ -95,14 +145,23 @@ impl Case {
             Some(variant) => format!("{} ({variant})", self.scenario.name()),
             None => self.scenario.name().to_owned(),
         };
-        if self.names_consistency { format!("{name}, {}", self.plan.consistency_word()) } else { name }
+        if self.names_consistency {
+            format!("{name}, {}", self.plan.consistency_word())
+        } else {
+            name
+        }
     }
 
-    /// The least that is admitted, in per cent of what a reference would admit: see [`Scenario::least_percent`].
+    /// The least that is admitted, in per cent of what a reference would admit: see
+    /// [`Scenario::least_percent`].
     pub fn least_percent(&self) -> Option<f64> {
         let least = self.faults.least_percent()?;
         // Tokens of a sliding window come back up to a 64th of it late.
-        Some(if self.plan.counting == Counting::SlidingWindow { least - 2.0 } else { least })
+        Some(if self.plan.counting == Counting::SlidingWindow {
+            least - 2.0
+        } else {
+            least
+        })
     }
 
     /// The promise that the case is judged by.
@@ -147,12 +206,22 @@ mod tests {
             clients: few,
             seed: 1,
         };
-        let cases: Vec<Case> = Scenario::ALL.into_iter().flat_map(|scenario| Case::matrix(scenario, &plan)).collect();
+        let cases: Vec<Case> = Scenario::ALL
+            .into_iter()
+            .flat_map(|scenario| Case::matrix(scenario, &plan))
+            .collect();
         let mut names: Vec<String> = cases.iter().map(Case::name).collect();
-        assert!(names.contains(&"steady, leased".to_owned()) && names.contains(&"windows (fixed, flap)".to_owned()));
+        assert!(
+            names.contains(&"steady, leased".to_owned())
+                && names.contains(&"windows (fixed, flap)".to_owned())
+        );
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), cases.len());
-        assert!(cases.iter().all(|case| case.promise().starts_with("at most ")));
+        assert!(
+            cases
+                .iter()
+                .all(|case| case.promise().starts_with("at most "))
+        );
     }
 }

@@ -41,42 +41,75 @@ pub struct Verdict {
     pub broken: bool,
 }
 
-/// Runs what `arguments` ask for. Progress goes to `watcher`: a line that changes on a terminal, a line per run elsewhere.
+/// Runs what `arguments` ask for. Progress goes to `watcher`: a line that changes on a terminal, a
+/// line per run elsewhere.
 ///
 /// # Errors
 /// When there is no verdict.
-pub fn run(arguments: &Arguments, watcher: &mut (impl Write + IsTerminal)) -> Result<Verdict, Error> {
-    let reports =
-        if arguments.target.is_empty() { nodes(arguments, watcher)? } else { vec![targets(arguments, watcher)?] };
+pub fn run(
+    arguments: &Arguments,
+    watcher: &mut (impl Write + IsTerminal),
+) -> Result<Verdict, Error> {
+    let reports = if arguments.target.is_empty() {
+        nodes(arguments, watcher)?
+    } else {
+        vec![targets(arguments, watcher)?]
+    };
     let heading = heading(arguments);
     let text = if arguments.json {
-        format!("{}\n", serde_json::to_string_pretty(&reports).map_err(std::io::Error::from)?)
+        format!(
+            "{}\n",
+            serde_json::to_string_pretty(&reports).map_err(std::io::Error::from)?
+        )
     } else {
         report::table(&heading, &reports)
     };
-    Ok(Verdict { text, broken: reports.iter().any(RunReport::is_broken) })
+    Ok(Verdict {
+        text,
+        broken: reports.iter().any(RunReport::is_broken),
+    })
 }
 
 /// The heading of the table: the limit, the nodes and the duration of all rows.
 fn heading(arguments: &Arguments) -> String {
     let plan = plan(arguments);
-    let RunPlan { limit, nodes, workers, .. } = &plan;
+    let RunPlan {
+        limit,
+        nodes,
+        workers,
+        ..
+    } = &plan;
     let driven = match (arguments.target.as_slice(), &arguments.redis) {
         ([], Some(_)) => format!("{nodes} nodes of {workers} workers share a Redis"),
         ([], None) => format!("{workers} workers share the memory of a node"),
-        (targets, _) => targets.iter().map(|target| target.to_string()).collect::<Vec<_>>().join(", "),
+        (targets, _) => targets
+            .iter()
+            .map(|target| target.to_string())
+            .collect::<Vec<_>>()
+            .join(", "),
     };
-    let consistency = if is_matrix(arguments) { "exact and leased" } else { plan.consistency_word() };
-    format!("{limit}, {consistency}; {driven}; {:?} each", arguments.duration)
+    let consistency = if is_matrix(arguments) {
+        "exact and leased"
+    } else {
+        plan.consistency_word()
+    };
+    format!(
+        "{limit}, {consistency}; {driven}; {:?} each",
+        arguments.duration
+    )
 }
 
 /// Refuses combinations that the parser of the command line cannot.
 fn check(arguments: &Arguments, scenarios: &[Scenario]) -> Result<(), Error> {
     if arguments.cost > arguments.burst {
-        return Err(Error::Plan("a request must not cost more than the burst, or none is ever admitted"));
+        return Err(Error::Plan(
+            "a request must not cost more than the burst, or none is ever admitted",
+        ));
     }
     if arguments.redis.is_none() && scenarios.iter().any(|scenario| scenario.needs_redis()) {
-        return Err(Error::Plan("some of these scenarios are about buckets in Redis: they need --redis"));
+        return Err(Error::Plan(
+            "some of these scenarios are about buckets in Redis: they need --redis",
+        ));
     }
     if !names_cluster(arguments) && scenarios.iter().any(|scenario| scenario.needs_cluster()) {
         return Err(Error::NoCluster);
@@ -85,25 +118,39 @@ fn check(arguments: &Arguments, scenarios: &[Scenario]) -> Result<(), Error> {
         return Err(Error::NoProxy);
     }
     if arguments.spawn && !scenarios.contains(&Scenario::Crash) {
-        return Err(Error::Plan("--spawn is about crashes: it needs --scenario crash"));
+        return Err(Error::Plan(
+            "--spawn is about crashes: it needs --scenario crash",
+        ));
     }
     Ok(())
 }
 
-fn nodes(arguments: &Arguments, watcher: &mut (impl Write + IsTerminal)) -> Result<Vec<RunReport>, Error> {
+fn nodes(
+    arguments: &Arguments,
+    watcher: &mut (impl Write + IsTerminal),
+) -> Result<Vec<RunReport>, Error> {
     let (plan, scenarios) = (plan(arguments), scenarios(arguments));
     check(arguments, &scenarios)?;
     report_left_out(arguments, watcher);
     let mut reports = Vec::new();
-    let cases = if is_matrix(arguments) { Case::matrix } else { Case::of };
-    let cases: Vec<Case> = scenarios.into_iter().flat_map(|scenario| cases(scenario, &plan)).collect();
+    let cases = if is_matrix(arguments) {
+        Case::matrix
+    } else {
+        Case::of
+    };
+    let cases: Vec<Case> = scenarios
+        .into_iter()
+        .flat_map(|scenario| cases(scenario, &plan))
+        .collect();
     for (number, case) in (1..).zip(&cases) {
         let redis = redis(arguments, &plan, case.scenario.name());
         let name = format!("{number} of {}: {}", cases.len(), case.name());
         let mut line = ProgressLine::begin(watcher, &name);
         let mut watch = |progress| line.show(progress);
         match (&redis, case.scenario) {
-            (Some(redis), Scenario::Suspended) => reports.push(run_processes(case, redis, &mut watch)?),
+            (Some(redis), Scenario::Suspended) => {
+                reports.push(run_processes(case, redis, &mut watch)?)
+            }
             _ => {
                 let backing = redis.clone().map_or(Backing::Memory, Backing::Redis);
                 reports.push(run_nodes(case, &backing, &mut watch)?);
@@ -112,26 +159,41 @@ fn nodes(arguments: &Arguments, watcher: &mut (impl Write + IsTerminal)) -> Resu
         line.end();
         if let Some(redis) = redis.filter(|_| arguments.spawn && case.scenario == Scenario::Crash) {
             let mut line = ProgressLine::begin(watcher, "crash, with processes");
-            reports.push(run_processes(case, &redis, &mut |progress| line.show(progress))?);
+            reports.push(run_processes(case, &redis, &mut |progress| {
+                line.show(progress)
+            })?);
             line.end();
         }
     }
     Ok(reports)
 }
 
-fn targets(arguments: &Arguments, watcher: &mut (impl Write + IsTerminal)) -> Result<RunReport, Error> {
+fn targets(
+    arguments: &Arguments,
+    watcher: &mut (impl Write + IsTerminal),
+) -> Result<RunReport, Error> {
     let (urls, key_header) = (arguments.target.clone(), arguments.key_header.clone());
-    let targets = Targets { urls, key_header, concurrency: arguments.concurrency };
+    let targets = Targets {
+        urls,
+        key_header,
+        concurrency: arguments.concurrency,
+    };
     let mut line = ProgressLine::begin(watcher, "targets");
-    let report = run_targets(&plan(arguments), &targets, &mut |progress| line.show(progress));
+    let report = run_targets(&plan(arguments), &targets, &mut |progress| {
+        line.show(progress)
+    });
     line.end();
     report
 }
 
 fn plan(arguments: &Arguments) -> RunPlan {
-    let nodes = NonZeroU32::new(if arguments.redis.is_some() { NODES } else { 1 }).unwrap_or(NonZeroU32::MIN);
+    let nodes = NonZeroU32::new(if arguments.redis.is_some() { NODES } else { 1 })
+        .unwrap_or(NonZeroU32::MIN);
     RunPlan {
-        limit: TestedLimit { rate: arguments.rate, burst: arguments.burst },
+        limit: TestedLimit {
+            rate: arguments.rate,
+            burst: arguments.burst,
+        },
         counting: Counting::TokenBucket,
         pattern: LoadPattern::Paced,
         consistency: arguments.consistency,
@@ -150,9 +212,10 @@ fn plan(arguments: &Arguments) -> RunPlan {
 fn scenarios(arguments: &Arguments) -> Vec<Scenario> {
     let chosen = arguments.scenario.iter().flat_map(|chosen| match chosen {
         Scenarios::One(one) => vec![*one],
-        Scenarios::All | Scenarios::Matrix => {
-            Scenario::ALL.into_iter().filter(|scenario| can_run(arguments, *scenario)).collect()
-        }
+        Scenarios::All | Scenarios::Matrix => Scenario::ALL
+            .into_iter()
+            .filter(|scenario| can_run(arguments, *scenario))
+            .collect(),
     });
     chosen.collect()
 }
@@ -168,29 +231,53 @@ fn is_matrix(arguments: &Arguments) -> bool {
 }
 
 fn names_cluster(arguments: &Arguments) -> bool {
-    arguments.redis.as_deref().is_some_and(|url| url.starts_with(CLUSTER_URL))
+    arguments
+        .redis
+        .as_deref()
+        .is_some_and(|url| url.starts_with(CLUSTER_URL))
 }
 
 /// Whether a proxy can stand before the Redis that was named.
 fn takes_proxy(arguments: &Arguments) -> bool {
-    arguments.redis.as_deref().is_none_or(redis_url::takes_proxy)
+    arguments
+        .redis
+        .as_deref()
+        .is_none_or(redis_url::takes_proxy)
 }
 
 fn report_left_out(arguments: &Arguments, watcher: &mut impl Write) {
-    let all = arguments.scenario.iter().any(|chosen| !matches!(chosen, Scenarios::One(_)));
-    let left_out: Vec<_> = Scenario::ALL.into_iter().filter(|scenario| all && !can_run(arguments, *scenario)).collect();
+    let all = arguments
+        .scenario
+        .iter()
+        .any(|chosen| !matches!(chosen, Scenarios::One(_)));
+    let left_out: Vec<_> = Scenario::ALL
+        .into_iter()
+        .filter(|scenario| all && !can_run(arguments, *scenario))
+        .collect();
     for (needed, of_cluster) in [(URL_BEFORE_PROXY, false), (CLUSTER_URL, true)] {
-        let names: Vec<_> =
-            left_out.iter().filter(|one| one.needs_cluster() == of_cluster).map(|one| one.name()).collect();
+        let names: Vec<_> = left_out
+            .iter()
+            .filter(|one| one.needs_cluster() == of_cluster)
+            .map(|one| one.name())
+            .collect();
         if !names.is_empty() {
-            let needed = if arguments.redis.is_some() { needed } else { "--redis" };
+            let needed = if arguments.redis.is_some() {
+                needed
+            } else {
+                "--redis"
+            };
             // A watcher that cannot be written to is no reason to stop.
-            let _ = writeln!(watcher, "left out, for they need {needed}: {}", names.join(", "));
+            let _ = writeln!(
+                watcher,
+                "left out, for they need {needed}: {}",
+                names.join(", ")
+            );
         }
     }
 }
 
-/// The Redis for `scenario`, with keys of its own, so that none starts with buckets that another has used. They expire.
+/// The Redis for `scenario`, with keys of its own, so that none starts with buckets that another
+/// has used. They expire.
 fn redis(arguments: &Arguments, plan: &RunPlan, scenario: &str) -> Option<RedisSpec> {
     let url = arguments.redis.as_deref()?;
     Some(RedisSpec {
@@ -214,7 +301,12 @@ struct ProgressLine<'a, W> {
 impl<'a, W: Write + IsTerminal> ProgressLine<'a, W> {
     fn begin(out: &'a mut W, name: &'a str) -> Self {
         let terminal = out.is_terminal();
-        let mut line = Self { out, name, terminal, shown: None };
+        let mut line = Self {
+            out,
+            name,
+            terminal,
+            shown: None,
+        };
         if !terminal {
             line.write(format_args!("{name} …\n"));
         }
@@ -223,13 +315,19 @@ impl<'a, W: Write + IsTerminal> ProgressLine<'a, W> {
 
     fn show(&mut self, progress: Progress) {
         let now = clock::now();
-        if !self.terminal || self.shown.is_some_and(|shown| now.saturating_duration_since(shown) < REDRAW) {
+        if !self.terminal
+            || self
+                .shown
+                .is_some_and(|shown| now.saturating_duration_since(shown) < REDRAW)
+        {
             return;
         }
         self.shown = Some(now);
         let Progress { passed, of, asked } = progress;
         let (name, passed, of) = (self.name, passed.as_secs_f64(), of.as_secs_f64());
-        self.write(format_args!("\r\x1b[K{name}: {passed:.0} of {of:.0} s, {asked} requests"));
+        self.write(format_args!(
+            "\r\x1b[K{name}: {passed:.0} of {of:.0} s, {asked} requests"
+        ));
     }
 
     fn end(self) {

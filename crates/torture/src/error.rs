@@ -19,7 +19,9 @@ pub enum Error {
          out, or name one server without TLS"
     )]
     NoProxy,
-    #[error("cluster-node-down pauses one master of several: it needs --redis redis-cluster://host:port, without TLS")]
+    #[error(
+        "cluster-node-down pauses one master of several: it needs --redis redis-cluster://host:port, without TLS"
+    )]
     NoCluster,
     #[error("Redis answers the run strangely: {0}")]
     Redis(String),

@@ -1,8 +1,9 @@
-//! `tollgate torture`: tests a limit from outside. It drives limiters or gateways flat out, records which requests were
-//! admitted and when, and judges every window of time by the bound that the limit promises: burst + rate × t.
+//! `tollgate torture`: tests a limit from outside. It drives limiters or gateways flat out, records
+//! which requests were admitted and when, and judges every window of time by the bound that the
+//! limit promises: burst + rate × t.
 //!
-//! Guarantees that the verdict rests on what clients saw: when each request was sent, when its answer came and whether it was
-//! admitted. The judge shares no arithmetic with the limiter.
+//! Guarantees that the verdict rests on what clients saw: when each request was sent, when its
+//! answer came and whether it was admitted. The judge shares no arithmetic with the limiter.
 //!
 //! | module | what it does |
 //! |---|---|

@@ -17,7 +17,13 @@ impl TestedLimit {
     #[cfg(test)]
     pub fn per_second(tokens: u64, burst: u64) -> Self {
         let nonzero = |number| NonZeroU64::new(number).unwrap();
-        Self { rate: Rate { tokens: nonzero(tokens), period_us: nonzero(1_000_000) }, burst: nonzero(burst) }
+        Self {
+            rate: Rate {
+                tokens: nonzero(tokens),
+                period_us: nonzero(1_000_000),
+            },
+            burst: nonzero(burst),
+        }
     }
 
     /// Tokens per period.
@@ -33,7 +39,9 @@ impl TestedLimit {
     /// Whole tokens that a window of `length_us` may admit.
     pub fn bound(&self, length_us: u64) -> u64 {
         let refilled = u128::from(length_us) * self.tokens() / self.period();
-        u64::try_from(refilled).unwrap_or(u64::MAX).saturating_add(self.burst.get())
+        u64::try_from(refilled)
+            .unwrap_or(u64::MAX)
+            .saturating_add(self.burst.get())
     }
 
     pub fn per_second_f64(&self) -> f64 {
@@ -42,8 +50,15 @@ impl TestedLimit {
 
     /// A part of rate and burst, at least one token each.
     pub fn divided_by(&self, parts: NonZeroU64) -> Self {
-        let part = |number: NonZeroU64| NonZeroU64::new(number.get() / parts).unwrap_or(NonZeroU64::MIN);
-        Self { rate: Rate { tokens: part(self.rate.tokens), ..self.rate }, burst: part(self.burst) }
+        let part =
+            |number: NonZeroU64| NonZeroU64::new(number.get() / parts).unwrap_or(NonZeroU64::MIN);
+        Self {
+            rate: Rate {
+                tokens: part(self.rate.tokens),
+                ..self.rate
+            },
+            burst: part(self.burst),
+        }
     }
 }
 

@@ -18,8 +18,8 @@ use crate::judge::bound::AdmissionBound;
 use crate::judge::server_clock::ServerClock;
 use crate::limit::TestedLimit;
 
-/// The longest that a leased token lives, and the share of the burst (one part of so many) that leases withhold at most: as
-/// documented, and not as the limiter computes it.
+/// The longest that a leased token lives, and the share of the burst (one part of so many) that
+/// leases withhold at most: as documented, and not as the limiter computes it.
 const LEASE_US: u64 = 50_000;
 const LARGEST_WITHHELD: u64 = 4;
 
@@ -29,7 +29,8 @@ const LIMIT: &str = "torture";
 /// Requests that a burst must hold for its limit to be leased, as documented.
 const LEASABLE: u64 = 40;
 
-/// How the limit of a run counts. A window has the tokens of the rate, as long as its period, and no burst.
+/// How the limit of a run counts. A window has the tokens of the rate, as long as its period, and
+/// no burst.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Counting {
     #[default]
@@ -46,9 +47,11 @@ pub enum LoadPattern {
     /// Each at its pace, or as fast as it goes.
     #[default]
     Paced,
-    /// Like that; requests over the limit wait in a queue for `max_wait` at most. Each is in flight for `hold`.
+    /// Like that; requests over the limit wait in a queue for `max_wait` at most. Each is in flight
+    /// for `hold`.
     Queued { max_wait: Duration, hold: Duration },
-    /// Many at once, again and again: below, at and above the limit in turns. `cold`: each time for a new key.
+    /// Many at once, again and again: below, at and above the limit in turns. `cold`: each time for
+    /// a new key.
     Bursts { cold: bool },
 }
 
@@ -91,18 +94,31 @@ impl RunPlan {
 
     /// The bound that the limit promises, by a store with such a clock.
     pub fn bound(&self, clock: ServerClock) -> AdmissionBound {
-        let (quota, period_us) = (self.limit.rate.tokens.get(), self.limit.rate.period_us.get());
+        let (quota, period_us) = (
+            self.limit.rate.tokens.get(),
+            self.limit.rate.period_us.get(),
+        );
         match self.counting {
             Counting::TokenBucket => self.limit.into(),
-            Counting::FixedWindow => AdmissionBound::FixedWindow { quota, period_us, clock },
-            Counting::SlidingWindow => AdmissionBound::SlidingWindow { quota, width_us: period_us },
+            Counting::FixedWindow => AdmissionBound::FixedWindow {
+                quota,
+                period_us,
+                clock,
+            },
+            Counting::SlidingWindow => AdmissionBound::SlidingWindow {
+                quota,
+                width_us: period_us,
+            },
             Counting::InFlight => AdmissionBound::InFlight { most: self.burst() },
         }
     }
 
     /// Requests in flight on all nodes, at most.
     pub fn clients_in_all(&self) -> u32 {
-        self.nodes.get().saturating_mul(self.workers.get()).saturating_mul(self.clients.get())
+        self.nodes
+            .get()
+            .saturating_mul(self.workers.get())
+            .saturating_mul(self.clients.get())
     }
 
     /// The tokens that may be taken at once.
@@ -140,38 +156,66 @@ impl RunPlan {
         let limit = match self.counting {
             Counting::InFlight => Limit::in_flight(LIMIT, self.burst()),
             Counting::TokenBucket | Counting::FixedWindow | Counting::SlidingWindow => {
-                Limit::every(LIMIT, tokens.get(), Duration::from_micros(period_us.get())).burst(self.burst())
+                Limit::every(LIMIT, tokens.get(), Duration::from_micros(period_us.get()))
+                    .burst(self.burst())
             }
         };
         let limit = match self.pattern {
             LoadPattern::Queued { max_wait, .. } => limit.queue(max_wait, NonZeroUsize::MAX),
             LoadPattern::Paced | LoadPattern::Bursts { .. } => limit,
         };
-        let limit = if self.consistency == Consistency::Leased { limit.leased() } else { limit };
-        let uses: Vec<LimitUse> =
-            limit.key(extension("key", |key: &u32| key.to_string())).build().into_iter().collect();
-        RuleSet::new(uses.iter(), &LargestCosts::over(uses.iter()), &LimitStates::default(), false)
+        let limit = if self.consistency == Consistency::Leased {
+            limit.leased()
+        } else {
+            limit
+        };
+        let uses: Vec<LimitUse> = limit
+            .key(extension("key", |key: &u32| key.to_string()))
+            .build()
+            .into_iter()
+            .collect();
+        RuleSet::new(
+            uses.iter(),
+            &LargestCosts::over(uses.iter()),
+            &LimitStates::default(),
+            false,
+        )
     }
 
-    /// The least that a correct limiter admits: the limit itself or, where tokens are leased, one with a burst that is smaller
-    /// by the tokens that flow in while a lease lives. The most that it admits is judged by the limit itself.
+    /// The least that a correct limiter admits: the limit itself or, where tokens are leased, one
+    /// with a burst that is smaller by the tokens that flow in while a lease lives. The most that
+    /// it admits is judged by the limit itself.
     pub fn expected_limit(&self) -> TestedLimit {
-        let flowing = TestedLimit { burst: NonZeroU64::MIN, ..self.limit }.bound(LEASE_US);
+        let flowing = TestedLimit {
+            burst: NonZeroU64::MIN,
+            ..self.limit
+        }
+        .bound(LEASE_US);
         let leasable = self.limit.burst.get() >= self.cost.get().saturating_mul(LEASABLE);
         let withheld = match self.consistency {
-            Consistency::Leased if leasable => flowing.min(self.limit.burst.get() / LARGEST_WITHHELD),
+            Consistency::Leased if leasable => {
+                flowing.min(self.limit.burst.get() / LARGEST_WITHHELD)
+            }
             _ => 0,
         };
         // A request that may wait is as good as one that came later.
         let waiting = match self.pattern {
             LoadPattern::Queued { max_wait, .. } => {
                 let max_wait_us = u64::try_from(max_wait.as_micros()).unwrap_or(u64::MAX);
-                TestedLimit { burst: NonZeroU64::MIN, ..self.limit }.bound(max_wait_us)
+                TestedLimit {
+                    burst: NonZeroU64::MIN,
+                    ..self.limit
+                }
+                .bound(max_wait_us)
             }
             LoadPattern::Paced | LoadPattern::Bursts { .. } => 0,
         };
-        let burst = NonZeroU64::new(self.limit.burst.get() - withheld + waiting).unwrap_or(NonZeroU64::MIN);
-        TestedLimit { burst, ..self.limit }
+        let burst =
+            NonZeroU64::new(self.limit.burst.get() - withheld + waiting).unwrap_or(NonZeroU64::MIN);
+        TestedLimit {
+            burst,
+            ..self.limit
+        }
     }
 }
 
@@ -199,12 +243,22 @@ mod tests {
 
     #[test]
     fn a_leased_limit_expects_what_the_limiter_has_at_once() {
-        for (rate, burst) in [(1_000, 200), (1_000, 1_000), (100, 40), (7, 100), (3, 10_000), (50_000, 1_000)] {
+        for (rate, burst) in [
+            (1_000, 200),
+            (1_000, 1_000),
+            (100, 40),
+            (7, 100),
+            (3, 10_000),
+            (50_000, 1_000),
+        ] {
             let plan = plan(TestedLimit::per_second(rate, burst), Consistency::Leased);
             let shape = plan.token_bucket(&plan.limit).unwrap();
             let at_once = shape.usable() / shape.emission();
             let expected = plan.expected_limit().burst.get();
-            assert!(expected <= at_once && expected + 2 >= at_once, "{rate}/s, burst {burst}: {expected} of {at_once}");
+            assert!(
+                expected <= at_once && expected + 2 >= at_once,
+                "{rate}/s, burst {burst}: {expected} of {at_once}"
+            );
         }
     }
 

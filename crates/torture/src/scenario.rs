@@ -1,4 +1,5 @@
-//! The scenarios: the faults that a run meets, and how each changes the plan and the terms of its verdict.
+//! The scenarios: the faults that a run meets, and how each changes the plan and the terms of its
+//! verdict.
 
 use std::num::{NonZeroU32, NonZeroU64};
 
@@ -24,7 +25,8 @@ pub enum Scenario {
     ManyKeys,
     /// Each node is further from Redis than the one before, one way only. For redis://host:port.
     Skew,
-    /// Every call to Redis takes its own time, so that calls overtake each other. For redis://host:port.
+    /// Every call to Redis takes its own time, so that calls overtake each other. For
+    /// redis://host:port.
     Reorder,
     /// Nodes end in the middle of what they do, and start anew.
     Crash,
@@ -32,7 +34,8 @@ pub enum Scenario {
     Flap,
     /// Redis is out of reach of half of the nodes, for seconds. For redis://host:port.
     Partition,
-    /// Redis answers nothing for 1.5 times the store's time limit, again and again. For redis://host:port.
+    /// Redis answers nothing for 1.5 times the store's time limit, again and again. For
+    /// redis://host:port.
     Stalls,
     /// Each call takes 85 % of the store's time limit. For redis://host:port.
     SlowStore,
@@ -42,13 +45,16 @@ pub enum Scenario {
     Reload,
     /// Fixed and sliding windows, under the faults of skew and flap. For redis://host:port.
     Windows,
-    /// Bursts of requests at once, on all nodes, for a limit of requests in flight that is as large as --burst.
+    /// Bursts of requests at once, on all nodes, for a limit of requests in flight that is as large
+    /// as --burst.
     ColdConcurrency,
     /// Requests over the limit wait for their turn, 3 ms from Redis. For redis://host:port.
     Queue,
-    /// Gateways in processes of their own, one of which is stopped for 3 s again and again (SIGSTOP).
+    /// Gateways in processes of their own, one of which is stopped for 3 s again and again
+    /// (SIGSTOP).
     Suspended,
-    /// A master of a Redis Cluster answers nothing for 2 s, again and again. For redis-cluster://host:port.
+    /// A master of a Redis Cluster answers nothing for 2 s, again and again. For
+    /// redis-cluster://host:port.
     ClusterNodeDown,
 }
 
@@ -121,19 +127,27 @@ impl Scenario {
 
     /// Whether calls to Redis are meant to fail.
     pub fn fails_calls(self) -> bool {
-        matches!(self, Self::Flap | Self::Partition | Self::Stalls | Self::LateStore | Self::ClusterNodeDown)
+        matches!(
+            self,
+            Self::Flap | Self::Partition | Self::Stalls | Self::LateStore | Self::ClusterNodeDown
+        )
     }
 
-    /// The least that is admitted, in per cent of what a reference bucket would admit. `None`: that is not judged, where
-    /// tokens die with a node, where the shares of an outage are smaller than the load on them, or where the limit
-    /// changes.
+    /// The least that is admitted, in per cent of what a reference bucket would admit. `None`: that
+    /// is not judged, where tokens die with a node, where the shares of an outage are smaller than
+    /// the load on them, or where the limit changes.
     pub fn least_percent(self) -> Option<f64> {
         match self {
             Self::Steady | Self::HotKey | Self::ManyKeys | Self::Skew | Self::Reorder => Some(97.0),
             Self::Windows | Self::ColdConcurrency | Self::Queue => Some(97.0),
             Self::SlowStore => Some(95.0),
             Self::Suspended | Self::ClusterNodeDown => None,
-            Self::Crash | Self::Flap | Self::Partition | Self::Stalls | Self::LateStore | Self::Reload => None,
+            Self::Crash
+            | Self::Flap
+            | Self::Partition
+            | Self::Stalls
+            | Self::LateStore
+            | Self::Reload => None,
         }
     }
 
@@ -156,7 +170,11 @@ impl Scenario {
     pub fn adapt(self, plan: &RunPlan) -> RunPlan {
         let plan = plan.clone();
         match self {
-            Self::HotKey => RunPlan { keys: NonZeroU32::MIN, demand: f64::INFINITY, ..plan },
+            Self::HotKey => RunPlan {
+                keys: NonZeroU32::MIN,
+                demand: f64::INFINITY,
+                ..plan
+            },
             Self::ManyKeys => {
                 let many = NonZeroU32::new(MANY_KEYS).unwrap_or(NonZeroU32::MIN);
                 let keys = if plan.keys.get() > 1 { plan.keys } else { many };
@@ -164,17 +182,32 @@ impl Scenario {
                 let small = plan.limit.divided_by(thousand);
                 // A request must fit what one key may have.
                 let burst = small.burst.max(plan.cost);
-                RunPlan { keys, demand: f64::INFINITY, limit: TestedLimit { burst, ..small }, ..plan }
+                RunPlan {
+                    keys,
+                    demand: f64::INFINITY,
+                    limit: TestedLimit { burst, ..small },
+                    ..plan
+                }
             }
             Self::ClusterNodeDown => {
                 let some = NonZeroU32::new(CLUSTER_KEYS).unwrap_or(NonZeroU32::MIN);
                 let keys = if plan.keys.get() > 1 { plan.keys } else { some };
                 let small = plan.limit.divided_by(keys.into());
-                RunPlan { keys, limit: TestedLimit { burst: small.burst.max(plan.cost), ..small }, ..plan }
+                RunPlan {
+                    keys,
+                    limit: TestedLimit {
+                        burst: small.burst.max(plan.cost),
+                        ..small
+                    },
+                    ..plan
+                }
             }
-            Self::ColdConcurrency | Self::Queue => {
-                RunPlan { keys: NonZeroU32::MIN, cost: NonZeroU64::MIN, consistency: Consistency::Exact, ..plan }
-            }
+            Self::ColdConcurrency | Self::Queue => RunPlan {
+                keys: NonZeroU32::MIN,
+                cost: NonZeroU64::MIN,
+                consistency: Consistency::Exact,
+                ..plan
+            },
             _ => plan,
         }
     }

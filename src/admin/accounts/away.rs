@@ -1,6 +1,7 @@
 //! The answers to strangers when the database of accounts or the provider cannot be asked.
 //!
-//! Guarantees that only the log says where these are and how they refuse, and that strangers do not fill it.
+//! Guarantees that only the log says where these are and how they refuse, and that strangers do not
+//! fill it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

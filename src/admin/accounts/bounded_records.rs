@@ -1,4 +1,5 @@
-//! Bounds how many records of one account and one kind go into the audit log, which nobody may clear.
+//! Bounds how many records of one account and one kind go into the audit log, which nobody may
+//! clear.
 
 use tollgate_limiter::algorithm::share::Share;
 use tollgate_limiter::algorithm::token_bucket::TokenBucket;
@@ -19,13 +20,24 @@ pub struct BoundedRecords {
 
 impl BoundedRecords {
     pub fn new(bound: TokenBucket) -> Self {
-        Self { buckets: MemoryStore::new(MAX_BUCKETS), bound }
+        Self {
+            buckets: MemoryStore::new(MAX_BUCKETS),
+            bound,
+        }
     }
 
     /// Whether another one of `account` is to be kept.
     pub fn take(&self, account: &str) -> bool {
         let key = Key(account.as_bytes().into());
-        let charge = BucketCharge { key, quota: self.bound.into(), cost: 1, largest_cost: 1 };
-        self.buckets.take_at(&[charge], 1, clock::monotonic_micros(), Share::WHOLE).units == 1
+        let charge = BucketCharge {
+            key,
+            quota: self.bound.into(),
+            cost: 1,
+            largest_cost: 1,
+        };
+        self.buckets
+            .take_at(&[charge], 1, clock::monotonic_micros(), Share::WHOLE)
+            .units
+            == 1
     }
 }

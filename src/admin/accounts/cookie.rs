@@ -1,7 +1,8 @@
 //! The cookie of a session.
 //!
-//! Guarantees that it is sent to this host alone, is read by no script, and goes over HTTPS alone where the console is
-//! reached by it. The name's prefix makes browsers refuse one that another host or plain HTTP has set (RFC 6265bis §4.1.3).
+//! Guarantees that it is sent to this host alone, is read by no script, and goes over HTTPS alone
+//! where the console is reached by it. The name's prefix makes browsers refuse one that another
+//! host or plain HTTP has set (RFC 6265bis §4.1.3).
 
 use axum::http::header::COOKIE;
 use axum::http::{HeaderMap, HeaderValue};
@@ -30,8 +31,13 @@ impl SessionCookies {
 
     /// Sets the cookie, until the browser ends or the session does.
     pub fn begin(self, secret: &Secret) -> Option<HeaderValue> {
-        let mut value =
-            HeaderValue::try_from(format!("{}={}{}", self.name(), secret.expose(), self.attributes())).ok()?;
+        let mut value = HeaderValue::try_from(format!(
+            "{}={}{}",
+            self.name(),
+            secret.expose(),
+            self.attributes()
+        ))
+        .ok()?;
         value.set_sensitive(true);
         Some(value)
     }
@@ -41,11 +47,15 @@ impl SessionCookies {
         HeaderValue::try_from(format!("{}={}; Max-Age=0", self.name(), self.attributes())).ok()
     }
 
-    /// Sets the cookie of a sign-in that goes on at a provider, for ten minutes. It comes back with a redirect from there.
+    /// Sets the cookie of a sign-in that goes on at a provider, for ten minutes. It comes back with
+    /// a redirect from there.
     pub fn begin_sign_in(self, text: &str) -> Option<HeaderValue> {
         let attributes = self.attributes_of("Lax");
-        let mut value =
-            HeaderValue::try_from(format!("{}={text}{attributes}; Max-Age=600", self.sign_in_name())).ok()?;
+        let mut value = HeaderValue::try_from(format!(
+            "{}={text}{attributes}; Max-Age=600",
+            self.sign_in_name()
+        ))
+        .ok()?;
         value.set_sensitive(true);
         Some(value)
     }
@@ -57,11 +67,20 @@ impl SessionCookies {
 
     /// Takes that cookie away.
     pub fn end_sign_in(self) -> Option<HeaderValue> {
-        HeaderValue::try_from(format!("{}={}; Max-Age=0", self.sign_in_name(), self.attributes_of("Lax"))).ok()
+        HeaderValue::try_from(format!(
+            "{}={}; Max-Age=0",
+            self.sign_in_name(),
+            self.attributes_of("Lax")
+        ))
+        .ok()
     }
 
     fn sign_in_name(self) -> &'static str {
-        if self.is_secure { "__Host-tollgate-sign-in" } else { "tollgate-sign-in" }
+        if self.is_secure {
+            "__Host-tollgate-sign-in"
+        } else {
+            "tollgate-sign-in"
+        }
     }
 
     fn attributes(self) -> String {
@@ -74,13 +93,18 @@ impl SessionCookies {
     }
 }
 
-/// The value of the cookie with this name. The first of several: browsers send that of the longest path first.
+/// The value of the cookie with this name. The first of several: browsers send that of the longest
+/// path first.
 pub fn cookie<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     let values = headers.get_all(COOKIE).iter();
     // Each by itself: one of another application on this host may have bytes that are no text.
-    let texts = values.flat_map(|value| value.as_bytes().split(|byte| *byte == b';')).map(str::from_utf8);
+    let texts = values
+        .flat_map(|value| value.as_bytes().split(|byte| *byte == b';'))
+        .map(str::from_utf8);
     let mut pairs = texts.filter_map(|pair| pair.ok()?.trim().split_once('='));
-    pairs.find(|(found, _)| *found == name).map(|(_, value)| value)
+    pairs
+        .find(|(found, _)| *found == name)
+        .map(|(_, value)| value)
 }
 
 #[cfg(test)]
@@ -90,11 +114,29 @@ mod tests {
     #[test]
     fn a_session_is_that_of_its_own_cookie() {
         let mut headers = HeaderMap::new();
-        headers.insert(COOKIE, "a=b; tollgate=tgs_x; __Host-tollgate=tgs_y; c=tgs_z".parse().unwrap());
-        assert_eq!(SessionCookies { is_secure: false }.session(&headers), Some("tgs_x"));
-        assert_eq!(SessionCookies { is_secure: true }.session(&headers), Some("tgs_y"));
-        headers.insert(COOKIE, HeaderValue::from_bytes(b"name=M\xfcller; tollgate=tgs_x").unwrap());
-        assert_eq!(SessionCookies { is_secure: false }.session(&headers), Some("tgs_x"), "beside one that is no text");
+        headers.insert(
+            COOKIE,
+            "a=b; tollgate=tgs_x; __Host-tollgate=tgs_y; c=tgs_z"
+                .parse()
+                .unwrap(),
+        );
+        assert_eq!(
+            SessionCookies { is_secure: false }.session(&headers),
+            Some("tgs_x")
+        );
+        assert_eq!(
+            SessionCookies { is_secure: true }.session(&headers),
+            Some("tgs_y")
+        );
+        headers.insert(
+            COOKIE,
+            HeaderValue::from_bytes(b"name=M\xfcller; tollgate=tgs_x").unwrap(),
+        );
+        assert_eq!(
+            SessionCookies { is_secure: false }.session(&headers),
+            Some("tgs_x"),
+            "beside one that is no text"
+        );
         headers.insert(COOKIE, "tollgate=tgt_x".parse().unwrap());
         assert_eq!(SessionCookies { is_secure: false }.session(&headers), None);
     }
@@ -102,7 +144,13 @@ mod tests {
     #[test]
     fn a_cookie_is_kept_from_scripts_and_other_sites() {
         let end = |is_secure| SessionCookies { is_secure }.end().unwrap();
-        assert_eq!(end(false), "tollgate=; Path=/; HttpOnly; SameSite=Strict; Max-Age=0");
-        assert_eq!(end(true), "__Host-tollgate=; Path=/; HttpOnly; SameSite=Strict; Secure; Max-Age=0");
+        assert_eq!(
+            end(false),
+            "tollgate=; Path=/; HttpOnly; SameSite=Strict; Max-Age=0"
+        );
+        assert_eq!(
+            end(true),
+            "__Host-tollgate=; Path=/; HttpOnly; SameSite=Strict; Secure; Max-Age=0"
+        );
     }
 }

@@ -1,7 +1,8 @@
-//! The accounts of a gateway with a database of policies: `cookie` has the cookies of sessions, `away` what strangers are told of a
-//! failure, `bounded_records` bounds what is kept of refusals and sessions, `presence` has the sessions whose owners were asked lately,
-//! `provider` is where people may sign in, `openid` has those who do, `role_words` has roles in words, and `verification` looks at
-//! the audit log.
+//! The accounts of a gateway with a database of policies: `cookie` has the cookies of sessions,
+//! `away` what strangers are told of a failure, `bounded_records` bounds what is kept of refusals
+//! and sessions, `presence` has the sessions whose owners were asked lately, `provider` is where
+//! people may sign in, `openid` has those who do, `role_words` has roles in words, and
+//! `verification` looks at the audit log.
 
 mod away;
 mod bounded_records;
@@ -51,21 +52,22 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const FAILURES: u64 = 10;
 const FAILURE_EVERY_US: u64 = 30_000_000;
 
-/// The bound of one name from wherever it is tried, in bounds of a network. Names are known: whoever has fewer networks keeps
-/// nobody out.
+/// The bound of one name from wherever it is tried, in bounds of a network. Names are known:
+/// whoever has fewer networks keeps nobody out.
 const NETWORKS_OF_A_NAME: u32 = 20;
 
-/// Tokens from one network, and sessions, that may be nobody's at once; then one each [`TOKEN_FAILURE_EVERY_US`]. They
-/// cannot be guessed, so this bounds what the database is asked.
+/// Tokens from one network, and sessions, that may be nobody's at once; then one each
+/// [`TOKEN_FAILURE_EVERY_US`]. They cannot be guessed, so this bounds what the database is asked.
 const TOKEN_FAILURES: u64 = 60;
 const TOKEN_FAILURE_EVERY_US: u64 = 1_000_000;
 
-/// Steps of sign-ins at the provider from one network at once; then one each [`START_EVERY_US`]. A sign-in has two.
+/// Steps of sign-ins at the provider from one network at once; then one each [`START_EVERY_US`]. A
+/// sign-in has two.
 const STARTS: u64 = 60;
 const START_EVERY_US: u64 = 2_000_000;
 
-/// Refusals of one account that are recorded at once, and as many of its sessions; then one of each kind each
-/// [`RECORD_EVERY_US`].
+/// Refusals of one account that are recorded at once, and as many of its sessions; then one of each
+/// kind each [`RECORD_EVERY_US`].
 const RECORDS: u64 = 60;
 const RECORD_EVERY_US: u64 = 60_000_000;
 
@@ -82,7 +84,8 @@ pub struct AccountService {
     /// Those of them that were refused.
     refused_starts: Arc<FailedAttempts>,
     refusals: BoundedRecords,
-    /// Sessions that have begun or ended: whoever has a password, or a provider that asks nothing, could fill the log with them.
+    /// Sessions that have begun or ended: whoever has a password, or a provider that asks nothing,
+    /// could fill the log with them.
     sessions: BoundedRecords,
     /// Those whose owners the provider has asked lately.
     proven: ProvenSessions,
@@ -96,10 +99,16 @@ pub struct AccountService {
 impl AccountService {
     /// # Errors
     /// Never: the bound on logins is within the limiter's bounds.
-    pub fn new(people: People, cookies: SessionCookies, openid: Option<ProviderSignIn>) -> Result<Self, QuotaError> {
+    pub fn new(
+        people: People,
+        cookies: SessionCookies,
+        openid: Option<ProviderSignIn>,
+    ) -> Result<Self, QuotaError> {
         let number = |number| NonZeroU64::new(number).unwrap_or(NonZeroU64::MIN);
-        let bound = |every_us, at_once| TokenBucket::new(number(1), number(every_us), number(at_once));
-        let attempts = FailedAttempts::new(bound(FAILURE_EVERY_US, FAILURES)?).with_known_names(NETWORKS_OF_A_NAME);
+        let bound =
+            |every_us, at_once| TokenBucket::new(number(1), number(every_us), number(at_once));
+        let attempts = FailedAttempts::new(bound(FAILURE_EVERY_US, FAILURES)?)
+            .with_known_names(NETWORKS_OF_A_NAME);
         let unknown_secrets = bound(TOKEN_FAILURE_EVERY_US, TOKEN_FAILURES)?;
         let starts = FailedAttempts::new(bound(START_EVERY_US, STARTS)?);
         let refused_starts = FailedAttempts::new(bound(FAILURE_EVERY_US, FAILURES)?);
@@ -126,25 +135,40 @@ impl AccountService {
     /// When the database cannot be asked.
     pub async fn has_accounts(&self) -> Result<bool, DatabaseError> {
         if !self.has_some.load(Ordering::Relaxed) {
-            self.has_some.store(!self.people.accounts().await?.is_empty(), Ordering::Relaxed);
+            self.has_some
+                .store(!self.people.accounts().await?.is_empty(), Ordering::Relaxed);
         }
         Ok(self.has_some.load(Ordering::Relaxed))
     }
 
-    /// The account with this name and password. Says the same, and takes as long, of a wrong name, a wrong password and an
-    /// account that is disabled.
+    /// The account with this name and password. Says the same, and takes as long, of a wrong name,
+    /// a wrong password and an account that is disabled.
     ///
     /// # Errors
-    /// When there is none, when too many logins of the name or from the address have failed, or the database is away.
-    pub async fn check_password(&self, name: &str, password: &str, ip: IpAddr) -> Result<UserAccount, ProblemDetails> {
-        // Not recorded without a place: those that failed before are, and strangers could fill a log that nobody may clear.
-        let attempt = attempt(&self.attempts, ip, Some(name), ProblemDetails::too_many_sign_ins).await?;
+    /// When there is none, when too many logins of the name or from the address have failed, or the
+    /// database is away.
+    pub async fn check_password(
+        &self,
+        name: &str,
+        password: &str,
+        ip: IpAddr,
+    ) -> Result<UserAccount, ProblemDetails> {
+        // Not recorded without a place: those that failed before are, and strangers could fill a
+        // log that nobody may clear.
+        let attempt = attempt(
+            &self.attempts,
+            ip,
+            Some(name),
+            ProblemDetails::too_many_sign_ins,
+        )
+        .await?;
         match self.people.log_in(name, password).await {
             Ok(Some(account)) => Ok(account),
             Ok(None) => {
                 attempt.failed();
                 let object = self.claimed_account(name).await;
-                self.record_refused_sign_in(&object, ip, "wrong name or password, or disabled").await;
+                self.record_refused_sign_in(&object, ip, "wrong name or password, or disabled")
+                    .await;
                 Err(ProblemDetails::unauthenticated("the name or the password is wrong")
                     .hint("an administrator sets a new one: tollgate account password NAME --config FILE"))
             }
@@ -152,12 +176,27 @@ impl AccountService {
         }
     }
 
-    /// A new session of an account whose proof has been checked, while it is as it was then: never one that the browser brought along.
+    /// A new session of an account whose proof has been checked, while it is as it was then: never
+    /// one that the browser brought along.
     ///
     /// # Errors
     /// When the account is disabled, or the database is away.
-    pub async fn begin_session(&self, account: &UserAccount, ip: IpAddr, how: &str) -> Result<Secret, ProblemDetails> {
-        let begun = self.people.begin_session(account, SessionTerms { idle: IDLE, absolute: ABSOLUTE }).await;
+    pub async fn begin_session(
+        &self,
+        account: &UserAccount,
+        ip: IpAddr,
+        how: &str,
+    ) -> Result<Secret, ProblemDetails> {
+        let begun = self
+            .people
+            .begin_session(
+                account,
+                SessionTerms {
+                    idle: IDLE,
+                    absolute: ABSOLUTE,
+                },
+            )
+            .await;
         let (secret, _) = begun.map_err(|error| ProblemDetails::people_for_strangers(&error))?;
         if self.records_session(&account.name) {
             self.record_sign_in(&account.name, ip, how).await;
@@ -176,21 +215,34 @@ impl AccountService {
         how: &str,
     ) -> Result<HeaderValue, ProblemDetails> {
         let secret = self.begin_session(account, ip, how).await?;
-        self.cookies.begin(&secret).ok_or_else(|| ProblemDetails::bad_request("the session cannot be sent"))
+        self.cookies
+            .begin(&secret)
+            .ok_or_else(|| ProblemDetails::bad_request("the session cannot be sent"))
     }
 
     /// The account that has this token, as far as the token goes.
     ///
     /// # Errors
     /// When too many tokens from the address were nobody's, or the database is away.
-    pub async fn check_token(&self, token: &str, ip: IpAddr) -> Result<Option<UserAccount>, ProblemDetails> {
-        let attempt = attempt(&self.token_attempts, ip, None, ProblemDetails::too_many_tokens).await?;
+    pub async fn check_token(
+        &self,
+        token: &str,
+        ip: IpAddr,
+    ) -> Result<Option<UserAccount>, ProblemDetails> {
+        let attempt = attempt(
+            &self.token_attempts,
+            ip,
+            None,
+            ProblemDetails::too_many_tokens,
+        )
+        .await?;
         let (people, token) = (self.people.clone(), token.to_owned());
         let found = look_up(attempt, async move { people.token(&token).await }).await?;
         Ok(found.map(|(account, _)| account))
     }
 
-    /// The account whose session has this secret, which is `used` or only looked at: then it may become idle.
+    /// The account whose session has this secret, which is `used` or only looked at: then it may
+    /// become idle.
     ///
     /// # Errors
     /// When too many sessions from the address were nobody's, or the database is away.
@@ -200,10 +252,20 @@ impl AccountService {
         ip: IpAddr,
         used: bool,
     ) -> Result<Option<UserAccount>, ProblemDetails> {
-        let attempt = attempt(&self.session_attempts, ip, None, ProblemDetails::too_many_sessions).await?;
+        let attempt = attempt(
+            &self.session_attempts,
+            ip,
+            None,
+            ProblemDetails::too_many_sessions,
+        )
+        .await?;
         let (people, secret) = (self.people.clone(), secret.to_owned());
         let found = look_up(attempt, async move {
-            if used { people.session(&secret).await } else { people.idle_session(&secret).await }
+            if used {
+                people.session(&secret).await
+            } else {
+                people.idle_session(&secret).await
+            }
         })
         .await?;
         Ok(found.map(|(account, _)| account))
@@ -217,8 +279,8 @@ impl AccountService {
         self.verification.run(&self.people).await
     }
 
-    /// The account that somebody says to have, for the audit log. A name that is no account's may be a password, and would stand
-    /// there for ever.
+    /// The account that somebody says to have, for the audit log. A name that is no account's may
+    /// be a password, and would stand there for ever.
     async fn claimed_account(&self, name: &str) -> String {
         match self.people.account(name).await {
             Ok(Some(account)) => format!("account {}", account.name),
@@ -227,11 +289,25 @@ impl AccountService {
     }
 
     async fn record_sign_in(&self, name: &str, ip: IpAddr, how: &str) {
-        self.record(&sign_in_record(name, format!("account {name}"), ip, AuditOutcome::Done, how)).await;
+        self.record(&sign_in_record(
+            name,
+            format!("account {name}"),
+            ip,
+            AuditOutcome::Done,
+            how,
+        ))
+        .await;
     }
 
     async fn record_refused_sign_in(&self, object: &str, ip: IpAddr, why: &str) {
-        self.record(&sign_in_record("", object.to_owned(), ip, AuditOutcome::Refused, why)).await;
+        self.record(&sign_in_record(
+            "",
+            object.to_owned(),
+            ip,
+            AuditOutcome::Refused,
+            why,
+        ))
+        .await;
     }
 
     /// Whether another refusal of this account is to be recorded.
@@ -244,11 +320,16 @@ impl AccountService {
         self.sessions.take(account)
     }
 
-    /// Keeps a record in the audit log. The log of the process has it when the database cannot take it.
+    /// Keeps a record in the audit log. The log of the process has it when the database cannot take
+    /// it.
     pub async fn record(&self, record: &AuditRecord) {
         match self.people.record(record).await {
             // Outside of the database: whoever rewrites the whole log there, cannot rewrite this.
-            Ok(entry) => tracing::info!(number = entry.number, hash = entry.hash, "audit log written"),
+            Ok(entry) => tracing::info!(
+                number = entry.number,
+                hash = entry.hash,
+                "audit log written"
+            ),
             Err(error) => tracing::error!(
                 %error, account = record.account, action = record.action, object = record.object,
                 address = record.address, outcome = ?record.outcome, detail = record.detail,
@@ -258,7 +339,13 @@ impl AccountService {
     }
 }
 
-fn sign_in_record(account: &str, object: String, ip: IpAddr, outcome: AuditOutcome, detail: &str) -> AuditRecord {
+fn sign_in_record(
+    account: &str,
+    object: String,
+    ip: IpAddr,
+    outcome: AuditOutcome,
+    detail: &str,
+) -> AuditRecord {
     AuditRecord {
         account: account.to_owned(),
         action: "sign_in".to_owned(),
@@ -269,8 +356,9 @@ fn sign_in_record(account: &str, object: String, ip: IpAddr, outcome: AuditOutco
     }
 }
 
-/// Looks up what is nobody's unless something is found. Goes on without its client: a connection that is left in the
-/// middle of an answer is closed, and only then it is known whether the attempt has failed.
+/// Looks up what is nobody's unless something is found. Goes on without its client: a connection
+/// that is left in the middle of an answer is closed, and only then it is known whether the attempt
+/// has failed.
 async fn look_up<T: Send + 'static>(
     attempt: Attempt,
     lookup: impl Future<Output = Result<Option<T>, DatabaseError>> + Send + 'static,
@@ -282,7 +370,9 @@ async fn look_up<T: Send + 'static>(
         }
         found
     });
-    let found = looked_up.await.map_err(|_| ProblemDetails::policies_away("the lookup broke off"))?;
+    let found = looked_up
+        .await
+        .map_err(|_| ProblemDetails::policies_away("the lookup broke off"))?;
     found.map_err(|error| ProblemDetails::database_for_strangers(&error))
 }
 
@@ -297,8 +387,13 @@ async fn attempt(
         AuthenticationRefusal::TooManyAttempts(seconds) => too_many(seconds),
         _ => too_many(1),
     };
-    let pending = attempts.place(ip, name.map(str::as_bytes)).map_err(problem)?;
-    pending.placed(clock::now() + PATIENCE).await.map_err(problem)
+    let pending = attempts
+        .place(ip, name.map(str::as_bytes))
+        .map_err(problem)?;
+    pending
+        .placed(clock::now() + PATIENCE)
+        .await
+        .map_err(problem)
 }
 
 impl ProblemDetails {

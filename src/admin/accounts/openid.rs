@@ -1,14 +1,14 @@
 //! Accounts of people who sign in at a provider of OpenID Connect.
 //!
-//! Guarantees that somebody is known by what the provider calls them for ever, and never by a name: a name that is free at
-//! the provider may be another person's account here.
+//! Guarantees that somebody is known by what the provider calls them for ever, and never by a name:
+//! a name that is free at the provider may be another person's account here.
 
 use std::net::IpAddr;
 
 use axum::http::HeaderValue;
 use tollgate_policies::people::{
-    AccountChange, AuditOutcome, AuditRecord, NewAccount, OidcSubject, PeopleError, Rights, UserAccount,
-    check_display_name,
+    AccountChange, AuditOutcome, AuditRecord, NewAccount, OidcSubject, PeopleError, Rights,
+    UserAccount, check_display_name,
 };
 
 use super::AccountService;
@@ -28,16 +28,20 @@ impl AccountService {
     /// When people sign in by password alone.
     pub fn provider(&self) -> Result<&ProviderSignIn, ProblemDetails> {
         self.openid.as_ref().ok_or_else(|| {
-            ProblemDetails::not_found("provider to sign in at").hint("the file may name one: admin.openid_connect")
+            ProblemDetails::not_found("provider to sign in at")
+                .hint("the file may name one: admin.openid_connect")
         })
     }
 
-    /// Lets a sign-in begin, or one of its address that has come back go on: each asks the provider.
+    /// Lets a sign-in begin, or one of its address that has come back go on: each asks the
+    /// provider.
     ///
     /// # Errors
     /// When there were too many from the address.
     pub async fn start_at_provider(&self, ip: IpAddr) -> Result<(), ProblemDetails> {
-        super::attempt(&self.starts, ip, None, ProblemDetails::too_many_sign_ins).await?.begin();
+        super::attempt(&self.starts, ip, None, ProblemDetails::too_many_sign_ins)
+            .await?
+            .begin();
         Ok(())
     }
 
@@ -54,20 +58,36 @@ impl AccountService {
         let openid = self.provider()?;
         self.start_at_provider(ip).await?;
         // Each that is refused is recorded, in a log that nobody may clear.
-        let attempt = super::attempt(&self.refused_starts, ip, None, ProblemDetails::too_many_sign_ins).await?;
+        let attempt = super::attempt(
+            &self.refused_starts,
+            ip,
+            None,
+            ProblemDetails::too_many_sign_ins,
+        )
+        .await?;
         let person = match openid.provider.person(answer, pending, return_to).await {
             Ok(person) => person,
             Err(fault @ OpenIdFault::Unavailable(_)) => {
-                return Err(ProblemDetails::provider_for_strangers(openid.provider.issuer(), &fault));
+                return Err(ProblemDetails::provider_for_strangers(
+                    openid.provider.issuer(),
+                    &fault,
+                ));
             }
             Err(OpenIdFault::Refused(why)) => {
                 attempt.failed();
                 self.record_refused_sign_in(OF_PROVIDER, ip, &why).await;
-                return Err(ProblemDetails::unauthenticated(why).hint("begin anew from the page for signing in"));
+                return Err(ProblemDetails::unauthenticated(why)
+                    .hint("begin anew from the page for signing in"));
             }
         };
-        let subject = OidcSubject { issuer: openid.provider.issuer().to_owned(), subject: person.subject.clone() };
-        let session = match self.account_at_provider(openid, &person, &subject, ip).await {
+        let subject = OidcSubject {
+            issuer: openid.provider.issuer().to_owned(),
+            subject: person.subject.clone(),
+        };
+        let session = match self
+            .account_at_provider(openid, &person, &subject, ip)
+            .await
+        {
             Ok(account) => self.begin_session(&account, ip, "by OpenID Connect").await,
             Err(problem) => Err(problem),
         };
@@ -77,7 +97,9 @@ impl AccountService {
         if let Err(problem) = &session {
             self.record_known_subject(&subject, ip, problem).await;
         }
-        self.cookies.begin(&session?).ok_or_else(|| ProblemDetails::bad_request("the session cannot be sent"))
+        self.cookies
+            .begin(&session?)
+            .ok_or_else(|| ProblemDetails::bad_request("the session cannot be sent"))
     }
 
     /// Whether the provider has asked the owner of this session lately who they are.
@@ -85,9 +107,14 @@ impl AccountService {
         self.proven.has(session)
     }
 
-    /// Somebody whom the provider knows, and who does not come in. Nobody else is kept out by that, so it is recorded within bounds
-    /// of its own.
-    async fn record_known_subject(&self, subject: &OidcSubject, ip: IpAddr, problem: &ProblemDetails) {
+    /// Somebody whom the provider knows, and who does not come in. Nobody else is kept out by that,
+    /// so it is recorded within bounds of its own.
+    async fn record_known_subject(
+        &self,
+        subject: &OidcSubject,
+        ip: IpAddr,
+        problem: &ProblemDetails,
+    ) {
         let (name, issuer) = (printable(&subject.subject), &subject.issuer);
         let detail = format!("subject {name} at {issuer}: {}", problem.detail);
         // No account is called so.
@@ -103,13 +130,18 @@ impl AccountService {
         subject: &OidcSubject,
         ip: IpAddr,
     ) -> Result<UserAccount, ProblemDetails> {
-        let found =
-            self.people.account_of(subject).await.map_err(|error| ProblemDetails::database_for_strangers(&error))?;
+        let found = self
+            .people
+            .account_of(subject)
+            .await
+            .map_err(|error| ProblemDetails::database_for_strangers(&error))?;
         let rights = openid.rights(person).map_err(|unknown| {
             ProblemDetails::not_permitted(&unknown.to_string())
                 .hint("an administrator lets the provider put the claim into ID tokens, or names another one under admin.openid_connect.groups_claim")
         })?;
-        let has_none = rights.as_ref().is_some_and(|rights| *rights == Rights::default());
+        let has_none = rights
+            .as_ref()
+            .is_some_and(|rights| *rights == Rights::default());
         match (found, rights) {
             (Some(account), _) if account.disabled => {
                 Err(ProblemDetails::not_permitted(&format!("the account {} is disabled", account.name)))
@@ -147,7 +179,12 @@ impl AccountService {
         }
         // By now the account may be somebody else's.
         let of_subject = Some(subject.clone());
-        let change = AccountChange { rights, shuts_out, of_subject, ..AccountChange::default() };
+        let change = AccountChange {
+            rights,
+            shuts_out,
+            of_subject,
+            ..AccountChange::default()
+        };
         let changed = self
             .people
             .change(&account.name, &change)
@@ -167,13 +204,26 @@ impl AccountService {
         ip: IpAddr,
     ) -> Result<UserAccount, ProblemDetails> {
         let name = person.name.clone().ok_or_else(|| {
-            ProblemDetails::not_permitted("the provider does not say what your account is to be called")
-                .hint("an administrator names the claim that does under admin.openid_connect.name_claim")
+            ProblemDetails::not_permitted(
+                "the provider does not say what your account is to be called",
+            )
+            .hint(
+                "an administrator names the claim that does under admin.openid_connect.name_claim",
+            )
         })?;
         // A claim that cannot be shown keeps nobody out.
-        let shown = person.display_name.clone().filter(|shown| check_display_name(shown).is_ok());
+        let shown = person
+            .display_name
+            .clone()
+            .filter(|shown| check_display_name(shown).is_ok());
         let display_name = shown.unwrap_or_else(|| name.clone());
-        let new = NewAccount { name, display_name, password: None, subject: Some(subject.clone()), rights };
+        let new = NewAccount {
+            name,
+            display_name,
+            password: None,
+            subject: Some(subject.clone()),
+            rights,
+        };
         let made = self.people.create(&new).await.map_err(|error| match error {
             PeopleError::Exists(name) => {
                 let hint = format!(
@@ -196,7 +246,10 @@ impl AccountService {
             object: format!("account {}", account.name),
             address: ip.to_canonical().to_string(),
             outcome: AuditOutcome::Done,
-            detail: format!("by groups at the provider: {}", show_rights(&account.rights)),
+            detail: format!(
+                "by groups at the provider: {}",
+                show_rights(&account.rights)
+            ),
         };
         self.record(&record).await;
     }
@@ -211,7 +264,15 @@ fn without_a_role() -> ProblemDetails {
 fn bind(subject: &OidcSubject) -> String {
     let quoted = |text: &str| {
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~:/@|+".contains(&byte);
-        if text.bytes().all(is_plain) { text.to_owned() } else { format!("'{}'", text.replace('\'', "'\\''")) }
+        if text.bytes().all(is_plain) {
+            text.to_owned()
+        } else {
+            format!("'{}'", text.replace('\'', "'\\''"))
+        }
     };
-    format!("--subject {} {}", quoted(&subject.issuer), quoted(&subject.subject))
+    format!(
+        "--subject {} {}",
+        quoted(&subject.issuer),
+        quoted(&subject.subject)
+    )
 }

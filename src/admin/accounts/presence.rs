@@ -35,7 +35,10 @@ impl ProvenSessions {
     /// Whether the owner of this session was asked lately.
     pub fn has(&self, secret: &str) -> bool {
         let (wanted, now) = (hash(secret), clock::now());
-        self.0.lock().iter().any(|(known, end)| *known == wanted && now < *end)
+        self.0
+            .lock()
+            .iter()
+            .any(|(known, end)| *known == wanted && now < *end)
     }
 }
 
@@ -52,10 +55,19 @@ mod tests {
         let sessions = ProvenSessions::default();
         sessions.add("ada", Duration::ZERO);
         sessions.add("bob", Duration::from_secs(590));
-        assert_eq!(["ada", "bob", "eve"].map(|secret| sessions.has(secret)), [true, true, false]);
+        assert_eq!(
+            ["ada", "bob", "eve"].map(|secret| sessions.has(secret)),
+            [true, true, false]
+        );
         tokio::time::advance(Duration::from_secs(10)).await;
-        assert_eq!(["ada", "bob"].map(|secret| sessions.has(secret)), [true, false]);
+        assert_eq!(
+            ["ada", "bob"].map(|secret| sessions.has(secret)),
+            [true, false]
+        );
         (0..MOST).for_each(|number| sessions.add(&number.to_string(), Duration::ZERO));
-        assert!(!sessions.has("ada") && sessions.has("0"), "the oldest make room");
+        assert!(
+            !sessions.has("ada") && sessions.has("0"),
+            "the oldest make room"
+        );
     }
 }

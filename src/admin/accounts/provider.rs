@@ -11,28 +11,41 @@ pub struct ProviderSignIn {
     spec: SignInSpec,
 }
 
-/// The provider does not say somebody's groups: the claim that should have them is missing, or is no list of texts.
+/// The provider does not say somebody's groups: the claim that should have them is missing, or is
+/// no list of texts.
 #[derive(Debug, thiserror::Error)]
 #[error("the provider does not say what your groups are (claim {0})")]
 pub struct UnknownGroups(String);
 
 impl ProviderSignIn {
     pub fn new(spec: SignInSpec) -> Self {
-        Self { provider: OpenIdProvider::new(spec.provider.clone()), spec }
+        Self {
+            provider: OpenIdProvider::new(spec.provider.clone()),
+            spec,
+        }
     }
 
     /// The rights of somebody's groups. `None`: groups do not decide.
     ///
     /// # Errors
-    /// When they decide, and the provider does not say them. That is no word on the roles that somebody has.
+    /// When they decide, and the provider does not say them. That is no word on the roles that
+    /// somebody has.
     pub fn rights(&self, person: &OpenIdPerson) -> Result<Option<Rights>, UnknownGroups> {
-        let Some(roles) = &self.spec.roles else { return Ok(None) };
-        let groups = person.groups.as_ref().ok_or_else(|| UnknownGroups(self.spec.provider.groups_claim.clone()))?;
+        let Some(roles) = &self.spec.roles else {
+            return Ok(None);
+        };
+        let groups = person
+            .groups
+            .as_ref()
+            .ok_or_else(|| UnknownGroups(self.spec.provider.groups_claim.clone()))?;
         let mut rights = Rights::default();
         for (_, more) in roles.iter().filter(|(group, _)| groups.contains(group)) {
             rights.fleet = rights.fleet.max(more.fleet);
             for (application, role) in &more.applications {
-                let known = rights.applications.entry(application.clone()).or_insert(*role);
+                let known = rights
+                    .applications
+                    .entry(application.clone())
+                    .or_insert(*role);
                 *known = (*known).max(*role);
             }
         }

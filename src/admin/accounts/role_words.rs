@@ -23,20 +23,33 @@ pub fn application_word(role: ApplicationRole) -> &'static str {
 /// `operator; shop: owner`.
 pub fn show_rights(rights: &Rights) -> String {
     let fleet = rights.fleet.map(|role| fleet_word(role).to_owned());
-    let applications = rights.applications.iter().map(|(name, role)| format!("{name}: {}", application_word(*role)));
+    let applications = rights
+        .applications
+        .iter()
+        .map(|(name, role)| format!("{name}: {}", application_word(*role)));
     let all: Vec<_> = fleet.into_iter().chain(applications).collect();
-    if all.is_empty() { "none".to_owned() } else { all.join("; ") }
+    if all.is_empty() {
+        "none".to_owned()
+    } else {
+        all.join("; ")
+    }
 }
 
 /// `shop: owner, was none`.
 pub fn show_role_change(change: &RoleChange, before: &Rights, now: &Rights) -> String {
     let role = |rights: &Rights| match change {
         RoleChange::Fleet(_) => rights.fleet.map(fleet_word),
-        RoleChange::Application(name, _) => rights.applications.get(name).copied().map(application_word),
+        RoleChange::Application(name, _) => {
+            rights.applications.get(name).copied().map(application_word)
+        }
     };
     let place = match change {
         RoleChange::Fleet(_) => "fleet",
         RoleChange::Application(name, _) => name,
     };
-    format!("{place}: {}, was {}", role(now).unwrap_or("none"), role(before).unwrap_or("none"))
+    format!(
+        "{place}: {}, was {}",
+        role(now).unwrap_or("none"),
+        role(before).unwrap_or("none")
+    )
 }

@@ -1,7 +1,7 @@
 //! Looks whether the audit log is as it was written.
 //!
-//! Guarantees that one looks at a time: it reads all of the log, over a connection of its own. Hashes are not made on
-//! the control plane's thread, which sends heartbeats.
+//! Guarantees that one looks at a time: it reads all of the log, over a connection of its own.
+//! Hashes are not made on the control plane's thread, which sends heartbeats.
 
 use std::sync::Arc;
 
@@ -27,14 +27,20 @@ impl AuditVerification {
     /// # Errors
     /// When another looks, or the database is away.
     pub async fn run(&self, people: &People) -> Result<AuditVerdict, ProblemDetails> {
-        let place = self.0.clone().try_acquire_owned().map_err(|_| ProblemDetails::verification_under_way())?;
+        let place = self
+            .0
+            .clone()
+            .try_acquire_owned()
+            .map_err(|_| ProblemDetails::verification_under_way())?;
         let (people, runtime) = (people.clone(), Handle::current());
         let verified = spawn_blocking(move || {
             let verdict = runtime.block_on(people.verify_audit());
             drop(place);
             verdict
         });
-        let verdict = verified.await.map_err(|_| ProblemDetails::policies_away("the look at the log broke off"))?;
+        let verdict = verified
+            .await
+            .map_err(|_| ProblemDetails::policies_away("the look at the log broke off"))?;
         verdict.map_err(|error| ProblemDetails::database(&error))
     }
 }
@@ -48,7 +54,8 @@ mod tests {
     #[tokio::test]
     async fn one_looks_at_the_log_at_a_time() {
         let folder = tempfile::tempdir().unwrap();
-        let database = PolicyDatabase::open(&format!("sqlite://{}/p.db", folder.path().display())).unwrap();
+        let database =
+            PolicyDatabase::open(&format!("sqlite://{}/p.db", folder.path().display())).unwrap();
         database.migrate().await.unwrap();
         let (people, verification) = (database.people(), AuditVerification::default());
         let (first, second) = tokio::join!(verification.run(&people), verification.run(&people));

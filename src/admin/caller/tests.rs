@@ -1,7 +1,10 @@
 use super::*;
 
 fn with(rights: Rights) -> Caller {
-    Caller { rights, ..Caller::local(&HeaderMap::new(), String::new()) }
+    Caller {
+        rights,
+        ..Caller::local(&HeaderMap::new(), String::new())
+    }
 }
 
 #[test]
@@ -9,8 +12,16 @@ fn a_refusal_names_the_least_role() {
     let viewer = with(Rights::of("shop", ApplicationRole::Viewer));
     viewer.may(Operation::View, "shop").unwrap();
     for (operation, application, role) in [
-        (Operation::Change(ObjectKind::Strategy), "shop", "editor of the application shop"),
-        (Operation::Delete(ObjectKind::Strategy), "shop", "owner of the application shop"),
+        (
+            Operation::Change(ObjectKind::Strategy),
+            "shop",
+            "editor of the application shop",
+        ),
+        (
+            Operation::Delete(ObjectKind::Strategy),
+            "shop",
+            "owner of the application shop",
+        ),
         (Operation::View, "bank", "viewer of the application bank"),
         (Operation::Delete(ObjectKind::Application), "shop", "admin"),
         (Operation::ViewFleet, "", "viewer of the fleet"),
@@ -18,7 +29,11 @@ fn a_refusal_names_the_least_role() {
         (Operation::ManageAccounts, "", "admin"),
     ] {
         let problem = viewer.may(operation, application).unwrap_err();
-        assert!(problem.detail.ends_with(&format!("needs the role {role}")), "{}", problem.detail);
+        assert!(
+            problem.detail.ends_with(&format!("needs the role {role}")),
+            "{}",
+            problem.detail
+        );
     }
 }
 
@@ -41,5 +56,12 @@ fn sessions_are_no_tokens() {
         bearer(&headers).map(ToOwned::to_owned)
     };
     assert_eq!(bearer("bearer  tgt_a").as_deref(), Some("tgt_a"));
-    assert_eq!([bearer("Bearer tgs_a"), bearer("Basic tgt_a"), bearer("tgt_a")], [None, None, None]);
+    assert_eq!(
+        [
+            bearer("Bearer tgs_a"),
+            bearer("Basic tgt_a"),
+            bearer("tgt_a")
+        ],
+        [None, None, None]
+    );
 }

@@ -1,7 +1,7 @@
 //! `/buckets`: reads a bucket of a limit, makes it full, or gives tokens back.
 //!
-//! Every change leaves a line in the log and a count, with the operator who asked for it. The log has only a hash of
-//! the key.
+//! Every change leaves a line in the log and a count, with the operator who asked for it. The log
+//! has only a hash of the key.
 
 use std::net::SocketAddr;
 
@@ -52,10 +52,16 @@ pub async fn peek(
 ///
 /// # Errors
 /// When there is no such limit, or no such bucket.
-pub async fn look(state: &AdminState, limit: &str, pairs: &Pairs) -> Result<BucketView, ProblemDetails> {
+pub async fn look(
+    state: &AdminState,
+    limit: &str,
+    pairs: &Pairs,
+) -> Result<BucketView, ProblemDetails> {
     let query = BucketQuery::read(pairs)?;
     if query.tokens.is_some() || query.dry_run {
-        return Err(ProblemDetails::bad_request("looking at a bucket takes neither tokens nor dry_run"));
+        return Err(ProblemDetails::bad_request(
+            "looking at a bucket takes neither tokens nor dry_run",
+        ));
     }
     let listed = find(&state.gateway.load(), limit)?;
     let (bucket, applied) = resolve(state, &query, &listed).await?;
@@ -71,7 +77,9 @@ pub async fn look(state: &AdminState, limit: &str, pairs: &Pairs) -> Result<Buck
         level: reading.level.into(),
         source: reading.source,
         store: reading.away,
-        note: query.lacks_plan(&listed).map(|by| format!("as without a plan: plans go by {by}")),
+        note: query
+            .lacks_plan(&listed)
+            .map(|by| format!("as without a plan: plans go by {by}")),
     })
 }
 
@@ -100,10 +108,15 @@ pub async fn reset(
 ) -> Result<PrettyJson<ChangeView>, ProblemDetails> {
     let query = BucketQuery::read(&pairs)?;
     if query.tokens.is_some() {
-        return Err(ProblemDetails::bad_request("a reset gives all tokens back")
-            .hint(format!("to give some back: POST /buckets/{limit}/grant?tokens=…")));
+        return Err(
+            ProblemDetails::bad_request("a reset gives all tokens back").hint(format!(
+                "to give some back: POST /buckets/{limit}/grant?tokens=…"
+            )),
+        );
     }
-    change(&state, &limit, &query, TokenGrant::All, &author).await.map(PrettyJson)
+    change(&state, &limit, &query, TokenGrant::All, &author)
+        .await
+        .map(PrettyJson)
 }
 
 /// `POST /buckets/{limit}/grant`: gives tokens back to a bucket, at most until it is full
@@ -131,11 +144,21 @@ pub async fn grant(
     Query(pairs): Query<Pairs>,
 ) -> Result<PrettyJson<ChangeView>, ProblemDetails> {
     let query = BucketQuery::read(&pairs)?;
-    let tokens = query.tokens.as_deref().unwrap_or_default().parse().unwrap_or(0);
+    let tokens = query
+        .tokens
+        .as_deref()
+        .unwrap_or_default()
+        .parse()
+        .unwrap_or(0);
     if tokens == 0 {
-        return Err(ProblemDetails::bad_request("tokens is a whole number of at least 1").hint("add tokens=5"));
+        return Err(
+            ProblemDetails::bad_request("tokens is a whole number of at least 1")
+                .hint("add tokens=5"),
+        );
     }
-    change(&state, &limit, &query, TokenGrant::Tokens(tokens), &author).await.map(PrettyJson)
+    change(&state, &limit, &query, TokenGrant::Tokens(tokens), &author)
+        .await
+        .map(PrettyJson)
 }
 
 /// Gives `gift` to the bucket that `query` describes, or says what that would do.
@@ -151,13 +174,19 @@ pub async fn change(
 ) -> Result<ChangeView, ProblemDetails> {
     may_change(state, &author.caller, limit)?;
     if query.local {
-        return Err(ProblemDetails::bad_request("a change is made in the whole fleet: leave local out"));
+        return Err(ProblemDetails::bad_request(
+            "a change is made in the whole fleet: leave local out",
+        ));
     }
     let listed = find(&state.gateway.load(), limit)?;
     // Tokens of a bucket that is thought to be smaller than it is would be more than they should.
     if let (TokenGrant::Tokens(_), Some(by)) = (gift, query.lacks_plan(&listed)) {
-        return Err(ProblemDetails::bad_request(format!("the limit \"{limit}\" has plans, by {by}"))
-            .hint(format!("add {by}=…, with nothing after it for a client without a plan")));
+        return Err(ProblemDetails::bad_request(format!(
+            "the limit \"{limit}\" has plans, by {by}"
+        ))
+        .hint(format!(
+            "add {by}=…, with nothing after it for a client without a plan"
+        )));
     }
     let (bucket, _) = resolve(state, query, &listed).await?;
     let Some(charge) = bucket.tokens() else {
@@ -165,8 +194,11 @@ pub async fn change(
             "permits come back when their requests have ended, or their node has: there is nothing to give back",
         ));
     };
-    let done =
-        if query.dry_run { state.buckets.preview(charge, gift).await } else { state.buckets.apply(charge, gift).await };
+    let done = if query.dry_run {
+        state.buckets.preview(charge, gift).await
+    } else {
+        state.buckets.apply(charge, gift).await
+    };
     let change = done.map_err(|error| ProblemDetails::store_away(&error))?;
     let view = ChangeView::of(listed.limit(), &charge.key, gift, query.dry_run, &change);
     if !query.dry_run {
@@ -180,7 +212,11 @@ pub async fn change(
 /// # Errors
 /// When not.
 pub fn may_look(state: &AdminState, caller: &Caller, limit: &str) -> Result<(), ProblemDetails> {
-    caller.may_with_limit(state.application_of(limit), Operation::ViewFleet, Operation::View)
+    caller.may_with_limit(
+        state.application_of(limit),
+        Operation::ViewFleet,
+        Operation::View,
+    )
 }
 
 /// Whether somebody may change buckets of a limit.
@@ -188,7 +224,11 @@ pub fn may_look(state: &AdminState, caller: &Caller, limit: &str) -> Result<(), 
 /// # Errors
 /// When not.
 pub fn may_change(state: &AdminState, caller: &Caller, limit: &str) -> Result<(), ProblemDetails> {
-    caller.may_with_limit(state.application_of(limit), Operation::ActOnFleet, Operation::Change(ObjectKind::Strategy))
+    caller.may_with_limit(
+        state.application_of(limit),
+        Operation::ActOnFleet,
+        Operation::Change(ObjectKind::Strategy),
+    )
 }
 
 /// The bucket that is meant, with the client's plan: it is read if this node does not have it.
@@ -198,7 +238,11 @@ async fn resolve(
     listed: &CatalogEntry,
 ) -> Result<(BucketUse, AppliedLimit), ProblemDetails> {
     let resolved = query.resolve(listed)?;
-    if state.buckets.read_plans(resolved.1.lookup.as_slice()).await { query.resolve(listed) } else { Ok(resolved) }
+    if state.buckets.read_plans(resolved.1.lookup.as_slice()).await {
+        query.resolve(listed)
+    } else {
+        Ok(resolved)
+    }
 }
 
 /// The limit called so.
@@ -207,7 +251,10 @@ async fn resolve(
 /// When there is none.
 pub fn find(gateway: &Gateway, limit: &str) -> Result<CatalogEntry, ProblemDetails> {
     gateway.limits.find(limit).cloned().ok_or_else(|| {
-        let problem = ProblemDetails::unknown_limit(format!("no limit is called \"{}\"", limit.escape_debug()));
+        let problem = ProblemDetails::unknown_limit(format!(
+            "no limit is called \"{}\"",
+            limit.escape_debug()
+        ));
         let names = gateway.limits.iter().map(|listed| &*listed.limit().name);
         match nearest(limit, names) {
             Some(likely) => problem.hint(format!("did you mean \"{likely}\"?")),
@@ -231,10 +278,17 @@ const LONGEST: usize = 200;
 impl FromRequestParts<AdminState> for ChangeAuthor {
     type Rejection = ProblemDetails;
 
-    async fn from_request_parts(parts: &mut Parts, state: &AdminState) -> Result<Self, ProblemDetails> {
+    async fn from_request_parts(
+        parts: &mut Parts,
+        state: &AdminState,
+    ) -> Result<Self, ProblemDetails> {
         let caller = Caller::from_request_parts(parts, state).await?;
-        let peer = parts.extensions.get::<ConnectInfo<SocketAddr>>().map(|ConnectInfo(peer)| *peer);
-        let peer = peer.ok_or_else(|| ProblemDetails::bad_request("the connection has no address"))?;
+        let peer = parts
+            .extensions
+            .get::<ConnectInfo<SocketAddr>>()
+            .map(|ConnectInfo(peer)| *peer);
+        let peer =
+            peer.ok_or_else(|| ProblemDetails::bad_request("the connection has no address"))?;
         Self::of(caller, peer, &parts.headers)
     }
 }
@@ -242,25 +296,52 @@ impl FromRequestParts<AdminState> for ChangeAuthor {
 impl ChangeAuthor {
     fn of(caller: Caller, peer: SocketAddr, headers: &HeaderMap) -> Result<Self, ProblemDetails> {
         let text = |name: &str| {
-            let text = headers.get(name).map_or(Ok(""), |value| value.to_str()).ok();
-            let text = text.filter(|text| text.len() <= LONGEST).map(|text| text.trim().to_owned());
-            text.ok_or_else(|| ProblemDetails::bad_request(format!("{name} is up to {LONGEST} characters of ASCII")))
+            let text = headers
+                .get(name)
+                .map_or(Ok(""), |value| value.to_str())
+                .ok();
+            let text = text
+                .filter(|text| text.len() <= LONGEST)
+                .map(|text| text.trim().to_owned());
+            text.ok_or_else(|| {
+                ProblemDetails::bad_request(format!(
+                    "{name} is up to {LONGEST} characters of ASCII"
+                ))
+            })
         };
-        Ok(Self { peer, operator: caller.account_or(text(OPERATOR)?), reason: text(REASON)?, caller })
+        Ok(Self {
+            peer,
+            operator: caller.account_or(text(OPERATOR)?),
+            reason: text(REASON)?,
+            caller,
+        })
     }
 
     /// An operator who has filled in a form: the reason is needed, and without accounts the name.
     ///
     /// # Errors
     /// When one is missing, or no line of text.
-    pub fn named(caller: Caller, peer: SocketAddr, operator: &str, reason: &str) -> Result<Self, ProblemDetails> {
+    pub fn named(
+        caller: Caller,
+        peer: SocketAddr,
+        operator: &str,
+        reason: &str,
+    ) -> Result<Self, ProblemDetails> {
         let text = |name: &str, text: &str| {
-            let fits = (1..=LONGEST).contains(&text.trim().len()) && !text.contains(char::is_control);
-            let wrong = || ProblemDetails::bad_request(format!("{name} is a line of up to {LONGEST} bytes"));
+            let fits =
+                (1..=LONGEST).contains(&text.trim().len()) && !text.contains(char::is_control);
+            let wrong = || {
+                ProblemDetails::bad_request(format!("{name} is a line of up to {LONGEST} bytes"))
+            };
             fits.then(|| text.trim().to_owned()).ok_or_else(wrong)
         };
         let operator = text("your name", &caller.account_or(operator.to_owned()))?;
-        Ok(Self { caller, peer, operator, reason: text("the reason", reason)? })
+        Ok(Self {
+            caller,
+            peer,
+            operator,
+            reason: text("the reason", reason)?,
+        })
     }
 
     async fn log(&self, view: &ChangeView, gift: TokenGrant) {
@@ -274,9 +355,17 @@ impl ChangeAuthor {
             peer = %self.peer, operator = self.operator, reason = self.reason,
             "an operator changed a bucket"
         );
-        let before_and_after = format!("{} → {}: {}", view.before.remaining, view.after.remaining, self.reason);
+        let before_and_after = format!(
+            "{} → {}: {}",
+            view.before.remaining, view.after.remaining, self.reason
+        );
         self.caller
-            .record(&view.action, &format!("bucket {}", view.logged_as), AuditOutcome::Done, &before_and_after)
+            .record(
+                &view.action,
+                &format!("bucket {}", view.logged_as),
+                AuditOutcome::Done,
+                &before_and_after,
+            )
             .await;
     }
 }

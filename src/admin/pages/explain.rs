@@ -40,7 +40,12 @@ pub async fn find_out(state: &AdminState, pairs: &Pairs) -> Result<ExplainView, 
     let gateway = state.gateway.load_full();
     check_listener(gateway.listeners(), &described)?;
     let mut explanation = explain(&gateway, &described);
-    let lookups: Vec<_> = explanation.limits.limits.iter().filter_map(|limit| limit.lookup.clone()).collect();
+    let lookups: Vec<_> = explanation
+        .limits
+        .limits
+        .iter()
+        .filter_map(|limit| limit.lookup.clone())
+        .collect();
     if state.buckets.read_plans(&lookups).await {
         explanation = explain(&gateway, &described);
     }

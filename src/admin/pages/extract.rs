@@ -1,5 +1,5 @@
-//! Reads a request's body of JSON, its query or a number in its path by a shape. Anything that does not fit is refused as
-//! a problem that says why.
+//! Reads a request's body of JSON, its query or a number in its path by a shape. Anything that does
+//! not fit is refused as a problem that says why.
 
 use std::time::Duration;
 
@@ -18,7 +18,8 @@ use crate::admin::problem_details::ProblemDetails;
 /// For the whole of a body: others wait for the place that its sender has.
 pub const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Bytes of JSON that are read on the thread of the admin port: more of them would keep its other pages waiting.
+/// Bytes of JSON that are read on the thread of the admin port: more of them would keep its other
+/// pages waiting.
 const MOST_READ_HERE: usize = 64 << 10;
 
 /// A body of JSON.
@@ -49,26 +50,37 @@ impl<S: Send + Sync, T: DeserializeOwned + Send + 'static> FromRequest<S> for Js
             return read_json(&bytes).map(Self);
         }
         let read = spawn_blocking(move || read_json(&bytes)).await;
-        read.unwrap_or_else(|_| Err(ProblemDetails::policies_away("the reading of the body broke off"))).map(Self)
+        read.unwrap_or_else(|_| {
+            Err(ProblemDetails::policies_away(
+                "the reading of the body broke off",
+            ))
+        })
+        .map(Self)
     }
 }
 
 fn read_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ProblemDetails> {
     refuse_many_values(bytes)?;
-    let read = serde_json::from_slice::<UniqueKeys>(bytes).and_then(|UniqueKeys| serde_json::from_slice(bytes));
-    read.map_err(|error| ProblemDetails::bad_request(format!("the body is not what is taken here: {error}")))
+    let read = serde_json::from_slice::<UniqueKeys>(bytes)
+        .and_then(|UniqueKeys| serde_json::from_slice(bytes));
+    read.map_err(|error| {
+        ProblemDetails::bad_request(format!("the body is not what is taken here: {error}"))
+    })
 }
 
-/// Refuses JSON with more values than a change of policies may have, before it is read: each takes many times its text.
+/// Refuses JSON with more values than a change of policies may have, before it is read: each takes
+/// many times its text.
 fn refuse_many_values(json: &[u8]) -> Result<(), ProblemDetails> {
     if most_values(json) <= MOST_DRAFT_VALUES {
         return Ok(());
     }
-    let problem = ProblemDetails::bad_request(format!("the body has more than {MOST_DRAFT_VALUES} values"));
+    let problem =
+        ProblemDetails::bad_request(format!("the body has more than {MOST_DRAFT_VALUES} values"));
     Err(problem.hint("send it in parts"))
 }
 
-/// How many values there can be in JSON: each is the first, or stands behind a bracket, a brace or a comma.
+/// How many values there can be in JSON: each is the first, or stands behind a bracket, a brace or
+/// a comma.
 fn most_values(json: &[u8]) -> usize {
     let (mut values, mut in_text, mut is_escaped) = (1, false, false);
     for byte in json {
@@ -88,7 +100,9 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for ShapedQuery<T>
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ProblemDetails> {
         let read = Query::<T>::from_request_parts(parts, state).await;
-        let refused = |error: axum::extract::rejection::QueryRejection| ProblemDetails::bad_request(error.body_text());
+        let refused = |error: axum::extract::rejection::QueryRejection| {
+            ProblemDetails::bad_request(error.body_text())
+        };
         read.map(|Query(query)| Self(query))
             .map_err(|error| refused(error).hint("GET /openapi.json has each parameter"))
     }
@@ -99,8 +113,13 @@ impl<S: Send + Sync> FromRequestParts<S> for RevisionNumber {
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ProblemDetails> {
         let read = Path::<u64>::from_request_parts(parts, state).await;
-        let number = read.ok().map(|Path(number)| number).filter(|number| *number > 0);
-        number.map(Self).ok_or_else(|| ProblemDetails::bad_request("a revision is a whole number from 1"))
+        let number = read
+            .ok()
+            .map(|Path(number)| number)
+            .filter(|number| *number > 0);
+        number
+            .map(Self)
+            .ok_or_else(|| ProblemDetails::bad_request("a revision is a whole number from 1"))
     }
 }
 

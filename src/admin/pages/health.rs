@@ -13,7 +13,8 @@ use crate::admin::problem_details::ProblemDetails;
 use crate::admin::server::answers::count_until_sent;
 use crate::admin::state::{AdminState, LifecyclePhase};
 
-/// Copies of the metrics that are made or sent at a time: each may have a megabyte, where there are hundreds of routes.
+/// Copies of the metrics that are made or sent at a time: each may have a megabyte, where there are
+/// hundreds of routes.
 pub const MAX_RENDERINGS: u32 = 16;
 
 /// A scraper has one under way, unless the one before was cut off.
@@ -53,11 +54,16 @@ pub async fn readyz(State(state): State<AdminState>) -> impl IntoResponse {
 )]
 pub async fn metrics(State(state): State<AdminState>, request: Request) -> Response {
     let ip = peer(&request).map_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED), |peer| peer.ip());
-    let Some(place) = state.renderings.take(ip) else { return ProblemDetails::too_many_scrapes().into_response() };
-    // Not on the control plane's thread, and it has its place to its end: a client that goes away does not stop it.
+    let Some(place) = state.renderings.take(ip) else {
+        return ProblemDetails::too_many_scrapes().into_response();
+    };
+    // Not on the control plane's thread, and it has its place to its end: a client that goes away
+    // does not stop it.
     let rendering = spawn_blocking(move || ((state.render)(), place));
     match rendering.await {
-        Ok((text, place)) => count_until_sent(([(CONTENT_TYPE, TEXT_FORMAT)], text).into_response(), place),
+        Ok((text, place)) => {
+            count_until_sent(([(CONTENT_TYPE, TEXT_FORMAT)], text).into_response(), place)
+        }
         Err(error) => {
             tracing::error!(%error, "the metrics were not rendered: this is a defect of the gateway");
             ProblemDetails::too_many_scrapes().into_response()

@@ -31,7 +31,15 @@ pub struct LimitSummary {
 /// `GET /limits`: the limits, and what each counts by
 #[utoipa::path(get, path = "/limits", operation_id = "listLimits", tag = "limits", responses((status = 200, body = Vec<LimitSummary>, description = "In the order of their names")))]
 pub async fn list(State(state): State<AdminState>) -> PrettyJson<Vec<LimitSummary>> {
-    PrettyJson(state.gateway.load().limits.iter().map(LimitSummary::of).collect())
+    PrettyJson(
+        state
+            .gateway
+            .load()
+            .limits
+            .iter()
+            .map(LimitSummary::of)
+            .collect(),
+    )
 }
 
 impl LimitSummary {
@@ -44,7 +52,11 @@ impl LimitSummary {
         };
         Self {
             limit: limit.name.to_string(),
-            policy: PolicyView::with(limit, &limit.algorithm, limit.cost.usual(limit.algorithm.burst()).get()),
+            policy: PolicyView::with(
+                limit,
+                &limit.algorithm,
+                limit.cost.usual(limit.algorithm.burst()).get(),
+            ),
             key: limit.key.parts.iter().map(part_name).collect(),
             on_missing,
             plans_by: listed.plans_by(),

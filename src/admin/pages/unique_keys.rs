@@ -1,4 +1,5 @@
-//! JSON whose mappings have each key once. Readers differ about which of two is meant, and most tell nobody that there are two.
+//! JSON whose mappings have each key once. Readers differ about which of two is meant, and most
+//! tell nobody that there are two.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -69,14 +70,26 @@ mod tests {
 
     #[test]
     fn a_key_that_is_there_twice_is_found_wherever_it_is() {
-        let problem = |text: &str| serde_json::from_str::<UniqueKeys>(text).err().map(|error| error.to_string());
-        for text in [r#"{"a": {"a": 1}, "b": [{"a": 1}, {"a": 2}]}"#, "[1, -1, 1.5, null, true, \"a\", {}]", "\"a\""] {
+        let problem = |text: &str| {
+            serde_json::from_str::<UniqueKeys>(text)
+                .err()
+                .map(|error| error.to_string())
+        };
+        for text in [
+            r#"{"a": {"a": 1}, "b": [{"a": 1}, {"a": 2}]}"#,
+            "[1, -1, 1.5, null, true, \"a\", {}]",
+            "\"a\"",
+        ] {
             assert_eq!(problem(text), None, "{text}");
         }
-        for text in [r#"{"a": 1, "a": 1}"#, r#"{"b": [{"a": 1, "\u0061": {}}]}"#, r#"{"b": {"a": 1, "c": 2, "a": 3}}"#]
-        {
+        for text in [
+            r#"{"a": 1, "a": 1}"#,
+            r#"{"b": [{"a": 1, "\u0061": {}}]}"#,
+            r#"{"b": {"a": 1, "c": 2, "a": 3}}"#,
+        ] {
             assert!(
-                problem(text).is_some_and(|problem| problem.starts_with("\"a\" is here twice at line 1")),
+                problem(text)
+                    .is_some_and(|problem| problem.starts_with("\"a\" is here twice at line 1")),
                 "{text}"
             );
         }

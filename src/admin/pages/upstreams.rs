@@ -12,5 +12,10 @@ pub async fn list(State(state): State<AdminState>) -> PrettyJson<Vec<UpstreamRep
     let gateway = state.gateway.load();
     let mut upstreams: Vec<_> = gateway.upstreams.values().collect();
     upstreams.sort_by(|one, other| one.spec().name.cmp(&other.spec().name));
-    PrettyJson(upstreams.into_iter().map(|upstream| UpstreamReport::of(upstream)).collect())
+    PrettyJson(
+        upstreams
+            .into_iter()
+            .map(|upstream| UpstreamReport::of(upstream))
+            .collect(),
+    )
 }

@@ -40,6 +40,9 @@ mod tests {
         let after = |limit: &Json| Some(json!({"limit": limit, "resources": ["all"]}));
         assert_eq!(CandidateEnd::Aborted.of(&body), after(&old));
         assert_eq!(CandidateEnd::Promoted.of(&body), after(&new));
-        assert_eq!(CandidateEnd::Aborted.of(&json!({"limit": old, "resources": ["all"]})), None);
+        assert_eq!(
+            CandidateEnd::Aborted.of(&json!({"limit": old, "resources": ["all"]})),
+            None
+        );
     }
 }

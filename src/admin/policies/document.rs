@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
 use serde_json::{Map, Value as Json, json};
-use tollgate_policies::model::{Expected, NameProblem, ObjectEdit, ObjectId, ObjectKind, PolicyState};
+use tollgate_policies::model::{
+    Expected, NameProblem, ObjectEdit, ObjectId, ObjectKind, PolicyState,
+};
 
 use crate::admin::problem_details::ProblemDetails;
 
@@ -41,7 +43,10 @@ pub fn of_state(state: &PolicyState) -> Json {
             application.extend(members(&object.body));
             continue;
         }
-        let Some((section, kind)) = SECTIONS.iter().find(|(_, kind)| *kind == object.id.kind()) else { continue };
+        let Some((section, kind)) = SECTIONS.iter().find(|(_, kind)| *kind == object.id.kind())
+        else {
+            continue;
+        };
         let section = application.entry(*section).or_insert_with(|| json!({}));
         if let Some(section) = section.as_object_mut() {
             section.insert(object.id.name().to_owned(), written(*kind, &object.body));
@@ -50,9 +55,13 @@ pub fn of_state(state: &PolicyState) -> Json {
     json!({ "applications": applications })
 }
 
-/// The place of an object in the document, as messages call it: `applications.shop.strategies.per-client`.
+/// The place of an object in the document, as messages call it:
+/// `applications.shop.strategies.per-client`.
 pub fn place_of(id: &ObjectId) -> String {
-    let section = SECTIONS.iter().find(|(_, kind)| *kind == id.kind()).map_or("", |(section, _)| section);
+    let section = SECTIONS
+        .iter()
+        .find(|(_, kind)| *kind == id.kind())
+        .map_or("", |(section, _)| section);
     match id.kind() {
         ObjectKind::Application => format!("applications.{}", id.name()),
         _ => format!("applications.{}.{section}.{}", id.application(), id.name()),
@@ -68,17 +77,20 @@ pub fn objects(document: &Json) -> Result<DocumentObjects, ProblemDetails> {
     let root = document.as_object().ok_or_else(|| shape("the document"))?;
     if let Some(odd) = root.keys().find(|key| *key != "applications") {
         let odd = odd.escape_debug();
-        return Err(ProblemDetails::bad_request(format!("the document has an unknown key \"{odd}\""))
-            .hint("everything stands under applications"));
+        return Err(ProblemDetails::bad_request(format!(
+            "the document has an unknown key \"{odd}\""
+        ))
+        .hint("everything stands under applications"));
     }
     let mut found = DocumentObjects::new();
     let applications = root.get("applications").unwrap_or(&Json::Null);
     for (name, application) in entries(applications).ok_or_else(|| shape("applications"))? {
         let application = match application {
             Json::Null => Map::new(),
-            other => {
-                other.as_object().cloned().ok_or_else(|| shape(&format!("applications.{}", name.escape_debug())))?
-            }
+            other => other
+                .as_object()
+                .cloned()
+                .ok_or_else(|| shape(&format!("applications.{}", name.escape_debug())))?,
         };
         read_application(&name, application, &mut found)?;
     }
@@ -92,20 +104,32 @@ fn read_application(
 ) -> Result<(), ProblemDetails> {
     // Terminals show messages, and obey control characters in them.
     let shown = name.escape_debug();
-    let named = |problem: NameProblem| ProblemDetails::bad_request(format!("in the application {shown}: {problem}"));
+    let named = |problem: NameProblem| {
+        ProblemDetails::bad_request(format!("in the application {shown}: {problem}"))
+    };
     for (section, kind) in SECTIONS {
-        let Some(objects) = application.remove(section) else { continue };
-        let shape = || ProblemDetails::bad_request(format!("applications.{shown}.{section} is no mapping"));
+        let Some(objects) = application.remove(section) else {
+            continue;
+        };
+        let shape =
+            || ProblemDetails::bad_request(format!("applications.{shown}.{section} is no mapping"));
         for (object, body) in entries(&objects).ok_or_else(shape)? {
-            found.insert(ObjectId::new(kind, name, &object).map_err(named)?, read(kind, body));
+            found.insert(
+                ObjectId::new(kind, name, &object).map_err(named)?,
+                read(kind, body),
+            );
         }
     }
-    found.insert(ObjectId::of_application(name).map_err(named)?, application.into());
+    found.insert(
+        ObjectId::of_application(name).map_err(named)?,
+        application.into(),
+    );
     Ok(())
 }
 
-/// The edits that make the `newest` policies say what the document says. Where it was made from a `base`, what differs from that: an
-/// object that somebody else has changed since is a conflict, unless it was the same change.
+/// The edits that make the `newest` policies say what the document says. Where it was made from a
+/// `base`, what differs from that: an object that somebody else has changed since is a conflict,
+/// unless it was the same change.
 ///
 /// # Errors
 /// When it is no document, or a name in it cannot be one.
@@ -117,7 +141,9 @@ pub fn edits_upon(
     let objects = objects(document)?;
     let mut edits = edits(&objects, base.unwrap_or(newest), mode);
     if base.is_some() {
-        let stands = |edit: &ObjectEdit| newest.get(&edit.id).map(|object| &*object.body) == edit.body.as_ref();
+        let stands = |edit: &ObjectEdit| {
+            newest.get(&edit.id).map(|object| &*object.body) == edit.body.as_ref()
+        };
         edits.retain(|edit| !stands(edit));
     }
     Ok(edits)
@@ -134,23 +160,41 @@ fn edits(objects: &DocumentObjects, base: &PolicyState, mode: ImportMode) -> Vec
         let owner = id.belongs_to();
         id.kind() != ObjectKind::ApiKey || with_keys.contains(owner) || !kept.contains(owner)
     };
-    let is_gone = |id: &&ObjectId| mode == ImportMode::Replace && !objects.contains_key(*id) && is_mentioned(id);
+    let is_gone = |id: &&ObjectId| {
+        mode == ImportMode::Replace && !objects.contains_key(*id) && is_mentioned(id)
+    };
     let gone = gone.filter(is_gone).map(|id| (id, None));
-    let written = objects.iter().map(|(id, body)| (id, Some(merged(id, body, base, mode))));
-    let differs =
-        |(id, body): &(&ObjectId, Option<Cow<'_, Json>>)| base.get(id).map(|old| old.body.as_ref()) != body.as_deref();
-    let edits = gone.chain(written).filter(differs).map(|(id, body)| ObjectEdit {
-        id: id.clone(),
-        expected: base.get(id).map_or(Expected::Absent, |old| Expected::Revision(old.since)),
-        body: body.map(Cow::into_owned),
-    });
+    let written = objects
+        .iter()
+        .map(|(id, body)| (id, Some(merged(id, body, base, mode))));
+    let differs = |(id, body): &(&ObjectId, Option<Cow<'_, Json>>)| {
+        base.get(id).map(|old| old.body.as_ref()) != body.as_deref()
+    };
+    let edits = gone
+        .chain(written)
+        .filter(differs)
+        .map(|(id, body)| ObjectEdit {
+            id: id.clone(),
+            expected: base
+                .get(id)
+                .map_or(Expected::Absent, |old| Expected::Revision(old.since)),
+            body: body.map(Cow::into_owned),
+        });
     edits.collect()
 }
 
-/// The body of an object. In a merge, an application keeps what the document does not say of it: the objects in it do, too.
-fn merged<'a>(id: &ObjectId, body: &'a Json, base: &PolicyState, mode: ImportMode) -> Cow<'a, Json> {
+/// The body of an object. In a merge, an application keeps what the document does not say of it:
+/// the objects in it do, too.
+fn merged<'a>(
+    id: &ObjectId,
+    body: &'a Json,
+    base: &PolicyState,
+    mode: ImportMode,
+) -> Cow<'a, Json> {
     match (base.get(id), body) {
-        (Some(old), Json::Object(new)) if mode == ImportMode::Merge && id.kind() == ObjectKind::Application => {
+        (Some(old), Json::Object(new))
+            if mode == ImportMode::Merge && id.kind() == ObjectKind::Application =>
+        {
             let mut kept = members(&old.body);
             kept.extend(new.clone());
             Cow::Owned(kept.into())
@@ -162,7 +206,13 @@ fn merged<'a>(id: &ObjectId, body: &'a Json, base: &PolicyState, mode: ImportMod
 fn entries(json: &Json) -> Option<Vec<(String, Json)>> {
     match json {
         Json::Null => Some(Vec::new()),
-        other => Some(other.as_object()?.iter().map(|(name, value)| (name.clone(), value.clone())).collect()),
+        other => Some(
+            other
+                .as_object()?
+                .iter()
+                .map(|(name, value)| (name.clone(), value.clone()))
+                .collect(),
+        ),
     }
 }
 
@@ -205,7 +255,11 @@ mod tests {
 
     fn state(objects: &DocumentObjects) -> PolicyState {
         let edits = edits(objects, &PolicyState::empty(), ImportMode::Merge);
-        let draft = tollgate_policies::model::Draft { edits, author: "ada".into(), reason: "a test".into() };
+        let draft = tollgate_policies::model::Draft {
+            edits,
+            author: "ada".into(),
+            reason: "a test".into(),
+        };
         PolicyState::empty().preview(&draft).unwrap().state
     }
 
@@ -229,11 +283,25 @@ mod tests {
         let fewer = objects(&fewer).unwrap();
         let changed = |mode| {
             let edits = edits(&fewer, &base, mode).into_iter();
-            edits.map(|edit| (edit.id.name().to_owned(), edit.expected, edit.body.is_some())).collect::<Vec<_>>()
+            edits
+                .map(|edit| {
+                    (
+                        edit.id.name().to_owned(),
+                        edit.expected,
+                        edit.body.is_some(),
+                    )
+                })
+                .collect::<Vec<_>>()
         };
-        assert_eq!(changed(ImportMode::Merge), [("ada".to_owned(), Expected::Revision(1), true)]);
+        assert_eq!(
+            changed(ImportMode::Merge),
+            [("ada".to_owned(), Expected::Revision(1), true)]
+        );
         let gone = ("a/b".to_owned(), Expected::Revision(1), false);
-        assert_eq!(changed(ImportMode::Replace), [gone, ("ada".to_owned(), Expected::Revision(1), true)]);
+        assert_eq!(
+            changed(ImportMode::Replace),
+            [gone, ("ada".to_owned(), Expected::Revision(1), true)]
+        );
     }
 
     #[test]
@@ -243,25 +311,49 @@ mod tests {
             let objects = objects(&json!({"applications": {"shop": application}})).unwrap();
             let edits = edits(&objects, &base, mode).into_iter();
             edits
-                .filter(|edit| edit.id.kind() == ObjectKind::Application && edit.id.name() == "shop")
+                .filter(|edit| {
+                    edit.id.kind() == ObjectKind::Application && edit.id.name() == "shop"
+                })
                 .collect::<Vec<_>>()
         };
         assert_eq!(edited(json!({}), ImportMode::Merge), []);
         let more = edited(json!({"routes": ["orders"]}), ImportMode::Merge);
         let both = json!({"description": "The shop's API", "routes": ["orders"]});
-        assert_eq!(more.iter().map(|edit| edit.body.clone()).collect::<Vec<_>>(), [Some(both)]);
-        assert_eq!(edited(json!({}), ImportMode::Replace)[0].body, Some(json!({})));
+        assert_eq!(
+            more.iter()
+                .map(|edit| edit.body.clone())
+                .collect::<Vec<_>>(),
+            [Some(both)]
+        );
+        assert_eq!(
+            edited(json!({}), ImportMode::Replace)[0].body,
+            Some(json!({}))
+        );
     }
 
     #[test]
     fn what_is_no_document_is_refused_with_its_place() {
         let problem = |document: Json| objects(&document).unwrap_err().detail.into_string();
         assert_eq!(problem(json!([])), "the document is no mapping");
-        assert_eq!(problem(json!({"aplications": {}})), "the document has an unknown key \"aplications\"");
-        assert_eq!(problem(json!({"applications": {"shop": 1}})), "applications.shop is no mapping");
-        assert_eq!(problem(json!({"applications": {"shop": {"plans": []}}})), "applications.shop.plans is no mapping");
+        assert_eq!(
+            problem(json!({"aplications": {}})),
+            "the document has an unknown key \"aplications\""
+        );
+        assert_eq!(
+            problem(json!({"applications": {"shop": 1}})),
+            "applications.shop is no mapping"
+        );
+        assert_eq!(
+            problem(json!({"applications": {"shop": {"plans": []}}})),
+            "applications.shop.plans is no mapping"
+        );
         assert!(problem(json!({"applications": {"a b": {}}})).contains("1 to 64 letters"));
-        for inner in [json!(1), json!({}), json!({"plans": []}), json!({"plans": {"\u{1b}[31m": {}}})] {
+        for inner in [
+            json!(1),
+            json!({}),
+            json!({"plans": []}),
+            json!({"plans": {"\u{1b}[31m": {}}}),
+        ] {
             let text = problem(json!({"applications": {"a\u{1b}[31m\u{202e}": inner}}));
             assert!(!text.contains(['\u{1b}', '\u{202e}']), "{text:?}");
         }

@@ -1,7 +1,9 @@
-//! Changes of policies, as the API and the console make them: rights first, then the check, then a revision.
+//! Changes of policies, as the API and the console make them: rights first, then the check, then a
+//! revision.
 //!
-//! `proposal` does all of that. `document` is the whole of the policies as people keep it beside code, `candidate` how a candidate ends, and `refusal` says what
-//! is wrong, each mistake at its place.
+//! `proposal` does all of that. `document` is the whole of the policies as people keep it beside
+//! code, `candidate` how a candidate ends, and `refusal` says what is wrong, each mistake at its
+//! place.
 
 pub mod candidate;
 pub mod document;

@@ -34,22 +34,32 @@ impl Proposal {
     /// Makes a revision of it, or only checks it.
     ///
     /// # Errors
-    /// When the caller may not do one of the edits, when somebody else was faster, when it does not check, and when the
-    /// database is away: then nothing has changed.
+    /// When the caller may not do one of the edits, when somebody else was faster, when it does not
+    /// check, and when the database is away: then nothing has changed.
     pub async fn submit(
         self,
         policies: &Arc<PolicyService>,
         caller: &Caller,
     ) -> Result<AcceptedProposal, ProblemDetails> {
-        let place = policies.checks.take(&caller.name, caller.rights.is_admin()).await?;
+        let place = policies
+            .checks
+            .take(&caller.name, caller.rights.is_admin())
+            .await?;
         // A body, and the wait for the place, have taken a while.
         let caller = caller.anew().await?;
-        self.edits.iter().try_for_each(|edit| caller.may(Operation::of(edit), edit.id.belongs_to()))?;
+        self.edits
+            .iter()
+            .try_for_each(|edit| caller.may(Operation::of(edit), edit.id.belongs_to()))?;
         let (reason, dry_run) = (self.reason, self.dry_run);
-        let mut draft = Draft { edits: self.edits, author: caller.name.clone(), reason };
+        let mut draft = Draft {
+            edits: self.edits,
+            author: caller.name.clone(),
+            reason,
+        };
         let policies = Arc::clone(policies);
-        // The check reads the whole configuration: the control plane goes on meanwhile. What has begun goes on without a client that
-        // has gone away, so the place is kept and the change recorded here.
+        // The check reads the whole configuration: the control plane goes on meanwhile. What has
+        // begun goes on without a client that has gone away, so the place is kept and the change
+        // recorded here.
         let runtime = tokio::runtime::Handle::current();
         let work = move || {
             let _place = place;
@@ -85,19 +95,26 @@ impl Proposal {
 impl From<AcceptedProposal> for RevisionChangesView {
     fn from(accepted: AcceptedProposal) -> Self {
         let AcceptedProposal { revision, changes } = accepted;
-        Self { revision: revision.map(Into::into), changes: changes.iter().map(PolicyChangeView::of).collect() }
+        Self {
+            revision: revision.map(Into::into),
+            changes: changes.iter().map(PolicyChangeView::of).collect(),
+        }
     }
 }
 
 /// The applications that edits take away.
 fn removed_applications(edits: &[ObjectEdit]) -> impl Iterator<Item = &str> {
-    let removals = edits.iter().filter(|edit| edit.id.kind() == ObjectKind::Application && edit.body.is_none());
+    let removals = edits
+        .iter()
+        .filter(|edit| edit.id.kind() == ObjectKind::Application && edit.body.is_none());
     removals.map(|edit| edit.id.name())
 }
 
 /// Whether an application has objects besides its own.
 fn has_objects(state: &PolicyState, application: &str) -> bool {
-    ObjectKind::ALL.into_iter().any(|kind| state.of(kind, application).next().is_some())
+    ObjectKind::ALL
+        .into_iter()
+        .any(|kind| state.of(kind, application).next().is_some())
 }
 
 fn has_application(state: &PolicyState, name: &str) -> bool {
@@ -110,21 +127,37 @@ async fn preview(
     caller: &Caller,
 ) -> Result<AcceptedProposal, ProblemDetails> {
     // Needed by a commit alone.
-    for (text, stand_in) in [(&mut draft.author, "somebody"), (&mut draft.reason, "a trial")] {
+    for (text, stand_in) in [
+        (&mut draft.author, "somebody"),
+        (&mut draft.reason, "a trial"),
+    ] {
         if text.trim().is_empty() {
             stand_in.clone_into(text);
         }
     }
     if draft.edits.is_empty() {
-        return Ok(AcceptedProposal { revision: None, changes: Vec::new() });
+        return Ok(AcceptedProposal {
+            revision: None,
+            changes: Vec::new(),
+        });
     }
     let preview = policies.database.preview::<ProblemDetails>(&draft).await?;
     check(policies, &draft.edits, &preview.state, caller)?;
-    Ok(AcceptedProposal { revision: None, changes: preview.changes })
+    Ok(AcceptedProposal {
+        revision: None,
+        changes: preview.changes,
+    })
 }
 
-async fn commit(policies: &PolicyService, draft: &Draft, caller: &Caller) -> Result<Revision, ProblemDetails> {
-    let revision = policies.database.commit(draft, |state| check(policies, &draft.edits, state, caller)).await?;
+async fn commit(
+    policies: &PolicyService,
+    draft: &Draft,
+    caller: &Caller,
+) -> Result<Revision, ProblemDetails> {
+    let revision = policies
+        .database
+        .commit(draft, |state| check(policies, &draft.edits, state, caller))
+        .await?;
     tracing::info!(
         revision = revision.number,
         author = revision.author,
@@ -141,7 +174,8 @@ fn check(
     state: &PolicyState,
     caller: &Caller,
 ) -> Result<(), ProblemDetails> {
-    // Its plans, clients and keys would be those of another application that comes to have its name.
+    // Its plans, clients and keys would be those of another application that comes to have its
+    // name.
     if let Some(left) = removed_applications(edits).find(|removed| has_objects(state, removed)) {
         let left = format!("application {left} would be gone, and some of its objects are left");
         return Err(ProblemDetails::unusable_policies(left).hint(
@@ -149,15 +183,22 @@ fn check(
         ));
     }
     // Nobody lists them, and whoever makes the application later would have them in it.
-    let mut made = edits.iter().filter(|edit| edit.body.is_some()).map(|edit| edit.id.belongs_to());
+    let mut made = edits
+        .iter()
+        .filter(|edit| edit.body.is_some())
+        .map(|edit| edit.id.belongs_to());
     if let Some(absent) = made.find(|name| !has_application(state, name)) {
         let absent = format!("there is no application {}", absent.escape_debug());
-        return Err(ProblemDetails::unusable_policies(absent).hint("make it first, or along with what it has"));
+        return Err(ProblemDetails::unusable_policies(absent)
+            .hint("make it first, or along with what it has"));
     }
-    policies.check(state).map_err(|mistakes| ProblemDetails::mistakes(&mistakes, caller))
+    policies
+        .check(state)
+        .map_err(|mistakes| ProblemDetails::mistakes(&mistakes, caller))
 }
 
-/// The edits that make the newest state what it was at `target`. API keys stay as they are, unless their application goes.
+/// The edits that make the newest state what it was at `target`. API keys stay as they are, unless
+/// their application goes.
 pub fn reverting(newest: &PolicyState, target: &PolicyState) -> Vec<ObjectEdit> {
     let remaining = target.applications();
     let is_meant = |change: &ObjectChange| {
@@ -166,21 +207,29 @@ pub fn reverting(newest: &PolicyState, target: &PolicyState) -> Vec<ObjectEdit> 
     };
     let changes = newest.differences(target).into_iter().filter(is_meant);
     let edits = changes.map(|change| ObjectEdit {
-        expected: change.before.map_or(Expected::Absent, |object| Expected::Revision(object.since)),
+        expected: change
+            .before
+            .map_or(Expected::Absent, |object| Expected::Revision(object.since)),
         body: change.after.map(|object| object.body.as_ref().clone()),
         id: change.id,
     });
     edits.collect()
 }
 
-/// The edits that take back what revision `number` changed, but for API keys that it took away or renamed. An object that was
-/// changed since is a conflict.
+/// The edits that take back what revision `number` changed, but for API keys that it took away or
+/// renamed. An object that was changed since is a conflict.
 ///
 /// # Errors
 /// When there is nothing to take back, and when the database is away.
-pub async fn undoing(policies: &PolicyService, number: u64) -> Result<Vec<ObjectEdit>, ProblemDetails> {
+pub async fn undoing(
+    policies: &PolicyService,
+    number: u64,
+) -> Result<Vec<ObjectEdit>, ProblemDetails> {
     policies.database.revision(number).await?;
-    let changes = policies.database.diff(number.saturating_sub(1), number).await?;
+    let changes = policies
+        .database
+        .diff(number.saturating_sub(1), number)
+        .await?;
     let edits: Vec<_> = undoable(changes).into_iter().map(undoing_one).collect();
     if edits.is_empty() {
         let what = format!(
@@ -193,7 +242,9 @@ pub async fn undoing(policies: &PolicyService, number: u64) -> Result<Vec<Object
 
 fn undoing_one(change: ObjectChange) -> ObjectEdit {
     ObjectEdit {
-        expected: change.after.map_or(Expected::Absent, |object| Expected::Revision(object.since)),
+        expected: change
+            .after
+            .map_or(Expected::Absent, |object| Expected::Revision(object.since)),
         body: change.before.map(|object| object.body.as_ref().clone()),
         id: change.id,
     }

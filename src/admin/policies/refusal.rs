@@ -1,4 +1,5 @@
-//! Why a change of policies is refused, for programs and for people: each mistake and each conflict by itself.
+//! Why a change of policies is refused, for programs and for people: each mistake and each conflict
+//! by itself.
 
 use tollgate_policies::database::{CommitError, DatabaseError};
 use tollgate_policies::model::{Conflict, DraftProblem};
@@ -10,8 +11,19 @@ use crate::config::{Mistake, Mistakes};
 
 impl From<&Mistake> for MistakeView {
     fn from(mistake: &Mistake) -> Self {
-        let Mistake { file, path, message, hint, .. } = mistake;
-        Self { file: file.to_string(), path: path.clone(), message: message.clone(), hint: hint.clone() }
+        let Mistake {
+            file,
+            path,
+            message,
+            hint,
+            ..
+        } = mistake;
+        Self {
+            file: file.to_string(),
+            path: path.clone(),
+            message: message.clone(),
+            hint: hint.clone(),
+        }
     }
 }
 
@@ -44,17 +56,19 @@ impl From<DraftProblem> for ProblemDetails {
     fn from(problem: DraftProblem) -> Self {
         let text = problem.to_string();
         match problem {
-            DraftProblem::NoReason => {
-                Self::bad_request(text).hint("add reason=… to the query, or the header X-Tollgate-Reason")
+            DraftProblem::NoReason => Self::bad_request(text)
+                .hint("add reason=… to the query, or the header X-Tollgate-Reason"),
+            DraftProblem::NoAuthor => {
+                Self::bad_request(text).hint("send the header X-Tollgate-Operator: your-name")
             }
-            DraftProblem::NoAuthor => Self::bad_request(text).hint("send the header X-Tollgate-Operator: your-name"),
             _ => Self::bad_request(text),
         }
     }
 }
 
 impl ProblemDetails {
-    /// Why policies would not work: each mistake in what the caller may look at, and that there are others.
+    /// Why policies would not work: each mistake in what the caller may look at, and that there are
+    /// others.
     pub fn mistakes(mistakes: &Mistakes, caller: &Caller) -> Self {
         let is_shown = |mistake: &&Mistake| match application_of(&mistake.path) {
             Some(application) => caller.may(Operation::View, application).is_ok(),
@@ -69,10 +83,20 @@ impl ProblemDetails {
             several => format!("the policies would have {} mistakes", several.len()),
         };
         if hidden > 0 {
-            let also = if detail.is_empty() { "the policies would have" } else { "; and" };
-            detail += &format!("{also} mistakes in applications that {} may not look at: ask an admin", caller.name);
+            let also = if detail.is_empty() {
+                "the policies would have"
+            } else {
+                "; and"
+            };
+            detail += &format!(
+                "{also} mistakes in applications that {} may not look at: ask an admin",
+                caller.name
+            );
         }
-        Self { mistakes: shown.into(), ..Self::unusable_policies(detail) }
+        Self {
+            mistakes: shown.into(),
+            ..Self::unusable_policies(detail)
+        }
     }
 }
 
@@ -88,8 +112,15 @@ fn application_of(path: &str) -> Option<&str> {
 impl From<&[Conflict]> for ProblemDetails {
     fn from(conflicts: &[Conflict]) -> Self {
         let all: Vec<ConflictView> = conflicts.iter().map(ConflictView::from).collect();
-        let detail = all.iter().map(|conflict| conflict.message.as_str()).collect::<Vec<_>>().join("; ");
-        Self { conflicts: all.into(), ..Self::conflicting(detail) }
+        let detail = all
+            .iter()
+            .map(|conflict| conflict.message.as_str())
+            .collect::<Vec<_>>()
+            .join("; ");
+        Self {
+            conflicts: all.into(),
+            ..Self::conflicting(detail)
+        }
     }
 }
 
@@ -98,7 +129,8 @@ impl From<CommitError<Self>> for ProblemDetails {
         match error {
             CommitError::Draft(problem) => problem.into(),
             CommitError::Revoked(id) => {
-                let what = format!("{id} has a key that was taken away before: it is not taken again");
+                let what =
+                    format!("{id} has a key that was taken away before: it is not taken again");
                 Self::unusable_policies(what).hint("make a new key, or leave this one out")
             }
             CommitError::Conflict(conflicts) => conflicts.as_slice().into(),
@@ -115,7 +147,10 @@ mod tests {
     #[test]
     fn the_place_of_a_mistake_tells_its_application() {
         for (path, application) in [
-            ("applications.shop.strategies.per-client.limit.rate", Some("shop")),
+            (
+                "applications.shop.strategies.per-client.limit.rate",
+                Some("shop"),
+            ),
             ("applications.shop", Some("shop")),
             ("applications.shop[0]", Some("shop")),
             ("applications.\"shop.x\".strategies", Some("shop.x")),

@@ -1,7 +1,7 @@
 //! Bounds the answers that are made or sent at a time: so many in all, and a share of each client.
 //!
-//! Guarantees that an answer counts until it has left, but for a last piece of [`PIECE`]: an answer is
-//! held in memory for as long as its client likes to take.
+//! Guarantees that an answer counts until it has left, but for a last piece of [`PIECE`]: an answer
+//! is held in memory for as long as its client likes to take.
 
 use std::net::IpAddr;
 use std::pin::Pin;
@@ -16,7 +16,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::address_shares::{AddressShare, AddressShares};
 
-/// Bytes of an answer that are handed on at a time. A connection may hold the last ones when their body has ended.
+/// Bytes of an answer that are handed on at a time. A connection may hold the last ones when their
+/// body has ended.
 const PIECE: usize = 16 * 1024;
 
 /// The bound on answers of some kind.
@@ -45,7 +46,12 @@ struct CountedBody<T> {
 impl AnswerBound {
     /// At most `all` at a time, and `per_client` of each client.
     pub fn new(all: u32, per_client: usize) -> Self {
-        Self { all: Arc::new(Semaphore::new(all as usize)), most: all, shares: Arc::default(), per_client }
+        Self {
+            all: Arc::new(Semaphore::new(all as usize)),
+            most: all,
+            shares: Arc::default(),
+            per_client,
+        }
     }
 
     /// Waits until no answer is under way, those included whose clients have gone.
@@ -58,13 +64,22 @@ impl AnswerBound {
     pub fn take(&self, ip: IpAddr) -> Option<AnswerPlace> {
         let share = self.shares.take(ip, 1, self.per_client)?;
         let permit = self.all.clone().try_acquire_owned().ok()?;
-        Some(AnswerPlace { _share: Arc::new(share), _permit: Arc::new(permit) })
+        Some(AnswerPlace {
+            _share: Arc::new(share),
+            _permit: Arc::new(permit),
+        })
     }
 }
 
 /// Keeps `place` until the answer has left.
 pub fn count_until_sent(response: Response, place: impl Send + Unpin + 'static) -> Response {
-    response.map(|body| Body::new(CountedBody { body, rest: Bytes::new(), _place: place }))
+    response.map(|body| {
+        Body::new(CountedBody {
+            body,
+            rest: Bytes::new(),
+            _place: place,
+        })
+    })
 }
 
 impl<T> CountedBody<T> {
@@ -81,10 +96,16 @@ impl<T: Unpin> HttpBody for CountedBody<T> {
     type Data = Bytes;
     type Error = axum::Error;
 
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         let this = self.get_mut();
         if this.rest.is_empty() {
-            match ready!(Pin::new(&mut this.body).poll_frame(cx)).transpose()?.map(Frame::into_data) {
+            match ready!(Pin::new(&mut this.body).poll_frame(cx))
+                .transpose()?
+                .map(Frame::into_data)
+            {
                 None => return Poll::Ready(None),
                 Some(Err(other)) => return Poll::Ready(Some(Ok(other))),
                 Some(Ok(data)) => this.rest = data,
@@ -129,7 +150,10 @@ mod tests {
     #[tokio::test]
     async fn an_answer_counts_until_its_last_piece_and_stays_what_it_was() {
         let bound = AnswerBound::new(1, 1);
-        let text: Bytes = (0..PIECE * 2 + 7).map(|at| u8::try_from(at % 251).unwrap()).collect::<Vec<_>>().into();
+        let text: Bytes = (0..PIECE * 2 + 7)
+            .map(|at| u8::try_from(at % 251).unwrap())
+            .collect::<Vec<_>>()
+            .into();
         let place = bound.take([127, 0, 0, 1].into()).unwrap();
         let mut body = count_until_sent(Response::new(text.clone().into()), place).into_body();
         assert_eq!(body.size_hint().exact(), Some(text.len() as u64));
@@ -138,7 +162,10 @@ mod tests {
             let data = frame.unwrap().into_data().unwrap();
             assert!(data.len() <= PIECE && bound.all.available_permits() == 0);
             read.extend_from_slice(&data);
-            assert_eq!(body.size_hint().exact(), Some((text.len() - read.len()) as u64));
+            assert_eq!(
+                body.size_hint().exact(),
+                Some((text.len() - read.len()) as u64)
+            );
         }
         assert!(read == text && body.is_end_stream());
         drop(body);

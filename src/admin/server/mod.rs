@@ -1,8 +1,8 @@
 //! Connections of the admin port. `answers` counts what is answered at a time.
 //!
-//! Served like a listener's, with fixed bounds: no client holds a connection without asking something, no more than
-//! [`MAX_CONNECTIONS`] are open, and [`MAX_REQUESTS`] are answered at a time. The port is for a few tools, and must
-//! answer them even when a stranger has found it.
+//! Served like a listener's, with fixed bounds: no client holds a connection without asking
+//! something, no more than [`MAX_CONNECTIONS`] are open, and [`MAX_REQUESTS`] are answered at a
+//! time. The port is for a few tools, and must answer them even when a stranger has found it.
 
 pub mod answers;
 
@@ -42,7 +42,8 @@ const MAX_CONNECTIONS: usize = 768;
 /// It takes 32 addresses to hold all. Trusted proxies, who stand for many, have no such bound.
 const MAX_CONNECTIONS_PER_CLIENT: u32 = 24;
 
-/// Requests whose answers have not left. A connection of HTTP/2 may have many, and each holds its answer in memory.
+/// Requests whose answers have not left. A connection of HTTP/2 may have many, and each holds its
+/// answer in memory.
 const MAX_REQUESTS: u32 = 256;
 
 /// A browser asks for a page and what belongs to it at once.
@@ -54,7 +55,8 @@ const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Scrapers come back every 15 s to 60 s; those that come later connect again.
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// For changes whose clients have gone, once all connections have: they are carried out, and recorded.
+/// For changes whose clients have gone, once all connections have: they are carried out, and
+/// recorded.
 const CHANGES_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// For a part of an answer that is not read. Bodies of requests have their own.
@@ -75,7 +77,8 @@ struct Pages(Arc<AdminPages>, Arc<AnswerBound>);
 /// The pages of a port, and how it is spoken to.
 pub struct AdminPages {
     pub router: Router,
-    /// The configuration at work: it says which peers are proxies that tell their clients' addresses.
+    /// The configuration at work: it says which peers are proxies that tell their clients'
+    /// addresses.
     pub gateway: Arc<ArcSwap<Gateway>>,
     /// `None`: it speaks HTTP in the clear.
     pub tls: Option<Arc<TlsAcceptor>>,
@@ -83,7 +86,8 @@ pub struct AdminPages {
     pub hsts: Option<HeaderValue>,
 }
 
-/// Serves `pages` on a port of the admin server until dropped, or until `drain` begins: then changes are carried out to their ends.
+/// Serves `pages` on a port of the admin server until dropped, or until `drain` begins: then
+/// changes are carried out to their ends.
 ///
 /// # Errors
 /// When the socket has no address.
@@ -102,18 +106,22 @@ pub async fn serve(listener: TcpListener, pages: AdminPages, drain: Drain) -> st
         max_connections: MAX_CONNECTIONS,
         max_connections_per_client: Some(MAX_CONNECTIONS_PER_CLIENT),
     };
-    let limit = ConnectionLimit::uncounted(spec.max_connections).per_client(spec.max_connections_per_client);
+    let limit = ConnectionLimit::uncounted(spec.max_connections)
+        .per_client(spec.max_connections_per_client);
     let requests = Arc::new(AnswerBound::new(MAX_REQUESTS, MAX_REQUESTS_PER_CLIENT));
     let pages = Pages(Arc::new(pages), requests.clone());
     server::serve(vec![listener], Arc::new(spec), pages, limit, drain).await;
     if timeout(CHANGES_TIMEOUT, requests.ended()).await.is_err() {
-        tracing::error!("a change of the admin port was cut: look into the history whether it was made");
+        tracing::error!(
+            "a change of the admin port was cut: look into the history whether it was made"
+        );
     }
     Ok(())
 }
 
 impl Pages {
-    /// The answer to a request of the client at `ip`. The probes' few bytes are answered however many others there are.
+    /// The answer to a request of the client at `ip`. The probes' few bytes are answered however
+    /// many others there are.
     async fn answer(&self, ip: IpAddr, mut request: Request<Body>) -> Response<axum::body::Body> {
         let answer = async |request| {
             let answered: Result<_, Infallible> = self.0.router.clone().call(request).await;
@@ -135,9 +143,17 @@ impl Pages {
     /// The address of the client: that of its connection, or what a trusted proxy says.
     fn client(&self, connection: &ConnectionInfo, request: &Request<Body>) -> SocketAddr {
         let gateway = self.0.gateway.load();
-        let origin = ClientOrigin::of_peer(request.headers(), connection.peer, Some(&gateway.trusted_proxies));
+        let origin = ClientOrigin::of_peer(
+            request.headers(),
+            connection.peer,
+            Some(&gateway.trusted_proxies),
+        );
         let peer = connection.peer.socket_address();
-        let port = if origin.client_ip == peer.ip().to_canonical() { peer.port() } else { 0 };
+        let port = if origin.client_ip == peer.ip().to_canonical() {
+            peer.port()
+        } else {
+            0
+        };
         SocketAddr::new(origin.client_ip, port)
     }
 }
@@ -151,13 +167,16 @@ impl Handler for Pages {
     ) -> Response<Body> {
         let mut request = std::mem::replace(request, Request::new(Body::empty()));
         let client = self.client(connection, &request);
-        let is_private =
-            connection.tls.is_some() || connection.peer.ip().is_loopback() || self.is_trusted(connection.peer);
+        let is_private = connection.tls.is_some()
+            || connection.peer.ip().is_loopback()
+            || self.is_trusted(connection.peer);
         request.extensions_mut().insert(ConnectInfo(client));
         request.extensions_mut().insert(PrivateWay(is_private));
         let mut response = self.answer(client.ip(), request).await;
         if let Some(hsts) = &self.0.hsts {
-            response.headers_mut().insert(STRICT_TRANSPORT_SECURITY, hsts.clone());
+            response
+                .headers_mut()
+                .insert(STRICT_TRANSPORT_SECURITY, hsts.clone());
         }
         response.map(|body| Body::boxed(body.map_err(Into::into)))
     }

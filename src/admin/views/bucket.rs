@@ -1,4 +1,5 @@
-//! A bucket as JSON, looked at or changed. Keys are shown as buckets have them, with secrets hashed.
+//! A bucket as JSON, looked at or changed. Keys are shown as buckets have them, with secrets
+//! hashed.
 
 use serde::{Deserialize, Serialize};
 use tollgate_limiter::limit::definition::Limit;
@@ -47,8 +48,18 @@ pub struct ChangeView {
 }
 
 impl ChangeView {
-    pub fn of(limit: &Limit, key: &Key, gift: TokenGrant, dry_run: bool, change: &BucketChange) -> Self {
-        let action = if gift == TokenGrant::All { "reset" } else { "grant" };
+    pub fn of(
+        limit: &Limit,
+        key: &Key,
+        gift: TokenGrant,
+        dry_run: bool,
+        change: &BucketChange,
+    ) -> Self {
+        let action = if gift == TokenGrant::All {
+            "reset"
+        } else {
+            "grant"
+        };
         Self {
             action: action.to_owned(),
             dry_run,
@@ -58,7 +69,10 @@ impl ChangeView {
             before: change.before.into(),
             after: change.after.into(),
             source: change.source,
-            not_told: change.unannounced.as_ref().map(|error| format!("other nodes may not have been told: {error}")),
+            not_told: change
+                .unannounced
+                .as_ref()
+                .map(|error| format!("other nodes may not have been told: {error}")),
         }
     }
 }

@@ -1,4 +1,5 @@
-//! The differences between two bodies of an object, as lines that a person reads: one for each value, by its path.
+//! The differences between two bodies of an object, as lines that a person reads: one for each
+//! value, by its path.
 
 use std::collections::BTreeMap;
 
@@ -20,15 +21,26 @@ pub fn compare(before: Option<&Json>, after: Option<&Json>) -> Vec<ComparedLine>
     let mut paths: Vec<_> = before.keys().chain(after.keys()).collect();
     paths.sort();
     paths.dedup();
-    let differing = paths.into_iter().filter(|path| before.get(*path) != after.get(*path));
+    let differing = paths
+        .into_iter()
+        .filter(|path| before.get(*path) != after.get(*path));
     let line = |path: &str, value: Option<&String>, added| {
         value.map(|value| ComparedLine {
             added,
-            text: if path.is_empty() { value.clone() } else { format!("{path}: {value}") },
+            text: if path.is_empty() {
+                value.clone()
+            } else {
+                format!("{path}: {value}")
+            },
         })
     };
     differing
-        .flat_map(|path| [line(path, before.get(path), false), line(path, after.get(path), true)])
+        .flat_map(|path| {
+            [
+                line(path, before.get(path), false),
+                line(path, after.get(path), true),
+            ]
+        })
         .flatten()
         .collect()
 }
@@ -45,7 +57,11 @@ fn collect(path: String, json: &Json, found: &mut BTreeMap<String, String>) {
     match json {
         Json::Object(members) if !members.is_empty() => {
             for (name, inner) in members {
-                let below = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+                let below = if path.is_empty() {
+                    name.clone()
+                } else {
+                    format!("{path}.{name}")
+                };
                 collect(below, inner, found);
             }
         }
@@ -62,7 +78,10 @@ fn collect(path: String, json: &Json, found: &mut BTreeMap<String, String>) {
 fn show(json: &Json) -> String {
     match json {
         Json::String(text) if is_plain(text) => text.clone(),
-        Json::Array(items) => format!("[{}]", items.iter().map(show).collect::<Vec<_>>().join(", ")),
+        Json::Array(items) => format!(
+            "[{}]",
+            items.iter().map(show).collect::<Vec<_>>().join(", ")
+        ),
         other => other.to_string(),
     }
 }
@@ -81,13 +100,17 @@ mod tests {
 
     fn text(before: Option<&Json>, after: Option<&Json>) -> Vec<String> {
         let lines = compare(before, after);
-        lines.into_iter().map(|line| format!("{} {}", if line.added { '+' } else { '-' }, line.text)).collect()
+        lines
+            .into_iter()
+            .map(|line| format!("{} {}", if line.added { '+' } else { '-' }, line.text))
+            .collect()
     }
 
     #[test]
     fn only_what_differs_is_shown_by_its_path() {
         let before = json!({"limit": {"key": "client_ip", "rate": "10/s", "burst": 20}, "resources": ["all"]});
-        let after = json!({"limit": {"key": "client_ip", "rate": "20/s"}, "resources": ["all", "b"]});
+        let after =
+            json!({"limit": {"key": "client_ip", "rate": "20/s"}, "resources": ["all", "b"]});
         let expected = [
             "- limit.burst: 20",
             "- limit.rate: 10/s",

@@ -1,4 +1,5 @@
-//! An explanation as JSON: for `GET /explain`, with the present level of each bucket, and for `tollgate explain`.
+//! An explanation as JSON: for `GET /explain`, with the present level of each bucket, and for
+//! `tollgate explain`.
 //!
 //! Repeats no value of a header field, neither of the request nor of a route's conditions.
 
@@ -13,7 +14,9 @@ use super::bucket::show;
 use super::policy::{LevelView, PolicyView};
 use crate::admin::bucket_service::{BucketReading, LevelSource};
 use crate::error::Failure;
-use crate::gateway::explain::{ConsideredRoute, DescribedRequest, Explanation, ForwardedRequest, Outcome, Routed, Why};
+use crate::gateway::explain::{
+    ConsideredRoute, DescribedRequest, Explanation, ForwardedRequest, Outcome, Routed, Why,
+};
 use crate::route::{Action, HostMatch, Match, PathMatch, Route};
 
 /// The way of a request through the gateway.
@@ -140,14 +143,21 @@ impl ExplainView {
             listener: described.listener,
         };
         let limits = &explanation.limits;
-        let refusing = limits.limits.iter().find(|limit| limit.bucket == CountedBy::Refused);
+        let refusing = limits
+            .limits
+            .iter()
+            .find(|limit| limit.bucket == CountedBy::Refused);
         let key_missing = refusing.map(|limit| Failure::Denied(limit.key_missing()));
         let bare = Self {
             request,
             route: None,
             refused: key_missing.as_ref().map(Into::into),
             limits: limits.limits.iter().map(LimitView::of).collect(),
-            ratelimit_policy: limits.policy.as_ref().and_then(|policy| policy.to_str().ok()).map(str::to_owned),
+            ratelimit_policy: limits
+                .policy
+                .as_ref()
+                .and_then(|policy| policy.to_str().ok())
+                .map(str::to_owned),
             action: None,
             routes: explanation.routes.iter().map(RouteView::of).collect(),
         };
@@ -162,7 +172,10 @@ impl ExplainView {
     }
 
     fn routed(self, routed: &Routed) -> Self {
-        let malformed = routed.sent.as_ref().and_then(|sent| sent.target.as_ref().err());
+        let malformed = routed
+            .sent
+            .as_ref()
+            .and_then(|sent| sent.target.as_ref().err());
         let this = Self {
             route: Some(routed.route.name.to_string()),
             action: Some(ActionView::of(&routed.route, routed.sent.as_ref())),
@@ -176,7 +189,10 @@ impl ExplainView {
 
     /// Limits come first, and so does what they refuse.
     fn refused(self, failure: &Failure) -> Self {
-        Self { refused: self.refused.or_else(|| Some(failure.into())), ..self }
+        Self {
+            refused: self.refused.or_else(|| Some(failure.into())),
+            ..self
+        }
     }
 }
 
@@ -186,19 +202,31 @@ impl From<&Failure> for RefusedView {
             Failure::MethodNotAllowed(allow) => allow.to_str().ok().map(str::to_owned),
             _ => None,
         };
-        Self { status: failure.status().as_u16(), problem: failure.name().to_owned(), allow }
+        Self {
+            status: failure.status().as_u16(),
+            problem: failure.name().to_owned(),
+            allow,
+        }
     }
 }
 
 impl LimitView {
     fn of(applied: &AppliedLimit) -> Self {
-        let AppliedLimit { limit, lacking, bucket, .. } = applied;
+        let AppliedLimit {
+            limit,
+            lacking,
+            bucket,
+            ..
+        } = applied;
         let policy = PolicyView::of(applied);
         let (bucket, note) = match bucket {
-            CountedBy::Enforced(key) | CountedBy::Shadow(key) if lacking.is_empty() => (Some(show(key)), None),
-            CountedBy::Enforced(key) | CountedBy::Shadow(key) => {
-                (Some(show(key)), Some("shared with all requests that lack it"))
+            CountedBy::Enforced(key) | CountedBy::Shadow(key) if lacking.is_empty() => {
+                (Some(show(key)), None)
             }
+            CountedBy::Enforced(key) | CountedBy::Shadow(key) => (
+                Some(show(key)),
+                Some("shared with all requests that lack it"),
+            ),
             CountedBy::Exempt => (None, None),
             CountedBy::Skipped => (None, Some("does not apply without it")),
             CountedBy::Refused => (None, Some("refuses the request without it")),
@@ -218,7 +246,11 @@ impl LimitView {
             limit: limit.name.to_string(),
             policy,
             bucket,
-            lacking: if applied.bucket == CountedBy::Exempt { Vec::new() } else { lacking.clone() },
+            lacking: if applied.bucket == CountedBy::Exempt {
+                Vec::new()
+            } else {
+                lacking.clone()
+            },
             enforced: enforced(limit, &applied.bucket).map(str::to_owned),
             on_limit: over(&limit.on_limit),
             note: note.map(str::to_owned),
@@ -245,7 +277,9 @@ fn enforced(limit: &Limit, bucket: &CountedBy) -> Option<&'static str> {
             Some("not at all: it counts, and lets everything pass")
         }
         CountedBy::Shadow(_) => Some("not on this key yet: it counts, and lets it pass"),
-        CountedBy::Enforced(_) if limit.rollout != Rollout::ALL => Some("on this key already, and not on all"),
+        CountedBy::Enforced(_) if limit.rollout != Rollout::ALL => {
+            Some("on this key already, and not on all")
+        }
         CountedBy::Enforced(_) | CountedBy::Skipped | CountedBy::Refused => None,
     }
 }
@@ -261,17 +295,22 @@ pub fn over(on_limit: &OnLimit) -> String {
             bounds.max_waiting.get() - 1
         ),
         OnLimit::Degrade(Degrade::Upstream(name)) => format!("passes, and goes to {name}"),
-        OnLimit::Degrade(Degrade::Respond(answer)) => format!("passes, and is answered {}", answer.status.as_u16()),
+        OnLimit::Degrade(Degrade::Respond(answer)) => {
+            format!("passes, and is answered {}", answer.status.as_u16())
+        }
     }
 }
 
 impl ActionView {
     fn of(route: &Route, sent: Option<&ForwardedRequest>) -> Self {
         match (&route.action, sent) {
-            (Action::Respond(respond), _) => Self::Respond { status: respond.status.as_u16() },
-            (Action::Redirect(redirect), _) => {
-                Self::Redirect { status: redirect.status.as_u16(), to: redirect.to.to_string() }
-            }
+            (Action::Respond(respond), _) => Self::Respond {
+                status: respond.status.as_u16(),
+            },
+            (Action::Redirect(redirect), _) => Self::Redirect {
+                status: redirect.status.as_u16(),
+                to: redirect.to.to_string(),
+            },
             (Action::Forward(_) | Action::Distribute(_), Some(sent)) => Self::Forward {
                 upstream: sent.upstream.to_string(),
                 endpoints: sent.endpoints.clone(),
@@ -298,11 +337,16 @@ impl RouteView {
             Why::Path => WhyView::OtherPath,
             Why::Host => WhyView::OtherHost,
         };
-        Self { route: considered.route.name.to_string(), takes: conditions(&considered.route.matches), why }
+        Self {
+            route: considered.route.name.to_string(),
+            takes: conditions(&considered.route.matches),
+            why,
+        }
     }
 }
 
-/// Pairs of a host and a path that are shown of a route, and of each so many characters: all that it takes may be megabytes.
+/// Pairs of a host and a path that are shown of a route, and of each so many characters: all that
+/// it takes may be megabytes.
 const MOST_PLACES: usize = 8;
 const MOST_OF_PLACE: usize = 200;
 
@@ -320,7 +364,13 @@ pub fn conditions(matches: &Match) -> String {
         }
     };
     let of_host = |host| matches.paths.iter().map(move |path| place(host, path));
-    let mut text = matches.hosts.iter().flat_map(of_host).take(MOST_PLACES).collect::<Vec<_>>().join(" or ");
+    let mut text = matches
+        .hosts
+        .iter()
+        .flat_map(of_host)
+        .take(MOST_PLACES)
+        .collect::<Vec<_>>()
+        .join(" or ");
     let more = (matches.hosts.len() * matches.paths.len()).saturating_sub(MOST_PLACES);
     if more > 0 {
         text = format!("{text} or {more} more");
@@ -350,7 +400,9 @@ mod tests {
             let text = format!(
                 "listeners: [{{address: \"127.0.0.1:8080\"}}]\nroutes: [{{name: a, match: {{{conditions}}}, echo: true}}]\n"
             );
-            let Ok(loaded) = config::parse("routes.yaml", &text, &|_| None) else { panic!("{text}") };
+            let Ok(loaded) = config::parse("routes.yaml", &text, &|_| None) else {
+                panic!("{text}")
+            };
             super::conditions(&loaded.config.routes[0].matches)
         };
         assert_eq!(
@@ -360,7 +412,14 @@ mod tests {
             "*.b.example/users/{id}, GET or POST, with a certain x-key and any x-b"
         );
         let hosts: Vec<_> = (0..4).map(|number| format!("h{number}.example")).collect();
-        let shown = takes(&format!("host: [{}], path: [/a, /b, /c/{}]", hosts.join(", "), "x".repeat(300)));
-        assert!(shown.contains("x… or h1") && shown.ends_with("/b or 4 more") && shown.len() < 8 * 220, "{shown}");
+        let shown = takes(&format!(
+            "host: [{}], path: [/a, /b, /c/{}]",
+            hosts.join(", "),
+            "x".repeat(300)
+        ));
+        assert!(
+            shown.contains("x… or h1") && shown.ends_with("/b or 4 more") && shown.len() < 8 * 220,
+            "{shown}"
+        );
     }
 }

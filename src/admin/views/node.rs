@@ -33,11 +33,18 @@ pub struct NodeReport {
 }
 
 impl NodeReport {
-    /// Reads a report of another node. `None`: nothing that can be shown. Others than nodes may write to Redis, too.
+    /// Reads a report of another node. `None`: nothing that can be shown. Others than nodes may
+    /// write to Redis, too.
     pub fn read(statement: &[u8]) -> Option<Self> {
         let report: Self = serde_json::from_slice(statement).ok()?;
-        let names = [&report.name, &report.version].into_iter().all(|text| is_plain_line(text));
-        let is_plain = names && report.troubled_upstreams.iter().all(|text| is_plain_line(text));
+        let names = [&report.name, &report.version]
+            .into_iter()
+            .all(|text| is_plain_line(text));
+        let is_plain = names
+            && report
+                .troubled_upstreams
+                .iter()
+                .all(|text| is_plain_line(text));
         is_plain.then_some(report)
     }
 }
@@ -45,14 +52,16 @@ impl NodeReport {
 /// A node of the fleet.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct NodeView {
-    /// Its number: nodes count from 0, in the order of identifiers that they chose by chance. None without a store.
+    /// Its number: nodes count from 0, in the order of identifiers that they chose by chance. None
+    /// without a store.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rank: Option<u32>,
     /// Whether it is the one that answers.
     pub answering: bool,
     /// Seconds since it was last heard of.
     pub heard_of: f64,
-    /// Nothing, of a node that says nothing of itself: of an older version, or a program with the limiter inside.
+    /// Nothing, of a node that says nothing of itself: of an older version, or a program with the
+    /// limiter inside.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub report: Option<NodeReport>,
 }
@@ -74,11 +83,18 @@ mod tests {
     fn a_report_that_does_not_show_all_it_has_is_none() {
         let of = |name: &str, upstream: &str| {
             let troubled_upstreams = vec![upstream.to_owned()];
-            let report = NodeReport { name: name.to_owned(), troubled_upstreams, ..NodeReport::default() };
+            let report = NodeReport {
+                name: name.to_owned(),
+                troubled_upstreams,
+                ..NodeReport::default()
+            };
             NodeReport::read(&serde_json::to_vec(&report).unwrap())
         };
         assert_eq!(of("edge-1", "web").unwrap().name, "edge-1");
-        assert_eq!((of("edge\u{1b}[2J", "web"), of("edge-1", "\u{202e}bew")), (None, None));
+        assert_eq!(
+            (of("edge\u{1b}[2J", "web"), of("edge-1", "\u{202e}bew")),
+            (None, None)
+        );
         assert_eq!(NodeReport::read(b"{}"), None);
     }
 }

@@ -85,9 +85,21 @@ pub struct ObjectHistoryView {
 
 impl PolicyObjectView {
     pub fn of(object: &Object) -> Self {
-        let Object { id, body, created, created_by, created_at, changed_by, changed_at, since } = object;
-        let stamp =
-            |revision: u64, by: &str, at: &dyn ToString| StampView { revision, by: by.to_owned(), at: at.to_string() };
+        let Object {
+            id,
+            body,
+            created,
+            created_by,
+            created_at,
+            changed_by,
+            changed_at,
+            since,
+        } = object;
+        let stamp = |revision: u64, by: &str, at: &dyn ToString| StampView {
+            revision,
+            by: by.to_owned(),
+            at: at.to_string(),
+        };
         Self {
             kind: id.kind().word().to_owned(),
             application: id.belongs_to().to_owned(),
@@ -101,7 +113,9 @@ impl PolicyObjectView {
 
 impl PolicyChangeView {
     pub fn of(change: &ObjectChange) -> Self {
-        let body = |object: &Option<std::sync::Arc<Object>>| object.as_ref().map(|object| object.body.as_ref().clone());
+        let body = |object: &Option<std::sync::Arc<Object>>| {
+            object.as_ref().map(|object| object.body.as_ref().clone())
+        };
         let (before, after) = (body(&change.before), body(&change.after));
         Self {
             kind: change.id.kind().word().to_owned(),
@@ -116,7 +130,19 @@ impl PolicyChangeView {
 
 impl From<Revision> for RevisionView {
     fn from(revision: Revision) -> Self {
-        let Revision { number, author, at, reason, edits } = revision;
-        Self { revision: number, author, at: at.to_string(), reason, edits }
+        let Revision {
+            number,
+            author,
+            at,
+            reason,
+            edits,
+        } = revision;
+        Self {
+            revision: number,
+            author,
+            at: at.to_string(),
+            reason,
+            edits,
+        }
     }
 }

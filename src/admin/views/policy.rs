@@ -30,13 +30,15 @@ pub struct PolicyView {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub counted: Option<String>,
     pub on_outage: String,
-    /// Microseconds for which a node may hold tokens that it took ahead; none: the store is asked for each request.
+    /// Microseconds for which a node may hold tokens that it took ahead; none: the store is asked
+    /// for each request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub leased_us: Option<u64>,
     /// The client's plan that has these numbers; none: they are the limit's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan: Option<String>,
-    /// Where the plan is from, or was looked for; none: the limit has no plans, or nothing tells which one.
+    /// Where the plan is from, or was looked for; none: the limit has no plans, or nothing tells
+    /// which one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan_from: Option<String>,
 }
@@ -67,11 +69,28 @@ pub struct LevelView {
 
 impl PolicyView {
     pub fn of(applied: &AppliedLimit) -> Self {
-        let AppliedLimit { limit, plan, algorithm, counting, cost, later, .. } = applied;
+        let AppliedLimit {
+            limit,
+            plan,
+            algorithm,
+            counting,
+            cost,
+            later,
+            ..
+        } = applied;
         let leased_us = Some(counting.lease_us()).filter(|lease_us| *lease_us > 0);
-        let plan_from = applied.origin.as_ref().and_then(|origin| show_origin(origin, plan.is_some()));
+        let plan_from = applied
+            .origin
+            .as_ref()
+            .and_then(|origin| show_origin(origin, plan.is_some()));
         let settled = later.as_deref().map(SettledView::of);
-        Self { leased_us, plan: plan.clone(), plan_from, settled, ..Self::with(limit, algorithm, cost.get()) }
+        Self {
+            leased_us,
+            plan: plan.clone(),
+            plan_from,
+            settled,
+            ..Self::with(limit, algorithm, cost.get())
+        }
     }
 
     /// The numbers of `algorithm`, for a request that costs `cost`.
@@ -94,12 +113,22 @@ impl PolicyView {
 
 impl SettledView {
     fn of(later: &ResponseCost) -> Self {
-        Self { by: later.field.to_string(), max: later.max.get(), absent: later.absent.map(NonZeroU64::get) }
+        Self {
+            by: later.field.to_string(),
+            max: later.max.get(),
+            absent: later.absent.map(NonZeroU64::get),
+        }
     }
 }
 
 fn show_on_outage(on_outage: OnOutage) -> String {
-    let then = |then: AfterLocal| if then == AfterLocal::Deny { "deny" } else { "allow" };
+    let then = |then: AfterLocal| {
+        if then == AfterLocal::Deny {
+            "deny"
+        } else {
+            "allow"
+        }
+    };
     match on_outage {
         OnOutage::Local => "local".to_owned(),
         OnOutage::Allow => "allow".to_owned(),
@@ -116,14 +145,22 @@ fn show_algorithm(algorithm: &Algorithm) -> String {
             show_rate(rate.tokens, rate.period_us)
         }
         Algorithm::FixedWindow { rate, zone } => {
-            let place = zone.as_ref().map_or_else(String::new, |zone| format!(" in {zone}"));
+            let place = zone
+                .as_ref()
+                .map_or_else(String::new, |zone| format!(" in {zone}"));
             match rate.per {
                 WindowLength::Micros(period_us) => show_rate(rate.tokens, period_us) + &place,
                 WindowLength::Month => format!("{}/month{place}", rate.tokens),
             }
         }
-        Algorithm::Concurrency { most, scope: Scope::Fleet } => format!("{most} in flight"),
-        Algorithm::Concurrency { most, scope: Scope::Node } => format!("{most} in flight on each node"),
+        Algorithm::Concurrency {
+            most,
+            scope: Scope::Fleet,
+        } => format!("{most} in flight"),
+        Algorithm::Concurrency {
+            most,
+            scope: Scope::Node,
+        } => format!("{most} in flight on each node"),
     }
 }
 
@@ -134,7 +171,11 @@ fn show_origin(origin: &PlanOrigin, planned: bool) -> Option<String> {
         PlanOrigin::Hash { hash, reading } => (hash, reading),
     };
     let said = match reading.as_ref().map(|reading| &reading.content) {
-        None => return Some(format!("the hash {hash}, which was not read: the limit's own rate holds")),
+        None => {
+            return Some(format!(
+                "the hash {hash}, which was not read: the limit's own rate holds"
+            ));
+        }
         Some(FieldContent::Plan) => String::new(),
         Some(FieldContent::Absent) => ", which has none".to_owned(),
         Some(FieldContent::Invalid(why)) => format!(", which has none that can be read: {why}"),

@@ -5,13 +5,18 @@ use crate::admin::bucket_service::LevelSource;
 
 /// `response_header x-used, 8000 at most`.
 pub fn show_settled(SettledView { by, max, absent }: &SettledView) -> String {
-    let absent = absent.map_or_else(String::new, |absent| format!(", {absent} if it does not say"));
+    let absent = absent.map_or_else(String::new, |absent| {
+        format!(", {absent} if it does not say")
+    });
     format!("{by}, {max} at most{absent}")
 }
 
 /// `10/s by plan gold, burst 20`, or `1000/month in Europe/Berlin, fixed_window`.
 pub fn show_policy(policy: &PolicyView) -> String {
-    let plan = policy.plan.as_ref().map_or_else(String::new, |plan| format!(" by plan {plan}"));
+    let plan = policy
+        .plan
+        .as_ref()
+        .map_or_else(String::new, |plan| format!(" by plan {plan}"));
     match policy.algorithm.as_str() {
         "token_bucket" => format!("{}{plan}, burst {}", policy.rate, policy.burst),
         other => format!("{}{plan}, {other}", policy.rate),
@@ -26,7 +31,10 @@ pub fn show_level(level: &LevelView, burst: u64) -> String {
 /// When a request of this cost passes.
 pub fn show_wait(level: &LevelView, cost: u64) -> String {
     if level.retry_after > 0.0 {
-        format!("a request (cost {cost}) passes in {}", show_seconds(level.retry_after))
+        format!(
+            "a request (cost {cost}) passes in {}",
+            show_seconds(level.retry_after)
+        )
     } else {
         format!("a request (cost {cost}) passes now")
     }
@@ -56,7 +64,12 @@ mod tests {
 
     #[test]
     fn seconds_are_shown_in_the_unit_that_fits() {
-        for (seconds, shown) in [(0.0004, "1 ms"), (1.25, "1.2 s"), (1_200.0, "20 min"), (90_000.0, "25.0 h")] {
+        for (seconds, shown) in [
+            (0.0004, "1 ms"),
+            (1.25, "1.2 s"),
+            (1_200.0, "20 min"),
+            (90_000.0, "25.0 h"),
+        ] {
             assert_eq!(show_seconds(seconds), shown);
         }
     }

@@ -1,7 +1,8 @@
-//! The files that authenticators check credentials by: read at the start, and again when they or the configuration change.
+//! The files that authenticators check credentials by: read at the start, and again when they or
+//! the configuration change.
 //!
-//! Guarantees that a file which cannot be used changes nothing: what was read before holds on. Large files are read beside the
-//! control plane, which has other work meanwhile.
+//! Guarantees that a file which cannot be used changes nothing: what was read before holds on.
+//! Large files are read beside the control plane, which has other work meanwhile.
 
 use std::collections::BTreeMap;
 use std::future::pending;
@@ -27,7 +28,8 @@ pub struct CredentialFiles {
 struct WatchedFile {
     file: Arc<CredentialFile>,
     watch: FileWatch,
-    /// It is being read. Meanwhile it is not looked at, so that no older version comes after a newer one.
+    /// It is being read. Meanwhile it is not looked at, so that no older version comes after a
+    /// newer one.
     is_read: bool,
 }
 
@@ -37,7 +39,8 @@ struct CredentialFile {
     authenticators: Vec<Arc<Authenticator>>,
 }
 
-/// A file that was read: the material of each of its authenticators, or why the file cannot be used.
+/// A file that was read: the material of each of its authenticators, or why the file cannot be
+/// used.
 struct ReadFile {
     file: Arc<CredentialFile>,
     result: Result<Vec<Material>, Mistakes>,
@@ -59,12 +62,20 @@ impl CredentialFiles {
                 by_path.entry(path).or_default().push(authenticator.clone());
             }
         }
-        let files = by_path.into_iter().map(|(path, authenticators)| WatchedFile {
-            watch: FileWatch::new(path.clone()),
-            file: Arc::new(CredentialFile { path: path.clone(), authenticators }),
-            is_read: false,
-        });
-        Self { files: files.collect(), readings: JoinSet::new() }
+        let files = by_path
+            .into_iter()
+            .map(|(path, authenticators)| WatchedFile {
+                watch: FileWatch::new(path.clone()),
+                file: Arc::new(CredentialFile {
+                    path: path.clone(),
+                    authenticators,
+                }),
+                is_read: false,
+            });
+        Self {
+            files: files.collect(),
+            readings: JoinSet::new(),
+        }
     }
 
     /// Reads all of them. Takes seconds if they are large.
@@ -72,13 +83,25 @@ impl CredentialFiles {
     /// # Errors
     /// The mistakes in the first file that cannot be used.
     pub fn read(self) -> Result<PreparedCredentials, Mistakes> {
-        let materials = self.files.iter().map(|watched| watched.file.read()).collect::<Result<_, _>>()?;
-        Ok(PreparedCredentials { files: self, materials })
+        let materials = self
+            .files
+            .iter()
+            .map(|watched| watched.file.read())
+            .collect::<Result<_, _>>()?;
+        Ok(PreparedCredentials {
+            files: self,
+            materials,
+        })
     }
 
     /// Looks whether a file has changed, and if so begins to read it.
     pub fn check(&mut self) {
-        for WatchedFile { file, watch, is_read } in self.files.iter_mut().filter(|watched| !watched.is_read) {
+        for WatchedFile {
+            file,
+            watch,
+            is_read,
+        } in self.files.iter_mut().filter(|watched| !watched.is_read)
+        {
             let path = file.path.display();
             match watch.look() {
                 Sighting::Same => {}
@@ -89,19 +112,25 @@ impl CredentialFiles {
                 Sighting::Changed => {
                     *is_read = true;
                     let file = file.clone();
-                    self.readings.spawn_blocking(move || ReadFile { result: file.read(), file });
+                    self.readings.spawn_blocking(move || ReadFile {
+                        result: file.read(),
+                        file,
+                    });
                 }
             }
         }
     }
 
-    /// Waits until a file that has changed was read, and takes it over, or logs why not and changes nothing. May be
-    /// dropped at any time.
+    /// Waits until a file that has changed was read, and takes it over, or logs why not and changes
+    /// nothing. May be dropped at any time.
     pub async fn follow(&mut self) {
         match self.readings.join_next().await {
             None => pending().await,
             Some(Ok(ReadFile { file, result })) => {
-                let read = self.files.iter_mut().filter(|watched| Arc::ptr_eq(&watched.file, &file));
+                let read = self
+                    .files
+                    .iter_mut()
+                    .filter(|watched| Arc::ptr_eq(&watched.file, &file));
                 let may_pass = result.as_ref().is_err_and(Mistakes::may_pass);
                 read.for_each(|watched| {
                     watched.is_read = false;
@@ -113,7 +142,9 @@ impl CredentialFiles {
             }
             Some(Err(error)) => {
                 tracing::error!(%error, "the reading of a file of credentials failed: nothing has changed");
-                self.files.iter_mut().for_each(|watched| watched.is_read = false);
+                self.files
+                    .iter_mut()
+                    .for_each(|watched| watched.is_read = false);
             }
         }
     }
@@ -121,7 +152,14 @@ impl CredentialFiles {
 
 impl CredentialFile {
     fn read(&self) -> Result<Vec<Material>, Mistakes> {
-        read(&self.path, &self.authenticators.iter().map(|one| &*one.spec).collect::<Vec<_>>())
+        read(
+            &self.path,
+            &self
+                .authenticators
+                .iter()
+                .map(|one| &*one.spec)
+                .collect::<Vec<_>>(),
+        )
     }
 
     fn take_over(&self, result: Result<Vec<Material>, Mistakes>) {
@@ -163,26 +201,44 @@ impl PreparedCredentials {
 /// # Errors
 /// The mistakes in the first that cannot be used.
 pub fn check(config: &Config) -> Result<(), Mistakes> {
-    config.authenticators.iter().try_for_each(|spec| match spec.file() {
-        Some(file) => read(file, &[spec]).map(drop),
-        None => Ok(()),
-    })
+    config
+        .authenticators
+        .iter()
+        .try_for_each(|spec| match spec.file() {
+            Some(file) => read(file, &[spec]).map(drop),
+            None => Ok(()),
+        })
 }
 
 /// The material of each of the authenticators whose file this is.
 fn read(file: &Path, specs: &[&AuthenticatorSpec]) -> Result<Vec<Material>, Mistakes> {
     let has_keys = |spec: &&&AuthenticatorSpec| {
-        !matches!(spec.method, AuthenticationMethod::Basic(_) | AuthenticationMethod::Jwt(_))
+        !matches!(
+            spec.method,
+            AuthenticationMethod::Basic(_) | AuthenticationMethod::Jwt(_)
+        )
     };
-    let names: Vec<&str> = specs.iter().filter(has_keys).map(|spec| &*spec.name).collect();
-    let tables = if names.is_empty() { Vec::new() } else { config::load_api_keys(file, &names)? };
+    let names: Vec<&str> = specs
+        .iter()
+        .filter(has_keys)
+        .map(|spec| &*spec.name)
+        .collect();
+    let tables = if names.is_empty() {
+        Vec::new()
+    } else {
+        config::load_api_keys(file, &names)?
+    };
     let mut tables = tables.into_iter();
     let material = |spec: &&AuthenticatorSpec| match &spec.method {
-        AuthenticationMethod::Basic(_) => config::load_users(file, &spec.name).map(Arc::new).map(Material::Users),
+        AuthenticationMethod::Basic(_) => config::load_users(file, &spec.name)
+            .map(Arc::new)
+            .map(Material::Users),
         AuthenticationMethod::Jwt(_) => config::load_key_set(file).map(Material::KeySet),
         AuthenticationMethod::ApiKey(_)
         | AuthenticationMethod::Forward(_)
-        | AuthenticationMethod::ClientCertificate(_) => Ok(Material::ApiKeys(tables.next().unwrap_or_default())),
+        | AuthenticationMethod::ClientCertificate(_) => {
+            Ok(Material::ApiKeys(tables.next().unwrap_or_default()))
+        }
     };
     specs.iter().map(material).collect()
 }

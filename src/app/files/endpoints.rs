@@ -1,4 +1,5 @@
-//! The files that list endpoints: read at the start, and again when they or the configuration change.
+//! The files that list endpoints: read at the start, and again when they or the configuration
+//! change.
 //!
 //! Guarantees that a file which cannot be used changes nothing: what was read before holds on.
 
@@ -35,27 +36,40 @@ impl EndpointFiles {
     /// # Errors
     /// The mistakes in the first file that cannot be used.
     pub fn prepare(gateway: &Gateway) -> Result<PreparedEndpoints, Mistakes> {
-        let with_file = gateway.upstreams.values().filter_map(|upstream| Some((upstream, file(upstream.spec())?)));
+        let with_file = gateway
+            .upstreams
+            .values()
+            .filter_map(|upstream| Some((upstream, file(upstream.spec())?)));
         let watched = with_file.map(|(upstream, file)| WatchedUpstream {
             upstream: upstream.clone(),
             watch: FileWatch::new(file.to_owned()),
         });
         let files = Self(watched.collect());
-        let lists = files.0.iter().map(|one| config::load_endpoints(one.watch.path(), one.upstream.spec()));
+        let lists = files
+            .0
+            .iter()
+            .map(|one| config::load_endpoints(one.watch.path(), one.upstream.spec()));
         let lists = lists.collect::<Result<_, _>>()?;
         Ok(PreparedEndpoints { files, lists })
     }
 
-    /// Looks whether a file has changed, and if so takes it over, or logs why not and changes nothing.
+    /// Looks whether a file has changed, and if so takes it over, or logs why not and changes
+    /// nothing.
     pub fn check(&mut self) {
         for WatchedUpstream { upstream, watch } in &mut self.0 {
             let (file, name) = (watch.path().display().to_string(), &*upstream.spec().name);
             match watch.look() {
                 Sighting::Same => {}
                 Sighting::Gone => {
-                    tracing::warn!(file, upstream = name, "a file of endpoints is gone: its last version holds on");
+                    tracing::warn!(
+                        file,
+                        upstream = name,
+                        "a file of endpoints is gone: its last version holds on"
+                    );
                 }
-                Sighting::Back => tracing::info!(file, upstream = name, "a file of endpoints is back"),
+                Sighting::Back => {
+                    tracing::info!(file, upstream = name, "a file of endpoints is back")
+                }
                 Sighting::Changed => match config::load_endpoints(watch.path(), upstream.spec()) {
                     Ok(endpoints) => install(upstream, endpoints),
                     Err(mistakes) => {
@@ -66,7 +80,11 @@ impl EndpointFiles {
                         if mistakes.may_pass() {
                             watch.find_again();
                         }
-                        tracing::error!(file, upstream = name, "endpoints not reloaded: nothing has changed");
+                        tracing::error!(
+                            file,
+                            upstream = name,
+                            "endpoints not reloaded: nothing has changed"
+                        );
                     }
                 },
             }
@@ -96,12 +114,18 @@ fn install(upstream: &Upstream, endpoints: Vec<EndpointSpec>) {
 /// # Errors
 /// The mistakes in the first that cannot be used.
 pub fn check(config: &Config) -> Result<(), Mistakes> {
-    config.upstreams.iter().try_for_each(|spec| match file(spec) {
-        Some(file) => config::load_endpoints(file, spec).map(drop),
-        None => Ok(()),
-    })
+    config
+        .upstreams
+        .iter()
+        .try_for_each(|spec| match file(spec) {
+            Some(file) => config::load_endpoints(file, spec).map(drop),
+            None => Ok(()),
+        })
 }
 
 fn file(spec: &UpstreamSpec) -> Option<&Path> {
-    spec.discovery.as_ref().and_then(DiscoverySpec::file).map(|path| &**path)
+    spec.discovery
+        .as_ref()
+        .and_then(DiscoverySpec::file)
+        .map(|path| &**path)
 }

@@ -1,8 +1,8 @@
 //! The files that put routes under maintenance while they exist.
 //!
-//! Guarantees that a route is under maintenance, or not, before its first request. Where nobody can say whether a file
-//! exists, nothing changes: over a reload neither, and a route that is new stays under maintenance. Its operator wants it shut,
-//! should the file be there.
+//! Guarantees that a route is under maintenance, or not, before its first request. Where nobody can
+//! say whether a file exists, nothing changes: over a reload neither, and a route that is new stays
+//! under maintenance. Its operator wants it shut, should the file be there.
 
 use std::fs;
 use std::io;
@@ -24,8 +24,18 @@ struct WatchedRoute {
 impl MaintenanceFiles {
     /// The routes of `gateway`, each as its file has it now.
     pub fn of(gateway: &Gateway) -> Self {
-        let routes = gateway.routes.iter().filter_map(|runtime| runtime.guard.maintenance.clone());
-        let mut files = Self(routes.map(|maintenance| WatchedRoute { maintenance, is_unknown: false }).collect());
+        let routes = gateway
+            .routes
+            .iter()
+            .filter_map(|runtime| runtime.guard.maintenance.clone());
+        let mut files = Self(
+            routes
+                .map(|maintenance| WatchedRoute {
+                    maintenance,
+                    is_unknown: false,
+                })
+                .collect(),
+        );
         for watched in &mut files.0 {
             watched.look();
         }
@@ -40,7 +50,10 @@ impl MaintenanceFiles {
         for WatchedRoute { maintenance, .. } in &self.0 {
             maintenance.show();
             if maintenance.is_on() {
-                tracing::info!(route = &*maintenance.route, "the route is under maintenance");
+                tracing::info!(
+                    route = &*maintenance.route,
+                    "the route is under maintenance"
+                );
             }
         }
         self
@@ -54,7 +67,10 @@ impl MaintenanceFiles {
             }
             let maintenance = &watched.maintenance;
             maintenance.show();
-            let (route, file) = (&*maintenance.route, maintenance.file().unwrap_or("".as_ref()).display());
+            let (route, file) = (
+                &*maintenance.route,
+                maintenance.file().unwrap_or("".as_ref()).display(),
+            );
             if maintenance.is_on() {
                 tracing::info!(route, %file, "maintenance begins: the file is there");
             } else {
@@ -67,7 +83,9 @@ impl MaintenanceFiles {
 impl WatchedRoute {
     /// Switches the route as its file has it. Returns whether that has changed.
     fn look(&mut self) -> bool {
-        let Some(file) = self.maintenance.file() else { return false };
+        let Some(file) = self.maintenance.file() else {
+            return false;
+        };
         let found = exists(file);
         if let Err(error) = &found
             && !self.is_unknown
@@ -89,7 +107,14 @@ impl WatchedRoute {
 fn exists(file: &std::path::Path) -> io::Result<bool> {
     match fs::symlink_metadata(file) {
         Ok(_) => Ok(true),
-        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(false),
+        Err(error)
+            if matches!(
+                error.kind(),
+                io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+            ) =>
+        {
+            Ok(false)
+        }
         Err(error) => Err(error),
     }
 }

@@ -1,4 +1,5 @@
-//! The files beside the configuration, under watch: those of TLS, of credentials, of endpoints and of maintenance.
+//! The files beside the configuration, under watch: those of TLS, of credentials, of endpoints and
+//! of maintenance.
 
 pub mod credentials;
 pub mod endpoints;

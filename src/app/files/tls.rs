@@ -1,7 +1,9 @@
-//! The certificate files of all listeners and of the admin server: read at the start, and again when they or the configuration change.
+//! The certificate files of all listeners and of the admin server: read at the start, and again
+//! when they or the configuration change.
 //!
-//! Guarantees that the files of all listeners are taken over together or not at all, and that a change is only read once
-//! no file is being written any more: a certificate and its key change one after the other.
+//! Guarantees that the files of all listeners are taken over together or not at all, and that a
+//! change is only read once no file is being written any more: a certificate and its key change one
+//! after the other.
 
 use std::iter;
 use std::sync::Arc;
@@ -17,7 +19,8 @@ use crate::transport::tls::server::spec::TlsServerSpec;
 
 /// How often a certificate that expires soon is warned of.
 const WARN_EVERY: Duration = Duration::from_secs(24 * 60 * 60);
-/// A certificate expires soon when it has less left than this, or than a fifth of its life if that is shorter.
+/// A certificate expires soon when it has less left than this, or than a fifth of its life if that
+/// is shorter.
 const SOON: Duration = Duration::from_secs(14 * 24 * 60 * 60);
 
 /// The TLS sides of all listeners, and their files.
@@ -44,9 +47,16 @@ impl TlsFiles {
     /// The first file that cannot be used.
     pub fn load(config: &Config) -> Result<Self, TlsFileError> {
         let PreparedTls { settings, watches } = prepare(config, &[])?;
-        let acceptor = |settings: Option<TlsSettings>| settings.map(|settings| Arc::new(TlsAcceptor::new(settings)));
+        let acceptor = |settings: Option<TlsSettings>| {
+            settings.map(|settings| Arc::new(TlsAcceptor::new(settings)))
+        };
         let acceptors = settings.into_iter().map(acceptor).collect();
-        let mut this = Self { acceptors, watches, warn_at: clock::now(), metrics: CertificateMetrics::new() };
+        let mut this = Self {
+            acceptors,
+            watches,
+            warn_at: clock::now(),
+            metrics: CertificateMetrics::new(),
+        };
         this.installed();
         Ok(this)
     }
@@ -80,7 +90,8 @@ impl TlsFiles {
         self.installed();
     }
 
-    /// Looks whether a file has changed, and if so takes all of them over, or logs why not and changes nothing.
+    /// Looks whether a file has changed, and if so takes all of them over, or logs why not and
+    /// changes nothing.
     pub fn check(&mut self, config: &Config) {
         if self.watches.have_changed() {
             self.reload(config);
@@ -121,7 +132,9 @@ impl TlsFiles {
         self.each_certificate(|certificate| {
             let file = certificate.file.display();
             let (begins, ends) = certificate.validity;
-            let soon = SOON.as_secs().min(ends.saturating_sub(begins).unsigned_abs() / 5);
+            let soon = SOON
+                .as_secs()
+                .min(ends.saturating_sub(begins).unsigned_abs() / 5);
             let left = ends.saturating_sub(seconds);
             if left <= 0 {
                 tracing::error!(%file, "a certificate has expired");
@@ -135,28 +148,53 @@ impl TlsFiles {
 
     fn each_certificate(&self, mut look: impl FnMut(&ServerCertificate)) {
         for acceptor in self.acceptors.iter().flatten() {
-            acceptor.settings().certificates().iter().for_each(&mut look);
+            acceptor
+                .settings()
+                .certificates()
+                .iter()
+                .for_each(&mut look);
         }
     }
 }
 
-fn prepare(config: &Config, running: &[Option<Arc<TlsAcceptor>>]) -> Result<PreparedTls, TlsFileError> {
+fn prepare(
+    config: &Config,
+    running: &[Option<Arc<TlsAcceptor>>],
+) -> Result<PreparedTls, TlsFileError> {
     let watches = watches(config);
     let settings = specs(config).enumerate().map(|(index, spec)| {
-        let before = running.get(index).and_then(Option::as_ref).map(|acceptor| acceptor.settings());
-        spec.map(|spec| TlsSettings::load(spec, before.as_deref())).transpose()
+        let before = running
+            .get(index)
+            .and_then(Option::as_ref)
+            .map(|acceptor| acceptor.settings());
+        spec.map(|spec| TlsSettings::load(spec, before.as_deref()))
+            .transpose()
     });
-    Ok(PreparedTls { settings: settings.collect::<Result<_, _>>()?, watches })
+    Ok(PreparedTls {
+        settings: settings.collect::<Result<_, _>>()?,
+        watches,
+    })
 }
 
 fn watches(config: &Config) -> TlsFileWatches {
-    TlsFileWatches::new(specs(config).flatten().flat_map(|spec| spec.files()).cloned().collect())
+    TlsFileWatches::new(
+        specs(config)
+            .flatten()
+            .flat_map(|spec| spec.files())
+            .cloned()
+            .collect(),
+    )
 }
 
 /// The admin server's first: a file with other listeners leaves it in its place.
 fn specs(config: &Config) -> impl Iterator<Item = Option<&TlsServerSpec>> {
     let admin = config.admin.as_ref().and_then(|admin| admin.tls.as_ref());
-    iter::once(admin).chain(config.listeners.iter().map(|listener| listener.tls.as_ref()))
+    iter::once(admin).chain(
+        config
+            .listeners
+            .iter()
+            .map(|listener| listener.tls.as_ref()),
+    )
 }
 
 /// Checks every file that `config` names.

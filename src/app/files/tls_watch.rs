@@ -1,4 +1,5 @@
-//! Files of TLS under watch, which are taken over together: a certificate and its key change one after the other.
+//! Files of TLS under watch, which are taken over together: a certificate and its key change one
+//! after the other.
 //!
 //! Guarantees that a change is told only once no file is being written any more.
 
@@ -18,9 +19,14 @@ pub struct TlsFileWatches {
 }
 
 impl TlsFileWatches {
-    /// Watches the files from their present versions on. To be called before they are read: a change meanwhile is found.
+    /// Watches the files from their present versions on. To be called before they are read: a
+    /// change meanwhile is found.
     pub fn new(files: BTreeSet<PathBuf>) -> Self {
-        Self { watches: files.into_iter().map(FileWatch::new).collect(), stale: false, waits: 0 }
+        Self {
+            watches: files.into_iter().map(FileWatch::new).collect(),
+            stale: false,
+            waits: 0,
+        }
     }
 
     pub fn is_empty(&self) -> bool {
@@ -36,7 +42,9 @@ impl TlsFileWatches {
                 Sighting::Gone => {
                     tracing::warn!(file = %watch.path().display(), "a file of TLS is gone: its last version holds on");
                 }
-                Sighting::Back => tracing::info!(file = %watch.path().display(), "a file of TLS is back"),
+                Sighting::Back => {
+                    tracing::info!(file = %watch.path().display(), "a file of TLS is back")
+                }
             }
         }
         if !self.stale {

@@ -1,6 +1,7 @@
 //! This node's copy of the policies that it runs.
 //!
-//! Guarantees that the file is whole: it is written beside itself and renamed. Only its owner can read it.
+//! Guarantees that the file is whole: it is written beside itself and renamed. Only its owner can
+//! read it.
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, BufWriter, Write as _};
@@ -20,7 +21,8 @@ use crate::regular_file;
 
 const FORMAT: &str = "tollgate-policy-copy/1";
 
-/// From a revision that is applied to its copy: the machine may be busy until all of its nodes have applied it.
+/// From a revision that is applied to its copy: the machine may be busy until all of its nodes have
+/// applied it.
 const SETTLE: Duration = Duration::from_secs(2);
 
 /// From a copy that could not be written to the next attempt.
@@ -77,7 +79,10 @@ pub struct CopyContent {
 
 impl PolicyCopy {
     pub fn new(path: PathBuf, place: &str) -> Self {
-        Self { path, place: place.into() }
+        Self {
+            path,
+            place: place.into(),
+        }
     }
 
     pub fn path(&self) -> &Path {
@@ -90,10 +95,11 @@ impl PolicyCopy {
     /// When there is none, or it cannot be used.
     pub fn read(&self) -> Result<CopyContent, CopyProblem> {
         let path = || self.path.display().to_string();
-        let content = regular_file::read(&self.path, MOST_BYTES).map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound => CopyProblem::Missing(path()),
-            _ => CopyProblem::Unreadable(path(), error),
-        })?;
+        let content =
+            regular_file::read(&self.path, MOST_BYTES).map_err(|error| match error.kind() {
+                io::ErrorKind::NotFound => CopyProblem::Missing(path()),
+                _ => CopyProblem::Unreadable(path(), error),
+            })?;
         let damaged = |error| CopyProblem::Damaged(path(), error);
         let CopyHead { format, database } = serde_json::from_slice(&content).map_err(damaged)?;
         if format != FORMAT {
@@ -111,12 +117,17 @@ impl PolicyCopy {
     /// When it cannot be written: the old one is still there.
     pub fn write(&self, state: &PolicyState, stopped: &[StoppedCandidate]) -> io::Result<()> {
         let folder = self.path.parent().unwrap_or(Path::new("/"));
-        DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(folder)?;
         let mut beside = self.path.clone().into_os_string();
         // The process that is taken over from may write at the same time.
         beside.push(format!(".{}", std::process::id()));
         let beside = PathBuf::from(beside);
-        let written = self.write_to(&beside, state, stopped).and_then(|()| fs::rename(&beside, &self.path));
+        let written = self
+            .write_to(&beside, state, stopped)
+            .and_then(|()| fs::rename(&beside, &self.path));
         if written.is_err() {
             // The file that is left may be half a copy.
             let _ = fs::remove_file(&beside);
@@ -125,28 +136,58 @@ impl PolicyCopy {
         File::open(folder)?.sync_all()
     }
 
-    fn write_to(&self, path: &Path, state: &PolicyState, stopped: &[StoppedCandidate]) -> io::Result<()> {
+    fn write_to(
+        &self,
+        path: &Path,
+        state: &PolicyState,
+        stopped: &[StoppedCandidate],
+    ) -> io::Result<()> {
         if let Err(error) = fs::remove_file(path)
             && error.kind() != io::ErrorKind::NotFound
         {
             return Err(error);
         }
-        let mut file = BufWriter::new(File::options().write(true).create_new(true).mode(0o600).open(path)?);
-        serde_json::to_writer(&mut file, &WrittenCopy { format: FORMAT, database: &self.place, state, stopped })?;
+        let mut file = BufWriter::new(
+            File::options()
+                .write(true)
+                .create_new(true)
+                .mode(0o600)
+                .open(path)?,
+        );
+        serde_json::to_writer(
+            &mut file,
+            &WrittenCopy {
+                format: FORMAT,
+                database: &self.place,
+                state,
+                stopped,
+            },
+        )?;
         file.flush()?;
         file.get_ref().sync_all()
     }
 
     /// Takes away what processes left beside the copy that ended while they wrote it.
     pub fn remove_remains(&self) {
-        let (Some(folder), Some(name)) = (self.path.parent(), self.path.file_name()) else { return };
+        let (Some(folder), Some(name)) = (self.path.parent(), self.path.file_name()) else {
+            return;
+        };
         for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-            let writer = entry.file_name().to_str().zip(name.to_str()).and_then(|(entry, name)| {
-                let writer = entry.strip_prefix(name)?.strip_prefix('.')?;
-                writer.parse::<u32>().ok().filter(|number| number.to_string() == writer)
-            });
+            let writer = entry
+                .file_name()
+                .to_str()
+                .zip(name.to_str())
+                .and_then(|(entry, name)| {
+                    let writer = entry.strip_prefix(name)?.strip_prefix('.')?;
+                    writer
+                        .parse::<u32>()
+                        .ok()
+                        .filter(|number| number.to_string() == writer)
+                });
             // The process that is taken over from may be writing.
-            let is_left = |writer| writer == std::process::id() || !Path::new(&format!("/proc/{writer}")).exists();
+            let is_left = |writer| {
+                writer == std::process::id() || !Path::new(&format!("/proc/{writer}")).exists()
+            };
             if writer.is_some_and(is_left)
                 && let Err(error) = fs::remove_file(entry.path())
             {
@@ -155,8 +196,9 @@ impl PolicyCopy {
         }
     }
 
-    /// Writes each state that is applied, beginning with the first, and the candidates in it that were stopped. API keys that the
-    /// newest state does not have are left out, also of a state that goes on because the newest does not fit. Runs until dropped.
+    /// Writes each state that is applied, beginning with the first, and the candidates in it that
+    /// were stopped. API keys that the newest state does not have are left out, also of a state
+    /// that goes on because the newest does not fit. Runs until dropped.
     pub async fn follow(
         &self,
         mut running: watch::Receiver<PolicyState>,
@@ -174,7 +216,10 @@ impl PolicyCopy {
                 () = sleep(RETRY), if !is_written => {}
                 else => return,
             }
-            let (state, stopped) = (running.borrow_and_update().clone(), known.borrow_and_update().stopped.clone());
+            let (state, stopped) = (
+                running.borrow_and_update().clone(),
+                known.borrow_and_update().stopped.clone(),
+            );
             let state = without_revoked_keys(&state, &newest.borrow_and_update());
             // Before the first answer of a database there is nothing to keep.
             if state.revision() == 0 && state.is_empty() {
@@ -209,10 +254,19 @@ mod tests {
         // A file stands where the folder is to be.
         fs::write(&folder, "").unwrap();
         let copy = PolicyCopy::new(folder.join("copy.json"), "sqlite:policies.db");
-        let state = PolicyState::new(Position { revision: 7, ..Position::default() }, []);
+        let state = PolicyState::new(
+            Position {
+                revision: 7,
+                ..Position::default()
+            },
+            [],
+        );
         let (_newest, newest) = watch::channel(state.clone());
         let (_running, running) = watch::channel(state);
-        let (_known, known) = watch::channel(CandidateKnowledge { stopped: [].into(), has_heard: true });
+        let (_known, known) = watch::channel(CandidateKnowledge {
+            stopped: [].into(),
+            has_heard: true,
+        });
         let kept = copy.clone();
         let following = tokio::spawn(async move { kept.follow(running, newest, known).await });
         sleep(SETTLE * 2).await;
@@ -232,12 +286,23 @@ mod tests {
         let ended_id = ended.id();
         ended.wait().unwrap();
         let parent = std::os::unix::process::parent_id();
-        let mut kept =
-            ["copy.json".to_owned(), format!("copy.json.{parent}"), "copy.json.old".into(), "other.1".into()];
-        let left = [format!("copy.json.{ended_id}"), format!("copy.json.{}", std::process::id())];
-        kept.iter().chain(&left).for_each(|name| fs::write(place.path().join(name), "{").unwrap());
+        let mut kept = [
+            "copy.json".to_owned(),
+            format!("copy.json.{parent}"),
+            "copy.json.old".into(),
+            "other.1".into(),
+        ];
+        let left = [
+            format!("copy.json.{ended_id}"),
+            format!("copy.json.{}", std::process::id()),
+        ];
+        kept.iter()
+            .chain(&left)
+            .for_each(|name| fs::write(place.path().join(name), "{").unwrap());
         copy.remove_remains();
-        let there = fs::read_dir(place.path()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let there = fs::read_dir(place.path())
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap());
         let mut there: Vec<String> = there.collect();
         there.sort();
         kept.sort();

@@ -1,4 +1,5 @@
-//! Keeps up with the database: asks for its newest revision twice a second, and at once when another node tells of one.
+//! Keeps up with the database: asks for its newest revision twice a second, and at once when
+//! another node tells of one.
 //!
 //! Guarantees that a database which is away changes nothing but the age of what is known.
 
@@ -21,13 +22,18 @@ const JITTER: f64 = 0.2;
 
 /// Follows the database, and keeps the copy. Runs until dropped, of a gateway without policies too.
 pub async fn follow(policies: Option<&Policies>) {
-    let Some(policies) = policies else { return pending().await };
+    let Some(policies) = policies else {
+        return pending().await;
+    };
     tokio::join!(PolicyFollower::new(policies).run(), keep_copy(policies));
 }
 
 async fn keep_copy(policies: &Policies) {
     let (running, newest) = (policies.running.subscribe(), policies.newest.subscribe());
-    policies.copy.follow(running, newest, policies.candidates.subscribe()).await;
+    policies
+        .copy
+        .follow(running, newest, policies.candidates.subscribe())
+        .await;
 }
 
 /// Follows the database of policies.
@@ -49,7 +55,11 @@ enum Found {
 
 impl<'a> PolicyFollower<'a> {
     pub fn new(policies: &'a Policies) -> Self {
-        Self { policies, failed: None, is_emptied: false }
+        Self {
+            policies,
+            failed: None,
+            is_emptied: false,
+        }
     }
 
     /// Runs until dropped.
@@ -84,7 +94,9 @@ impl<'a> PolicyFollower<'a> {
             return Ok(Found::Followed);
         }
         if head.revision == 0 && known.revision() > 0 {
-            return Ok(Found::Emptied { known: known.revision() });
+            return Ok(Found::Emptied {
+                known: known.revision(),
+            });
         }
         let newest = match database.changes_after(known.position()).await? {
             ChangesAfter::Known { changes, to } => known.advanced(&changes, to),
@@ -125,7 +137,10 @@ impl<'a> PolicyFollower<'a> {
     fn succeeded(&mut self) {
         self.is_emptied = false;
         if self.failed.take().is_some() {
-            tracing::info!(database = self.policies.database.place(), "the database of policies answers again");
+            tracing::info!(
+                database = self.policies.database.place(),
+                "the database of policies answers again"
+            );
         }
     }
 

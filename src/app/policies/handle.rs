@@ -45,7 +45,14 @@ pub struct Policies {
 impl Policies {
     /// Of a gateway that begins with `first`, which came to `config`.
     pub fn new(first: FirstPolicies, ground: Ground, config: &Config) -> Self {
-        let FirstPolicies { database, copy, newest, running, candidates, node } = first;
+        let FirstPolicies {
+            database,
+            copy,
+            newest,
+            running,
+            candidates,
+            node,
+        } = first;
         let metrics = PolicyMetrics::new();
         metrics.running(running.revision());
         let is_current = candidates.has_heard;
@@ -70,7 +77,8 @@ impl Policies {
 
     /// The database has answered.
     pub fn note_reached(&self) {
-        self.reached.store(clock::monotonic_micros(), Ordering::Relaxed);
+        self.reached
+            .store(clock::monotonic_micros(), Ordering::Relaxed);
     }
 
     /// Shows how long ago the database answered, or this process began.
@@ -99,7 +107,10 @@ impl Policies {
     /// Makes this node stop acting on a candidate. Returns whether it had not done so yet.
     pub fn stop(&self, stopped: StoppedCandidate) -> bool {
         self.candidates.send_if_modified(|known| {
-            let is_new = known.stopped.iter().all(|other| other.version != stopped.version);
+            let is_new = known
+                .stopped
+                .iter()
+                .all(|other| other.version != stopped.version);
             if is_new {
                 known.stopped = known.stopped.iter().cloned().chain([stopped]).collect();
             }
@@ -112,15 +123,20 @@ impl Policies {
         let newest = self.newest.borrow().clone();
         self.candidates.send_if_modified(|known| {
             let before = known.stopped.len();
-            known.stopped =
-                known.stopped.iter().filter(|stopped| stopped.version.stands_in(&newest)).cloned().collect();
+            known.stopped = known
+                .stopped
+                .iter()
+                .filter(|stopped| stopped.version.stands_in(&newest))
+                .cloned()
+                .collect();
             known.stopped.len() != before
         });
     }
 
     /// The database has answered, and what it has is known.
     pub fn note_heard(&self) {
-        self.candidates.send_if_modified(|known| !std::mem::replace(&mut known.has_heard, true));
+        self.candidates
+            .send_if_modified(|known| !std::mem::replace(&mut known.has_heard, true));
     }
 
     /// The policies that a file is tried with: the newest, and those at work should these not fit.
@@ -130,13 +146,23 @@ impl Policies {
         let of = |state| NodePolicies::new(self.node.clone(), state, &newest, &known);
         let is_one = newest.position() == running.position();
         let newest = of(newest.clone());
-        if is_one { vec![newest] } else { vec![newest, of(running)] }
+        if is_one {
+            vec![newest]
+        } else {
+            vec![newest, of(running)]
+        }
     }
 
     /// The service that admin pages need for these policies.
     pub fn service(self: &Arc<Self>, notices: Option<Arc<dyn Inspect>>) -> PolicyService {
         let policies = self.clone();
         let check: PolicyCheck = Arc::new(move |state| policies.ground.load().fits(state));
-        PolicyService::new(self.database.apart(), check, self.running.subscribe(), self.wake.clone(), notices)
+        PolicyService::new(
+            self.database.apart(),
+            check,
+            self.running.subscribe(),
+            self.wake.clone(),
+            notices,
+        )
     }
 }

@@ -1,9 +1,9 @@
-//! The policies of a revision as this node lays them over its file: without the candidates that it must not act on, and
-//! without the API keys that it must not take.
+//! The policies of a revision as this node lays them over its file: without the candidates that it
+//! must not act on, and without the API keys that it must not take.
 //!
-//! Guarantees that a candidate which was aborted does not come back. A node acts on none before it has heard the database,
-//! on none that it has stopped itself, and on none that the newest revision it knows of does not have. It takes no API key
-//! that this revision does not have.
+//! Guarantees that a candidate which was aborted does not come back. A node acts on none before it
+//! has heard the database, on none that it has stopped itself, and on none that the newest revision
+//! it knows of does not have. It takes no API key that this revision does not have.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
@@ -29,7 +29,8 @@ pub struct NodePolicies {
 pub struct CandidateKnowledge {
     /// Those that it has stopped, and that are not known to be taken away.
     pub stopped: Arc<[StoppedCandidate]>,
-    /// Whether the database has answered since the process began: a candidate of the copy may have been taken away.
+    /// Whether the database has answered since the process began: a candidate of the copy may have
+    /// been taken away.
     pub has_heard: bool,
 }
 
@@ -52,27 +53,50 @@ pub struct StrategyVersion {
 
 impl StrategyVersion {
     pub fn of(object: &Object) -> Self {
-        Self { id: object.id.clone(), since: object.since, at: object.changed_at }
+        Self {
+            id: object.id.clone(),
+            since: object.since,
+            at: object.changed_at,
+        }
     }
 
     /// Whether it stands in `state`.
     pub fn stands_in(&self, state: &PolicyState) -> bool {
-        state.get(&self.id).is_some_and(|object| Self::of(object) == *self)
+        state
+            .get(&self.id)
+            .is_some_and(|object| Self::of(object) == *self)
     }
 }
 
 impl NodePolicies {
-    /// The policies of `state` on the node called `node`, where the database was last seen to have `newest`.
-    pub fn new(node: Arc<str>, state: PolicyState, newest: &PolicyState, known: &CandidateKnowledge) -> Self {
-        let tried = state.of_kind(ObjectKind::Strategy).filter(|object| object.body.get(CANDIDATE).is_some());
+    /// The policies of `state` on the node called `node`, where the database was last seen to have
+    /// `newest`.
+    pub fn new(
+        node: Arc<str>,
+        state: PolicyState,
+        newest: &PolicyState,
+        known: &CandidateKnowledge,
+    ) -> Self {
+        let tried = state
+            .of_kind(ObjectKind::Strategy)
+            .filter(|object| object.body.get(CANDIDATE).is_some());
         let is_withheld = |object: &Object| {
             let version = StrategyVersion::of(object);
-            let is_stopped = known.stopped.iter().any(|stopped| stopped.version == version);
+            let is_stopped = known
+                .stopped
+                .iter()
+                .any(|stopped| stopped.version == version);
             !known.has_heard || is_stopped || !version.stands_in(newest)
         };
-        let tried = tried.filter(|object| is_withheld(object)).map(|object| object.id.clone());
+        let tried = tried
+            .filter(|object| is_withheld(object))
+            .map(|object| object.id.clone());
         let withheld = tried.chain(revoked_keys(&state, newest)).collect();
-        Self { node, state, withheld }
+        Self {
+            node,
+            state,
+            withheld,
+        }
     }
 
     /// The configuration that this node has with them.
@@ -92,16 +116,24 @@ impl NodePolicies {
         if self.withheld.is_empty() {
             return self.state.clone();
         }
-        let is_withheld_key =
-            |object: &Object| object.id.kind() == ObjectKind::ApiKey && self.withheld.contains(&object.id);
-        let objects = self.state.iter().filter(|object| !is_withheld_key(object)).map(|object| {
-            if !self.withheld.contains(&object.id) {
-                return object.clone();
-            }
-            let mut body = (*object.body).clone();
-            body.as_object_mut().and_then(|body| body.remove(CANDIDATE));
-            Arc::new(Object { body: Arc::new(body), ..(**object).clone() })
-        });
+        let is_withheld_key = |object: &Object| {
+            object.id.kind() == ObjectKind::ApiKey && self.withheld.contains(&object.id)
+        };
+        let objects = self
+            .state
+            .iter()
+            .filter(|object| !is_withheld_key(object))
+            .map(|object| {
+                if !self.withheld.contains(&object.id) {
+                    return object.clone();
+                }
+                let mut body = (*object.body).clone();
+                body.as_object_mut().and_then(|body| body.remove(CANDIDATE));
+                Arc::new(Object {
+                    body: Arc::new(body),
+                    ..(**object).clone()
+                })
+            });
         PolicyState::new(self.state.position(), objects)
     }
 }
@@ -112,14 +144,26 @@ pub fn without_revoked_keys(state: &PolicyState, newest: &PolicyState) -> Policy
     if revoked.is_empty() {
         return state.clone();
     }
-    PolicyState::new(state.position(), state.iter().filter(|object| !revoked.contains(&object.id)).cloned())
+    PolicyState::new(
+        state.position(),
+        state
+            .iter()
+            .filter(|object| !revoked.contains(&object.id))
+            .cloned(),
+    )
 }
 
 /// The API keys of `state` that `newest` does not have, under whatever name.
-fn revoked_keys<'a>(state: &'a PolicyState, newest: &PolicyState) -> impl Iterator<Item = ObjectId> + use<'a> {
+fn revoked_keys<'a>(
+    state: &'a PolicyState,
+    newest: &PolicyState,
+) -> impl Iterator<Item = ObjectId> + use<'a> {
     let is_one = state.position() == newest.position();
-    let standing: HashSet<(String, String)> =
-        newest.of_kind(ObjectKind::ApiKey).filter(|_| !is_one).filter_map(|object| key_of(object)).collect();
+    let standing: HashSet<(String, String)> = newest
+        .of_kind(ObjectKind::ApiKey)
+        .filter(|_| !is_one)
+        .filter_map(|object| key_of(object))
+        .collect();
     let keys = state.of_kind(ObjectKind::ApiKey).filter(move |_| !is_one);
     let gone = keys.filter(move |object| key_of(object).is_none_or(|key| !standing.contains(&key)));
     gone.map(|object| object.id.clone())
@@ -151,14 +195,21 @@ mod tests {
             })
         };
         let tried = strategy("tried", json!({"limit": {}, "candidate": {"on": "shadow"}}));
-        let position = Position { revision: since, ..Position::default() };
+        let position = Position {
+            revision: since,
+            ..Position::default()
+        };
         PolicyState::new(position, [tried, strategy("plain", json!({"limit": {}}))])
     }
 
     fn candidates(state: &PolicyState, newest: &PolicyState, known: &CandidateKnowledge) -> usize {
-        let policies = NodePolicies::new("edge-1".into(), state.clone(), newest, known).without_withheld();
+        let policies =
+            NodePolicies::new("edge-1".into(), state.clone(), newest, known).without_withheld();
         assert_eq!(policies.len(), state.len());
-        policies.iter().filter(|object| object.body.get(CANDIDATE).is_some()).count()
+        policies
+            .iter()
+            .filter(|object| object.body.get(CANDIDATE).is_some())
+            .count()
     }
 
     #[test]
@@ -170,29 +221,85 @@ mod tests {
                 object.body = Arc::new(json!({"key_sha256": hash.repeat(32)}));
                 Arc::new(object)
             });
-            PolicyState::new(Position { revision, ..Position::default() }, keys.collect::<Vec<_>>())
+            PolicyState::new(
+                Position {
+                    revision,
+                    ..Position::default()
+                },
+                keys.collect::<Vec<_>>(),
+            )
         };
-        let running = state(1, &[("kept", "0a"), ("renamed", "0b"), ("revoked", "0c"), ("changed", "0d")]);
+        let running = state(
+            1,
+            &[
+                ("kept", "0a"),
+                ("renamed", "0b"),
+                ("revoked", "0c"),
+                ("changed", "0d"),
+            ],
+        );
         let newest = state(2, &[("kept", "0A"), ("other", "0b"), ("changed", "0e")]);
-        let known = CandidateKnowledge { stopped: [].into(), has_heard: false };
-        let names = |state: &PolicyState| state.iter().map(|key| key.id.name().to_owned()).collect::<Vec<_>>();
-        let laid = |newest| NodePolicies::new("edge-1".into(), running.clone(), newest, &known).without_withheld();
+        let known = CandidateKnowledge {
+            stopped: [].into(),
+            has_heard: false,
+        };
+        let names = |state: &PolicyState| {
+            state
+                .iter()
+                .map(|key| key.id.name().to_owned())
+                .collect::<Vec<_>>()
+        };
+        let laid = |newest| {
+            NodePolicies::new("edge-1".into(), running.clone(), newest, &known).without_withheld()
+        };
         assert_eq!(names(&laid(&newest)), ["kept", "renamed"]);
-        assert_eq!(names(&without_revoked_keys(&running, &newest)), ["kept", "renamed"]);
+        assert_eq!(
+            names(&without_revoked_keys(&running, &newest)),
+            ["kept", "renamed"]
+        );
         assert_eq!(laid(&running), running);
     }
 
     #[test]
     fn a_candidate_acts_unless_it_was_stopped_or_may_be_gone() {
         let (first, second) = (state(1), state(2));
-        let tried = first.iter().find(|object| object.body.get(CANDIDATE).is_some()).unwrap();
-        let known = |stopped: &[StoppedCandidate], has_heard| CandidateKnowledge { stopped: stopped.into(), has_heard };
-        let stopped = StoppedCandidate { version: StrategyVersion::of(tried), reason: String::new() };
+        let tried = first
+            .iter()
+            .find(|object| object.body.get(CANDIDATE).is_some())
+            .unwrap();
+        let known = |stopped: &[StoppedCandidate], has_heard| CandidateKnowledge {
+            stopped: stopped.into(),
+            has_heard,
+        };
+        let stopped = StoppedCandidate {
+            version: StrategyVersion::of(tried),
+            reason: String::new(),
+        };
         assert_eq!(candidates(&first, &first, &known(&[], true)), 1);
-        assert_eq!(candidates(&first, &first, &known(&[], false)), 0, "the database was not heard");
-        assert_eq!(candidates(&first, &first, &known(std::slice::from_ref(&stopped), true)), 0, "it was stopped");
-        assert_eq!(candidates(&second, &second, &known(&[stopped], true)), 1, "another version of the strategy");
-        assert_eq!(candidates(&first, &PolicyState::empty(), &known(&[], true)), 0, "it was taken away");
-        assert_eq!(candidates(&first, &second, &known(&[], true)), 0, "the strategy was changed");
+        assert_eq!(
+            candidates(&first, &first, &known(&[], false)),
+            0,
+            "the database was not heard"
+        );
+        assert_eq!(
+            candidates(&first, &first, &known(std::slice::from_ref(&stopped), true)),
+            0,
+            "it was stopped"
+        );
+        assert_eq!(
+            candidates(&second, &second, &known(&[stopped], true)),
+            1,
+            "another version of the strategy"
+        );
+        assert_eq!(
+            candidates(&first, &PolicyState::empty(), &known(&[], true)),
+            0,
+            "it was taken away"
+        );
+        assert_eq!(
+            candidates(&first, &second, &known(&[], true)),
+            0,
+            "the strategy was changed"
+        );
     }
 }

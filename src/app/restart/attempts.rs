@@ -1,6 +1,8 @@
-//! The processes that ask a running gateway for its listening sockets, answered until one of them serves.
+//! The processes that ask a running gateway for its listening sockets, answered until one of them
+//! serves.
 //!
-//! Guarantees that of several exactly one takes over, and that one which hangs keeps no other from it.
+//! Guarantees that of several exactly one takes over, and that one which hangs keeps no other from
+//! it.
 
 #[cfg(test)]
 mod tests;
@@ -24,7 +26,8 @@ use super::take_over_right::TakeOverRight;
 /// Pause after a hand-over could not be accepted.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Duplicates of the listening sockets. They stay open while connections are accepted, and no longer.
+/// Duplicates of the listening sockets. They stay open while connections are accepted, and no
+/// longer.
 #[derive(Default)]
 pub struct OfferedSockets {
     pub listeners: Vec<SocketGroup>,
@@ -46,8 +49,8 @@ pub struct OfferState {
     pub starting: Vec<u32>,
 }
 
-/// The processes that ask for the sockets. Several may have them at a time, so one that hangs keeps no other from
-/// taking over: the first that serves does.
+/// The processes that ask for the sockets. Several may have them at a time, so one that hangs keeps
+/// no other from taking over: the first that serves does.
 pub struct HandoverAttempts {
     listener: UnixListener,
     right: TakeOverRight,
@@ -72,8 +75,17 @@ enum HandoverStep {
 
 impl HandoverAttempts {
     /// Answers those who ask at `listener` for what is on offer.
-    pub fn new(listener: UnixListener, right: TakeOverRight, state: Arc<Mutex<OfferState>>) -> Self {
-        Self { listener, right, state, processes: Vec::new() }
+    pub fn new(
+        listener: UnixListener,
+        right: TakeOverRight,
+        state: Arc<Mutex<OfferState>>,
+    ) -> Self {
+        Self {
+            listener,
+            right,
+            state,
+            processes: Vec::new(),
+        }
     }
 
     /// Answers processes until one has taken over.
@@ -95,12 +107,20 @@ impl HandoverAttempts {
     fn next(&mut self) -> io::Result<Option<Successor>> {
         let mut sources = vec![PollFd::new(&self.listener, PollFlags::IN)];
         sources.extend(
-            self.processes.iter().map(|process| PollFd::from_borrowed_fd(process.stream.as_fd(), PollFlags::IN)),
+            self.processes
+                .iter()
+                .map(|process| PollFd::from_borrowed_fd(process.stream.as_fd(), PollFlags::IN)),
         );
         retry_on_intr(|| poll(&mut sources, None))?;
-        let is_ready: Vec<bool> = sources.iter().map(|source| !source.revents().is_empty()).collect();
+        let is_ready: Vec<bool> = sources
+            .iter()
+            .map(|source| !source.revents().is_empty())
+            .collect();
         // From the last: taking one out leaves those before it where they are.
-        for index in (0..self.processes.len()).rev().filter(|index| is_ready[index + 1]) {
+        for index in (0..self.processes.len())
+            .rev()
+            .filter(|index| is_ready[index + 1])
+        {
             let mut process = self.processes.remove(index);
             match self.answer(&mut process) {
                 Ok(HandoverStep::Waits) => self.processes.insert(index, process),
@@ -109,7 +129,11 @@ impl HandoverAttempts {
                 Err(error) => log_failure(&error),
             }
         }
-        self.state.lock().starting = self.processes.iter().filter_map(|process| process.pid).collect();
+        self.state.lock().starting = self
+            .processes
+            .iter()
+            .filter_map(|process| process.pid)
+            .collect();
         if is_ready[0] {
             match self.listener.accept() {
                 Ok((stream, _)) => self.begin(stream)?,
@@ -131,7 +155,8 @@ impl HandoverAttempts {
         Ok(())
     }
 
-    /// Answers a process that has said something. However long another takes to, this one does not wait.
+    /// Answers a process that has said something. However long another takes to, this one does not
+    /// wait.
     fn answer(&mut self, process: &mut AskingProcess) -> anyhow::Result<HandoverStep> {
         if !process.stream.read_some()? {
             return Ok(HandoverStep::Waits);
@@ -139,13 +164,19 @@ impl HandoverAttempts {
         match (process.pid, process.stream.receive(Some(PROMPT))?) {
             (None, Some(HandoverMessage::TakeOver { protocol, pid })) => {
                 process.pid = hand_over(&mut process.stream, (protocol, pid), self)?;
-                Ok(if process.pid.is_some() { HandoverStep::Waits } else { HandoverStep::Ended })
+                Ok(if process.pid.is_some() {
+                    HandoverStep::Waits
+                } else {
+                    HandoverStep::Ended
+                })
             }
             // A gateway that starts looks whether anybody is here.
             (None, None) => Ok(HandoverStep::Ended),
             (None, Some(other)) => anyhow::bail!("it was asked for by {other:?}"),
             (Some(pid), Some(HandoverMessage::Serving)) => self.release(&mut process.stream, pid),
-            (Some(_), Some(other)) => anyhow::bail!("the other gateway said {other:?} instead of serving"),
+            (Some(_), Some(other)) => {
+                anyhow::bail!("the other gateway said {other:?} instead of serving")
+            }
             (Some(_), None) => anyhow::bail!("the other gateway ended before it served"),
         }
     }
@@ -159,7 +190,11 @@ impl HandoverAttempts {
             None => "another process has taken over meanwhile".to_owned(),
         };
         self.refuse_others(&reason);
-        let answer = if successor.is_some() { HandoverMessage::Draining } else { HandoverMessage::Refused { reason } };
+        let answer = if successor.is_some() {
+            HandoverMessage::Draining
+        } else {
+            HandoverMessage::Refused { reason }
+        };
         // Nobody asks here any more, once the successor knows.
         let _ = stream.send(&answer, &[]);
         Ok(HandoverStep::TakenOver(Successor { pid: successor }))
@@ -169,9 +204,17 @@ impl HandoverAttempts {
     fn refuse_others(&mut self, reason: &str) {
         for mut process in self.processes.drain(..) {
             if let Some(pid) = process.pid {
-                tracing::warn!(pid, "a process is too late to take over: end it if it does not end by itself");
+                tracing::warn!(
+                    pid,
+                    "a process is too late to take over: end it if it does not end by itself"
+                );
             }
-            if let Err(error) = process.stream.send(&HandoverMessage::Refused { reason: reason.to_owned() }, &[]) {
+            if let Err(error) = process.stream.send(
+                &HandoverMessage::Refused {
+                    reason: reason.to_owned(),
+                },
+                &[],
+            ) {
                 tracing::debug!(%error, pid = process.pid, "a process was not told that it is too late");
             }
         }
@@ -190,7 +233,12 @@ fn hand_over(
 ) -> anyhow::Result<Option<u32>> {
     if protocol != PROTOCOL {
         let reason = format!("it speaks version {PROTOCOL} of hand-overs, not {protocol}");
-        stream.send(&HandoverMessage::Refused { reason: reason.clone() }, &[])?;
+        stream.send(
+            &HandoverMessage::Refused {
+                reason: reason.clone(),
+            },
+            &[],
+        )?;
         anyhow::bail!(reason);
     }
     let sockets = {
@@ -201,7 +249,12 @@ fn hand_over(
         state.sockets.clone()
     };
     let Some(sockets) = sockets else {
-        stream.send(&HandoverMessage::Refused { reason: "it is stopping".to_owned() }, &[])?;
+        stream.send(
+            &HandoverMessage::Refused {
+                reason: "it is stopping".to_owned(),
+            },
+            &[],
+        )?;
         return Ok(None);
     };
     tracing::info!(pid, "handing the listening sockets over");
@@ -209,19 +262,46 @@ fn hand_over(
     Ok(Some(pid))
 }
 
-fn send_all(stream: &mut HandoverStream, own: &HandoverAttempts, sockets: &OfferedSockets) -> io::Result<()> {
-    for SocketGroup { configured, name, sockets } in &sockets.listeners {
-        let Some(configured) = configured else { continue };
+fn send_all(
+    stream: &mut HandoverStream,
+    own: &HandoverAttempts,
+    sockets: &OfferedSockets,
+) -> io::Result<()> {
+    for SocketGroup {
+        configured,
+        name,
+        sockets,
+    } in &sockets.listeners
+    {
+        let Some(configured) = configured else {
+            continue;
+        };
         for some in sockets.chunks(MOST_DESCRIPTORS) {
             let descriptors: Vec<BorrowedFd<'_>> = some.iter().map(AsFd::as_fd).collect();
             let (configured, name) = (configured.clone(), name.clone());
-            let line = HandoverMessage::Listener { configured, name, descriptors: descriptors.len() };
+            let line = HandoverMessage::Listener {
+                configured,
+                name,
+                descriptors: descriptors.len(),
+            };
             stream.send(&line, &descriptors)?;
         }
     }
     for (configured, socket) in &sockets.admin {
-        stream.send(&HandoverMessage::Admin { configured: *configured, descriptors: 1 }, &[socket.as_fd()])?;
+        stream.send(
+            &HandoverMessage::Admin {
+                configured: *configured,
+                descriptors: 1,
+            },
+            &[socket.as_fd()],
+        )?;
     }
     let last = [own.listener.as_fd(), own.right.as_fd()];
-    stream.send(&HandoverMessage::Handover { pid: std::process::id(), descriptors: last.len() }, &last)
+    stream.send(
+        &HandoverMessage::Handover {
+            pid: std::process::id(),
+            descriptors: last.len(),
+        },
+        &last,
+    )
 }

@@ -1,7 +1,7 @@
 //! Listening sockets that this process did not open, until a listener takes them.
 //!
-//! Guarantees that each worker has a socket to accept from, and that no socket is left without a worker: its queue would
-//! never be served.
+//! Guarantees that each worker has a socket to accept from, and that no socket is left without a
+//! worker: its queue would never be served.
 
 use std::io;
 
@@ -10,7 +10,8 @@ use crate::transport::listening_socket::{ListenAddress, ListeningSocket};
 /// The listening sockets of one listener.
 #[derive(Debug)]
 pub struct SocketGroup {
-    /// The address in the file of the process that handed it over: port 0 is not the port of the sockets.
+    /// The address in the file of the process that handed it over: port 0 is not the port of the
+    /// sockets.
     pub configured: Option<ListenAddress>,
     /// The name that systemd gives it.
     pub name: Option<String>,
@@ -32,8 +33,12 @@ impl SocketGroup {
     fn is_for(&self, address: &ListenAddress, name: Option<&str>) -> bool {
         match (name, self.name.as_deref()) {
             (Some(wanted), Some(given)) => wanted == given,
-            // A socket that has a name was made for the listener of that name, unless systemd made it up.
-            _ => self.configured.as_ref() == Some(address) || self.address().as_ref() == Some(address),
+            // A socket that has a name was made for the listener of that name, unless systemd made
+            // it up.
+            _ => {
+                self.configured.as_ref() == Some(address)
+                    || self.address().as_ref() == Some(address)
+            }
         }
     }
 }
@@ -41,26 +46,41 @@ impl SocketGroup {
 impl InheritedSockets {
     /// Takes the sockets for the listener at `address`, or of this `name`.
     pub fn take(&mut self, address: &ListenAddress, name: Option<&str>) -> Option<SocketGroup> {
-        let named = self.groups.iter().position(|group| name.is_some() && group.name.as_deref() == name);
-        let found = named.or_else(|| self.groups.iter().position(|group| group.is_for(address, name)))?;
+        let named = self
+            .groups
+            .iter()
+            .position(|group| name.is_some() && group.name.as_deref() == name);
+        let found = named.or_else(|| {
+            self.groups
+                .iter()
+                .position(|group| group.is_for(address, name))
+        })?;
         Some(self.groups.remove(found))
     }
 
-    /// Closes the sockets that no listener has taken, and says so: connections in their queues are lost.
+    /// Closes the sockets that no listener has taken, and says so: connections in their queues are
+    /// lost.
     pub fn close(self) {
         for group in self.groups {
-            let address = group.address().map(|address| address.to_string()).unwrap_or_default();
+            let address = group
+                .address()
+                .map(|address| address.to_string())
+                .unwrap_or_default();
             let name = group.name.unwrap_or_default();
             tracing::warn!(%address, name, "an inherited socket is no listener's: closed");
         }
     }
 }
 
-/// Shares `sockets` out to `workers`: each gets at least one, and each socket has at least one worker.
+/// Shares `sockets` out to `workers`: each gets at least one, and each socket has at least one
+/// worker.
 ///
 /// # Errors
 /// When a descriptor cannot be duplicated.
-pub fn share_out(sockets: Vec<ListeningSocket>, workers: usize) -> io::Result<Vec<Vec<ListeningSocket>>> {
+pub fn share_out(
+    sockets: Vec<ListeningSocket>,
+    workers: usize,
+) -> io::Result<Vec<Vec<ListeningSocket>>> {
     let mut shares: Vec<Vec<ListeningSocket>> = Vec::new();
     shares.resize_with(workers, Vec::new);
     for (index, share) in shares.iter_mut().enumerate().skip(sockets.len()) {
@@ -84,18 +104,32 @@ mod tests {
     }
 
     fn group(name: Option<&str>) -> SocketGroup {
-        SocketGroup { configured: None, name: name.map(str::to_owned), sockets: vec![open()] }
+        SocketGroup {
+            configured: None,
+            name: name.map(str::to_owned),
+            sockets: vec![open()],
+        }
     }
 
     #[test]
     fn each_worker_has_a_socket_and_each_socket_a_worker() {
         for (sockets, workers) in [(1, 1), (1, 4), (3, 4), (4, 3), (5, 2), (2, 2)] {
             let open: Vec<_> = (0..sockets).map(|_| open()).collect();
-            let mut addresses: Vec<_> = open.iter().map(|socket| socket.address().unwrap()).collect();
+            let mut addresses: Vec<_> = open
+                .iter()
+                .map(|socket| socket.address().unwrap())
+                .collect();
             let shares = share_out(open, workers).unwrap();
             assert_eq!(shares.len(), workers);
-            assert!(shares.iter().all(|share| !share.is_empty()), "{sockets} sockets, {workers} workers");
-            let mut shared: Vec<_> = shares.iter().flatten().map(|socket| socket.address().unwrap()).collect();
+            assert!(
+                shares.iter().all(|share| !share.is_empty()),
+                "{sockets} sockets, {workers} workers"
+            );
+            let mut shared: Vec<_> = shares
+                .iter()
+                .flatten()
+                .map(|socket| socket.address().unwrap())
+                .collect();
             shared.sort();
             shared.dedup();
             addresses.sort();
@@ -105,11 +139,20 @@ mod tests {
 
     #[test]
     fn a_listener_takes_the_socket_of_its_name_or_else_of_its_address() {
-        let mut inherited = InheritedSockets { groups: vec![group(Some("api")), group(Some("unknown")), group(None)] };
+        let mut inherited = InheritedSockets {
+            groups: vec![group(Some("api")), group(Some("unknown")), group(None)],
+        };
         let address = |index: usize| inherited.groups[index].address().unwrap();
         let (unknown, unnamed) = (address(1), address(2));
         let elsewhere = &"127.0.0.1:1".parse().unwrap();
-        assert_eq!(inherited.take(elsewhere, Some("api")).unwrap().name.as_deref(), Some("api"));
+        assert_eq!(
+            inherited
+                .take(elsewhere, Some("api"))
+                .unwrap()
+                .name
+                .as_deref(),
+            Some("api")
+        );
         assert!(inherited.take(elsewhere, Some("api")).is_none());
         assert!(inherited.take(elsewhere, None).is_none());
         assert!(inherited.take(&unknown, None).is_some());

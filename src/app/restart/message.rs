@@ -1,7 +1,8 @@
-//! The messages of a hand-over: lines of JSON over a Unix socket, with descriptors beside some of them.
+//! The messages of a hand-over: lines of JSON over a Unix socket, with descriptors beside some of
+//! them.
 //!
-//! Guarantees that each descriptor belongs to the line it was sent with, and that neither side waits for ever for a line
-//! that the other owes it at once.
+//! Guarantees that each descriptor belongs to the line it was sent with, and that neither side
+//! waits for ever for a line that the other owes it at once.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut, Write as _};
@@ -12,14 +13,15 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
-    recvmsg, sendmsg,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 use serde::{Deserialize, Serialize};
 
 use crate::transport::listening_socket::ListenAddress;
 
-/// Descriptors of one line. Linux takes 253 (SCM_MAX_FD); a listener of more workers has several lines.
+/// Descriptors of one line. Linux takes 253 (SCM_MAX_FD); a listener of more workers has several
+/// lines.
 pub const MOST_DESCRIPTORS: usize = 64;
 
 /// The longest that an answer takes which needs no work.
@@ -37,10 +39,18 @@ pub enum HandoverMessage {
     /// The predecessor ends, cannot hand anything over, or has handed over to another process.
     Refused { reason: String },
     /// Sockets of the listener at this address; this many descriptors come with the line.
-    Listener { configured: ListenAddress, name: Option<String>, descriptors: usize },
+    Listener {
+        configured: ListenAddress,
+        name: Option<String>,
+        descriptors: usize,
+    },
     /// A socket of the admin server.
-    Admin { configured: SocketAddr, descriptors: usize },
-    /// The socket that hand-overs are asked for at, and the right to take over. The last of the sockets.
+    Admin {
+        configured: SocketAddr,
+        descriptors: usize,
+    },
+    /// The socket that hand-overs are asked for at, and the right to take over. The last of the
+    /// sockets.
     Handover { pid: u32, descriptors: usize },
     /// The successor can serve, and takes over.
     Serving,
@@ -67,7 +77,11 @@ impl AsFd for HandoverStream {
 
 impl HandoverStream {
     pub fn new(stream: UnixStream) -> Self {
-        Self { stream, received: Vec::new(), descriptors: VecDeque::new() }
+        Self {
+            stream,
+            received: Vec::new(),
+            descriptors: VecDeque::new(),
+        }
     }
 
     /// Whether the other end is a process of this user, or of root.
@@ -83,16 +97,28 @@ impl HandoverStream {
     }
 
     /// Sends a line, with `descriptors` beside it.
-    pub fn send(&mut self, message: &HandoverMessage, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+    pub fn send(
+        &mut self,
+        message: &HandoverMessage,
+        descriptors: &[BorrowedFd<'_>],
+    ) -> io::Result<()> {
         self.stream.set_write_timeout(Some(PROMPT))?;
         let mut line = serde_json::to_vec(message)?;
         line.push(b'\n');
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "too many descriptors for a line"));
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "too many descriptors for a line",
+            ));
         }
-        let sent = sendmsg(self.stream.as_fd(), &[IoSlice::new(&line)], &mut control, SendFlags::NOSIGNAL)?;
+        let sent = sendmsg(
+            self.stream.as_fd(),
+            &[IoSlice::new(&line)],
+            &mut control,
+            SendFlags::NOSIGNAL,
+        )?;
         // The descriptors went with the first byte.
         self.stream.write_all(&line[sent..])
     }
@@ -109,7 +135,10 @@ impl HandoverStream {
                 return Ok(Some(serde_json::from_slice(&line)?));
             }
             if self.received.len() > LONGEST_LINE {
-                return Err(io::Error::new(io::ErrorKind::InvalidData, "a line without end"));
+                return Err(io::Error::new(
+                    io::ErrorKind::InvalidData,
+                    "a line without end",
+                ));
             }
             if self.fill()? == 0 {
                 return Ok(None);
@@ -123,10 +152,14 @@ impl HandoverStream {
         Ok(is_end || self.received.contains(&b'\n') || self.received.len() > LONGEST_LINE)
     }
 
-    /// The descriptors that came with the line that was received last, which says that they are `count`.
+    /// The descriptors that came with the line that was received last, which says that they are
+    /// `count`.
     pub fn take_descriptors(&mut self, count: usize) -> io::Result<Vec<OwnedFd>> {
         if count > self.descriptors.len() {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "a line came without its descriptors"));
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "a line came without its descriptors",
+            ));
         }
         Ok(self.descriptors.drain(..count).collect())
     }
@@ -137,7 +170,12 @@ impl HandoverStream {
         let mut control = RecvAncillaryBuffer::new(&mut space);
         // A process that this one starts must not have them.
         let flags = RecvFlags::CMSG_CLOEXEC;
-        let read = recvmsg(self.stream.as_fd(), &mut [IoSliceMut::new(&mut bytes)], &mut control, flags)?;
+        let read = recvmsg(
+            self.stream.as_fd(),
+            &mut [IoSliceMut::new(&mut bytes)],
+            &mut control,
+            flags,
+        )?;
         for message in control.drain() {
             if let RecvAncillaryMessage::ScmRights(descriptors) = message {
                 self.descriptors.extend(descriptors);
@@ -158,21 +196,37 @@ mod tests {
     fn descriptors_arrive_with_their_lines() {
         let (near, far) = UnixStream::pair().unwrap();
         let (mut near, mut far) = (HandoverStream::new(near), HandoverStream::new(far));
-        let open: Vec<_> = (0..MOST_DESCRIPTORS + 3).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+        let open: Vec<_> = (0..MOST_DESCRIPTORS + 3)
+            .map(|_| TcpListener::bind("127.0.0.1:0").unwrap())
+            .collect();
         let address = open[0].local_addr().unwrap();
         for some in open.chunks(MOST_DESCRIPTORS) {
             let descriptors: Vec<_> = some.iter().map(|socket| socket.as_fd()).collect();
-            let line = HandoverMessage::Admin { configured: address, descriptors: some.len() };
+            let line = HandoverMessage::Admin {
+                configured: address,
+                descriptors: some.len(),
+            };
             near.send(&line, &descriptors).unwrap();
         }
         near.send(&HandoverMessage::Serving, &[]).unwrap();
         drop(near);
         let mut received = Vec::new();
-        while let Some(HandoverMessage::Admin { descriptors, .. }) = far.receive(Some(PROMPT)).unwrap() {
-            received.extend(far.take_descriptors(descriptors).unwrap().into_iter().map(TcpListener::from));
+        while let Some(HandoverMessage::Admin { descriptors, .. }) =
+            far.receive(Some(PROMPT)).unwrap()
+        {
+            received.extend(
+                far.take_descriptors(descriptors)
+                    .unwrap()
+                    .into_iter()
+                    .map(TcpListener::from),
+            );
         }
-        let addresses =
-            |sockets: &[TcpListener]| -> Vec<_> { sockets.iter().map(|socket| socket.local_addr().unwrap()).collect() };
+        let addresses = |sockets: &[TcpListener]| -> Vec<_> {
+            sockets
+                .iter()
+                .map(|socket| socket.local_addr().unwrap())
+                .collect()
+        };
         assert_eq!(addresses(&received), addresses(&open));
         assert_eq!(far.receive(Some(PROMPT)).unwrap(), None);
     }
@@ -181,8 +235,18 @@ mod tests {
     fn a_line_that_lacks_its_descriptors_is_an_error() {
         let (near, far) = UnixStream::pair().unwrap();
         let (mut near, mut far) = (HandoverStream::new(near), HandoverStream::new(far));
-        near.send(&HandoverMessage::Handover { pid: 1, descriptors: 1 }, &[]).unwrap();
-        assert!(matches!(far.receive(Some(PROMPT)), Ok(Some(HandoverMessage::Handover { .. }))));
+        near.send(
+            &HandoverMessage::Handover {
+                pid: 1,
+                descriptors: 1,
+            },
+            &[],
+        )
+        .unwrap();
+        assert!(matches!(
+            far.receive(Some(PROMPT)),
+            Ok(Some(HandoverMessage::Handover { .. }))
+        ));
         assert!(far.take_descriptors(1).is_err());
         near.send(&HandoverMessage::Serving, &[]).unwrap();
         drop(near);

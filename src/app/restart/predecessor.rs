@@ -1,5 +1,5 @@
-//! The side of a hand-over that is taken over: gives its listening sockets to the process that asks for them, and goes on
-//! serving until that one says that it serves.
+//! The side of a hand-over that is taken over: gives its listening sockets to the process that asks
+//! for them, and goes on serving until that one says that it serves.
 //!
 //! Guarantees that a successor which fails to start changes nothing.
 
@@ -24,7 +24,8 @@ pub struct HandoverPoint {
     right: TakeOverRight,
 }
 
-/// An offer of which nobody knows yet: a process that takes over is asked for nothing before it has.
+/// An offer of which nobody knows yet: a process that takes over is asked for nothing before it
+/// has.
 pub struct PreparedOffer {
     opening: mpsc::Sender<()>,
     successor: oneshot::Receiver<Successor>,
@@ -45,11 +46,16 @@ impl HandoverPoint {
     pub fn open(path: &Path, handed_over: Option<UnixListener>) -> anyhow::Result<Self> {
         let listener = match handed_over {
             Some(listener) => listener,
-            None => bind(path).with_context(|| format!("cannot listen at {} for a hand-over", path.display()))?,
+            None => bind(path)
+                .with_context(|| format!("cannot listen at {} for a hand-over", path.display()))?,
         };
         // Another process may accept what this one has heard of.
         listener.set_nonblocking(true)?;
-        Ok(Self { path: path.to_owned(), listener, right: TakeOverRight::create()? })
+        Ok(Self {
+            path: path.to_owned(),
+            listener,
+            right: TakeOverRight::create()?,
+        })
     }
 
     /// Puts `sockets` on offer, to processes that ask from [`PreparedOffer::open`] on.
@@ -57,16 +63,28 @@ impl HandoverPoint {
     /// # Errors
     /// When the thread that answers cannot be started.
     pub fn offer(self, sockets: OfferedSockets) -> io::Result<PreparedOffer> {
-        let state = OfferState { sockets: Some(Arc::new(sockets)), starting: Vec::new() };
+        let state = OfferState {
+            sockets: Some(Arc::new(sockets)),
+            starting: Vec::new(),
+        };
         let state = Arc::new(Mutex::new(state));
         let attempts = HandoverAttempts::new(self.listener, self.right, state.clone());
         let ((opening, opened), (sender, successor)) = (mpsc::channel(), oneshot::channel());
-        thread::Builder::new().name("handover".to_owned()).spawn(move || {
-            if opened.recv().is_ok() {
-                let _ = sender.send(attempts.run());
-            }
-        })?;
-        Ok(PreparedOffer { opening, successor, offer: HandoverOffer { state, path: self.path } })
+        thread::Builder::new()
+            .name("handover".to_owned())
+            .spawn(move || {
+                if opened.recv().is_ok() {
+                    let _ = sender.send(attempts.run());
+                }
+            })?;
+        Ok(PreparedOffer {
+            opening,
+            successor,
+            offer: HandoverOffer {
+                state,
+                path: self.path,
+            },
+        })
     }
 }
 
@@ -79,8 +97,8 @@ impl PreparedOffer {
 }
 
 impl HandoverOffer {
-    /// Closes the duplicates: this process accepts nothing any more, and hands nothing over. False: a process has the
-    /// sockets already, and clients find it at their paths.
+    /// Closes the duplicates: this process accepts nothing any more, and hands nothing over. False:
+    /// a process has the sockets already, and clients find it at their paths.
     pub fn withdraw(self) -> bool {
         let mut state = self.state.lock();
         state.sockets = None;
@@ -103,7 +121,9 @@ impl HandoverOffer {
 fn bind(path: &Path) -> anyhow::Result<UnixListener> {
     bind_unix(path, 0o600).map_err(|error| match error.kind() {
         io::ErrorKind::AddrInUse => {
-            anyhow::anyhow!("another gateway listens there: take over from it with --take-over, or stop it")
+            anyhow::anyhow!(
+                "another gateway listens there: take over from it with --take-over, or stop it"
+            )
         }
         _ => error.into(),
     })

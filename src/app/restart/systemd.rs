@@ -1,4 +1,5 @@
-//! systemd: the sockets of a socket unit (sd_listen_fds(3)), and the state of this process (sd_notify(3)).
+//! systemd: the sockets of a socket unit (sd_listen_fds(3)), and the state of this process
+//! (sd_notify(3)).
 //!
 //! Nothing here does anything for a process that systemd did not start.
 
@@ -19,20 +20,30 @@ pub enum ServiceState {
     Stopping,
 }
 
-/// The sockets that systemd has opened for this process. Sockets with the same address are one group.
+/// The sockets that systemd has opened for this process. Sockets with the same address are one
+/// group.
 pub fn inherited_sockets() -> InheritedSockets {
     let names = env::var("LISTEN_FDNAMES").unwrap_or_default();
     let mut names = names.split(':').map(str::to_owned);
-    // Takes the variables away: a process that this one starts must not believe that they are for it.
+    // Takes the variables away: a process that this one starts must not believe that they are for
+    // it.
     let mut given = ListenFd::from_env();
     let mut inherited = InheritedSockets::default();
     for index in 0..given.len() {
         let name = names.next().filter(|name| !name.is_empty());
-        let tcp = given.take_tcp_listener(index).map(|socket| socket.map(ListeningSocket::Tcp));
-        match tcp.or_else(|_| given.take_unix_listener(index).map(|socket| socket.map(ListeningSocket::Unix))) {
+        let tcp = given
+            .take_tcp_listener(index)
+            .map(|socket| socket.map(ListeningSocket::Tcp));
+        match tcp.or_else(|_| {
+            given
+                .take_unix_listener(index)
+                .map(|socket| socket.map(ListeningSocket::Unix))
+        }) {
             Ok(Some(socket)) => add(&mut inherited, name, socket),
             Ok(None) => {}
-            Err(error) => tracing::warn!(%error, "systemd gave a descriptor that is no listening socket: left alone"),
+            Err(error) => {
+                tracing::warn!(%error, "systemd gave a descriptor that is no listening socket: left alone")
+            }
         }
     }
     inherited
@@ -40,15 +51,25 @@ pub fn inherited_sockets() -> InheritedSockets {
 
 fn add(inherited: &mut InheritedSockets, name: Option<String>, socket: ListeningSocket) {
     let address = socket.address();
-    match inherited.groups.iter_mut().find(|group| group.address() == address && group.name == name) {
+    match inherited
+        .groups
+        .iter_mut()
+        .find(|group| group.address() == address && group.name == name)
+    {
         Some(group) => group.sockets.push(socket),
-        None => inherited.groups.push(SocketGroup { configured: None, name, sockets: vec![socket] }),
+        None => inherited.groups.push(SocketGroup {
+            configured: None,
+            name,
+            sockets: vec![socket],
+        }),
     }
 }
 
 /// Tells the service manager, if there is one.
 pub fn notify(state: ServiceState) {
-    let Some(path) = env::var_os("NOTIFY_SOCKET") else { return };
+    let Some(path) = env::var_os("NOTIFY_SOCKET") else {
+        return;
+    };
     let text = match state {
         ServiceState::Ready => "READY=1\nSTATUS=serving",
         ServiceState::Reloading => "RELOADING=1\nSTATUS=reloading",

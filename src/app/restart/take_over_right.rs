@@ -1,13 +1,14 @@
 //! The right to take over from a process: of all that have its sockets, one gets it.
 //!
-//! Guarantees that two processes never take over from the same one, whether that one serves, hangs or has ended.
+//! Guarantees that two processes never take over from the same one, whether that one serves, hangs
+//! or has ended.
 
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
-/// A socket that a byte waits in, and nothing else ever will. All the processes share it: whichever reads the byte has
-/// the right.
+/// A socket that a byte waits in, and nothing else ever will. All the processes share it: whichever
+/// reads the byte has the right.
 #[derive(Debug)]
 pub struct TakeOverRight(UnixStream);
 

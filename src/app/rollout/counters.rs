@@ -12,8 +12,13 @@ use crate::observe::recorder::MetricsHandle;
 use crate::observe::series::label;
 
 /// Verdicts of requests that a limit counts, and whether it denies them or would.
-const COUNTED: [(&str, bool); 5] =
-    [("allowed", false), ("denied", true), ("degraded", true), ("shadow_allowed", false), ("shadow_denied", true)];
+const COUNTED: [(&str, bool); 5] = [
+    ("allowed", false),
+    ("denied", true),
+    ("degraded", true),
+    ("shadow_allowed", false),
+    ("shadow_denied", true),
+];
 
 /// Counts of one candidate since it acts on this node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -50,18 +55,29 @@ impl CandidateReading {
     /// Reads the metrics of each candidate. Those of other limits and routes are passed over.
     pub fn read(metrics: &MetricsHandle, gateway: &Gateway, candidates: &[Candidate]) -> Vec<Self> {
         let mut readings = vec![Self::default(); candidates.len()];
-        let by_limit: HashMap<&str, usize> =
-            candidates.iter().enumerate().map(|(at, candidate)| (&*candidate.limit, at)).collect();
+        let by_limit: HashMap<&str, usize> = candidates
+            .iter()
+            .enumerate()
+            .map(|(at, candidate)| (&*candidate.limit, at))
+            .collect();
         let mut by_route: HashMap<&str, BTreeSet<usize>> = HashMap::new();
         for route in gateway.routes.iter().map(|route| &route.target.route) {
-            for at in route.limits.iter().filter_map(|used| by_limit.get(&*used.limit.name)) {
+            for at in route
+                .limits
+                .iter()
+                .filter_map(|used| by_limit.get(&*used.limit.name))
+            {
                 by_route.entry(&route.name).or_default().insert(*at);
                 // A route without a request has no metrics yet, and is counted from its first.
-                readings[*at].routes.insert(route.name.clone(), RouteReading::default());
+                readings[*at]
+                    .routes
+                    .insert(route.name.clone(), RouteReading::default());
             }
         }
         metrics.visit_counters("tollgate_ratelimit_decisions_total", |key, count| {
-            let verdict = COUNTED.iter().find(|(verdict, _)| *verdict == label(key, "verdict"));
+            let verdict = COUNTED
+                .iter()
+                .find(|(verdict, _)| *verdict == label(key, "verdict"));
             if let (Some((_, is_denial)), Some(at)) = (verdict, by_limit.get(label(key, "limit"))) {
                 readings[*at].decisions += count;
                 readings[*at].denied += if *is_denial { count } else { 0 };
@@ -80,7 +96,11 @@ impl CandidateReading {
         metrics.visit_histograms("tollgate_request_duration_seconds", |key, latency| {
             for at in of_route(key) {
                 if let Some(route) = readings[*at].routes.get_mut(label(key, "route")) {
-                    route.latency.iter_mut().zip(latency.counts()).for_each(|(bucket, count)| *bucket += count);
+                    route
+                        .latency
+                        .iter_mut()
+                        .zip(latency.counts())
+                        .for_each(|(bucket, count)| *bucket += count);
                 }
             }
         });
@@ -100,8 +120,8 @@ impl CandidateTotals {
         }
     }
 
-    /// Adds what has come from `before` to `now`. A route that joins begins at what it has counted by then, and one that
-    /// leaves takes nothing away.
+    /// Adds what has come from `before` to `now`. A route that joins begins at what it has counted
+    /// by then, and one that leaves takes nothing away.
     pub fn add_since(&mut self, now: &CandidateReading, before: &CandidateReading) {
         self.decisions += now.decisions.saturating_sub(before.decisions);
         self.denied += now.denied.saturating_sub(before.denied);
@@ -116,7 +136,10 @@ impl CandidateTotals {
         self.requests += now.requests.saturating_sub(before.requests);
         self.errors += now.errors.saturating_sub(before.errors);
         let latency = risen(&now.latency, &before.latency);
-        self.latency.iter_mut().zip(latency).for_each(|(bucket, count)| *bucket += count);
+        self.latency
+            .iter_mut()
+            .zip(latency)
+            .for_each(|(bucket, count)| *bucket += count);
     }
 }
 

@@ -1,6 +1,8 @@
-//! Watches the candidates that act on this node, each second, and ends those that are out of their bounds or have passed.
+//! Watches the candidates that act on this node, each second, and ends those that are out of their
+//! bounds or have passed.
 //!
-//! Guarantees that this node stops acting on a candidate that is out of its bounds before it asks the database for anything.
+//! Guarantees that this node stops acting on a candidate that is out of its bounds before it asks
+//! the database for anything.
 
 use std::collections::BTreeMap;
 use std::mem::{Discriminant, discriminant};
@@ -50,7 +52,9 @@ pub struct RolloutWatch {
 
 /// Watches candidates. Runs until dropped, of a gateway without policies too.
 pub async fn run(watched: Option<WatchedGateway>) {
-    let Some(watched) = watched else { return pending().await };
+    let Some(watched) = watched else {
+        return pending().await;
+    };
     let rollouts = Arc::new(RolloutMetrics::new());
     let passed = watch::Sender::new(Vec::new());
     let committer = RolloutCommitter {
@@ -61,7 +65,16 @@ pub async fn run(watched: Option<WatchedGateway>) {
         failed: None,
     };
     // A commit waits for the database, a judgement must not.
-    tokio::join!(RolloutWatch { watched, windows: BTreeMap::new(), passed, rollouts }.run(), committer.run());
+    tokio::join!(
+        RolloutWatch {
+            watched,
+            windows: BTreeMap::new(),
+            passed,
+            rollouts
+        }
+        .run(),
+        committer.run()
+    );
 }
 
 impl RolloutWatch {
@@ -80,20 +93,36 @@ impl RolloutWatch {
 
     fn judge(&mut self, acting: &[Candidate]) {
         let now = clock::now();
-        let WatchedGateway { policies, metrics, gateway, .. } = &self.watched;
+        let WatchedGateway {
+            policies,
+            metrics,
+            gateway,
+            ..
+        } = &self.watched;
         let state = policies.running.borrow().clone();
-        let readings =
-            if acting.is_empty() { Vec::new() } else { CandidateReading::read(metrics, &gateway.load(), acting) };
+        let readings = if acting.is_empty() {
+            Vec::new()
+        } else {
+            CandidateReading::read(metrics, &gateway.load(), acting)
+        };
         let mut before = std::mem::take(&mut self.windows);
         let mut passed = Vec::new();
         for (candidate, reading) in acting.iter().zip(readings) {
-            let id = ObjectId::new(ObjectKind::Strategy, &candidate.application, &candidate.strategy);
-            let Some(version) = id.ok().and_then(|id| state.get(&id)).map(|strategy| StrategyVersion::of(strategy))
+            let id = ObjectId::new(
+                ObjectKind::Strategy,
+                &candidate.application,
+                &candidate.strategy,
+            );
+            let Some(version) = id
+                .ok()
+                .and_then(|id| state.get(&id))
+                .map(|strategy| StrategyVersion::of(strategy))
             else {
                 continue;
             };
             let Some(mut window) = before.remove(&version) else {
-                self.windows.insert(version, CandidateWindow::new(candidate.terms, now, reading));
+                self.windows
+                    .insert(version, CandidateWindow::new(candidate.terms, now, reading));
                 continue;
             };
             match window.advance(now, reading) {
@@ -101,15 +130,32 @@ impl RolloutWatch {
                 CandidateVerdict::Promote(why) => {
                     passed.push((
                         version.clone(),
-                        format!("on node {}, {}, {why}", policies.node(), candidate.stage.shown()),
+                        format!(
+                            "on node {}, {}, {why}",
+                            policies.node(),
+                            candidate.stage.shown()
+                        ),
                     ));
                 }
                 CandidateVerdict::Abort(broken) => {
-                    let reason = format!("on node {}, {}, {broken}", policies.node(), candidate.stage.shown());
-                    let stopped = StoppedCandidate { version: version.clone(), reason: reason.clone() };
+                    let reason = format!(
+                        "on node {}, {}, {broken}",
+                        policies.node(),
+                        candidate.stage.shown()
+                    );
+                    let stopped = StoppedCandidate {
+                        version: version.clone(),
+                        reason: reason.clone(),
+                    };
                     if policies.stop(stopped) {
-                        let (application, strategy) = (&*candidate.application, &*candidate.strategy);
-                        tracing::warn!(application, strategy, reason, "candidate stopped: it is out of its bounds");
+                        let (application, strategy) =
+                            (&*candidate.application, &*candidate.strategy);
+                        tracing::warn!(
+                            application,
+                            strategy,
+                            reason,
+                            "candidate stopped: it is out of its bounds"
+                        );
                         self.rollouts.stopped();
                     }
                 }
@@ -152,7 +198,9 @@ impl RolloutCommitter {
 
     async fn end(&mut self, end: CandidateEnd, version: &StrategyVersion, reason: &str) {
         let newest = self.policies.newest.borrow().clone();
-        let Some(strategy) = newest.get(&version.id).filter(|strategy| StrategyVersion::of(strategy) == *version)
+        let Some(strategy) = newest
+            .get(&version.id)
+            .filter(|strategy| StrategyVersion::of(strategy) == *version)
         else {
             // Another node was faster, or somebody has changed the strategy.
             return;

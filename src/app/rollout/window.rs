@@ -36,8 +36,9 @@ pub struct CandidateWindow {
 
 /// Counts of the last seconds, up to `MOST_SAMPLES` of them.
 struct Samples {
-    /// The oldest first: one that is as old as the window, or older, and those within. Where nothing was counted for a while,
-    /// the first and the last of that while: with little traffic a window is long.
+    /// The oldest first: one that is as old as the window, or older, and those within. Where
+    /// nothing was counted for a while, the first and the last of that while: with little traffic a
+    /// window is long.
     kept: VecDeque<(Instant, CandidateTotals)>,
 }
 
@@ -77,7 +78,14 @@ impl CandidateWindow {
     pub fn new(terms: CandidateTerms, now: Instant, reading: CandidateReading) -> Self {
         let totals = CandidateTotals::default();
         let (decisions, requests) = (Samples::new(now, totals), Samples::new(now, totals));
-        Self { terms, began: now, totals, last: reading, decisions, requests }
+        Self {
+            terms,
+            began: now,
+            totals,
+            last: reading,
+            decisions,
+            requests,
+        }
     }
 
     /// Goes on to `reading`, and judges the last seconds.
@@ -86,16 +94,31 @@ impl CandidateWindow {
         self.totals.add_since(&reading, &self.last);
         self.last = reading;
         let totals = self.totals;
-        let (since, risen) = self.decisions.advance((now, totals), over, |risen| risen.decisions >= least);
+        let (since, risen) = self
+            .decisions
+            .advance((now, totals), over, |risen| risen.decisions >= least);
         if let Some(bound) = self.broken_by_denials(&risen) {
-            return CandidateVerdict::Abort(BrokenBound { bound, over: since, totals: risen });
+            return CandidateVerdict::Abort(BrokenBound {
+                bound,
+                over: since,
+                totals: risen,
+            });
         }
-        let (since, risen) = self.requests.advance((now, totals), over, |risen| risen.requests >= least);
+        let (since, risen) = self
+            .requests
+            .advance((now, totals), over, |risen| risen.requests >= least);
         if let Some(bound) = self.broken_by_answers(&risen) {
-            return CandidateVerdict::Abort(BrokenBound { bound, over: since, totals: risen });
+            return CandidateVerdict::Abort(BrokenBound {
+                bound,
+                over: since,
+                totals: risen,
+            });
         }
         let after = now.saturating_duration_since(self.began);
-        let is_due = self.terms.promote_after.is_some_and(|promote_after| after >= promote_after);
+        let is_due = self
+            .terms
+            .promote_after
+            .is_some_and(|promote_after| after >= promote_after);
         if !is_due || totals.decisions < least || !self.answers_are_judged(&risen) {
             return CandidateVerdict::GoesOn;
         }
@@ -113,7 +136,10 @@ impl CandidateWindow {
         if risen.requests < least {
             return None;
         }
-        if let Some(most) = bounds.errors.filter(|most| is_over(risen.errors, risen.requests, *most)) {
+        if let Some(most) = bounds
+            .errors
+            .filter(|most| is_over(risen.errors, risen.requests, *most))
+        {
             return Some(BoundKind::Errors(most));
         }
         let most = bounds.latency?;
@@ -132,18 +158,27 @@ impl CandidateWindow {
 
 impl Samples {
     fn new(now: Instant, totals: CandidateTotals) -> Self {
-        Self { kept: VecDeque::from([(now, totals)]) }
+        Self {
+            kept: VecDeque::from([(now, totals)]),
+        }
     }
 
-    /// Goes on to `totals`. Returns how far the window goes back, and what was counted within: few requests a second are
-    /// judged over the time that it takes to have enough of them.
+    /// Goes on to `totals`. Returns how far the window goes back, and what was counted within: few
+    /// requests a second are judged over the time that it takes to have enough of them.
     fn advance(
         &mut self,
         (now, totals): (Instant, CandidateTotals),
         over: Duration,
         is_enough: impl Fn(&CandidateTotals) -> bool,
     ) -> (Duration, CandidateTotals) {
-        if self.kept.len() > 1 && self.kept.iter().rev().take(2).all(|(_, last)| *last == totals) {
+        if self.kept.len() > 1
+            && self
+                .kept
+                .iter()
+                .rev()
+                .take(2)
+                .all(|(_, last)| *last == totals)
+        {
             self.kept.pop_back();
         }
         self.kept.push_back((now, totals));
@@ -161,8 +196,8 @@ impl Samples {
         (age, totals.since(&before))
     }
 
-    /// Keeps about half as many samples as there may be, at even distances, and the newest. A window is then up to a 150th longer than
-    /// it has to be.
+    /// Keeps about half as many samples as there may be, at even distances, and the newest. A
+    /// window is then up to a 150th longer than it has to be.
     fn thin(&mut self, since: Instant, age: Duration) {
         let distance = age / (MOST_SAMPLES as u32 / 2);
         let newest = self.kept.pop_back();
@@ -185,16 +220,28 @@ fn is_over(part: u64, whole: u64, most: u16) -> bool {
 
 impl fmt::Display for BrokenBound {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { bound, over, totals } = self;
+        let Self {
+            bound,
+            over,
+            totals,
+        } = self;
         let over = over.as_secs_f64();
         match bound {
             BoundKind::Denials(most) => {
                 let (found, most) = (percent(totals.denied, totals.decisions), Hundredths(*most));
-                write!(f, "denials were {found} of {} requests in {over:.1} s, over {most}", totals.decisions)
+                write!(
+                    f,
+                    "denials were {found} of {} requests in {over:.1} s, over {most}",
+                    totals.decisions
+                )
             }
             BoundKind::Errors(most) => {
                 let (found, most) = (percent(totals.errors, totals.requests), Hundredths(*most));
-                write!(f, "answers 5xx were {found} of {} requests in {over:.1} s, over {most}", totals.requests)
+                write!(
+                    f,
+                    "answers 5xx were {found} of {} requests in {over:.1} s, over {most}",
+                    totals.requests
+                )
             }
             BoundKind::Latency { most, found_s } => {
                 let (found, most) = (f64::from(*found_s) * 1e3, show_duration(*most));
@@ -210,7 +257,13 @@ impl fmt::Display for BrokenBound {
 
 impl fmt::Display for Passed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let CandidateTotals { decisions, denied, requests, errors, .. } = self.totals;
+        let CandidateTotals {
+            decisions,
+            denied,
+            requests,
+            errors,
+            ..
+        } = self.totals;
         let (denied, errors) = (percent(denied, decisions), percent(errors, requests));
         let after = self.after.as_secs_f64();
         write!(

@@ -11,7 +11,13 @@ fn an_admin_port_is_a_plain_authority() {
     ] {
         assert_eq!(text.parse::<AdminPort>().unwrap().to_string(), shown);
     }
-    for odd in ["ftp://127.0.0.1:9901", "http://127.0.0.1:9901/metrics", "/", "http://a@b:1", "http://a:1/?q"] {
+    for odd in [
+        "ftp://127.0.0.1:9901",
+        "http://127.0.0.1:9901/metrics",
+        "/",
+        "http://a@b:1",
+        "http://a:1/?q",
+    ] {
         assert!(odd.parse::<AdminPort>().is_err(), "{odd}");
     }
 }
@@ -22,11 +28,20 @@ fn a_file_without_a_token_is_no_way_to_ask_as_nobody() {
     let file = tempfile::NamedTempFile::new().unwrap();
     let asked = |text: &str| {
         std::fs::write(file.path(), text).unwrap();
-        let access = AdminAccessArgs { ca: AdminCaArgs { admin_ca: None }, token_file: Some(file.path().to_owned()) };
-        access.of(&port).map(|port| port.bearer.unwrap()).map_err(|error| format!("{error:#}"))
+        let access = AdminAccessArgs {
+            ca: AdminCaArgs { admin_ca: None },
+            token_file: Some(file.path().to_owned()),
+        };
+        access
+            .of(&port)
+            .map(|port| port.bearer.unwrap())
+            .map_err(|error| format!("{error:#}"))
     };
     assert_eq!(asked(" secret\n").unwrap(), "Bearer secret");
-    let why = format!("cannot read the token from {}: it is empty", file.path().display());
+    let why = format!(
+        "cannot read the token from {}: it is empty",
+        file.path().display()
+    );
     for empty in ["", " \r\n"] {
         assert_eq!(asked(empty).unwrap_err(), why);
     }
@@ -35,6 +50,9 @@ fn a_file_without_a_token_is_no_way_to_ask_as_nobody() {
 #[test]
 fn a_target_carries_any_value() {
     let pairs = [("header.x".to_owned(), "a b&c=ü".to_owned())];
-    assert_eq!(target(&["buckets", "a/b"], &pairs), "/buckets/a%2Fb?header.x=a%20b%26c%3D%C3%BC");
+    assert_eq!(
+        target(&["buckets", "a/b"], &pairs),
+        "/buckets/a%2Fb?header.x=a%20b%26c%3D%C3%BC"
+    );
     assert_eq!(target(&["limits"], &[]), "/limits");
 }

@@ -1,12 +1,14 @@
-//! `tollgate account`: makes and changes accounts. A password is asked for, or read from standard input; it is never an
-//! argument, which others on the machine could read.
+//! `tollgate account`: makes and changes accounts. A password is asked for, or read from standard
+//! input; it is never an argument, which others on the machine could read.
 
 use std::io::{BufRead as _, IsTerminal as _, Read as _};
 
 use anyhow::Context;
 use clap::{Args, Subcommand};
 use serde_json::json;
-use tollgate_policies::people::{AccountChange, EarlierTokens, NewAccount, OidcSubject, RoleChange, UserAccount};
+use tollgate_policies::people::{
+    AccountChange, EarlierTokens, NewAccount, OidcSubject, RoleChange, UserAccount,
+};
 
 use super::roles::{RoleArgs, show_rights};
 use super::{DatabaseArgs, record};
@@ -14,8 +16,9 @@ use crate::cli::output::CommandOutput;
 
 /// Make and change the accounts of people who may use the admin port.
 ///
-/// They live in the database that the file names under `policies`. Needs no running gateway, and works while one runs.
-/// Passwords have 12 characters or more; they are asked for on the terminal, or read from the first line of standard input.
+/// They live in the database that the file names under `policies`. Needs no running gateway, and
+/// works while one runs. Passwords have 12 characters or more; they are asked for on the terminal,
+/// or read from the first line of standard input.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -40,10 +43,12 @@ enum AccountCommand {
         /// The person's name; the account's, if left out.
         #[arg(long, value_name = "TEXT")]
         display_name: Option<String>,
-        /// Ask for no password: the account is for tokens or OpenID Connect alone, or gets one later.
+        /// Ask for no password: the account is for tokens or OpenID Connect alone, or gets one
+        /// later.
         #[arg(long)]
         no_password: bool,
-        /// The person who signs in to it at a provider of OpenID Connect: the issuer, and what that calls them (sub).
+        /// The person who signs in to it at a provider of OpenID Connect: the issuer, and what that
+        /// calls them (sub).
         #[arg(long, num_args = 2, value_names = ["ISSUER", "SUBJECT"])]
         subject: Option<Vec<String>>,
         #[command(flatten)]
@@ -72,8 +77,8 @@ enum AccountCommand {
         /// Let a disabled account in again.
         #[arg(long)]
         enable: bool,
-        /// The person who signs in to it at a provider of OpenID Connect. In place of somebody else, ends sessions and
-        /// tokens.
+        /// The person who signs in to it at a provider of OpenID Connect. In place of somebody
+        /// else, ends sessions and tokens.
         #[arg(long, num_args = 2, value_names = ["ISSUER", "SUBJECT"], conflicts_with = "no_subject")]
         subject: Option<Vec<String>>,
         /// Nobody signs in to it by OpenID Connect any more.
@@ -114,31 +119,67 @@ enum AccountCommand {
 /// When the file names no database, that cannot be asked, or refuses.
 pub fn run(args: AccountArgs) -> anyhow::Result<CommandOutput> {
     let done = match args.command {
-        AccountCommand::Create { name, roles, display_name, no_password, subject, database } => {
-            let password = if no_password { None } else { Some(ask_password(&name)?) };
+        AccountCommand::Create {
+            name,
+            roles,
+            display_name,
+            no_password,
+            subject,
+            database,
+        } => {
+            let password = if no_password {
+                None
+            } else {
+                Some(ask_password(&name)?)
+            };
             let display_name = display_name.unwrap_or_else(|| name.clone());
-            let new =
-                NewAccount { name, display_name, password, subject: subject.and_then(pair), rights: roles.rights() };
+            let new = NewAccount {
+                name,
+                display_name,
+                password,
+                subject: subject.and_then(pair),
+                rights: roles.rights(),
+            };
             database.with_people(async |people| {
                 let made = people.create(&new).await?;
                 let mut shown = show_rights(&made.rights);
                 if let Some(OidcSubject { issuer, subject }) = &made.subject {
                     shown = format!("{shown}; signs in as {subject} at {issuer}");
                 }
-                record(&people, "account_create", &format!("account {}", made.name), &shown).await?;
+                record(
+                    &people,
+                    "account_create",
+                    &format!("account {}", made.name),
+                    &shown,
+                )
+                .await?;
                 Ok(format!("made the account {} ({shown})\n", made.name))
             })
         }
         AccountCommand::List { json, database } => database.with_people(async |people| {
             let accounts = people.accounts().await?;
             Ok(if json {
-                serde_json::to_string_pretty(&accounts.iter().map(in_json).collect::<Vec<_>>())? + "\n"
+                serde_json::to_string_pretty(&accounts.iter().map(in_json).collect::<Vec<_>>())?
+                    + "\n"
             } else {
                 table(&accounts)
             })
         }),
-        AccountCommand::Change { name, roles, no_fleet_role, display_name, enable, subject, no_subject, database } => {
-            let subject = if no_subject { Some(None) } else { subject.map(pair) };
+        AccountCommand::Change {
+            name,
+            roles,
+            no_fleet_role,
+            display_name,
+            enable,
+            subject,
+            no_subject,
+            database,
+        } => {
+            let subject = if no_subject {
+                Some(None)
+            } else {
+                subject.map(pair)
+            };
             database.with_people(async |people| {
                 let no_fleet_role = no_fleet_role.then_some(RoleChange::Fleet(None));
                 let change = AccountChange {
@@ -150,26 +191,62 @@ pub fn run(args: AccountArgs) -> anyhow::Result<CommandOutput> {
                 };
                 let changed = people.change(&name, &change).await?;
                 let mut shown = show_rights(&changed.rights);
-                if let (Some(OidcSubject { issuer, subject }), Some(_)) = (&changed.subject, &change.subject) {
+                if let (Some(OidcSubject { issuer, subject }), Some(_)) =
+                    (&changed.subject, &change.subject)
+                {
                     shown = format!("{shown}; signs in as {subject} at {issuer}");
                 }
-                record(&people, "account_change", &format!("account {name}"), &shown).await?;
+                record(
+                    &people,
+                    "account_change",
+                    &format!("account {name}"),
+                    &shown,
+                )
+                .await?;
                 Ok(format!("changed the account {name} ({shown})\n"))
             })
         }
         AccountCommand::Disable { name, database } => database.with_people(async |people| {
-            people.change(&name, &AccountChange { disabled: Some(true), ..AccountChange::default() }).await?;
+            people
+                .change(
+                    &name,
+                    &AccountChange {
+                        disabled: Some(true),
+                        ..AccountChange::default()
+                    },
+                )
+                .await?;
             record(&people, "account_disable", &format!("account {name}"), "").await?;
             Ok(format!("disabled the account {name}\n"))
         }),
-        AccountCommand::Password { name, keep_tokens, database } => {
+        AccountCommand::Password {
+            name,
+            keep_tokens,
+            database,
+        } => {
             let password = ask_password(&name)?;
             database.with_people(async |people| {
-                let tokens = if keep_tokens { EarlierTokens::Keep } else { EarlierTokens::Revoke };
+                let tokens = if keep_tokens {
+                    EarlierTokens::Keep
+                } else {
+                    EarlierTokens::Revoke
+                };
                 people.set_password(&name, &password, tokens).await?;
-                let ended = if keep_tokens { "" } else { ", and its tokens were revoked" };
-                record(&people, "account_password", &format!("account {name}"), ended.trim_start_matches(", ")).await?;
-                Ok(format!("set the password of {name}: its sessions have ended{ended}\n"))
+                let ended = if keep_tokens {
+                    ""
+                } else {
+                    ", and its tokens were revoked"
+                };
+                record(
+                    &people,
+                    "account_password",
+                    &format!("account {name}"),
+                    ended.trim_start_matches(", "),
+                )
+                .await?;
+                Ok(format!(
+                    "set the password of {name}: its sessions have ended{ended}\n"
+                ))
             })
         }
         AccountCommand::Remove { name, database } => database.with_people(async |people| {
@@ -190,7 +267,8 @@ fn pair(values: Vec<String>) -> Option<OidcSubject> {
 /// Bytes that are read of a line with a password: more than the longest one has.
 const MOST_PASSWORD_LINE: u64 = 64 << 10;
 
-/// Asks twice on a terminal. Otherwise reads a line: without its end, and with the spaces that it may have.
+/// Asks twice on a terminal. Otherwise reads a line: without its end, and with the spaces that it
+/// may have.
 fn ask_password(name: &str) -> anyhow::Result<String> {
     let input = std::io::stdin();
     if !input.is_terminal() {
@@ -200,13 +278,21 @@ fn ask_password(name: &str) -> anyhow::Result<String> {
             .take(MOST_PASSWORD_LINE)
             .read_line(&mut line)
             .context("cannot read the password from standard input")?;
-        let password = line.strip_suffix('\n').map_or(line.as_str(), |line| line.strip_suffix('\r').unwrap_or(line));
-        anyhow::ensure!(!password.is_empty(), "standard input has no password in its first line");
+        let password = line.strip_suffix('\n').map_or(line.as_str(), |line| {
+            line.strip_suffix('\r').unwrap_or(line)
+        });
+        anyhow::ensure!(
+            !password.is_empty(),
+            "standard input has no password in its first line"
+        );
         return Ok(password.to_owned());
     }
     let ask = |what: &str| rpassword::prompt_password(what).context("cannot ask for the password");
     let password = ask(&format!("Password for {name}: "))?;
-    anyhow::ensure!(password == ask("Again: ")?, "the password was not written twice alike");
+    anyhow::ensure!(
+        password == ask("Again: ")?,
+        "the password was not written twice alike"
+    );
     Ok(password)
 }
 
@@ -227,10 +313,18 @@ fn table(accounts: &[UserAccount]) -> String {
     if accounts.is_empty() {
         return "no account yet: tollgate account create NAME --admin\n".to_owned();
     }
-    let width = accounts.iter().map(|account| account.name.chars().count()).max().unwrap_or_default();
+    let width = accounts
+        .iter()
+        .map(|account| account.name.chars().count())
+        .max()
+        .unwrap_or_default();
     let line = |account: &UserAccount| {
         let disabled = if account.disabled { "  disabled" } else { "" };
-        format!("{:width$}  {}{disabled}\n", account.name, show_rights(&account.rights))
+        format!(
+            "{:width$}  {}{disabled}\n",
+            account.name,
+            show_rights(&account.rights)
+        )
     };
     accounts.iter().map(line).collect()
 }

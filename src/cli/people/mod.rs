@@ -1,6 +1,8 @@
-//! `tollgate account` and `tollgate token`: the people who may use the admin port, in the database that the file names.
+//! `tollgate account` and `tollgate token`: the people who may use the admin port, in the database
+//! that the file names.
 //!
-//! Both need no running gateway: whoever has the file's database may say who uses it. `roles` has what they take as roles.
+//! Both need no running gateway: whoever has the file's database may say who uses it. `roles` has
+//! what they take as roles.
 
 pub mod account;
 mod roles;
@@ -19,7 +21,13 @@ use crate::config;
 #[derive(Debug, Args)]
 pub struct DatabaseArgs {
     /// The configuration file, which names the database.
-    #[arg(short, long, value_name = "FILE", default_value = "routes.yaml", env = "TOLLGATE_CONFIG")]
+    #[arg(
+        short,
+        long,
+        value_name = "FILE",
+        default_value = "routes.yaml",
+        env = "TOLLGATE_CONFIG"
+    )]
     config: PathBuf,
 }
 
@@ -33,7 +41,9 @@ impl DatabaseArgs {
         work: impl FnOnce(People) -> F,
     ) -> anyhow::Result<String> {
         let database = database(&self.config)?;
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
         let done = runtime.block_on(async {
             database.migrate().await?;
             work(database.people()).await
@@ -62,7 +72,9 @@ async fn record(people: &People, action: &str, object: &str, detail: &str) -> an
         object: object.to_owned(),
         address: "command line".to_owned(),
         outcome: AuditOutcome::Done,
-        detail: format!("{detail} (user {user} of the machine)").trim_start().to_owned(),
+        detail: format!("{detail} (user {user} of the machine)")
+            .trim_start()
+            .to_owned(),
     };
     people.record(&record).await?;
     Ok(())

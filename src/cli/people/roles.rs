@@ -25,9 +25,14 @@ pub struct RoleArgs {
 impl RoleArgs {
     /// The role in the fleet. `None`: nothing was said of it.
     pub fn fleet(&self) -> Option<FleetRole> {
-        let said =
-            [(self.admin, FleetRole::Admin), (self.operator, FleetRole::Operator), (self.viewer, FleetRole::Viewer)];
-        said.into_iter().find(|(is_said, _)| *is_said).map(|(_, role)| role)
+        let said = [
+            (self.admin, FleetRole::Admin),
+            (self.operator, FleetRole::Operator),
+            (self.viewer, FleetRole::Viewer),
+        ];
+        said.into_iter()
+            .find(|(is_said, _)| *is_said)
+            .map(|(_, role)| role)
     }
 
     /// Whether nothing was said.
@@ -38,7 +43,10 @@ impl RoleArgs {
     /// The changes that were asked for.
     pub fn changes(&self) -> Vec<RoleChange> {
         let fleet = self.fleet().map(|role| RoleChange::Fleet(Some(role)));
-        let roles = self.role.iter().map(|(application, role)| RoleChange::Application(application.clone(), *role));
+        let roles = self
+            .role
+            .iter()
+            .map(|(application, role)| RoleChange::Application(application.clone(), *role));
         fleet.into_iter().chain(roles).collect()
     }
 
@@ -50,8 +58,12 @@ impl RoleArgs {
 }
 
 fn role(text: &str) -> Result<(String, Option<ApplicationRole>), &'static str> {
-    const FORM: &str = "write APPLICATION=ROLE with viewer, editor, owner or none, such as shop=editor";
-    let (application, role) = text.split_once('=').filter(|(application, _)| !application.is_empty()).ok_or(FORM)?;
+    const FORM: &str =
+        "write APPLICATION=ROLE with viewer, editor, owner or none, such as shop=editor";
+    let (application, role) = text
+        .split_once('=')
+        .filter(|(application, _)| !application.is_empty())
+        .ok_or(FORM)?;
     let role = match role {
         "viewer" => Some(ApplicationRole::Viewer),
         "editor" => Some(ApplicationRole::Editor),
@@ -65,9 +77,16 @@ fn role(text: &str) -> Result<(String, Option<ApplicationRole>), &'static str> {
 /// `admin, shop=editor`.
 pub fn show_rights(rights: &Rights) -> String {
     let fleet = rights.fleet.map(|role| fleet_word(role).to_owned());
-    let applications = rights.applications.iter().map(|(name, role)| format!("{name}={}", application_word(*role)));
+    let applications = rights
+        .applications
+        .iter()
+        .map(|(name, role)| format!("{name}={}", application_word(*role)));
     let all: Vec<_> = fleet.into_iter().chain(applications).collect();
-    if all.is_empty() { "no role".to_owned() } else { all.join(", ") }
+    if all.is_empty() {
+        "no role".to_owned()
+    } else {
+        all.join(", ")
+    }
 }
 
 #[cfg(test)]
@@ -77,7 +96,12 @@ mod tests {
     #[test]
     fn roles_are_given_and_taken() {
         let taken = vec![role("shop=none").unwrap(), role("bank=owner").unwrap()];
-        let args = RoleArgs { admin: false, operator: true, viewer: false, role: taken };
+        let args = RoleArgs {
+            admin: false,
+            operator: true,
+            viewer: false,
+            role: taken,
+        };
         let mut rights = Rights::of("shop", ApplicationRole::Viewer);
         args.changes().iter().for_each(|change| rights.give(change));
         assert_eq!(show_rights(&rights), "operator, bank=owner");

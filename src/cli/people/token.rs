@@ -13,7 +13,8 @@ use crate::cli::output::CommandOutput;
 
 /// Make, list and revoke the tokens by which programs use the admin port.
 ///
-/// A token belongs to an account and may do what that may, or less. Programs send it as `Authorization: Bearer tgt_…`.
+/// A token belongs to an account and may do what that may, or less. Programs send it as
+/// `Authorization: Bearer tgt_…`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -68,17 +69,43 @@ enum TokenCommand {
 /// When the file names no database, that cannot be asked, or refuses.
 pub fn run(args: TokenArgs) -> anyhow::Result<CommandOutput> {
     let done = match args.command {
-        TokenCommand::Create { account, label, roles, expires, database } => database.with_people(async |people| {
-            let known = people.account(&account).await?.with_context(|| format!("there is no account {account}"))?;
-            let scope = if roles.is_empty() { known.rights } else { roles.rights() };
-            let new = NewToken { label, scope, expires_in: expires };
+        TokenCommand::Create {
+            account,
+            label,
+            roles,
+            expires,
+            database,
+        } => database.with_people(async |people| {
+            let known = people
+                .account(&account)
+                .await?
+                .with_context(|| format!("there is no account {account}"))?;
+            let scope = if roles.is_empty() {
+                known.rights
+            } else {
+                roles.rights()
+            };
+            let new = NewToken {
+                label,
+                scope,
+                expires_in: expires,
+            };
             let (secret, token) = people.create_token(&account, &new).await?;
             let detail = format!("{}: {}", token.label, show_rights(&token.scope));
-            record(&people, "token_create", &format!("token {} of {account}", token.id), &detail).await?;
+            record(
+                &people,
+                "token_create",
+                &format!("token {} of {account}", token.id),
+                &detail,
+            )
+            .await?;
             Ok(format!("{}\n", secret.expose()))
         }),
         TokenCommand::List { account, database } => database.with_people(async |people| {
-            people.account(&account).await?.with_context(|| format!("there is no account {account}"))?;
+            people
+                .account(&account)
+                .await?
+                .with_context(|| format!("there is no account {account}"))?;
             let tokens = people.tokens(&account).await?;
             let line = |token: &tollgate_policies::people::ApiToken| {
                 let end = match token.expires_at {
@@ -86,16 +113,31 @@ pub fn run(args: TokenArgs) -> anyhow::Result<CommandOutput> {
                     Some(at) => format!("until {at}"),
                     None => "no end".to_owned(),
                 };
-                format!("{}  {}  {}  {end}\n", token.id, token.label, show_rights(&token.scope))
+                format!(
+                    "{}  {}  {}  {end}\n",
+                    token.id,
+                    token.label,
+                    show_rights(&token.scope)
+                )
             };
             Ok(tokens.iter().map(line).collect())
         }),
-        TokenCommand::Revoke { account, id, database } => database.with_people(async |people| {
+        TokenCommand::Revoke {
+            account,
+            id,
+            database,
+        } => database.with_people(async |people| {
             anyhow::ensure!(
                 people.revoke_token(&account, &id).await?,
                 "{account} has no token {id}, or it was revoked before"
             );
-            record(&people, "token_revoke", &format!("token {id} of {account}"), "").await?;
+            record(
+                &people,
+                "token_revoke",
+                &format!("token {id} of {account}"),
+                "",
+            )
+            .await?;
             Ok(format!("revoked the token {id}\n"))
         }),
     };

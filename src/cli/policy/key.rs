@@ -1,4 +1,5 @@
-//! `tollgate policy key`: an application's API keys. The key itself stays with whoever makes it: the gateway gets its hash.
+//! `tollgate policy key`: an application's API keys. The key itself stays with whoever makes it:
+//! the gateway gets its hash.
 
 use anyhow::Context;
 use bytes::Bytes;
@@ -55,17 +56,32 @@ pub struct NamedKeyArgs {
 /// When the admin port cannot be asked, or the system has no random bytes.
 pub fn run(command: &PolicyKeyCommand) -> anyhow::Result<CommandOutput> {
     match command {
-        PolicyKeyCommand::New { key, client, label, change, port } => {
-            let NewApiKey { key: secret, key_sha256 } =
-                NewApiKey::generate().context("the system has no random bytes")?;
+        PolicyKeyCommand::New {
+            key,
+            client,
+            label,
+            change,
+            port,
+        } => {
+            let NewApiKey {
+                key: secret,
+                key_sha256,
+            } = NewApiKey::generate().context("the system has no random bytes")?;
             let mut body = json!({ "key_sha256": key_sha256 });
             if let Some(client) = client {
                 body["client"] = json!(client);
             }
             if !label.is_empty() {
-                body["labels"] = label.iter().map(|(name, value)| (name.clone(), json!(value))).collect();
+                body["labels"] = label
+                    .iter()
+                    .map(|(name, value)| (name.clone(), json!(value)))
+                    .collect();
             }
-            let call = key.call((Method::PUT, IF_NONE_MATCH), change, Bytes::from(body.to_string()));
+            let call = key.call(
+                (Method::PUT, IF_NONE_MATCH),
+                change,
+                Bytes::from(body.to_string()),
+            );
             port.change(call, |answer| {
                 let text = port.show(answer, show_outcome)?;
                 if change.dry_run {
@@ -76,7 +92,9 @@ pub fn run(command: &PolicyKeyCommand) -> anyhow::Result<CommandOutput> {
                     answer["key"] = json!(secret);
                     return Ok(format!("{answer}\n"));
                 }
-                Ok(format!("{text}\n# For the client; it is not shown again:\n{secret}\n"))
+                Ok(format!(
+                    "{text}\n# For the client; it is not shown again:\n{secret}\n"
+                ))
             })
         }
         PolicyKeyCommand::Revoke { key, change, port } => {
@@ -88,9 +106,26 @@ pub fn run(command: &PolicyKeyCommand) -> anyhow::Result<CommandOutput> {
 
 impl NamedKeyArgs {
     /// A change of the key, whatever has become of it meanwhile, or of one that there is not yet.
-    fn call(&self, (method, upon): (Method, HeaderName), change: &PolicyChangeArgs, body: Bytes) -> AdminCall<'static> {
-        let path = ["policies", "applications", &self.application, "api_keys", &self.name];
+    fn call(
+        &self,
+        (method, upon): (Method, HeaderName),
+        change: &PolicyChangeArgs,
+        body: Bytes,
+    ) -> AdminCall<'static> {
+        let path = [
+            "policies",
+            "applications",
+            &self.application,
+            "api_keys",
+            &self.name,
+        ];
         let condition = Some((upon, HeaderValue::from_static("*")));
-        AdminCall { method, target: target(&path, &change.pairs()), condition, body, note: None }
+        AdminCall {
+            method,
+            target: target(&path, &change.pairs()),
+            condition,
+            body,
+            note: None,
+        }
     }
 }

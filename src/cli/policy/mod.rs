@@ -1,5 +1,6 @@
-//! `tollgate policy`: moves policies between a file and the database of a running gateway, and goes through their history.
-//! `key` makes API keys and takes them away, `port` has what all commands share.
+//! `tollgate policy`: moves policies between a file and the database of a running gateway, and goes
+//! through their history. `key` makes API keys and takes them away, `port` has what all commands
+//! share.
 
 mod key;
 mod port;
@@ -21,10 +22,11 @@ use super::text::policies::{show_changes, show_history, show_object_history, sho
 use crate::admin::views::policies::RevisionChangesView;
 use crate::config::{PolicySet, STDIN, of_stdin};
 
-/// Move policies between a file and the database of a running gateway, and go through their history.
+/// Move policies between a file and the database of a running gateway, and go through their
+/// history.
 ///
-/// Asks the admin port of a gateway that has a database of policies. Exit code 0: done; 1: refused, or not reached; 2: the
-/// command line has a mistake.
+/// Asks the admin port of a gateway that has a database of policies. Exit code 0: done; 1: refused,
+/// or not reached; 2: the command line has a mistake.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -137,8 +139,8 @@ struct DocumentArgs {
     /// Take away what the document does not have.
     #[arg(long)]
     replace: bool,
-    /// Change what differs from the export that the document was made from, and be refused if somebody else has changed
-    /// that since. The first line of an export says its revision.
+    /// Change what differs from the export that the document was made from, and be refused if
+    /// somebody else has changed that since. The first line of an export says its revision.
     #[arg(long, value_name = "REVISION")]
     upon: Option<String>,
 }
@@ -156,33 +158,76 @@ struct StrategyArgs {
 pub fn run(args: &PolicyArgs) -> anyhow::Result<CommandOutput> {
     match &args.command {
         PolicyCommand::Export { at, port } => export(*at, port),
-        PolicyCommand::Check { document, port } => {
-            import(document, port, vec![("dry_run".to_owned(), "true".to_owned())])
-        }
-        PolicyCommand::Import { document, change, port } => import(document, port, change.pairs()),
+        PolicyCommand::Check { document, port } => import(
+            document,
+            port,
+            vec![("dry_run".to_owned(), "true".to_owned())],
+        ),
+        PolicyCommand::Import {
+            document,
+            change,
+            port,
+        } => import(document, port, change.pairs()),
         PolicyCommand::Diff { from, to, port } => diff(*from, *to, port),
-        PolicyCommand::History { object: None, before, limit, port } => {
-            port.get(&target(&["policies", "revisions"], &page(*before, *limit)), show_history)
-        }
-        PolicyCommand::History { object: Some(object), before, limit, port } => {
+        PolicyCommand::History {
+            object: None,
+            before,
+            limit,
+            port,
+        } => port.get(
+            &target(&["policies", "revisions"], &page(*before, *limit)),
+            show_history,
+        ),
+        PolicyCommand::History {
+            object: Some(object),
+            before,
+            limit,
+            port,
+        } => {
             let path: Vec<_> = object.splitn(3, '/').collect();
             let [application, kind, name] = path[..] else {
                 return Ok(CommandOutput::Refused(format!(
                     "\"{object}\" names no object: write APPLICATION/KIND/NAME, such as shop/strategies/per-client"
                 )));
             };
-            let path = ["policies", "applications", application, kind, name, "history"];
-            port.get(&target(&path, &page(*before, *limit)), |history: &Vec<_>| show_object_history(history))
+            let path = [
+                "policies",
+                "applications",
+                application,
+                kind,
+                name,
+                "history",
+            ];
+            port.get(
+                &target(&path, &page(*before, *limit)),
+                |history: &Vec<_>| show_object_history(history),
+            )
         }
         PolicyCommand::Key { command } => key::run(command),
-        PolicyCommand::Revert { revision, change, port } => {
-            post(&["revisions", &revision.to_string(), "revert"], change, port)
-        }
-        PolicyCommand::Promote { strategy, change, port } => post(&strategy.path("promote"), change, port),
-        PolicyCommand::Abort { strategy, change, port } => post(&strategy.path("abort"), change, port),
-        PolicyCommand::Undo { revision, change, port } => {
-            post(&["revisions", &revision.to_string(), "undo"], change, port)
-        }
+        PolicyCommand::Revert {
+            revision,
+            change,
+            port,
+        } => post(
+            &["revisions", &revision.to_string(), "revert"],
+            change,
+            port,
+        ),
+        PolicyCommand::Promote {
+            strategy,
+            change,
+            port,
+        } => post(&strategy.path("promote"), change, port),
+        PolicyCommand::Abort {
+            strategy,
+            change,
+            port,
+        } => post(&strategy.path("abort"), change, port),
+        PolicyCommand::Undo {
+            revision,
+            change,
+            port,
+        } => post(&["revisions", &revision.to_string(), "undo"], change, port),
     }
 }
 
@@ -194,31 +239,62 @@ fn export(at: Option<u64>, port: &PortArgs) -> anyhow::Result<CommandOutput> {
         if port.is_json() {
             return Ok(String::from_utf8(body.to_vec())?);
         }
-        let etag = answer.headers().get(ETAG).context("the document has no ETag")?.to_str()?.trim_matches('"');
-        let document = PolicySet::of_json("the document", &serde_json::from_slice(body)?)?.to_yaml();
-        Ok(format!("# import --upon {etag} tells of what others change meanwhile\n{document}"))
+        let etag = answer
+            .headers()
+            .get(ETAG)
+            .context("the document has no ETag")?
+            .to_str()?
+            .trim_matches('"');
+        let document =
+            PolicySet::of_json("the document", &serde_json::from_slice(body)?)?.to_yaml();
+        Ok(format!(
+            "# import --upon {etag} tells of what others change meanwhile\n{document}"
+        ))
     })
 }
 
-fn import(document: &DocumentArgs, port: &PortArgs, mut pairs: Vec<(String, String)>) -> anyhow::Result<CommandOutput> {
+fn import(
+    document: &DocumentArgs,
+    port: &PortArgs,
+    mut pairs: Vec<(String, String)>,
+) -> anyhow::Result<CommandOutput> {
     let read = if document.file == Path::new("-") {
         of_stdin().and_then(|text| PolicySet::parse(STDIN, &text))
     } else {
         PolicySet::load(&document.file)
     };
     let body = Bytes::from(read?.to_json().to_string());
-    pairs.push(("mode".to_owned(), if document.replace { "replace" } else { "merge" }.to_owned()));
-    pairs.extend(document.upon.iter().map(|seen| ("upon".to_owned(), seen.clone())));
-    change(AdminCall { body, ..PortArgs::call(Method::POST, target(&["policies"], &pairs)) }, port)
+    pairs.push((
+        "mode".to_owned(),
+        if document.replace { "replace" } else { "merge" }.to_owned(),
+    ));
+    pairs.extend(
+        document
+            .upon
+            .iter()
+            .map(|seen| ("upon".to_owned(), seen.clone())),
+    );
+    change(
+        AdminCall {
+            body,
+            ..PortArgs::call(Method::POST, target(&["policies"], &pairs))
+        },
+        port,
+    )
 }
 
-/// Sends a change of policies. What stands already is done, as a trial of it would say, and no refusal.
+/// Sends a change of policies. What stands already is done, as a trial of it would say, and no
+/// refusal.
 fn change(call: AdminCall<'_>, port: &PortArgs) -> anyhow::Result<CommandOutput> {
     match port.change(call, |body| port.show(body, show_outcome))? {
         CommandOutput::Refused(why) if changes_nothing(&why) => {
-            let nothing = RevisionChangesView { revision: None, changes: Vec::new() };
+            let nothing = RevisionChangesView {
+                revision: None,
+                changes: Vec::new(),
+            };
             let body = serde_json::to_string_pretty(&nothing)? + "\n";
-            port.show(body.as_bytes(), show_outcome).map(CommandOutput::Done)
+            port.show(body.as_bytes(), show_outcome)
+                .map(CommandOutput::Done)
         }
         answer => Ok(answer),
     }
@@ -226,7 +302,9 @@ fn change(call: AdminCall<'_>, port: &PortArgs) -> anyhow::Result<CommandOutput>
 
 /// Whether a change was refused because it leaves everything as it is.
 fn changes_nothing(why: &str) -> bool {
-    [DraftProblem::NoEdits, DraftProblem::NoChange].iter().any(|problem| problem.to_string() == why)
+    [DraftProblem::NoEdits, DraftProblem::NoChange]
+        .iter()
+        .any(|problem| problem.to_string() == why)
 }
 
 fn diff(from: Option<u64>, to: Option<u64>, port: &PortArgs) -> anyhow::Result<CommandOutput> {
@@ -236,12 +314,17 @@ fn diff(from: Option<u64>, to: Option<u64>, port: &PortArgs) -> anyhow::Result<C
         let mut last = 0;
         let asked = port.admin.port()?.call(&call, |body| {
             let page: crate::admin::views::policies::RevisionsView = serde_json::from_slice(body)?;
-            last = page.revisions.first().map_or(0, |revision| revision.revision);
+            last = page
+                .revisions
+                .first()
+                .map_or(0, |revision| revision.revision);
             Ok(String::new())
         })?;
         return match asked {
             CommandOutput::Done(_) if last > 0 => diff(Some(last - 1), Some(last), port),
-            CommandOutput::Done(_) => Ok(CommandOutput::Done("there is no revision yet\n".to_owned())),
+            CommandOutput::Done(_) => {
+                Ok(CommandOutput::Done("there is no revision yet\n".to_owned()))
+            }
             refused => Ok(refused),
         };
     };
@@ -249,23 +332,42 @@ fn diff(from: Option<u64>, to: Option<u64>, port: &PortArgs) -> anyhow::Result<C
         .into_iter()
         .filter_map(|(name, number)| Some((name.to_owned(), number?.to_string())))
         .collect();
-    port.get(&target(&["policies", "diff"], &pairs), |changes: &Vec<_>| show_changes(changes))
+    port.get(
+        &target(&["policies", "diff"], &pairs),
+        |changes: &Vec<_>| show_changes(changes),
+    )
 }
 
 /// Asks for a change that needs no more than its path.
-fn post(path: &[&str], change: &PolicyChangeArgs, port: &PortArgs) -> anyhow::Result<CommandOutput> {
+fn post(
+    path: &[&str],
+    change: &PolicyChangeArgs,
+    port: &PortArgs,
+) -> anyhow::Result<CommandOutput> {
     let path: Vec<_> = ["policies"].iter().chain(path).copied().collect();
-    self::change(PortArgs::call(Method::POST, target(&path, &change.pairs())), port)
+    self::change(
+        PortArgs::call(Method::POST, target(&path, &change.pairs())),
+        port,
+    )
 }
 
 fn page(before: Option<u64>, limit: u32) -> Vec<(String, String)> {
     let before = before.map(|before| ("before".to_owned(), before.to_string()));
-    before.into_iter().chain([("limit".to_owned(), limit.to_string())]).collect()
+    before
+        .into_iter()
+        .chain([("limit".to_owned(), limit.to_string())])
+        .collect()
 }
 
 impl StrategyArgs {
     fn path<'a>(&'a self, end: &'a str) -> [&'a str; 5] {
-        ["applications", &self.application, "strategies", &self.strategy, end]
+        [
+            "applications",
+            &self.application,
+            "strategies",
+            &self.strategy,
+            end,
+        ]
     }
 }
 
@@ -278,7 +380,10 @@ mod tests {
     #[test]
     fn a_change_that_leaves_everything_as_it_is_is_told_from_a_mistake() {
         let refusal = |problem: DraftProblem| show_problem(&ProblemDetails::from(problem));
-        assert!(changes_nothing(&refusal(DraftProblem::NoEdits)) && changes_nothing(&refusal(DraftProblem::NoChange)));
+        assert!(
+            changes_nothing(&refusal(DraftProblem::NoEdits))
+                && changes_nothing(&refusal(DraftProblem::NoChange))
+        );
         for problem in [DraftProblem::NoReason, DraftProblem::LargeDraft] {
             assert!(!changes_nothing(&refusal(problem)));
         }

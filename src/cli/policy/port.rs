@@ -39,23 +39,48 @@ enum OutputFormat {
 impl PolicyChangeArgs {
     /// The query of the change.
     pub fn pairs(&self) -> Vec<(String, String)> {
-        let trial = self.dry_run.then(|| ("dry_run".to_owned(), "true".to_owned()));
-        [("reason".to_owned(), self.reason.clone())].into_iter().chain(trial).collect()
+        let trial = self
+            .dry_run
+            .then(|| ("dry_run".to_owned(), "true".to_owned()));
+        [("reason".to_owned(), self.reason.clone())]
+            .into_iter()
+            .chain(trial)
+            .collect()
     }
 }
 
 impl PortArgs {
     pub fn call<'a>(method: Method, target: String) -> AdminCall<'a> {
-        AdminCall { method, target, ..AdminCall::default() }
+        AdminCall {
+            method,
+            target,
+            ..AdminCall::default()
+        }
     }
 
-    pub fn get<V: DeserializeOwned>(&self, target: &str, text: impl Fn(&V) -> String) -> anyhow::Result<CommandOutput> {
-        self.admin.port()?.call(&Self::call(Method::GET, target.to_owned()), |body| self.show(body, text))
+    pub fn get<V: DeserializeOwned>(
+        &self,
+        target: &str,
+        text: impl Fn(&V) -> String,
+    ) -> anyhow::Result<CommandOutput> {
+        self.admin
+            .port()?
+            .call(&Self::call(Method::GET, target.to_owned()), |body| {
+                self.show(body, text)
+            })
     }
 
-    pub fn show<V: DeserializeOwned>(&self, body: &[u8], text: impl Fn(&V) -> String) -> anyhow::Result<String> {
+    pub fn show<V: DeserializeOwned>(
+        &self,
+        body: &[u8],
+        text: impl Fn(&V) -> String,
+    ) -> anyhow::Result<String> {
         let view = serde_json::from_slice(body)?;
-        Ok(if self.is_json() { String::from_utf8(body.to_vec())? } else { text(&view) })
+        Ok(if self.is_json() {
+            String::from_utf8(body.to_vec())?
+        } else {
+            text(&view)
+        })
     }
 
     /// Sends a change in the operator's name.
@@ -65,7 +90,13 @@ impl PortArgs {
         show: impl FnOnce(&[u8]) -> anyhow::Result<String>,
     ) -> anyhow::Result<CommandOutput> {
         let note = self.note();
-        self.admin.port()?.call(&AdminCall { note: Some(&note), ..call }, show)
+        self.admin.port()?.call(
+            &AdminCall {
+                note: Some(&note),
+                ..call
+            },
+            show,
+        )
     }
 
     pub fn is_json(&self) -> bool {
@@ -73,8 +104,19 @@ impl PortArgs {
     }
 
     fn note(&self) -> OperatorNote {
-        let user = || std::env::var("USER").ok().filter(|user| user.is_ascii() && !user.is_empty());
-        let operator = self.operator.clone().or_else(user).unwrap_or_else(|| "tollgate".to_owned());
-        OperatorNote { operator, reason: None }
+        let user = || {
+            std::env::var("USER")
+                .ok()
+                .filter(|user| user.is_ascii() && !user.is_empty())
+        };
+        let operator = self
+            .operator
+            .clone()
+            .or_else(user)
+            .unwrap_or_else(|| "tollgate".to_owned());
+        OperatorNote {
+            operator,
+            reason: None,
+        }
     }
 }

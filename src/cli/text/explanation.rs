@@ -22,7 +22,11 @@ const FAR: u8 = 3;
 /// The explanation of a request.
 pub fn show_explanation(view: &ExplainView, shown: ShownRoutes) -> String {
     let request = &view.request;
-    let host = if request.host.is_empty() { "(no host)" } else { &request.host };
+    let host = if request.host.is_empty() {
+        "(no host)"
+    } else {
+        &request.host
+    };
     let mut text = format!(
         "request  {} {host}{} from {} through listener {}\n",
         request.method, request.path, request.client_ip, request.listener
@@ -44,8 +48,15 @@ pub fn show_explanation(view: &ExplainView, shown: ShownRoutes) -> String {
         let _ = writeln!(text, "fields   RateLimit-Policy: {policy}");
     }
     if let Some(refused) = &view.refused {
-        let allow = refused.allow.as_ref().map_or_else(String::new, |allow| format!(", Allow: {allow}"));
-        let _ = writeln!(text, "answer   {} {}{allow}", refused.status, refused.problem);
+        let allow = refused
+            .allow
+            .as_ref()
+            .map_or_else(String::new, |allow| format!(", Allow: {allow}"));
+        let _ = writeln!(
+            text,
+            "answer   {} {}{allow}",
+            refused.status, refused.problem
+        );
     } else if let Some(action) = &view.action {
         text.push_str(&show_action(action));
     }
@@ -55,16 +66,27 @@ pub fn show_explanation(view: &ExplainView, shown: ShownRoutes) -> String {
 /// The routes, one line for each: the one that applies, then those that came nearest to it.
 fn show_routes(view: &ExplainView, shown: ShownRoutes) -> String {
     let mut text = String::new();
-    for route in view.routes.iter().filter(|route| route.why == WhyView::Applies) {
+    for route in view
+        .routes
+        .iter()
+        .filter(|route| route.why == WhyView::Applies)
+    {
         let _ = writeln!(text, "         takes {}", route.takes);
     }
-    let mut passed_over: Vec<_> = view.routes.iter().filter_map(|route| Some((reason(route.why)?, route))).collect();
+    let mut passed_over: Vec<_> = view
+        .routes
+        .iter()
+        .filter_map(|route| Some((reason(route.why)?, route)))
+        .collect();
     // Stable: among equals, the more specific first.
-    passed_over.sort_by_key(|((rank, _), route)| (*rank, Reverse(likeness(route, &view.request.path))));
+    passed_over
+        .sort_by_key(|((rank, _), route)| (*rank, Reverse(likeness(route, &view.request.path))));
     let most = match (shown, &view.route) {
-        (ShownRoutes::Nearest, Some(_)) if passed_over.len() > MOST_SHOWN => {
-            passed_over.iter().filter(|((rank, _), _)| *rank < FAR).count().min(MOST_SHOWN)
-        }
+        (ShownRoutes::Nearest, Some(_)) if passed_over.len() > MOST_SHOWN => passed_over
+            .iter()
+            .filter(|((rank, _), _)| *rank < FAR)
+            .count()
+            .min(MOST_SHOWN),
         (ShownRoutes::Nearest, _) => MOST_SHOWN,
         (ShownRoutes::Every, _) => passed_over.len(),
     };
@@ -90,19 +112,28 @@ fn reason(why: WhyView) -> Option<(u8, &'static str)> {
     }
 }
 
-/// How many bytes a route's path has in common with the request's, from the start. Only for those that are far off: the
-/// others have all of it in common, and an order already.
+/// How many bytes a route's path has in common with the request's, from the start. Only for those
+/// that are far off: the others have all of it in common, and an order already.
 fn likeness(route: &RouteView, path: &str) -> usize {
     if !matches!(route.why, WhyView::OtherPath | WhyView::OtherHost) {
         return 0;
     }
     let start = route.takes.find('/').unwrap_or(0);
-    route.takes[start..].bytes().zip(path.bytes()).take_while(|(a, b)| a == b).count()
+    route.takes[start..]
+        .bytes()
+        .zip(path.bytes())
+        .take_while(|(a, b)| a == b)
+        .count()
 }
 
 fn show_limit(limit: &LimitView) -> String {
     let policy = &limit.policy;
-    let mut text = format!("{}: {}, this request costs {}\n", limit.limit, show_policy(policy), policy.cost);
+    let mut text = format!(
+        "{}: {}, this request costs {}\n",
+        limit.limit,
+        show_policy(policy),
+        policy.cost
+    );
     let mut line = |label: &str, value: &str| {
         let _ = writeln!(text, "           {label:<7} {value}");
     };
@@ -110,10 +141,20 @@ fn show_limit(limit: &LimitView) -> String {
         line("plan", &format!("from {from}"));
     }
     if let Some(settled) = &policy.settled {
-        line("cost", &format!("{} are reserved; settled by {}", policy.cost, show_settled(settled)));
+        line(
+            "cost",
+            &format!(
+                "{} are reserved; settled by {}",
+                policy.cost,
+                show_settled(settled)
+            ),
+        );
     }
     if let Some(counted) = &policy.counted {
-        line("counts", &format!("responses with {counted}; what others took is given back"));
+        line(
+            "counts",
+            &format!("responses with {counted}; what others took is given back"),
+        );
     }
     if let Some(bucket) = &limit.bucket {
         line("bucket", bucket);
@@ -127,7 +168,12 @@ fn show_limit(limit: &LimitView) -> String {
     if let Some((level, by)) = limit.level.as_ref().zip(limit.source) {
         line(
             "level",
-            &format!("{}, {}; by {}", show_level(level, policy.burst), show_wait(level, policy.cost), show_source(by)),
+            &format!(
+                "{}, {}; by {}",
+                show_level(level, policy.burst),
+                show_wait(level, policy.cost),
+                show_source(by)
+            ),
         );
     }
     if let Some(store) = &limit.store {
@@ -141,11 +187,27 @@ fn show_limit(limit: &LimitView) -> String {
 fn show_action(action: &ActionView) -> String {
     match action {
         ActionView::Respond { status } => format!("action   answers {status}\n"),
-        ActionView::Redirect { status, to } => format!("action   redirects to {to} with {status}\n"),
+        ActionView::Redirect { status, to } => {
+            format!("action   redirects to {to} with {status}\n")
+        }
         ActionView::Echo => "action   answers with a description of the request\n".to_owned(),
-        ActionView::Forward { upstream, endpoints, target, host, timeout, max_body } => {
-            let mut text = format!("action   forwards to {upstream}: {}\n", endpoints.join(", "));
-            let bounds = [("target", Some(target)), ("host", Some(host)), ("timeout", timeout.as_ref())];
+        ActionView::Forward {
+            upstream,
+            endpoints,
+            target,
+            host,
+            timeout,
+            max_body,
+        } => {
+            let mut text = format!(
+                "action   forwards to {upstream}: {}\n",
+                endpoints.join(", ")
+            );
+            let bounds = [
+                ("target", Some(target)),
+                ("host", Some(host)),
+                ("timeout", timeout.as_ref()),
+            ];
             for (label, value) in bounds.into_iter().chain([("body", max_body.as_ref())]) {
                 if let Some(value) = value {
                     let _ = writeln!(text, "           {label:<7} {value}");

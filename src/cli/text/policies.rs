@@ -39,11 +39,20 @@ pub fn show_object_history(history: &[ObjectHistoryView]) -> String {
     if history.is_empty() {
         return "there never was such an object\n".to_owned();
     }
-    history.iter().map(|entry| show_revision(&entry.revision) + &show_lines(&entry.change)).collect()
+    history
+        .iter()
+        .map(|entry| show_revision(&entry.revision) + &show_lines(&entry.change))
+        .collect()
 }
 
 fn show_revision(revision: &RevisionView) -> String {
-    let RevisionView { revision, author, at, reason, edits } = revision;
+    let RevisionView {
+        revision,
+        author,
+        at,
+        reason,
+        edits,
+    } = revision;
     let objects = if *edits == 1 { "object" } else { "objects" };
     format!(
         "revision {revision}  {at}  {author}  {edits} {objects}\n    {}\n",
@@ -52,8 +61,19 @@ fn show_revision(revision: &RevisionView) -> String {
 }
 
 fn show_object(change: &PolicyChangeView) -> String {
-    let PolicyChangeView { kind, application, name, before, after, .. } = change;
-    let name = if kind == "application" { name.clone() } else { format!("{application}/{name}") };
+    let PolicyChangeView {
+        kind,
+        application,
+        name,
+        before,
+        after,
+        ..
+    } = change;
+    let name = if kind == "application" {
+        name.clone()
+    } else {
+        format!("{application}/{name}")
+    };
     let fate = match (before, after) {
         (None, _) => "  (new)",
         (_, None) => "  (deleted)",
@@ -64,7 +84,11 @@ fn show_object(change: &PolicyChangeView) -> String {
 
 fn show_lines(change: &PolicyChangeView) -> String {
     let sign = |added| if added { '+' } else { '-' };
-    change.lines.iter().map(|line| format!("  {} {}\n", sign(line.added), line.text)).collect()
+    change
+        .lines
+        .iter()
+        .map(|line| format!("  {} {}\n", sign(line.added), line.text))
+        .collect()
 }
 
 #[cfg(test)]
@@ -76,7 +100,10 @@ mod tests {
 
     #[test]
     fn a_change_is_shown_as_lines_that_come_and_go() {
-        let (before, after) = (Some(json!({"limit": {"rate": "10/s"}})), Some(json!({"limit": {"rate": "20/s"}})));
+        let (before, after) = (
+            Some(json!({"limit": {"rate": "10/s"}})),
+            Some(json!({"limit": {"rate": "20/s"}})),
+        );
         let change = PolicyChangeView {
             kind: "strategy".to_owned(),
             application: "shop".to_owned(),
@@ -92,13 +119,31 @@ mod tests {
             reason: "more\nfor all".to_owned(),
             edits: 1,
         };
-        let made = RevisionChangesView { revision: Some(revision), changes: vec![change.clone()] };
+        let made = RevisionChangesView {
+            revision: Some(revision),
+            changes: vec![change.clone()],
+        };
         assert_eq!(
             show_outcome(&made),
             "revision 12  2026-11-23T03:00:00.000Z  ada  1 object\n    more\n    for all\nstrategy shop/per-client\n  - limit.rate: 10/s\n  + limit.rate: 20/s\n"
         );
-        let trial = RevisionChangesView { revision: None, changes: vec![PolicyChangeView { after: None, ..change }] };
-        assert!(show_outcome(&trial).starts_with("this would change:\nstrategy shop/per-client  (deleted)\n"));
-        assert_eq!(show_outcome(&RevisionChangesView { revision: None, changes: Vec::new() }), "nothing differs\n");
+        let trial = RevisionChangesView {
+            revision: None,
+            changes: vec![PolicyChangeView {
+                after: None,
+                ..change
+            }],
+        };
+        assert!(
+            show_outcome(&trial)
+                .starts_with("this would change:\nstrategy shop/per-client  (deleted)\n")
+        );
+        assert_eq!(
+            show_outcome(&RevisionChangesView {
+                revision: None,
+                changes: Vec::new()
+            }),
+            "nothing differs\n"
+        );
     }
 }

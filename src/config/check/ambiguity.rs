@@ -1,7 +1,8 @@
 //! Pairs of routes that take the same requests, where nothing says which goes first.
 //!
-//! The order of precedence is host, path, number of header conditions, methods; of expressions it is that of the file. Two routes are ambiguous when they are
-//! equal in all of these and a request can meet the conditions of both.
+//! The order of precedence is host, path, number of header conditions, methods; of expressions it
+//! is that of the file. Two routes are ambiguous when they are equal in all of these and a request
+//! can meet the conditions of both.
 
 use std::collections::{HashMap, HashSet};
 
@@ -23,7 +24,8 @@ impl MatchedRoute<'_> {
     }
 }
 
-/// All that ranks a route. Neither the names of path parameters nor the values of its conditions do.
+/// All that ranks a route. Neither the names of path parameters nor the values of its conditions
+/// do.
 #[derive(PartialEq, Eq, Hash)]
 struct RouteRank<'a> {
     host: (u8, &'a str),
@@ -39,7 +41,9 @@ pub fn report_ambiguities(candidates: &[MatchedRoute<'_>], report: &mut Report) 
         let mut told = HashSet::new();
         for rank in all_ranks(candidate.matches) {
             let equals = ranks.entry(rank).or_default();
-            if let Some(first) = equals.iter().find(|other| overlap(other.matches, candidate.matches))
+            if let Some(first) = equals
+                .iter()
+                .find(|other| overlap(other.matches, candidate.matches))
                 && told.insert(first.location.path())
             {
                 report_pair(first, candidate, report);
@@ -57,7 +61,10 @@ fn all_ranks(matches: &Match) -> impl Iterator<Item = RouteRank<'_>> {
             PathMatch::Expression(_) => None,
         })
     };
-    matches.hosts.iter().flat_map(move |host| patterns().map(move |path| rank(host, path, matches)))
+    matches
+        .hosts
+        .iter()
+        .flat_map(move |host| patterns().map(move |path| rank(host, path, matches)))
 }
 
 fn report_pair(first: &MatchedRoute<'_>, second: &MatchedRoute<'_>, report: &mut Report) {
@@ -67,7 +74,10 @@ fn report_pair(first: &MatchedRoute<'_>, second: &MatchedRoute<'_>, report: &mut
         first.show(),
         second.show()
     ));
-    report.mistake(second.location, problem.hint("change the host, path, methods or headers of one of them"));
+    report.mistake(
+        second.location,
+        problem.hint("change the host, path, methods or headers of one of them"),
+    );
 }
 
 fn rank<'a>(host: &'a HostMatch, path: &'a PathPattern, matches: &'a Match) -> RouteRank<'a> {
@@ -96,7 +106,9 @@ fn literal(segment: &Segment) -> Option<&str> {
 fn overlap(a: &Match, b: &Match) -> bool {
     let methods = a.methods.is_empty() || a.methods.iter().any(|method| b.methods.contains(method));
     let disjoint = a.headers.iter().any(|x| {
-        b.headers.iter().any(|y| x.name == y.name && matches!((&x.value, &y.value), (Some(x), Some(y)) if x != y))
+        b.headers.iter().any(|y| {
+            x.name == y.name && matches!((&x.value, &y.value), (Some(x), Some(y)) if x != y)
+        })
     });
     methods && !disjoint
 }

@@ -5,8 +5,8 @@ use crate::config::report::{Report, ValueProblem, quote};
 use crate::route::expression::PathExpression;
 use crate::route::{HostMatch, Match, PathMatch};
 
-/// Warns of routes that another one hides. Patterns do not: the more specific one goes first, and two that are alike are a
-/// mistake.
+/// Warns of routes that another one hides. Patterns do not: the more specific one goes first, and
+/// two that are alike are a mistake.
 pub fn warn_of_hidden(routes: &[MatchedRoute<'_>], report: &mut Report) {
     let greedy: Vec<_> = routes
         .iter()
@@ -20,15 +20,24 @@ pub fn warn_of_hidden(routes: &[MatchedRoute<'_>], report: &mut Report) {
                     && by.matches.hosts.contains(host)
                     && takes_all(by.matches, route.matches)
                     && match path {
-                        PathMatch::Pattern(pattern) => pattern.rest && expression.takes_everything(),
+                        PathMatch::Pattern(pattern) => {
+                            pattern.rest && expression.takes_everything()
+                        }
                         PathMatch::Expression(own) => {
-                            *other < at && (expression.takes_everything() || expression.text() == own.text())
+                            *other < at
+                                && (expression.takes_everything()
+                                    || expression.text() == own.text())
                         }
                     }
             })
         };
-        let pairs =
-            || route.matches.hosts.iter().flat_map(|host| route.matches.paths.iter().map(move |path| (host, path)));
+        let pairs = || {
+            route
+                .matches
+                .hosts
+                .iter()
+                .flat_map(|host| route.matches.paths.iter().map(move |path| (host, path)))
+        };
         if !pairs().all(|(host, path)| hides(host, path).is_some()) {
             continue;
         }
@@ -41,7 +50,10 @@ pub fn warn_of_hidden(routes: &[MatchedRoute<'_>], report: &mut Report) {
                 name(route),
                 name(by)
             ));
-            report.warning(route.location, problem.hint("make the expression narrower, or remove this route"));
+            report.warning(
+                route.location,
+                problem.hint("make the expression narrower, or remove this route"),
+            );
         }
     }
 }
@@ -56,12 +68,15 @@ fn expressions(matches: &Match) -> impl Iterator<Item = &PathExpression> {
 /// Whether `by` takes whatever `hidden` takes, as far as methods and header fields go.
 fn takes_all(by: &Match, hidden: &Match) -> bool {
     let methods = by.methods.is_empty()
-        || !hidden.methods.is_empty() && hidden.methods.iter().all(|method| by.methods.contains(method));
+        || !hidden.methods.is_empty()
+            && hidden
+                .methods
+                .iter()
+                .all(|method| by.methods.contains(method));
     let headers = by.headers.iter().all(|wanted| {
-        hidden
-            .headers
-            .iter()
-            .any(|own| own.name == wanted.name && (wanted.value.is_none() || own.value == wanted.value))
+        hidden.headers.iter().any(|own| {
+            own.name == wanted.name && (wanted.value.is_none() || own.value == wanted.value)
+        })
     });
     methods && headers
 }

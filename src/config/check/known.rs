@@ -1,5 +1,5 @@
-//! Knowledge of policies beside the file's tree: limits and routes that were checked with this file before, and are the same ones
-//! still; and which routes of the tree are parts of others.
+//! Knowledge of policies beside the file's tree: limits and routes that were checked with this file
+//! before, and are the same ones still; and which routes of the tree are parts of others.
 //!
 //! The former are not built again, but stand among the others for whatever compares all of them.
 

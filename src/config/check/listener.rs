@@ -35,20 +35,34 @@ pub fn trusted_peers(proxies: &[Located<TrustedProxy>], report: &mut Report) -> 
     let networks = proxies.iter().filter_map(|at| match at.value {
         TrustedProxy::Network(network) => {
             warn_of_everybody(&at.location, network, report);
-            Some(Located { location: at.location.clone(), value: Cidr(network) }.network(report))
+            Some(
+                Located {
+                    location: at.location.clone(),
+                    value: Cidr(network),
+                }
+                .network(report),
+            )
         }
         TrustedProxy::Unix => None,
     });
     let proxies_of_networks = networks.collect::<Vec<_>>().into();
-    let unix = proxies.iter().any(|at| matches!(at.value, TrustedProxy::Unix));
-    TrustedPeers { proxies: proxies_of_networks, unix }
+    let unix = proxies
+        .iter()
+        .any(|at| matches!(at.value, TrustedProxy::Unix));
+    TrustedPeers {
+        proxies: proxies_of_networks,
+        unix,
+    }
 }
 
 /// If everybody is trusted, every client chooses the address that it is counted by.
 fn warn_of_everybody(location: &Location, network: IpNet, report: &mut Report) {
     if network.prefix_len() == 0 {
         let problem = ValueProblem::new("every client is trusted to say which address it has");
-        report.warning(location, problem.hint("list the networks of your proxies only"));
+        report.warning(
+            location,
+            problem.hint("list the networks of your proxies only"),
+        );
     }
 }
 
@@ -68,7 +82,10 @@ pub fn build(
     let raws = &setting.valid()?.0;
     check_addresses(raws, report);
     // Not straight into an option: that would stop at the first listener with a mistake.
-    let built: Vec<_> = raws.iter().map(|raw| listener(raw, sections, report)).collect();
+    let built: Vec<_> = raws
+        .iter()
+        .map(|raw| listener(raw, sections, report))
+        .collect();
     built.into_iter().collect()
 }
 
@@ -85,19 +102,34 @@ fn check_addresses(raws: &[RawListener], report: &mut Report) {
             }
             Entry::Occupied(line) => {
                 let line = line.get().line_beside(location);
-                let problem = ValueProblem::new(format!("another listener has {value} already, on {line}"));
-                report.mistake(location, problem.hint("give each listener an address of its own"));
+                let problem =
+                    ValueProblem::new(format!("another listener has {value} already, on {line}"));
+                report.mistake(
+                    location,
+                    problem.hint("give each listener an address of its own"),
+                );
             }
         }
     }
 }
 
-fn listener(raw: &RawListener, sections: ListenerSections<'_>, report: &mut Report) -> Option<ListenerConfig> {
-    if let (Setting::Valid(mode), Some(ListenAddress::Tcp(_))) = (&raw.socket_mode, raw.address.value()) {
+fn listener(
+    raw: &RawListener,
+    sections: ListenerSections<'_>,
+    report: &mut Report,
+) -> Option<ListenerConfig> {
+    if let (Setting::Valid(mode), Some(ListenAddress::Tcp(_))) =
+        (&raw.socket_mode, raw.address.value())
+    {
         let problem = ValueProblem::new("only a Unix socket has a mode");
-        report.mistake(&mode.location, problem.hint("leave it out, or listen on unix:/path"));
+        report.mistake(
+            &mode.location,
+            problem.hint("leave it out, or listen on unix:/path"),
+        );
     }
-    let authenticate = raw.authenticate.build(|names| listed(&names.0, sections.authenticators, report));
+    let authenticate = raw
+        .authenticate
+        .build(|names| listed(&names.0, sections.authenticators, report));
     let limits = uses(&raw.limits, sections.limits, report).map(|used| {
         for used in &used {
             if !raw.authenticate.is_present() {
@@ -108,22 +140,34 @@ fn listener(raw: &RawListener, sections: ListenerSections<'_>, report: &mut Repo
                 let problem = ValueProblem::new(format!(
                     "limit {limit} counts by \"{name}\" of the body, which is read on routes only"
                 ));
-                report.mistake(&used.location, problem.hint("list the limit on the routes that it is for"));
+                report.mistake(
+                    &used.location,
+                    problem.hint("list the limit on the routes that it is for"),
+                );
             }
             if let Some(param) = path_params(&used.limit_use.limit).next() {
                 let limit = quote(&used.limit_use.limit.name);
-                let problem =
-                    ValueProblem::new(format!("limit {limit} counts by {{{param}}}, which only a route's path has"));
-                report.mistake(&used.location, problem.hint("list this limit at the routes that have the parameter"));
+                let problem = ValueProblem::new(format!(
+                    "limit {limit} counts by {{{param}}}, which only a route's path has"
+                ));
+                report.mistake(
+                    &used.location,
+                    problem.hint("list this limit at the routes that have the parameter"),
+                );
             }
         }
         used.into_iter().map(|used| used.limit_use).collect()
     });
     if let (Setting::Valid(redirect), true) = (&raw.redirect_to_https, raw.tls.is_present()) {
         let problem = ValueProblem::new("a listener with tls has nobody to redirect to HTTPS");
-        report.mistake(&redirect.location, problem.hint("set it on the listener that speaks HTTP in the clear"));
+        report.mistake(
+            &redirect.location,
+            problem.hint("set it on the listener that speaks HTTP in the clear"),
+        );
     }
-    let hsts = raw.tls.valid().map_or(Some(None), |raw| raw.hsts.build(|raw| tls::hsts(raw, report)));
+    let hsts = raw.tls.valid().map_or(Some(None), |raw| {
+        raw.hsts.build(|raw| tls::hsts(raw, report))
+    });
     let tls = raw.tls.build(|raw| tls::tls(raw, report));
     let networks = network_rules(&raw.allow, &raw.deny, report);
     Some(ListenerConfig {
@@ -140,13 +184,18 @@ fn listener(raw: &RawListener, sections: ListenerSections<'_>, report: &mut Repo
 fn server(raw: &RawListener) -> Option<ListenerSpec> {
     Some(ListenerSpec {
         address: raw.address.value()?,
-        socket_mode: raw.socket_mode.build(|at| Some(at.value.0))?.unwrap_or(DEFAULT_SOCKET_MODE),
+        socket_mode: raw
+            .socket_mode
+            .build(|at| Some(at.value.0))?
+            .unwrap_or(DEFAULT_SOCKET_MODE),
         socket_name: raw.socket_name.build(|at| Some(at.value.0.clone()))?,
         proxy_protocol: raw.proxy_protocol.value()?,
         header_timeout: raw.header_timeout.value()?.0,
         keepalive_timeout: raw.keepalive_timeout.value()?.0,
         body_timeout: raw.body_timeout.value()?.0,
-        min_body_rate: raw.min_body_rate.build(|at| Some(at.value.bytes_per_second()))?,
+        min_body_rate: raw
+            .min_body_rate
+            .build(|at| Some(at.value.bytes_per_second()))?,
         max_header_bytes: usize::try_from(raw.max_header_size.value()?.0).ok()?,
         max_headers: raw.max_headers.value()?.count().get(),
         max_connections: raw.max_connections.value()?.count().get(),
@@ -159,7 +208,9 @@ fn server(raw: &RawListener) -> Option<ListenerSpec> {
 /// Hand-overs are asked for at a socket of their own.
 pub fn check_handover(file: &RawConfig, report: &mut Report) {
     let listeners = file.listeners.valid().map_or(&[][..], |raws| &raws.0);
-    let Some(handover) = file.handover.valid() else { return };
+    let Some(handover) = file.handover.valid() else {
+        return;
+    };
     for Located { location, value } in listeners.iter().filter_map(|raw| raw.address.valid()) {
         if matches!(value, ListenAddress::Unix(path) if **path == *handover.value.0) {
             let problem = ValueProblem::new(format!("the socket of handover is at {value}, too"));

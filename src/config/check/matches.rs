@@ -20,12 +20,19 @@ pub fn matches(setting: &Setting<RawMatch>, report: &mut Report) -> Option<Match
         table
             .0
             .iter()
-            .map(|row| Some(HeaderMatch { name: row.key.clone()?, value: row.value.as_ref()?.0.clone() }))
+            .map(|row| {
+                Some(HeaderMatch {
+                    name: row.key.clone()?,
+                    value: row.value.as_ref()?.0.clone(),
+                })
+            })
             .collect()
     });
     let hosts = raw.host.build(|list| hosts(&list.0, report));
     let paths = raw.path.build(|list| paths(list, report));
-    let methods = raw.methods.build(|many| Some(many.0.iter().map(|at| at.value.clone()).collect()));
+    let methods = raw
+        .methods
+        .build(|many| Some(many.0.iter().map(|at| at.value.clone()).collect()));
     Some(Match {
         hosts: hosts?.unwrap_or_else(|| vec![HostMatch::Any]),
         paths: paths??,
@@ -35,9 +42,17 @@ pub fn matches(setting: &Setting<RawMatch>, report: &mut Report) -> Option<Match
 }
 
 fn everything() -> Match {
-    let path = PathPattern { segments: Vec::new(), rest: true };
+    let path = PathPattern {
+        segments: Vec::new(),
+        rest: true,
+    };
     let (hosts, paths) = (vec![HostMatch::Any], vec![PathMatch::Pattern(path)]);
-    Match { hosts, paths, methods: Vec::new(), headers: Vec::new() }
+    Match {
+        hosts,
+        paths,
+        methods: Vec::new(),
+        headers: Vec::new(),
+    }
 }
 
 fn hosts(list: &[Located<HostMatch>], report: &mut Report) -> Option<Vec<HostMatch>> {
@@ -58,11 +73,20 @@ fn paths(list: &OneOrMore<RawPathMatch>, report: &mut Report) -> Option<Vec<Path
     let mut paths: Vec<PathMatch> = Vec::with_capacity(list.0.len());
     for RawPathMatch { location, value } in &list.0 {
         if let Some(other) = paths.iter().find(|other| take_the_same(other, value)) {
-            let problem = ValueProblem::new(format!("{} takes the same paths", quote(&other.to_string())));
+            let problem = ValueProblem::new(format!(
+                "{} takes the same paths",
+                quote(&other.to_string())
+            ));
             report.mistake(location, problem.hint("keep one of the two"));
             return None;
         }
-        warn_of_likely_slip(&RawPathMatch { location: location.clone(), value: value.clone() }, report);
+        warn_of_likely_slip(
+            &RawPathMatch {
+                location: location.clone(),
+                value: value.clone(),
+            },
+            report,
+        );
         paths.push(value.clone());
     }
     paths.sort_by_cached_key(order);
@@ -76,7 +100,8 @@ fn take_the_same(one: &PathMatch, other: &PathMatch) -> bool {
             let same = |(one, other): (&Segment, &Segment)| match (one, other) {
                 (Segment::Literal(one), Segment::Literal(other)) => one == other,
                 (Segment::Param(_), Segment::Param(_)) => true,
-                (Segment::Literal(_), Segment::Param(_)) | (Segment::Param(_), Segment::Literal(_)) => false,
+                (Segment::Literal(_), Segment::Param(_))
+                | (Segment::Param(_), Segment::Literal(_)) => false,
             };
             one.rest == other.rest
                 && one.segments.len() == other.segments.len()
@@ -91,7 +116,9 @@ fn order(path: &PathMatch) -> (u8, Vec<u8>) {
     match path {
         PathMatch::Expression(_) => (1, Vec::new()),
         PathMatch::Pattern(PathPattern { segments, rest }) => {
-            let ranks = segments.iter().map(|segment| u8::from(matches!(segment, Segment::Param(_))));
+            let ranks = segments
+                .iter()
+                .map(|segment| u8::from(matches!(segment, Segment::Param(_))));
             // A prefix goes behind the longer ones that begin like it.
             let end = rest.then_some(2);
             (if *rest { 2 } else { 0 }, ranks.chain(end).collect())
@@ -103,23 +130,42 @@ fn warn_of_likely_slip(path: &RawPathMatch, report: &mut Report) {
     match &path.value {
         PathMatch::Pattern(pattern) => {
             let slip = |segment: &Segment| match segment {
-                Segment::Literal(literal) => literal.strip_prefix(':').filter(|name| is_name(name)).map(str::to_owned),
+                Segment::Literal(literal) => literal
+                    .strip_prefix(':')
+                    .filter(|name| is_name(name))
+                    .map(str::to_owned),
                 Segment::Param(_) => None,
             };
             if let Some(name) = pattern.segments.iter().find_map(slip) {
-                let problem = ValueProblem::new(format!("\":{name}\" is taken as it is written, and no parameter"));
-                let meant = pattern.to_string().replace(&format!("/:{name}"), &format!("/{{{name}}}"));
-                report.warning(&path.location, problem.hint(format!("for any segment, write {}", quote(&meant))));
+                let problem = ValueProblem::new(format!(
+                    "\":{name}\" is taken as it is written, and no parameter"
+                ));
+                let meant = pattern
+                    .to_string()
+                    .replace(&format!("/:{name}"), &format!("/{{{name}}}"));
+                report.warning(
+                    &path.location,
+                    problem.hint(format!("for any segment, write {}", quote(&meant))),
+                );
             }
         }
         PathMatch::Expression(expression) if !expression.is_anchored() => {
-            let problem = ValueProblem::new(format!("{} may begin anywhere in a path", quote(expression.text())));
-            report.warning(&path.location, problem.hint("begin it with ^ for whole paths"));
+            let problem = ValueProblem::new(format!(
+                "{} may begin anywhere in a path",
+                quote(expression.text())
+            ));
+            report.warning(
+                &path.location,
+                problem.hint("begin it with ^ for whole paths"),
+            );
         }
         PathMatch::Expression(_) => {}
     }
 }
 
 fn is_name(text: &str) -> bool {
-    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-')
+    !text.is_empty()
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-')
 }

@@ -1,12 +1,15 @@
-//! From the mirror of the file to types of the domain: whatever needs more than one section to judge.
+//! From the mirror of the file to types of the domain: whatever needs more than one section to
+//! judge.
 //!
-//! `config` builds the whole. `identity`, `listener`, `limit`, `route`, `store` and `upstream` build a section each. `named` looks
-//! up limits, upstreams and authenticators by name and tells which nobody uses. `networks` reads lists of networks, `action` holds what a route does
-//! against its path, `matches` reads its conditions, `ambiguity` finds routes of which neither goes first, and `hidden` those that no request
-//! reaches. `known` has limits and routes of policies that were checked before.
+//! `config` builds the whole. `identity`, `listener`, `limit`, `route`, `store` and `upstream`
+//! build a section each. `named` looks up limits, upstreams and authenticators by name and tells
+//! which nobody uses. `networks` reads lists of networks, `action` holds what a route does against
+//! its path, `matches` reads its conditions, `ambiguity` finds routes of which neither goes first,
+//! and `hidden` those that no request reaches. `known` has limits and routes of policies that were
+//! checked before.
 //!
-//! Everything is visited even after a mistake. A part that cannot be built is `None`, with its mistake in the report,
-//! and nothing is said of what only follows from it.
+//! Everything is visited even after a mistake. A part that cannot be built is `None`, with its
+//! mistake in the report, and nothing is said of what only follows from it.
 
 mod action;
 mod ambiguity;

@@ -13,8 +13,18 @@ pub fn network_rules(
     report: &mut Report,
 ) -> Option<NetworkRules> {
     let mut set = |setting: &Setting<NonEmptyList<Located<Cidr>>>| {
-        setting.build(|list| Some(list.0.iter().map(|at| at.network(report)).collect::<NetworkSet>()))
+        setting.build(|list| {
+            Some(
+                list.0
+                    .iter()
+                    .map(|at| at.network(report))
+                    .collect::<NetworkSet>(),
+            )
+        })
     };
     let (allow, deny) = (set(allow), set(deny));
-    Some(NetworkRules { allow: allow?, deny: deny?.unwrap_or_default() })
+    Some(NetworkRules {
+        allow: allow?,
+        deny: deny?.unwrap_or_default(),
+    })
 }

@@ -47,7 +47,8 @@ pub struct NamedSections<'a> {
     pub authenticators: &'a NamedSection<AuthenticatorSpec>,
 }
 
-/// All routes, with the known parts before those of the file that they are of. `None`: a mistake was reported.
+/// All routes, with the known parts before those of the file that they are of. `None`: a mistake
+/// was reported.
 pub fn build(
     file: &RawConfig,
     sections: NamedSections<'_>,
@@ -57,19 +58,39 @@ pub fn build(
     let raws = &file.routes.valid()?.0;
     check_names(raws, report);
     let (listener_limits, asking) = (listener_limits(file), AskingListeners::of(file));
-    let context = RouteContext { listener_limits, asking, sections, known };
-    let all_matches: Vec<Option<Match>> = raws.iter().map(|raw| matches(&raw.r#match, report)).collect();
+    let context = RouteContext {
+        listener_limits,
+        asking,
+        sections,
+        known,
+    };
+    let all_matches: Vec<Option<Match>> = raws
+        .iter()
+        .map(|raw| matches(&raw.r#match, report))
+        .collect();
     let mut matched = Vec::new();
     let mut built = Vec::new();
     for (raw, matches) in raws.iter().zip(&all_matches) {
         let name = raw.name.valid().map(|name| &*name.value.0);
-        for part in name.and_then(|name| known.routes.get(name)).into_iter().flatten() {
+        for part in name
+            .and_then(|name| known.routes.get(name))
+            .into_iter()
+            .flatten()
+        {
             let route = &*part.route;
-            matched.push(MatchedRoute { name: Some(&route.name), location: &part.location, matches: &route.matches });
+            matched.push(MatchedRoute {
+                name: Some(&route.name),
+                location: &part.location,
+                matches: &route.matches,
+            });
             built.push(Some(part.route.clone()));
         }
         built.push(route(raw, matches.as_ref(), &context, report).map(Arc::new));
-        matched.extend(matches.as_ref().map(|matches| MatchedRoute { name, location: &raw.location, matches }));
+        matched.extend(matches.as_ref().map(|matches| MatchedRoute {
+            name,
+            location: &raw.location,
+            matches,
+        }));
     }
     report_ambiguities(&matched, report);
     warn_of_hidden(&matched, report);
@@ -85,7 +106,8 @@ fn check_names(raws: &[RawRoute], report: &mut Report) {
             }
             Entry::Occupied(line) => {
                 let (name, line) = (quote(&value.0), line.get().line_beside(location));
-                let problem = ValueProblem::new(format!("another route is called {name}, on {line}"));
+                let problem =
+                    ValueProblem::new(format!("another route is called {name}, on {line}"));
                 report.mistake(location, problem.hint("give each route a name of its own"));
             }
         }
@@ -94,16 +116,36 @@ fn check_names(raws: &[RawRoute], report: &mut Report) {
 
 fn listener_limits(file: &RawConfig) -> HashMap<Arc<str>, String> {
     let listeners = file.listeners.valid().map_or(&[][..], |raws| &raws.0);
-    let uses = listeners.iter().flat_map(|raw| raw.limits.valid().into_iter().flatten().map(move |used| (raw, used)));
-    uses.filter_map(|(raw, used)| Some((used.limit.value()?.0, raw.location.path()))).collect()
+    let uses = listeners.iter().flat_map(|raw| {
+        raw.limits
+            .valid()
+            .into_iter()
+            .flatten()
+            .map(move |used| (raw, used))
+    });
+    uses.filter_map(|(raw, used)| Some((used.limit.value()?.0, raw.location.path())))
+        .collect()
 }
 
-fn route(raw: &RawRoute, matches: Option<&Match>, context: &RouteContext<'_>, report: &mut Report) -> Option<Route> {
+fn route(
+    raw: &RawRoute,
+    matches: Option<&Match>,
+    context: &RouteContext<'_>,
+    report: &mut Report,
+) -> Option<Route> {
     let action = action::build(&raw.action, matches, context.sections.upstreams, report);
     let used = uses(&raw.limits, context.sections.limits, report);
-    let authenticate = raw.authenticate.build(|names| listed(names, context.sections.authenticators, report));
+    let authenticate = raw
+        .authenticate
+        .build(|names| listed(names, context.sections.authenticators, report));
     let identified = context.asking.identified(&raw.authenticate);
-    check_route(raw, used.as_deref().unwrap_or_default(), templates(raw), &identified, report);
+    check_route(
+        raw,
+        used.as_deref().unwrap_or_default(),
+        templates(raw),
+        &identified,
+        report,
+    );
     for used in used.iter().flatten() {
         check_params(used, matches, report);
         check_listeners(used, &context.listener_limits, report);
@@ -139,25 +181,44 @@ fn route(raw: &RawRoute, matches: Option<&Match>, context: &RouteContext<'_>, re
         limits: used?.into_iter().map(|used| used.limit_use).collect(),
         is_logged: raw.access_log.value()?,
         max_body: max_body?,
-        answer_time: AnswerTimeLimits { head: head?, whole: times?.and_then(|(_, whole)| whole) },
-        upstream_time: times?.map(|(of_upstream, _)| of_upstream).unwrap_or_default(),
+        answer_time: AnswerTimeLimits {
+            head: head?,
+            whole: times?.and_then(|(_, whole)| whole),
+        },
+        upstream_time: times?
+            .map(|(of_upstream, _)| of_upstream)
+            .unwrap_or_default(),
         retry: retry?,
     })
 }
 
-/// The limits in place of the upstream's, and that of the whole request. `None`: a mistake was reported.
+/// The limits in place of the upstream's, and that of the whole request. `None`: a mistake was
+/// reported.
 fn time_limits(raw: &RawRouteTimeouts) -> Option<(UpstreamTimeLimits, Option<Duration>)> {
-    let limit = |setting: &Setting<Located<BoundedDuration<DAY>>>| setting.build(|at| Some(at.value.0));
-    let RawRouteTimeouts { connect, response, idle, tunnel_idle, request } = raw;
+    let limit =
+        |setting: &Setting<Located<BoundedDuration<DAY>>>| setting.build(|at| Some(at.value.0));
+    let RawRouteTimeouts {
+        connect,
+        response,
+        idle,
+        tunnel_idle,
+        request,
+    } = raw;
     let [connect, response, idle, tunnel_idle] = [connect, response, idle, tunnel_idle].map(limit);
-    let of_upstream =
-        UpstreamTimeLimits { connect: connect?, response: response?, idle: idle?, tunnel_idle: tunnel_idle? };
+    let of_upstream = UpstreamTimeLimits {
+        connect: connect?,
+        response: response?,
+        idle: idle?,
+        tunnel_idle: tunnel_idle?,
+    };
     Some((of_upstream, limit(request)?))
 }
 
 /// Every text of the route that may have variables.
 fn templates(raw: &RawRoute) -> impl Iterator<Item = &Located<Template>> {
-    let changes = [&raw.request_headers, &raw.response_headers].into_iter().filter_map(Setting::valid);
+    let changes = [&raw.request_headers, &raw.response_headers]
+        .into_iter()
+        .filter_map(Setting::valid);
     let redirect = raw.action.redirect.valid().and_then(|raw| raw.to.valid());
     changes.flat_map(RawFieldChanges::templates).chain(redirect)
 }
@@ -169,7 +230,10 @@ fn check_template(at: &Located<Template>, matches: Option<&Match>, report: &mut 
             && !matches.has_param(param)
         {
             let problem = ValueProblem::new(format!("this route's path does not have {{{param}}}"));
-            report.mistake(&at.location, problem.hint(format!("put {{{param}}} into the route's path")));
+            report.mistake(
+                &at.location,
+                problem.hint(format!("put {{{param}}} into the route's path")),
+            );
         }
     }
 }
@@ -179,11 +243,14 @@ fn check_params(used: &CheckedUse, matches: Option<&Match>, report: &mut Report)
     let has = |name: &Arc<str>| matches.has_param(name);
     for param in path_params(&used.limit_use.limit).filter(|param| !has(param)) {
         let limit = quote(&used.limit_use.limit.name);
-        let problem =
-            ValueProblem::new(format!("limit {limit} counts by {{{param}}}, which this route's path does not have"));
+        let problem = ValueProblem::new(format!(
+            "limit {limit} counts by {{{param}}}, which this route's path does not have"
+        ));
         report.mistake(
             &used.location,
-            problem.hint(format!("put {{{param}}} into the route's path, or use another limit")),
+            problem.hint(format!(
+                "put {{{param}}} into the route's path, or use another limit"
+            )),
         );
     }
 }
@@ -192,7 +259,12 @@ fn check_params(used: &CheckedUse, matches: Option<&Match>, report: &mut Report)
 fn check_listeners(used: &CheckedUse, listeners: &HashMap<Arc<str>, String>, report: &mut Report) {
     if let Some(listener) = listeners.get(&used.limit_use.limit.name) {
         let limit = quote(&used.limit_use.limit.name);
-        let problem = ValueProblem::new(format!("{listener} counts every request by limit {limit} already"));
-        report.mistake(&used.location, problem.hint("list the limit in one of the two places"));
+        let problem = ValueProblem::new(format!(
+            "{listener} counts every request by limit {limit} already"
+        ));
+        report.mistake(
+            &used.location,
+            problem.hint("list the limit in one of the two places"),
+        );
     }
 }

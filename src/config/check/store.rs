@@ -35,12 +35,17 @@ pub fn build(raw: &RawStore, report: &mut Report) -> Option<RedisSpec> {
 
 /// Reports certificates that nothing uses: the connection would be in the clear by mistake.
 fn check_use(raw: &RawStore, tls: &RawTls, report: &mut Report) {
-    let encrypted =
-        |Located { value, .. }: &Located<RedisUrl>| Address::parse(&value.0).is_none_or(|address| address.tls);
+    let encrypted = |Located { value, .. }: &Located<RedisUrl>| {
+        Address::parse(&value.0).is_none_or(|address| address.tls)
+    };
     if !raw.redis.valid().is_none_or(encrypted) {
-        let problem =
-            ValueProblem::new("the address of the store does not use TLS, so these certificates have no effect");
-        report.mistake(&tls.location, problem.hint("begin the address with rediss, or remove \"tls\""));
+        let problem = ValueProblem::new(
+            "the address of the store does not use TLS, so these certificates have no effect",
+        );
+        report.mistake(
+            &tls.location,
+            problem.hint("begin the address with rediss, or remove \"tls\""),
+        );
     }
 }
 
@@ -49,7 +54,10 @@ fn certificates(raw: &RawTls, report: &mut Report) -> Option<TlsSpec> {
         Setting::Absent => Some(TlsSpec::default()),
         Setting::Invalid => None,
         Setting::Valid(path) => pem(path, report).and_then(|pem| {
-            TlsSpec::default().trusting(pem).map_err(|error| report.mistake(&path.location, unusable(path, error))).ok()
+            TlsSpec::default()
+                .trusting(pem)
+                .map_err(|error| report.mistake(&path.location, unusable(path, error)))
+                .ok()
         }),
     };
     match (&raw.cert, &raw.key) {
@@ -58,7 +66,11 @@ fn certificates(raw: &RawTls, report: &mut Report) -> Option<TlsSpec> {
             let (cert_pem, key_pem) = (pem(cert, report), pem(key, report));
             tls?.showing(cert_pem?, key_pem?)
                 .map_err(|error| {
-                    let path = if error == TlsError::Certificate { cert } else { key };
+                    let path = if error == TlsError::Certificate {
+                        cert
+                    } else {
+                        key
+                    };
                     report.mistake(&path.location, unusable(path, error));
                 })
                 .ok()
@@ -81,7 +93,9 @@ pub fn pem(Located { location, value }: &Located<PemPath>, report: &mut Report) 
         )
     };
     let content = report.named_files.read(&value.0, MAX_PEM);
-    content.map_err(|error| report.mistake(location, problem(error))).ok()
+    content
+        .map_err(|error| report.mistake(location, problem(error)))
+        .ok()
 }
 
 fn unusable(path: &Located<PemPath>, error: TlsError) -> ValueProblem {
@@ -90,5 +104,9 @@ fn unusable(path: &Located<PemPath>, error: TlsError) -> ValueProblem {
         TlsError::Pair => "give the key that the certificate was made for",
         _ => "write the path of a PEM file that begins with -----BEGIN CERTIFICATE-----",
     };
-    ValueProblem::new(format!("{} cannot be used: {error}", quote(&path.value.0.to_string_lossy()))).hint(hint)
+    ValueProblem::new(format!(
+        "{} cannot be used: {error}",
+        quote(&path.value.0.to_string_lossy())
+    ))
+    .hint(hint)
 }

@@ -74,12 +74,20 @@ const FORMS: &str = "write round_robin, least_requests, {hash: …} or {cookie: 
 impl Decode for RawEndpoint {
     fn decode(node: &YamlNode, report: &mut Report) -> Option<Self> {
         if !matches!(node.value, YamlValue::Map(_)) {
-            return Located::decode(node, report).map(|url| Self { url, weight: 1, backup: false });
+            return Located::decode(node, report).map(|url| Self {
+                url,
+                weight: 1,
+                backup: false,
+            });
         }
         let options = RawEndpointOptions::decode(node, report)?;
         let (weight, backup) = (options.weight.value(), options.backup.value());
         let url = options.url.take(Some)??;
-        Some(Self { url, weight: weight?.0, backup: backup? })
+        Some(Self {
+            url,
+            weight: weight?.0,
+            backup: backup?,
+        })
     }
 
     fn schema(definitions: &mut SchemaDefinitions) -> Json {
@@ -114,18 +122,26 @@ impl Decode for RawBalance {
 impl RawAffinity {
     fn choose(self, report: &mut Report) -> Option<RawBalance> {
         let parts = self.hash.valid().and_then(RawKey::parts);
-        if parts.iter().flatten().any(|part| matches!(part, KeyPart::Body(_))) {
+        if parts
+            .iter()
+            .flatten()
+            .any(|part| matches!(part, KeyPart::Body(_)))
+        {
             let problem = ValueProblem::new("only the keys of limits read the body");
-            report
-                .mistake(&self.location, problem.hint("hash a part of the request's head, such as {header: x-tenant}"));
+            report.mistake(
+                &self.location,
+                problem.hint("hash a part of the request's head, such as {header: x-tenant}"),
+            );
             return None;
         }
         let options = [
             self.hash.take(|key| Some(RawBalance::Hash(key))),
-            self.cookie.take(|cookie| Some(RawBalance::Cookie(Box::new(cookie)))),
+            self.cookie
+                .take(|cookie| Some(RawBalance::Cookie(Box::new(cookie)))),
         ];
         only_one(options).unwrap_or_else(|_| {
-            let problem = ValueProblem::new("requests go to an endpoint by exactly one of hash and cookie");
+            let problem =
+                ValueProblem::new("requests go to an endpoint by exactly one of hash and cookie");
             report.mistake(&self.location, problem.hint(FORMS));
             None
         })

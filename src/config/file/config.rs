@@ -29,11 +29,13 @@ record! {
         optional workers: Located<WholeNumber<1, 1024>>,
         /// How long requests in flight may take to finish after SIGTERM.
         default("30s") drain_timeout: Located<BoundedDuration<DAY>>,
-        /// A Unix socket at which `tollgate run --take-over` takes over from this process without losing a connection.
+        /// A Unix socket at which `tollgate run --take-over` takes over from this process without
+        /// losing a connection.
         optional handover: Located<SocketPath>,
         /// A line for each request: off, json or combined, or its format, destination and sample.
         default("off") access_log: RawAccessLog,
-        /// Proxies in front, whose claims about their clients are believed: addresses, networks, and unix for Unix sockets.
+        /// Proxies in front, whose claims about their clients are believed: addresses, networks,
+        /// and unix for Unix sockets.
         optional trusted_proxies: Vec<Located<TrustedProxy>>,
         /// Requests in flight per worker; further ones are answered with 503. Default: no bound.
         optional max_requests: Located<WholeNumber<1, 1_000_000_000>>,
@@ -43,7 +45,8 @@ record! {
         default(1_000_000) max_local_buckets: Located<WholeNumber<1, 1_000_000_000>>,
         /// Which header fields answers carry.
         optional headers: RawAnswerHeaders,
-        /// Pages in place of errors, for requests that no route takes and routes that have none of their own.
+        /// Pages in place of errors, for requests that no route takes and routes that have none of
+        /// their own.
         optional error_pages: NonEmptyList<RawErrorPage>,
         /// Bounds on request bodies that are read ahead of limits which count by a member of them.
         optional body_keys: RawBodyKeys,
@@ -51,7 +54,8 @@ record! {
         required listeners: NonEmptyList<RawListener>,
         /// The admin server, or `off`.
         optional admin: RawAdmin,
-        /// The memory that all nodes share. Leave it out for one node: buckets then live in this process.
+        /// The memory that all nodes share. Leave it out for one node: buckets then live in this
+        /// process.
         optional store: RawStore,
         /// Policies that people edit, kept in a database. They lie over this file.
         optional policies: RawPolicySource,

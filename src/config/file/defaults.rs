@@ -71,7 +71,10 @@ impl DefaultedRecord for RawUpstream {
 /// The keys that may have a default.
 pub fn default_keys<T: DefaultedRecord>() -> Vec<&'static str> {
     let (own, required) = (T::own_keys(), required_keys::<T>());
-    T::keys().into_iter().filter(|key| !own.contains(key) && !required.contains(key)).collect()
+    T::keys()
+        .into_iter()
+        .filter(|key| !own.contains(key) && !required.contains(key))
+        .collect()
 }
 
 impl<T: DefaultedRecord> Decode for Defaults<T> {

@@ -35,7 +35,8 @@ record! {
         optional keep_on_empty: Located<BoundedDuration<DAY, 0>>,
         /// How long the last list is used while lookups fail. Default: for ever.
         optional keep_on_failure: Located<BoundedDuration<DAY, 0>>,
-        /// The DNS servers that are asked. Default: those of /etc/resolv.conf, with its search domains.
+        /// The DNS servers that are asked. Default: those of /etc/resolv.conf, with its search
+        /// domains.
         optional resolvers: NonEmptyList<Located<ResolverAddress>>,
     }
 }
@@ -60,12 +61,16 @@ impl Scalar for DnsName {
     const WHAT: &'static str = "a name in DNS";
 
     fn read(text: &str) -> Result<Self, ValueProblem> {
-        let problem = |hint| Err(ValueProblem::new(format!("{} is not a name in DNS", quote(text))).hint(hint));
+        let problem = |hint| {
+            Err(ValueProblem::new(format!("{} is not a name in DNS", quote(text))).hint(hint))
+        };
         if text.parse::<std::net::IpAddr>().is_ok() {
             return problem("write an address under \"endpoints\"");
         }
         if !is_dns_name(text) {
-            return problem("write a host such as orders.prod.svc.cluster.local, without scheme and port");
+            return problem(
+                "write a host such as orders.prod.svc.cluster.local, without scheme and port",
+            );
         }
         Ok(Self(text.into()))
     }
@@ -80,10 +85,21 @@ impl Scalar for ServiceName {
 
     fn read(text: &str) -> Result<Self, ValueProblem> {
         let mut labels = text.split('.');
-        let is_service = |label: Option<&str>| label.is_some_and(|label| label.len() > 1 && label.starts_with('_'));
-        if !(is_dns_name(text) && is_service(labels.next()) && is_service(labels.next()) && labels.next().is_some()) {
-            let problem = ValueProblem::new(format!("{} is not the name of a service in DNS", quote(text)));
-            return Err(problem.hint("write _http._tcp.orders.example: service, protocol and domain"));
+        let is_service = |label: Option<&str>| {
+            label.is_some_and(|label| label.len() > 1 && label.starts_with('_'))
+        };
+        if !(is_dns_name(text)
+            && is_service(labels.next())
+            && is_service(labels.next())
+            && labels.next().is_some())
+        {
+            let problem = ValueProblem::new(format!(
+                "{} is not the name of a service in DNS",
+                quote(text)
+            ));
+            return Err(
+                problem.hint("write _http._tcp.orders.example: service, protocol and domain")
+            );
         }
         Ok(Self(text.into()))
     }
@@ -97,11 +113,21 @@ impl Scalar for ResolverAddress {
     const WHAT: &'static str = "the address of a DNS server";
 
     fn read(text: &str) -> Result<Self, ValueProblem> {
-        let address = text.parse().ok().map(|ip| SocketAddr::new(ip, 53)).or_else(|| text.parse().ok());
-        address.filter(|address| address.port() > 0).map(Self).ok_or_else(|| {
-            ValueProblem::new(format!("{} is not the address of a DNS server", quote(text)))
+        let address = text
+            .parse()
+            .ok()
+            .map(|ip| SocketAddr::new(ip, 53))
+            .or_else(|| text.parse().ok());
+        address
+            .filter(|address| address.port() > 0)
+            .map(Self)
+            .ok_or_else(|| {
+                ValueProblem::new(format!(
+                    "{} is not the address of a DNS server",
+                    quote(text)
+                ))
                 .hint("write 10.96.0.10, or 10.96.0.10:5353")
-        })
+            })
     }
 
     fn schema() -> Json {

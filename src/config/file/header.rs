@@ -26,12 +26,20 @@ pub struct RawHeaderCondition(pub Option<HeaderValue>);
 impl Decode for RawHeaderCondition {
     fn decode(node: &YamlNode, report: &mut Report) -> Option<Self> {
         match &node.value {
-            YamlValue::Map(_) => RawPresent::decode(node, report)?.present.valid().map(|_| Self(None)),
+            YamlValue::Map(_) => RawPresent::decode(node, report)?
+                .present
+                .valid()
+                .map(|_| Self(None)),
             YamlValue::Scalar { .. } if !node.value.is_null() => {
                 Located::decode(node, report).map(|at: Located<HeaderValue>| Self(Some(at.value)))
             }
             _ => {
-                mismatch(node, "a value", Some("write the value, or {present: true} for any"), report);
+                mismatch(
+                    node,
+                    "a value",
+                    Some("write the value, or {present: true} for any"),
+                    report,
+                );
                 None
             }
         }
@@ -45,11 +53,21 @@ impl Decode for RawHeaderCondition {
 /// Reports names of fields that differ by case alone.
 pub fn check_names<V>(headers: &Mapping<HeaderName, V>, report: &mut Report) {
     let mut lines = HashMap::new();
-    for MappingEntry { text, location, key, .. } in &headers.0 {
+    for MappingEntry {
+        text,
+        location,
+        key,
+        ..
+    } in &headers.0
+    {
         let Some(name) = key else { continue };
         if let Some(line) = lines.insert(name, location.line_beside(location)) {
-            let problem = ValueProblem::new(format!("{} is here twice, first on {line}", quote(text)));
-            report.mistake(location, problem.hint("upper and lower case are the same in names of header fields"));
+            let problem =
+                ValueProblem::new(format!("{} is here twice, first on {line}", quote(text)));
+            report.mistake(
+                location,
+                problem.hint("upper and lower case are the same in names of header fields"),
+            );
         }
     }
 }

@@ -48,7 +48,8 @@ record! {
         default("5m") longest: Located<BoundedDuration<DAY, 100>>,
         /// The share of the endpoints that may be ejected at a time. Of several, one always may.
         default("50%") at_most: Located<Percent>,
-        /// Whether endpoints that are far slower than the others get none for a while, too. Default: no.
+        /// Whether endpoints that are far slower than the others get none for a while, too.
+        /// Default: no.
         optional latency: RawLatency,
     }
 }
@@ -56,8 +57,8 @@ record! {
 record! {
     /// When an endpoint is far slower than the others of its upstream.
     RawLatency {
-        /// Half of its answers take longer than this. An answer's time is from the whole request to the response's
-        /// head.
+        /// Half of its answers take longer than this. An answer's time is from the whole request to
+        /// the response's head.
         default("500ms") above: Located<BoundedDuration<DAY>>,
         /// Half of its answers take longer than so many times the median of the others.
         default(3) factor: Located<WholeNumber<2, 1000>>,
@@ -78,7 +79,8 @@ impl Scalar for ProbePath {
     fn read(text: &str) -> Result<Self, ValueProblem> {
         let path = text.parse().ok().filter(|_| text.starts_with('/'));
         path.map(Self).ok_or_else(|| {
-            ValueProblem::new(format!("{} is not the path of a request", quote(text))).hint("write /healthz")
+            ValueProblem::new(format!("{} is not the path of a request", quote(text)))
+                .hint("write /healthz")
         })
     }
 

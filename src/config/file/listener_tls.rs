@@ -19,7 +19,8 @@ record! {
     RawListenerTls {
         /// Certificates; a client gets the one for the name it asks for, or else the first.
         required certificates: NonEmptyList<RawCertificate>,
-        /// A PEM file of the authorities that clients' certificates may be of. Without it, clients are asked for none.
+        /// A PEM file of the authorities that clients' certificates may be of. Without it, clients
+        /// are asked for none.
         optional client_ca: Located<PemPath>,
         /// Whether a client must have a certificate: required or optional. Default: required.
         optional client_auth: Located<ClientAuthRequirement>,
@@ -70,8 +71,10 @@ impl Scalar for HttpsPort {
         match (text, text.parse()) {
             ("true", _) => Ok(Self(443)),
             (_, Ok(port @ 1..)) => Ok(Self(port)),
-            _ => Err(ValueProblem::new(format!("{} is neither true nor a port", quote(text)))
-                .hint("write true for port 443, another port, or leave the key out")),
+            _ => Err(
+                ValueProblem::new(format!("{} is neither true nor a port", quote(text)))
+                    .hint("write true for port 443, another port, or leave the key out"),
+            ),
         }
     }
 

@@ -1,7 +1,8 @@
 //! `respond`: a fixed answer, of a route or of a limit that degrades.
 
 use http::header::{
-    CONNECTION, CONTENT_LENGTH, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
+    CONNECTION, CONTENT_LENGTH, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER,
+    TRANSFER_ENCODING, UPGRADE,
 };
 use http::{HeaderName, HeaderValue, StatusCode};
 use tollgate_limiter::limit::fixed_response::FixedResponse;
@@ -28,18 +29,34 @@ record! {
 impl RawRespond {
     /// The answer. `None`: a mistake was reported.
     pub fn build(&self, report: &mut Report) -> Option<FixedResponse> {
-        let headers = self.headers.build(|headers| answer_headers(headers, report));
+        let headers = self
+            .headers
+            .build(|headers| answer_headers(headers, report));
         let status = self.status.value();
         if let (Some(status), Setting::Valid(body)) = (status, &self.body) {
             // RFC 9110 §15.3.5, §15.3.6, §15.4.5.
-            let empty = [StatusCode::NO_CONTENT, StatusCode::RESET_CONTENT, StatusCode::NOT_MODIFIED];
+            let empty = [
+                StatusCode::NO_CONTENT,
+                StatusCode::RESET_CONTENT,
+                StatusCode::NOT_MODIFIED,
+            ];
             if empty.contains(&status) && !body.value.0.is_empty() {
-                let problem = ValueProblem::new(format!("an answer with status {} has no body", status.as_u16()));
-                report.mistake(&body.location, problem.hint("remove the body or change the status"));
+                let problem = ValueProblem::new(format!(
+                    "an answer with status {} has no body",
+                    status.as_u16()
+                ));
+                report.mistake(
+                    &body.location,
+                    problem.hint("remove the body or change the status"),
+                );
             }
         }
         let body = self.body.build(|body| Some(body.value.bytes()));
-        Some(FixedResponse { status: status?, headers: headers?.unwrap_or_default(), body: body?.unwrap_or_default() })
+        Some(FixedResponse {
+            status: status?,
+            headers: headers?.unwrap_or_default(),
+            body: body?.unwrap_or_default(),
+        })
     }
 }
 
@@ -49,16 +66,35 @@ pub fn answer_headers(
     report: &mut Report,
 ) -> Option<Vec<(HeaderName, HeaderValue)>> {
     check_names(headers, report);
-    for entry in headers.0.iter().filter(|entry| entry.key.as_ref().is_some_and(is_connection_header)) {
-        let problem = ValueProblem::new(format!("{} is about the connection: the gateway sets it", quote(&entry.text)));
+    for entry in headers
+        .0
+        .iter()
+        .filter(|entry| entry.key.as_ref().is_some_and(is_connection_header))
+    {
+        let problem = ValueProblem::new(format!(
+            "{} is about the connection: the gateway sets it",
+            quote(&entry.text)
+        ));
         report.mistake(&entry.location, problem.hint("remove it"));
     }
-    headers.0.iter().map(|entry| Some((entry.key.clone()?, entry.value.as_ref()?.value.clone()))).collect()
+    headers
+        .0
+        .iter()
+        .map(|entry| Some((entry.key.clone()?, entry.value.as_ref()?.value.clone())))
+        .collect()
 }
 
 /// Hop-by-hop fields and the framing (RFC 9110 §7.6.1, RFC 9112 §6).
 pub fn is_connection_header(name: &HeaderName) -> bool {
-    let known =
-        [CONNECTION, CONTENT_LENGTH, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE];
+    let known = [
+        CONNECTION,
+        CONTENT_LENGTH,
+        PROXY_AUTHENTICATE,
+        PROXY_AUTHORIZATION,
+        TE,
+        TRAILER,
+        TRANSFER_ENCODING,
+        UPGRADE,
+    ];
     known.contains(name) || matches!(name.as_str(), "keep-alive" | "proxy-connection")
 }

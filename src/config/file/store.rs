@@ -15,15 +15,18 @@ use crate::config::yaml::schema::or_variable;
 record! {
     /// The memory that all nodes share.
     RawStore {
-        /// The address of Redis 6.2 or newer, or Valkey: redis://[user:password@]host[:port][/database].
+        /// The address of Redis 6.2 or newer, or Valkey:
+        /// redis://[user:password@]host[:port][/database].
         required redis: Located<RedisUrl>,
-        /// The longest a request may wait for the store; then the limit's on_outage decides. 1ms to 10s.
+        /// The longest a request may wait for the store; then the limit's on_outage decides. 1ms to
+        /// 10s.
         default("20ms") timeout: Located<BoundedDuration<10_000>>,
         /// The beginning of every key in Redis. Gateways with the same prefix share their limits.
         default("tollgate:") key_prefix: Located<KeyPrefix>,
         /// The number of nodes to assume until Redis has the real one.
         default(1) expected_nodes: Located<WholeNumber<1, 100_000>>,
-        /// The longest that nodes which reach Redis hold back the share of one that fell silent. 3s to 1h.
+        /// The longest that nodes which reach Redis hold back the share of one that fell silent. 3s
+        /// to 1h.
         default("15s") autonomy: Located<BoundedDuration<3_600_000, 3_000>>,
         /// Certificates for a TLS address.
         optional tls: RawTls,
@@ -64,7 +67,9 @@ impl Scalar for RedisUrl {
                  password percent-encoded; docs/configuration.md has the forms for sockets, Sentinel and Cluster",
             )
         };
-        Address::parse(text).map(|_| Self(text.into())).ok_or_else(problem)
+        Address::parse(text)
+            .map(|_| Self(text.into()))
+            .ok_or_else(problem)
     }
 
     fn schema() -> Json {
@@ -77,8 +82,11 @@ impl Scalar for PemPath {
     const WHAT: &'static str = "the path of a file";
 
     fn read(text: &str) -> Result<Self, ValueProblem> {
-        let problem = || ValueProblem::new("the path is empty").hint("write the path of a PEM file");
-        (!text.is_empty()).then(|| Self(text.into())).ok_or_else(problem)
+        let problem =
+            || ValueProblem::new("the path is empty").hint("write the path of a PEM file");
+        (!text.is_empty())
+            .then(|| Self(text.into()))
+            .ok_or_else(problem)
     }
 
     fn schema() -> Json {
@@ -95,8 +103,10 @@ impl Scalar for KeyPrefix {
         if text.len() <= 64 && text.bytes().all(fine) {
             return Ok(Self(text.to_owned()));
         }
-        Err(ValueProblem::new(format!("{} is not a key prefix", quote(text)))
-            .hint("at most 64 visible ASCII characters, without spaces and braces"))
+        Err(
+            ValueProblem::new(format!("{} is not a key prefix", quote(text)))
+                .hint("at most 64 visible ASCII characters, without spaces and braces"),
+        )
     }
 
     fn schema() -> Json {

@@ -18,20 +18,22 @@ use crate::upstream::Http2Policy;
 record! {
     /// Servers that answer alike.
     RawUpstream at location {
-        /// Where they are: http://host:port, https://host:port, h2c://host:port, or unix:/path for a socket of this machine.
-        /// {url: …, weight: 2, backup: true} says more.
+        /// Where they are: http://host:port, https://host:port, h2c://host:port, or unix:/path for
+        /// a socket of this machine. {url: …, weight: 2, backup: true} says more.
         optional endpoints: NonEmptyList<RawEndpoint>,
         /// Endpoints that are found by DNS or in a file, in place of endpoints.
         optional discover: RawDiscover,
         /// How the next one is chosen.
         default("round_robin") balance: RawBalance,
-        /// The time in which an endpoint that is new or comes back gets to its share of the requests. Default: none.
+        /// The time in which an endpoint that is new or comes back gets to its share of the
+        /// requests. Default: none.
         optional slow_start: Located<BoundedDuration<DAY, 100>>,
         /// How endpoints are probed. Default: not at all.
         optional health: RawHealth,
         /// When endpoints that fail requests get none for a while. Default: never.
         optional eject: RawEject,
-        /// All endpoints get requests where a smaller share of them is in service. 0%: where none is.
+        /// All endpoints get requests where a smaller share of them is in service. 0%: where none
+        /// is.
         default("0%") panic_threshold: Located<Percent>,
         /// To open a connection, TLS included, and to wait for one at the bounds.
         default("2s") connect_timeout: Located<BoundedDuration<DAY>>,
@@ -39,7 +41,8 @@ record! {
         default("30s") response_timeout: Located<BoundedDuration<DAY>>,
         /// Between two reads of a response body or two writes of a request body.
         default("60s") idle_timeout: Located<BoundedDuration<DAY>>,
-        /// How long an unused connection is kept. Keep it below the server's own: Node.js closes after 5s.
+        /// How long an unused connection is kept. Keep it below the server's own: Node.js closes
+        /// after 5s.
         default("4s") keepalive_timeout: Located<BoundedDuration<DAY>>,
         /// A tunnel, such as a WebSocket, that carries nothing either way is closed after this.
         default("1h") tunnel_idle_timeout: Located<BoundedDuration<DAY>>,
@@ -47,9 +50,11 @@ record! {
         default(64) keepalive_connections: Located<WholeNumber<1, 65_536>>,
         /// Bounds on its connections and requests. Default: no bound.
         optional bounds: RawBounds,
-        /// Connections begin with a header of the PROXY protocol, v2, and carry one request. Default: none.
+        /// Connections begin with a header of the PROXY protocol, v2, and carry one request.
+        /// Default: none.
         optional proxy_protocol: Located<ProxyHeaderVersion>,
-        /// Whether requests over HTTP/2 keep their trailers, for which some servers close the connection.
+        /// Whether requests over HTTP/2 keep their trailers, for which some servers close the
+        /// connection.
         default(false) request_trailers: Located<bool>,
         /// Whether https endpoints are offered HTTP/2: auto, or never.
         default("auto") http2: Located<Http2Policy>,
@@ -63,13 +68,15 @@ record! {
     RawUpstreamTls at location {
         /// The certificate authorities that its certificates may be of. Default: the system's.
         optional ca: Located<PemPath>,
-        /// The name that its certificates must have and that it is asked for (SNI). Default: the endpoint's host.
+        /// The name that its certificates must have and that it is asked for (SNI). Default: the
+        /// endpoint's host.
         optional server_name: Located<ServerName>,
         /// The certificate that the gateway shows, with those between it and its authority.
         optional cert: Located<PemPath>,
         /// The private key of cert.
         optional key: Located<PemPath>,
-        /// Whether certificates are verified. Without that, anybody on the way can read and change everything.
+        /// Whether certificates are verified. Without that, anybody on the way can read and change
+        /// everything.
         default(true) verify: Located<bool>,
     }
 }
@@ -77,13 +84,15 @@ record! {
 record! {
     /// Bounds of an upstream.
     RawBounds {
-        /// Open connections, all workers together. Further requests wait for one within connect_timeout.
+        /// Open connections, all workers together. Further requests wait for one within
+        /// connect_timeout.
         optional connections: Located<WholeNumber<1, 1_000_000>>,
         /// Requests that wait for a connection. Default: no bound.
         optional pending: Located<WholeNumber<0, 1_000_000>>,
         /// Requests in flight, all workers together.
         optional requests: Located<WholeNumber<1, 1_000_000_000>>,
-        /// Requests that wait for an answer, as many as the upstream answers fast. Default: no bound.
+        /// Requests that wait for an answer, as many as the upstream answers fast. Default: no
+        /// bound.
         optional adaptive: RawAdaptive,
         /// All header fields of a request, 32 bytes more for each; beyond it 431.
         optional header_size: Located<ByteSize<1_024, 16_777_216>>,

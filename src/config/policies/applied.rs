@@ -1,7 +1,9 @@
-//! An application as it lies over a file without a mistake: what has come of it there, for the next revisions of the policies.
+//! An application as it lies over a file without a mistake: what has come of it there, for the next
+//! revisions of the policies.
 //!
-//! It holds for as long as neither the file, nor the application, nor the node is another one. Nothing in it depends on other
-//! applications: a route is of one alone, and the names of limits and parts begin with their application.
+//! It holds for as long as neither the file, nor the application, nor the node is another one.
+//! Nothing in it depends on other applications: a route is of one alone, and the names of limits
+//! and parts begin with their application.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -50,7 +52,8 @@ pub struct AddedParts<'a> {
 }
 
 impl AppliedApplication {
-    /// Whether this comes of the application on `node`, too. Candidates alone act on some nodes only.
+    /// Whether this comes of the application on `node`, too. Candidates alone act on some nodes
+    /// only.
     pub fn is_for(&self, node: Option<&Arc<str>>) -> bool {
         self.candidates.is_empty() || node == Some(&self.node)
     }
@@ -61,8 +64,17 @@ impl AppliedApplication {
         node: &Arc<str>,
         added: &AddedParts<'_>,
     ) -> Option<Self> {
-        let PolicyAdditions { limits, candidates, whole_routes, parts, copied, bounds: _ } = additions;
-        let limits = limits.iter().map(|name| added.limits.get(&**name).map(|limit| Arc::clone(limit)));
+        let PolicyAdditions {
+            limits,
+            candidates,
+            whole_routes,
+            parts,
+            copied,
+            bounds: _,
+        } = additions;
+        let limits = limits
+            .iter()
+            .map(|name| added.limits.get(&**name).map(|limit| Arc::clone(limit)));
         let part = |(name, of, location): (String, Arc<str>, Location)| {
             let route = Arc::clone(added.routes.get(&*name)?);
             Some((of, KnownRoute { location, route }))

@@ -1,4 +1,5 @@
-//! A strategy's limits: the one that holds, and the candidate that is tried out beside it or in its place.
+//! A strategy's limits: the one that holds, and the candidate that is tried out beside it or in its
+//! place.
 
 use crate::config::candidate::{Candidate, CandidateBounds, CandidateTerms, Stage};
 use crate::config::file::policies::RawStrategy;
@@ -21,8 +22,8 @@ pub fn candidate_name(limit: &str) -> String {
     format!("{limit}.candidate")
 }
 
-/// The limits that a strategy has on the `node` with this name. Without one, also its candidate for whatever nodes: beside the
-/// limit, to be checked like it.
+/// The limits that a strategy has on the `node` with this name. Without one, also its candidate for
+/// whatever nodes: beside the limit, to be checked like it.
 pub fn limits_of(
     (application, strategy, name): (&str, &str, String),
     at: &Location,
@@ -31,13 +32,23 @@ pub fn limits_of(
     report: &mut Report,
 ) -> Vec<StrategyLimit> {
     if let (Setting::Absent, Setting::Absent) = (&raw.limit, &raw.candidate) {
-        let problem = ValueProblem::new(format!("strategy {} has no limit: it limits nothing", quote(strategy)));
-        report.warning(at, problem.hint("write \"limit\", or take the strategy away"));
+        let problem = ValueProblem::new(format!(
+            "strategy {} has no limit: it limits nothing",
+            quote(strategy)
+        ));
+        report.warning(
+            at,
+            problem.hint("write \"limit\", or take the strategy away"),
+        );
     }
     let tried = raw.candidate.valid().and_then(|raw| {
         let stage = &raw.on.valid()?.stage;
         let limit = match (stage, node) {
-            (Stage::Nodes(nodes), Some(node)) if nodes.iter().any(|pattern| pattern.takes(node)) => name.clone(),
+            (Stage::Nodes(nodes), Some(node))
+                if nodes.iter().any(|pattern| pattern.takes(node)) =>
+            {
+                name.clone()
+            }
             (Stage::Nodes(_), Some(_)) => return None,
             _ => candidate_name(&name),
         };
@@ -49,12 +60,22 @@ pub fn limits_of(
             stage: stage.clone(),
             terms: terms?,
         };
-        Some(StrategyLimit { name: limit, at: raw.location.clone(), tree, candidate: Some(candidate) })
+        Some(StrategyLimit {
+            name: limit,
+            at: raw.location.clone(),
+            tree,
+            candidate: Some(candidate),
+        })
     });
     // On a node that tries it out, a candidate stands in the place of what holds elsewhere.
     let is_replaced = tried.as_ref().is_some_and(|tried| tried.name == name);
     let holds = raw.limit.valid().filter(|_| !is_replaced);
-    let holds = holds.map(|limit| StrategyLimit { name, at: at.clone(), tree: limit.0.clone(), candidate: None });
+    let holds = holds.map(|limit| StrategyLimit {
+        name,
+        at: at.clone(),
+        tree: limit.0.clone(),
+        candidate: None,
+    });
     holds.into_iter().chain(tried).collect()
 }
 
@@ -86,7 +107,12 @@ fn terms(raw: &RawCandidate, report: &mut Report) -> Option<CandidateTerms> {
         report.mistake(&at.location, problem);
         None
     })?;
-    Some(CandidateTerms { bounds: bounds.unwrap_or_default(), over, least, promote_after })
+    Some(CandidateTerms {
+        bounds: bounds.unwrap_or_default(),
+        over,
+        least,
+        promote_after,
+    })
 }
 
 fn bounds(raw: &RawCandidateBounds, report: &mut Report) -> Option<CandidateBounds> {
@@ -97,7 +123,10 @@ fn bounds(raw: &RawCandidateBounds, report: &mut Report) -> Option<CandidateBoun
     };
     if bounds == CandidateBounds::default() {
         let problem = ValueProblem::new("the bounds are empty");
-        report.mistake(&raw.location, problem.hint("write {denials: 5%, errors: 1%, latency: 500ms}, or some of them"));
+        report.mistake(
+            &raw.location,
+            problem.hint("write {denials: 5%, errors: 1%, latency: 500ms}, or some of them"),
+        );
         return None;
     }
     Some(bounds)
@@ -107,23 +136,45 @@ fn bounds(raw: &RawCandidateBounds, report: &mut Report) -> Option<CandidateBoun
 fn tree(raw: &RawCandidate, report: &mut Report) -> Option<YamlNode> {
     let (limit, on) = (raw.limit.valid()?, raw.on.valid()?);
     let mut tree = limit.0.clone();
-    let YamlValue::Map(entries) = &mut tree.value else { return None };
+    let YamlValue::Map(entries) = &mut tree.value else {
+        return None;
+    };
     let share = match &on.stage {
         Stage::Nodes(_) => return Some(tree),
         Stage::Shadow => "0%",
         Stage::Share(share) => share,
     };
     let is_shadow = |entry: &NodeEntry| {
-        entry.key == "on_limit" && matches!(&entry.value.value, YamlValue::Scalar { text, .. } if text == "shadow")
+        entry.key == "on_limit"
+            && matches!(&entry.value.value, YamlValue::Scalar { text, .. } if text == "shadow")
     };
-    if let Some(entry) = entries.iter().find(|entry| entry.key == "enforce" || is_shadow(entry)) {
-        let problem = ValueProblem::new(format!("\"on\" says where a candidate acts, and {} too", quote(&entry.key)));
-        report.mistake(&entry.key_location, problem.hint(format!("take {} away", quote(&entry.key))));
+    if let Some(entry) = entries
+        .iter()
+        .find(|entry| entry.key == "enforce" || is_shadow(entry))
+    {
+        let problem = ValueProblem::new(format!(
+            "\"on\" says where a candidate acts, and {} too",
+            quote(&entry.key)
+        ));
+        report.mistake(
+            &entry.key_location,
+            problem.hint(format!("take {} away", quote(&entry.key))),
+        );
         return None;
     }
-    let value = YamlValue::Scalar { text: share.to_owned(), plain: false };
-    let value = YamlNode { location: on.location.clone(), value };
-    entries.push(NodeEntry { key: "enforce".to_owned(), key_location: on.location.clone(), value });
+    let value = YamlValue::Scalar {
+        text: share.to_owned(),
+        plain: false,
+    };
+    let value = YamlNode {
+        location: on.location.clone(),
+        value,
+    };
+    entries.push(NodeEntry {
+        key: "enforce".to_owned(),
+        key_location: on.location.clone(),
+        value,
+    });
     Some(tree)
 }
 

@@ -35,7 +35,8 @@ impl PolicySet {
         Self::parse(&name, &source::of_keys(&name, path)?)
     }
 
-    /// Reads `text`, which messages call `name`. It has no environment variables: each node would put in its own.
+    /// Reads `text`, which messages call `name`. It has no environment variables: each node would
+    /// put in its own.
     ///
     /// # Errors
     /// When it is no YAML, or empty.
@@ -45,12 +46,17 @@ impl PolicySet {
         let root = parse::tree(&file, text, &mut report);
         let root = root.filter(|root| {
             if root.value.is_null() {
-                let problem = ValueProblem::new("the document is empty").hint("write applications: {} for no policies");
+                let problem = ValueProblem::new("the document is empty")
+                    .hint("write applications: {} for no policies");
                 report.mistake(&root.location, problem);
             }
             !root.value.is_null()
         });
-        report.close(root).map(|(root, _)| Self { name: file, root, node: None })
+        report.close(root).map(|(root, _)| Self {
+            name: file,
+            root,
+            node: None,
+        })
     }
 
     /// Reads `json`, which messages call `name`.
@@ -61,15 +67,23 @@ impl PolicySet {
         let mut report = Report::new(name);
         let file = report.file();
         let root = node(json, Location::root(&file, NOWHERE), 0, &mut report);
-        report.close(root).map(|(root, _)| Self { name: file, root, node: None })
+        report.close(root).map(|(root, _)| Self {
+            name: file,
+            root,
+            node: None,
+        })
     }
 
     /// The document for the node called `name` alone.
     pub fn on(self, name: Arc<str>) -> Self {
-        Self { node: Some(name), ..self }
+        Self {
+            node: Some(name),
+            ..self
+        }
     }
 
-    /// The document as JSON: what was written without quotes is a number, a switch or nothing where it reads as one.
+    /// The document as JSON: what was written without quotes is a number, a switch or nothing where
+    /// it reads as one.
     pub fn to_json(&self) -> Json {
         json(&self.root.value)
     }
@@ -81,7 +95,12 @@ impl PolicySet {
 }
 
 /// `None`: a mistake was reported.
-pub(super) fn node(json: &Json, location: Location, depth: usize, report: &mut Report) -> Option<YamlNode> {
+pub(super) fn node(
+    json: &Json,
+    location: Location,
+    depth: usize,
+    report: &mut Report,
+) -> Option<YamlNode> {
     if depth > MAX_DEPTH {
         let problem = ValueProblem::new(format!("nested deeper than {MAX_DEPTH} levels"));
         report.mistake(&location, problem.hint("no policy is as deep as this"));
@@ -93,14 +112,19 @@ pub(super) fn node(json: &Json, location: Location, depth: usize, report: &mut R
         Json::Number(number) => scalar(&number.to_string(), true),
         Json::String(text) => scalar(text, false),
         Json::Array(items) => {
-            let item = |(index, item)| node(item, location.index(index, NOWHERE), depth + 1, report);
+            let item =
+                |(index, item)| node(item, location.index(index, NOWHERE), depth + 1, report);
             YamlValue::List(items.iter().enumerate().map(item).collect::<Option<_>>()?)
         }
         Json::Object(members) => {
             let entry = |(key, value): (&String, &Json)| {
                 let at = location.key(key, NOWHERE);
                 let value = node(value, at.clone(), depth + 1, report)?;
-                Some(NodeEntry { key: key.clone(), key_location: at, value })
+                Some(NodeEntry {
+                    key: key.clone(),
+                    key_location: at,
+                    value,
+                })
             };
             YamlValue::Map(members.iter().map(entry).collect::<Option<_>>()?)
         }
@@ -109,7 +133,10 @@ pub(super) fn node(json: &Json, location: Location, depth: usize, report: &mut R
 }
 
 fn scalar(text: &str, plain: bool) -> YamlValue {
-    YamlValue::Scalar { text: text.to_owned(), plain }
+    YamlValue::Scalar {
+        text: text.to_owned(),
+        plain,
+    }
 }
 
 fn json(value: &YamlValue) -> Json {
@@ -127,7 +154,10 @@ fn json(value: &YamlValue) -> Json {
         },
         YamlValue::List(items) => items.iter().map(|item| json(&item.value)).collect(),
         YamlValue::Map(entries) => Json::Object(
-            entries.iter().map(|entry| (entry.key.clone(), json(&entry.value.value))).collect::<Object<_, _>>(),
+            entries
+                .iter()
+                .map(|entry| (entry.key.clone(), json(&entry.value.value)))
+                .collect::<Object<_, _>>(),
         ),
         YamlValue::Unusable => Json::Null,
     }

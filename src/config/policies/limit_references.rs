@@ -9,9 +9,13 @@ use crate::config::yaml::node::{NodeEntry, YamlNode, YamlValue};
 /// Limits of a route at most, the file's own included.
 const MOST_LIMITS: usize = 64;
 
-/// The most that the limits of policies on one route may have in sum: each request is looked through for all of it.
-const MOST_WORK: [(usize, &str); 3] =
-    [(128, "parts of keys"), (512, "exempt clients and header fields"), (16, "values of JSON responses")];
+/// The most that the limits of policies on one route may have in sum: each request is looked
+/// through for all of it.
+const MOST_WORK: [(usize, &str); 3] = [
+    (128, "parts of keys"),
+    (512, "exempt clients and header fields"),
+    (16, "values of JSON responses"),
+];
 
 /// A limit of a resource, and where that is said.
 pub type LimitReference = (String, Location);
@@ -23,7 +27,9 @@ pub struct LimitWork([usize; 3]);
 impl LimitWork {
     /// Of the limit as it is written, its plans included.
     pub fn of(limit: &YamlNode) -> Self {
-        let YamlValue::Map(entries) = &limit.value else { return Self::default() };
+        let YamlValue::Map(entries) = &limit.value else {
+            return Self::default();
+        };
         let all = |key| part::entry(entries, key).map_or(0, |entry| leaves(&entry.value));
         Self([all("key"), all("exempt"), values_of(limit, JSON_PATHS)])
     }
@@ -47,8 +53,13 @@ fn values_of(node: &YamlNode, key: &str) -> usize {
     match &node.value {
         YamlValue::List(items) => items.iter().map(|item| values_of(item, key)).sum(),
         YamlValue::Map(entries) => {
-            let of =
-                |entry: &NodeEntry| if entry.key == key { leaves(&entry.value) } else { values_of(&entry.value, key) };
+            let of = |entry: &NodeEntry| {
+                if entry.key == key {
+                    leaves(&entry.value)
+                } else {
+                    values_of(&entry.value, key)
+                }
+            };
             entries.iter().map(of).sum()
         }
         YamlValue::Scalar { .. } | YamlValue::Unusable => 0,
@@ -64,29 +75,38 @@ pub fn check_work(
 ) {
     for (at, (most, what)) in MOST_WORK.into_iter().enumerate() {
         let (mut sum, mut seen) = (0, HashSet::new());
-        let mut distinct = limits.into_iter().flatten().filter(|(limit, _)| seen.insert(limit));
+        let mut distinct = limits
+            .into_iter()
+            .flatten()
+            .filter(|(limit, _)| seen.insert(limit));
         let beyond = distinct.find(|(limit, _)| {
             sum += works.get(limit).map_or(0, |work| work.0[at]);
             sum > most
         });
         if let Some((_, location)) = beyond {
             let name = part::name_of(route).map_or_else(String::new, quote);
-            let problem =
-                ValueProblem::new(format!("the limits of policies on route {name} have more than {most} {what}"));
+            let problem = ValueProblem::new(format!(
+                "the limits of policies on route {name} have more than {most} {what}"
+            ));
             report.mistake(
                 location,
-                problem.hint("each of its requests is looked through for all of them: make do with fewer"),
+                problem.hint(
+                    "each of its requests is looked through for all of them: make do with fewer",
+                ),
             );
         }
     }
 }
 
-/// Adds limits to those that a route lists. Those that it lists already are left out: two resources may be one route.
+/// Adds limits to those that a route lists. Those that it lists already are left out: two resources
+/// may be one route.
 pub fn add_references(route: &mut YamlNode, limits: &[LimitReference], report: &mut Report) {
     let limits = not_listed(route, limits);
     check_count(route, &limits, report);
     let location = route.location.clone();
-    let YamlValue::Map(entries) = &mut route.value else { return };
+    let YamlValue::Map(entries) = &mut route.value else {
+        return;
+    };
     if limits.is_empty() {
         return;
     }
@@ -95,24 +115,41 @@ pub fn add_references(route: &mut YamlNode, limits: &[LimitReference], report: &
         found => {
             let at = found.unwrap_or(entries.len());
             let place = location.key("limits", location.position());
-            let value = YamlNode { location: place.clone(), value: YamlValue::List(Vec::new()) };
+            let value = YamlNode {
+                location: place.clone(),
+                value: YamlValue::List(Vec::new()),
+            };
             entries.splice(
                 at..found.map_or(at, |at| at + 1),
-                [NodeEntry { key: "limits".to_owned(), key_location: place, value }],
+                [NodeEntry {
+                    key: "limits".to_owned(),
+                    key_location: place,
+                    value,
+                }],
             );
             at
         }
     };
-    let YamlValue::List(items) = &mut entries[at].value.value else { return };
+    let YamlValue::List(items) = &mut entries[at].value.value else {
+        return;
+    };
     items.extend(limits.into_iter().map(|(name, location)| {
-        let value = YamlValue::Scalar { text: name.clone(), plain: false };
-        YamlNode { location: location.clone(), value }
+        let value = YamlValue::Scalar {
+            text: name.clone(),
+            plain: false,
+        };
+        YamlNode {
+            location: location.clone(),
+            value,
+        }
     }));
 }
 
 /// The limits that a route lists.
 fn listed(route: &YamlNode) -> &[YamlNode] {
-    let YamlValue::Map(entries) = &route.value else { return &[] };
+    let YamlValue::Map(entries) = &route.value else {
+        return &[];
+    };
     match part::entry(entries, "limits").map(|entry| &entry.value.value) {
         Some(YamlValue::List(items)) => items,
         _ => &[],
@@ -122,15 +159,22 @@ fn listed(route: &YamlNode) -> &[YamlNode] {
 /// Those of `limits` that a route does not list, each once.
 fn not_listed<'a>(route: &YamlNode, limits: &'a [LimitReference]) -> Vec<&'a LimitReference> {
     let mut known: HashSet<&str> = listed(route).iter().filter_map(part::text_of).collect();
-    limits.iter().filter(|(name, _)| known.insert(name)).collect()
+    limits
+        .iter()
+        .filter(|(name, _)| known.insert(name))
+        .collect()
 }
 
-/// Reports that a route has more limits, with the `added` ones, than its requests can be charged to.
+/// Reports that a route has more limits, with the `added` ones, than its requests can be charged
+/// to.
 fn check_count(route: &YamlNode, added: &[&LimitReference], report: &mut Report) {
     let own = listed(route).len();
     if let Some((_, location)) = added.get(MOST_LIMITS.saturating_sub(own)) {
         let name = part::name_of(route).map_or_else(String::new, quote);
         let problem = ValueProblem::new(format!("route {name} has more than {MOST_LIMITS} limits"));
-        report.mistake(location, problem.hint("each of its requests is charged to all of them: make do with fewer"));
+        report.mistake(
+            location,
+            problem.hint("each of its requests is charged to all of them: make do with fewer"),
+        );
     }
 }

@@ -1,5 +1,6 @@
-//! Bounds on the parts that an application makes of routes: nodes of the table of routes, and conditions that a request is compared
-//! with. Nobody who edits one application fills the memory of a node, or slows the requests of the others.
+//! Bounds on the parts that an application makes of routes: nodes of the table of routes, and
+//! conditions that a request is compared with. Nobody who edits one application fills the memory of
+//! a node, or slows the requests of the others.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -7,19 +8,21 @@ use std::fmt::Write as _;
 use crate::config::report::{Location, Report, ValueProblem};
 use crate::route::{HostMatch, Match, PathMatch, PathPattern, Segment};
 
-/// Pairs of a host and a path in the match of a part, and in all parts of an application: each is a place in the table of
-/// routes.
+/// Pairs of a host and a path in the match of a part, and in all parts of an application: each is a
+/// place in the table of routes.
 const MOST_PAIRS: usize = 1_024;
 const MOST_PAIRS_OF_APPLICATION: usize = 20_000;
 
-/// Segments of paths in all parts of an application, once for each host: each is a node of the table.
+/// Segments of paths in all parts of an application, once for each host: each is a node of the
+/// table.
 const MOST_SEGMENTS: usize = 100_000;
 
-/// Parts of an application that take one host and path: a request there is compared with each, and so is each with the others.
+/// Parts of an application that take one host and path: a request there is compared with each, and
+/// so is each with the others.
 const MOST_ALIKE: usize = 64;
 
-/// Expressions among the paths of all parts of an application, those that they have from their routes included: each is compiled
-/// for its part, with the memory that its searches keep.
+/// Expressions among the paths of all parts of an application, those that they have from their
+/// routes included: each is compiled for its part, with the memory that its searches keep.
 const MOST_EXPRESSIONS: usize = 128;
 
 /// Methods of a part, and header conditions that it adds to those of its route.
@@ -37,27 +40,52 @@ pub struct PartBounds {
 }
 
 impl PartBounds {
-    /// Adds the `pairs` of a part, before it is made. `None`: they are too many, which was reported.
+    /// Adds the `pairs` of a part, before it is made. `None`: they are too many, which was
+    /// reported.
     pub fn add_pairs(&mut self, pairs: usize, at: &Location, report: &mut Report) -> Option<()> {
         self.pairs = self.pairs.saturating_add(pairs);
         let (most, whose) = match (pairs, self.pairs) {
             (part, _) if part > MOST_PAIRS => (MOST_PAIRS, "the part has"),
-            (_, all) if all > MOST_PAIRS_OF_APPLICATION => (MOST_PAIRS_OF_APPLICATION, "the application's parts have"),
+            (_, all) if all > MOST_PAIRS_OF_APPLICATION => {
+                (MOST_PAIRS_OF_APPLICATION, "the application's parts have")
+            }
             _ => return Some(()),
         };
-        let problem = ValueProblem::new(format!("{whose} more than {most} pairs of a host and a path"));
+        let problem = ValueProblem::new(format!(
+            "{whose} more than {most} pairs of a host and a path"
+        ));
         report.mistake(
             at,
-            problem.hint("list fewer hosts or paths, or write paths that take several, such as /orders/*"),
+            problem.hint(
+                "list fewer hosts or paths, or write paths that take several, such as /orders/*",
+            ),
         );
         None
     }
 
-    /// Adds the conditions of a `part` of the route with the conditions `whole`. `None`: they are too many, which was reported.
-    pub fn add(&mut self, part: &Match, whole: &Match, at: &Location, report: &mut Report) -> Option<()> {
-        let segments: usize = part.paths.iter().filter_map(pattern).map(|path| path.segments.len() + 1).sum();
-        self.segments = self.segments.saturating_add(segments.saturating_mul(part.hosts.len()));
-        self.expressions += part.paths.iter().filter(|path| pattern(path).is_none()).count();
+    /// Adds the conditions of a `part` of the route with the conditions `whole`. `None`: they are
+    /// too many, which was reported.
+    pub fn add(
+        &mut self,
+        part: &Match,
+        whole: &Match,
+        at: &Location,
+        report: &mut Report,
+    ) -> Option<()> {
+        let segments: usize = part
+            .paths
+            .iter()
+            .filter_map(pattern)
+            .map(|path| path.segments.len() + 1)
+            .sum();
+        self.segments = self
+            .segments
+            .saturating_add(segments.saturating_mul(part.hosts.len()));
+        self.expressions += part
+            .paths
+            .iter()
+            .filter(|path| pattern(path).is_none())
+            .count();
         let alike = self.add_places(part);
         let headers = part.headers.len().saturating_sub(whole.headers.len());
         let (what, hint) = match () {
@@ -94,7 +122,10 @@ impl PartBounds {
 
     /// Adds the places of a part. Returns how many parts there are at the fullest of them.
     fn add_places(&mut self, part: &Match) -> usize {
-        let places = part.hosts.iter().flat_map(|host| part.paths.iter().map(move |path| place(host, path)));
+        let places = part
+            .hosts
+            .iter()
+            .flat_map(|host| part.paths.iter().map(move |path| place(host, path)));
         let alike = places.map(|place| {
             let alike = self.alike.entry(place).or_default();
             *alike += 1;
@@ -111,8 +142,8 @@ fn pattern(path: &PathMatch) -> Option<&PathPattern> {
     }
 }
 
-/// The node of the table where a host and a path end: the names of parameters do not matter there. For an expression, the host
-/// and its text.
+/// The node of the table where a host and a path end: the names of parameters do not matter there.
+/// For an expression, the host and its text.
 fn place(host: &HostMatch, path: &PathMatch) -> String {
     let mut place = match host {
         HostMatch::Any => String::new(),

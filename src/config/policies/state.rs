@@ -22,18 +22,21 @@ const SECTIONS: [(ObjectKind, &str); 5] = [
     (ObjectKind::ApiKey, "keys"),
 ];
 
-/// The name of the objects in locations: objects that stay the same are read once for many revisions.
+/// The name of the objects in locations: objects that stay the same are read once for many
+/// revisions.
 const OBJECTS: &str = "policies";
 
 const APPLICATIONS: &str = "applications";
 
-/// Bytes of an application's objects at most: each node keeps all of them in memory, and reads all when it starts.
+/// Bytes of an application's objects at most: each node keeps all of them in memory, and reads all
+/// when it starts.
 const MOST_TEXT: usize = 64 << 20;
 
 /// Values of an application's objects at most: in a tree each takes many times its text.
 const MOST_VALUES: usize = 1_000_000;
 
-/// The applications of the newest revision that was read: those whose objects have not changed are not read again.
+/// The applications of the newest revision that was read: those whose objects have not changed are
+/// not read again.
 #[derive(Clone, Default)]
 pub struct KnownApplications(Arc<ArcSwap<HashMap<String, KnownApplication>>>);
 
@@ -45,15 +48,19 @@ struct KnownApplication {
 }
 
 impl KnownApplications {
-    /// The applications at a revision, which is `kept` as the newest or is only looked at. `None`: a mistake was reported, such as
-    /// an object that is not of the shape of its kind: each is told by its place in the document.
+    /// The applications at a revision, which is `kept` as the newest or is only looked at. `None`:
+    /// a mistake was reported, such as an object that is not of the shape of its kind: each is told
+    /// by its place in the document.
     pub fn of_state(
         &self,
         state: &PolicyState,
         is_kept: bool,
         report: &mut Report,
     ) -> Option<Vec<Arc<CheckedApplication>>> {
-        report.include_as(OBJECTS.into(), format!("policies of revision {}", state.revision()).into());
+        report.include_as(
+            OBJECTS.into(),
+            format!("policies of revision {}", state.revision()).into(),
+        );
         let (known, mut next) = (self.0.load(), HashMap::new());
         let top = Location::root(&OBJECTS.into(), NOWHERE).key(APPLICATIONS, NOWHERE);
         let (mut all, mut is_whole) = (Vec::new(), true);
@@ -65,12 +72,16 @@ impl KnownApplications {
                 None => read(state, name, &top, report),
             };
             is_whole &= application.is_some();
-            let Some(application) = application else { continue };
+            let Some(application) = application else {
+                continue;
+            };
             if is_kept && report.told() == told {
                 let objects = || objects_of(state, name).cloned().collect();
                 let known = unchanged.cloned();
-                let known =
-                    known.unwrap_or_else(|| KnownApplication { objects: objects(), application: application.clone() });
+                let known = known.unwrap_or_else(|| KnownApplication {
+                    objects: objects(),
+                    application: application.clone(),
+                });
                 next.insert(name.to_owned(), known);
             }
             all.push(application);
@@ -86,7 +97,11 @@ impl KnownApplication {
     /// Whether nothing of the application called `name` has changed.
     fn is_of(&self, state: &PolicyState, name: &str) -> bool {
         let mut objects = objects_of(state, name);
-        let is_next = |known: &Arc<Object>| objects.next().is_some_and(|object| Arc::ptr_eq(known, object));
+        let is_next = |known: &Arc<Object>| {
+            objects
+                .next()
+                .is_some_and(|object| Arc::ptr_eq(known, object))
+        };
         self.objects.iter().all(is_next) && objects.next().is_none()
     }
 }
@@ -133,12 +148,23 @@ impl ApplicationSize {
 
 /// The objects of an application, itself among them.
 fn objects_of<'a>(state: &'a PolicyState, name: &'a str) -> impl Iterator<Item = &'a Arc<Object>> {
-    let own = ObjectId::of_application(name).ok().and_then(|id| state.get(&id));
-    own.into_iter().chain(SECTIONS.into_iter().flat_map(move |(kind, _)| state.of(kind, name)))
+    let own = ObjectId::of_application(name)
+        .ok()
+        .and_then(|id| state.get(&id));
+    own.into_iter().chain(
+        SECTIONS
+            .into_iter()
+            .flat_map(move |(kind, _)| state.of(kind, name)),
+    )
 }
 
 /// `None`: a mistake was reported.
-fn read(state: &PolicyState, name: &str, top: &Location, report: &mut Report) -> Option<Arc<CheckedApplication>> {
+fn read(
+    state: &PolicyState,
+    name: &str,
+    top: &Location,
+    report: &mut Report,
+) -> Option<Arc<CheckedApplication>> {
     let told = report.told();
     if let Some(most) = ApplicationSize::of(state, name).beyond() {
         let problem = ValueProblem::new(format!("application {} has over {most}", quote(name)));
@@ -150,16 +176,33 @@ fn read(state: &PolicyState, name: &str, top: &Location, report: &mut Report) ->
     if report.told() > told {
         return None;
     }
-    let all = YamlNode { location: top.clone(), value: YamlValue::Map(vec![entry]) };
-    let all = NodeEntry { key: APPLICATIONS.to_owned(), key_location: top.clone(), value: all };
-    let document = YamlNode { location: top.clone(), value: YamlValue::Map(vec![all]) };
+    let all = YamlNode {
+        location: top.clone(),
+        value: YamlValue::Map(vec![entry]),
+    };
+    let all = NodeEntry {
+        key: APPLICATIONS.to_owned(),
+        key_location: top.clone(),
+        value: all,
+    };
+    let document = YamlNode {
+        location: top.clone(),
+        value: YamlValue::Map(vec![all]),
+    };
     checked_applications(&document, report)?.pop()
 }
 
-fn application(state: &PolicyState, name: &str, above: &Location, report: &mut Report) -> NodeEntry {
+fn application(
+    state: &PolicyState,
+    name: &str,
+    above: &Location,
+    report: &mut Report,
+) -> NodeEntry {
     let location = above.key(name, NOWHERE);
     let mut entries = Vec::new();
-    let own = ObjectId::of_application(name).ok().and_then(|id| state.get(&id));
+    let own = ObjectId::of_application(name)
+        .ok()
+        .and_then(|id| state.get(&id));
     if let Some(object) = own {
         for (key, value) in object.body.as_object().into_iter().flatten() {
             let at = location.key(key, NOWHERE);
@@ -173,15 +216,31 @@ fn application(state: &PolicyState, name: &str, above: &Location, report: &mut R
     }
     for (kind, key) in SECTIONS {
         let at = location.key(key, NOWHERE);
-        let members: Vec<NodeEntry> =
-            state.of(kind, name).filter_map(|object| object_of(object, &at, report)).collect();
+        let members: Vec<NodeEntry> = state
+            .of(kind, name)
+            .filter_map(|object| object_of(object, &at, report))
+            .collect();
         if !members.is_empty() {
-            let value = YamlNode { location: at.clone(), value: YamlValue::Map(members) };
-            entries.push(NodeEntry { key: key.to_owned(), key_location: at, value });
+            let value = YamlNode {
+                location: at.clone(),
+                value: YamlValue::Map(members),
+            };
+            entries.push(NodeEntry {
+                key: key.to_owned(),
+                key_location: at,
+                value,
+            });
         }
     }
-    let value = YamlNode { location: location.clone(), value: YamlValue::Map(entries) };
-    NodeEntry { key: name.to_owned(), key_location: location, value }
+    let value = YamlNode {
+        location: location.clone(),
+        value: YamlValue::Map(entries),
+    };
+    NodeEntry {
+        key: name.to_owned(),
+        key_location: location,
+        value,
+    }
 }
 
 /// `None`: a mistake was reported.
@@ -201,5 +260,9 @@ fn object_of(object: &Object, above: &Location, report: &mut Report) -> Option<N
 
 fn member(key: &str, value: &Json, at: Location, report: &mut Report) -> Option<NodeEntry> {
     let value = node(value, at.clone(), 0, report)?;
-    Some(NodeEntry { key: key.to_owned(), key_location: at, value })
+    Some(NodeEntry {
+        key: key.to_owned(),
+        key_location: at,
+        value,
+    })
 }

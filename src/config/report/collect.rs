@@ -10,8 +10,8 @@ use super::named_files::NamedFiles;
 use super::problem::ValueProblem;
 use super::quote::quote;
 
-/// Mistakes that are told, and those with a likely word that is looked for: nobody reads more, and a document of thousands
-/// would take minutes.
+/// Mistakes that are told, and those with a likely word that is looked for: nobody reads more, and
+/// a document of thousands would take minutes.
 const MOST_MISTAKES: usize = 100;
 const MOST_SUGGESTIONS: usize = 20;
 
@@ -49,7 +49,8 @@ struct VariableText {
     value: String,
 }
 
-/// Hashes of what was found, so that a value that stands in several places says once what it says in each of them.
+/// Hashes of what was found, so that a value that stands in several places says once what it says
+/// in each of them.
 #[derive(Clone, Default)]
 struct KnownMistakes(HashSet<u64>);
 
@@ -87,7 +88,8 @@ impl Report {
         self.include(shown);
     }
 
-    /// How often something was found so far: it has grown if a value is wrong, also where that was told before.
+    /// How often something was found so far: it has grown if a value is wrong, also where that was
+    /// told before.
     pub fn told(&self) -> usize {
         self.found
     }
@@ -96,14 +98,21 @@ impl Report {
         !self.mistakes.is_empty()
     }
 
-    /// The warnings about what stands at a `path` of two steps, or below, with their files as locations call them. `None`: there are
-    /// more than are told.
+    /// The warnings about what stands at a `path` of two steps, or below, with their files as
+    /// locations call them. `None`: there are more than are told.
     pub fn warnings_of(&self, path: &str) -> Option<Vec<Mistake>> {
         let below = |rest: &str| rest.is_empty() || rest.starts_with(['.', '[']);
         let is_of = |warning: &&Mistake| warning.path.strip_prefix(path).is_some_and(below);
         let named = |warning: &Mistake| {
-            let file = self.shown.iter().find(|(_, shown)| **shown == warning.file).map(|(file, _)| file);
-            Mistake { file: file.unwrap_or(&warning.file).clone(), ..warning.clone() }
+            let file = self
+                .shown
+                .iter()
+                .find(|(_, shown)| **shown == warning.file)
+                .map(|(file, _)| file);
+            Mistake {
+                file: file.unwrap_or(&warning.file).clone(),
+                ..warning.clone()
+            }
         };
         let are_all_told = !self.more_warned.contains(path);
         are_all_told.then(|| self.warnings.iter().filter(is_of).map(named).collect())
@@ -112,14 +121,24 @@ impl Report {
     /// Warnings of before that hold still.
     pub fn warn_again(&mut self, warnings: &[Mistake]) {
         for warning in warnings {
-            let file = self.shown.get(&warning.file).unwrap_or(&warning.file).clone();
-            self.add_warning(Mistake { file, ..warning.clone() });
+            let file = self
+                .shown
+                .get(&warning.file)
+                .unwrap_or(&warning.file)
+                .clone();
+            self.add_warning(Mistake {
+                file,
+                ..warning.clone()
+            });
         }
     }
 
     /// The value at `location` came from variables: messages show how it is `written` instead.
     pub fn vary(&mut self, location: &Location, written: String, value: String) {
-        self.variables.insert((location.file().clone(), location.position()), VariableText { written, value });
+        self.variables.insert(
+            (location.file().clone(), location.position()),
+            VariableText { written, value },
+        );
     }
 
     pub fn mistake(&mut self, location: &Location, problem: ValueProblem) {
@@ -144,9 +163,13 @@ impl Report {
         otherwise: impl Into<String>,
     ) {
         let without_hint = self.located(location, self.without_value(location, problem.clone()));
-        let is_searched = self.mistakes.len() < MOST_SUGGESTIONS && !self.known_mistakes.has(&without_hint);
+        let is_searched =
+            self.mistakes.len() < MOST_SUGGESTIONS && !self.known_mistakes.has(&without_hint);
         let searched = if is_searched { usize::MAX } else { 0 };
-        self.mistake(location, problem.suggest(word, known.take(searched), otherwise));
+        self.mistake(
+            location,
+            problem.suggest(word, known.take(searched), otherwise),
+        );
     }
 
     pub fn warning(&mut self, location: &Location, problem: ValueProblem) {
@@ -170,22 +193,29 @@ impl Report {
     /// A file that could not even be read.
     pub fn unreadable(&mut self, mistakes: Mistakes) {
         self.found += mistakes.list.len();
-        let new = mistakes.list.into_iter().filter(|mistake| self.known_mistakes.add(mistake));
+        let new = mistakes
+            .list
+            .into_iter()
+            .filter(|mistake| self.known_mistakes.add(mistake));
         self.mistakes.extend(new);
     }
 
     /// The mistakes if there are any, or else `value` and the warnings.
     pub fn close<T>(mut self, value: Option<T>) -> Result<(T, Vec<Mistake>), Mistakes> {
-        // Those of policies have no place, and come in another order where some of these were known.
-        self.warnings.sort_by(|one, other| one.path.cmp(&other.path));
+        // Those of policies have no place, and come in another order where some of these were
+        // known.
+        self.warnings
+            .sort_by(|one, other| one.path.cmp(&other.path));
         self.in_order_of_reading(|report| &mut report.warnings);
         if self.more_warnings > 0 {
             let more = format!("and {} more warnings", self.more_warnings);
-            self.warnings.extend(Mistakes::unreadable(&self.files[0], more, None).list);
+            self.warnings
+                .extend(Mistakes::unreadable(&self.files[0], more, None).list);
         }
         match value {
             Some(value) if self.mistakes.is_empty() => return Ok((value, self.warnings)),
-            // Nothing drops a value without saying why; should it happen, the file is refused all the same.
+            // Nothing drops a value without saying why; should it happen, the file is refused all
+            // the same.
             None if self.mistakes.is_empty() => {
                 let why = "the file cannot be used, and tollgate failed to say why".to_owned();
                 return Err(Mistakes::unreadable(&self.files[0], why, None));
@@ -195,17 +225,22 @@ impl Report {
         self.in_order_of_reading(|report| &mut report.mistakes);
         if self.more_mistakes > 0 {
             let more = format!("and {} more", self.more_mistakes);
-            self.mistakes.extend(Mistakes::unreadable(&self.files[0], more, None).list);
+            self.mistakes
+                .extend(Mistakes::unreadable(&self.files[0], more, None).list);
         }
         // The last of the list stands for those that are not in it.
-        Err(Mistakes { list: self.mistakes, more: self.more_mistakes.saturating_sub(1) })
+        Err(Mistakes {
+            list: self.mistakes,
+            more: self.more_mistakes.saturating_sub(1),
+        })
     }
 
     /// Sorts by file and line.
     fn in_order_of_reading(&mut self, list: impl Fn(&mut Self) -> &mut Vec<Mistake>) {
         let files: HashMap<_, _> = self.files.iter().cloned().zip(0..).collect();
         let mistakes = list(self);
-        mistakes.sort_by_key(|mistake| (files.get(&mistake.file).copied().unwrap_or(0), mistake.at));
+        mistakes
+            .sort_by_key(|mistake| (files.get(&mistake.file).copied().unwrap_or(0), mistake.at));
     }
 }
 
@@ -221,7 +256,17 @@ impl KnownMistakes {
     }
 
     /// All but the hint: the likely word is looked for once.
-    fn hash(&self, Mistake { file, at, path, message, hint: _, passes: _ }: &Mistake) -> u64 {
+    fn hash(
+        &self,
+        Mistake {
+            file,
+            at,
+            path,
+            message,
+            hint: _,
+            passes: _,
+        }: &Mistake,
+    ) -> u64 {
         self.0.hasher().hash_one((file, at, path, message))
     }
 }
@@ -229,7 +274,9 @@ impl KnownMistakes {
 impl Report {
     /// The problem without the value at `location`, if that came from variables.
     fn without_value(&self, location: &Location, problem: ValueProblem) -> ValueProblem {
-        let Some(VariableText { written, value }) = self.variables.get(&(location.file().clone(), location.position()))
+        let Some(VariableText { written, value }) = self
+            .variables
+            .get(&(location.file().clone(), location.position()))
         else {
             return problem;
         };
@@ -241,10 +288,17 @@ impl Report {
             message if message.contains('"') => format!("the value of {shown} cannot stand here"),
             message => message,
         };
-        ValueProblem { message, hint: hint.filter(|hint| value.len() < 4 || !hint.contains(value)) }
+        ValueProblem {
+            message,
+            hint: hint.filter(|hint| value.len() < 4 || !hint.contains(value)),
+        }
     }
 
-    fn located(&self, location: &Location, ValueProblem { message, hint }: ValueProblem) -> Mistake {
+    fn located(
+        &self,
+        location: &Location,
+        ValueProblem { message, hint }: ValueProblem,
+    ) -> Mistake {
         let file = location.file();
         Mistake {
             file: self.shown.get(file).unwrap_or(file).clone(),
@@ -274,19 +328,38 @@ mod tests {
         for at in 0..5_000 {
             let shop = top.key(if at < 2_500 { "shop" } else { "bank" }, (1, 1));
             let problem = ValueProblem::new(format!("{at} limits nothing"));
-            report.warning(&shop.key("strategies", (1, 1)).index(at, (at + 1, 1)), problem);
+            report.warning(
+                &shop.key("strategies", (1, 1)).index(at, (at + 1, 1)),
+                problem,
+            );
         }
         assert_eq!(report.told(), 5_000);
-        for (path, told) in [("applications.shop", None), ("applications.bank", None), ("applications.ban", Some(0))] {
-            assert_eq!(report.warnings_of(path).map(|told| told.len()), told, "{path}");
+        for (path, told) in [
+            ("applications.shop", None),
+            ("applications.bank", None),
+            ("applications.ban", Some(0)),
+        ] {
+            assert_eq!(
+                report.warnings_of(path).map(|told| told.len()),
+                told,
+                "{path}"
+            );
         }
         let mut again = Report::new("policies");
         let few: Vec<_> = report.warnings.iter().take(3).cloned().collect();
         again.warn_again(&few);
-        assert_eq!((again.warnings_of("applications.shop"), again.told()), (Some(few), 3));
-        let Ok(((), warnings)) = report.close(Some(())) else { panic!("there are no mistakes") };
+        assert_eq!(
+            (again.warnings_of("applications.shop"), again.told()),
+            (Some(few), 3)
+        );
+        let Ok(((), warnings)) = report.close(Some(())) else {
+            panic!("there are no mistakes")
+        };
         assert_eq!(warnings.len(), 101);
-        assert_eq!(warnings[100].to_string(), "policies: and 4900 more warnings");
+        assert_eq!(
+            warnings[100].to_string(),
+            "policies: and 4900 more warnings"
+        );
     }
 
     #[test]
@@ -297,14 +370,33 @@ mod tests {
         for at in 0..5_000 {
             let known = ["gold"].into_iter().inspect(|_| searched += 1);
             let problem = ValueProblem::new(format!("there is no plan {at}"));
-            report.misnamed(&root.index(at, (at + 1, 1)), problem, ("golt", known), "define it");
+            report.misnamed(
+                &root.index(at, (at + 1, 1)),
+                problem,
+                ("golt", known),
+                "define it",
+            );
         }
-        let Err(mistakes) = report.close(None::<()>) else { panic!("there are mistakes") };
+        let Err(mistakes) = report.close(None::<()>) else {
+            panic!("there are mistakes")
+        };
         assert_eq!((mistakes.all().len(), searched), (101, 20));
-        let hints: Vec<_> = mistakes.all().iter().filter_map(|mistake| mistake.hint.as_deref()).collect();
-        assert_eq!((hints[19], hints[20]), ("did you mean \"gold\"?", "define it"));
+        let hints: Vec<_> = mistakes
+            .all()
+            .iter()
+            .filter_map(|mistake| mistake.hint.as_deref())
+            .collect();
+        assert_eq!(
+            (hints[19], hints[20]),
+            ("did you mean \"gold\"?", "define it")
+        );
         assert_eq!(mistakes.all()[100].to_string(), "policies: and 4900 more");
-        assert!(mistakes.to_string().ends_with("\n5000 mistakes in policies"), "{mistakes}");
+        assert!(
+            mistakes
+                .to_string()
+                .ends_with("\n5000 mistakes in policies"),
+            "{mistakes}"
+        );
     }
 
     #[test]
@@ -316,18 +408,56 @@ mod tests {
             for at in 0..3 {
                 let known = ["gold"].into_iter().inspect(|_| searched += 1);
                 let problem = ValueProblem::new(format!("there is no plan {at}"));
-                report.misnamed(&root.index(at, (at + 1, 1)), problem, ("golt", known), "define it");
-                report.warning(&root.index(at, (at + 1, 1)), ValueProblem::new("it limits nothing"));
+                report.misnamed(
+                    &root.index(at, (at + 1, 1)),
+                    problem,
+                    ("golt", known),
+                    "define it",
+                );
+                report.warning(
+                    &root.index(at, (at + 1, 1)),
+                    ValueProblem::new("it limits nothing"),
+                );
             }
-            assert_eq!(report.told(), 6 * (part + 1), "a value that is wrong again is no good one");
+            assert_eq!(
+                report.told(),
+                6 * (part + 1),
+                "a value that is wrong again is no good one"
+            );
         }
-        report.mistake(&root.key("rate", (9, 1)), ValueProblem::new("it is no rate"));
-        report.warning(&root.key("rate", (9, 1)), ValueProblem::new("it limits nothing"));
-        assert_eq!((report.warnings.len(), report.more_warnings, searched), (4, 0, 3));
-        let Err(mistakes) = report.close(None::<()>) else { panic!("there are mistakes") };
-        let told: Vec<_> = mistakes.all().iter().map(|mistake| mistake.message.as_str()).collect();
-        assert_eq!(told, ["there is no plan 0", "there is no plan 1", "there is no plan 2", "it is no rate"]);
-        assert!(mistakes.to_string().ends_with("\n4 mistakes in policies"), "{mistakes}");
+        report.mistake(
+            &root.key("rate", (9, 1)),
+            ValueProblem::new("it is no rate"),
+        );
+        report.warning(
+            &root.key("rate", (9, 1)),
+            ValueProblem::new("it limits nothing"),
+        );
+        assert_eq!(
+            (report.warnings.len(), report.more_warnings, searched),
+            (4, 0, 3)
+        );
+        let Err(mistakes) = report.close(None::<()>) else {
+            panic!("there are mistakes")
+        };
+        let told: Vec<_> = mistakes
+            .all()
+            .iter()
+            .map(|mistake| mistake.message.as_str())
+            .collect();
+        assert_eq!(
+            told,
+            [
+                "there is no plan 0",
+                "there is no plan 1",
+                "there is no plan 2",
+                "it is no rate"
+            ]
+        );
+        assert!(
+            mistakes.to_string().ends_with("\n4 mistakes in policies"),
+            "{mistakes}"
+        );
     }
 
     #[test]
@@ -335,8 +465,14 @@ mod tests {
         let mut report = Report::new("policies");
         let root = Location::root(&report.file(), (1, 1));
         for at in (0..150).chain(0..150) {
-            report.mistake(&root.index(at, (at + 1, 1)), ValueProblem::new("it is no rate"));
-            report.warning(&root.index(at, (at + 1, 1)), ValueProblem::new("it limits nothing"));
+            report.mistake(
+                &root.index(at, (at + 1, 1)),
+                ValueProblem::new("it is no rate"),
+            );
+            report.warning(
+                &root.index(at, (at + 1, 1)),
+                ValueProblem::new("it limits nothing"),
+            );
         }
         assert_eq!((report.more_mistakes, report.more_warnings), (50, 50));
     }

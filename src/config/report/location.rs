@@ -73,7 +73,11 @@ impl Location {
         if line == 0 {
             return format!("{} of {file}", self.path());
         }
-        if file == other.file() { format!("line {line}") } else { format!("line {line} of {file}") }
+        if file == other.file() {
+            format!("line {line}")
+        } else {
+            format!("line {line} of {file}")
+        }
     }
 
     fn below(&self, step: PathStep, at: (usize, usize)) -> Self {
@@ -82,7 +86,11 @@ impl Location {
 
     fn on(trail: Arc<Trail>, (line, column): (usize, usize)) -> Self {
         let small = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
-        Self { line: small(line), column: small(column), trail }
+        Self {
+            line: small(line),
+            column: small(column),
+            trail,
+        }
     }
 
     /// Such as `routes[0].match.path`; empty for the root.
@@ -93,16 +101,23 @@ impl Location {
             steps.push(step);
             trail = parent;
         }
-        steps.iter().rev().fold(String::new(), |path, step| match step {
-            PathStep::Index(index) => format!("{path}[{index}]"),
-            PathStep::Key(key) if path.is_empty() => show_key(key),
-            PathStep::Key(key) => format!("{path}.{}", show_key(key)),
-        })
+        steps
+            .iter()
+            .rev()
+            .fold(String::new(), |path, step| match step {
+                PathStep::Index(index) => format!("{path}[{index}]"),
+                PathStep::Key(key) if path.is_empty() => show_key(key),
+                PathStep::Key(key) => format!("{path}.{}", show_key(key)),
+            })
     }
 }
 
 /// A key that could be mistaken for more than one step is quoted.
 fn show_key(key: &str) -> String {
     let simple = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
-    if !key.is_empty() && key.len() <= 64 && key.bytes().all(simple) { key.to_owned() } else { quote(key) }
+    if !key.is_empty() && key.len() <= 64 && key.bytes().all(simple) {
+        key.to_owned()
+    } else {
+        quote(key)
+    }
 }

@@ -1,6 +1,7 @@
 //! A mistake as an operator reads it: file, line, column, YAML path, message and hint.
 //!
-//! It never carries credentials: text of the file is repeated through [`quote`](super::quote) alone.
+//! It never carries credentials: text of the file is repeated through [`quote`](super::quote)
+//! alone.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -12,8 +13,8 @@ use serde::ser::{Serialize, SerializeStruct, Serializer};
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Mistake {
     pub file: Arc<str>,
-    /// Line and column, both from 1. `None`: the file as a whole, when it cannot be read, or there is
-    /// no text.
+    /// Line and column, both from 1. `None`: the file as a whole, when it cannot be read, or there
+    /// is no text.
     pub at: Option<(usize, usize)>,
     /// The YAML path, such as `routes[0].limits[1]`. Empty: the file as a whole.
     pub path: String,
@@ -34,7 +35,14 @@ pub struct Mistakes {
 /// `file`, `path` and `message`; `line`, `column` and `hint` where there are any.
 impl Serialize for Mistake {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self { file, at, path, message, hint, passes: _ } = self;
+        let Self {
+            file,
+            at,
+            path,
+            message,
+            hint,
+            passes: _,
+        } = self;
         let fields = 3 + 2 * usize::from(at.is_some()) + usize::from(hint.is_some());
         let mut object = serializer.serialize_struct("Mistake", fields)?;
         object.serialize_field("file", &**file)?;
@@ -66,14 +74,26 @@ impl Mistakes {
 
     /// A file that could not even be read.
     pub(crate) fn unreadable(file: &str, why: String, hint: Option<String>) -> Self {
-        let mistake = Mistake { file: file.into(), at: None, path: String::new(), message: why, hint, passes: false };
-        Self { list: vec![mistake], more: 0 }
+        let mistake = Mistake {
+            file: file.into(),
+            at: None,
+            path: String::new(),
+            message: why,
+            hint,
+            passes: false,
+        };
+        Self {
+            list: vec![mistake],
+            more: 0,
+        }
     }
 
     /// The file could not be read, for a reason that may pass.
     #[must_use]
     pub(crate) fn passing(mut self, passes: bool) -> Self {
-        self.list.iter_mut().for_each(|mistake| mistake.passes = passes);
+        self.list
+            .iter_mut()
+            .for_each(|mistake| mistake.passes = passes);
         self
     }
 
@@ -87,8 +107,14 @@ impl Mistake {
     /// All but the hint, on one line.
     pub fn headline(&self) -> String {
         let Self { file, message, .. } = self;
-        let at = self.at.map_or(String::new(), |(line, column)| format!(":{line}:{column}"));
-        let path = if self.path.is_empty() { String::new() } else { format!(": {}", self.path) };
+        let at = self
+            .at
+            .map_or(String::new(), |(line, column)| format!(":{line}:{column}"));
+        let path = if self.path.is_empty() {
+            String::new()
+        } else {
+            format!(": {}", self.path)
+        };
         format!("{file}{at}{path}: {message}")
     }
 }
@@ -96,13 +122,17 @@ impl Mistake {
 impl fmt::Display for Mistake {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.headline())?;
-        self.hint.as_ref().map_or(Ok(()), |hint| write!(f, "\n  hint: {hint}"))
+        self.hint
+            .as_ref()
+            .map_or(Ok(()), |hint| write!(f, "\n  hint: {hint}"))
     }
 }
 
 impl fmt::Display for Mistakes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.list.iter().try_for_each(|mistake| writeln!(f, "{mistake}"))?;
+        self.list
+            .iter()
+            .try_for_each(|mistake| writeln!(f, "{mistake}"))?;
         let files: BTreeSet<&str> = self.list.iter().map(|mistake| &*mistake.file).collect();
         let place = match files.first() {
             Some(file) if files.len() == 1 => (*file).to_owned(),

@@ -12,7 +12,10 @@ pub struct ValueProblem {
 
 impl ValueProblem {
     pub fn new(message: impl Into<String>) -> Self {
-        Self { message: message.into(), hint: None }
+        Self {
+            message: message.into(),
+            hint: None,
+        }
     }
 
     /// Says what to do about it.
@@ -22,7 +25,12 @@ impl ValueProblem {
     }
 
     /// Suggests the likely `known` word for `word`, or else `otherwise`.
-    pub fn suggest<'a>(self, word: &str, known: impl Iterator<Item = &'a str>, otherwise: impl Into<String>) -> Self {
+    pub fn suggest<'a>(
+        self,
+        word: &str,
+        known: impl Iterator<Item = &'a str>,
+        otherwise: impl Into<String>,
+    ) -> Self {
         match nearest(word, known) {
             Some(likely) => self.hint(format!("did you mean {}?", quote(likely))),
             None => self.hint(otherwise),

@@ -1,4 +1,5 @@
-//! Repeats a piece of the file in a message: short, on one line, and without the credentials of a URL.
+//! Repeats a piece of the file in a message: short, on one line, and without the credentials of a
+//! URL.
 
 /// `text` in quotes: one line, at most 60 characters, credentials of a URL left out.
 pub fn quote(text: &str) -> String {
@@ -12,7 +13,9 @@ pub fn quote(text: &str) -> String {
 
 /// Hides all between `://` and the last `@`: a password may hold anything, even another `@` or `/`.
 fn without_credentials(text: &str) -> String {
-    let Some(start) = text.find("://").map(|at| at + 3) else { return text.to_owned() };
+    let Some(start) = text.find("://").map(|at| at + 3) else {
+        return text.to_owned();
+    };
     match text[start..].rfind('@') {
         Some(end) => format!("{}…{}", &text[..start], &text[start + end..]),
         None => text.to_owned(),
@@ -25,7 +28,10 @@ mod tests {
 
     #[test]
     fn shows_a_url_without_its_credentials() {
-        assert_eq!(quote("redis://ada:p@ss/word@redis:6379"), "\"redis://…@redis:6379\"");
+        assert_eq!(
+            quote("redis://ada:p@ss/word@redis:6379"),
+            "\"redis://…@redis:6379\""
+        );
         assert_eq!(quote("ada@example.com"), "\"ada@example.com\"");
     }
 

@@ -1,7 +1,7 @@
 //! Anchors and aliases, and the mappings that `<<` merges into others.
 //!
-//! Guarantees that aliases cannot make a file much larger than it looks: a few lines of aliases of aliases would otherwise
-//! fill all memory.
+//! Guarantees that aliases cannot make a file much larger than it looks: a few lines of aliases of
+//! aliases would otherwise fill all memory.
 
 use std::collections::{HashMap, HashSet};
 
@@ -13,8 +13,8 @@ use crate::config::report::{Location, Report, ValueProblem};
 /// The key that merges mappings.
 pub const MERGE: &str = "<<";
 
-/// Bytes of the values of a file that have an anchor, and of those that aliases stand for, altogether. A large file has
-/// some thousand values.
+/// Bytes of the values of a file that have an anchor, and of those that aliases stand for,
+/// altogether. A large file has some thousand values.
 const MOST_COPIED: usize = 16 << 20;
 
 /// Ends the reading of a file.
@@ -39,7 +39,13 @@ impl Anchors {
         if anchor > 0 {
             let size = node.size();
             self.copied = charge(self.copied, size, &node.location)?;
-            self.values.insert(anchor, AnchoredValue { node: node.clone(), size });
+            self.values.insert(
+                anchor,
+                AnchoredValue {
+                    node: node.clone(),
+                    size,
+                },
+            );
         }
         Ok(())
     }
@@ -47,7 +53,8 @@ impl Anchors {
     /// A copy of the value, for an alias at `location`.
     pub fn copy(&mut self, anchor: usize, location: Location) -> Result<YamlNode, Stop> {
         let Some(AnchoredValue { node, size }) = self.values.get(&anchor) else {
-            let problem = ValueProblem::new("this alias stands inside the value that it stands for");
+            let problem =
+                ValueProblem::new("this alias stands inside the value that it stands for");
             return Err((location, problem.hint("write the value out")));
         };
         self.copied = charge(self.copied, *size, &location)?;
@@ -62,26 +69,48 @@ fn charge(copied: usize, size: usize, location: &Location) -> Result<usize, Stop
         return Ok(copied);
     }
     let most = show_size(MOST_COPIED as u64);
-    let problem = ValueProblem::new(format!("anchors and aliases up to here stand for over {most} of values"));
-    Err((location.clone(), problem.hint("use anchors and aliases of fewer and smaller values")))
+    let problem = ValueProblem::new(format!(
+        "anchors and aliases up to here stand for over {most} of values"
+    ));
+    Err((
+        location.clone(),
+        problem.hint("use anchors and aliases of fewer and smaller values"),
+    ))
 }
 
-/// Adds to the mapping at `location` what `merged` has and `entries` do not. The first of several mappings wins.
-pub fn merge(entries: &mut Vec<NodeEntry>, merged: YamlNode, location: &Location, report: &mut Report) {
+/// Adds to the mapping at `location` what `merged` has and `entries` do not. The first of several
+/// mappings wins.
+pub fn merge(
+    entries: &mut Vec<NodeEntry>,
+    merged: YamlNode,
+    location: &Location,
+    report: &mut Report,
+) {
     let mut keys: HashSet<String> = entries.iter().map(|entry| entry.key.clone()).collect();
     let sources = match merged.value {
         YamlValue::List(sources) => sources,
-        value => vec![YamlNode { location: merged.location, value }],
+        value => vec![YamlNode {
+            location: merged.location,
+            value,
+        }],
     };
     for source in sources {
         match source.value {
             YamlValue::Map(found) => {
-                let new = found.into_iter().filter(|entry| keys.insert(entry.key.clone()));
+                let new = found
+                    .into_iter()
+                    .filter(|entry| keys.insert(entry.key.clone()));
                 entries.extend(new.map(|entry| entry.moved_below(location)));
             }
             value => {
-                let problem = ValueProblem::new(format!("{MERGE} merges mappings, and this is {}", value.kind()));
-                report.mistake(&source.location, problem.hint("write <<: *name, or <<: [*one, *another]"));
+                let problem = ValueProblem::new(format!(
+                    "{MERGE} merges mappings, and this is {}",
+                    value.kind()
+                ));
+                report.mistake(
+                    &source.location,
+                    problem.hint("write <<: *name, or <<: [*one, *another]"),
+                );
             }
         }
     }

@@ -39,10 +39,16 @@ impl<K, V> Setting<Mapping<K, V>> {
 impl<T: Decode> Decode for Vec<T> {
     fn decode(node: &YamlNode, report: &mut Report) -> Option<Self> {
         let YamlValue::List(items) = &node.value else {
-            mismatch(node, "a list", Some("write [one, another], or one \"- item\" per line"), report);
+            mismatch(
+                node,
+                "a list",
+                Some("write [one, another], or one \"- item\" per line"),
+                report,
+            );
             return None;
         };
-        // Room for all at once: items may be large, and a list that grows moves them again and again.
+        // Room for all at once: items may be large, and a list that grows moves them again and
+        // again.
         let mut all = Self::with_capacity(items.len());
         all.extend(items.iter().filter_map(|item| T::decode(item, report)));
         Some(all)
@@ -56,7 +62,10 @@ impl<T: Decode> Decode for Vec<T> {
 impl<T: Decode> Decode for NonEmptyList<T> {
     fn decode(node: &YamlNode, report: &mut Report) -> Option<Self> {
         if matches!(&node.value, YamlValue::List(items) if items.is_empty()) {
-            report.mistake(&node.location, ValueProblem::new("the list is empty").hint("give at least one item"));
+            report.mistake(
+                &node.location,
+                ValueProblem::new("the list is empty").hint("give at least one item"),
+            );
             return None;
         }
         Vec::decode(node, report).map(Self)
@@ -83,15 +92,28 @@ impl<T: Decode> Decode for OneOrMore<T> {
 impl<K: Scalar, V: Decode> Decode for Mapping<K, V> {
     fn decode(node: &YamlNode, report: &mut Report) -> Option<Self> {
         let YamlValue::Map(entries) = &node.value else {
-            mismatch(node, "a mapping", Some("write one \"key: value\" per line"), report);
+            mismatch(
+                node,
+                "a mapping",
+                Some("write one \"key: value\" per line"),
+                report,
+            );
             return None;
         };
-        let entries = entries.iter().map(|NodeEntry { key, key_location, value }| MappingEntry {
-            text: key.clone(),
-            location: key_location.clone(),
-            key: K::read(key).map_err(|problem| report.mistake(key_location, problem)).ok(),
-            value: V::decode(value, report),
-        });
+        let entries = entries.iter().map(
+            |NodeEntry {
+                 key,
+                 key_location,
+                 value,
+             }| MappingEntry {
+                text: key.clone(),
+                location: key_location.clone(),
+                key: K::read(key)
+                    .map_err(|problem| report.mistake(key_location, problem))
+                    .ok(),
+                value: V::decode(value, report),
+            },
+        );
         Some(Self(entries.collect()))
     }
 

@@ -63,7 +63,8 @@ impl<T> Setting<T> {
         }
     }
 
-    /// Builds something of the value. `Some(None)`: absent. `None`: invalid, or `build` reported a mistake.
+    /// Builds something of the value. `Some(None)`: absent. `None`: invalid, or `build` reported a
+    /// mistake.
     pub fn build<U>(&self, build: impl FnOnce(&T) -> Option<U>) -> Option<Option<U>> {
         match self {
             Self::Absent => Some(None),
@@ -85,8 +86,13 @@ impl<T: Scalar> Decode for Located<T> {
             mismatch(node, T::WHAT, None, report);
             return None;
         };
-        let value = T::read(text).map_err(|problem| report.mistake(&node.location, problem)).ok()?;
-        Some(Self { location: node.location.clone(), value })
+        let value = T::read(text)
+            .map_err(|problem| report.mistake(&node.location, problem))
+            .ok()?;
+        Some(Self {
+            location: node.location.clone(),
+            value,
+        })
     }
 
     fn schema(_: &mut SchemaDefinitions) -> Json {
@@ -102,7 +108,9 @@ pub fn mismatch(node: &YamlNode, wanted: &str, hint: Option<&str>, report: &mut 
     let problem = ValueProblem::new(format!("expected {wanted}, found {}", node.value.kind()));
     let problem = match (hint, unquoted_braces(node)) {
         (Some(hint), _) => problem.hint(hint),
-        (None, Some(text)) => problem.hint(format!("a text in braces needs quotes: {}", quote(&text))),
+        (None, Some(text)) => {
+            problem.hint(format!("a text in braces needs quotes: {}", quote(&text)))
+        }
         (None, None) => problem,
     };
     report.mistake(&node.location, problem);
@@ -110,18 +118,31 @@ pub fn mismatch(node: &YamlNode, wanted: &str, hint: Option<&str>, report: &mut 
 
 /// The text that was probably meant by `{name}`: YAML reads a mapping whose only key has no value.
 fn unquoted_braces(node: &YamlNode) -> Option<String> {
-    let YamlValue::Map(entries) = &node.value else { return None };
-    let [entry] = entries.as_slice() else { return None };
-    entry.value.value.is_null().then(|| format!("{{{}}}", entry.key))
+    let YamlValue::Map(entries) = &node.value else {
+        return None;
+    };
+    let [entry] = entries.as_slice() else {
+        return None;
+    };
+    entry
+        .value
+        .value
+        .is_null()
+        .then(|| format!("{{{}}}", entry.key))
 }
 
-/// The present one of several settings that exclude each other, each [built](Setting::build). `Ok(None)`: it is
-/// invalid.
+/// The present one of several settings that exclude each other, each [built](Setting::build).
+/// `Ok(None)`: it is invalid.
 ///
 /// # Errors
 /// The number of settings that are present, when it is not one.
-pub fn only_one<T>(settings: impl IntoIterator<Item = Option<Option<T>>>) -> Result<Option<T>, usize> {
-    let mut present: Vec<_> = settings.into_iter().filter(|built| !matches!(built, Some(None))).collect();
+pub fn only_one<T>(
+    settings: impl IntoIterator<Item = Option<Option<T>>>,
+) -> Result<Option<T>, usize> {
+    let mut present: Vec<_> = settings
+        .into_iter()
+        .filter(|built| !matches!(built, Some(None)))
+        .collect();
     match present.pop() {
         Some(built) if present.is_empty() => Ok(built.flatten()),
         Some(_) => Err(present.len() + 1),

@@ -2,7 +2,8 @@
 
 use crate::config::report::Location;
 
-/// About how many bytes a value takes besides its text: itself, its location, and the step that leads to it.
+/// About how many bytes a value takes besides its text: itself, its location, and the step that
+/// leads to it.
 const VALUE_BYTES: usize = 256;
 
 /// A value and its location. Not printable: it may hold credentials.
@@ -45,9 +46,12 @@ impl YamlNode {
                 };
                 YamlValue::List(items.into_iter().enumerate().map(place).collect())
             }
-            YamlValue::Map(entries) => {
-                YamlValue::Map(entries.into_iter().map(|entry| entry.moved_below(&location)).collect())
-            }
+            YamlValue::Map(entries) => YamlValue::Map(
+                entries
+                    .into_iter()
+                    .map(|entry| entry.moved_below(&location))
+                    .collect(),
+            ),
             value => value,
         };
         Self { location, value }
@@ -83,9 +87,17 @@ impl NodeEntry {
 
     /// The entry in the mapping at `parent`. It keeps its lines.
     pub fn moved_below(self, parent: &Location) -> Self {
-        let Self { key, key_location, value } = self;
+        let Self {
+            key,
+            key_location,
+            value,
+        } = self;
         let at = parent.key(&key, value.location.position());
-        Self { key_location: parent.key(&key, key_location.position()), value: value.moved_to(at), key }
+        Self {
+            key_location: parent.key(&key, key_location.position()),
+            value: value.moved_to(at),
+            key,
+        }
     }
 }
 
@@ -93,7 +105,9 @@ impl YamlValue {
     /// Nothing was written, or YAML's word for nothing.
     pub fn is_null(&self) -> bool {
         match self {
-            Self::Scalar { text, plain: true } => matches!(text.as_str(), "" | "~" | "null" | "Null" | "NULL"),
+            Self::Scalar { text, plain: true } => {
+                matches!(text.as_str(), "" | "~" | "null" | "Null" | "NULL")
+            }
             _ => false,
         }
     }

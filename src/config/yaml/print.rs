@@ -1,4 +1,5 @@
-//! Tree → text: the file as it is meant once aliases, included files and defaults are in their places.
+//! Tree → text: the file as it is meant once aliases, included files and defaults are in their
+//! places.
 
 use super::node::{YamlNode, YamlValue};
 
@@ -42,8 +43,15 @@ fn behind(text: &mut String, value: &YamlValue, indent: usize) {
             text.push('\n');
             write(text, value, indent + 2);
         }
-        YamlValue::Scalar { text: scalar, plain } => {
-            let shown = if *plain && !scalar.contains('\n') { scalar.clone() } else { quoted(scalar) };
+        YamlValue::Scalar {
+            text: scalar,
+            plain,
+        } => {
+            let shown = if *plain && !scalar.contains('\n') {
+                scalar.clone()
+            } else {
+                quoted(scalar)
+            };
             text.push_str(format!(" {shown}").trim_end());
             text.push('\n');
         }
@@ -54,7 +62,11 @@ fn behind(text: &mut String, value: &YamlValue, indent: usize) {
 fn key(key: &str) -> String {
     let fine = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
     let begins = key.starts_with(|first: char| first.is_ascii_alphabetic());
-    if begins && key.bytes().all(fine) { key.to_owned() } else { quoted(key) }
+    if begins && key.bytes().all(fine) {
+        key.to_owned()
+    } else {
+        quoted(key)
+    }
 }
 
 /// JSON's quotes and escapes are YAML's, too.

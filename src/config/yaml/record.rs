@@ -10,7 +10,8 @@ use super::schema::described;
 use crate::config::report::{Location, Report, ValueProblem, quote};
 use crate::spelling::nearest;
 
-/// A mapping with fixed keys, or a group of such keys that a mapping includes. Declared with [`record!`].
+/// A mapping with fixed keys, or a group of such keys that a mapping includes. Declared with
+/// [`record!`].
 pub trait Record: Sized {
     /// All keys, in the order in which messages list them.
     fn keys() -> Vec<&'static str>;
@@ -44,25 +45,47 @@ impl<'a> RecordReader<'a> {
             return None;
         };
         let mut misspelt = Vec::new();
-        let unknown = entries.iter().filter(|entry| !known.contains(&entry.key.as_str()));
-        for (at, NodeEntry { key, key_location, .. }) in unknown.enumerate() {
+        let unknown = entries
+            .iter()
+            .filter(|entry| !known.contains(&entry.key.as_str()));
+        for (
+            at,
+            NodeEntry {
+                key, key_location, ..
+            },
+        ) in unknown.enumerate()
+        {
             // A record that is all wrong is not worth the search.
             if at < known.len() {
                 misspelt.extend(nearest(key, known.iter().copied()));
             }
             let problem = ValueProblem::new(format!("unknown key {}", quote(key)));
             let otherwise = format!("the keys here are {}", known.join(", "));
-            report.misnamed(key_location, problem, (key, known.iter().copied()), otherwise);
+            report.misnamed(
+                key_location,
+                problem,
+                (key, known.iter().copied()),
+                otherwise,
+            );
         }
-        Some(Self { location: &node.location, entries, misspelt, is_part: false })
+        Some(Self {
+            location: &node.location,
+            entries,
+            misspelt,
+            is_part: false,
+        })
     }
 
     /// Reads a part of the record: nothing is missing.
     pub fn of_part(self) -> Self {
-        Self { is_part: true, ..self }
+        Self {
+            is_part: true,
+            ..self
+        }
     }
 
-    /// A key without a value counts as absent: a section whose lines are all commented out is no mistake.
+    /// A key without a value counts as absent: a section whose lines are all commented out is no
+    /// mistake.
     fn find(&self, key: &str) -> Option<&'a YamlNode> {
         let entry = self.entries.iter().find(|entry| entry.key == key)?;
         Some(&entry.value).filter(|node| !node.value.is_null())
@@ -87,14 +110,24 @@ impl<'a> RecordReader<'a> {
     }
 
     /// The default is read like any other text and is subject to the same rules.
-    pub fn or_default<T: Decode>(&self, key: &str, default: &Json, report: &mut Report) -> Setting<T> {
+    pub fn or_default<T: Decode>(
+        &self,
+        key: &str,
+        default: &Json,
+        report: &mut Report,
+    ) -> Setting<T> {
         let setting = self.optional(key, report);
         if setting.is_present() {
             return setting;
         }
-        let text = default.as_str().map_or_else(|| default.to_string(), str::to_owned);
+        let text = default
+            .as_str()
+            .map_or_else(|| default.to_string(), str::to_owned);
         let location = self.location.key(key, self.location.position());
-        let node = YamlNode { location, value: YamlValue::Scalar { text, plain: false } };
+        let node = YamlNode {
+            location,
+            value: YamlValue::Scalar { text, plain: false },
+        };
         T::decode(&node, report).map_or(Setting::Invalid, Setting::Valid)
     }
 }
@@ -102,7 +135,8 @@ impl<'a> RecordReader<'a> {
 impl RecordSchema {
     /// Adds a key whose value has this `schema`.
     pub fn add(&mut self, key: &str, schema: Json, doc: &str, default: Option<Json>) {
-        self.properties.insert(key.to_owned(), described(schema, doc, default));
+        self.properties
+            .insert(key.to_owned(), described(schema, doc, default));
     }
 
     pub fn require(&mut self, key: &'static str) {
@@ -117,7 +151,10 @@ pub fn reference<T: Record>(name: &str, doc: &str, definitions: &mut SchemaDefin
     if !definitions.contains_key(name) {
         let mut schema = RecordSchema::default();
         T::add_to(&mut schema, definitions);
-        let RecordSchema { properties, required } = schema;
+        let RecordSchema {
+            properties,
+            required,
+        } = schema;
         let definition = json!({
             "type": "object",
             "description": doc,
@@ -139,10 +176,12 @@ pub fn reference_to_part<T: Record>(
 ) -> Json {
     let mut schema = RecordSchema::default();
     T::add_to(&mut schema, definitions);
-    let properties: Object<String, Json> =
-        schema.properties.into_iter().filter(|(key, _)| keys.contains(&key.as_str())).collect();
-    let definition =
-        json!({ "type": "object", "description": doc, "properties": properties, "additionalProperties": false });
+    let properties: Object<String, Json> = schema
+        .properties
+        .into_iter()
+        .filter(|(key, _)| keys.contains(&key.as_str()))
+        .collect();
+    let definition = json!({ "type": "object", "description": doc, "properties": properties, "additionalProperties": false });
     definitions.insert(name.to_owned(), definition);
     json!({ "$ref": format!("#/definitions/{name}") })
 }
@@ -156,13 +195,19 @@ pub fn required_keys<T: Record>() -> Vec<&'static str> {
 
 /// Doc comments as one text.
 pub fn join(lines: &[&str]) -> String {
-    lines.iter().map(|line| line.trim()).collect::<Vec<_>>().join(" ")
+    lines
+        .iter()
+        .map(|line| line.trim())
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
-/// Declares a mapping of the file: each key once, with its type, its doc and whether it must be there.
+/// Declares a mapping of the file: each key once, with its type, its doc and whether it must be
+/// there.
 ///
-/// `required key: T`, `optional key: T` or `default("5s") key: T` become a [`Setting`]. `group name: R` includes the
-/// keys of the record `R`. A record declared `at location` also keeps its location.
+/// `required key: T`, `optional key: T` or `default("5s") key: T` become a [`Setting`]. `group
+/// name: R` includes the keys of the record `R`. A record declared `at location` also keeps its
+/// location.
 macro_rules! record {
     (@name $field:ident) => {{
         let name = stringify!($field);

@@ -1,7 +1,7 @@
 //! Environment variables in the file: `${NAME}` and `${NAME:-default}`.
 //!
-//! They are put in after parsing and into single values only: a variable's text can be a number or a word but never a
-//! key, a list or a mapping.
+//! They are put in after parsing and into single values only: a variable's text can be a number or
+//! a word but never a key, a list or a mapping.
 
 use super::node::{YamlNode, YamlValue};
 use crate::config::report::{Report, ValueProblem, quote};
@@ -12,10 +12,18 @@ pub type VariableLookup<'a> = &'a dyn Fn(&str) -> Option<String>;
 /// Replaces the variables of all values below `node`.
 pub fn substitute(node: &mut YamlNode, env: VariableLookup<'_>, report: &mut Report) {
     match &mut node.value {
-        YamlValue::List(items) => items.iter_mut().for_each(|item| substitute(item, env, report)),
-        YamlValue::Map(entries) => entries.iter_mut().for_each(|entry| substitute(&mut entry.value, env, report)),
+        YamlValue::List(items) => items
+            .iter_mut()
+            .for_each(|item| substitute(item, env, report)),
+        YamlValue::Map(entries) => entries
+            .iter_mut()
+            .for_each(|entry| substitute(&mut entry.value, env, report)),
         YamlValue::Scalar { text, .. } if text.contains("${") => match expand(text, env) {
-            Ok(expanded) => report.vary(&node.location, std::mem::replace(text, expanded.clone()), expanded),
+            Ok(expanded) => report.vary(
+                &node.location,
+                std::mem::replace(text, expanded.clone()),
+                expanded,
+            ),
             Err(problem) => {
                 report.mistake(&node.location, problem);
                 node.value = YamlValue::Unusable;
@@ -58,14 +66,19 @@ fn value(variable: &str, env: VariableLookup<'_>) -> Result<String, ValueProblem
         (Some(value), None) => Ok(value),
         (Some(value), Some(_)) if !value.is_empty() => Ok(value),
         (_, Some(default)) => Ok(default.to_owned()),
-        (None, None) => Err(ValueProblem::new(format!("the environment variable {} is not set", quote(name)))
-            .hint(format!("set it, or give a default: ${{{name}:-default}}"))),
+        (None, None) => Err(ValueProblem::new(format!(
+            "the environment variable {} is not set",
+            quote(name)
+        ))
+        .hint(format!("set it, or give a default: ${{{name}:-default}}"))),
     }
 }
 
 fn is_name(name: &str) -> bool {
     let mut bytes = name.bytes();
-    bytes.next().is_some_and(|first| first.is_ascii_alphabetic() || first == b'_')
+    bytes
+        .next()
+        .is_some_and(|first| first.is_ascii_alphabetic() || first == b'_')
         && bytes.all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
 

@@ -25,6 +25,14 @@ pub(crate) use words;
 
 /// A word that is none of `words`.
 pub fn unknown(text: &str, words: &[&str]) -> ValueProblem {
-    let problem = ValueProblem::new(format!("{} is not one of {}", quote(text), words.join(", ")));
-    problem.suggest(text, words.iter().copied(), format!("write {}", words.join(" or ")))
+    let problem = ValueProblem::new(format!(
+        "{} is not one of {}",
+        quote(text),
+        words.join(", ")
+    ));
+    problem.suggest(
+        text,
+        words.iter().copied(),
+        format!("write {}", words.join(" or ")),
+    )
 }

@@ -9,7 +9,8 @@ pub const STEP: Duration = Duration::from_secs(2);
 /// Values that are kept: those of ten minutes.
 pub const LENGTH: usize = 300;
 
-/// Values that what is shown as of now is the mean of: those of ten seconds. A single one jumps about.
+/// Values that what is shown as of now is the mean of: those of ten seconds. A single one jumps
+/// about.
 pub const NOW: usize = 5;
 
 /// The last values, the oldest first. It takes no room until there is one.
@@ -66,7 +67,10 @@ mod tests {
         let mut history = History::default();
         assert_eq!(history.0.capacity(), 0);
         (0..LENGTH as u32 + 10).for_each(|value| history.push(value));
-        assert_eq!((history.len(), history.iter().next(), history.last()), (LENGTH, Some(10), Some(309)));
+        assert_eq!(
+            (history.len(), history.iter().next(), history.last()),
+            (LENGTH, Some(10), Some(309))
+        );
         assert_eq!(history.latest(2).collect::<Vec<_>>(), [308, 309]);
         assert_eq!(history.0.capacity(), LENGTH);
     }

@@ -3,8 +3,9 @@
 use super::totals::BUCKETS;
 use crate::observe::metrics::REQUEST_BUCKETS;
 
-/// The latency in seconds that a `share` of all requests, from 0 to 1, stayed within: as if those of a bucket were spread
-/// evenly. `None`: there were none. What took longer than the last bound counts as that.
+/// The latency in seconds that a `share` of all requests, from 0 to 1, stayed within: as if those
+/// of a bucket were spread evenly. `None`: there were none. What took longer than the last bound
+/// counts as that.
 pub fn quantile(counts: &[u32; BUCKETS], share: f64) -> Option<f32> {
     let total: u64 = counts.iter().map(|count| u64::from(*count)).sum();
     if total == 0 {
@@ -35,7 +36,10 @@ mod tests {
         (counts[1], counts[7]) = (90, 10);
         let near = |share, expected: f32| {
             let found = quantile(&counts, share).unwrap();
-            assert!((found - expected).abs() < expected / 1_000.0, "{share}: {found} and not {expected}");
+            assert!(
+                (found - expected).abs() < expected / 1_000.0,
+                "{share}: {found} and not {expected}"
+            );
         };
         near(0.5, 0.000_777_8);
         near(0.9, 0.001);

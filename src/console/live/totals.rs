@@ -12,7 +12,14 @@ use crate::observe::series::label;
 pub const BUCKETS: usize = REQUEST_BUCKETS.len() + 1;
 
 /// The verdicts of a limit, by their labels.
-pub const VERDICTS: [&str; 6] = ["allowed", "denied", "degraded", "exempt", "shadow_allowed", "shadow_denied"];
+pub const VERDICTS: [&str; 6] = [
+    "allowed",
+    "denied",
+    "degraded",
+    "exempt",
+    "shadow_allowed",
+    "shadow_denied",
+];
 
 /// The deciders of a limit, by their labels.
 pub const DECIDERS: [&str; 4] = ["redis", "lease", "denial_cache", "local"];
@@ -48,19 +55,30 @@ pub struct UpstreamTotals {
     pub failures: u64,
 }
 
-/// Outcomes of a request to an upstream that are not its failures: it has answered, or the client has given up.
+/// Outcomes of a request to an upstream that are not its failures: it has answered, or the client
+/// has given up.
 const NO_FAILURES: [&str; 3] = ["response", "client_error", "cancelled"];
 
 impl Totals {
     pub fn read(metrics: &MetricsHandle) -> Self {
         let mut totals = Self::default();
-        metrics.visit_counters("tollgate_requests_total", |key, count| totals.requests(key, count));
+        metrics.visit_counters("tollgate_requests_total", |key, count| {
+            totals.requests(key, count)
+        });
         metrics.visit_histograms("tollgate_request_duration_seconds", |key, latency| {
             let route = totals.route(label(key, "route"));
-            route.latency.iter_mut().zip(latency.counts()).for_each(|(bucket, count)| *bucket += count);
+            route
+                .latency
+                .iter_mut()
+                .zip(latency.counts())
+                .for_each(|(bucket, count)| *bucket += count);
         });
-        metrics.visit_counters("tollgate_ratelimit_decisions_total", |key, count| totals.decisions(key, count));
-        metrics.visit_counters("tollgate_upstream_requests_total", |key, count| totals.forwarded(key, count));
+        metrics.visit_counters("tollgate_ratelimit_decisions_total", |key, count| {
+            totals.decisions(key, count)
+        });
+        metrics.visit_counters("tollgate_upstream_requests_total", |key, count| {
+            totals.forwarded(key, count)
+        });
         totals
     }
 
@@ -81,9 +99,15 @@ impl Totals {
         if count == 0 {
             return;
         }
-        let row = VERDICTS.iter().position(|verdict| *verdict == label(key, "verdict"));
-        let column = DECIDERS.iter().position(|decider| *decider == label(key, "decided_by"));
-        let (Some(row), Some(column)) = (row, column) else { return };
+        let row = VERDICTS
+            .iter()
+            .position(|verdict| *verdict == label(key, "verdict"));
+        let column = DECIDERS
+            .iter()
+            .position(|decider| *decider == label(key, "decided_by"));
+        let (Some(row), Some(column)) = (row, column) else {
+            return;
+        };
         let name = label(key, "limit");
         match self.limits.get_mut(name) {
             Some(limit) => limit.0[row][column] += count,
@@ -94,7 +118,11 @@ impl Totals {
     fn forwarded(&mut self, key: &Key, count: u64) {
         let upstream = entry(&mut self.upstreams, label(key, "upstream"));
         upstream.requests += count;
-        upstream.failures += if NO_FAILURES.contains(&label(key, "outcome")) { 0 } else { count };
+        upstream.failures += if NO_FAILURES.contains(&label(key, "outcome")) {
+            0
+        } else {
+            count
+        };
     }
 }
 

@@ -48,14 +48,20 @@ pub struct DecisionSample {
 impl TrafficTrack {
     /// A track that begins where `totals` were counted.
     pub fn since(totals: TrafficTotals) -> Self {
-        Self { totals, ..Self::default() }
+        Self {
+            totals,
+            ..Self::default()
+        }
     }
 
     /// Goes on to `totals`, one step later.
     pub fn advance(&mut self, totals: &TrafficTotals) {
         let before = &self.totals;
         let mut latencies = [0; BUCKETS];
-        for (count, (now, before)) in latencies.iter_mut().zip(totals.latency.iter().zip(&before.latency)) {
+        for (count, (now, before)) in latencies
+            .iter_mut()
+            .zip(totals.latency.iter().zip(&before.latency))
+        {
             *count = risen(*now, *before);
         }
         let requests = risen(totals.requests, before.requests);
@@ -70,7 +76,10 @@ impl TrafficTrack {
         }
         let mut recent = [0; BUCKETS];
         for step in &self.latencies {
-            recent.iter_mut().zip(step).for_each(|(sum, count)| *sum += count);
+            recent
+                .iter_mut()
+                .zip(step)
+                .for_each(|(sum, count)| *sum += count);
         }
         let sample = TrafficSample {
             requests,
@@ -87,7 +96,10 @@ impl TrafficTrack {
 impl LimitTrack {
     /// A track that begins where `totals` were counted.
     pub fn since(totals: LimitTotals) -> Self {
-        Self { totals, ..Self::default() }
+        Self {
+            totals,
+            ..Self::default()
+        }
     }
 
     /// Goes on to `totals`, one step later.
@@ -118,13 +130,25 @@ mod tests {
         let mut track = TrafficTrack::default();
         track.advance(&TrafficTotals::default());
         assert!(track.history.is_empty(), "nothing has happened");
-        let mut totals = TrafficTotals { requests: 5, denied: 2, errors: 1, ..TrafficTotals::default() };
+        let mut totals = TrafficTotals {
+            requests: 5,
+            denied: 2,
+            errors: 1,
+            ..TrafficTotals::default()
+        };
         totals.latency[0] = 5;
         track.advance(&totals);
         track.advance(&totals);
         let samples: Vec<_> = track.history.iter().collect();
-        assert_eq!((samples[0].requests, samples[0].denied, samples[0].errors), (5, 2, 1));
-        assert_eq!((samples[1].requests, samples[1].median), (0, samples[0].median), "it still counts as now");
+        assert_eq!(
+            (samples[0].requests, samples[0].denied, samples[0].errors),
+            (5, 2, 1)
+        );
+        assert_eq!(
+            (samples[1].requests, samples[1].median),
+            (0, samples[0].median),
+            "it still counts as now"
+        );
         (0..NOW).for_each(|_| track.advance(&totals));
         assert!(track.history.last().unwrap().median.is_nan());
     }
@@ -133,9 +157,18 @@ mod tests {
     fn a_degraded_request_counts_as_denied() {
         let mut track = LimitTrack::default();
         let mut totals = LimitTotals::default();
-        (totals.0[0][0], totals.0[1][2], totals.0[2][0], totals.0[5][3]) = (7, 3, 2, 1);
+        (
+            totals.0[0][0],
+            totals.0[1][2],
+            totals.0[2][0],
+            totals.0[5][3],
+        ) = (7, 3, 2, 1);
         track.advance(totals);
-        let expected = DecisionSample { allowed: 7, denied: 5, shadow_denied: 1 };
+        let expected = DecisionSample {
+            allowed: 7,
+            denied: 5,
+            shadow_denied: 1,
+        };
         assert_eq!(track.history.last(), Some(expected));
     }
 }

@@ -1,7 +1,7 @@
 //! `/console/limits/{limit}/bucket`: a bucket, its level, and the forms that change it.
 //!
-//! A change takes two steps: what it would do, and then that it is done. The URL of a bucket has its key as it is shown, so
-//! no secret stands in the browser's history.
+//! A change takes two steps: what it would do, and then that it is done. The URL of a bucket has
+//! its key as it is shown, so no secret stands in the browser's history.
 
 use std::net::SocketAddr;
 
@@ -136,12 +136,20 @@ async fn look_up(console: &ConsoleState, listed: &CatalogEntry, form: &ConsoleFo
     match look(&console.admin, limit, &described).await {
         Ok(bucket) => {
             let mut query = format!("key={}", encode(&bucket.key));
-            // A secret stands in no URL. Then the bucket is shown as that of a client without a plan.
-            let is_secret = listed.limit().plans.as_ref().is_some_and(|plans| plans.by.is_secret());
-            if let Some((name, value)) = described.iter().find(|(name, _)| *name == by && !is_secret) {
+            // A secret stands in no URL. Then the bucket is shown as that of a client without a
+            // plan.
+            let is_secret = listed
+                .limit()
+                .plans
+                .as_ref()
+                .is_some_and(|plans| plans.by.is_secret());
+            if let Some((name, value)) =
+                described.iter().find(|(name, _)| *name == by && !is_secret)
+            {
                 query += &format!("&{}={}", encode(name), encode(value));
             }
-            Redirect::to(&format!("/console/limits/{}/bucket?{query}", encode(limit))).into_response()
+            Redirect::to(&format!("/console/limits/{}/bucket?{query}", encode(limit)))
+                .into_response()
         }
         Err(problem) => {
             let mut page = BucketPage::new(console, &form.visitor, listed);
@@ -181,11 +189,20 @@ impl AskedChange {
                 }
                 TokenGrant::Tokens(tokens)
             }
-            _ => return Err(ProblemDetails::bad_request("the form asks for neither a reset nor a grant")),
+            _ => {
+                return Err(ProblemDetails::bad_request(
+                    "the form asks for neither a reset nor a grant",
+                ));
+            }
         };
         let caller = form.visitor.caller()?.clone();
-        let author = ChangeAuthor::named(caller, peer, form.field("operator"), form.field("reason"))?;
-        Ok(Self { gift, author, is_dry_run: form.field("step") != "apply" })
+        let author =
+            ChangeAuthor::named(caller, peer, form.field("operator"), form.field("reason"))?;
+        Ok(Self {
+            gift,
+            author,
+            is_dry_run: form.field("step") != "apply",
+        })
     }
 }
 
@@ -220,15 +237,33 @@ impl BucketPage {
 
 impl ShownBucket {
     fn of(view: BucketView, limit: &str, named_by: &Pairs) -> Self {
-        let BucketView { key, logged_as, policy, level, source, store, note, .. } = view;
+        let BucketView {
+            key,
+            logged_as,
+            policy,
+            level,
+            source,
+            store,
+            note,
+            ..
+        } = view;
         Self {
             remaining: level.remaining.min(policy.burst),
             burst: policy.burst,
             level: show_level(&level, policy.burst),
             wait: show_wait(&level, policy.cost),
-            full: if level.full { "now".to_owned() } else { format!("in {}", show_seconds(level.reset_after)) },
+            full: if level.full {
+                "now".to_owned()
+            } else {
+                format!("in {}", show_seconds(level.reset_after))
+            },
             can_change: policy.algorithm != "concurrency",
-            policy: format!("{}, cost {}, on outage: {}", show_policy(&policy), policy.cost, policy.on_outage),
+            policy: format!(
+                "{}, cost {}, on outage: {}",
+                show_policy(&policy),
+                policy.cost,
+                policy.on_outage
+            ),
             source: said_by(source),
             store: store.unwrap_or_default(),
             note: note.unwrap_or_default(),
@@ -245,10 +280,18 @@ impl ShownChange {
         let what = match (view.action.as_str(), view.dry_run) {
             ("reset", true) => "A reset would make the bucket full".to_owned(),
             ("reset", false) => "The bucket was made full".to_owned(),
-            (_, true) => format!("{} would be given back, at most until it is full", tokens(form.field("tokens"))),
-            (_, false) => format!("{} were given back, at most until it was full", tokens(form.field("tokens"))),
+            (_, true) => format!(
+                "{} would be given back, at most until it is full",
+                tokens(form.field("tokens"))
+            ),
+            (_, false) => format!(
+                "{} were given back, at most until it was full",
+                tokens(form.field("tokens"))
+            ),
         };
-        let kept = |(name, _): &&(String, String)| name.starts_with("bucket.") || KEPT.contains(&name.as_str());
+        let kept = |(name, _): &&(String, String)| {
+            name.starts_with("bucket.") || KEPT.contains(&name.as_str())
+        };
         Self {
             is_dry_run: view.dry_run,
             what,
@@ -267,7 +310,11 @@ impl ShownChange {
 const KEPT: [&str; 4] = ["action", "tokens", "operator", "reason"];
 
 fn tokens(number: &str) -> String {
-    if number == "1" { "one token".to_owned() } else { format!("{number} tokens") }
+    if number == "1" {
+        "one token".to_owned()
+    } else {
+        format!("{number} tokens")
+    }
 }
 
 fn said_by(source: LevelSource) -> &'static str {

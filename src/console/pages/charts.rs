@@ -1,4 +1,5 @@
-//! The data of charts, for the library that draws them, and the same in words and numbers for those who see no chart.
+//! The data of charts, for the library that draws them, and the same in words and numbers for those
+//! who see no chart.
 
 use std::collections::BTreeMap;
 
@@ -86,10 +87,16 @@ type Points<S> = Vec<(f64, f64, S)>;
 
 impl LiveData {
     pub fn traffic_now(&self, track: &TrafficTrack) -> TrafficNow {
-        let (seconds, samples) = (self.recent_seconds(), track.history.latest(NOW).collect::<Vec<_>>());
+        let (seconds, samples) = (
+            self.recent_seconds(),
+            track.history.latest(NOW).collect::<Vec<_>>(),
+        );
         let mean = |of: fn(&TrafficSample) -> u32| mean(&samples, seconds, of);
-        let last =
-            track.history.last().unwrap_or(TrafficSample { median: f32::NAN, p99: f32::NAN, ..Default::default() });
+        let last = track.history.last().unwrap_or(TrafficSample {
+            median: f32::NAN,
+            p99: f32::NAN,
+            ..Default::default()
+        });
         TrafficNow {
             requests: mean(|sample| sample.requests),
             denied: mean(|sample| sample.denied),
@@ -100,7 +107,10 @@ impl LiveData {
     }
 
     pub fn decisions_now(&self, track: &LimitTrack) -> DecisionsNow {
-        let (seconds, samples) = (self.recent_seconds(), track.history.latest(NOW).collect::<Vec<_>>());
+        let (seconds, samples) = (
+            self.recent_seconds(),
+            track.history.latest(NOW).collect::<Vec<_>>(),
+        );
         let mean = |of: fn(&DecisionSample) -> u32| mean(&samples, seconds, of);
         DecisionsNow {
             allowed: mean(|sample| sample.allowed),
@@ -111,10 +121,14 @@ impl LiveData {
 
     /// How long the steps were that count as now.
     fn recent_seconds(&self) -> f64 {
-        self.steps.latest(NOW).map(|step| f64::from(step.seconds)).sum()
+        self.steps
+            .latest(NOW)
+            .map(|step| f64::from(step.seconds))
+            .sum()
     }
 
-    /// The samples of a history, each with its step. A history that is shorter than the steps began with zeros.
+    /// The samples of a history, each with its step. A history that is shorter than the steps began
+    /// with zeros.
     fn points<S: Copy>(&self, samples: impl ExactSizeIterator<Item = S>, zero: S) -> Points<S> {
         let before = self.steps.len().saturating_sub(samples.len());
         let samples = std::iter::repeat_n(zero, before).chain(samples);
@@ -126,43 +140,88 @@ impl LiveData {
     }
 
     fn traffic_points(&self, track: &TrafficTrack) -> Points<TrafficSample> {
-        let zero = TrafficSample { median: f32::NAN, p99: f32::NAN, ..TrafficSample::default() };
+        let zero = TrafficSample {
+            median: f32::NAN,
+            p99: f32::NAN,
+            ..TrafficSample::default()
+        };
         self.points(track.history.iter(), zero)
     }
 
     /// The charts of requests.
     pub fn traffic_charts(&self, track: &TrafficTrack) -> Charts {
         let points = self.traffic_points(track);
-        let rate =
-            |of: fn(&TrafficSample) -> u32| line(&points, |seconds, sample| Some(f64::from(of(sample)) / seconds));
+        let rate = |of: fn(&TrafficSample) -> u32| {
+            line(&points, |seconds, sample| {
+                Some(f64::from(of(sample)) / seconds)
+            })
+        };
         let part = |of: fn(&TrafficSample) -> u32| {
             line(&points, |_, sample| {
-                (sample.requests > 0).then(|| 100.0 * f64::from(of(sample)) / f64::from(sample.requests))
+                (sample.requests > 0)
+                    .then(|| 100.0 * f64::from(of(sample)) / f64::from(sample.requests))
             })
         };
         let millis = |of: fn(&TrafficSample) -> f32| {
-            line(&points, |_, sample| Some(f64::from(of(sample)) * 1e3).filter(|millis| millis.is_finite()))
+            line(&points, |_, sample| {
+                Some(f64::from(of(sample)) * 1e3).filter(|millis| millis.is_finite())
+            })
         };
         let times = || points.iter().map(|(at, ..)| *at).collect();
-        let chart = |lines| Chart { times: times(), lines };
+        let chart = |lines| Chart {
+            times: times(),
+            lines,
+        };
         BTreeMap::from([
-            ("requests", chart(vec![rate(|sample| sample.requests), rate(|sample| sample.denied)])),
-            ("shares", chart(vec![part(|sample| sample.denied), part(|sample| sample.errors)])),
-            ("latency", chart(vec![millis(|sample| sample.median), millis(|sample| sample.p99)])),
+            (
+                "requests",
+                chart(vec![
+                    rate(|sample| sample.requests),
+                    rate(|sample| sample.denied),
+                ]),
+            ),
+            (
+                "shares",
+                chart(vec![
+                    part(|sample| sample.denied),
+                    part(|sample| sample.errors),
+                ]),
+            ),
+            (
+                "latency",
+                chart(vec![
+                    millis(|sample| sample.median),
+                    millis(|sample| sample.p99),
+                ]),
+            ),
         ])
     }
 
     /// The charts of requests in words.
     pub fn traffic_summary(&self, track: &TrafficTrack) -> TrafficSummary {
         let (now, points) = (self.traffic_now(track), self.traffic_points(track));
-        let highest =
-            points.iter().map(|(_, seconds, sample)| f64::from(sample.requests) / seconds).fold(0.0, f64::max);
-        let slowest = points.iter().map(|(.., sample)| sample.p99).fold(f32::NAN, f32::max);
-        let sum = |of: fn(&TrafficSample) -> u32| points.iter().map(|(.., sample)| f64::from(of(sample))).sum::<f64>();
+        let highest = points
+            .iter()
+            .map(|(_, seconds, sample)| f64::from(sample.requests) / seconds)
+            .fold(0.0, f64::max);
+        let slowest = points
+            .iter()
+            .map(|(.., sample)| sample.p99)
+            .fold(f32::NAN, f32::max);
+        let sum = |of: fn(&TrafficSample) -> u32| {
+            points
+                .iter()
+                .map(|(.., sample)| f64::from(of(sample)))
+                .sum::<f64>()
+        };
         let all = sum(|sample| sample.requests);
         if all <= 0.0 {
             let none = || "No requests in the last ten minutes.".to_owned();
-            return TrafficSummary { requests: none(), shares: none(), latency: none() };
+            return TrafficSummary {
+                requests: none(),
+                shares: none(),
+                latency: none(),
+            };
         }
         let is_idle = now.requests <= 0.0;
         let shares = format!(
@@ -200,8 +259,14 @@ impl LiveData {
     /// The charts of requests as numbers.
     pub fn traffic_minutes(&self, track: &TrafficTrack) -> TrafficMinutes {
         let rows = by_minute(&self.traffic_points(track), |when, seconds, samples| {
-            let sum = |of: fn(&TrafficSample) -> u32| samples.iter().map(|sample| f64::from(of(sample))).sum::<f64>();
-            let highest = |of: fn(&TrafficSample) -> f32| samples.iter().map(of).fold(f32::NAN, f32::max);
+            let sum = |of: fn(&TrafficSample) -> u32| {
+                samples
+                    .iter()
+                    .map(|sample| f64::from(of(sample)))
+                    .sum::<f64>()
+            };
+            let highest =
+                |of: fn(&TrafficSample) -> f32| samples.iter().map(of).fold(f32::NAN, f32::max);
             let requests = sum(|sample| sample.requests);
             TrafficMinute {
                 when,
@@ -218,21 +283,40 @@ impl LiveData {
     /// The chart of a limit's decisions.
     pub fn decision_charts(&self, track: &LimitTrack) -> Charts {
         let points = self.points(track.history.iter(), DecisionSample::default());
-        let rate =
-            |of: fn(&DecisionSample) -> u32| line(&points, |seconds, sample| Some(f64::from(of(sample)) / seconds));
-        let lines =
-            vec![rate(|sample| sample.allowed), rate(|sample| sample.denied), rate(|sample| sample.shadow_denied)];
-        BTreeMap::from([("decisions", Chart { times: points.iter().map(|(at, ..)| *at).collect(), lines })])
+        let rate = |of: fn(&DecisionSample) -> u32| {
+            line(&points, |seconds, sample| {
+                Some(f64::from(of(sample)) / seconds)
+            })
+        };
+        let lines = vec![
+            rate(|sample| sample.allowed),
+            rate(|sample| sample.denied),
+            rate(|sample| sample.shadow_denied),
+        ];
+        BTreeMap::from([(
+            "decisions",
+            Chart {
+                times: points.iter().map(|(at, ..)| *at).collect(),
+                lines,
+            },
+        )])
     }
 
     /// The chart of a limit's decisions in words.
     pub fn decision_summary(&self, track: &LimitTrack) -> String {
         let now = self.decisions_now(track);
         let (allowed, denied) = (numbers::rate(now.allowed), numbers::rate(now.denied));
-        let sum: u64 = track.history.iter().map(|sample| u64::from(sample.denied)).sum();
+        let sum: u64 = track
+            .history
+            .iter()
+            .map(|sample| u64::from(sample.denied))
+            .sum();
         let shadow = match now.shadow_denied {
             none if none <= 0.0 => String::new(),
-            some => format!(" {} would be denied if the limit were enforced.", numbers::rate(some)),
+            some => format!(
+                " {} would be denied if the limit were enforced.",
+                numbers::rate(some)
+            ),
         };
         format!(
             "{allowed} allowed and {denied} denied now.{shadow} {} denied in the last ten minutes.",
@@ -259,21 +343,42 @@ impl LiveData {
 }
 
 fn mean<S>(samples: &[S], seconds: f64, of: fn(&S) -> u32) -> f64 {
-    if seconds > 0.0 { samples.iter().map(|sample| f64::from(of(sample))).sum::<f64>() / seconds } else { 0.0 }
+    if seconds > 0.0 {
+        samples
+            .iter()
+            .map(|sample| f64::from(of(sample)))
+            .sum::<f64>()
+            / seconds
+    } else {
+        0.0
+    }
 }
 
 /// Rounded: nobody sees more on a chart.
 fn line<S>(points: &Points<S>, value: impl Fn(f64, &S) -> Option<f64>) -> Vec<Option<f64>> {
-    points.iter().map(|(_, seconds, sample)| value(*seconds, sample).map(|value| (value * 1e3).round() / 1e3)).collect()
+    points
+        .iter()
+        .map(|(_, seconds, sample)| {
+            value(*seconds, sample).map(|value| (value * 1e3).round() / 1e3)
+        })
+        .collect()
 }
 
 /// A row for each minute, the last one first.
 fn by_minute<S: Copy, R>(points: &Points<S>, row: impl Fn(String, f64, &[S]) -> R) -> Vec<R> {
     let minutes = points.rchunks(MINUTE).enumerate();
     let row = |(ago, points): (usize, &[(f64, f64, S)])| {
-        let when = if ago == 0 { "last minute".to_owned() } else { format!("{ago} to {} min ago", ago + 1) };
+        let when = if ago == 0 {
+            "last minute".to_owned()
+        } else {
+            format!("{ago} to {} min ago", ago + 1)
+        };
         let samples: Vec<S> = points.iter().map(|(.., sample)| *sample).collect();
-        row(when, points.iter().map(|(_, seconds, _)| seconds).sum(), &samples)
+        row(
+            when,
+            points.iter().map(|(_, seconds, _)| seconds).sum(),
+            &samples,
+        )
     };
     minutes.map(row).collect()
 }

@@ -1,5 +1,5 @@
-//! `/console/data`: what changes on a page, for the script that puts it in place. Not for other programs: it changes with
-//! the pages.
+//! `/console/data`: what changes on a page, for the script that puts it in place. Not for other
+//! programs: it changes with the pages.
 
 use std::collections::BTreeMap;
 
@@ -48,7 +48,11 @@ struct TextPart {
 }
 
 /// `GET /console/data`
-pub async fn show(State(console): State<ConsoleState>, visitor: Visitor, Query(query): Query<DataQuery>) -> Response {
+pub async fn show(
+    State(console): State<ConsoleState>,
+    visitor: Visitor,
+    Query(query): Query<DataQuery>,
+) -> Response {
     match LiveParts::of(&console, &visitor, query).await {
         Ok(parts) => PrettyJson(parts).into_response(),
         Err(problem) => problem.into_response(),
@@ -56,15 +60,28 @@ pub async fn show(State(console): State<ConsoleState>, visitor: Visitor, Query(q
 }
 
 impl LiveParts {
-    async fn of(console: &ConsoleState, visitor: &Visitor, query: DataQuery) -> Result<Self, ProblemDetails> {
-        let DataQuery { view, name, q, page } = query;
+    async fn of(
+        console: &ConsoleState,
+        visitor: &Visitor,
+        query: DataQuery,
+    ) -> Result<Self, ProblemDetails> {
+        let DataQuery {
+            view,
+            name,
+            q,
+            page,
+        } = query;
         let list = ListQuery { q, page };
         let mut this = Self::default();
         match view.as_str() {
             "overview" => {
                 let parts = OverviewParts::of(console, visitor);
-                this.add("health", &parts.health).add("traffic", &parts.traffic).add("minutes", &parts.minutes);
-                this.add("routes", &parts.routes).add("limits", &parts.limits).add("about", &parts.about);
+                this.add("health", &parts.health)
+                    .add("traffic", &parts.traffic)
+                    .add("minutes", &parts.minutes);
+                this.add("routes", &parts.routes)
+                    .add("limits", &parts.limits)
+                    .add("about", &parts.about);
                 this.summary(parts.summary).charts = parts.charts;
             }
             "routes" => drop(this.add("routes", &RouteTraffic::page(console, &list).0)),
@@ -74,12 +91,15 @@ impl LiveParts {
             "route" => {
                 let gone = || ProblemDetails::not_found(&format!("route \"{name}\""));
                 let (_, parts) = RouteParts::of(console, &name).ok_or_else(gone)?;
-                this.add("routes", &parts.table).add("minutes", &parts.minutes);
+                this.add("routes", &parts.table)
+                    .add("minutes", &parts.minutes);
                 this.summary(parts.summary).charts = parts.charts;
             }
             "limit" => {
                 let (_, parts) = LimitParts::of(console, visitor, &name)?;
-                this.add("denied", &parts.denied).add("decisions", &parts.decisions).add("minutes", &parts.minutes);
+                this.add("denied", &parts.denied)
+                    .add("decisions", &parts.decisions)
+                    .add("minutes", &parts.minutes);
                 this.text("summary-decisions", parts.summary).charts = parts.charts;
             }
             _ => return Err(ProblemDetails::not_found("such view")),
@@ -98,7 +118,8 @@ impl LiveParts {
     }
 
     fn summary(&mut self, summary: super::charts::TrafficSummary) -> &mut Self {
-        self.text("summary-requests", summary.requests).text("summary-shares", summary.shares);
+        self.text("summary-requests", summary.requests)
+            .text("summary-shares", summary.shares);
         self.text("summary-latency", summary.latency)
     }
 }

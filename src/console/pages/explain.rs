@@ -1,6 +1,7 @@
 //! `/console/explain`: what becomes of a request, and why, asked by a form.
 //!
-//! It is sent as a form and not as a query: header fields may hold credentials, which no URL should have.
+//! It is sent as a form and not as a query: header fields may hold credentials, which no URL should
+//! have.
 
 use askama::Template;
 use axum::extract::State;
@@ -70,7 +71,11 @@ pub async fn show(State(console): State<ConsoleState>, visitor: Visitor) -> Resp
     if let Err(problem) = visitor.may(Operation::ViewFleet, "") {
         return console.refuse(&visitor, &problem);
     }
-    page(&ExplainPage::new(&console, &visitor, ExplainForm::default()))
+    page(&ExplainPage::new(
+        &console,
+        &visitor,
+        ExplainForm::default(),
+    ))
 }
 
 /// `POST /console/explain`
@@ -87,14 +92,23 @@ pub async fn submit(State(console): State<ConsoleState>, form: ConsoleForm) -> R
         Ok(view) => explained.found = Some(ShownExplanation::of(view)),
         Err(problem) => explained.problem = Some(problem),
     }
-    page_with(&explained, explained.problem.as_ref().map(ProblemDetails::head))
+    page_with(
+        &explained,
+        explained.problem.as_ref().map(ProblemDetails::head),
+    )
 }
 
 impl ExplainPage {
     fn new(console: &ConsoleState, visitor: &Visitor, form: ExplainForm) -> Self {
         let listeners = console.admin.gateway.load().listeners();
         let shell = visitor.shell(console, "Explain", "Explain a request");
-        Self { shell, form, listeners, problem: None, found: None }
+        Self {
+            shell,
+            form,
+            listeners,
+            problem: None,
+            found: None,
+        }
     }
 }
 
@@ -121,7 +135,11 @@ impl ExplainForm {
                 pairs.push((name.to_owned(), value.to_owned()));
             }
         };
-        let url = if self.url.is_empty() || self.url.contains("://") { String::new() } else { "http://".to_owned() };
+        let url = if self.url.is_empty() || self.url.contains("://") {
+            String::new()
+        } else {
+            "http://".to_owned()
+        };
         add("url", &(url + &self.url));
         add("method", &self.method.to_uppercase());
         add("client_ip", &self.client_ip);
@@ -129,7 +147,9 @@ impl ExplainForm {
         add("identity.plan", &self.plan);
         add("listener", &self.listener);
         for line in self.headers.lines().filter(|line| !line.trim().is_empty()) {
-            let field = line.split_once(':').filter(|(name, _)| !name.trim().is_empty());
+            let field = line
+                .split_once(':')
+                .filter(|(name, _)| !name.trim().is_empty());
             let (name, value) = field.ok_or_else(|| {
                 // The line may hold a credential, and is not repeated.
                 ProblemDetails::bad_request("a line of the header fields has no colon")
@@ -151,17 +171,36 @@ impl ExplainForm {
 impl ShownExplanation {
     fn of(view: ExplainView) -> Self {
         let request = &view.request;
-        let host = if request.host.is_empty() { "(no host)" } else { &request.host };
-        let takes = view.routes.iter().find(|route| route.why == WhyView::Applies);
+        let host = if request.host.is_empty() {
+            "(no host)"
+        } else {
+            &request.host
+        };
+        let takes = view
+            .routes
+            .iter()
+            .find(|route| route.why == WhyView::Applies);
         let passed_over: Vec<_> = view
             .routes
             .iter()
-            .filter_map(|route| Some((route.route.clone(), route.takes.clone(), reason(route.why)?)))
+            .filter_map(|route| {
+                Some((route.route.clone(), route.takes.clone(), reason(route.why)?))
+            })
             .collect();
         let (outcome, details) = match (&view.refused, &view.action) {
             (Some(refused), _) => {
-                let allow = refused.allow.iter().map(|allow| ("Allow", allow.clone())).collect();
-                (format!("Answered {} ({}) by the gateway", refused.status, refused.problem), allow)
+                let allow = refused
+                    .allow
+                    .iter()
+                    .map(|allow| ("Allow", allow.clone()))
+                    .collect();
+                (
+                    format!(
+                        "Answered {} ({}) by the gateway",
+                        refused.status, refused.problem
+                    ),
+                    allow,
+                )
             }
             (None, Some(action)) => outcome(action),
             (None, None) => ("Nothing".to_owned(), Vec::new()),
@@ -197,10 +236,24 @@ fn reason(why: WhyView) -> Option<&'static str> {
 
 fn outcome(action: &ActionView) -> (String, Vec<(&'static str, String)>) {
     match action {
-        ActionView::Respond { status } => (format!("Answered {status}, as the route says"), Vec::new()),
-        ActionView::Redirect { status, to } => (format!("Redirected with {status} to {to}"), Vec::new()),
-        ActionView::Echo => ("Answered with a description of the request".to_owned(), Vec::new()),
-        ActionView::Forward { upstream, endpoints, target, host, timeout, max_body } => {
+        ActionView::Respond { status } => {
+            (format!("Answered {status}, as the route says"), Vec::new())
+        }
+        ActionView::Redirect { status, to } => {
+            (format!("Redirected with {status} to {to}"), Vec::new())
+        }
+        ActionView::Echo => (
+            "Answered with a description of the request".to_owned(),
+            Vec::new(),
+        ),
+        ActionView::Forward {
+            upstream,
+            endpoints,
+            target,
+            host,
+            timeout,
+            max_body,
+        } => {
             let details = [
                 ("Endpoints", Some(endpoints.join(", "))),
                 ("Target", Some(target.clone())),
@@ -208,7 +261,10 @@ fn outcome(action: &ActionView) -> (String, Vec<(&'static str, String)>) {
                 ("Timeout", timeout.clone()),
                 ("Longest body", max_body.clone()),
             ];
-            let details = details.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
+            let details = details
+                .into_iter()
+                .filter_map(|(name, value)| Some((name, value?)))
+                .collect();
             (format!("Forwarded to {upstream}"), details)
         }
     }
@@ -220,16 +276,37 @@ impl ShownLimit {
         let level = limit.level.as_ref();
         let lacks = |note: &String| format!("{}: {note}", limit.lacking.join(", "));
         let settled = policy.settled.as_ref();
-        let settled = settled.map(|by| format!("{} are reserved; settled by {}", policy.cost, show_settled(by)));
+        let settled = settled.map(|by| {
+            format!(
+                "{} are reserved; settled by {}",
+                policy.cost,
+                show_settled(by)
+            )
+        });
         let facts = [
             ("Bucket", limit.bucket.clone()),
             (
                 "Level",
-                level.map(|level| format!("{}; {}", show_level(level, policy.burst), show_wait(level, policy.cost))),
+                level.map(|level| {
+                    format!(
+                        "{}; {}",
+                        show_level(level, policy.burst),
+                        show_wait(level, policy.cost)
+                    )
+                }),
             ),
-            ("Plan", policy.plan_from.as_ref().map(|from| format!("from {from}"))),
+            (
+                "Plan",
+                policy.plan_from.as_ref().map(|from| format!("from {from}")),
+            ),
             ("Cost", settled),
-            ("Counts", policy.counted.as_ref().map(|counted| format!("responses with {counted}"))),
+            (
+                "Counts",
+                policy
+                    .counted
+                    .as_ref()
+                    .map(|counted| format!("responses with {counted}")),
+            ),
             ("Acts", limit.enforced.clone()),
             ("Lacks", limit.note.as_ref().map(lacks)),
             ("Store", limit.store.clone()),
@@ -238,8 +315,15 @@ impl ShownLimit {
         ];
         Self {
             name: limit.limit.clone(),
-            policy: format!("{}, this request costs {}", show_policy(policy), policy.cost),
-            facts: facts.into_iter().filter_map(|(name, value)| Some((name, value?))).collect(),
+            policy: format!(
+                "{}, this request costs {}",
+                show_policy(policy),
+                policy.cost
+            ),
+            facts: facts
+                .into_iter()
+                .filter_map(|(name, value)| Some((name, value?)))
+                .collect(),
             is_empty: level.is_some_and(|level| level.retry_after > 0.0),
         }
     }
@@ -266,13 +350,26 @@ mod tests {
             ("header.x-time", "1:2"),
             ("claim.sub", "ada"),
         ];
-        assert_eq!(pairs, expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
+        assert_eq!(
+            pairs,
+            expected.map(|(name, value)| (name.to_owned(), value.to_owned()))
+        );
     }
 
     #[test]
     fn a_line_that_is_no_field_is_refused_and_not_repeated() {
-        let problem = ExplainForm { headers: "Bearer sesame".into(), ..ExplainForm::default() }.pairs().unwrap_err();
+        let problem = ExplainForm {
+            headers: "Bearer sesame".into(),
+            ..ExplainForm::default()
+        }
+        .pairs()
+        .unwrap_err();
         assert!(!problem.detail.contains("sesame"), "{problem:?}");
-        ExplainForm { more: "claim.sub".into(), ..ExplainForm::default() }.pairs().unwrap_err();
+        ExplainForm {
+            more: "claim.sub".into(),
+            ..ExplainForm::default()
+        }
+        .pairs()
+        .unwrap_err();
     }
 }

@@ -93,12 +93,25 @@ pub struct BucketLookup {
 }
 
 /// `GET /console/limits/{limit}`
-pub async fn view(State(console): State<ConsoleState>, visitor: Visitor, Path(name): Path<String>) -> Response {
+pub async fn view(
+    State(console): State<ConsoleState>,
+    visitor: Visitor,
+    Path(name): Path<String>,
+) -> Response {
     match LimitParts::of(&console, &visitor, &name) {
         Ok((listed, parts)) => {
-            let shell = visitor.shell(&console, "Limits", &name).live(&format!("view=limit&name={}", encode(&name)));
+            let shell = visitor
+                .shell(&console, "Limits", &name)
+                .live(&format!("view=limit&name={}", encode(&name)));
             let lookup = BucketLookup::of(&listed, &shell);
-            page(&LimitPage { facts: facts(&listed), routes: routes(&console, &name), shell, name, lookup, parts })
+            page(&LimitPage {
+                facts: facts(&listed),
+                routes: routes(&console, &name),
+                shell,
+                name,
+                lookup,
+                parts,
+            })
         }
         Err(problem) => console.refuse(&visitor, &problem),
     }
@@ -106,7 +119,11 @@ pub async fn view(State(console): State<ConsoleState>, visitor: Visitor, Path(na
 
 impl LimitParts {
     /// The limit called so, and what changes on its page.
-    pub fn of(console: &ConsoleState, visitor: &Visitor, name: &str) -> Result<(CatalogEntry, Self), ProblemDetails> {
+    pub fn of(
+        console: &ConsoleState,
+        visitor: &Visitor,
+        name: &str,
+    ) -> Result<(CatalogEntry, Self), ProblemDetails> {
         let listed = find(&console.admin.gateway.load(), name)?;
         let live = console.live.lock();
         let none = LimitTrack::default();
@@ -125,7 +142,11 @@ impl LimitParts {
 impl DeniedPart {
     fn of(console: &ConsoleState, visitor: &Visitor, limit: &str) -> Self {
         let gateway = console.admin.gateway.load_full();
-        let watched = gateway.limit_states.denials.as_ref().and_then(|denials| denials.find(limit));
+        let watched = gateway
+            .limit_states
+            .denials
+            .as_ref()
+            .and_then(|denials| denials.find(limit));
         let top = watched.map(|keys| keys.top(MOST_KEYS)).unwrap_or_default();
         // They name clients. Without accounts, only this machine reaches the port.
         let shows_keys = visitor.may_look_at(console, limit).is_ok();
@@ -135,24 +156,38 @@ impl DeniedPart {
             match shows_keys {
                 true => {
                     let key = show(&hitter.key);
-                    let href = format!("/console/limits/{}/bucket?key={}", encode(limit), encode(&key));
+                    let href = format!(
+                        "/console/limits/{}/bucket?key={}",
+                        encode(limit),
+                        encode(&key)
+                    );
                     DeniedRow { key, href, count }
                 }
                 false => {
                     let key = format!("client {}", console.tokens.pseudonym(hitter.key.as_bytes()));
-                    DeniedRow { key, href: String::new(), count }
+                    DeniedRow {
+                        key,
+                        href: String::new(),
+                        count,
+                    }
                 }
             }
         };
-        Self { rows: top.iter().map(row).collect(), shows_keys }
+        Self {
+            rows: top.iter().map(row).collect(),
+            shows_keys,
+        }
     }
 }
 
 impl DecisionTable {
     fn of(track: &LimitTrack) -> Self {
-        let rows = VERDICTS.iter().zip(track.totals.0).filter(|(verdict, counts)| {
-            ["allowed", "denied"].contains(verdict) || counts.iter().any(|count| *count > 0)
-        });
+        let rows = VERDICTS
+            .iter()
+            .zip(track.totals.0)
+            .filter(|(verdict, counts)| {
+                ["allowed", "denied"].contains(verdict) || counts.iter().any(|count| *count > 0)
+            });
         let rows = rows.map(|(verdict, counts)| DecisionRow {
             verdict: match *verdict {
                 "allowed" => "Allowed",
@@ -165,16 +200,25 @@ impl DecisionTable {
             counts: counts.iter().map(|count| numbers::count(*count)).collect(),
             sum: numbers::count(counts.iter().sum()),
         });
-        Self { deciders: ["Redis", "Lease", "Remembered denial", "This node"], rows: rows.collect() }
+        Self {
+            deciders: ["Redis", "Lease", "Remembered denial", "This node"],
+            rows: rows.collect(),
+        }
     }
 }
 
 impl BucketLookup {
     pub fn of(listed: &CatalogEntry, shell: &Shell) -> Self {
         let limit = listed.limit();
-        let parts = limit.key.parts.iter().filter(|part| !matches!(part, KeyPart::Constant(_)));
+        let parts = limit
+            .key
+            .parts
+            .iter()
+            .filter(|part| !matches!(part, KeyPart::Constant(_)));
         let fields: Vec<_> = parts.map(|part| (part_name(part), hint(part))).collect();
-        let plans_by = listed.plans_by().filter(|by| fields.iter().all(|(name, _)| name != by));
+        let plans_by = listed
+            .plans_by()
+            .filter(|by| fields.iter().all(|(name, _)| name != by));
         Self {
             action: format!("/console/limits/{}/bucket", encode(&limit.name)),
             token: shell.token.clone(),
@@ -211,15 +255,32 @@ fn facts(listed: &CatalogEntry) -> Vec<(&'static str, String)> {
         Rollout::NONE => Some("on no request: it only counts".to_owned()),
         _ => Some("on a part of its keys, while it is rolled out".to_owned()),
     };
-    let leased = (limit.consistency == Consistency::Leased).then(|| "nodes take tokens ahead".to_owned());
-    let plans = listed.plans_by().map(|by| format!("by {by}: clients with a plan have other numbers"));
-    let hidden = limit.hidden.then(|| "clients are not told of it".to_owned());
+    let leased =
+        (limit.consistency == Consistency::Leased).then(|| "nodes take tokens ahead".to_owned());
+    let plans = listed
+        .plans_by()
+        .map(|by| format!("by {by}: clients with a plan have other numbers"));
+    let hidden = limit
+        .hidden
+        .then(|| "clients are not told of it".to_owned());
     let facts = [
         ("Rate", Some(show_policy(&policy))),
         ("Algorithm", Some(policy.algorithm.replace('_', " "))),
-        ("Cost", Some(format!("{} of a usual request", numbers::plural(policy.cost as usize, "token", "tokens")))),
+        (
+            "Cost",
+            Some(format!(
+                "{} of a usual request",
+                numbers::plural(policy.cost as usize, "token", "tokens")
+            )),
+        ),
         ("Settled", policy.settled.as_ref().map(show_settled)),
-        ("Counted", policy.counted.as_ref().map(|counted| format!("responses with {counted}"))),
+        (
+            "Counted",
+            policy
+                .counted
+                .as_ref()
+                .map(|counted| format!("responses with {counted}")),
+        ),
         ("Counts by", Some(counts_by(listed))),
         ("Without it", Some(missing.to_owned())),
         ("Plans", plans),
@@ -229,7 +290,10 @@ fn facts(listed: &CatalogEntry) -> Vec<(&'static str, String)> {
         ("Leased", leased),
         ("Hidden", hidden),
     ];
-    facts.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
+    facts
+        .into_iter()
+        .filter_map(|(name, value)| Some((name, value?)))
+        .collect()
 }
 
 /// The routes that use a limit.
@@ -237,5 +301,12 @@ fn routes(console: &ConsoleState, limit: &str) -> Vec<(String, String)> {
     let gateway = console.admin.gateway.load_full();
     let routes = gateway.routes.iter().map(|route| &route.target.route);
     let using = routes.filter(|route| route.limits.iter().any(|used| *used.limit.name == *limit));
-    using.map(|route| (route.name.to_string(), format!("/console/routes/{}", encode(&route.name)))).collect()
+    using
+        .map(|route| {
+            (
+                route.name.to_string(),
+                format!("/console/routes/{}", encode(&route.name)),
+            )
+        })
+        .collect()
 }

@@ -51,20 +51,38 @@ struct LimitsPage {
 }
 
 /// `GET /console/limits`
-pub async fn list(State(console): State<ConsoleState>, visitor: Visitor, Query(query): Query<ListQuery>) -> Response {
+pub async fn list(
+    State(console): State<ConsoleState>,
+    visitor: Visitor,
+    Query(query): Query<ListQuery>,
+) -> Response {
     let (table, paging) = LimitTable::page(&console, &query);
     let view = format!("view=limits&{}", paging.query(&paging.page));
     let shell = visitor.shell(&console, "Limits", "Limits").live(&view);
-    page(&LimitsPage { shell, table, paging })
+    page(&LimitsPage {
+        shell,
+        table,
+        paging,
+    })
 }
 
 impl LimitTable {
     /// The limits of a page of the list.
     pub fn page(console: &ConsoleState, query: &ListQuery) -> (Self, Paging) {
         let gateway = console.admin.gateway.load_full();
-        let (limits, paging) = query.select(PATH, gateway.limits.iter().collect(), |listed| &listed.limit().name);
+        let (limits, paging) = query.select(PATH, gateway.limits.iter().collect(), |listed| {
+            &listed.limit().name
+        });
         let live = console.live.lock();
-        (Self { rows: limits.into_iter().map(|listed| LimitRow::of(listed, &live)).collect() }, paging)
+        (
+            Self {
+                rows: limits
+                    .into_iter()
+                    .map(|listed| LimitRow::of(listed, &live))
+                    .collect(),
+            },
+            paging,
+        )
     }
 
     /// The limits that deny most, and then those that allow most.
@@ -74,10 +92,21 @@ impl LimitTable {
         let thousandths = |rate: f64| (rate * 1e3) as u64;
         limits.sort_by_cached_key(|listed| {
             let track = live.limits.get(&*listed.limit().name);
-            let now = track.map(|track| live.decisions_now(track)).unwrap_or_default();
-            Reverse((thousandths(now.denied + now.shadow_denied), thousandths(now.allowed)))
+            let now = track
+                .map(|track| live.decisions_now(track))
+                .unwrap_or_default();
+            Reverse((
+                thousandths(now.denied + now.shadow_denied),
+                thousandths(now.allowed),
+            ))
         });
-        Self { rows: limits.into_iter().take(most).map(|listed| LimitRow::of(listed, live)).collect() }
+        Self {
+            rows: limits
+                .into_iter()
+                .take(most)
+                .map(|listed| LimitRow::of(listed, live))
+                .collect(),
+        }
     }
 }
 
@@ -93,7 +122,10 @@ impl LimitRow {
             policy: show_policy(&policy(listed)),
             counts_by: counts_by(listed),
             trial: match limit.rollout {
-                Rollout::NONE => format!("only counts: would deny {}", numbers::rate(now.shadow_denied)),
+                Rollout::NONE => format!(
+                    "only counts: would deny {}",
+                    numbers::rate(now.shadow_denied)
+                ),
                 _ => String::new(),
             },
             allowed: numbers::rate(now.allowed),
@@ -107,10 +139,21 @@ impl LimitRow {
 /// The numbers of a limit for a client without a plan.
 pub fn policy(listed: &CatalogEntry) -> PolicyView {
     let limit = listed.limit();
-    PolicyView::with(limit, &limit.algorithm, limit.cost.usual(limit.algorithm.burst()).get())
+    PolicyView::with(
+        limit,
+        &limit.algorithm,
+        limit.cost.usual(limit.algorithm.burst()).get(),
+    )
 }
 
 /// The parts of a request that a limit counts by.
 pub fn counts_by(listed: &CatalogEntry) -> String {
-    listed.limit().key.parts.iter().map(part_name).collect::<Vec<_>>().join(", ")
+    listed
+        .limit()
+        .key
+        .parts
+        .iter()
+        .map(part_name)
+        .collect::<Vec<_>>()
+        .join(", ")
 }

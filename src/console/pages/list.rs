@@ -33,13 +33,35 @@ pub struct Paging {
 
 impl ListQuery {
     /// The entries of the page that is asked for. A page behind the last is the last.
-    pub fn select<T>(&self, path: &'static str, all: Vec<T>, name: impl Fn(&T) -> &str) -> (Vec<T>, Paging) {
+    pub fn select<T>(
+        &self,
+        path: &'static str,
+        all: Vec<T>,
+        name: impl Fn(&T) -> &str,
+    ) -> (Vec<T>, Paging) {
         let (q, total) = (self.q.trim().to_lowercase(), all.len());
-        let found: Vec<T> = all.into_iter().filter(|entry| name(entry).to_lowercase().contains(&q)).collect();
+        let found: Vec<T> = all
+            .into_iter()
+            .filter(|entry| name(entry).to_lowercase().contains(&q))
+            .collect();
         let pages = found.len().div_ceil(ON_PAGE).max(1);
         let page = self.page.clamp(1, pages);
-        let paging = Paging { path, q: self.q.trim().to_owned(), page, pages, found: found.len(), all: total };
-        (found.into_iter().skip((page - 1) * ON_PAGE).take(ON_PAGE).collect(), paging)
+        let paging = Paging {
+            path,
+            q: self.q.trim().to_owned(),
+            page,
+            pages,
+            found: found.len(),
+            all: total,
+        };
+        (
+            found
+                .into_iter()
+                .skip((page - 1) * ON_PAGE)
+                .take(ON_PAGE)
+                .collect(),
+            paging,
+        )
     }
 }
 
@@ -66,14 +88,25 @@ mod tests {
 
     fn page(q: &str, page: usize) -> (Vec<String>, Paging) {
         let all = (0..120).map(|number| format!("Route-{number}")).collect();
-        ListQuery { q: q.to_owned(), page }.select("/console/routes", all, |name| name)
+        ListQuery {
+            q: q.to_owned(),
+            page,
+        }
+        .select("/console/routes", all, |name| name)
     }
 
     #[test]
     fn a_list_is_shown_page_by_page() {
         let (shown, paging) = page("", 3);
-        assert_eq!((shown.len(), paging.page, paging.pages, paging.found), (20, 3, 3, 120));
-        assert_eq!(page("", 99), (shown, paging), "there is none behind the last");
+        assert_eq!(
+            (shown.len(), paging.page, paging.pages, paging.found),
+            (20, 3, 3, 120)
+        );
+        assert_eq!(
+            page("", 99),
+            (shown, paging),
+            "there is none behind the last"
+        );
         assert_eq!(page("", 0).0[0], "Route-0");
     }
 

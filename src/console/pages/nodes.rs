@@ -62,28 +62,48 @@ const MOST_NODES: usize = 256;
 /// `GET /console/nodes`
 pub async fn show(State(console): State<ConsoleState>, visitor: Visitor) -> Response {
     let shell = visitor.shell(&console, "Nodes", "Nodes").live("view=nodes");
-    page(&NodesPage { shell, parts: NodesPart::of(&console).await })
+    page(&NodesPage {
+        shell,
+        parts: NodesPart::of(&console).await,
+    })
 }
 
 impl NodesPart {
     pub async fn of(console: &ConsoleState) -> Self {
         let NodeList { nodes, store_error } = console.admin.nodes.list().await;
-        let silent = console.fleet.as_ref().map(|fleet| fleet.share.silent_ranks()).unwrap_or_default();
-        let newest = nodes.iter().filter_map(|node| node.report.as_ref()?.revision).max();
+        let silent = console
+            .fleet
+            .as_ref()
+            .map(|fleet| fleet.share.silent_ranks())
+            .unwrap_or_default();
+        let newest = nodes
+            .iter()
+            .filter_map(|node| node.report.as_ref()?.revision)
+            .max();
         let more_nodes = nodes.len().saturating_sub(MOST_NODES);
         let rows = nodes.into_iter().take(MOST_NODES);
         let mut calls = BTreeMap::new();
-        console.metrics.visit_counters("tollgate_store_calls_total", |key, count| {
-            if count > 0 {
-                calls.insert(label(key, "outcome").replace('_', " "), numbers::count(count));
-            }
-        });
+        console
+            .metrics
+            .visit_counters("tollgate_store_calls_total", |key, count| {
+                if count > 0 {
+                    calls.insert(
+                        label(key, "outcome").replace('_', " "),
+                        numbers::count(count),
+                    );
+                }
+            });
         Self {
-            nodes: rows.map(|node| NodeRow::of(node, &silent, newest)).collect(),
+            nodes: rows
+                .map(|node| NodeRow::of(node, &silent, newest))
+                .collect(),
             more_nodes,
             store_error: store_error.unwrap_or_default(),
             has_policies: newest.is_some(),
-            fleet: console.fleet.as_ref().map(|fleet| ShownFleet::of(fleet, calls.into_iter().collect())),
+            fleet: console
+                .fleet
+                .as_ref()
+                .map(|fleet| ShownFleet::of(fleet, calls.into_iter().collect())),
         }
     }
 }

@@ -92,8 +92,13 @@ const HIDDEN: &str = "an operator finds in the log what is wrong";
 
 /// `GET /console`
 pub async fn show(State(console): State<ConsoleState>, visitor: Visitor) -> Response {
-    let shell = visitor.shell(&console, "Overview", "Overview").live("view=overview");
-    page(&OverviewPage { shell, parts: OverviewParts::of(&console, &visitor) })
+    let shell = visitor
+        .shell(&console, "Overview", "Overview")
+        .live("view=overview");
+    page(&OverviewPage {
+        shell,
+        parts: OverviewParts::of(&console, &visitor),
+    })
 }
 
 impl OverviewParts {
@@ -136,54 +141,119 @@ fn process(console: &ConsoleState) -> HealthItem {
         LifecyclePhase::Serving => ("good", "Serving"),
         LifecyclePhase::Draining => ("warn", "Draining"),
     };
-    HealthItem { name: "Gateway", state, text: text.to_owned(), detail: format!("up {}", uptime(console)), more: "" }
+    HealthItem {
+        name: "Gateway",
+        state,
+        text: text.to_owned(),
+        detail: format!("up {}", uptime(console)),
+        more: "",
+    }
 }
 
 fn store(fleet: Option<&FleetParts>) -> HealthItem {
     let (state, text, detail) = match fleet {
-        None => ("none", "None", "limits count in this process alone".to_owned()),
-        Some(fleet) if fleet.breaker.is_open() => ("bad", "Away", "limits follow on_outage".to_owned()),
+        None => (
+            "none",
+            "None",
+            "limits count in this process alone".to_owned(),
+        ),
+        Some(fleet) if fleet.breaker.is_open() => {
+            ("bad", "Away", "limits follow on_outage".to_owned())
+        }
         Some(fleet) => ("good", "Deciding", fleet.store.clone()),
     };
-    HealthItem { name: "Store", state, text: text.to_owned(), detail, more: "/console/nodes" }
+    HealthItem {
+        name: "Store",
+        state,
+        text: text.to_owned(),
+        detail,
+        more: "/console/nodes",
+    }
 }
 
 fn fleet(fleet: Option<&FleetParts>) -> HealthItem {
     let (state, text, detail) = match fleet {
-        None => ("none", "One node".to_owned(), "no store, so no fleet".to_owned()),
+        None => (
+            "none",
+            "One node".to_owned(),
+            "no store, so no fleet".to_owned(),
+        ),
         Some(fleet) => {
-            let (nodes, silent) = (fleet.share.get().nodes() as usize, fleet.share.silent_ranks().len());
+            let (nodes, silent) = (
+                fleet.share.get().nodes() as usize,
+                fleet.share.silent_ranks().len(),
+            );
             let held = match silent {
                 0 => "all of them heard of".to_owned(),
-                silent => format!("{}: their share is held back", plural(silent, "is silent", "are silent")),
+                silent => format!(
+                    "{}: their share is held back",
+                    plural(silent, "is silent", "are silent")
+                ),
             };
-            (if silent == 0 { "good" } else { "warn" }, capital(&plural(nodes, "node", "nodes")), held)
+            (
+                if silent == 0 { "good" } else { "warn" },
+                capital(&plural(nodes, "node", "nodes")),
+                held,
+            )
         }
     };
-    HealthItem { name: "Fleet", state, text, detail, more: "/console/nodes" }
+    HealthItem {
+        name: "Fleet",
+        state,
+        text,
+        detail,
+        more: "/console/nodes",
+    }
 }
 
 fn upstreams(gateway: &Gateway) -> HealthItem {
-    let reports: Vec<_> = gateway.upstreams.values().map(|upstream| UpstreamReport::of(upstream)).collect();
+    let reports: Vec<_> = gateway
+        .upstreams
+        .values()
+        .map(|upstream| UpstreamReport::of(upstream))
+        .collect();
     let endpoints = || reports.iter().flat_map(|report| &report.endpoints);
-    let (all, fit) = (endpoints().count(), endpoints().filter(|endpoint| endpoint.state == "in_service").count());
-    let helpless = reports.iter().any(|report| report.endpoints.iter().all(|endpoint| endpoint.state != "in_service"));
+    let (all, fit) = (
+        endpoints().count(),
+        endpoints()
+            .filter(|endpoint| endpoint.state == "in_service")
+            .count(),
+    );
+    let helpless = reports.iter().any(|report| {
+        report
+            .endpoints
+            .iter()
+            .all(|endpoint| endpoint.state != "in_service")
+    });
     let (state, text) = match (reports.len(), all - fit) {
         (0, _) => ("none", "None".to_owned()),
         (_, 0) if !helpless => ("good", "All in service".to_owned()),
-        (_, out) => (if helpless { "bad" } else { "warn" }, format!("{out} of {all} out of service")),
+        (_, out) => (
+            if helpless { "bad" } else { "warn" },
+            format!("{out} of {all} out of service"),
+        ),
     };
     let count = capital(&plural(reports.len(), "upstream", "upstreams"));
     let detail = match reports.len() {
         0 => "nothing is forwarded".to_owned(),
         _ => format!("{count}, {}", plural(all, "endpoint", "endpoints")),
     };
-    HealthItem { name: "Upstreams", state, text, detail, more: "/console/upstreams" }
+    HealthItem {
+        name: "Upstreams",
+        state,
+        text,
+        detail,
+        more: "/console/upstreams",
+    }
 }
 
 fn configuration(last: &FileReading) -> HealthItem {
     let ago = numbers::span((clock::unix_micros() / 1_000_000).saturating_sub(last.at));
-    let (state, text) = if last.mistakes.is_empty() { ("good", "Applied") } else { ("bad", "Refused") };
+    let (state, text) = if last.mistakes.is_empty() {
+        ("good", "Applied")
+    } else {
+        ("bad", "Refused")
+    };
     HealthItem {
         name: "Configuration",
         state,
@@ -195,13 +265,23 @@ fn configuration(last: &FileReading) -> HealthItem {
 
 fn policies(last: &PolicyReading) -> HealthItem {
     let (state, text, detail) = match &last.refused {
-        None => ("good", format!("Revision {}", last.running), "the newest that is known".to_owned()),
+        None => (
+            "good",
+            format!("Revision {}", last.running),
+            "the newest that is known".to_owned(),
+        ),
         Some((revision, _)) => {
             let detail = format!("revision {revision} does not fit the file of this node");
             ("bad", format!("Revision {}", last.running), detail)
         }
     };
-    HealthItem { name: "Policies", state, text, detail, more: "#about" }
+    HealthItem {
+        name: "Policies",
+        state,
+        text,
+        detail,
+        more: "#about",
+    }
 }
 
 impl TrafficPart {
@@ -215,19 +295,33 @@ impl TrafficPart {
             median: numbers::latency(now.median),
             p99: numbers::latency(now.p99),
             in_flight: numbers::count(in_flight as u64),
-            tunnels: if tunnels == 0 { String::new() } else { plural(tunnels, "tunnel", "tunnels") },
+            tunnels: if tunnels == 0 {
+                String::new()
+            } else {
+                plural(tunnels, "tunnel", "tunnels")
+            },
         }
     }
 }
 
 impl AboutPart {
     fn of(console: &ConsoleState, visitor: &Visitor) -> Self {
-        let FileReading { at, applied_at, mut mistakes } = console.config.last();
+        let FileReading {
+            at,
+            applied_at,
+            mut mistakes,
+        } = console.config.last();
         let mut policies = console.config.policies();
         // They tell of all applications, and of the file.
         if visitor.may(Operation::ViewFleet, "").is_err() {
-            let refused = policies.iter_mut().filter_map(|policies| policies.refused.as_mut());
-            for told in refused.map(|(_, told)| told).chain([&mut mistakes]).filter(|told| !told.is_empty()) {
+            let refused = policies
+                .iter_mut()
+                .filter_map(|policies| policies.refused.as_mut());
+            for told in refused
+                .map(|(_, told)| told)
+                .chain([&mut mistakes])
+                .filter(|told| !told.is_empty())
+            {
                 *told = vec![HIDDEN.to_owned()];
             }
         }
@@ -246,10 +340,16 @@ impl AboutPart {
 }
 
 fn uptime(console: &ConsoleState) -> String {
-    numbers::span(clock::now().saturating_duration_since(console.started).as_secs())
+    numbers::span(
+        clock::now()
+            .saturating_duration_since(console.started)
+            .as_secs(),
+    )
 }
 
 fn capital(text: &str) -> String {
     let mut letters = text.chars();
-    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
+    letters.next().map_or_else(String::new, |first| {
+        first.to_uppercase().chain(letters).collect()
+    })
 }

@@ -76,23 +76,52 @@ enum Listed {
 }
 
 /// `GET /console/routes`
-pub async fn list(State(console): State<ConsoleState>, visitor: Visitor, Query(query): Query<ListQuery>) -> Response {
+pub async fn list(
+    State(console): State<ConsoleState>,
+    visitor: Visitor,
+    Query(query): Query<ListQuery>,
+) -> Response {
     let (table, paging) = RouteTraffic::page(&console, &query);
     let view = format!("view=routes&{}", paging.query(&paging.page));
     let shell = visitor.shell(&console, "Routes", "Routes").live(&view);
-    page(&RoutesPage { shell, table, paging })
+    page(&RoutesPage {
+        shell,
+        table,
+        paging,
+    })
 }
 
 /// `GET /console/routes/{route}`
-pub async fn show(State(console): State<ConsoleState>, visitor: Visitor, Path(name): Path<String>) -> Response {
+pub async fn show(
+    State(console): State<ConsoleState>,
+    visitor: Visitor,
+    Path(name): Path<String>,
+) -> Response {
     let Some((route, parts)) = RouteParts::of(&console, &name) else {
-        let problem = ProblemDetails::not_found(&format!("route \"{name}\"")).hint("Routes lists them");
+        let problem =
+            ProblemDetails::not_found(&format!("route \"{name}\"")).hint("Routes lists them");
         return console.refuse(&visitor, &problem);
     };
-    let shell = visitor.shell(&console, "Routes", &name).live(&format!("view=route&name={}", encode(&name)));
+    let shell = visitor
+        .shell(&console, "Routes", &name)
+        .live(&format!("view=route&name={}", encode(&name)));
     let limits = route.limits.iter().map(|used| &used.limit.name);
-    let limits = limits.map(|name| (name.to_string(), format!("/console/limits/{}", encode(name)))).collect();
-    page(&RoutePage { shell, name, takes: conditions(&route.matches), action: action(&route), limits, parts })
+    let limits = limits
+        .map(|name| {
+            (
+                name.to_string(),
+                format!("/console/limits/{}", encode(name)),
+            )
+        })
+        .collect();
+    page(&RoutePage {
+        shell,
+        name,
+        takes: conditions(&route.matches),
+        action: action(&route),
+        limits,
+        parts,
+    })
 }
 
 impl RouteTraffic {
@@ -101,17 +130,34 @@ impl RouteTraffic {
         let gateway = console.admin.gateway.load_full();
         let (routes, paging) = query.select(PATH, listed(&gateway), Listed::name);
         let live = console.live.lock();
-        (Self { rows: routes.iter().map(|route| RouteRow::of(route, &live)).collect() }, paging)
+        (
+            Self {
+                rows: routes
+                    .iter()
+                    .map(|route| RouteRow::of(route, &live))
+                    .collect(),
+            },
+            paging,
+        )
     }
 
     /// The routes with most requests, and those that no route takes if there are any.
     pub fn busiest(gateway: &Gateway, live: &LiveData, most: usize) -> Self {
         let mut routes = listed(gateway);
-        let requests =
-            |route: &Listed| live.routes.get(route.name()).map_or(0.0, |track| live.traffic_now(track).requests);
+        let requests = |route: &Listed| {
+            live.routes
+                .get(route.name())
+                .map_or(0.0, |track| live.traffic_now(track).requests)
+        };
         // In thousandths, to be comparable. Stable: others stay in the file's order.
         routes.sort_by_cached_key(|route| Reverse((requests(route) * 1e3) as u64));
-        Self { rows: routes.iter().take(most).map(|route| RouteRow::of(route, live)).collect() }
+        Self {
+            rows: routes
+                .iter()
+                .take(most)
+                .map(|route| RouteRow::of(route, live))
+                .collect(),
+        }
     }
 }
 
@@ -121,10 +167,16 @@ impl RouteRow {
         let track = live.routes.get(route.name()).unwrap_or(&none);
         let now = live.traffic_now(track);
         let (name, href, takes) = match route {
-            Listed::Route(route) => {
-                (route.name.to_string(), format!("{PATH}/{}", encode(&route.name)), conditions(&route.matches))
-            }
-            Listed::Unrouted => ("no route".to_owned(), String::new(), "what no route takes".to_owned()),
+            Listed::Route(route) => (
+                route.name.to_string(),
+                format!("{PATH}/{}", encode(&route.name)),
+                conditions(&route.matches),
+            ),
+            Listed::Unrouted => (
+                "no route".to_owned(),
+                String::new(),
+                "what no route takes".to_owned(),
+            ),
         };
         Self {
             name,
@@ -144,12 +196,19 @@ impl RouteParts {
     /// The route called so, and what changes on its page.
     pub fn of(console: &ConsoleState, name: &str) -> Option<(Arc<Route>, Self)> {
         let gateway = console.admin.gateway.load_full();
-        let route = gateway.routes.iter().map(|route| &route.target.route).find(|route| *route.name == *name)?.clone();
+        let route = gateway
+            .routes
+            .iter()
+            .map(|route| &route.target.route)
+            .find(|route| *route.name == *name)?
+            .clone();
         let live = console.live.lock();
         let none = TrafficTrack::default();
         let track = live.routes.get(name).unwrap_or(&none);
         let parts = Self {
-            table: RouteTraffic { rows: vec![RouteRow::of(&Listed::Route(route.clone()), &live)] },
+            table: RouteTraffic {
+                rows: vec![RouteRow::of(&Listed::Route(route.clone()), &live)],
+            },
             summary: live.traffic_summary(track),
             minutes: live.traffic_minutes(track),
             charts: live.traffic_charts(track),
@@ -169,7 +228,10 @@ impl Listed {
 
 /// The routes in the file's order, and then what none of them takes.
 fn listed(gateway: &Gateway) -> Vec<Listed> {
-    let routes = gateway.routes.iter().map(|route| Listed::Route(route.target.route.clone()));
+    let routes = gateway
+        .routes
+        .iter()
+        .map(|route| Listed::Route(route.target.route.clone()));
     routes.chain([Listed::Unrouted]).collect()
 }
 
@@ -177,7 +239,11 @@ fn listed(gateway: &Gateway) -> Vec<Listed> {
 fn action(route: &Route) -> String {
     match &route.action {
         Action::Respond(respond) => format!("answers {}", respond.status.as_u16()),
-        Action::Redirect(redirect) => format!("redirects to {} with {}", redirect.to, redirect.status.as_u16()),
+        Action::Redirect(redirect) => format!(
+            "redirects to {} with {}",
+            redirect.to,
+            redirect.status.as_u16()
+        ),
         Action::Forward(forward) => format!("forwards to {}", forward.upstream),
         Action::Distribute(distribution) => format!("forwards to {distribution}"),
         Action::Echo => "answers with a description of the request".to_owned(),

@@ -53,11 +53,21 @@ struct EndpointRow {
 }
 
 /// `GET /console/upstreams`
-pub async fn show(State(console): State<ConsoleState>, visitor: Visitor, Query(query): Query<ListQuery>) -> Response {
+pub async fn show(
+    State(console): State<ConsoleState>,
+    visitor: Visitor,
+    Query(query): Query<ListQuery>,
+) -> Response {
     let (table, paging) = UpstreamTables::page(&console, &query);
     let view = format!("view=upstreams&{}", paging.query(&paging.page));
-    let shell = visitor.shell(&console, "Upstreams", "Upstreams").live(&view);
-    page(&UpstreamsPage { shell, table, paging })
+    let shell = visitor
+        .shell(&console, "Upstreams", "Upstreams")
+        .live(&view);
+    page(&UpstreamsPage {
+        shell,
+        table,
+        paging,
+    })
 }
 
 impl UpstreamTables {
@@ -68,21 +78,47 @@ impl UpstreamTables {
         names.sort();
         let (names, paging) = query.select("/console/upstreams", names, |name| name);
         let live = console.live.lock();
-        let reports = names.iter().filter_map(|name| Some(UpstreamReport::of(gateway.upstreams.get(name)?)));
-        (Self { upstreams: reports.map(|report| UpstreamRows::of(report, &live)).collect() }, paging)
+        let reports = names
+            .iter()
+            .filter_map(|name| Some(UpstreamReport::of(gateway.upstreams.get(name)?)));
+        (
+            Self {
+                upstreams: reports
+                    .map(|report| UpstreamRows::of(report, &live))
+                    .collect(),
+            },
+            paging,
+        )
     }
 }
 
 impl UpstreamRows {
     fn of(report: UpstreamReport, live: &LiveData) -> Self {
-        let totals = live.upstreams.get(&report.upstream).copied().unwrap_or_default();
+        let totals = live
+            .upstreams
+            .get(&report.upstream)
+            .copied()
+            .unwrap_or_default();
         let concurrency = report.concurrency.as_ref().map(|bound| {
             let waiting = numbers::count(bound.in_flight as u64);
-            format!("{waiting} of at most {} requests wait for an answer", numbers::count(bound.limit as u64))
+            format!(
+                "{waiting} of at most {} requests wait for an answer",
+                numbers::count(bound.limit as u64)
+            )
         });
-        let notes = report.discovery.as_ref().map(show_discovery).into_iter().chain(concurrency).collect();
+        let notes = report
+            .discovery
+            .as_ref()
+            .map(show_discovery)
+            .into_iter()
+            .chain(concurrency)
+            .collect();
         let name = report.upstream;
-        let endpoints = report.endpoints.into_iter().map(|endpoint| EndpointRow::of(&name, endpoint, live)).collect();
+        let endpoints = report
+            .endpoints
+            .into_iter()
+            .map(|endpoint| EndpointRow::of(&name, endpoint, live))
+            .collect();
         Self {
             id: encode(&name).replace('%', "-"),
             notes,
@@ -96,8 +132,15 @@ impl UpstreamRows {
 }
 
 fn show_discovery(discovery: &DiscoveryReport) -> String {
-    let error = discovery.error.as_ref().map_or_else(String::new, |error| format!(": {error}"));
-    format!("Endpoints by {}, {}{error}", discovery.source, discovery.state.replace('_', " "))
+    let error = discovery
+        .error
+        .as_ref()
+        .map_or_else(String::new, |error| format!(": {error}"));
+    format!(
+        "Endpoints by {}, {}{error}",
+        discovery.source,
+        discovery.state.replace('_', " ")
+    )
 }
 
 impl EndpointRow {
@@ -110,11 +153,21 @@ impl EndpointRow {
         };
         let ejected = endpoint.ejected_for.map(|seconds| {
             let because = endpoint.ejected_because.unwrap_or("failures");
-            format!("for its {because}; back in {}", numbers::span(seconds.ceil() as u64))
+            format!(
+                "for its {because}; back in {}",
+                numbers::span(seconds.ceil() as u64)
+            )
         });
-        let probed = endpoint.probes.as_ref().and_then(|probes| probes.error.clone());
-        let known = live.endpoints.get(&(upstream.to_owned(), endpoint.url.clone()));
-        let since = known.filter(|known| known.state == endpoint.state).and_then(|known| known.since);
+        let probed = endpoint
+            .probes
+            .as_ref()
+            .and_then(|probes| probes.error.clone());
+        let known = live
+            .endpoints
+            .get(&(upstream.to_owned(), endpoint.url.clone()));
+        let since = known
+            .filter(|known| known.state == endpoint.state)
+            .and_then(|known| known.since);
         let role = match (endpoint.weight, endpoint.backup) {
             (1, false) => String::new(),
             (weight, false) => format!("weight {weight}"),
@@ -125,15 +178,26 @@ impl EndpointRow {
             role,
             state,
             text,
-            why: ejected.or(probed.filter(|_| state != "good")).unwrap_or_default(),
+            why: ejected
+                .or(probed.filter(|_| state != "good"))
+                .unwrap_or_default(),
             since: since.map_or_else(|| "the start".to_owned(), numbers::date),
             in_flight: numbers::count(endpoint.in_flight as u64),
             failures: numbers::count(endpoint.consecutive_failures.into()),
             ejections: numbers::count(endpoint.ejections),
-            latency: endpoint.median_latency.map_or_else(|| "–".to_owned(), |seconds| numbers::latency(seconds as f32)),
+            latency: endpoint.median_latency.map_or_else(
+                || "–".to_owned(),
+                |seconds| numbers::latency(seconds as f32),
+            ),
             probes: endpoint.probes.map_or_else(
                 || "–".to_owned(),
-                |probes| format!("{} passed, {} failed", numbers::count(probes.passed), numbers::count(probes.failed)),
+                |probes| {
+                    format!(
+                        "{} passed, {} failed",
+                        numbers::count(probes.passed),
+                        numbers::count(probes.failed)
+                    )
+                },
             ),
             url: endpoint.url,
         }

@@ -19,10 +19,30 @@ use crate::console::state::ConsoleState;
 
 /// The sections of the page: kind, title, one of its objects, and what that is.
 const SECTIONS: [(ObjectKind, &str, &str, &str); 4] = [
-    (ObjectKind::Resource, "Resources", "resource", "Routes of the file, or parts of them."),
-    (ObjectKind::Strategy, "Strategies", "strategy", "Limits, and the resources that each counts."),
-    (ObjectKind::Plan, "Plans", "plan", "Other rates for some clients."),
-    (ObjectKind::ApiKey, "API keys", "key", "Those that its routes take. Of each, only the hash is kept."),
+    (
+        ObjectKind::Resource,
+        "Resources",
+        "resource",
+        "Routes of the file, or parts of them.",
+    ),
+    (
+        ObjectKind::Strategy,
+        "Strategies",
+        "strategy",
+        "Limits, and the resources that each counts.",
+    ),
+    (
+        ObjectKind::Plan,
+        "Plans",
+        "plan",
+        "Other rates for some clients.",
+    ),
+    (
+        ObjectKind::ApiKey,
+        "API keys",
+        "key",
+        "Those that its routes take. Of each, only the hash is kept.",
+    ),
 ];
 
 /// Objects of a kind that the page shows. Of keys there may be very many.
@@ -100,18 +120,31 @@ async fn find(
     caller.may(Operation::View, name)?;
     let state = service(console)?.database.state(None).await?;
     if !state.applications().contains(name) {
-        return Err(ProblemDetails::unknown_policy(format!("there is no application \"{}\"", name.escape_debug()))
-            .hint("the page Applications has those that there are"));
+        return Err(ProblemDetails::unknown_policy(format!(
+            "there is no application \"{}\"",
+            name.escape_debug()
+        ))
+        .hint("the page Applications has those that there are"));
     }
-    let own = ObjectId::of_application(name).ok().and_then(|id| state.get(&id).cloned());
-    let description = own.as_ref().and_then(|object| object.body.get("description")?.as_str().map(str::to_owned));
-    let shown = SECTIONS.into_iter().filter(|(kind, ..)| may_see(caller, *kind, name).is_ok());
+    let own = ObjectId::of_application(name)
+        .ok()
+        .and_then(|id| state.get(&id).cloned());
+    let description = own
+        .as_ref()
+        .and_then(|object| object.body.get("description")?.as_str().map(str::to_owned));
+    let shown = SECTIONS
+        .into_iter()
+        .filter(|(kind, ..)| may_see(caller, *kind, name).is_ok());
     let section = |(kind, title, one, lead)| ObjectSection {
         title,
         one,
         lead,
         id: ObjectKind::plural(kind),
-        rows: state.of(kind, name).take(MOST_ROWS).map(|object| ObjectRow::of(object)).collect(),
+        rows: state
+            .of(kind, name)
+            .take(MOST_ROWS)
+            .map(|object| ObjectRow::of(object))
+            .collect(),
         more: state.of(kind, name).skip(MOST_ROWS).count(),
         add: add_path(caller, kind, name),
     };
@@ -119,8 +152,15 @@ async fn find(
     Ok(ApplicationPage {
         name: name.to_owned(),
         description: description.unwrap_or_default(),
-        stamps: own.iter().flat_map(|object| [("Created", created(object)), ("Changed", changed(object))]).collect(),
-        edit: if may_edit(caller, itself, name) { edit_path(name, itself, name) } else { String::new() },
+        stamps: own
+            .iter()
+            .flat_map(|object| [("Created", created(object)), ("Changed", changed(object))])
+            .collect(),
+        edit: if may_edit(caller, itself, name) {
+            edit_path(name, itself, name)
+        } else {
+            String::new()
+        },
         sections: shown.map(section).collect(),
         clients: ClientSection::of(&state, caller, (name, query)),
         shell: visitor.shell(console, "Applications", name),
@@ -132,7 +172,10 @@ impl ClientSection {
         let clients: Vec<_> = state.of(ObjectKind::Assignment, name).collect();
         let (found, paging) = query.select("", clients, |object| object.id.name());
         Self {
-            rows: found.into_iter().map(|object| ObjectRow::of(object)).collect(),
+            rows: found
+                .into_iter()
+                .map(|object| ObjectRow::of(object))
+                .collect(),
             path: format!("/console/applications/{}", encode(name)),
             q: paging.q,
             page: paging.page,
@@ -151,7 +194,10 @@ impl ClientSection {
 
 impl ObjectRow {
     fn of(object: &Object) -> Self {
-        let find = |path: &str| path.split('.').try_fold(object.body.as_ref(), |body, step| body.get(step));
+        let find = |path: &str| {
+            path.split('.')
+                .try_fold(object.body.as_ref(), |body, step| body.get(step))
+        };
         let has = |path: &str| find(path).is_some_and(|found| !found.is_null());
         let text = |path: &str| find(path).map_or_else(String::new, short);
         let id = &object.id;
@@ -160,10 +206,24 @@ impl ObjectRow {
                 ObjectKind::Resource if has("match") => format!("a part of {}", text("route")),
                 ObjectKind::Resource => text("route"),
                 ObjectKind::Strategy => {
-                    let limit = |at: &str| format!("{} by {}", text(&format!("{at}.rate")), text(&format!("{at}.key")));
-                    let holds = if has("limit") { limit("limit") } else { "no limit".to_owned() };
+                    let limit = |at: &str| {
+                        format!(
+                            "{} by {}",
+                            text(&format!("{at}.rate")),
+                            text(&format!("{at}.key"))
+                        )
+                    };
+                    let holds = if has("limit") {
+                        limit("limit")
+                    } else {
+                        "no limit".to_owned()
+                    };
                     match has("candidate") {
-                        true => format!("{holds}; tried out on {}: {}", text("candidate.on"), limit("candidate.limit")),
+                        true => format!(
+                            "{holds}; tried out on {}: {}",
+                            text("candidate.on"),
+                            limit("candidate.limit")
+                        ),
                         false => holds,
                     }
                 }
@@ -174,7 +234,9 @@ impl ObjectRow {
                     .body
                     .get("limits")
                     .and_then(|limits| limits.as_object())
-                    .map_or_else(String::new, |limits| shown_of(limits.keys().map(String::as_str))),
+                    .map_or_else(String::new, |limits| {
+                        shown_of(limits.keys().map(String::as_str))
+                    }),
             },
             href: edit_path(id.belongs_to(), id.kind(), id.name()),
             name: id.name().to_owned(),
@@ -186,23 +248,46 @@ impl ObjectRow {
 
 /// A value in a line. Of one that takes more than that, only that it is there.
 fn short(value: &Json) -> String {
-    let length = value.as_str().map_or_else(|| value.to_string().len(), str::len);
-    if length > MOST_OF_VALUE { "…".to_owned() } else { in_one_line(value) }
+    let length = value
+        .as_str()
+        .map_or_else(|| value.to_string().len(), str::len);
+    if length > MOST_OF_VALUE {
+        "…".to_owned()
+    } else {
+        in_one_line(value)
+    }
 }
 
 /// The first of these names.
 fn shown_of<'a>(names: impl Iterator<Item = &'a str>) -> String {
     let names: Vec<_> = names.take(MOST_NAMES + 1).collect();
-    let shown = names.iter().take(MOST_NAMES).copied().collect::<Vec<_>>().join(", ");
-    if names.len() > MOST_NAMES { format!("{shown}, …") } else { shown }
+    let shown = names
+        .iter()
+        .take(MOST_NAMES)
+        .copied()
+        .collect::<Vec<_>>()
+        .join(", ");
+    if names.len() > MOST_NAMES {
+        format!("{shown}, …")
+    } else {
+        shown
+    }
 }
 
 fn created(object: &Object) -> String {
-    format!("{}, {}", object.created_by, short_time(&object.created_at.to_string()))
+    format!(
+        "{}, {}",
+        object.created_by,
+        short_time(&object.created_at.to_string())
+    )
 }
 
 fn changed(object: &Object) -> String {
-    format!("{}, {}", object.changed_by, short_time(&object.changed_at.to_string()))
+    format!(
+        "{}, {}",
+        object.changed_by,
+        short_time(&object.changed_at.to_string())
+    )
 }
 
 fn may_edit(caller: &Caller, kind: ObjectKind, application: &str) -> bool {
@@ -211,11 +296,23 @@ fn may_edit(caller: &Caller, kind: ObjectKind, application: &str) -> bool {
 
 /// Where another object is made. Empty: the caller may not.
 fn add_path(caller: &Caller, kind: ObjectKind, application: &str) -> String {
-    if may_edit(caller, kind, application) { edit_path(application, kind, "") } else { String::new() }
+    if may_edit(caller, kind, application) {
+        edit_path(application, kind, "")
+    } else {
+        String::new()
+    }
 }
 
 /// Where an object is edited. Without a name: where a new one is made.
 pub fn edit_path(application: &str, kind: ObjectKind, name: &str) -> String {
-    let name = if name.is_empty() { String::new() } else { format!("&name={}", encode(name)) };
-    format!("/console/edit?application={}&kind={}{name}", encode(application), kind.word())
+    let name = if name.is_empty() {
+        String::new()
+    } else {
+        format!("&name={}", encode(name))
+    };
+    format!(
+        "/console/edit?application={}&kind={}{name}",
+        encode(application),
+        kind.word()
+    )
 }

@@ -55,18 +55,28 @@ async fn find(
 ) -> Result<ApplicationsPage, ProblemDetails> {
     let policies = service(console)?;
     let state = policies.database.state(None).await?;
-    let names = state.applications().into_iter().filter(|name| caller.may(Operation::View, name).is_ok());
+    let names = state
+        .applications()
+        .into_iter()
+        .filter(|name| caller.may(Operation::View, name).is_ok());
     let (names, paging) = query.select("/console/applications", names.collect(), |name| name);
     let rows = names.into_iter().map(|name| {
-        let own = state.of_kind(ObjectKind::Application).find(|object| object.id.name() == name);
-        let description = own.and_then(|object| object.body.get("description")?.as_str().map(str::to_owned));
+        let own = state
+            .of_kind(ObjectKind::Application)
+            .find(|object| object.id.name() == name);
+        let description =
+            own.and_then(|object| object.body.get("description")?.as_str().map(str::to_owned));
         ApplicationRow {
             href: format!("/console/applications/{}", encode(name)),
             description: description.unwrap_or_default(),
             strategies: state.of(ObjectKind::Strategy, name).count(),
             clients: state.of(ObjectKind::Assignment, name).count(),
             changed: own.map_or_else(String::new, |object| {
-                format!("{}, {}", object.changed_by, short_time(&object.changed_at.to_string()))
+                format!(
+                    "{}, {}",
+                    object.changed_by,
+                    short_time(&object.changed_at.to_string())
+                )
             }),
             name: name.to_owned(),
         }

@@ -1,4 +1,5 @@
-//! The routes that a form offers: those of the file for an application, and those of the application for a resource.
+//! The routes that a form offers: those of the file for an application, and those of the
+//! application for a resource.
 
 use std::collections::HashMap;
 
@@ -9,17 +10,42 @@ use super::fields::{FieldChoice, ROUTE, ROUTES, ShownField, read};
 use crate::console::state::ConsoleState;
 
 /// Offers routes where a form asks for some. `application` is the one that the object is, or is of.
-pub fn offer(console: &ConsoleState, state: &PolicyState, application: &str, fields: &mut [ShownField]) {
-    let Some(field) = fields.iter_mut().find(|field| [ROUTE, ROUTES].contains(&field.name.as_str())) else { return };
+pub fn offer(
+    console: &ConsoleState,
+    state: &PolicyState,
+    application: &str,
+    fields: &mut [ShownField],
+) {
+    let Some(field) = fields
+        .iter_mut()
+        .find(|field| [ROUTE, ROUTES].contains(&field.name.as_str()))
+    else {
+        return;
+    };
     let mut owners = HashMap::new();
     for object in state.of_kind(ObjectKind::Application) {
-        owners.extend(routes_of(&object.body).into_iter().map(|route| (route, object.id.name())));
+        owners.extend(
+            routes_of(&object.body)
+                .into_iter()
+                .map(|route| (route, object.id.name())),
+        );
     }
     let file = file_routes(console, state);
     field.choices = if field.name == ROUTE {
-        of_resource(&field.value, owners.iter().filter(|(_, owner)| **owner == application).map(|(route, _)| *route))
+        of_resource(
+            &field.value,
+            owners
+                .iter()
+                .filter(|(_, owner)| **owner == application)
+                .map(|(route, _)| *route),
+        )
     } else {
-        let owner = |route: &str| owners.get(route).copied().filter(|owner| *owner != application);
+        let owner = |route: &str| {
+            owners
+                .get(route)
+                .copied()
+                .filter(|owner| *owner != application)
+        };
         of_application(&field.value, &file, owner)
     };
 }
@@ -33,19 +59,35 @@ fn file_routes(console: &ConsoleState, state: &PolicyState) -> Vec<String> {
         part.is_some_and(|resource| resource.body.get("match").is_some())
     };
     let gateway = console.admin.gateway.load();
-    let names = gateway.routes.iter().map(|route| route.target.route.name.to_string());
+    let names = gateway
+        .routes
+        .iter()
+        .map(|route| route.target.route.name.to_string());
     names.filter(|name| !is_part(name)).collect()
 }
 
 fn routes_of(body: &Json) -> Vec<&str> {
-    body.get(ROUTES).and_then(Json::as_array).into_iter().flatten().filter_map(Json::as_str).collect()
+    body.get(ROUTES)
+        .and_then(Json::as_array)
+        .into_iter()
+        .flatten()
+        .filter_map(Json::as_str)
+        .collect()
 }
 
 /// Each route of the file, and those of the list that the file does not have.
-fn of_application<'a>(listed: &str, file: &[String], owner: impl Fn(&str) -> Option<&'a str>) -> Vec<FieldChoice> {
+fn of_application<'a>(
+    listed: &str,
+    file: &[String],
+    owner: impl Fn(&str) -> Option<&'a str>,
+) -> Vec<FieldChoice> {
     // Something else than a list is shown as text.
-    let Ok(listed) = read(listed) else { return Vec::new() };
-    let Ok(listed) = serde_json::from_value::<Vec<String>>(listed.unwrap_or_else(|| Json::Array(Vec::new()))) else {
+    let Ok(listed) = read(listed) else {
+        return Vec::new();
+    };
+    let Ok(listed) =
+        serde_json::from_value::<Vec<String>>(listed.unwrap_or_else(|| Json::Array(Vec::new())))
+    else {
         return Vec::new();
     };
     let known = file.iter().map(|route| FieldChoice {
@@ -53,11 +95,14 @@ fn of_application<'a>(listed: &str, file: &[String], owner: impl Fn(&str) -> Opt
         chosen: listed.contains(route),
         note: owner(route).map_or_else(String::new, |owner| format!("of {owner}")),
     });
-    let gone = listed.iter().filter(|route| !file.contains(route)).map(|route| FieldChoice {
-        value: route.clone(),
-        chosen: true,
-        note: "not in this node's file".to_owned(),
-    });
+    let gone = listed
+        .iter()
+        .filter(|route| !file.contains(route))
+        .map(|route| FieldChoice {
+            value: route.clone(),
+            chosen: true,
+            note: "not in this node's file".to_owned(),
+        });
     known.chain(gone).collect()
 }
 
@@ -70,7 +115,11 @@ fn of_resource<'a>(own: &str, routes: impl Iterator<Item = &'a str>) -> Vec<Fiel
     names.extend(Some(own).filter(|own| !own.is_empty()));
     names.sort_unstable();
     names.dedup();
-    let choice = |name: &str| FieldChoice { value: name.to_owned(), chosen: name == own, note: String::new() };
+    let choice = |name: &str| FieldChoice {
+        value: name.to_owned(),
+        chosen: name == own,
+        note: String::new(),
+    };
     names.into_iter().map(choice).collect()
 }
 
@@ -79,7 +128,10 @@ mod tests {
     use super::*;
 
     fn shown(choices: &[FieldChoice]) -> Vec<(&str, bool, &str)> {
-        choices.iter().map(|choice| (&*choice.value, choice.chosen, &*choice.note)).collect()
+        choices
+            .iter()
+            .map(|choice| (&*choice.value, choice.chosen, &*choice.note))
+            .collect()
     }
 
     #[test]
@@ -88,17 +140,37 @@ mod tests {
         let owner = |route: &str| (route == "items").then_some("bank");
         let found = of_application("[\"orders\",\"gone\"]", &file, owner);
         let gone = ("gone", true, "not in this node's file");
-        assert_eq!(shown(&found), [("orders", true, ""), ("items", false, "of bank"), gone]);
-        assert_eq!(shown(&of_application("", &file, |_| None)), [("orders", false, ""), ("items", false, "")]);
-        assert_eq!(of_application("[orders, gone]", &file, owner), found, "as it is written by hand");
+        assert_eq!(
+            shown(&found),
+            [("orders", true, ""), ("items", false, "of bank"), gone]
+        );
+        assert_eq!(
+            shown(&of_application("", &file, |_| None)),
+            [("orders", false, ""), ("items", false, "")]
+        );
+        assert_eq!(
+            of_application("[orders, gone]", &file, owner),
+            found,
+            "as it is written by hand"
+        );
         assert_eq!(of_application("{a: 1}", &file, |_| None), []);
     }
 
     #[test]
     fn a_resource_chooses_among_the_routes_of_its_application() {
         let found = of_resource("old", ["orders", "items"].into_iter());
-        assert_eq!(shown(&found), [("items", false, ""), ("old", true, ""), ("orders", false, "")]);
-        assert_eq!(shown(&of_resource("", ["a"].into_iter())), [("a", false, "")]);
+        assert_eq!(
+            shown(&found),
+            [
+                ("items", false, ""),
+                ("old", true, ""),
+                ("orders", false, "")
+            ]
+        );
+        assert_eq!(
+            shown(&of_resource("", ["a"].into_iter())),
+            [("a", false, "")]
+        );
         assert_eq!(of_resource("old", std::iter::empty()), []);
     }
 }

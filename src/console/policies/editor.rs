@@ -1,4 +1,5 @@
-//! `/console/edit`: an object in a form. A change takes two steps: what it would do, and then, with a reason, that it is done.
+//! `/console/edit`: an object in a form. A change takes two steps: what it would do, and then, with
+//! a reason, that it is done.
 
 use askama::Template;
 use axum::extract::{Query, State};
@@ -95,7 +96,11 @@ pub async fn show(
 }
 
 /// `POST /console/edit`
-pub async fn submit(State(console): State<ConsoleState>, caller: Caller, form: ConsoleForm) -> Response {
+pub async fn submit(
+    State(console): State<ConsoleState>,
+    caller: Caller,
+    form: ConsoleForm,
+) -> Response {
     match change(&console, &caller, &form).await {
         Ok(response) => response,
         Err(problem) => console.refuse(&form.visitor, &problem),
@@ -113,24 +118,54 @@ async fn open(
     if asked.name.is_empty() {
         caller.may(Operation::Change(asked.kind), &asked.application)?;
         let mut fields = fields::of_body(asked.kind, &Json::Object(serde_json::Map::new()));
-        offer(console, &policies.database.state(None).await?, asked.owner(), &mut fields);
+        offer(
+            console,
+            &policies.database.state(None).await?,
+            asked.owner(),
+            &mut fields,
+        );
         asked.expected = "absent".to_owned();
-        return Ok(ObjectFormPage::new(console, (visitor, caller), asked, fields));
+        return Ok(ObjectFormPage::new(
+            console,
+            (visitor, caller),
+            asked,
+            fields,
+        ));
     }
     let id = asked.id()?;
     may_see(caller, asked.kind, id.belongs_to())?;
     let state = policies.database.state(None).await?;
-    let object = state.get(&id).ok_or_else(|| ProblemDetails::unknown_policy(format!("there is no {id}")))?;
+    let object = state
+        .get(&id)
+        .ok_or_else(|| ProblemDetails::unknown_policy(format!("there is no {id}")))?;
     let mut fields = fields::of_body(asked.kind, &object.body);
     offer(console, &state, asked.owner(), &mut fields);
     asked.expected = object.version();
-    Ok(ObjectFormPage::new(console, (visitor, caller), asked, fields))
+    Ok(ObjectFormPage::new(
+        console,
+        (visitor, caller),
+        asked,
+        fields,
+    ))
 }
 
-async fn change(console: &ConsoleState, caller: &Caller, form: &ConsoleForm) -> Result<Response, ProblemDetails> {
+async fn change(
+    console: &ConsoleState,
+    caller: &Caller,
+    form: &ConsoleForm,
+) -> Result<Response, ProblemDetails> {
     let text = |name: &str| form.field(name).to_owned();
-    let mut asked = AskedEdit::new(text("application"), form.field("kind"), text("name"), text("expected"))?;
-    let belongs_to = if asked.kind == ObjectKind::Application { &asked.name } else { &asked.application };
+    let mut asked = AskedEdit::new(
+        text("application"),
+        form.field("kind"),
+        text("name"),
+        text("expected"),
+    )?;
+    let belongs_to = if asked.kind == ObjectKind::Application {
+        &asked.name
+    } else {
+        &asked.application
+    };
     // Before anything of the form is read.
     caller.may_change_policies(Some(belongs_to))?;
     asked.is_deletion = form.field("action") == "delete";
@@ -144,33 +179,58 @@ async fn change(console: &ConsoleState, caller: &Caller, form: &ConsoleForm) -> 
         fields::of_body(asked.kind, &ended(console, caller, (&asked, end)).await?)
     } else if is_saving && !asked.is_deletion {
         let body = serde_json::from_str(form.field("body"));
-        fields::of_body(asked.kind, &body.map_err(|_| ProblemDetails::bad_request("the form's body is no JSON"))?)
+        fields::of_body(
+            asked.kind,
+            &body.map_err(|_| ProblemDetails::bad_request("the form's body is no JSON"))?,
+        )
     } else {
         fields::of_form(asked.kind, &form.fields)
     };
-    let mut body = if asked.is_deletion { None } else { fields::body(asked.kind, &mut fields) };
-    let key = body.as_mut().filter(|_| asked.kind == ObjectKind::ApiKey && !is_saving).and_then(make_key);
+    let mut body = if asked.is_deletion {
+        None
+    } else {
+        fields::body(asked.kind, &mut fields)
+    };
+    let key = body
+        .as_mut()
+        .filter(|_| asked.kind == ObjectKind::ApiKey && !is_saving)
+        .and_then(make_key);
     if body.is_none() && !asked.is_deletion {
         let page = ObjectFormPage::new(console, (&form.visitor, caller), asked, fields);
-        return Ok(page_with(&page, Some(ProblemDetails::unusable_policies("").head())));
+        return Ok(page_with(
+            &page,
+            Some(ProblemDetails::unusable_policies("").head()),
+        ));
     }
     let id = match asked.id() {
         Ok(id) => id,
         Err(problem) => return Ok(refused(console, (form, caller), (asked, fields), problem)),
     };
-    let edit = ObjectEdit { id: id.clone(), expected: asked.expected()?, body: body.clone() };
-    let proposal = Proposal { edits: vec![edit], reason: text("reason"), dry_run: !is_saving };
+    let edit = ObjectEdit {
+        id: id.clone(),
+        expected: asked.expected()?,
+        body: body.clone(),
+    };
+    let proposal = Proposal {
+        edits: vec![edit],
+        reason: text("reason"),
+        dry_run: !is_saving,
+    };
     if is_saving && proposal.reason.is_empty() {
-        return Err(ProblemDetails::bad_request("a change wants a reason").hint("go back, and say why"));
+        return Err(
+            ProblemDetails::bad_request("a change wants a reason").hint("go back, and say why")
+        );
     }
     if is_saving {
         console.tokens.spend(form.token)?;
     }
     match proposal.submit(service(console)?, caller).await {
         Ok(accepted) => Ok(match accepted.revision {
-            Some(revision) => Redirect::to(&format!("/console/revisions/{}?done", revision.number)).into_response(),
+            Some(revision) => Redirect::to(&format!("/console/revisions/{}?done", revision.number))
+                .into_response(),
             None => {
-                let review = ReviewPage::new((console, &form.visitor), &asked, &accepted.changes, body);
+                let review =
+                    ReviewPage::new((console, &form.visitor), &asked, &accepted.changes, body);
                 page(&ReviewPage { key, ..review })
             }
         }),
@@ -183,16 +243,21 @@ async fn change(console: &ConsoleState, caller: &Caller, form: &ConsoleForm) -> 
             }
             if !problem.conflicts.is_empty() {
                 // The next form is made upon the change of the others, and shown as such.
-                asked.expected = state?.get(&id).map_or_else(|| "absent".to_owned(), |object| object.version());
+                asked.expected = state?
+                    .get(&id)
+                    .map_or_else(|| "absent".to_owned(), |object| object.version());
             }
             Ok(refused(console, (form, caller), (asked, fields), problem))
         }
     }
 }
 
-/// Makes an API key for a body that has none. The key is on the page to review alone: its hash goes on from there.
+/// Makes an API key for a body that has none. The key is on the page to review alone: its hash goes
+/// on from there.
 fn make_key(body: &mut Json) -> Option<String> {
-    let body = body.as_object_mut().filter(|body| !body.contains_key("key_sha256"))?;
+    let body = body
+        .as_object_mut()
+        .filter(|body| !body.contains_key("key_sha256"))?;
     // Without random bytes the check says that there is no hash.
     let NewApiKey { key, key_sha256 } = NewApiKey::generate()?;
     body.insert("key_sha256".to_owned(), key_sha256.into());
@@ -220,7 +285,11 @@ fn refused(
     mut problem: ProblemDetails,
 ) -> Response {
     let place = asked.id().map(|id| place_of(&id)).unwrap_or_default();
-    let mistakes = fields::place_mistakes(&mut fields, &place, std::mem::take(&mut problem.mistakes).into_vec());
+    let mistakes = fields::place_mistakes(
+        &mut fields,
+        &place,
+        std::mem::take(&mut problem.mistakes).into_vec(),
+    );
     let mut shown = ObjectFormPage::new(console, (&form.visitor, caller), asked, fields);
     shown.mistakes = mistakes;
     shown.problem = Some(problem.clone());
@@ -228,13 +297,30 @@ fn refused(
 }
 
 impl AskedEdit {
-    fn new(application: String, kind: &str, name: String, expected: String) -> Result<Self, ProblemDetails> {
-        let kind: ObjectKind = kind.parse().map_err(|problem| ProblemDetails::bad_request(format!("{problem}")))?;
-        Ok(Self { application, kind, name, expected, is_deletion: false })
+    fn new(
+        application: String,
+        kind: &str,
+        name: String,
+        expected: String,
+    ) -> Result<Self, ProblemDetails> {
+        let kind: ObjectKind = kind
+            .parse()
+            .map_err(|problem| ProblemDetails::bad_request(format!("{problem}")))?;
+        Ok(Self {
+            application,
+            kind,
+            name,
+            expected,
+            is_deletion: false,
+        })
     }
 
     fn id(&self) -> Result<ObjectId, ProblemDetails> {
-        let application = if self.kind == ObjectKind::Application { "" } else { &self.application };
+        let application = if self.kind == ObjectKind::Application {
+            ""
+        } else {
+            &self.application
+        };
         ObjectId::new(self.kind, application, &self.name)
             .map_err(|problem| ProblemDetails::bad_request(problem.to_string()))
     }
@@ -248,7 +334,11 @@ impl AskedEdit {
 
     /// The application that it is, or is of.
     fn owner(&self) -> &str {
-        if self.kind == ObjectKind::Application { &self.name } else { &self.application }
+        if self.kind == ObjectKind::Application {
+            &self.name
+        } else {
+            &self.application
+        }
     }
 
     fn words(&self) -> String {
@@ -276,10 +366,17 @@ impl ObjectFormPage {
     ) -> Self {
         let is_new = asked.expected == "absent";
         let words = kind_words(asked.kind);
-        let title = if is_new { format!("A new {words}") } else { asked.name.clone() };
+        let title = if is_new {
+            format!("A new {words}")
+        } else {
+            asked.name.clone()
+        };
         let may = |operation| caller.may(operation, asked.owner()).is_ok();
         let is_limit = asked.kind == ObjectKind::Strategy && !is_new;
-        let limit_path = format!("/console/limits/{}", encode(&format!("{}.{}", asked.application, asked.name)));
+        let limit_path = format!(
+            "/console/limits/{}",
+            encode(&format!("{}.{}", asked.application, asked.name))
+        );
         let first_mistake = fields.iter().find(|field| !field.mistakes.is_empty());
         Self {
             first_mistake: first_mistake.map_or_else(String::new, |field| field.name.clone()),
@@ -295,7 +392,9 @@ impl ObjectFormPage {
             name: asked.name,
             is_new,
             expected: asked.expected,
-            is_tried: fields.iter().any(|field| field.name == CANDIDATE && !field.value.is_empty()),
+            is_tried: fields
+                .iter()
+                .any(|field| field.name == CANDIDATE && !field.value.is_empty()),
             problem: None,
             mistakes: Vec::new(),
             fields,
@@ -310,15 +409,24 @@ impl ReviewPage {
         changes: &[ObjectChange],
         body: Option<Json>,
     ) -> Self {
-        let title =
-            if asked.is_deletion { format!("Delete {}?", asked.words()) } else { format!("Save {}?", asked.words()) };
+        let title = if asked.is_deletion {
+            format!("Delete {}?", asked.words())
+        } else {
+            format!("Save {}?", asked.words())
+        };
         let hidden = vec![
             ("application", asked.application.clone()),
             ("kind", asked.kind.word().to_owned()),
             ("name", asked.name.clone()),
             ("expected", asked.expected.clone()),
-            ("action", if asked.is_deletion { "delete" } else { "write" }.to_owned()),
-            ("body", body.map_or_else(String::new, |body| body.to_string())),
+            (
+                "action",
+                if asked.is_deletion { "delete" } else { "write" }.to_owned(),
+            ),
+            (
+                "body",
+                body.map_or_else(String::new, |body| body.to_string()),
+            ),
         ];
         Self {
             shell: visitor.shell(console, "Applications", &title),

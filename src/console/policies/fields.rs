@@ -1,5 +1,5 @@
-//! The form of an object: a field for each key that people mostly write, and one for all others. Values are written as in
-//! the file.
+//! The form of an object: a field for each key that people mostly write, and one for all others.
+//! Values are written as in the file.
 
 use serde_json::{Map, Value as Json};
 use tollgate_policies::model::ObjectKind;
@@ -50,11 +50,20 @@ pub struct FieldChoice {
 }
 
 const fn field(path: &'static str, label: &'static str, hint: &'static str) -> BodyField {
-    BodyField { path, label, hint, rows: 1, is_text: false }
+    BodyField {
+        path,
+        label,
+        hint,
+        rows: 1,
+        is_text: false,
+    }
 }
 
 const fn text_field(path: &'static str, label: &'static str, hint: &'static str) -> BodyField {
-    BodyField { is_text: true, ..field(path, label, hint) }
+    BodyField {
+        is_text: true,
+        ..field(path, label, hint)
+    }
 }
 
 fn fields_of(kind: ObjectKind) -> &'static [BodyField] {
@@ -62,8 +71,18 @@ fn fields_of(kind: ObjectKind) -> &'static [BodyField] {
         ObjectKind::Application => {
             const {
                 &[
-                    BodyField { path: "description", label: "Description", hint: "for people", rows: 2, is_text: true },
-                    field(ROUTES, "Routes", "those of the file that are its own: its resources name no others"),
+                    BodyField {
+                        path: "description",
+                        label: "Description",
+                        hint: "for people",
+                        rows: 2,
+                        is_text: true,
+                    },
+                    field(
+                        ROUTES,
+                        "Routes",
+                        "those of the file that are its own: its resources name no others",
+                    ),
                 ]
             }
         }
@@ -84,17 +103,29 @@ fn fields_of(kind: ObjectKind) -> &'static [BodyField] {
         ObjectKind::Strategy => {
             const {
                 &[
-                    field("limit.key", "Counts by", "client_ip, {header: x-client}, or several: [route, client_ip]"),
+                    field(
+                        "limit.key",
+                        "Counts by",
+                        "client_ip, {header: x-client}, or several: [route, client_ip]",
+                    ),
                     field("limit.rate", "Rate", "such as 10/s, 100/m or 5000/h"),
                     field("limit.burst", "Burst", "tokens of a full bucket"),
-                    field("resources", "Resources", "those that it counts, such as [all, checkout]"),
+                    field(
+                        "resources",
+                        "Resources",
+                        "those that it counts, such as [all, checkout]",
+                    ),
                     field(
                         "limit.algorithm",
                         "Algorithm",
                         "token_bucket if empty; fixed_window, sliding_window, concurrency",
                     ),
                     field("limit.on_limit", "Over the limit", "reject if empty"),
-                    field("limit.on_outage", "While the store is away", "local if empty; allow, deny"),
+                    field(
+                        "limit.on_outage",
+                        "While the store is away",
+                        "local if empty; allow, deny",
+                    ),
                     field(
                         "limit.enforce",
                         "Enforced for",
@@ -125,13 +156,21 @@ fn fields_of(kind: ObjectKind) -> &'static [BodyField] {
         ObjectKind::ApiKey => {
             const {
                 &[
-                    text_field("client", "Client", "whose key it is. Empty: called like the key"),
+                    text_field(
+                        "client",
+                        "Client",
+                        "whose key it is. Empty: called like the key",
+                    ),
                     text_field(
                         "key_sha256",
                         "SHA-256 of the key",
                         "empty: a key is made, and shown on the next page alone",
                     ),
-                    field("labels", "Labels", "further names of the client, such as {team: web}"),
+                    field(
+                        "labels",
+                        "Labels",
+                        "further names of the client, such as {team: web}",
+                    ),
                 ]
             }
         }
@@ -144,12 +183,17 @@ pub fn of_body(kind: ObjectKind, body: &Json) -> Vec<ShownField> {
     let mut shown: Vec<_> = fields_of(kind)
         .iter()
         .map(|field| {
-            let value = take(&mut rest, field.path).map_or_else(String::new, |value| written(&value, field.rows));
+            let value = take(&mut rest, field.path)
+                .map_or_else(String::new, |value| written(&value, field.rows));
             field.shown(value)
         })
         .collect();
     remove_empty(&mut rest);
-    let others = if rest.as_object().is_none_or(Map::is_empty) { String::new() } else { yaml(&rest) };
+    let others = if rest.as_object().is_none_or(Map::is_empty) {
+        String::new()
+    } else {
+        yaml(&rest)
+    };
     shown.push(others_field(others));
     shown
 }
@@ -163,17 +207,24 @@ pub fn of_form(kind: ObjectKind, sent: &Pairs) -> Vec<ShownField> {
         let found = sent.iter().find(|(known, _)| known == name);
         found.map_or_else(String::new, |(_, value)| value.trim().to_owned())
     };
-    let own = fields_of(kind).iter().map(|field| field.shown(value(field.path)));
+    let own = fields_of(kind)
+        .iter()
+        .map(|field| field.shown(value(field.path)));
     own.chain([others_field(value(OTHERS))]).collect()
 }
 
 /// The routes that were chosen, or the list that was written.
 fn chosen(sent: &Pairs) -> String {
-    let mut found = sent.iter().filter(|(name, _)| name == ROUTES).map(|(_, value)| value.trim());
+    let mut found = sent
+        .iter()
+        .filter(|(name, _)| name == ROUTES)
+        .map(|(_, value)| value.trim());
     match (found.next(), found.next()) {
         (None, _) => String::new(),
         (Some(list), None) if list.is_empty() || list.starts_with('[') => list.to_owned(),
-        (first, second) => Json::from_iter(first.into_iter().chain(second).chain(found)).to_string(),
+        (first, second) => {
+            Json::from_iter(first.into_iter().chain(second).chain(found)).to_string()
+        }
     }
 }
 
@@ -184,10 +235,10 @@ pub fn body(kind: ObjectKind, shown: &mut [ShownField]) -> Option<Json> {
         Ok(Some(Json::Object(members))) => Json::Object(members),
         Ok(None) => Json::Object(Map::new()),
         Ok(Some(_)) => {
-            shown
-                .last_mut()?
-                .mistakes
-                .push(mistake("this is no mapping", "write a key, a colon and a value on each line"));
+            shown.last_mut()?.mistakes.push(mistake(
+                "this is no mapping",
+                "write a key, a colon and a value on each line",
+            ));
             return None;
         }
         Err(mistakes) => {
@@ -197,7 +248,11 @@ pub fn body(kind: ObjectKind, shown: &mut [ShownField]) -> Option<Json> {
     };
     let mut fine = true;
     for (field, shown) in fields_of(kind).iter().zip(shown) {
-        let value = if field.is_text { Ok(text(&shown.value)) } else { read(&shown.value) };
+        let value = if field.is_text {
+            Ok(text(&shown.value))
+        } else {
+            read(&shown.value)
+        };
         match value {
             Ok(Some(value)) => put(&mut all, field.path, value),
             Ok(None) => {}
@@ -208,10 +263,18 @@ pub fn body(kind: ObjectKind, shown: &mut [ShownField]) -> Option<Json> {
 }
 
 /// Puts each mistake of the object at `place` beside its field, and returns the others.
-pub fn place_mistakes(shown: &mut [ShownField], place: &str, mistakes: Vec<MistakeView>) -> Vec<MistakeView> {
+pub fn place_mistakes(
+    shown: &mut [ShownField],
+    place: &str,
+    mistakes: Vec<MistakeView>,
+) -> Vec<MistakeView> {
     let mut elsewhere = Vec::new();
     for mistake in mistakes {
-        let below = mistake.path.strip_prefix(place).and_then(|rest| rest.strip_prefix('.')).unwrap_or_default();
+        let below = mistake
+            .path
+            .strip_prefix(place)
+            .and_then(|rest| rest.strip_prefix('.'))
+            .unwrap_or_default();
         let is_of = |field: &&mut ShownField| {
             let rest = below.strip_prefix(field.name.as_str());
             rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
@@ -226,15 +289,38 @@ pub fn place_mistakes(shown: &mut [ShownField], place: &str, mistakes: Vec<Mista
 
 impl BodyField {
     fn shown(&self, value: String) -> ShownField {
-        let Self { path, label, hint, rows, .. } = *self;
-        ShownField { name: path.to_owned(), label, hint, rows, value, choices: Vec::new(), mistakes: Vec::new() }
+        let Self {
+            path,
+            label,
+            hint,
+            rows,
+            ..
+        } = *self;
+        ShownField {
+            name: path.to_owned(),
+            label,
+            hint,
+            rows,
+            value,
+            choices: Vec::new(),
+            mistakes: Vec::new(),
+        }
     }
 }
 
 fn others_field(value: String) -> ShownField {
     let hint = "any that the file takes here, a line each";
-    let (name, label, choices, mistakes) = (OTHERS.to_owned(), "Other keys", Vec::new(), Vec::new());
-    ShownField { name, label, hint, rows: 3, value, choices, mistakes }
+    let (name, label, choices, mistakes) =
+        (OTHERS.to_owned(), "Other keys", Vec::new(), Vec::new());
+    ShownField {
+        name,
+        label,
+        hint,
+        rows: 3,
+        value,
+        choices,
+        mistakes,
+    }
 }
 
 /// A value as the file has it. Nothing: the field is empty.
@@ -243,7 +329,8 @@ pub fn read(value: &str) -> Result<Option<Json>, Vec<MistakeView>> {
         return Ok(None);
     }
     let read = PolicySet::parse("this field", value);
-    read.map(|set| Some(set.to_json())).map_err(|mistakes| mistakes.all().iter().map(Into::into).collect())
+    read.map(|set| Some(set.to_json()))
+        .map_err(|mistakes| mistakes.all().iter().map(Into::into).collect())
 }
 
 fn text(value: &str) -> Option<Json> {
@@ -252,7 +339,12 @@ fn text(value: &str) -> Option<Json> {
 
 fn mistake(message: &str, hint: &str) -> MistakeView {
     let hint = Some(hint.to_owned());
-    MistakeView { file: String::new(), path: String::new(), message: message.to_owned(), hint }
+    MistakeView {
+        file: String::new(),
+        path: String::new(),
+        message: message.to_owned(),
+        hint,
+    }
 }
 
 fn written(value: &Json, rows: usize) -> String {
@@ -280,14 +372,25 @@ fn bare(value: &Json) -> String {
         Json::String(text) => text.clone(),
         Json::Array(items) => format!("[{}]", list(items.iter().map(bare).collect())),
         Json::Object(members) => {
-            format!("{{{}}}", list(members.iter().map(|(name, value)| format!("{name}: {}", bare(value))).collect()))
+            format!(
+                "{{{}}}",
+                list(
+                    members
+                        .iter()
+                        .map(|(name, value)| format!("{name}: {}", bare(value)))
+                        .collect()
+                )
+            )
         }
         other => other.to_string(),
     }
 }
 
 fn yaml(value: &Json) -> String {
-    PolicySet::of_json("", value).map_or_else(|_| value.to_string(), |set| set.to_yaml().trim_end().to_owned())
+    PolicySet::of_json("", value).map_or_else(
+        |_| value.to_string(),
+        |set| set.to_yaml().trim_end().to_owned(),
+    )
 }
 
 fn take(body: &mut Json, path: &str) -> Option<Json> {
@@ -298,10 +401,14 @@ fn take(body: &mut Json, path: &str) -> Option<Json> {
 }
 
 fn put(body: &mut Json, path: &str, value: Json) {
-    let Some(members) = body.as_object_mut() else { return };
+    let Some(members) = body.as_object_mut() else {
+        return;
+    };
     match path.split_once('.') {
         Some((first, rest)) => {
-            let inner = members.entry(first).or_insert_with(|| Json::Object(Map::new()));
+            let inner = members
+                .entry(first)
+                .or_insert_with(|| Json::Object(Map::new()));
             put(inner, rest, value);
         }
         None => drop(members.insert(path.to_owned(), value)),
@@ -329,15 +436,24 @@ mod tests {
                     "resources": ["all"], "client": "client_ip",
                     "candidate": {"limit": {"key": "client_ip", "rate": "5/s"}, "on": {"nodes": ["a-*"]}, "over": "5s"}}),
             ),
-            (ObjectKind::Resource, json!({"route": "orders", "match": {"path": "/a", "methods": ["GET"]}})),
+            (
+                ObjectKind::Resource,
+                json!({"route": "orders", "match": {"path": "/a", "methods": ["GET"]}}),
+            ),
             (ObjectKind::Plan, json!({"limits": {"a": {"rate": "1/s"}}})),
-            (ObjectKind::Application, json!({"description": "12", "routes": ["orders", "items"]})),
+            (
+                ObjectKind::Application,
+                json!({"description": "12", "routes": ["orders", "items"]}),
+            ),
             (ObjectKind::Application, json!({"routes": ["orders"]})),
             (ObjectKind::Assignment, json!({"plan": "gold"})),
         ] {
             let mut shown = of_body(kind, &body);
             assert_eq!(super::body(kind, &mut shown), Some(body), "{shown:?}");
-            let sent: Pairs = shown.iter().map(|field| (field.name.clone(), field.value.clone())).collect();
+            let sent: Pairs = shown
+                .iter()
+                .map(|field| (field.name.clone(), field.value.clone()))
+                .collect();
             assert_eq!(of_form(kind, &sent), shown);
         }
     }
@@ -346,7 +462,10 @@ mod tests {
     fn a_value_has_quotation_marks_where_it_needs_them() {
         for (value, written) in [
             (json!(["all", "checkout"]), "[all, checkout]"),
-            (json!([{"header": "x-client"}, "route"]), "[{header: x-client}, route]"),
+            (
+                json!([{"header": "x-client"}, "route"]),
+                "[{header: x-client}, route]",
+            ),
             (json!(["10", "a, b"]), "[\"10\",\"a, b\"]"),
             (json!({"a": "b: c"}), "{\"a\":\"b: c\"}"),
             (json!([1, true]), "[1, true]"),
@@ -358,11 +477,20 @@ mod tests {
 
     #[test]
     fn routes_that_are_ticked_become_a_list() {
-        for (ticked, list) in
-            [(&[][..], None), (&["a"], Some(json!(["a"]))), (&["a", "b", "c"], Some(json!(["a", "b", "c"])))]
-        {
-            let sent = ticked.iter().map(|route| (ROUTES.to_owned(), (*route).to_owned())).collect();
-            let body = body(ObjectKind::Application, &mut of_form(ObjectKind::Application, &sent)).unwrap();
+        for (ticked, list) in [
+            (&[][..], None),
+            (&["a"], Some(json!(["a"]))),
+            (&["a", "b", "c"], Some(json!(["a", "b", "c"]))),
+        ] {
+            let sent = ticked
+                .iter()
+                .map(|route| (ROUTES.to_owned(), (*route).to_owned()))
+                .collect();
+            let body = body(
+                ObjectKind::Application,
+                &mut of_form(ObjectKind::Application, &sent),
+            )
+            .unwrap();
             assert_eq!(body.get(ROUTES).cloned(), list);
         }
     }
@@ -370,23 +498,39 @@ mod tests {
     #[test]
     fn a_mistake_stands_beside_its_field() {
         let mut shown = of_body(ObjectKind::Strategy, &json!({"limit": {"rate": "fast"}}));
-        let at = |path: &str| MistakeView { path: path.to_owned(), ..mistake("wrong", "mend it") };
+        let at = |path: &str| MistakeView {
+            path: path.to_owned(),
+            ..mistake("wrong", "mend it")
+        };
         let place = "applications.shop.strategies.few";
-        let mistakes = vec![at(&format!("{place}.limit.rate")), at(&format!("{place}.resources[0]")), at("routes[0]")];
+        let mistakes = vec![
+            at(&format!("{place}.limit.rate")),
+            at(&format!("{place}.resources[0]")),
+            at("routes[0]"),
+        ];
         let elsewhere = place_mistakes(&mut shown, place, mistakes);
-        let beside: Vec<_> =
-            shown.iter().filter(|field| !field.mistakes.is_empty()).map(|field| &*field.name).collect();
+        let beside: Vec<_> = shown
+            .iter()
+            .filter(|field| !field.mistakes.is_empty())
+            .map(|field| &*field.name)
+            .collect();
         assert_eq!(beside, ["limit.rate", "resources"]);
         assert_eq!(elsewhere, [at("routes[0]")]);
     }
 
     #[test]
     fn what_cannot_be_read_is_told_beside_its_field() {
-        let sent = vec![("limit.key".to_owned(), "[a".to_owned()), (OTHERS.to_owned(), String::new())];
+        let sent = vec![
+            ("limit.key".to_owned(), "[a".to_owned()),
+            (OTHERS.to_owned(), String::new()),
+        ];
         let mut shown = of_form(ObjectKind::Strategy, &sent);
         assert_eq!(body(ObjectKind::Strategy, &mut shown), None);
         assert!(!shown[0].mistakes.is_empty());
-        let mut shown = of_form(ObjectKind::Plan, &vec![(OTHERS.to_owned(), "- a".to_owned())]);
+        let mut shown = of_form(
+            ObjectKind::Plan,
+            &vec![(OTHERS.to_owned(), "- a".to_owned())],
+        );
         assert_eq!(body(ObjectKind::Plan, &mut shown), None);
         assert_eq!(shown[1].mistakes[0].message, "this is no mapping");
     }

@@ -1,4 +1,5 @@
-//! `/console/revisions`: the history of policies, a revision with what it changed, and taking it back.
+//! `/console/revisions`: the history of policies, a revision with what it changed, and taking it
+//! back.
 
 use askama::Template;
 use axum::extract::{Path, RawQuery, State};
@@ -54,10 +55,22 @@ pub async fn list(
     ShapedQuery(query): ShapedQuery<PageQuery>,
 ) -> Response {
     let asked = async {
-        let found = find_page(service(&console)?, &caller, Page { before: query.before, limit: 50 }).await?;
+        let found = find_page(
+            service(&console)?,
+            &caller,
+            Page {
+                before: query.before,
+                limit: 50,
+            },
+        )
+        .await?;
         let shell = visitor.shell(&console, "History", "History");
         let revisions = found.revisions.iter().map(Into::into).collect();
-        Ok(RevisionsPage { shell, revisions, before: found.before })
+        Ok(RevisionsPage {
+            shell,
+            revisions,
+            before: found.before,
+        })
     };
     match asked.await {
         Ok(found) => page(&found),
@@ -75,11 +88,17 @@ pub async fn show(
 ) -> Response {
     let found = async {
         let place = reading_place(&console.admin, &caller).await?;
-        Ok((RevisionPage::find(&console, &visitor, &caller, number).await?, place))
+        Ok((
+            RevisionPage::find(&console, &visitor, &caller, number).await?,
+            place,
+        ))
     };
     match found.await {
         Ok((found, place)) => {
-            let shown = page(&RevisionPage { is_done: query.as_deref() == Some("done"), ..found });
+            let shown = page(&RevisionPage {
+                is_done: query.as_deref() == Some("done"),
+                ..found
+            });
             count_until_sent(shown, place)
         }
         Err(problem) => console.refuse(&visitor, &problem),
@@ -94,13 +113,21 @@ pub async fn undo(
     form: ConsoleForm,
 ) -> Response {
     let problem = match take_back(&console, &caller, &form, number).await {
-        Ok(made) => return Redirect::to(&format!("/console/revisions/{made}?done")).into_response(),
+        Ok(made) => {
+            return Redirect::to(&format!("/console/revisions/{made}?done")).into_response();
+        }
         Err(problem) => problem,
     };
     match RevisionPage::find(&console, &form.visitor, &caller, number).await {
         Ok(found) => {
             let head = problem.head();
-            page_with(&RevisionPage { problem: Some(problem), ..found }, Some(head))
+            page_with(
+                &RevisionPage {
+                    problem: Some(problem),
+                    ..found
+                },
+                Some(head),
+            )
         }
         Err(_) => console.refuse(&form.visitor, &problem),
     }
@@ -116,12 +143,20 @@ async fn take_back(
     let policies = service(console)?;
     let reason = form.field("reason").to_owned();
     if reason.is_empty() {
-        return Err(ProblemDetails::bad_request("a change wants a reason").hint("say why it is taken back"));
+        return Err(
+            ProblemDetails::bad_request("a change wants a reason").hint("say why it is taken back")
+        );
     }
     find(policies, caller, number).await?;
     let edits = undoing(policies, number).await?;
     console.tokens.spend(form.token)?;
-    let accepted = Proposal { edits, reason, dry_run: false }.submit(policies, caller).await?;
+    let accepted = Proposal {
+        edits,
+        reason,
+        dry_run: false,
+    }
+    .submit(policies, caller)
+    .await?;
     Ok(accepted.revision.map_or(number, |revision| revision.number))
 }
 
@@ -136,7 +171,12 @@ impl RevisionPage {
         let (revision, changes) = find(policies, caller, number).await?;
         let edits = undoing(policies, number).await;
         let may = |edit: &tollgate_policies::model::ObjectEdit| {
-            caller.may(tollgate_policies::people::Operation::of(edit), edit.id.belongs_to()).is_ok()
+            caller
+                .may(
+                    tollgate_policies::people::Operation::of(edit),
+                    edit.id.belongs_to(),
+                )
+                .is_ok()
         };
         Ok(Self {
             shell: visitor.shell(console, "History", &format!("Revision {number}")),

@@ -43,18 +43,33 @@ pub struct ShownRevision {
 
 impl From<&[ObjectChange]> for ShownChanges {
     fn from(changes: &[ObjectChange]) -> Self {
-        let shown = changes.iter().take(MOST_SHOWN).map(|change| ShownObjectChange::from(PolicyChangeView::of(change)));
-        Self { changes: shown.collect(), more: changes.len().saturating_sub(MOST_SHOWN) }
+        let shown = changes
+            .iter()
+            .take(MOST_SHOWN)
+            .map(|change| ShownObjectChange::from(PolicyChangeView::of(change)));
+        Self {
+            changes: shown.collect(),
+            more: changes.len().saturating_sub(MOST_SHOWN),
+        }
     }
 }
 
 impl From<PolicyChangeView> for ShownObjectChange {
     fn from(change: PolicyChangeView) -> Self {
-        let lines = change.lines.iter().take(MOST_SHOWN).map(|line| (line.added, line.text.clone()));
+        let lines = change
+            .lines
+            .iter()
+            .take(MOST_SHOWN)
+            .map(|line| (line.added, line.text.clone()));
         Self {
             title: match change.kind.as_str() {
                 "application" => format!("application {}", change.name),
-                kind => format!("{} {}/{}", kind.replace('_', " "), change.application, change.name),
+                kind => format!(
+                    "{} {}/{}",
+                    kind.replace('_', " "),
+                    change.application,
+                    change.name
+                ),
             },
             fate: match (&change.before, &change.after) {
                 (None, _) => "new",
@@ -69,9 +84,25 @@ impl From<PolicyChangeView> for ShownObjectChange {
 
 impl From<&RevisionView> for ShownRevision {
     fn from(revision: &RevisionView) -> Self {
-        let RevisionView { revision, author, at, reason, edits } = revision;
-        let objects = if *edits == 1 { "one object".to_owned() } else { format!("{edits} objects") };
-        Self { number: *revision, author: author.clone(), at: short_time(at), reason: reason.clone(), objects }
+        let RevisionView {
+            revision,
+            author,
+            at,
+            reason,
+            edits,
+        } = revision;
+        let objects = if *edits == 1 {
+            "one object".to_owned()
+        } else {
+            format!("{edits} objects")
+        };
+        Self {
+            number: *revision,
+            author: author.clone(),
+            at: short_time(at),
+            reason: reason.clone(),
+            objects,
+        }
     }
 }
 
@@ -80,5 +111,9 @@ impl From<&RevisionView> for ShownRevision {
 /// # Errors
 /// When it has none.
 pub fn service(console: &ConsoleState) -> Result<&Arc<PolicyService>, ProblemDetails> {
-    console.admin.policies.as_ref().ok_or_else(ProblemDetails::no_policies)
+    console
+        .admin
+        .policies
+        .as_ref()
+        .ok_or_else(ProblemDetails::no_policies)
 }

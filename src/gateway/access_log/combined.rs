@@ -1,5 +1,5 @@
-//! A line in Apache's `combined` format: `%h %l %u %t "%r" %>s %b "%{Referer}i" "%{User-agent}i"`; and that with what it
-//! lacks behind it, by the names that it has in JSON.
+//! A line in Apache's `combined` format: `%h %l %u %t "%r" %>s %b "%{Referer}i" "%{User-agent}i"`;
+//! and that with what it lacks behind it, by the names that it has in JSON.
 
 use std::io::Write as _;
 use std::time::Duration;
@@ -13,7 +13,11 @@ use crate::observe::access_log::timestamp::{CalendarTime, push_milliseconds};
 
 /// Writes `line`.
 pub fn write(line: &LoggedLine<'_>, text: &mut Vec<u8>) {
-    let LoggedLine { time, request, answer } = line;
+    let LoggedLine {
+        time,
+        request,
+        answer,
+    } = line;
     // Writing to memory cannot fail.
     let _ = write!(text, "{} - ", request.client);
     match request.identity.as_deref().map(CallerIdentity::id) {
@@ -42,20 +46,46 @@ pub fn write(line: &LoggedLine<'_>, text: &mut Vec<u8>) {
     push_field(text, request.user_agent());
 }
 
-/// Writes `line` with its route, its way, and why it was refused. Each field is there, and `-` if it has no value.
+/// Writes `line` with its route, its way, and why it was refused. Each field is there, and `-` if
+/// it has no value.
 pub fn write_extended(line: &LoggedLine<'_>, text: &mut Vec<u8>) {
     write(line, text);
     let (request, answer) = (line.request, line.answer);
     let (report, denied) = (&request.report, request.denied.as_ref());
     push_named(text, "route", Some(answer.route.as_bytes()));
-    push_millis(text, "duration_ms", Some(answer.ended.saturating_duration_since(answer.started)));
-    push_named(text, "upstream", report.upstream.as_deref().map(str::as_bytes));
-    push_named(text, "endpoint", report.endpoint.as_ref().map(|endpoint| endpoint.url().as_bytes()));
+    push_millis(
+        text,
+        "duration_ms",
+        Some(answer.ended.saturating_duration_since(answer.started)),
+    );
+    push_named(
+        text,
+        "upstream",
+        report.upstream.as_deref().map(str::as_bytes),
+    );
+    push_named(
+        text,
+        "endpoint",
+        report
+            .endpoint
+            .as_ref()
+            .map(|endpoint| endpoint.url().as_bytes()),
+    );
     let _ = write!(text, " attempts={}", report.attempts);
-    push_millis(text, "endpoint_ms", report.begun.map(|begun| answer.ended.saturating_duration_since(begun)));
+    push_millis(
+        text,
+        "endpoint_ms",
+        report
+            .begun
+            .map(|begun| answer.ended.saturating_duration_since(begun)),
+    );
     push_named(text, "problem", answer.problem.map(str::as_bytes));
     push_named(text, "limit", denied.map(|denied| denied.limit.as_bytes()));
-    push_named(text, "bucket", denied.and_then(|denied| Some(denied.bucket.as_ref()?.as_bytes())));
+    push_named(
+        text,
+        "bucket",
+        denied.and_then(|denied| Some(denied.bucket.as_ref()?.as_bytes())),
+    );
     push_named(text, "request_id", Some(request.request_id.as_bytes()));
 }
 
@@ -109,7 +139,8 @@ mod tests {
 
     #[test]
     fn a_line_has_the_time_and_who_the_client_is() {
-        let mut request = LoggedRequest::unread([192, 0, 2, 1].into(), &HeaderValue::from_static("id"));
+        let mut request =
+            LoggedRequest::unread([192, 0, 2, 1].into(), &HeaderValue::from_static("id"));
         request.identity = Some(Arc::new(CallerIdentity::new("staff", "Ada L")));
         let now = clock::now();
         let answer = LoggedAnswer {
@@ -125,7 +156,14 @@ mod tests {
         };
         let time = UNIX_EPOCH + Duration::from_secs(1_709_251_199);
         let mut text = Vec::new();
-        write(&LoggedLine { time, request: &request, answer: &answer }, &mut text);
+        write(
+            &LoggedLine {
+                time,
+                request: &request,
+                answer: &answer,
+            },
+            &mut text,
+        );
         let expected = r#"192.0.2.1 - Ada\x20L [29/Feb/2024:23:59:59 +0000] "-" 400 - "-" "-""#;
         assert_eq!(String::from_utf8(text).unwrap(), expected);
     }

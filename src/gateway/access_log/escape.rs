@@ -1,8 +1,10 @@
-//! Texts of clients in a line: bounded, and escaped so that they end neither their field nor the line, nor speak to the
-//! terminal of whoever reads it. Everything that is written is printable ASCII.
+//! Texts of clients in a line: bounded, and escaped so that they end neither their field nor the
+//! line, nor speak to the terminal of whoever reads it. Everything that is written is printable
+//! ASCII.
 
-/// The most bytes of a path, as it is written. A line of JSON has a path and four other texts that clients make up, and stays
-/// within 8 KiB, where rsyslog cuts: a line that was cut is no JSON any more.
+/// The most bytes of a path, as it is written. A line of JSON has a path and four other texts that
+/// clients make up, and stays within 8 KiB, where rsyslog cuts: a line that was cut is no JSON any
+/// more.
 pub const LONGEST_PATH: usize = 2048;
 
 /// The most bytes of any other text, as it is written.
@@ -13,21 +15,26 @@ const CUT: &[u8] = b"...";
 
 const HEX: &[u8; 16] = b"0123456789abcdef";
 
-/// Writes what of `value` fits between the quotes of a JSON string. Bytes that are no UTF-8 stand for the characters that
-/// ISO 8859-1 gives them.
+/// Writes what of `value` fits between the quotes of a JSON string. Bytes that are no UTF-8 stand
+/// for the characters that ISO 8859-1 gives them.
 pub fn push_json(text: &mut Vec<u8>, value: &[u8], longest: usize) {
     let (value, is_cut) = cut(value, longest);
     let fits = match str::from_utf8(value) {
         Ok(value) => push_while_it_fits(text, longest, value.chars(), push_json_character),
-        Err(_) => push_while_it_fits(text, longest, value.iter().map(|byte| char::from(*byte)), push_json_character),
+        Err(_) => push_while_it_fits(
+            text,
+            longest,
+            value.iter().map(|byte| char::from(*byte)),
+            push_json_character,
+        ),
     };
     if is_cut || !fits {
         text.extend_from_slice(CUT);
     }
 }
 
-/// Writes what of `value` fits, as `ap_escape_logitem` of Apache does: `\"`, `\\`, `\n` and the like, `\xhh` for other bytes
-/// that are not printable ASCII.
+/// Writes what of `value` fits, as `ap_escape_logitem` of Apache does: `\"`, `\\`, `\n` and the
+/// like, `\xhh` for other bytes that are not printable ASCII.
 pub fn push_combined(text: &mut Vec<u8>, value: &[u8], longest: usize) {
     push_bytes(text, value, longest, push_combined_byte);
 }
@@ -47,7 +54,8 @@ fn push_bytes(text: &mut Vec<u8>, value: &[u8], longest: usize, push: impl Fn(&m
     }
 }
 
-/// Writes values until another one would make them longer than this. Returns whether that is all of them.
+/// Writes values until another one would make them longer than this. Returns whether that is all of
+/// them.
 fn push_while_it_fits<T>(
     text: &mut Vec<u8>,
     longest: usize,
@@ -87,7 +95,10 @@ fn cut(value: &[u8], longest: usize) -> (&[u8], bool) {
     }
     let is_continued = |at: &usize| value[*at] & 0b1100_0000 == 0b1000_0000;
     // A character of UTF-8 has four bytes at most.
-    let end = (longest - 3..=longest).rev().find(|at| !is_continued(at)).unwrap_or(longest);
+    let end = (longest - 3..=longest)
+        .rev()
+        .find(|at| !is_continued(at))
+        .unwrap_or(longest);
     (&value[..end], true)
 }
 
@@ -99,7 +110,12 @@ fn push_json_character(text: &mut Vec<u8>, character: char) {
             for unit in character.encode_utf16(&mut [0; 2]) {
                 let [high, low] = unit.to_be_bytes();
                 text.extend_from_slice(b"\\u");
-                text.extend_from_slice(&[hex(high >> 4), hex(high & 15), hex(low >> 4), hex(low & 15)]);
+                text.extend_from_slice(&[
+                    hex(high >> 4),
+                    hex(high & 15),
+                    hex(low >> 4),
+                    hex(low & 15),
+                ]);
             }
         }
     }
@@ -118,7 +134,10 @@ mod tests {
     fn pushed(push: fn(&mut Vec<u8>, &[u8], usize), value: &[u8], longest: usize) -> String {
         let mut text = b"before".to_vec();
         push(&mut text, value, longest);
-        assert!(text.iter().all(|byte| (b' '..=b'~').contains(byte)), "{text:?}");
+        assert!(
+            text.iter().all(|byte| (b' '..=b'~').contains(byte)),
+            "{text:?}"
+        );
         assert!(text.len() <= 6 + longest + CUT.len(), "{text:?}");
         String::from_utf8(text.split_off(6)).unwrap()
     }
@@ -129,7 +148,10 @@ mod tests {
 
     #[test]
     fn nothing_ends_a_field_or_a_line_of_the_combined_format() {
-        assert_eq!(pushed(push_combined, HOSTILE, 256), r#"a\"b\\c\nd\re\tf\b\v\f\x00\x1b[31m\x7f\x9b\xe9 z"#);
+        assert_eq!(
+            pushed(push_combined, HOSTILE, 256),
+            r#"a\"b\\c\nd\re\tf\b\v\f\x00\x1b[31m\x7f\x9b\xe9 z"#
+        );
         let word = |text: &mut Vec<u8>, value: &[u8], _| push_combined_word(text, value);
         assert_eq!(pushed(word, b"Ada \"L\"", 256), r#"Ada\x20\"L\""#);
     }
@@ -145,10 +167,19 @@ mod tests {
 
     #[test]
     fn a_long_text_is_cut_between_two_characters() {
-        assert_eq!(pushed(push_combined, &[b'a'; 65], 64), "a".repeat(64) + "...");
+        assert_eq!(
+            pushed(push_combined, &[b'a'; 65], 64),
+            "a".repeat(64) + "..."
+        );
         assert_eq!(pushed(push_combined, &[b'a'; 64], 64), "a".repeat(64));
-        assert_eq!(parsed("a€".repeat(40).as_bytes(), 64), "a€".repeat(9) + "a...");
-        assert_eq!(parsed(("a".to_owned() + &"€".repeat(40)).as_bytes(), 64), "a".to_owned() + &"€".repeat(10) + "...");
+        assert_eq!(
+            parsed("a€".repeat(40).as_bytes(), 64),
+            "a€".repeat(9) + "a..."
+        );
+        assert_eq!(
+            parsed(("a".to_owned() + &"€".repeat(40)).as_bytes(), 64),
+            "a".to_owned() + &"€".repeat(10) + "..."
+        );
     }
 
     #[test]
@@ -156,7 +187,10 @@ mod tests {
         // Bytes of no character at all.
         assert_eq!(parsed(&[0x80; 11], 64), "\u{80}".repeat(10) + "...");
         assert_eq!(parsed(&[0x80; 10], 64), "\u{80}".repeat(10));
-        assert_eq!(pushed(push_combined, &[0xff; 17], 64), r"\xff".repeat(16) + "...");
+        assert_eq!(
+            pushed(push_combined, &[0xff; 17], 64),
+            r"\xff".repeat(16) + "..."
+        );
         assert_eq!(pushed(push_combined, &[0xff; 16], 64), r"\xff".repeat(16));
     }
 }

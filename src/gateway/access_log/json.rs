@@ -35,15 +35,33 @@ fn write_request(object: &mut ObjectWriter<'_>, LoggedLine { request, .. }: &Log
     // Writing to memory cannot fail.
     let _ = std::io::Write::write_fmt(object.text, format_args!("\"{}\"", request.client));
     let identity = request.identity.as_deref();
-    object.optional_string("identity", identity.map(|identity| identity.id().as_bytes()));
-    object.optional_string("authenticator", identity.map(CallerIdentity::authenticator).map(str::as_bytes));
-    object.string("method", request.head.as_ref().map_or("OTHER", |head| head.method.as_str()).as_bytes());
+    object.optional_string(
+        "identity",
+        identity.map(|identity| identity.id().as_bytes()),
+    );
+    object.optional_string(
+        "authenticator",
+        identity
+            .map(CallerIdentity::authenticator)
+            .map(str::as_bytes),
+    );
+    object.string(
+        "method",
+        request
+            .head
+            .as_ref()
+            .map_or("OTHER", |head| head.method.as_str())
+            .as_bytes(),
+    );
     object.string("host", request.host().as_bytes());
     object.name("path");
     object.text.push(b'"');
     push_json(object.text, request.path().as_bytes(), LONGEST_PATH);
     object.text.push(b'"');
-    object.string("protocol", request.version().map_or("", protocol).as_bytes());
+    object.string(
+        "protocol",
+        request.version().map_or("", protocol).as_bytes(),
+    );
 }
 
 fn write_answer(object: &mut ObjectWriter<'_>, line: &LoggedLine<'_>) {
@@ -53,20 +71,39 @@ fn write_answer(object: &mut ObjectWriter<'_>, line: &LoggedLine<'_>) {
     object.number("bytes", answer.bytes);
     object.number("received_bytes", line.received());
     object.name("complete");
-    object.text.extend_from_slice(if answer.complete { b"true" } else { b"false" });
-    object.millis("duration_ms", answer.ended.saturating_duration_since(answer.started));
+    object
+        .text
+        .extend_from_slice(if answer.complete { b"true" } else { b"false" });
+    object.millis(
+        "duration_ms",
+        answer.ended.saturating_duration_since(answer.started),
+    );
     object.optional_string("problem", answer.problem.map(str::as_bytes));
     object.optional_string("limit", denied.map(|denied| denied.limit.as_bytes()));
-    object.optional_string("bucket", denied.and_then(|denied| Some(denied.bucket.as_ref()?.as_bytes())));
+    object.optional_string(
+        "bucket",
+        denied.and_then(|denied| Some(denied.bucket.as_ref()?.as_bytes())),
+    );
     if let Some(status) = answer.grpc_status {
         object.number("grpc_status", status.into());
     }
 }
 
-fn write_way(object: &mut ObjectWriter<'_>, LoggedLine { request, answer, .. }: &LoggedLine<'_>) {
+fn write_way(
+    object: &mut ObjectWriter<'_>,
+    LoggedLine {
+        request, answer, ..
+    }: &LoggedLine<'_>,
+) {
     let report = &request.report;
     object.optional_string("upstream", report.upstream.as_deref().map(str::as_bytes));
-    object.optional_string("endpoint", report.endpoint.as_ref().map(|endpoint| endpoint.url().as_bytes()));
+    object.optional_string(
+        "endpoint",
+        report
+            .endpoint
+            .as_ref()
+            .map(|endpoint| endpoint.url().as_bytes()),
+    );
     let Some(begun) = report.begun else { return };
     object.number("attempts", report.attempts.into());
     if let Some(head) = report.head {
@@ -105,7 +142,8 @@ impl<'a> ObjectWriter<'a> {
 
     fn number(&mut self, name: &str, value: u64) {
         self.name(name);
-        self.text.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
+        self.text
+            .extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
     }
 
     fn millis(&mut self, name: &str, value: Duration) {

@@ -1,6 +1,7 @@
 //! A request as its line in the access log has it: taken at its head, completed while it is served.
 //!
-//! Guarantees that nothing is formatted before the answer has ended: until then, parts of the request are shared.
+//! Guarantees that nothing is formatted before the answer has ended: until then, parts of the
+//! request are shared.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -82,17 +83,35 @@ struct ContentCounter(Arc<AtomicU64>);
 
 impl LoggedRequest {
     /// Takes note of `request`, which was sent with the target `uri`.
-    pub fn new(client: IpAddr, request_id: &HeaderValue, uri: Uri, request: &mut Request<Body>) -> Self {
+    pub fn new(
+        client: IpAddr,
+        request_id: &HeaderValue,
+        uri: Uri,
+        request: &mut Request<Body>,
+    ) -> Self {
         let received = (!request.body().is_end_stream()).then(|| {
             let received = Arc::<AtomicU64>::default();
-            request.body_mut().observe(Box::new(ContentCounter(received.clone())));
+            request
+                .body_mut()
+                .observe(Box::new(ContentCounter(received.clone())));
             received
         });
         let field = |name| request.headers().get(name).cloned();
         let (host, user_agent, referer) = (field(HOST), field(USER_AGENT), field(REFERER));
         let (method, version) = (request.method().clone(), request.version());
-        let head = LoggedHead { method, uri, version, host, user_agent, referer };
-        Self { head: Some(head), received, ..Self::unread(client, request_id) }
+        let head = LoggedHead {
+            method,
+            uri,
+            version,
+            host,
+            user_agent,
+            referer,
+        };
+        Self {
+            head: Some(head),
+            received,
+            ..Self::unread(client, request_id)
+        }
     }
 
     /// A request that could not be read.
@@ -115,7 +134,10 @@ impl LoggedRequest {
             ExtractedKey::Key(key) => Some(key.redacted(&limit.name)),
             ExtractedKey::Skip | ExtractedKey::Refuse => None,
         });
-        self.denied = Some(DeniedBucket { limit: name.clone(), bucket });
+        self.denied = Some(DeniedBucket {
+            limit: name.clone(),
+            bucket,
+        });
     }
 
     /// Without the query: queries carry secrets.
@@ -124,9 +146,15 @@ impl LoggedRequest {
     }
 
     pub fn host(&self) -> Cow<'_, str> {
-        let Some(head) = &self.head else { return Cow::Borrowed("") };
+        let Some(head) = &self.head else {
+            return Cow::Borrowed("");
+        };
         let authority = head.uri.authority().map(http::uri::Authority::as_str);
-        host::normal(authority.or_else(|| head.host.as_ref()?.to_str().ok()).unwrap_or_default())
+        host::normal(
+            authority
+                .or_else(|| head.host.as_ref()?.to_str().ok())
+                .unwrap_or_default(),
+        )
     }
 
     pub fn version(&self) -> Option<Version> {
@@ -134,17 +162,26 @@ impl LoggedRequest {
     }
 
     pub fn user_agent(&self) -> Option<&[u8]> {
-        self.head.as_ref()?.user_agent.as_ref().map(HeaderValue::as_bytes)
+        self.head
+            .as_ref()?
+            .user_agent
+            .as_ref()
+            .map(HeaderValue::as_bytes)
     }
 
-    /// Without the query: the page may be one of this host. `None` also where it names a user, with a password perhaps,
-    /// which clients must not send (RFC 9110 §10.1.3).
+    /// Without the query: the page may be one of this host. `None` also where it names a user, with
+    /// a password perhaps, which clients must not send (RFC 9110 §10.1.3).
     pub fn referer(&self) -> Option<&[u8]> {
         let value = self.head.as_ref()?.referer.as_ref()?.as_bytes();
-        let end = value.iter().position(|byte| matches!(byte, b'?' | b'#')).unwrap_or(value.len());
+        let end = value
+            .iter()
+            .position(|byte| matches!(byte, b'?' | b'#'))
+            .unwrap_or(value.len());
         let page = &value[..end];
         let authority = memchr::memmem::find(page, b"//").map_or(page, |at| &page[at + 2..]);
-        let mut until_path = authority.iter().take_while(|byte| !matches!(byte, b'/' | b'\\'));
+        let mut until_path = authority
+            .iter()
+            .take_while(|byte| !matches!(byte, b'/' | b'\\'));
         (!until_path.any(|byte| *byte == b'@')).then_some(page)
     }
 }
@@ -162,7 +199,12 @@ impl LoggedAnswer<'_> {
 impl LoggedLine<'_> {
     /// Bytes from the client.
     pub fn received(&self) -> u64 {
-        let of_content = || self.request.received.as_ref().map_or(0, |received| received.load(Relaxed));
+        let of_content = || {
+            self.request
+                .received
+                .as_ref()
+                .map_or(0, |received| received.load(Relaxed))
+        };
         self.answer.received.unwrap_or_else(of_content)
     }
 }

@@ -1,5 +1,5 @@
-//! Lines of the access log: `line` is what a line says, `json` and `combined` are its formats, `escape` keeps what clients
-//! write within its field.
+//! Lines of the access log: `line` is what a line says, `json` and `combined` are its formats,
+//! `escape` keeps what clients write within its field.
 
 mod combined;
 mod escape;
@@ -32,7 +32,11 @@ impl RouteLog {
         if answer.has_succeeded() && !spec.sample.takes(&fastrand::u64(..).to_ne_bytes()) {
             return;
         }
-        let line = LoggedLine { time: clock::wall(), request, answer };
+        let line = LoggedLine {
+            time: clock::wall(),
+            request,
+            answer,
+        };
         self.log.record(|text| match spec.format {
             AccessLogFormat::Json => json::write(&line, text),
             AccessLogFormat::Combined => combined::write(&line, text),

@@ -6,8 +6,8 @@ use futures_util::FutureExt as _;
 use futures_util::future::ready;
 use http::header::{
     ACCESS_CONTROL_ALLOW_CREDENTIALS, ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS,
-    ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, ACCESS_CONTROL_REQUEST_HEADERS,
-    ACCESS_CONTROL_REQUEST_METHOD, ORIGIN, VARY,
+    ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE,
+    ACCESS_CONTROL_REQUEST_HEADERS, ACCESS_CONTROL_REQUEST_METHOD, ORIGIN, VARY,
 };
 use http::{HeaderMap, HeaderName, Method, Request, Response};
 use tower::service_fn;
@@ -37,7 +37,13 @@ pub fn preflight_method(request: &Request<Body>) -> Option<Method> {
     if *request.method() != Method::OPTIONS || !request.headers().contains_key(ORIGIN) {
         return None;
     }
-    Method::from_bytes(request.headers().get(ACCESS_CONTROL_REQUEST_METHOD)?.as_bytes()).ok()
+    Method::from_bytes(
+        request
+            .headers()
+            .get(ACCESS_CONTROL_REQUEST_METHOD)?
+            .as_bytes(),
+    )
+    .ok()
 }
 
 impl CorsFields {
@@ -45,7 +51,11 @@ impl CorsFields {
     pub fn new(cors: &CorsLayer, method: Method, asked: &HeaderMap) -> Self {
         let mut request = Request::new(());
         *request.method_mut() = method;
-        for name in [ORIGIN, ACCESS_CONTROL_REQUEST_METHOD, ACCESS_CONTROL_REQUEST_HEADERS] {
+        for name in [
+            ORIGIN,
+            ACCESS_CONTROL_REQUEST_METHOD,
+            ACCESS_CONTROL_REQUEST_HEADERS,
+        ] {
             if let Some(value) = asked.get(&name) {
                 request.headers_mut().insert(name, value.clone());
             }
@@ -53,9 +63,12 @@ impl CorsFields {
         let empty = service_fn(|_| ready(Ok::<_, Infallible>(Response::new(()))));
         // Nothing in it waits.
         let answer = cors.layer(empty).call(request).now_or_never();
-        let mut fields = answer.map_or_else(HeaderMap::new, |Ok(answer)| answer.into_parts().0.headers);
+        let mut fields =
+            answer.map_or_else(HeaderMap::new, |Ok(answer)| answer.into_parts().0.headers);
         if !fields.contains_key(ACCESS_CONTROL_ALLOW_ORIGIN) {
-            ANSWER_FIELDS.iter().for_each(|name| drop(fields.remove(name)));
+            ANSWER_FIELDS
+                .iter()
+                .for_each(|name| drop(fields.remove(name)));
         }
         Self(fields)
     }

@@ -1,12 +1,14 @@
 //! Replaces the content of an error by a page of the route.
 //!
-//! Guarantees that what the error says in its fields stays: when to come back, how to sign in, which limit it was.
+//! Guarantees that what the error says in its fields stays: when to come back, how to sign in,
+//! which limit it was.
 
 use std::sync::Arc;
 
 use http::header::{
-    ACCEPT, ACCEPT_RANGES, CONTENT_DISPOSITION, CONTENT_ENCODING, CONTENT_LANGUAGE, CONTENT_LENGTH, CONTENT_LOCATION,
-    CONTENT_RANGE, CONTENT_TYPE, ETAG, HeaderMap, HeaderName, HeaderValue, LAST_MODIFIED, RETRY_AFTER, TRAILER,
+    ACCEPT, ACCEPT_RANGES, CONTENT_DISPOSITION, CONTENT_ENCODING, CONTENT_LANGUAGE, CONTENT_LENGTH,
+    CONTENT_LOCATION, CONTENT_RANGE, CONTENT_TYPE, ETAG, HeaderMap, HeaderName, HeaderValue,
+    LAST_MODIFIED, RETRY_AFTER, TRAILER,
 };
 use http::{Response, StatusCode};
 use smallvec::SmallVec;
@@ -41,20 +43,40 @@ pub struct AcceptedPages {
 impl AcceptedPages {
     /// For a request with these `headers`.
     pub fn new(pages: &Arc<ErrorPages>, headers: &HeaderMap) -> Self {
-        Self { pages: pages.clone(), accept: headers.get_all(ACCEPT).iter().cloned().collect() }
+        Self {
+            pages: pages.clone(),
+            accept: headers.get_all(ACCEPT).iter().cloned().collect(),
+        }
     }
 
-    /// Replaces the content of an error of the request with this id. `of_upstream`: the error is not the gateway's own.
-    pub fn apply(&self, response: &mut Response<Body>, request_id: &HeaderValue, of_upstream: bool) {
+    /// Replaces the content of an error of the request with this id. `of_upstream`: the error is
+    /// not the gateway's own.
+    pub fn apply(
+        &self,
+        response: &mut Response<Body>,
+        request_id: &HeaderValue,
+        of_upstream: bool,
+    ) {
         let status = response.status();
         if !self.pages.has(status, of_upstream) {
             return;
         }
-        // Another client gets another page, or none: caches must keep them apart (RFC 9110 §12.5.5).
+        // Another client gets another page, or none: caches must keep them apart (RFC 9110
+        // §12.5.5).
         vary_on(response.headers_mut(), &ACCEPT);
-        let Some(page) = self.pages.find(status, of_upstream, |value| self.weight(value)) else { return };
-        let (syntax, facts) = (PageSyntax::of(&page.content_type), (request_id, response.headers()));
-        let content = page.text.render(|fact, page| syntax.write(show(fact, &status, facts), page));
+        let Some(page) = self
+            .pages
+            .find(status, of_upstream, |value| self.weight(value))
+        else {
+            return;
+        };
+        let (syntax, facts) = (
+            PageSyntax::of(&page.content_type),
+            (request_id, response.headers()),
+        );
+        let content = page
+            .text
+            .render(|fact, page| syntax.write(show(fact, &status, facts), page));
         *response.body_mut() = content.into();
         let ErrorPage { content_type, .. } = page;
         let headers = response.headers_mut();
@@ -64,16 +86,26 @@ impl AcceptedPages {
         headers.insert(CONTENT_TYPE, content_type.clone());
     }
 
-    /// How much the client likes this type, where it names it or its kind (RFC 9110 §12.5.1), in thousandths.
+    /// How much the client likes this type, where it names it or its kind (RFC 9110 §12.5.1), in
+    /// thousandths.
     fn weight(&self, content_type: &HeaderValue) -> u16 {
-        let essence = content_type.to_str().unwrap_or_default().split(';').next().unwrap_or_default().trim();
+        let essence = content_type
+            .to_str()
+            .unwrap_or_default()
+            .split(';')
+            .next()
+            .unwrap_or_default()
+            .trim();
         let kind = essence.split('/').next().unwrap_or_default();
         let mut of_kind = 0;
         for (range, weight) in stated(&self.accept) {
             if range.eq_ignore_ascii_case(essence) {
                 return weight;
             }
-            if range.strip_suffix("/*").is_some_and(|named| named.eq_ignore_ascii_case(kind)) {
+            if range
+                .strip_suffix("/*")
+                .is_some_and(|named| named.eq_ignore_ascii_case(kind))
+            {
                 of_kind = weight;
             }
         }
@@ -92,8 +124,14 @@ fn show<'r>(
         ErrorFact::RequestId => request_id.as_bytes(),
         ErrorFact::RetryAfter => {
             // The upstream's may be a date.
-            let text = headers.get(RETRY_AFTER).map_or(&b""[..], HeaderValue::as_bytes);
-            if text.iter().all(u8::is_ascii_digit) { text } else { b"" }
+            let text = headers
+                .get(RETRY_AFTER)
+                .map_or(&b""[..], HeaderValue::as_bytes);
+            if text.iter().all(u8::is_ascii_digit) {
+                text
+            } else {
+                b""
+            }
         }
     }
 }

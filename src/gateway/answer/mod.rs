@@ -1,6 +1,7 @@
-//! The changes that layers make to an answer, whoever it comes from. It is done once the chain has ended, so it reaches the gateway's
-//! own failures too: `rendered` has the fields of the route, `cors` those for pages of other origins, `compression` a
-//! content coding, `error_page` the content of an error, in which `page_syntax` keeps text from being anything else.
+//! The changes that layers make to an answer, whoever it comes from. It is done once the chain has
+//! ended, so it reaches the gateway's own failures too: `rendered` has the fields of the route,
+//! `cors` those for pages of other origins, `compression` a content coding, `error_page` the
+//! content of an error, in which `page_syntax` keeps text from being anything else.
 
 pub mod compression;
 pub mod cors;
@@ -30,8 +31,9 @@ pub struct AnswerChanges {
 }
 
 impl AnswerChanges {
-    /// Makes the changes. The fields of the limits come first, so that a route may take them away. The coding follows the
-    /// route's own fields, which say what the content is. Those of CORS are last: they are not the route's to change.
+    /// Makes the changes. The fields of the limits come first, so that a route may take them away.
+    /// The coding follows the route's own fields, which say what the content is. Those of CORS are
+    /// last: they are not the route's to change.
     ///
     /// `permit` settles by what the response said before.
     #[inline]

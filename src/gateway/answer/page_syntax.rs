@@ -1,6 +1,7 @@
 //! The syntax of a page, by its type of content: how text is written in it.
 //!
-//! Guarantees that text which is put into a page stays text: it opens no element of HTML and ends no string of JSON.
+//! Guarantees that text which is put into a page stays text: it opens no element of HTML and ends
+//! no string of JSON.
 
 use bytes::{BufMut as _, BytesMut};
 use http::HeaderValue;
@@ -18,7 +19,12 @@ pub enum PageSyntax {
 impl PageSyntax {
     /// The syntax of content of this type.
     pub fn of(content_type: &HeaderValue) -> Self {
-        let essence = content_type.to_str().unwrap_or_default().split(';').next().unwrap_or_default();
+        let essence = content_type
+            .to_str()
+            .unwrap_or_default()
+            .split(';')
+            .next()
+            .unwrap_or_default();
         let essence = essence.trim().to_ascii_lowercase();
         let subtype = essence.split_once('/').map_or("", |(_, subtype)| subtype);
         match subtype.rsplit('+').next().unwrap_or_default() {
@@ -55,18 +61,33 @@ mod tests {
     fn text_stays_text_in_pages_of_every_type() {
         let show = |content_type: &'static str, text: &str| {
             let mut page = BytesMut::new();
-            PageSyntax::of(&HeaderValue::from_static(content_type)).write(text.as_bytes(), &mut page);
+            PageSyntax::of(&HeaderValue::from_static(content_type))
+                .write(text.as_bytes(), &mut page);
             String::from_utf8(page.to_vec()).unwrap()
         };
         let text = "<a b=\"c\" d='e'>&\\\n{f}";
         let of_markup = "&lt;a b=&quot;c&quot; d=&#39;e&#39;&gt;&amp;\\\n{f}";
-        for markup in ["text/html", "Text/HTML; charset=utf-8", "application/xhtml+xml", "text/xml", "image/svg+xml"] {
+        for markup in [
+            "text/html",
+            "Text/HTML; charset=utf-8",
+            "application/xhtml+xml",
+            "text/xml",
+            "image/svg+xml",
+        ] {
             assert_eq!(show(markup, text), of_markup, "{markup}");
         }
-        for json in ["application/json", "application/problem+json", "text/javascript"] {
+        for json in [
+            "application/json",
+            "application/problem+json",
+            "text/javascript",
+        ] {
             let shown = show(json, text);
             assert!(!shown.contains(['<', '&', '\n']), "{shown}");
-            assert_eq!(serde_json::from_str::<String>(&format!("\"{shown}\"")).unwrap(), text, "{json}");
+            assert_eq!(
+                serde_json::from_str::<String>(&format!("\"{shown}\"")).unwrap(),
+                text,
+                "{json}"
+            );
         }
         assert_eq!(show("text/plain", text), text);
     }

@@ -15,17 +15,28 @@ pub struct RenderedFields {
 }
 
 impl RenderedFields {
-    /// The `changes`, of which `render` fills in the templates. A value that is empty, or that no field can have, is left out.
+    /// The `changes`, of which `render` fills in the templates. A value that is empty, or that no
+    /// field can have, is left out.
     pub fn new(changes: &FieldChanges, render: impl Fn(&Template) -> String) -> Self {
         let set = changes.set.iter().map(|(name, _)| name);
-        let rendered = changes.set.iter().chain(&changes.add).filter_map(|(name, template)| {
-            let value = HeaderValue::try_from(render(template)).ok().filter(|value| !value.is_empty())?;
-            Some((name.clone(), value))
-        });
-        Self { remove: changes.remove.iter().chain(set).cloned().collect(), append: rendered.collect() }
+        let rendered = changes
+            .set
+            .iter()
+            .chain(&changes.add)
+            .filter_map(|(name, template)| {
+                let value = HeaderValue::try_from(render(template))
+                    .ok()
+                    .filter(|value| !value.is_empty())?;
+                Some((name.clone(), value))
+            });
+        Self {
+            remove: changes.remove.iter().chain(set).cloned().collect(),
+            append: rendered.collect(),
+        }
     }
 
-    /// Like [`RenderedFields::apply`], for a request: its client has no other way to say what is changed here.
+    /// Like [`RenderedFields::apply`], for a request: its client has no other way to say what is
+    /// changed here.
     pub fn apply_to_request(self, request: &mut Request<Body>) {
         client_fields::remove(request, &self.remove);
         self.append_to(request.headers_mut());

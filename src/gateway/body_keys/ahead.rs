@@ -20,7 +20,8 @@ const LEAST_ROOM: usize = 1024;
 /// A body that is being read ahead.
 pub struct BodyAhead {
     body: Body,
-    /// The bytes that were read. Copied: a piece as it came would hold all of the buffer that it was read into.
+    /// The bytes that were read. Copied: a piece as it came would hold all of the buffer that it
+    /// was read into.
     content: Vec<u8>,
     trailers: Option<HeaderMap>,
     /// The piece that did not fit any more.
@@ -60,7 +61,14 @@ impl BodyAhead {
     /// A body that a client at `ip` sends.
     pub fn new(body: Body, memory: &Arc<BodyMemory>, ip: IpAddr) -> Self {
         let length = body.size_hint().exact();
-        Self { body, content: Vec::new(), trailers: None, rest: Bytes::new(), held: memory.hold(ip), length }
+        Self {
+            body,
+            content: Vec::new(),
+            trailers: None,
+            rest: Bytes::new(),
+            held: memory.hold(ip),
+            length,
+        }
     }
 
     /// Reads the body if it is no longer than `most`. Returns whether that is all of it.
@@ -98,9 +106,25 @@ impl BodyAhead {
 
     /// The body, from its beginning.
     pub fn into_body(self) -> Body {
-        let Self { body, content, trailers, rest, held, length } = self;
-        let content = Bytes::from_owner(HeldContent { content, _held: held });
-        Body::from_source(Box::new(ResumedBody { content, rest, trailers, body, length }))
+        let Self {
+            body,
+            content,
+            trailers,
+            rest,
+            held,
+            length,
+        } = self;
+        let content = Bytes::from_owner(HeldContent {
+            content,
+            _held: held,
+        });
+        Body::from_source(Box::new(ResumedBody {
+            content,
+            rest,
+            trailers,
+            body,
+            length,
+        }))
     }
 }
 
@@ -148,14 +172,19 @@ impl BodySource for ResumedBody {
     }
 
     fn poll_arrived(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if self.has_read() { Poll::Ready(()) } else { self.body.poll_arrived(cx) }
+        if self.has_read() {
+            Poll::Ready(())
+        } else {
+            self.body.poll_arrived(cx)
+        }
     }
 
     fn is_over(&self) -> bool {
         !self.has_read() && self.body.is_end_stream()
     }
 
-    /// Without a length where there was none: the upstream's framing is that of the client, which has room for trailers.
+    /// Without a length where there was none: the upstream's framing is that of the client, which
+    /// has room for trailers.
     fn size_hint(&self) -> SizeHint {
         self.length.map_or_else(SizeHint::new, SizeHint::with_exact)
     }
@@ -175,15 +204,22 @@ mod tests {
 
     fn memory(bytes: usize) -> Arc<BodyMemory> {
         let memory = Arc::new(BodyMemory::default());
-        memory.bound(NonZeroUsize::new(bytes).unwrap(), NonZeroUsize::new(bytes).unwrap());
+        memory.bound(
+            NonZeroUsize::new(bytes).unwrap(),
+            NonZeroUsize::new(bytes).unwrap(),
+        );
         memory
     }
 
     fn body(pieces: &'static [&'static str]) -> Body {
-        let pieces = pieces.iter().map(|piece| Ok(Frame::data(Bytes::from(*piece))));
+        let pieces = pieces
+            .iter()
+            .map(|piece| Ok(Frame::data(Bytes::from(*piece))));
         let mut trailers = HeaderMap::new();
         trailers.insert("x-sum", "1".parse().unwrap());
-        Body::boxed(StreamBody::new(futures_util::stream::iter(pieces.chain([Ok(Frame::trailers(trailers))]))))
+        Body::boxed(StreamBody::new(futures_util::stream::iter(
+            pieces.chain([Ok(Frame::trailers(trailers))]),
+        )))
     }
 
     #[tokio::test]
@@ -202,7 +238,10 @@ mod tests {
         let mut ahead = BodyAhead::new(Bytes::from("whole").into(), &memory(4096), CLIENT);
         assert!(ahead.read(5).await.unwrap());
         let mut body = ahead.into_body();
-        assert_eq!((body.size_hint().exact(), body.is_end_stream()), (Some(5), false));
+        assert_eq!(
+            (body.size_hint().exact(), body.is_end_stream()),
+            (Some(5), false)
+        );
         body.frame().await;
         assert!(body.is_end_stream());
     }
@@ -212,7 +251,14 @@ mod tests {
         let memory = memory(2048);
         let mut first = BodyAhead::new(body(&["1"]), &memory, CLIENT);
         assert!(first.read(4096).await.unwrap());
-        let content = first.into_body().frame().await.unwrap().unwrap().into_data().unwrap();
+        let content = first
+            .into_body()
+            .frame()
+            .await
+            .unwrap()
+            .unwrap()
+            .into_data()
+            .unwrap();
         let mut second = BodyAhead::new(body(&["1"]), &memory, CLIENT);
         assert!(second.read(4096).await.unwrap());
         let mut third = BodyAhead::new(body(&["1"]), &memory, CLIENT);

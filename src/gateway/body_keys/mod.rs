@@ -1,7 +1,8 @@
 //! Reads request bodies ahead of the limits that count by a member of them.
 //!
-//! Guarantees that the upstream gets the body byte for byte as the client sent it, that no more of it is held than the
-//! bounds of its memory allow, and that it is read only on routes whose limits ask for it.
+//! Guarantees that the upstream gets the body byte for byte as the client sent it, that no more of
+//! it is held than the bounds of its memory allow, and that it is read only on routes whose limits
+//! ask for it.
 
 mod ahead;
 
@@ -44,8 +45,14 @@ pub struct BodyKeyBounds {
 
 impl Default for BodyKeyBounds {
     fn default() -> Self {
-        let kib = |count: usize| NonZeroUsize::MIN.saturating_mul(NonZeroUsize::MIN.saturating_add(count * 1024 - 1));
-        Self { max_body: kib(64), max_memory: kib(64 * 1024), timeout: Duration::from_secs(10) }
+        let kib = |count: usize| {
+            NonZeroUsize::MIN.saturating_mul(NonZeroUsize::MIN.saturating_add(count * 1024 - 1))
+        };
+        Self {
+            max_body: kib(64),
+            max_memory: kib(64 * 1024),
+            timeout: Duration::from_secs(10),
+        }
     }
 }
 
@@ -70,7 +77,10 @@ pub struct WithBodyKeys {
 
 /// The rest of a chain, without its types.
 pub trait ErasedChain: Send + Sync {
-    fn answer<'a, 'g>(&self, exchange: &'a mut Exchange<'g>) -> BoxFuture<'a, Result<Response<Body>, Failure>>;
+    fn answer<'a, 'g>(
+        &self,
+        exchange: &'a mut Exchange<'g>,
+    ) -> BoxFuture<'a, Result<Response<Body>, Failure>>;
 }
 
 impl BodyKeys {
@@ -84,7 +94,12 @@ impl BodyKeys {
     ) -> Option<Self> {
         let mut members: Vec<Arc<str>> = Vec::new();
         for used in limits {
-            let parts = used.limit.key.parts.iter().chain(used.limit.plans.iter().map(|plans: &Plans| &plans.by));
+            let parts = used
+                .limit
+                .key
+                .parts
+                .iter()
+                .chain(used.limit.plans.iter().map(|plans: &Plans| &plans.by));
             for part in parts {
                 if let KeyPart::Body(member) = part
                     && !members.contains(&member.name)
@@ -102,27 +117,54 @@ impl BodyKeys {
             reads
         };
         let (found, missing, refused) = (count("found"), count("missing"), count("refused"));
-        Some(Self { members, bounds, memory: memory.clone(), max_requests, found, missing, refused })
+        Some(Self {
+            members,
+            bounds,
+            memory: memory.clone(),
+            max_requests,
+            found,
+            missing,
+            refused,
+        })
     }
 
     /// Reads the members of the request's body, if that can be read at all.
     async fn read(&self, request: &mut Request<Body>, ip: IpAddr) -> Result<(), Failure> {
-        let values = self.read_values(request, ip).await.inspect_err(|_| self.refused.increment(1))?;
-        let is_whole = self.members.iter().all(|member| values.get(member).is_some());
+        let values = self
+            .read_values(request, ip)
+            .await
+            .inspect_err(|_| self.refused.increment(1))?;
+        let is_whole = self
+            .members
+            .iter()
+            .all(|member| values.get(member).is_some());
         if is_whole { &self.found } else { &self.missing }.increment(1);
         request.extensions_mut().insert(values);
         Ok(())
     }
 
-    async fn read_values(&self, request: &mut Request<Body>, ip: IpAddr) -> Result<BodyValues, Failure> {
+    async fn read_values(
+        &self,
+        request: &mut Request<Body>,
+        ip: IpAddr,
+    ) -> Result<BodyValues, Failure> {
         let most = self.bounds.max_body.get();
-        let fits = !request.body().is_end_stream() && request.body().size_hint().lower() <= most as u64;
-        let Some(format) = BodyFormat::of(request.headers()).filter(|_| fits) else { return Ok(BodyValues::default()) };
-        let mut body = BodyAhead::new(std::mem::replace(request.body_mut(), Body::empty()), &self.memory, ip);
+        let fits =
+            !request.body().is_end_stream() && request.body().size_hint().lower() <= most as u64;
+        let Some(format) = BodyFormat::of(request.headers()).filter(|_| fits) else {
+            return Ok(BodyValues::default());
+        };
+        let mut body = BodyAhead::new(
+            std::mem::replace(request.body_mut(), Body::empty()),
+            &self.memory,
+            ip,
+        );
         // A client that waited for it has its 100.
         request.headers_mut().remove(EXPECT);
         let deadline = clock::now() + self.bounds.timeout.min(LONGEST_WAIT);
-        let read = timeout_at(deadline, body.read(most)).await.unwrap_or(Err(AheadError::Overdue));
+        let read = timeout_at(deadline, body.read(most))
+            .await
+            .unwrap_or(Err(AheadError::Overdue));
         let is_whole = read.map_err(AheadError::into_failure)?;
         let values = match is_whole {
             true => BodyValues::read(&self.members, format, request.uri(), body.content()),
@@ -152,10 +194,14 @@ impl<'a, 'g> Service<&'a mut Exchange<'g>> for WithBodyKeys {
     fn call(&mut self, exchange: &'a mut Exchange<'g>) -> Self::Future {
         let Self { keys, inner } = self.clone();
         Box::pin(async move {
-            if keys.max_requests.is_some_and(|bound| bound.is_reached(exchange)) {
+            if keys
+                .max_requests
+                .is_some_and(|bound| bound.is_reached(exchange))
+            {
                 return Err(Failure::Overloaded);
             }
-            keys.read(exchange.request, exchange.context.origin.client_ip).await?;
+            keys.read(exchange.request, exchange.context.origin.client_ip)
+                .await?;
             inner.answer(exchange).await
         })
     }

@@ -60,7 +60,9 @@ fn act<'a>(exchange: &'a mut Exchange<'_>) -> BoxFuture<'a, ActionResult> {
         Err(failure) => return answered(Err(failure.clone())),
     };
     let (rule, upstream) = match (&exchange.degraded, &target.route.action) {
-        (Some(Degrade::Respond(fixed)), _) => return answered(Ok(context.with_id(fixed.response()))),
+        (Some(Degrade::Respond(fixed)), _) => {
+            return answered(Ok(context.with_id(fixed.response())));
+        }
         (None, Action::Respond(fixed)) => return answered(Ok(context.with_id(fixed.response()))),
         (None, Action::Redirect(redirect)) => return answered(redirected(exchange, redirect)),
         (None, Action::Echo) => return answered(Ok(context.with_id(echo(exchange)))),
@@ -72,20 +74,42 @@ fn act<'a>(exchange: &'a mut Exchange<'_>) -> BoxFuture<'a, ActionResult> {
             }
             (Cow::Borrowed(&distribution.forward), upstreams.get(name))
         }
-        (Some(Degrade::Upstream(name)), action) => (forward_elsewhere(action, name), upstreams.get(name)),
+        (Some(Degrade::Upstream(name)), action) => {
+            (forward_elsewhere(action, name), upstreams.get(name))
+        }
     };
-    let Some(upstream) = upstream else { return answered(Err(Failure::NoEndpoint)) };
+    let Some(upstream) = upstream else {
+        return answered(Err(Failure::NoEndpoint));
+    };
     if !max_forwards::count_hop(exchange.request) {
         return answered(last_hop(exchange));
     }
     let proxy = &exchange.worker.proxy;
-    let RequestContext { origin, request_id, sent, .. } = context;
-    let (sockets, deadline, has_own_fields) = (exchange.sockets, exchange.deadline, exchange.has_own_fields);
-    let affinity =
-        if upstream.asks_for_affinity() { exchange.with_facts(None, |facts| upstream.affinity(facts)) } else { None };
+    let RequestContext {
+        origin,
+        request_id,
+        sent,
+        ..
+    } = context;
+    let (sockets, deadline, has_own_fields) =
+        (exchange.sockets, exchange.deadline, exchange.has_own_fields);
+    let affinity = if upstream.asks_for_affinity() {
+        exchange.with_facts(None, |facts| upstream.affinity(facts))
+    } else {
+        None
+    };
     let begun = context.now();
-    let source =
-        RequestSource { origin, request_id, interim, sockets, affinity, begun, deadline, has_own_fields, sent };
+    let source = RequestSource {
+        origin,
+        request_id,
+        interim,
+        sockets,
+        affinity,
+        begun,
+        deadline,
+        has_own_fields,
+        sent,
+    };
     let destination = target.destination(upstream);
     if target.follows_attempts {
         return follow_attempts(exchange, target, rule, destination, source);
@@ -102,18 +126,34 @@ fn follow_attempts<'a>(
     source: RequestSource<'a>,
 ) -> BoxFuture<'a, ActionResult> {
     let proxy: &Proxy = &exchange.worker.proxy;
-    let ends = target.route.retry.as_ref().and_then(|_| ends(exchange, &target.route));
-    let Exchange { request, account, .. } = exchange;
+    let ends = target
+        .route
+        .retry
+        .as_ref()
+        .and_then(|_| ends(exchange, &target.route));
+    let Exchange {
+        request, account, ..
+    } = exchange;
     let mut report = account.log.as_mut().map(|log| &mut log.report);
     if let Some(report) = &mut report {
         report.upstream = Some(destination.upstream.spec().name.clone());
     }
     match (&target.route.retry, report) {
         (Some(policy), report) => {
-            let retrying = Retrying { policy, ends, report };
-            Box::pin(async move { proxy.forward_again(request, &rule, destination, (source, retrying)).await })
+            let retrying = Retrying {
+                policy,
+                ends,
+                report,
+            };
+            Box::pin(async move {
+                proxy
+                    .forward_again(request, &rule, destination, (source, retrying))
+                    .await
+            })
         }
-        (None, Some(report)) => Box::pin(proxy.forward_reported(request, &rule, destination, (source, report))),
+        (None, Some(report)) => {
+            Box::pin(proxy.forward_reported(request, &rule, destination, (source, report)))
+        }
         (None, None) => Box::pin(proxy.forward(request, &rule, destination, source)),
     }
 }
@@ -121,16 +161,26 @@ fn follow_attempts<'a>(
 /// When the request is over in any case: at the first of its time limits.
 fn ends(exchange: &Exchange<'_>, route: &Route) -> Option<Instant> {
     let context = exchange.context;
-    let whole = route.answer_time.whole.map(|whole| context.started + whole.min(LONGEST_WAIT));
-    let call = context.call_deadline(exchange.request.headers()).map(|deadline| deadline.0);
+    let whole = route
+        .answer_time
+        .whole
+        .map(|whole| context.started + whole.min(LONGEST_WAIT));
+    let call = context
+        .call_deadline(exchange.request.headers())
+        .map(|deadline| deadline.0);
     exchange.deadline.into_iter().chain(whole).chain(call).min()
 }
 
 /// The upstream that the request goes to.
 fn chosen<'r>(exchange: &mut Exchange<'_>, distribution: &'r Distribution) -> &'r Arc<str> {
     let name = distribution.split.as_ref().and_then(|split| {
-        let by_key = |facts: &Facts<'_>| Affinity::of_key(&split.by, facts).map(|key| key.place(WHOLE));
-        let point = if split.by.is_empty() { None } else { exchange.with_facts(None, by_key) };
+        let by_key =
+            |facts: &Facts<'_>| Affinity::of_key(&split.by, facts).map(|key| key.place(WHOLE));
+        let point = if split.by.is_empty() {
+            None
+        } else {
+            exchange.with_facts(None, by_key)
+        };
         split.pick(point.unwrap_or_else(|| fastrand::u16(..WHOLE)))
     });
     name.unwrap_or(&distribution.forward.upstream)
@@ -140,12 +190,29 @@ fn chosen<'r>(exchange: &mut Exchange<'_>, distribution: &'r Distribution) -> &'
 fn mirror_request(exchange: &mut Exchange<'_>, mirror: &Arc<Mirror>) {
     let (context, interim, sockets) = (exchange.context, exchange.interim, exchange.sockets);
     let upstream = &mirror.upstream;
-    let affinity =
-        if upstream.asks_for_affinity() { exchange.with_facts(None, |facts| upstream.affinity(facts)) } else { None };
-    let RequestContext { origin, request_id, sent, .. } = context;
+    let affinity = if upstream.asks_for_affinity() {
+        exchange.with_facts(None, |facts| upstream.affinity(facts))
+    } else {
+        None
+    };
+    let RequestContext {
+        origin,
+        request_id,
+        sent,
+        ..
+    } = context;
     let (begun, deadline, has_own_fields) = (context.now(), None, exchange.has_own_fields);
-    let source =
-        RequestSource { origin, request_id, interim, sockets, affinity, begun, deadline, has_own_fields, sent };
+    let source = RequestSource {
+        origin,
+        request_id,
+        interim,
+        sockets,
+        affinity,
+        begun,
+        deadline,
+        has_own_fields,
+        sent,
+    };
     mirror.copy(exchange.request, &exchange.worker.proxy, source);
 }
 
@@ -155,27 +222,44 @@ fn answered<'a>(result: ActionResult) -> BoxFuture<'a, ActionResult> {
 
 /// Sends the client elsewhere.
 fn redirected(exchange: &Exchange<'_>, redirect: &RedirectRule) -> ActionResult {
-    let names_host = redirect.to.variables().any(|variable| *variable == Variable::Host);
+    let names_host = redirect
+        .to
+        .variables()
+        .any(|variable| *variable == Variable::Host);
     if names_host && host::of(exchange.request.uri(), exchange.request.headers()).is_empty() {
-        return Err(Failure::BadRequest("a request without a host cannot be redirected"));
+        return Err(Failure::BadRequest(
+            "a request without a host cannot be redirected",
+        ));
     }
     let location = HeaderValue::try_from(location::written(&exchange.render(&redirect.to)))
         .ok()
         .filter(|location| !location.is_empty());
-    let location = location.ok_or(Failure::BadRequest("the request makes no location that could be sent back"))?;
+    let location = location.ok_or(Failure::BadRequest(
+        "the request makes no location that could be sent back",
+    ))?;
     let mut response = exchange.context.with_id(Response::new(Body::empty()));
     *response.status_mut() = redirect.status;
     response.headers_mut().insert(LOCATION, location);
     Ok(response)
 }
 
-/// The answer to an OPTIONS or TRACE that must go no further (RFC 9110 §7.6.2). A TRACE is refused: reflecting a request
-/// shows what others on the way have added to it.
+/// The answer to an OPTIONS or TRACE that must go no further (RFC 9110 §7.6.2). A TRACE is refused:
+/// reflecting a request shows what others on the way have added to it.
 fn last_hop(exchange: &Exchange<'_>) -> ActionResult {
-    let methods = exchange.route.as_ref().map_or(&[][..], |target| &target.route.matches.methods);
-    let names = methods.iter().map(Method::as_str).filter(|name| *name != "TRACE");
-    let allow = HeaderValue::try_from(names.collect::<Vec<_>>().join(", ")).ok().filter(|_| !methods.is_empty());
-    let allow = allow.unwrap_or(HeaderValue::from_static("GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"));
+    let methods = exchange
+        .route
+        .as_ref()
+        .map_or(&[][..], |target| &target.route.matches.methods);
+    let names = methods
+        .iter()
+        .map(Method::as_str)
+        .filter(|name| *name != "TRACE");
+    let allow = HeaderValue::try_from(names.collect::<Vec<_>>().join(", "))
+        .ok()
+        .filter(|_| !methods.is_empty());
+    let allow = allow.unwrap_or(HeaderValue::from_static(
+        "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS",
+    ));
     if *exchange.request.method() == Method::TRACE {
         return Err(Failure::MethodNotAllowed(allow));
     }
@@ -199,14 +283,17 @@ struct Echo<'a> {
     headers: BTreeMap<&'a str, Vec<&'a str>>,
 }
 
-/// The rule for forwarding a request of the route to another upstream: its own rule, or else the request unchanged.
+/// The rule for forwarding a request of the route to another upstream: its own rule, or else the
+/// request unchanged.
 fn forward_elsewhere<'a>(action: &'a Action, upstream: &Arc<str>) -> Cow<'a, Forward> {
     match action {
         Action::Forward(rule) => Cow::Borrowed(rule),
         Action::Distribute(distribution) => Cow::Borrowed(&distribution.forward),
-        Action::Respond(_) | Action::Redirect(_) | Action::Echo => {
-            Cow::Owned(Forward { upstream: upstream.clone(), rewrite: Rewrite::Keep, host: HostPolicy::Preserve })
-        }
+        Action::Respond(_) | Action::Redirect(_) | Action::Echo => Cow::Owned(Forward {
+            upstream: upstream.clone(),
+            rewrite: Rewrite::Keep,
+            host: HostPolicy::Preserve,
+        }),
     }
 }
 
@@ -215,13 +302,18 @@ fn echo(exchange: &Exchange<'_>) -> Response<Body> {
     let (request, context) = (&*exchange.request, exchange.context);
     let mut headers: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for (name, value) in request.headers() {
-        headers.entry(name.as_str()).or_default().push(value.to_str().unwrap_or("(not text)"));
+        headers
+            .entry(name.as_str())
+            .or_default()
+            .push(value.to_str().unwrap_or("(not text)"));
     }
     let host = request.uri().authority().map(http::uri::Authority::as_str);
     let echo = Echo {
         method: request.method().as_str(),
         scheme: context.origin.forwarded_scheme(request.headers()),
-        host: host.or_else(|| headers.get("host")?.first().copied()).unwrap_or_default(),
+        host: host
+            .or_else(|| headers.get("host")?.first().copied())
+            .unwrap_or_default(),
         path: request.uri().path(),
         query: request.uri().query(),
         route: exchange.route_name(),
@@ -232,6 +324,8 @@ fn echo(exchange: &Exchange<'_>) -> Response<Body> {
     let mut text = serde_json::to_vec_pretty(&echo).unwrap_or_default();
     text.push(b'\n');
     let mut response = Response::new(Body::from(bytes::Bytes::from(text)));
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+        .headers_mut()
+        .insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response
 }

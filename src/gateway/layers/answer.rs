@@ -1,4 +1,5 @@
-//! Notes what a route changes of its answers, from what the request says. It is done once the chain has ended.
+//! Notes what a route changes of its answers, from what the request says. It is done once the chain
+//! has ended.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -34,7 +35,8 @@ pub struct ChangedAnswers<S> {
 impl AnswerLayer {
     /// `None`: nothing is changed.
     pub fn used(self) -> Option<Self> {
-        (self.fields.is_some() || self.compression.is_some() || self.error_pages.is_some()).then_some(self)
+        (self.fields.is_some() || self.compression.is_some() || self.error_pages.is_some())
+            .then_some(self)
     }
 }
 
@@ -42,7 +44,10 @@ impl<S> Layer<S> for AnswerLayer {
     type Service = ChangedAnswers<S>;
 
     fn layer(&self, inner: S) -> ChangedAnswers<S> {
-        ChangedAnswers { inner, layer: self.clone() }
+        ChangedAnswers {
+            inner,
+            layer: self.clone(),
+        }
     }
 }
 
@@ -66,7 +71,10 @@ where
             exchange.answer.changed = Some(Box::new(changed));
         }
         if let Some(pages) = &self.layer.error_pages {
-            exchange.answer.pages = Some(Box::new(AcceptedPages::new(pages, exchange.request.headers())));
+            exchange.answer.pages = Some(Box::new(AcceptedPages::new(
+                pages,
+                exchange.request.headers(),
+            )));
         }
         if let Some(compression) = &self.layer.compression {
             let is_head = exchange.request.method() == Method::HEAD;

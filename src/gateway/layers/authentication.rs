@@ -24,13 +24,13 @@ use crate::identity::route::{PendingAuthentication, RouteAuthenticators, RouteFi
 use crate::identity::source::{CredentialSource, ExchangeParts};
 use crate::proxy::message::headers;
 
-/// Lets requests pass whose client one of these authenticators knows, also those that no route takes: others do not learn
-/// which routes there are.
+/// Lets requests pass whose client one of these authenticators knows, also those that no route
+/// takes: others do not learn which routes there are.
 #[derive(Clone)]
 pub struct AuthenticationLayer {
     pub authenticators: Arc<RouteAuthenticators>,
-    /// The limits of the listener that need no identity. Requests that are refused here are charged to them: else a client
-    /// could try credentials without end.
+    /// The limits of the listener that need no identity. Requests that are refused here are charged
+    /// to them: else a client could try credentials without end.
     pub limits: Option<Arc<RuleSet>>,
 }
 
@@ -50,7 +50,11 @@ impl<S> Layer<S> for AuthenticationLayer {
     type Service = Authenticated<S>;
 
     fn layer(&self, inner: S) -> Authenticated<S> {
-        Authenticated { inner, authenticators: self.authenticators.clone(), limits: self.limits.clone() }
+        Authenticated {
+            inner,
+            authenticators: self.authenticators.clone(),
+            limits: self.limits.clone(),
+        }
     }
 }
 
@@ -77,7 +81,9 @@ where
         match self.authenticators.check(source(exchange)) {
             RouteFinding::Decided(Ok(client)) => {
                 admit(exchange, &self.authenticators, client);
-                Authenticating::Passing { answering: self.inner.call(exchange) }
+                Authenticating::Passing {
+                    answering: self.inner.call(exchange),
+                }
             }
             RouteFinding::Decided(Err(failure)) => refuse(exchange, failure, self.limits.clone()),
             RouteFinding::Waits(pending) => {
@@ -85,14 +91,23 @@ where
                 let clone = self.inner.clone();
                 let inner = std::mem::replace(&mut self.inner, clone);
                 let (authenticators, limits) = (self.authenticators.clone(), self.limits.clone());
-                let request = IdentifyingRequest { pending, exchange, inner, authenticators, limits };
-                Authenticating::Waiting { request: Some(Box::new(request)) }
+                let request = IdentifyingRequest {
+                    pending,
+                    exchange,
+                    inner,
+                    authenticators,
+                    limits,
+                };
+                Authenticating::Waiting {
+                    request: Some(Box::new(request)),
+                }
             }
         }
     }
 }
 
-/// A request whose client is not known yet. Boxed: few requests wait, and the room would be in the future of each.
+/// A request whose client is not known yet. Boxed: few requests wait, and the room would be in the
+/// future of each.
 pub struct IdentifyingRequest<'a, 'g, S> {
     pending: PendingAuthentication,
     exchange: &'a mut Exchange<'g>,
@@ -124,28 +139,50 @@ where
             let next = match self.as_mut().project() {
                 AuthenticatingProjection::Passing { answering } => return answering.poll(cx),
                 AuthenticatingProjection::Refused { failure } => {
-                    return failure.take().map_or(Poll::Pending, |failure| Poll::Ready(Err(failure)));
+                    return failure
+                        .take()
+                        .map_or(Poll::Pending, |failure| Poll::Ready(Err(failure)));
                 }
-                AuthenticatingProjection::Charged { answering } => return answering.as_mut().poll(cx),
+                AuthenticatingProjection::Charged { answering } => {
+                    return answering.as_mut().poll(cx);
+                }
                 AuthenticatingProjection::Waiting { request } => {
-                    let Some(waiting) = request else { return Poll::Pending };
+                    let Some(waiting) = request else {
+                        return Poll::Pending;
+                    };
                     let awaited = ready!(waiting.pending.wait.as_mut().poll(cx));
                     let progress = waiting.pending.progress;
-                    match waiting.authenticators.resume(progress, awaited, source(waiting.exchange)) {
+                    match waiting
+                        .authenticators
+                        .resume(progress, awaited, source(waiting.exchange))
+                    {
                         RouteFinding::Waits(pending) => {
                             waiting.pending = pending;
                             continue;
                         }
                         RouteFinding::Decided(Err(failure)) => {
-                            let Some(waiting) = request.take() else { return Poll::Pending };
-                            let IdentifyingRequest { exchange, limits, .. } = *waiting;
+                            let Some(waiting) = request.take() else {
+                                return Poll::Pending;
+                            };
+                            let IdentifyingRequest {
+                                exchange, limits, ..
+                            } = *waiting;
                             refuse(exchange, failure, limits)
                         }
                         RouteFinding::Decided(Ok(client)) => {
-                            let Some(waiting) = request.take() else { return Poll::Pending };
-                            let IdentifyingRequest { exchange, mut inner, authenticators, .. } = *waiting;
+                            let Some(waiting) = request.take() else {
+                                return Poll::Pending;
+                            };
+                            let IdentifyingRequest {
+                                exchange,
+                                mut inner,
+                                authenticators,
+                                ..
+                            } = *waiting;
                             admit(exchange, &authenticators, client);
-                            Self::Passing { answering: inner.call(exchange) }
+                            Self::Passing {
+                                answering: inner.call(exchange),
+                            }
                         }
                     }
                 }
@@ -162,10 +199,24 @@ fn refuse<'a, 'g, S, F>(
     failure: Failure,
     limits: Option<Arc<RuleSet>>,
 ) -> Authenticating<'a, 'g, S, F> {
-    let limits = limits.filter(|_| !matches!(failure, Failure::AuthenticationUnavailable { has_cost: false, .. }));
-    let Some(rules) = limits else { return Authenticating::Refused { failure: Some(failure) } };
+    let limits = limits.filter(|_| {
+        !matches!(
+            failure,
+            Failure::AuthenticationUnavailable {
+                has_cost: false,
+                ..
+            }
+        )
+    });
+    let Some(rules) = limits else {
+        return Authenticating::Refused {
+            failure: Some(failure),
+        };
+    };
     let mut limited = RateLimitLayer::of_rules(WorkerLimiter, rules).layer(Refusing(failure));
-    Authenticating::Charged { answering: Box::pin(limited.call(exchange)) }
+    Authenticating::Charged {
+        answering: Box::pin(limited.call(exchange)),
+    }
 }
 
 impl<'a, 'g> Service<&'a mut Exchange<'g>> for Refusing {
@@ -183,14 +234,21 @@ impl<'a, 'g> Service<&'a mut Exchange<'g>> for Refusing {
 }
 
 /// Takes note of who the client is, and sets the fields that only an authenticator sets.
-fn admit(exchange: &mut Exchange<'_>, authenticators: &RouteAuthenticators, client: VerifiedClient) {
+fn admit(
+    exchange: &mut Exchange<'_>,
+    authenticators: &RouteAuthenticators,
+    client: VerifiedClient,
+) {
     exchange.identify(client.identity);
     if authenticators.own_fields().is_empty() {
         return;
     }
     client_fields::remove(exchange.request, authenticators.own_fields());
     // First, or a field that is set here would pass for a client's claim later.
-    headers::strip_claims(exchange.request.headers_mut(), exchange.context.origin.peer_trusted);
+    headers::strip_claims(
+        exchange.request.headers_mut(),
+        exchange.context.origin.peer_trusted,
+    );
     exchange.has_own_fields = true;
     for (name, value) in client.fields.iter().flat_map(|fields| fields.iter()) {
         exchange.request.headers_mut().append(name, value.clone());

@@ -1,4 +1,5 @@
-//! Bounds request bodies: refuses a declared length at once, and cuts an undeclared one at the bound.
+//! Bounds request bodies: refuses a declared length at once, and cuts an undeclared one at the
+//! bound.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -77,7 +78,9 @@ fn bound(request: &mut Request<Body>, max: u64) -> Result<(), Failure> {
 
 impl BodySource for BoundedBody {
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        let Some(frame) = std::task::ready!(Pin::new(&mut self.body).poll_frame(cx)?) else { return Poll::Ready(None) };
+        let Some(frame) = std::task::ready!(Pin::new(&mut self.body).poll_frame(cx)?) else {
+            return Poll::Ready(None);
+        };
         let length = frame.data_ref().map_or(0, |data| data.len() as u64);
         match self.left.checked_sub(length) {
             Some(left) => {
@@ -110,8 +113,13 @@ mod tests {
     use super::*;
 
     fn chunked(chunks: &[&'static str]) -> Request<Body> {
-        let frames: Vec<Result<_, BoxError>> = chunks.iter().map(|text| Ok(Frame::data(Bytes::from(*text)))).collect();
-        Request::new(Body::boxed(StreamBody::new(futures_util::stream::iter(frames))))
+        let frames: Vec<Result<_, BoxError>> = chunks
+            .iter()
+            .map(|text| Ok(Frame::data(Bytes::from(*text))))
+            .collect();
+        Request::new(Body::boxed(StreamBody::new(futures_util::stream::iter(
+            frames,
+        ))))
     }
 
     #[test]
@@ -126,7 +134,10 @@ mod tests {
         let (mut fits, mut long) = (chunked(&["12", "345"]), chunked(&["12", "3456"]));
         bound(&mut fits, 5).unwrap();
         bound(&mut long, 5).unwrap();
-        assert_eq!(fits.into_body().collect().await.unwrap().to_bytes(), "12345");
+        assert_eq!(
+            fits.into_body().collect().await.unwrap().to_bytes(),
+            "12345"
+        );
         let error = long.into_body().collect().await.unwrap_err();
         assert_eq!(error.downcast_ref(), Some(&BodyFailure::TooLarge));
     }

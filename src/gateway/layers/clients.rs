@@ -1,4 +1,5 @@
-//! Refuses clients that the listener or the route does not serve: by their addresses, or during maintenance.
+//! Refuses clients that the listener or the route does not serve: by their addresses, or during
+//! maintenance.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -47,9 +48,14 @@ impl ClientRule {
 impl ClientRuleLayer {
     /// The layer for `rules`, in this order. `None`: everybody is served.
     pub fn new(rules: impl IntoIterator<Item = ClientRule>) -> Option<Self> {
-        let is_open = |rule: &ClientRule| matches!(rule, ClientRule::Networks(rules) if rules.is_open());
+        let is_open =
+            |rule: &ClientRule| matches!(rule, ClientRule::Networks(rules) if rules.is_open());
         let rules: Arc<[_]> = rules.into_iter().filter(|rule| !is_open(rule)).collect();
-        if rules.is_empty() { None } else { Some(Self(rules)) }
+        if rules.is_empty() {
+            None
+        } else {
+            Some(Self(rules))
+        }
     }
 }
 
@@ -57,7 +63,10 @@ impl<S> Layer<S> for ClientRuleLayer {
     type Service = ClientGuard<S>;
 
     fn layer(&self, inner: S) -> ClientGuard<S> {
-        ClientGuard { inner, rules: self.0.clone() }
+        ClientGuard {
+            inner,
+            rules: self.0.clone(),
+        }
     }
 }
 

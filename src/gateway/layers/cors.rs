@@ -1,7 +1,9 @@
-//! Lets pages of other origins read a route's answers (CORS, <https://fetch.spec.whatwg.org/#http-cors-protocol>).
+//! Lets pages of other origins read a route's answers (CORS,
+//! <https://fetch.spec.whatwg.org/#http-cors-protocol>).
 //!
-//! Guarantees that a preflight is answered here and charged to no limit, that every answer to a page carries the fields, also
-//! denials and failures of the gateway, and that the upstream's own fields never say anything else.
+//! Guarantees that a preflight is answered here and charged to no limit, that every answer to a
+//! page carries the fields, also denials and failures of the gateway, and that the upstream's own
+//! fields never say anything else.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -32,17 +34,25 @@ pub struct CrossOrigin<S> {
     cors: Arc<CorsLayer>,
 }
 
-/// The answer to a preflight, ready at once. Boxed: every future of a chain is moved with the room for this one.
+/// The answer to a preflight, ready at once. Boxed: every future of a chain is moved with the room
+/// for this one.
 pub struct PreflightAnswer(Option<Box<Response<Body>>>);
 
 impl CrossOriginLayer {
     /// The layer of a route that takes `methods`; none: any.
     pub fn new(spec: &Arc<CorsSpec>, methods: &[Method]) -> Self {
         let of_limits = ["ratelimit", "ratelimit-policy"].map(HeaderName::from_static);
-        let exposed = of_limits.into_iter().chain([RETRY_AFTER, REQUEST_ID]).chain(spec.expose.iter().cloned());
+        let exposed = of_limits
+            .into_iter()
+            .chain([RETRY_AFTER, REQUEST_ID])
+            .chain(spec.expose.iter().cloned());
         // An answer that is the same for every origin may be kept by caches for all of them.
         let same_for_all = spec.is_open() && !spec.credentials;
-        let origin = if same_for_all { AllowOrigin::any() } else { by_predicate(spec.clone()) };
+        let origin = if same_for_all {
+            AllowOrigin::any()
+        } else {
+            by_predicate(spec.clone())
+        };
         let methods = match &spec.methods {
             Some(methods) => AllowMethods::list(methods.iter().cloned()),
             None if methods.is_empty() => AllowMethods::mirror_request(),
@@ -59,7 +69,11 @@ impl CrossOriginLayer {
             .expose_headers(exposed.collect::<Vec<_>>())
             .allow_credentials(spec.credentials)
             .max_age(spec.max_age)
-            .vary(if same_for_all { Vec::new() } else { vec![ORIGIN] });
+            .vary(if same_for_all {
+                Vec::new()
+            } else {
+                vec![ORIGIN]
+            });
         Self(Arc::new(cors))
     }
 }
@@ -72,7 +86,10 @@ impl<S> Layer<S> for CrossOriginLayer {
     type Service = CrossOrigin<S>;
 
     fn layer(&self, inner: S) -> CrossOrigin<S> {
-        CrossOrigin { inner, cors: self.0.clone() }
+        CrossOrigin {
+            inner,
+            cors: self.0.clone(),
+        }
     }
 }
 
@@ -93,9 +110,17 @@ where
             // It asks for what another route takes, and only that one may let it.
             return Either::Right(self.inner.call(exchange));
         }
-        let method = if exchange.is_preflight { Method::OPTIONS } else { Method::GET };
+        let method = if exchange.is_preflight {
+            Method::OPTIONS
+        } else {
+            Method::GET
+        };
         exchange.interim.withhold(&ANSWER_FIELDS);
-        exchange.answer.cors = Some(Box::new(CorsFields::new(&self.cors, method, exchange.request.headers())));
+        exchange.answer.cors = Some(Box::new(CorsFields::new(
+            &self.cors,
+            method,
+            exchange.request.headers(),
+        )));
         if exchange.is_preflight {
             let answer = exchange.context.with_id(Response::new(Body::empty()));
             return Either::Left(PreflightAnswer(Some(Box::new(answer))));
@@ -108,6 +133,8 @@ impl Future for PreflightAnswer {
     type Output = Result<Response<Body>, Failure>;
 
     fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
-        self.0.take().map_or(Poll::Pending, |answer| Poll::Ready(Ok(*answer)))
+        self.0
+            .take()
+            .map_or(Poll::Pending, |answer| Poll::Ready(Ok(*answer)))
     }
 }

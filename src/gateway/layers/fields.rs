@@ -17,8 +17,8 @@ use crate::identity::route::remove_credentials;
 use crate::proxy::message::headers;
 use crate::route::fields::FieldChanges;
 
-/// Changes the fields of requests, if there is anything to change. Optional in itself: its future is that of the service
-/// inside, where an `Either` would wrap it once more.
+/// Changes the fields of requests, if there is anything to change. Optional in itself: its future
+/// is that of the service inside, where an `Either` would wrap it once more.
 #[derive(Clone)]
 pub struct RequestFieldsLayer(pub Option<Arc<RequestChanges>>);
 
@@ -44,7 +44,10 @@ impl<S> Layer<S> for RequestFieldsLayer {
     type Service = RequestFields<S>;
 
     fn layer(&self, inner: S) -> RequestFields<S> {
-        RequestFields { inner, changes: self.0.clone() }
+        RequestFields {
+            inner,
+            changes: self.0.clone(),
+        }
     }
 }
 
@@ -72,7 +75,10 @@ where
             client_fields::remove_trailers(exchange.request, &changes.credential_fields);
             // First, or a field that the route sets would pass for a client's claim later.
             if !exchange.has_own_fields {
-                headers::strip_claims(exchange.request.headers_mut(), exchange.context.origin.peer_trusted);
+                headers::strip_claims(
+                    exchange.request.headers_mut(),
+                    exchange.context.origin.peer_trusted,
+                );
                 exchange.has_own_fields = true;
             }
             fields.apply_to_request(exchange.request);

@@ -1,7 +1,7 @@
 //! The layers of a route's chain, one per file, and the action inside them.
 //!
-//! Each is a tower layer over an [`Exchange`](super::exchange::Exchange). [`super::stack`] composes them and says why each stands
-//! where it does.
+//! Each is a tower layer over an [`Exchange`](super::exchange::Exchange). [`super::stack`] composes
+//! them and says why each stands where it does.
 
 pub mod action;
 pub mod answer;

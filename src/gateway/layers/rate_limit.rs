@@ -1,4 +1,5 @@
-//! The rate limit of the chain: the layer of `tollgate-limiter`, told how to read and answer an [`Exchange`].
+//! The rate limit of the chain: the layer of `tollgate-limiter`, told how to read and answer an
+//! [`Exchange`].
 
 use std::ops::ControlFlow;
 
@@ -46,14 +47,25 @@ impl LimitedRequest<Response<Body>, Failure> for &mut Exchange<'_> {
             client_identity: self.identity.as_deref(),
             host: RequestHost::Of(request.uri(), request.headers()),
             route: self.counted_as(),
-            param: &|name| self.route.as_ref().ok()?.route.matches.param(name, self.path()),
+            param: &|name| {
+                self.route
+                    .as_ref()
+                    .ok()?
+                    .route
+                    .matches
+                    .param(name, self.path())
+            },
         })
     }
 
     /// The permit is dropped with the request's account.
     #[inline]
     fn admit(&mut self, admitted: Admitted) -> ControlFlow<Failure> {
-        let Admitted { fields, permit, degraded } = admitted;
+        let Admitted {
+            fields,
+            permit,
+            degraded,
+        } = admitted;
         permit.prepare(self.request.headers_mut());
         self.answer.limits = fields;
         self.account.permit = permit;
@@ -86,7 +98,9 @@ impl LimitedRequest<Response<Body>, Failure> for &mut Exchange<'_> {
 fn log_denial(exchange: &mut Exchange<'_>, denial: &Denial) {
     let Some(limit) = denial.limit() else { return };
     // Taken out meanwhile: the facts are those of the whole exchange.
-    let Some(mut request) = exchange.account.log.take() else { return };
+    let Some(mut request) = exchange.account.log.take() else {
+        return;
+    };
     let metrics = exchange.account.metrics.clone();
     if let Some(log) = &metrics.log {
         exchange.with_facts(None, |facts| request.deny(&log.limits, limit, facts));

@@ -1,6 +1,7 @@
 //! The future of a layer that refuses a request: ready at once.
 //!
-//! It holds a failure and not a whole answer, for every future of a chain is moved with the room for this one.
+//! It holds a failure and not a whole answer, for every future of a chain is moved with the room
+//! for this one.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -26,6 +27,8 @@ impl Future for Refused {
 
     #[inline]
     fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
-        self.0.take().map_or(Poll::Pending, |failure| Poll::Ready(Err(failure)))
+        self.0
+            .take()
+            .map_or(Poll::Pending, |failure| Poll::Ready(Err(failure)))
     }
 }

@@ -39,7 +39,9 @@ impl RequestBound {
         let Self { max, with_tunnels } = *self;
         let before = exchange.context.in_flight_before;
         // Rare, so that an ordinary request reads one number.
-        before >= max.get() && (with_tunnels || before - exchange.worker.in_flight.tunnels().min(before) >= max.get())
+        before >= max.get()
+            && (with_tunnels
+                || before - exchange.worker.in_flight.tunnels().min(before) >= max.get())
     }
 }
 
@@ -47,7 +49,10 @@ impl<S> Layer<S> for ShedLayer {
     type Service = Shed<S>;
 
     fn layer(&self, inner: S) -> Shed<S> {
-        Shed { inner, bound: self.0 }
+        Shed {
+            inner,
+            bound: self.0,
+        }
     }
 }
 

@@ -1,5 +1,5 @@
-//! Bounds the time of a request: from when the limits let it pass to its answer's head, or from its own head to its answer's
-//! end.
+//! Bounds the time of a request: from when the limits let it pass to its answer's head, or from its
+//! own head to its answer's end.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -29,14 +29,18 @@ pub struct Timeout<S> {
     limit: Duration,
 }
 
-/// A wait for an answer, with a deadline. Boxed: few routes have a timeout, and the others would carry the room for it.
+/// A wait for an answer, with a deadline. Boxed: few routes have a timeout, and the others would
+/// carry the room for it.
 pub struct TimedAnswer<F>(Pin<Box<TokioTimeout<F>>>);
 
 impl<S> Layer<S> for TimeoutLayer {
     type Service = Timeout<S>;
 
     fn layer(&self, inner: S) -> Timeout<S> {
-        Timeout { inner, limit: self.0.min(LONGEST_WAIT) }
+        Timeout {
+            inner,
+            limit: self.0.min(LONGEST_WAIT),
+        }
     }
 }
 
@@ -66,7 +70,10 @@ where
     type Output = F::Output;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.0.as_mut().poll(cx).map(|answer| answer.unwrap_or(Err(Failure::ResponseTimeout)))
+        self.0
+            .as_mut()
+            .poll(cx)
+            .map(|answer| answer.unwrap_or(Err(Failure::ResponseTimeout)))
     }
 }
 
@@ -89,7 +96,10 @@ struct RequestOverdue;
 
 impl<F> AnswerInTime<F> {
     pub fn new(answer: F, deadline: Instant) -> Self {
-        Self { deadline: Some(Box::pin(sleep_until(deadline))), answer: Box::pin(answer) }
+        Self {
+            deadline: Some(Box::pin(sleep_until(deadline))),
+            answer: Box::pin(answer),
+        }
     }
 }
 
@@ -101,7 +111,11 @@ where
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         // Looked at first: a request that is over is not sent.
-        if self.deadline.as_mut().is_some_and(|deadline| deadline.as_mut().poll(cx).is_ready()) {
+        if self
+            .deadline
+            .as_mut()
+            .is_some_and(|deadline| deadline.as_mut().poll(cx).is_ready())
+        {
             return Poll::Ready(Err(Failure::ResponseTimeout));
         }
         let answer = ready!(self.answer.as_mut().poll(cx));
@@ -118,7 +132,10 @@ impl http_body::Body for TimedBody {
     type Data = Bytes;
     type Error = BoxError;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         // Looked at first: a body that never pauses ends as well.
         if self.deadline.as_mut().poll(cx).is_ready() {
             return Poll::Ready(Some(Err(RequestOverdue.into())));

@@ -1,6 +1,8 @@
-//! The maintenance of a route, during which its clients are refused, save those that are let through.
+//! The maintenance of a route, during which its clients are refused, save those that are let
+//! through.
 //!
-//! Guarantees that switching it takes effect on the next request, and costs requests one look at a flag.
+//! Guarantees that switching it takes effect on the next request, and costs requests one look at a
+//! flag.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -28,15 +30,17 @@ pub struct RouteMaintenance {
 }
 
 impl RouteMaintenance {
-    /// The maintenance of `route`, which has these `pages` for other errors. If it goes by a file, it is on until somebody has
-    /// looked for that, or as it was `before` by the same file: nobody may ever be able to look.
+    /// The maintenance of `route`, which has these `pages` for other errors. If it goes by a file,
+    /// it is on until somebody has looked for that, or as it was `before` by the same file: nobody
+    /// may ever be able to look.
     pub fn new(
         route: &Arc<str>,
         spec: &Arc<MaintenanceSpec>,
         pages: Option<&Arc<ErrorPages>>,
         before: Option<&Self>,
     ) -> Self {
-        let before = before.filter(|before| spec.when_file.is_some() && before.spec.when_file == spec.when_file);
+        let before = before
+            .filter(|before| spec.when_file.is_some() && before.spec.when_file == spec.when_file);
         let own = spec.pages.as_ref().map(|own| {
             let of_route = pages.into_iter().flat_map(|pages| &pages.0);
             Arc::new(ErrorPages(own.0.iter().chain(of_route).cloned().collect()))
@@ -78,12 +82,16 @@ impl RouteMaintenance {
         self.gauge.set(0.0);
     }
 
-    /// Why the request is refused, if it is. Its answer is counted, and has the pages of the maintenance.
+    /// Why the request is refused, if it is. Its answer is counted, and has the pages of the
+    /// maintenance.
     pub fn refuse(&self, exchange: &mut Exchange<'_>) -> Option<Failure> {
         let failure = self.refusal(exchange.context.origin.client_ip)?;
         self.answers.increment(1);
         if let Some(pages) = &self.pages {
-            exchange.answer.pages = Some(Box::new(AcceptedPages::new(pages, exchange.request.headers())));
+            exchange.answer.pages = Some(Box::new(AcceptedPages::new(
+                pages,
+                exchange.request.headers(),
+            )));
         }
         Some(failure)
     }
@@ -93,6 +101,8 @@ impl RouteMaintenance {
         if !self.is_on() || self.spec.allow.has(client) {
             return None;
         }
-        Some(Failure::Maintenance { retry_after_secs: self.spec.retry_after_secs(clock::wall()) })
+        Some(Failure::Maintenance {
+            retry_after_secs: self.spec.retry_after_secs(clock::wall()),
+        })
     }
 }

@@ -36,7 +36,8 @@ const UPSTREAM_WAITS: [UpstreamWait; 9] = [
 ];
 
 fn table<S: Debug>(rows: impl IntoIterator<Item = WaitRow<S>>) -> String {
-    let mut table = "| waits for | limit | begins anew when | ends in |\n|---|---|---|---|\n".to_owned();
+    let mut table =
+        "| waits for | limit | begins anew when | ends in |\n|---|---|---|---|\n".to_owned();
     for row in rows {
         let name = |setting: S| {
             let words = format!("{setting:?}").replace("TunnelIdle", "Tunnel_Idle");
@@ -44,10 +45,17 @@ fn table<S: Debug>(rows: impl IntoIterator<Item = WaitRow<S>>) -> String {
         };
         let limit = match row.limit {
             WaitLimit::Setting(setting) => name(setting),
-            WaitLimit::LongerOf(one, other) => format!("the longer of {} and {}", name(one), name(other)),
+            WaitLimit::LongerOf(one, other) => {
+                format!("the longer of {} and {}", name(one), name(other))
+            }
             WaitLimit::Fixed(limit) => format!("{} s", limit.as_secs()),
         };
-        writeln!(table, "| {} | {limit} | {} | {} |", row.waits_for, row.begins_anew, row.ends_in).unwrap();
+        writeln!(
+            table,
+            "| {} | {limit} | {} | {} |",
+            row.waits_for, row.begins_anew, row.ends_in
+        )
+        .unwrap();
     }
     table
 }
@@ -55,8 +63,14 @@ fn table<S: Debug>(rows: impl IntoIterator<Item = WaitRow<S>>) -> String {
 #[test]
 fn the_page_on_exchanges_shows_the_table_of_waits() {
     let page = include_str!("../../../docs/internals/exchange.md");
-    for table in [table(CLIENT_WAITS.map(ClientWait::row)), table(UPSTREAM_WAITS.map(UpstreamWait::row))] {
-        assert!(page.contains(&format!("\n{table}\n")), "docs/internals/exchange.md must have this table:\n\n{table}");
+    for table in [
+        table(CLIENT_WAITS.map(ClientWait::row)),
+        table(UPSTREAM_WAITS.map(UpstreamWait::row)),
+    ] {
+        assert!(
+            page.contains(&format!("\n{table}\n")),
+            "docs/internals/exchange.md must have this table:\n\n{table}"
+        );
     }
 }
 
@@ -65,7 +79,11 @@ async fn a_wait_begins_with_its_first_poll_and_another_one_begins_anew() {
     let seconds = Duration::from_secs;
     let start = clock::now();
     let mut deadline = Deadline::new(ClientTimeouts::new(seconds(5), seconds(7), Duration::MAX));
-    assert!(poll_fn(|cx| Poll::Ready(deadline.poll(cx, ClientWait::RequestHead))).await.is_pending());
+    assert!(
+        poll_fn(|cx| Poll::Ready(deadline.poll(cx, ClientWait::RequestHead)))
+            .await
+            .is_pending()
+    );
     tokio::time::advance(seconds(4)).await;
     poll_fn(|cx| deadline.poll(cx, ClientWait::RequestHead)).await;
     assert_eq!(clock::now(), start + seconds(5));
@@ -74,7 +92,11 @@ async fn a_wait_begins_with_its_first_poll_and_another_one_begins_anew() {
     deadline.end();
     poll_fn(|cx| deadline.poll(cx, ClientWait::NextRequest)).await;
     assert_eq!(clock::now(), start + seconds(19));
-    assert!(poll_fn(|cx| Poll::Ready(deadline.poll(cx, ClientWait::RequestBody))).await.is_pending());
+    assert!(
+        poll_fn(|cx| Poll::Ready(deadline.poll(cx, ClientWait::RequestBody)))
+            .await
+            .is_pending()
+    );
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,4 +1,5 @@
-//! Decodes a body out of the bytes that a connection has read, piece by piece, without copying them.
+//! Decodes a body out of the bytes that a connection has read, piece by piece, without copying
+//! them.
 //!
 //! Guarantees never to take a byte that belongs to the next message.
 
@@ -32,7 +33,8 @@ impl BodyDecoder {
         })
     }
 
-    /// The next piece of content, or the trailer fields. `None`: more has to be read, unless the body [is over].
+    /// The next piece of content, or the trailer fields. `None`: more has to be read, unless the
+    /// body [is over].
     ///
     /// [is over]: Self::is_over
     pub fn decode(&mut self, read: &mut BytesMut) -> Result<Option<Frame<Bytes>>, Malformed> {
@@ -88,12 +90,14 @@ impl BodyDecoder {
         }
     }
 
-    /// How many bytes to read at once: no more than are left, or `otherwise` where the framing does not say.
+    /// How many bytes to read at once: no more than are left, or `otherwise` where the framing does
+    /// not say.
     pub fn wanted(&self, otherwise: usize) -> usize {
         match self.0 {
-            DecoderState::Length(left) => {
-                usize::try_from(left).ok().filter(|left| *left <= buffers::WHOLE).unwrap_or(buffers::LARGE)
-            }
+            DecoderState::Length(left) => usize::try_from(left)
+                .ok()
+                .filter(|left| *left <= buffers::WHOLE)
+                .unwrap_or(buffers::LARGE),
             _ => otherwise,
         }
     }
@@ -103,9 +107,13 @@ impl BodyDecoder {
 mod tests {
     use super::*;
 
-    const BOUNDS: SectionBounds = SectionBounds { bytes: 64, fields: 2 };
+    const BOUNDS: SectionBounds = SectionBounds {
+        bytes: 64,
+        fields: 2,
+    };
 
-    /// The content, the number of trailer fields, the bytes left and whether the body is over. `None`: malformed.
+    /// The content, the number of trailer fields, the bytes left and whether the body is over.
+    /// `None`: malformed.
     fn decode(framing: BodyFraming, pieces: &[&[u8]]) -> Option<(Vec<u8>, usize, Vec<u8>, bool)> {
         let (mut decoder, mut read) = (BodyDecoder::new(framing, BOUNDS), BytesMut::new());
         let (mut content, mut trailers) = (Vec::new(), 0);
@@ -123,8 +131,12 @@ mod tests {
 
     #[test]
     fn a_length_takes_its_bytes_and_no_more() {
-        let (content, _, rest, over) = decode(BodyFraming::Length(5), &[b"he", b"llo", b"GET"]).unwrap();
-        assert_eq!((&*content, &*rest, over), (&b"hello"[..], &b"GET"[..], true));
+        let (content, _, rest, over) =
+            decode(BodyFraming::Length(5), &[b"he", b"llo", b"GET"]).unwrap();
+        assert_eq!(
+            (&*content, &*rest, over),
+            (&b"hello"[..], &b"GET"[..], true)
+        );
         assert!(!decode(BodyFraming::Length(5), &[b"hell"]).unwrap().3);
     }
 
@@ -134,14 +146,28 @@ mod tests {
         for size in 1..whole.len() {
             let pieces: Vec<&[u8]> = whole.chunks(size).collect();
             let (content, trailers, rest, over) = decode(BodyFraming::Chunked, &pieces).unwrap();
-            assert_eq!((&*content, trailers, &*rest, over), (&b"hello!"[..], 2, &b"GET"[..], true), "{size}");
+            assert_eq!(
+                (&*content, trailers, &*rest, over),
+                (&b"hello!"[..], 2, &b"GET"[..], true),
+                "{size}"
+            );
         }
     }
 
     #[test]
     fn a_chunked_body_that_breaks_the_grammar_is_malformed() {
-        for bad in ["x\r\n", "1\nx", "1\r\nxy", "0\r\na b: 1\r\n", "0\r\na: 1\r\nb: 2\r\nc: 3\r\n", "0\r\na: \0"] {
-            assert!(decode(BodyFraming::Chunked, &[bad.as_bytes()]).is_none(), "{bad:?}");
+        for bad in [
+            "x\r\n",
+            "1\nx",
+            "1\r\nxy",
+            "0\r\na b: 1\r\n",
+            "0\r\na: 1\r\nb: 2\r\nc: 3\r\n",
+            "0\r\na: \0",
+        ] {
+            assert!(
+                decode(BodyFraming::Chunked, &[bad.as_bytes()]).is_none(),
+                "{bad:?}"
+            );
         }
         let long = format!("0\r\na: {}\r\n", "x".repeat(BOUNDS.bytes));
         assert!(decode(BodyFraming::Chunked, &[long.as_bytes()]).is_none());
@@ -149,10 +175,16 @@ mod tests {
 
     #[test]
     fn only_a_body_framed_by_the_close_ends_with_its_connection() {
-        for (framing, complete) in
-            [(BodyFraming::Close, true), (BodyFraming::Length(1), false), (BodyFraming::Chunked, false)]
-        {
-            assert_eq!(BodyDecoder::new(framing, BOUNDS).close(), complete, "{framing:?}");
+        for (framing, complete) in [
+            (BodyFraming::Close, true),
+            (BodyFraming::Length(1), false),
+            (BodyFraming::Chunked, false),
+        ] {
+            assert_eq!(
+                BodyDecoder::new(framing, BOUNDS).close(),
+                complete,
+                "{framing:?}"
+            );
         }
     }
 }

@@ -1,8 +1,8 @@
 //! Buffers for reading and writing, kept by each thread for its next message.
 //!
-//! A connection has a buffer while a message is under way and none while it is idle. Few buffers serve many
-//! connections, and they stay in the CPU's cache. Guarantees that no buffer is reused while a piece of it is still
-//! held.
+//! A connection has a buffer while a message is under way and none while it is idle. Few buffers
+//! serve many connections, and they stay in the CPU's cache. Guarantees that no buffer is reused
+//! while a piece of it is still held.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -15,13 +15,15 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 
 /// Bytes of a buffer for header sections and small bodies.
 pub const USUAL: usize = 8 * 1024;
-/// Bytes of a buffer for large bodies. The kernel sends up to 64 KiB, headers included, as one packet that the network
-/// card cuts into segments; this is the largest number of whole Ethernet segments (45 of 1448 bytes). The content of
-/// one such packet then goes out as one packet. By measurement: with 376 bytes more, each read leaves a remainder that
-/// becomes a packet of its own, and an upload costs nearly twice as much.
+/// Bytes of a buffer for large bodies. The kernel sends up to 64 KiB, headers included, as one
+/// packet that the network card cuts into segments; this is the largest number of whole Ethernet
+/// segments (45 of 1448 bytes). The content of one such packet then goes out as one packet. By
+/// measurement: with 376 bytes more, each read leaves a remainder that becomes a packet of its own,
+/// and an upload costs nearly twice as much.
 pub const LARGE: usize = 45 * 1448;
-/// Bytes of a message that is read at once, though it is longer than that: bodies of 64 KiB are common, and with their
-/// head they come by one read and leave by one write. By measurement: a tail of its own costs two system calls more.
+/// Bytes of a message that is read at once, though it is longer than that: bodies of 64 KiB are
+/// common, and with their head they come by one read and leave by one write. By measurement: a tail
+/// of its own costs two system calls more.
 pub const WHOLE: usize = 66 * 1024;
 
 /// Buffers that one thread keeps, of each size.
@@ -41,15 +43,24 @@ thread_local! {
 /// An empty buffer with room for `size` bytes or more.
 pub fn take(size: usize) -> BytesMut {
     let (capacity, kept) = KEPT.with_borrow_mut(|kept| {
-        if size <= USUAL { (USUAL, kept.usual.pop()) } else { (size.max(WHOLE), kept.large.pop()) }
+        if size <= USUAL {
+            (USUAL, kept.usual.pop())
+        } else {
+            (size.max(WHOLE), kept.large.pop())
+        }
     });
-    kept.filter(|buffer| buffer.capacity() >= size).unwrap_or_else(|| BytesMut::with_capacity(capacity))
+    kept.filter(|buffer| buffer.capacity() >= size)
+        .unwrap_or_else(|| BytesMut::with_capacity(capacity))
 }
 
 /// Gives a buffer back to the pool, unless a piece of it is still held. Its content is dropped.
 pub fn give_back(mut buffer: BytesMut) {
     buffer.clear();
-    if !buffer.try_reclaim(if buffer.capacity() > USUAL { WHOLE } else { USUAL }) {
+    if !buffer.try_reclaim(if buffer.capacity() > USUAL {
+        WHOLE
+    } else {
+        USUAL
+    }) {
         return;
     }
     KEPT.with_borrow_mut(|kept| {
@@ -63,9 +74,14 @@ pub fn give_back(mut buffer: BytesMut) {
     });
 }
 
-/// Makes room for a read of about `wanted` bytes. Half of that is enough, to avoid moving the bytes that are there.
+/// Makes room for a read of about `wanted` bytes. Half of that is enough, to avoid moving the bytes
+/// that are there.
 pub fn make_room(buffer: &mut BytesMut, wanted: usize) {
-    let least = if wanted > USUAL { wanted.min(LARGE) / 2 } else { wanted.min(USUAL / 8) };
+    let least = if wanted > USUAL {
+        wanted.min(LARGE) / 2
+    } else {
+        wanted.min(USUAL / 8)
+    };
     if buffer.capacity() - buffer.len() >= least || buffer.try_reclaim(least) {
         return;
     }
@@ -78,8 +94,8 @@ pub fn make_room(buffer: &mut BytesMut, wanted: usize) {
     give_back(std::mem::replace(buffer, larger));
 }
 
-/// Reads once, up to about `wanted` bytes, and appends them to `buffer`. Returns their number; 0: the peer sends no
-/// more.
+/// Reads once, up to about `wanted` bytes, and appends them to `buffer`. Returns their number; 0:
+/// the peer sends no more.
 pub fn poll_fill(
     io: &mut (impl AsyncRead + Unpin),
     cx: &mut Context<'_>,
@@ -87,7 +103,8 @@ pub fn poll_fill(
     wanted: usize,
 ) -> Poll<io::Result<usize>> {
     make_room(buffer, wanted);
-    // The futures are polled once and dropped: `read_buf` is the safe way to read into memory that is not initialised.
+    // The futures are polled once and dropped: `read_buf` is the safe way to read into memory that
+    // is not initialised.
     if wanted > USUAL {
         return pin!(io.read_buf(&mut buffer.limit(wanted))).poll(cx);
     }
@@ -120,12 +137,18 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_body_of_64_kib_comes_with_its_head_by_one_read_and_no_piece_of_a_longer_one_is_larger_than_a_packet() {
+    async fn a_body_of_64_kib_comes_with_its_head_by_one_read_and_no_piece_of_a_longer_one_is_larger_than_a_packet()
+     {
         let message = vec![b'x'; 3 * WHOLE];
         let (mut buffer, mut input) = (BytesMut::new(), &*message);
         for (wanted, read) in [(WHOLE, WHOLE), (LARGE, LARGE), (USUAL, USUAL)] {
             give_back(std::mem::take(&mut buffer));
-            assert_eq!(poll_fn(|cx| poll_fill(&mut input, cx, &mut buffer, wanted)).await.unwrap(), read);
+            assert_eq!(
+                poll_fn(|cx| poll_fill(&mut input, cx, &mut buffer, wanted))
+                    .await
+                    .unwrap(),
+                read
+            );
         }
     }
 

@@ -1,7 +1,7 @@
 //! Encodes field lines and the framing of chunks.
 //!
-//! Guarantees that what is written can be read in one way: names and values come from `http`'s types, which hold
-//! nothing else.
+//! Guarantees that what is written can be read in one way: names and values come from `http`'s
+//! types, which hold nothing else.
 
 use bytes::BytesMut;
 use http::HeaderMap;
@@ -17,7 +17,8 @@ pub fn field(out: &mut BytesMut, name: &str, value: &[u8]) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Writes a field line whose `start` is known beforehand: the name, the colon and the space. Cheaper than [`field`].
+/// Writes a field line whose `start` is known beforehand: the name, the colon and the space.
+/// Cheaper than [`field`].
 #[inline]
 pub fn known_field(out: &mut BytesMut, start: &'static [u8], value: &[u8]) {
     out.reserve(start.len() + value.len() + 2);
@@ -26,8 +27,8 @@ pub fn known_field(out: &mut BytesMut, start: &'static [u8], value: &[u8]) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Writes the line before `length` bytes of content in a chunk (RFC 9112 §7.1). A [`CHUNK_END`] belongs after the
-/// content.
+/// Writes the line before `length` bytes of content in a chunk (RFC 9112 §7.1). A [`CHUNK_END`]
+/// belongs after the content.
 pub fn chunk_size(out: &mut BytesMut, length: usize) {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let mut line = [b'\r'; 18];

@@ -1,8 +1,8 @@
-//! The HTTP/1.1 codec (RFC 9112), used towards clients and towards upstreams: how bodies are decoded, how messages are
-//! encoded, and the buffers and upgrades of a connection.
+//! The HTTP/1.1 codec (RFC 9112), used towards clients and towards upstreams: how bodies are
+//! decoded, how messages are encoded, and the buffers and upgrades of a connection.
 //!
-//! Guarantees that a body is read in the one way its framing allows, or not at all, and that an idle connection holds
-//! no buffer.
+//! Guarantees that a body is read in the one way its framing allows, or not at all, and that an
+//! idle connection holds no buffer.
 
 pub mod body_decoder;
 pub mod buffers;
@@ -32,7 +32,7 @@ pub enum BodyFraming {
     Close,
 }
 
-/// The reason phrase of a response, where it differs from the usual one of its status: an extension of the response. It
-/// has no meaning, but some people read it (RFC 9112 §4).
+/// The reason phrase of a response, where it differs from the usual one of its status: an extension
+/// of the response. It has no meaning, but some people read it (RFC 9112 §4).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReasonPhrase(pub HeaderValue);

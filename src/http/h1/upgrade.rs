@@ -1,4 +1,5 @@
-//! How a connection leaves HTTP (RFC 9110 §7.8): it is handed from the HTTP codec to the code that goes on with it.
+//! How a connection leaves HTTP (RFC 9110 §7.8): it is handed from the HTTP codec to the code that
+//! goes on with it.
 //!
 //! Guarantees that bytes which the codec read too early are read first.
 
@@ -34,11 +35,15 @@ pub struct UpgradeSender(oneshot::Sender<Upgraded>);
 /// A sender and receiver for one request that asks for an upgrade.
 pub fn channel() -> (UpgradeSender, OnUpgrade) {
     let (sender, receiver) = oneshot::channel();
-    (UpgradeSender(sender), OnUpgrade(Arc::new(Mutex::new(Some(receiver)))))
+    (
+        UpgradeSender(sender),
+        OnUpgrade(Arc::new(Mutex::new(Some(receiver)))),
+    )
 }
 
 impl OnUpgrade {
-    /// Waits until the connection has left HTTP. `None`: it stays with HTTP, or was already received.
+    /// Waits until the connection has left HTTP. `None`: it stays with HTTP, or was already
+    /// received.
     pub async fn upgraded(self) -> Option<Upgraded> {
         let receiver = self.0.lock().take()?;
         receiver.await.ok()
@@ -55,12 +60,19 @@ impl UpgradeSender {
 
 impl Upgraded {
     pub fn new(io: impl Io + 'static, early: Bytes) -> Self {
-        Self { io: Box::new(io), early }
+        Self {
+            io: Box::new(io),
+            early,
+        }
     }
 }
 
 impl AsyncRead for Upgraded {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         if self.early.is_empty() {
             return Pin::new(&mut self.io).poll_read(cx, buf);
         }
@@ -72,7 +84,11 @@ impl AsyncRead for Upgraded {
 }
 
 impl AsyncWrite for Upgraded {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.io).poll_write(cx, bytes)
     }
 

@@ -1,9 +1,9 @@
-//! Bytes that wait to be written to a connection: heads, framing and short pieces in one buffer, long pieces as they
-//! are.
+//! Bytes that wait to be written to a connection: heads, framing and short pieces in one buffer,
+//! long pieces as they are.
 //!
-//! A head and a short body go out by one `send`. That costs the kernel less than `writev`, and the difference is more
-//! than the copying. Guarantees that everything is written once and in order, and that no buffer is held when nothing
-//! waits.
+//! A head and a short body go out by one `send`. That costs the kernel less than `writev`, and the
+//! difference is more than the copying. Guarantees that everything is written once and in order,
+//! and that no buffer is held when nothing waits.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -21,8 +21,8 @@ use super::encode::{self, CHUNK_END};
 const SHORT: usize = 1024;
 /// Most slices in one `writev`.
 const SLICES: usize = 16;
-/// Once this many bytes wait, they are flushed before more is pushed. Large pieces then go out one by one, each as one
-/// packet.
+/// Once this many bytes wait, they are flushed before more is pushed. Large pieces then go out one
+/// by one, each as one packet.
 pub const ENOUGH: usize = buffers::LARGE / 2;
 
 /// Bytes that wait to be written.
@@ -30,7 +30,8 @@ pub const ENOUGH: usize = buffers::LARGE / 2;
 pub struct WriteBuffer {
     /// Heads, framing and short pieces.
     small: BytesMut,
-    /// Long pieces, each with the number of bytes of `small` that go between the piece before it and this one.
+    /// Long pieces, each with the number of bytes of `small` that go between the piece before it
+    /// and this one.
     long: VecDeque<(usize, Bytes)>,
     /// Bytes at the end of `small` that go after all of `long`.
     behind: usize,
@@ -74,7 +75,8 @@ impl WriteBuffer {
             return;
         }
         self.waiting += piece.len();
-        self.long.push_back((std::mem::take(&mut self.behind), piece));
+        self.long
+            .push_back((std::mem::take(&mut self.behind), piece));
     }
 
     /// Appends content as a chunk. Appends nothing for empty content: that would be the last chunk.
@@ -87,7 +89,11 @@ impl WriteBuffer {
     }
 
     /// Writes until nothing waits, neither here nor in the stream.
-    pub fn poll_flush(&mut self, io: &mut (impl AsyncWrite + Unpin), cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    pub fn poll_flush(
+        &mut self,
+        io: &mut (impl AsyncWrite + Unpin),
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<()>> {
         while self.waiting > 0 {
             let written = ready!(self.poll_write(io, cx))?;
             if written == 0 {
@@ -103,7 +109,11 @@ impl WriteBuffer {
         Poll::Ready(Ok(()))
     }
 
-    fn poll_write(&mut self, io: &mut (impl AsyncWrite + Unpin), cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        &mut self,
+        io: &mut (impl AsyncWrite + Unpin),
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<usize>> {
         if self.long.is_empty() {
             return Pin::new(io).poll_write(cx, &self.small);
         }
@@ -160,7 +170,11 @@ mod tests {
     struct Narrow(usize, Vec<u8>);
 
     impl AsyncWrite for Narrow {
-        fn poll_write(mut self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        fn poll_write(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            bytes: &[u8],
+        ) -> Poll<io::Result<usize>> {
             let taken = bytes.len().min(self.0);
             self.1.extend_from_slice(&bytes[..taken]);
             Poll::Ready(Ok(taken))
@@ -173,7 +187,8 @@ mod tests {
         ) -> Poll<io::Result<usize>> {
             let before = self.1.len();
             let most = self.0;
-            self.1.extend(slices.iter().flat_map(|slice| slice.iter()).take(most));
+            self.1
+                .extend(slices.iter().flat_map(|slice| slice.iter()).take(most));
             let taken = self.1.len() - before;
             Poll::Ready(Ok(taken))
         }
@@ -195,7 +210,11 @@ mod tests {
             buffer.push(|small| small.extend_from_slice(b"head\r\n\r\n"));
             expected.extend_from_slice(b"head\r\n\r\n");
             for byte in 0..20 {
-                let piece = if byte % 3 == 0 { Bytes::from_static(b"short") } else { long(byte) };
+                let piece = if byte % 3 == 0 {
+                    Bytes::from_static(b"short")
+                } else {
+                    long(byte)
+                };
                 expected.extend_from_slice(format!("{:x}\r\n", piece.len()).as_bytes());
                 expected.extend_from_slice(&piece);
                 expected.extend_from_slice(CHUNK_END);
@@ -203,7 +222,9 @@ mod tests {
             }
             assert_eq!(buffer.waiting(), expected.len());
             let mut narrow = Narrow(width, Vec::new());
-            poll_fn(|cx| buffer.poll_flush(&mut narrow, cx)).await.unwrap();
+            poll_fn(|cx| buffer.poll_flush(&mut narrow, cx))
+                .await
+                .unwrap();
             assert!(narrow.1 == expected, "{width}");
             assert_eq!((buffer.waiting(), buffer.small.capacity()), (0, 0));
         }
@@ -215,7 +236,9 @@ mod tests {
         let mut buffer = WriteBuffer::default();
         for text in ["one", "two"] {
             buffer.push(|small| small.extend_from_slice(text.as_bytes()));
-            poll_fn(|cx| buffer.poll_flush(&mut near, cx)).await.unwrap();
+            poll_fn(|cx| buffer.poll_flush(&mut near, cx))
+                .await
+                .unwrap();
         }
         drop(near);
         let mut received = String::new();

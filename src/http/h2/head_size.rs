@@ -7,8 +7,10 @@ use http::{HeaderMap, Uri};
 /// Bytes that count for each field besides its name and its value.
 const PER_FIELD: usize = 32;
 
-/// The fields in front of the others: `:method`, `:scheme`, `:authority`, `:path`. Room for their names, a method, and a scheme.
-const PSEUDO_FIELDS: usize = 4 * PER_FIELD + ":method:scheme:authority:path".len() + "PROPPATCH".len() + "https".len();
+/// The fields in front of the others: `:method`, `:scheme`, `:authority`, `:path`. Room for their
+/// names, a method, and a scheme.
+const PSEUDO_FIELDS: usize =
+    4 * PER_FIELD + ":method:scheme:authority:path".len() + "PROPPATCH".len() + "https".len();
 
 /// The largest request heads that a server takes. `None`: any.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -27,12 +29,26 @@ impl HeadBound {
 
     /// Whether the server takes a request with this target and these fields.
     pub fn admits(&self, uri: &Uri, headers: &HeaderMap) -> bool {
-        let authority = uri.authority().map_or(0, |authority| authority.as_str().len());
-        let target = uri.path_and_query().map_or(1, |target| target.as_str().len());
-        let lengths = || headers.iter().map(|(name, value)| name.as_str().len() + value.len());
+        let authority = uri
+            .authority()
+            .map_or(0, |authority| authority.as_str().len());
+        let target = uri
+            .path_and_query()
+            .map_or(1, |target| target.as_str().len());
+        let lengths = || {
+            headers
+                .iter()
+                .map(|(name, value)| name.as_str().len() + value.len())
+        };
         let largest = || lengths().chain([target]).max().unwrap_or_default();
-        let size = || PSEUDO_FIELDS + authority + target + lengths().map(|length| length + PER_FIELD).sum::<usize>();
-        self.field.is_none_or(|most| largest() <= most) && self.size.is_none_or(|most| size() <= most)
+        let size = || {
+            PSEUDO_FIELDS
+                + authority
+                + target
+                + lengths().map(|length| length + PER_FIELD).sum::<usize>()
+        };
+        self.field.is_none_or(|most| largest() <= most)
+            && self.size.is_none_or(|most| size() <= most)
     }
 }
 

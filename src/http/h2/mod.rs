@@ -1,7 +1,8 @@
-//! HTTP/2 (RFC 9113) as both sides of the gateway use it, on the `h2` crate: how a body is sent under flow control,
-//! how one is received, how a stream becomes a tunnel, and how large a head is.
+//! HTTP/2 (RFC 9113) as both sides of the gateway use it, on the `h2` crate: how a body is sent
+//! under flow control, how one is received, how a stream becomes a tunnel, and how large a head is.
 //!
-//! Guarantees that no body is buffered beyond its window, and that a peer which makes no progress is noticed.
+//! Guarantees that no body is buffered beyond its window, and that a peer which makes no progress
+//! is noticed.
 
 mod head_size;
 mod receive_body;

@@ -1,7 +1,7 @@
 //! The body that comes over an HTTP/2 stream.
 //!
-//! Guarantees that the peer gets room for more only as the body is read, and that a peer which takes too long over the
-//! next part of it is noticed.
+//! Guarantees that the peer gets room for more only as the body is read, and that a peer which
+//! takes too long over the next part of it is noticed.
 
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -21,9 +21,11 @@ use crate::http::trailers;
 /// A body that is being received.
 pub struct ReceivedBody {
     stream: RecvStream,
-    /// Bytes that are left, where the peer has said how many there are. `h2` checks that it keeps to that.
+    /// Bytes that are left, where the peer has said how many there are. `h2` checks that it keeps
+    /// to that.
     left: Option<u64>,
-    /// Bytes that were read and may still be on their way onward: their room is given back with the next read.
+    /// Bytes that were read and may still be on their way onward: their room is given back with the
+    /// next read.
     unreleased: usize,
     timer: Timer,
     /// Longest time between two reads.
@@ -42,7 +44,9 @@ type Received = Option<Result<Frame<Bytes>, h2::Error>>;
 impl ReceivedBody {
     /// The body of a message with these `headers`. A peer that sends nothing for `limit` fails it.
     pub fn new(stream: RecvStream, headers: &HeaderMap, limit: Duration) -> Self {
-        let length = headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok());
+        let length = headers
+            .get(CONTENT_LENGTH)
+            .and_then(|value| value.to_str().ok());
         let left = length.and_then(|length| length.parse().ok());
         Self {
             stream,
@@ -96,8 +100,12 @@ impl ReceivedBody {
     }
 
     fn poll_overdue(&mut self, cx: &mut Context<'_>) -> Poll<BoxError> {
-        let since = *self.since.get_or_insert_with(|| self.lag.count_from(clock::now()));
-        self.timer.poll(cx, since + self.limit).map(|()| self.lag.failure().into())
+        let since = *self
+            .since
+            .get_or_insert_with(|| self.lag.count_from(clock::now()));
+        self.timer
+            .poll(cx, since + self.limit)
+            .map(|()| self.lag.failure().into())
     }
 }
 
@@ -137,14 +145,16 @@ impl BodySource for ReceivedBody {
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.left.map_or_else(SizeHint::default, SizeHint::with_exact)
+        self.left
+            .map_or_else(SizeHint::default, SizeHint::with_exact)
     }
 
     fn ended(self: Box<Self>) {}
 }
 
 impl Drop for ReceivedBody {
-    /// The bytes that were read last must not stay away from the connection's window until the stream ends.
+    /// The bytes that were read last must not stay away from the connection's window until the
+    /// stream ends.
     fn drop(&mut self) {
         self.release();
     }

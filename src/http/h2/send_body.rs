@@ -1,7 +1,7 @@
 //! Sends a body over an HTTP/2 stream, under flow control.
 //!
-//! Guarantees that no more is handed to the connection than the peer takes, that a peer which takes nothing for too
-//! long is noticed, and that an incomplete body never looks complete.
+//! Guarantees that no more is handed to the connection than the peer takes, that a peer which takes
+//! nothing for too long is noticed, and that an incomplete body never looks complete.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -49,10 +49,21 @@ pub enum SendFailure {
 }
 
 impl BodySender {
-    /// Sends `body`, which has not ended, over `stream`. A peer that takes nothing for `limit` fails it.
+    /// Sends `body`, which has not ended, over `stream`. A peer that takes nothing for `limit`
+    /// fails it.
     pub fn new(stream: SendStream<Bytes>, body: Body, limit: Duration) -> Self {
         let (piece, timer, lag) = (Bytes::new(), Timer::default(), BodyLag::default());
-        Self { stream, body, piece, is_last: false, timer, limit, stalled: None, lag, passes_trailers: true }
+        Self {
+            stream,
+            body,
+            piece,
+            is_last: false,
+            timer,
+            limit,
+            stalled: None,
+            lag,
+            passes_trailers: true,
+        }
     }
 
     /// Fails a peer that is slower than the least rate of `lag`, too.
@@ -62,7 +73,10 @@ impl BodySender {
 
     /// Ends the stream where its trailers would come.
     pub fn without_trailers(self) -> Self {
-        Self { passes_trailers: false, ..self }
+        Self {
+            passes_trailers: false,
+            ..self
+        }
     }
 
     /// Sends what is there. Ready once all of it was handed to the connection.
@@ -104,7 +118,11 @@ impl BodySender {
             Ok(piece) => {
                 self.is_last = self.body.is_end_stream();
                 if piece.is_empty() {
-                    return if self.is_last { self.end().map(|()| true) } else { Ok(false) };
+                    return if self.is_last {
+                        self.end().map(|()| true)
+                    } else {
+                        Ok(false)
+                    };
                 }
                 self.stream.reserve_capacity(piece.len());
                 self.piece = piece;
@@ -138,7 +156,9 @@ impl BodySender {
     }
 
     fn poll_stalled(&mut self, cx: &mut Context<'_>) -> Poll<SendFailure> {
-        let since = *self.stalled.get_or_insert_with(|| self.lag.count_from(clock::now()));
+        let since = *self
+            .stalled
+            .get_or_insert_with(|| self.lag.count_from(clock::now()));
         self.timer.poll(cx, since + self.limit).map(|()| {
             self.lag.record_overdue();
             SendFailure::Stalled
@@ -147,7 +167,9 @@ impl BodySender {
 
     /// Ready when the peer has reset the stream, or the connection has ended.
     fn poll_reset(&mut self, cx: &mut Context<'_>) -> Poll<SendFailure> {
-        self.stream.poll_reset(cx).map(|reset| reset.map_or_else(SendFailure::Connection, SendFailure::Reset))
+        self.stream
+            .poll_reset(cx)
+            .map(|reset| reset.map_or_else(SendFailure::Connection, SendFailure::Reset))
     }
 
     fn end(&mut self) -> Result<(), SendFailure> {
@@ -155,6 +177,10 @@ impl BodySender {
     }
 
     fn end_with(&mut self, fields: HeaderMap) -> Result<(), SendFailure> {
-        if fields.is_empty() || !self.passes_trailers { self.end() } else { Ok(self.stream.send_trailers(fields)?) }
+        if fields.is_empty() || !self.passes_trailers {
+            self.end()
+        } else {
+            Ok(self.stream.send_trailers(fields)?)
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! An HTTP/2 stream as a tunnel: its DATA are the bytes that pass (RFC 8441 §5).
 //!
-//! Guarantees that the end of either direction is END_STREAM, that a tunnel which breaks is a RST_STREAM, and that no
-//! more is buffered than the windows of the stream.
+//! Guarantees that the end of either direction is END_STREAM, that a tunnel which breaks is a
+//! RST_STREAM, and that no more is buffered than the windows of the stream.
 
 use std::io;
 use std::pin::Pin;
@@ -26,7 +26,12 @@ pub struct StreamTunnel {
 
 impl StreamTunnel {
     pub fn new(send: SendStream<Bytes>, receive: RecvStream) -> Self {
-        Self { send, receive, received: Bytes::new(), ended: false }
+        Self {
+            send,
+            receive,
+            received: Bytes::new(),
+            ended: false,
+        }
     }
 }
 
@@ -43,7 +48,11 @@ fn broken() -> io::Error {
 }
 
 impl AsyncRead for StreamTunnel {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         let this = &mut *self;
         while this.received.is_empty() {
             match ready!(this.receive.poll_data(cx)) {
@@ -55,13 +64,20 @@ impl AsyncRead for StreamTunnel {
         buf.put_slice(&this.received[..read]);
         this.received.advance(read);
         // Room for as much as was taken: a slow reader holds the client back, and no other stream.
-        this.receive.flow_control().release_capacity(read).map_err(failed)?;
+        this.receive
+            .flow_control()
+            .release_capacity(read)
+            .map_err(failed)?;
         Poll::Ready(Ok(()))
     }
 }
 
 impl AsyncWrite for StreamTunnel {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         if bytes.is_empty() {
             return Poll::Ready(Ok(0));
         }
@@ -74,7 +90,9 @@ impl AsyncWrite for StreamTunnel {
             room => room,
         };
         let written = room.min(bytes.len()).min(PIECE);
-        self.send.send_data(Bytes::copy_from_slice(&bytes[..written]), false).map_err(failed)?;
+        self.send
+            .send_data(Bytes::copy_from_slice(&bytes[..written]), false)
+            .map_err(failed)?;
         Poll::Ready(Ok(written))
     }
 

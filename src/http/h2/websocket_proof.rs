@@ -1,4 +1,5 @@
-//! The proof that a server speaks WebSocket, which HTTP/1.1 asks for and HTTP/2 does without (RFC 8441 §5.1).
+//! The proof that a server speaks WebSocket, which HTTP/1.1 asks for and HTTP/2 does without (RFC
+//! 8441 §5.1).
 
 use std::sync::Arc;
 
@@ -20,11 +21,16 @@ pub fn random_key() -> String {
 
 /// The `Sec-WebSocket-Accept` for `key`.
 pub fn accept(key: &[u8]) -> String {
-    STANDARD.encode(Sha1::new().chain_update(key).chain_update(SUFFIX).finalize())
+    STANDARD.encode(
+        Sha1::new()
+            .chain_update(key)
+            .chain_update(SUFFIX)
+            .finalize(),
+    )
 }
 
-/// The `Sec-WebSocket-Accept` of an upstream that has read our key. An extension of the request, so that the request's
-/// own account has the failure.
+/// The `Sec-WebSocket-Accept` of an upstream that has read our key. An extension of the request, so
+/// that the request's own account has the failure.
 #[derive(Clone, Debug)]
 pub struct WebSocketProof(Arc<str>);
 
@@ -39,7 +45,12 @@ impl WebSocketProof {
     /// # Errors
     /// An upstream that did not switch must not look as if it had.
     pub fn check<B>(&self, response: &Response<B>) -> Result<(), Failure> {
-        let proves = || response.headers().get(SEC_WEBSOCKET_ACCEPT).is_some_and(|value| *value == *self.0);
+        let proves = || {
+            response
+                .headers()
+                .get(SEC_WEBSOCKET_ACCEPT)
+                .is_some_and(|value| *value == *self.0)
+        };
         match response.status() {
             StatusCode::SWITCHING_PROTOCOLS if proves() => Ok(()),
             StatusCode::SWITCHING_PROTOCOLS => Err(Failure::UpstreamInvalid),

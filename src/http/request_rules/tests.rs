@@ -1,8 +1,15 @@
 use super::*;
 
-const BOUNDS: SectionBounds = SectionBounds { bytes: 256, fields: 8 };
+const BOUNDS: SectionBounds = SectionBounds {
+    bytes: 256,
+    fields: 8,
+};
 
-fn checked(method: &str, uri: &str, fields: &[(&'static str, &str)]) -> Result<Option<HeaderValue>, Failure> {
+fn checked(
+    method: &str,
+    uri: &str,
+    fields: &[(&'static str, &str)],
+) -> Result<Option<HeaderValue>, Failure> {
     let mut request = Request::builder().method(method).uri(uri);
     for (name, value) in fields {
         request = request.header(*name, *value);
@@ -41,16 +48,28 @@ fn targets_are_paths_or_an_asterisk_for_options() {
     for bad in ["*", "", "?a", "a", "/`", "/\"", "/#", "*a", "http://a/"] {
         assert!(path(&Method::GET, bad.as_bytes()).is_err(), "{bad}");
     }
-    assert_eq!(checked("OPTIONS", "*", &[("host", "a")]).unwrap().unwrap(), "a");
+    assert_eq!(
+        checked("OPTIONS", "*", &[("host", "a")]).unwrap().unwrap(),
+        "a"
+    );
     assert!(checked("GET", "*", &[("host", "a")]).is_err());
 }
 
 #[test]
 fn lengths_are_bounded() {
     let long = format!("/{}", "x".repeat(BOUNDS.bytes / 2));
-    assert_eq!(checked("GET", &long, &[("host", "a")]), Err(Failure::UriTooLong));
-    assert!(matches!(checked(&"M".repeat(33), "/", &[("host", "a")]), Err(Failure::NotImplemented(_))));
-    assert!(matches!(checked("CONNECT", "/", &[("host", "a")]), Err(Failure::NotImplemented(_))));
+    assert_eq!(
+        checked("GET", &long, &[("host", "a")]),
+        Err(Failure::UriTooLong)
+    );
+    assert!(matches!(
+        checked(&"M".repeat(33), "/", &[("host", "a")]),
+        Err(Failure::NotImplemented(_))
+    ));
+    assert!(matches!(
+        checked("CONNECT", "/", &[("host", "a")]),
+        Err(Failure::NotImplemented(_))
+    ));
 }
 
 #[test]
@@ -66,15 +85,27 @@ fn crumbs_of_a_cookie_count_as_one_field() {
 #[test]
 fn a_value_has_no_white_space_around_it() {
     for bad in [" a", "a ", "\ta", "a\t", " "] {
-        assert!(checked("GET", "/", &[("host", "a"), ("x", bad)]).is_err(), "{bad:?}");
+        assert!(
+            checked("GET", "/", &[("host", "a"), ("x", bad)]).is_err(),
+            "{bad:?}"
+        );
     }
     assert!(checked("GET", "/", &[("host", "a"), ("x", "a b"), ("y", "")]).is_ok());
 }
 
 #[test]
 fn a_request_has_one_length() {
-    for bad in [&["1", "1"][..], &["+1"], &["1,1"], &["99999999999999999999"]] {
-        let fields: Vec<_> = bad.iter().map(|length| ("content-length", *length)).chain([("host", "a")]).collect();
+    for bad in [
+        &["1", "1"][..],
+        &["+1"],
+        &["1,1"],
+        &["99999999999999999999"],
+    ] {
+        let fields: Vec<_> = bad
+            .iter()
+            .map(|length| ("content-length", *length))
+            .chain([("host", "a")])
+            .collect();
         assert!(checked("POST", "/", &fields).is_err(), "{bad:?}");
     }
 }

@@ -4,14 +4,24 @@ use http::HeaderValue;
 use super::*;
 
 /// The Content-Length and the size of the content of a response to a HEAD or GET with this status.
-fn prepared(to_head: bool, status: u16, length: Option<&'static str>, content: &'static str) -> (Option<String>, u64) {
+fn prepared(
+    to_head: bool,
+    status: u16,
+    length: Option<&'static str>,
+    content: &'static str,
+) -> (Option<String>, u64) {
     let mut response = Response::new(Body::from(Bytes::from_static(content.as_bytes())));
     *response.status_mut() = StatusCode::from_u16(status).unwrap();
     if let Some(length) = length {
-        response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from_static(length));
+        response
+            .headers_mut()
+            .insert(CONTENT_LENGTH, HeaderValue::from_static(length));
     }
     prepare(&mut response, to_head);
-    let length = response.headers().get(CONTENT_LENGTH).map(|length| length.to_str().unwrap().to_owned());
+    let length = response
+        .headers()
+        .get(CONTENT_LENGTH)
+        .map(|length| length.to_str().unwrap().to_owned());
     (length, response.body().size_hint().exact().unwrap())
 }
 
@@ -34,9 +44,21 @@ fn a_response_has_the_length_of_its_content() {
 #[test]
 fn fields_for_one_connection_are_removed() {
     let mut response = Response::new(Body::empty());
-    for name in ["connection", "keep-alive", "te", "transfer-encoding", "upgrade", "proxy-connection", "x-own"] {
-        response.headers_mut().append(HeaderName::from_static(name), HeaderValue::from_static("x"));
-        response.headers_mut().append(HeaderName::from_static(name), HeaderValue::from_static("y"));
+    for name in [
+        "connection",
+        "keep-alive",
+        "te",
+        "transfer-encoding",
+        "upgrade",
+        "proxy-connection",
+        "x-own",
+    ] {
+        response
+            .headers_mut()
+            .append(HeaderName::from_static(name), HeaderValue::from_static("x"));
+        response
+            .headers_mut()
+            .append(HeaderName::from_static(name), HeaderValue::from_static("y"));
     }
     prepare(&mut response, true);
     assert_eq!(response.headers().keys().collect::<Vec<_>>(), ["x-own"]);

@@ -1,4 +1,5 @@
-//! The buckets that an attempt to authenticate is charged to, from the narrowest network of its client to the widest.
+//! The buckets that an attempt to authenticate is charged to, from the narrowest network of its
+//! client to the widest.
 
 use std::net::IpAddr;
 
@@ -7,7 +8,8 @@ use tollgate_limiter::algorithm::token_bucket::TokenBucket;
 use tollgate_limiter::limit::key::Key;
 use tollgate_limiter::store::BucketCharge;
 
-/// Networks of IPv6 that count, and how many times the bound each has. A subscriber has a /56 or a /48 to choose from.
+/// Networks of IPv6 that count, and how many times the bound each has. A subscriber has a /56 or a
+/// /48 to choose from.
 const IPV6: [(u8, u32); 3] = [(64, 1), (56, 4), (48, 16)];
 
 /// An address of IPv4 counts by itself.
@@ -23,17 +25,29 @@ pub struct AttemptClaim {
 }
 
 impl AttemptClaim {
-    /// Of a client at `ip`, which may fail as `bound` says, as a name with a bound of its own if it claims one.
+    /// Of a client at `ip`, which may fail as `bound` says, as a name with a bound of its own if it
+    /// claims one.
     pub fn new(ip: IpAddr, name: Option<(&[u8], TokenBucket)>, bound: TokenBucket) -> Self {
-        let charge = |key, bound: TokenBucket| BucketCharge { key, quota: bound.into(), cost: 1, largest_cost: 1 };
+        let charge = |key, bound: TokenBucket| BucketCharge {
+            key,
+            quota: bound.into(),
+            cost: 1,
+            largest_cost: 1,
+        };
         let ip = ip.to_canonical();
         let networks = if ip.is_ipv4() { &IPV4[..] } else { &IPV6[..] };
-        let mut charges: Vec<BucketCharge> =
-            networks.iter().map(|(prefix, times)| charge(of_address(ip, *prefix), bound.times(*times))).collect();
+        let mut charges: Vec<BucketCharge> = networks
+            .iter()
+            .map(|(prefix, times)| charge(of_address(ip, *prefix), bound.times(*times)))
+            .collect();
         let addresses = charges.len();
         let widest = of_address(ip, networks.last().map_or(0, |(prefix, _)| *prefix));
         charges.extend(name.map(|(name, bound)| charge(of_name(name), bound)));
-        Self { charges, addresses, widest }
+        Self {
+            charges,
+            addresses,
+            widest,
+        }
     }
 
     pub fn charges(&self) -> &[BucketCharge] {
@@ -42,7 +56,10 @@ impl AttemptClaim {
 
     /// The keys of its address, the narrowest first.
     pub fn addresses(&self) -> impl Iterator<Item = &Key> {
-        self.charges.iter().take(self.addresses).map(|charge| &charge.key)
+        self.charges
+            .iter()
+            .take(self.addresses)
+            .map(|charge| &charge.key)
     }
 
     /// The key of its client's widest network.
@@ -60,7 +77,8 @@ impl AttemptClaim {
 fn of_address(ip: IpAddr, prefix: u8) -> Key {
     let mut key = Key(b"address:".as_slice().into());
     key.0.push(prefix);
-    key.0.extend_from_slice(Key::of_ip(ip, prefix.min(32), prefix).as_bytes());
+    key.0
+        .extend_from_slice(Key::of_ip(ip, prefix.min(32), prefix).as_bytes());
     key
 }
 

@@ -1,9 +1,10 @@
-//! Bounds failed attempts to authenticate, by the client's network and by the name that it claims, before anything is
-//! checked that costs. `claim` has the buckets of an attempt, `table` the attempts under way and those that wait.
+//! Bounds failed attempts to authenticate, by the client's network and by the name that it claims,
+//! before anything is checked that costs. `claim` has the buckets of an attempt, `table` the
+//! attempts under way and those that wait.
 //!
-//! Guarantees that those that have failed and those under way are never more than the bound together. An attempt without room
-//! waits while others of its network are under way: they may succeed, and then cost nothing. Memory is bounded: see
-//! [`MemoryStore`] and [`AttemptTable`].
+//! Guarantees that those that have failed and those under way are never more than the bound
+//! together. An attempt without room waits while others of its network are under way: they may
+//! succeed, and then cost nothing. Memory is bounded: see [`MemoryStore`] and [`AttemptTable`].
 
 mod claim;
 mod table;
@@ -28,7 +29,8 @@ use self::table::{AttemptTable, WaitOutcome};
 use super::refusal::AuthenticationRefusal;
 use crate::clock::{self, Instant};
 
-/// Networks and names that are remembered. Further ones make room, and lose at most what the forgotten ones lacked.
+/// Networks and names that are remembered. Further ones make room, and lose at most what the
+/// forgotten ones lacked.
 const MAX_BUCKETS: usize = 65_536;
 
 const CROWDED: AuthenticationRefusal =
@@ -43,7 +45,8 @@ pub struct FailedAttempts {
     table: Mutex<AttemptTable>,
 }
 
-/// An attempt under way. Dropping it gives its place back, and it costs nothing unless it [has begun](Self::begin).
+/// An attempt under way. Dropping it gives its place back, and it costs nothing unless it [has
+/// begun](Self::begin).
 pub struct Attempt {
     attempts: Arc<FailedAttempts>,
     claim: Arc<AttemptClaim>,
@@ -66,7 +69,8 @@ pub struct WaitingAttempt {
 
 /// Why an attempt has no place now.
 struct NoPlace {
-    /// Those of its address that lack room, if attempts under way may give it back. Otherwise only time does.
+    /// Those of its address that lack room, if attempts under way may give it back. Otherwise only
+    /// time does.
     waits_for: Option<Vec<Key>>,
     retry_after_us: u64,
 }
@@ -74,21 +78,37 @@ struct NoPlace {
 impl FailedAttempts {
     /// Each address and each name may fail as `bound` says.
     pub fn new(bound: TokenBucket) -> Self {
-        Self { buckets: MemoryStore::new(MAX_BUCKETS), bound, name_bound: bound, table: Mutex::default() }
+        Self {
+            buckets: MemoryStore::new(MAX_BUCKETS),
+            bound,
+            name_bound: bound,
+            table: Mutex::default(),
+        }
     }
 
-    /// Each address may fail as its bound says, and each name `times` as often: where a name is known, others' failures must
-    /// not keep its owner out.
+    /// Each address may fail as its bound says, and each name `times` as often: where a name is
+    /// known, others' failures must not keep its owner out.
     pub fn with_known_names(self, times: u32) -> Self {
-        Self { name_bound: self.bound.times(times), ..self }
+        Self {
+            name_bound: self.bound.times(times),
+            ..self
+        }
     }
 
     /// Begins an attempt of a client at `ip`, as `name` if it claims one.
     ///
     /// # Errors
     /// When too many have failed, or too many wait.
-    pub fn place(self: &Arc<Self>, ip: IpAddr, name: Option<&[u8]>) -> Result<PendingAttempt, AuthenticationRefusal> {
-        let claim = Arc::new(AttemptClaim::new(ip, name.map(|name| (name, self.name_bound)), self.bound));
+    pub fn place(
+        self: &Arc<Self>,
+        ip: IpAddr,
+        name: Option<&[u8]>,
+    ) -> Result<PendingAttempt, AuthenticationRefusal> {
+        let claim = Arc::new(AttemptClaim::new(
+            ip,
+            name.map(|name| (name, self.name_bound)),
+            self.bound,
+        ));
         let mut table = self.table.lock();
         if !table.is_behind_others(&claim) {
             match self.take(&claim, &mut table) {
@@ -96,26 +116,49 @@ impl FailedAttempts {
                     drop(table);
                     return Ok(PendingAttempt::Placed(self.placed(claim)));
                 }
-                Err(NoPlace { waits_for: None, retry_after_us }) => {
-                    return Err(AuthenticationRefusal::TooManyAttempts(seconds(retry_after_us)));
+                Err(NoPlace {
+                    waits_for: None,
+                    retry_after_us,
+                }) => {
+                    return Err(AuthenticationRefusal::TooManyAttempts(seconds(
+                        retry_after_us,
+                    )));
                 }
-                Err(NoPlace { waits_for: Some(_), .. }) => {}
+                Err(NoPlace {
+                    waits_for: Some(_), ..
+                }) => {}
             }
         }
         let (number, end) = table.enqueue(&claim).ok_or(CROWDED)?;
         drop(table);
-        Ok(PendingAttempt::Waiting(WaitingAttempt { attempts: self.clone(), claim, number, end }))
+        Ok(PendingAttempt::Waiting(WaitingAttempt {
+            attempts: self.clone(),
+            claim,
+            number,
+            end,
+        }))
     }
 
     fn placed(self: &Arc<Self>, claim: Arc<AttemptClaim>) -> Attempt {
-        Attempt { attempts: self.clone(), claim, has_failed: false }
+        Attempt {
+            attempts: self.clone(),
+            claim,
+            has_failed: false,
+        }
     }
 
-    /// Takes a place, if each bucket has room for another failure beside those of the attempts under way.
+    /// Takes a place, if each bucket has room for another failure beside those of the attempts
+    /// under way.
     fn take(&self, claim: &AttemptClaim, table: &mut AttemptTable) -> Result<(), NoPlace> {
         let now_us = clock::monotonic_micros();
-        let levels = self.buckets.take_at(claim.charges(), 0, now_us, Share::WHOLE).levels;
-        let mut no_place = NoPlace { waits_for: Some(Vec::new()), retry_after_us: 0 };
+        let levels = self
+            .buckets
+            .take_at(claim.charges(), 0, now_us, Share::WHOLE)
+            .levels;
+        let mut no_place = NoPlace {
+            waits_for: Some(Vec::new()),
+            retry_after_us: 0,
+        };
         let (mut has_room, mut is_empty) = (true, false);
         for (place, (charge, level)) in claim.charges().iter().zip(&levels).enumerate() {
             let under_way = table.under_way(&charge.key);
@@ -125,7 +168,9 @@ impl FailedAttempts {
             (has_room, is_empty) = (false, is_empty || level.remaining == 0);
             // Of a name no two passwords are right, so there is nothing to wait for.
             match &mut no_place.waits_for {
-                Some(keys) if claim.is_address(place) && under_way > 0 => keys.push(charge.key.clone()),
+                Some(keys) if claim.is_address(place) && under_way > 0 => {
+                    keys.push(charge.key.clone())
+                }
                 waits_for => *waits_for = None,
             }
         }
@@ -135,8 +180,15 @@ impl FailedAttempts {
         }
         if is_empty && no_place.waits_for.is_none() {
             // An empty bucket denies, and then none is charged.
-            let denied = self.buckets.take_at(claim.charges(), 1, now_us, Share::WHOLE);
-            no_place.retry_after_us = denied.levels.iter().map(|level| level.retry_after_us).max().unwrap_or_default();
+            let denied = self
+                .buckets
+                .take_at(claim.charges(), 1, now_us, Share::WHOLE);
+            no_place.retry_after_us = denied
+                .levels
+                .iter()
+                .map(|level| level.retry_after_us)
+                .max()
+                .unwrap_or_default();
         }
         Err(no_place)
     }
@@ -147,24 +199,41 @@ impl FailedAttempts {
         if has_failed {
             let now_us = clock::monotonic_micros();
             let charges = claim.charges().iter().map(|charge| {
-                let change = Change::Charge { charge: charge.quota.charge(1), since_us: now_us };
-                Adjustment { key: charge.key.clone(), quota: charge.quota, change }
+                let change = Change::Charge {
+                    charge: charge.quota.charge(1),
+                    since_us: now_us,
+                };
+                Adjustment {
+                    key: charge.key.clone(),
+                    quota: charge.quota,
+                    change,
+                }
             });
             self.buckets.adjust_at(&charges.collect::<Vec<_>>(), now_us);
         }
         table.end(claim);
         let mut full: Vec<Key> = Vec::new();
         table.serve(claim, |table, waiting| {
-            if waiting.claim.addresses().any(|address| full.contains(address)) {
+            if waiting
+                .claim
+                .addresses()
+                .any(|address| full.contains(address))
+            {
                 return true;
             }
             match self.take(&waiting.claim, table) {
                 Ok(()) => waiting.end(Ok(())),
-                Err(NoPlace { waits_for: Some(keys), .. }) => {
+                Err(NoPlace {
+                    waits_for: Some(keys),
+                    ..
+                }) => {
                     full.extend(keys);
                     return true;
                 }
-                Err(NoPlace { waits_for: None, retry_after_us }) => waiting.end(Err(seconds(retry_after_us))),
+                Err(NoPlace {
+                    waits_for: None,
+                    retry_after_us,
+                }) => waiting.end(Err(seconds(retry_after_us))),
             }
             false
         });
@@ -190,7 +259,8 @@ impl PendingAttempt {
 }
 
 impl Attempt {
-    /// The costly part begins: from now on the attempt has failed unless it [succeeds](Self::succeeded).
+    /// The costly part begins: from now on the attempt has failed unless it
+    /// [succeeds](Self::succeeded).
     pub fn begin(&mut self) {
         self.has_failed = true;
     }

@@ -1,6 +1,7 @@
 //! The attempts under way and those that wait, by the networks of their clients.
 //!
-//! Guarantees a bound on those that wait, per network and in sum, and that nothing is kept of a network without attempts.
+//! Guarantees a bound on those that wait, per network and in sum, and that nothing is kept of a
+//! network without attempts.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -19,10 +20,12 @@ pub const MAX_WAITING_OF_CLIENT: usize = 512;
 /// Of these, from one wider network of IPv6.
 const MAX_WAITING_OF_NETWORK: usize = 1_024;
 
-/// The end of a wait: it has its place, or there are so many seconds until another attempt may be made.
+/// The end of a wait: it has its place, or there are so many seconds until another attempt may be
+/// made.
 pub type WaitOutcome = Result<(), u64>;
 
-/// The attempts of one authenticator. An attempt waits in the queue of the widest network of its client.
+/// The attempts of one authenticator. An attempt waits in the queue of the widest network of its
+/// client.
 #[derive(Default)]
 pub struct AttemptTable {
     /// By address and by name.
@@ -63,11 +66,16 @@ impl AttemptTable {
 
     /// Whether other attempts of its client wait already.
     pub fn is_behind_others(&self, claim: &AttemptClaim) -> bool {
-        claim.addresses().next().is_some_and(|address| self.waiting_of(address) > 0)
+        claim
+            .addresses()
+            .next()
+            .is_some_and(|address| self.waiting_of(address) > 0)
     }
 
     fn waiting_of(&self, address: &Key) -> usize {
-        self.keys.get(address).map_or(0, |attempts| attempts.waiting)
+        self.keys
+            .get(address)
+            .map_or(0, |attempts| attempts.waiting)
     }
 
     /// The attempt is under way.
@@ -80,14 +88,23 @@ impl AttemptTable {
     /// The attempt is under way no more.
     pub fn end(&mut self, claim: &AttemptClaim) {
         for charge in claim.charges() {
-            self.change(&charge.key, |attempts| attempts.under_way = attempts.under_way.saturating_sub(1));
+            self.change(&charge.key, |attempts| {
+                attempts.under_way = attempts.under_way.saturating_sub(1)
+            });
         }
     }
 
     /// The attempt waits: its number in the queue, and what tells the end. `None`: too many wait.
-    pub fn enqueue(&mut self, claim: &Arc<AttemptClaim>) -> Option<(u64, oneshot::Receiver<WaitOutcome>)> {
-        let most = std::iter::once(MAX_WAITING_OF_CLIENT).chain(std::iter::repeat(MAX_WAITING_OF_NETWORK));
-        let is_full = claim.addresses().zip(most).any(|(address, most)| self.waiting_of(address) >= most);
+    pub fn enqueue(
+        &mut self,
+        claim: &Arc<AttemptClaim>,
+    ) -> Option<(u64, oneshot::Receiver<WaitOutcome>)> {
+        let most =
+            std::iter::once(MAX_WAITING_OF_CLIENT).chain(std::iter::repeat(MAX_WAITING_OF_NETWORK));
+        let is_full = claim
+            .addresses()
+            .zip(most)
+            .any(|(address, most)| self.waiting_of(address) >= most);
         if is_full || self.waiting >= MAX_WAITING {
             return None;
         }
@@ -97,15 +114,26 @@ impl AttemptTable {
         for address in claim.addresses() {
             self.keys.entry(address.clone()).or_default().waiting += 1;
         }
-        let entry = WaitingEntry { number: self.last_number, claim: claim.clone(), end: Some(sender) };
-        self.queues.entry(claim.widest().clone()).or_default().push_back(entry);
+        let entry = WaitingEntry {
+            number: self.last_number,
+            claim: claim.clone(),
+            end: Some(sender),
+        };
+        self.queues
+            .entry(claim.widest().clone())
+            .or_default()
+            .push_back(entry);
         Some((self.last_number, end))
     }
 
     /// The client of this waiting attempt has gone away, unless the wait has ended before.
     pub fn leave(&mut self, claim: &AttemptClaim, number: u64) {
-        let Some(queue) = self.queues.get_mut(claim.widest()) else { return };
-        let Ok(place) = queue.binary_search_by_key(&number, |entry| entry.number) else { return };
+        let Some(queue) = self.queues.get_mut(claim.widest()) else {
+            return;
+        };
+        let Ok(place) = queue.binary_search_by_key(&number, |entry| entry.number) else {
+            return;
+        };
         queue.remove(place);
         if queue.is_empty() {
             self.queues.remove(claim.widest());
@@ -113,9 +141,16 @@ impl AttemptTable {
         self.stop_waiting(claim);
     }
 
-    /// Asks `is_to_wait` of each attempt that waits in the queue of `claim`, in their order. It ends the wait of others.
-    pub fn serve(&mut self, claim: &AttemptClaim, mut is_to_wait: impl FnMut(&mut Self, &mut WaitingEntry) -> bool) {
-        let Some((widest, mut queue)) = self.queues.remove_entry(claim.widest()) else { return };
+    /// Asks `is_to_wait` of each attempt that waits in the queue of `claim`, in their order. It
+    /// ends the wait of others.
+    pub fn serve(
+        &mut self,
+        claim: &AttemptClaim,
+        mut is_to_wait: impl FnMut(&mut Self, &mut WaitingEntry) -> bool,
+    ) {
+        let Some((widest, mut queue)) = self.queues.remove_entry(claim.widest()) else {
+            return;
+        };
         queue.retain_mut(|entry| {
             let waits = is_to_wait(self, entry);
             if !waits {
@@ -131,12 +166,16 @@ impl AttemptTable {
     fn stop_waiting(&mut self, claim: &AttemptClaim) {
         self.waiting = self.waiting.saturating_sub(1);
         for address in claim.addresses() {
-            self.change(address, |attempts| attempts.waiting = attempts.waiting.saturating_sub(1));
+            self.change(address, |attempts| {
+                attempts.waiting = attempts.waiting.saturating_sub(1)
+            });
         }
     }
 
     fn change(&mut self, key: &Key, change: impl Fn(&mut KeyAttempts)) {
-        let Some(attempts) = self.keys.get_mut(key) else { return };
+        let Some(attempts) = self.keys.get_mut(key) else {
+            return;
+        };
         change(attempts);
         if attempts.under_way == 0 && attempts.waiting == 0 {
             self.keys.remove(key);

@@ -17,7 +17,9 @@ const LONG: Duration = Duration::from_secs(3_600);
 fn attempts() -> Arc<FailedAttempts> {
     let number = |number| NonZeroU64::new(number).unwrap();
     let emission = number(u64::try_from(EMISSION.as_micros()).unwrap());
-    Arc::new(FailedAttempts::new(TokenBucket::new(number(1), emission, number(BURST)).unwrap()))
+    Arc::new(FailedAttempts::new(
+        TokenBucket::new(number(1), emission, number(BURST)).unwrap(),
+    ))
 }
 
 fn ip(text: &str) -> IpAddr {
@@ -48,11 +50,20 @@ async fn a_known_name_fails_more_often_than_an_address() {
     let attempts = Arc::new(FailedAttempts::new(bound).with_known_names(3));
     for address in ["192.0.2.1", "192.0.2.2", "192.0.2.3"] {
         for _ in 0..BURST {
-            assert!(fail(&attempts, ip(address), Some(b"ada")).is_ok(), "{address}");
+            assert!(
+                fail(&attempts, ip(address), Some(b"ada")).is_ok(),
+                "{address}"
+            );
         }
-        assert!(fail(&attempts, ip(address), Some(b"ada")).is_err(), "{address}");
+        assert!(
+            fail(&attempts, ip(address), Some(b"ada")).is_err(),
+            "{address}"
+        );
     }
-    assert!(fail(&attempts, ip("192.0.2.4"), Some(b"ada")).is_err(), "six have failed: the name is bounded, too");
+    assert!(
+        fail(&attempts, ip("192.0.2.4"), Some(b"ada")).is_err(),
+        "six have failed: the name is bounded, too"
+    );
     assert!(fail(&attempts, ip("192.0.2.4"), Some(b"bob")).is_ok());
 }
 
@@ -60,7 +71,10 @@ type Placing = BoxFuture<'static, Result<Attempt, AuthenticationRefusal>>;
 
 fn wait(attempts: &Arc<FailedAttempts>, ip: IpAddr) -> Placing {
     let pending = attempts.place(ip, None).expect("there is room to wait");
-    assert!(matches!(pending, PendingAttempt::Waiting(_)), "it does not wait");
+    assert!(
+        matches!(pending, PendingAttempt::Waiting(_)),
+        "it does not wait"
+    );
     Box::pin(pending.placed(clock::now() + LONG))
 }
 
@@ -69,10 +83,20 @@ async fn an_address_and_a_name_fail_a_few_times_and_then_wait() {
     let attempts = attempts();
     assert!(fail(&attempts, ip("192.0.2.1"), Some(b"ada")).is_ok());
     assert!(fail(&attempts, ip("192.0.2.1"), Some(b"bob")).is_ok());
-    assert_eq!(fail(&attempts, ip("192.0.2.1"), Some(b"cyd")), Err(10), "the address has failed twice");
+    assert_eq!(
+        fail(&attempts, ip("192.0.2.1"), Some(b"cyd")),
+        Err(10),
+        "the address has failed twice"
+    );
     assert!(fail(&attempts, ip("192.0.2.2"), Some(b"ada")).is_ok());
-    assert!(fail(&attempts, ip("192.0.2.3"), Some(b"ada")).is_err(), "the name has failed twice");
-    assert!(fail(&attempts, ip("192.0.2.3"), Some(b"cyd")).is_ok(), "what is refused counts nowhere");
+    assert!(
+        fail(&attempts, ip("192.0.2.3"), Some(b"ada")).is_err(),
+        "the name has failed twice"
+    );
+    assert!(
+        fail(&attempts, ip("192.0.2.3"), Some(b"cyd")).is_ok(),
+        "what is refused counts nowhere"
+    );
     tokio::time::advance(EMISSION).await;
     assert!(fail(&attempts, ip("192.0.2.1"), None).is_ok());
 }
@@ -81,7 +105,9 @@ async fn an_address_and_a_name_fail_a_few_times_and_then_wait() {
 async fn an_attempt_that_succeeds_or_that_nobody_began_costs_nothing() {
     let attempts = attempts();
     for _ in 0..5 {
-        begin(&attempts, ip("192.0.2.1"), Some(b"ada")).unwrap().succeeded();
+        begin(&attempts, ip("192.0.2.1"), Some(b"ada"))
+            .unwrap()
+            .succeeded();
         drop(attempts.place(ip("192.0.2.1"), Some(b"ada")).unwrap());
     }
     assert!(attempts.table.lock().is_empty());
@@ -92,11 +118,17 @@ async fn attempts_that_succeed_cost_nothing_however_long_they_take() {
     let attempts = attempts();
     fail(&attempts, ip("192.0.2.1"), None).unwrap();
     for _ in 0..50 {
-        let attempt = begin(&attempts, ip("192.0.2.1"), None).expect("one has failed, and another may");
+        let attempt =
+            begin(&attempts, ip("192.0.2.1"), None).expect("one has failed, and another may");
         let mut waiting = wait(&attempts, ip("192.0.2.1"));
         tokio::time::advance(Duration::from_millis(90)).await;
         attempt.succeeded();
-        poll_immediate(&mut waiting).await.expect("it is its turn").ok().unwrap().succeeded();
+        poll_immediate(&mut waiting)
+            .await
+            .expect("it is its turn")
+            .ok()
+            .unwrap()
+            .succeeded();
     }
 }
 
@@ -114,42 +146,68 @@ async fn the_addresses_of_a_network_of_ipv6_fail_together() {
 async fn a_subscriber_with_many_networks_of_ipv6_has_a_bound_as_well() {
     let attempts = attempts();
     let failed = |networks: &mut dyn Iterator<Item = u128>| {
-        let addresses = networks.map(|network| std::net::Ipv6Addr::from_bits((0x2001_0db8 << 96) | (network << 64)));
-        addresses.filter(|address| fail(&attempts, (*address).into(), None).is_ok()).count() as u64
+        let addresses = networks
+            .map(|network| std::net::Ipv6Addr::from_bits((0x2001_0db8 << 96) | (network << 64)));
+        addresses
+            .filter(|address| fail(&attempts, (*address).into(), None).is_ok())
+            .count() as u64
     };
     assert_eq!(failed(&mut (0..256)), 4 * BURST, "a /56");
-    assert_eq!(failed(&mut (256..65_536)), 12 * BURST, "the rest of its /48");
+    assert_eq!(
+        failed(&mut (256..65_536)),
+        12 * BURST,
+        "the rest of its /48"
+    );
     assert_eq!(failed(&mut (65_536..65_537)), 1, "another one");
 }
 
 #[tokio::test(start_paused = true)]
 async fn attempts_wait_for_those_under_way_in_their_order() {
     let attempts = attempts();
-    let mut under_way: Vec<Attempt> = (0..BURST).map(|_| begin(&attempts, ip("192.0.2.1"), None).unwrap()).collect();
+    let mut under_way: Vec<Attempt> = (0..BURST)
+        .map(|_| begin(&attempts, ip("192.0.2.1"), None).unwrap())
+        .collect();
     let mut waiting: Vec<Placing> = (0..3).map(|_| wait(&attempts, ip("192.0.2.1"))).collect();
     for place in &mut waiting {
         assert!(poll_immediate(place).await.is_none());
     }
-    assert!(begin(&attempts, ip("192.0.2.2"), None).is_ok(), "others do not wait");
+    assert!(
+        begin(&attempts, ip("192.0.2.2"), None).is_ok(),
+        "others do not wait"
+    );
     under_way.pop().unwrap().succeeded();
-    let mut first = poll_immediate(&mut waiting[0]).await.expect("it is its turn").ok().unwrap();
+    let mut first = poll_immediate(&mut waiting[0])
+        .await
+        .expect("it is its turn")
+        .ok()
+        .unwrap();
     first.begin();
     assert!(poll_immediate(&mut waiting[1]).await.is_none());
     drop(waiting.remove(1));
     first.succeeded();
-    let last = poll_immediate(&mut waiting[1]).await.expect("the one before it has gone away");
+    let last = poll_immediate(&mut waiting[1])
+        .await
+        .expect("the one before it has gone away");
     last.ok().unwrap().succeeded();
 }
 
 #[tokio::test(start_paused = true)]
 async fn those_who_wait_are_refused_once_all_before_them_have_failed() {
     let attempts = attempts();
-    let mut under_way: Vec<Attempt> = (0..BURST).map(|_| begin(&attempts, ip("192.0.2.1"), None).unwrap()).collect();
+    let mut under_way: Vec<Attempt> = (0..BURST)
+        .map(|_| begin(&attempts, ip("192.0.2.1"), None).unwrap())
+        .collect();
     let mut waiting = wait(&attempts, ip("192.0.2.1"));
     drop(under_way.pop());
-    assert!(poll_immediate(&mut waiting).await.is_none(), "one may still succeed");
+    assert!(
+        poll_immediate(&mut waiting).await.is_none(),
+        "one may still succeed"
+    );
     drop(under_way.pop());
-    let refusal = poll_immediate(&mut waiting).await.expect("none may succeed any more").err();
+    let refusal = poll_immediate(&mut waiting)
+        .await
+        .expect("none may succeed any more")
+        .err();
     assert_eq!(refusal, Some(AuthenticationRefusal::TooManyAttempts(10)));
     drop(waiting);
     assert!(attempts.table.lock().is_empty());
@@ -158,8 +216,13 @@ async fn those_who_wait_are_refused_once_all_before_them_have_failed() {
 #[tokio::test(start_paused = true)]
 async fn a_place_that_comes_too_late_is_the_next_ones() {
     let attempts = attempts();
-    let mut under_way: Vec<Attempt> = (0..BURST).map(|_| begin(&attempts, ip("192.0.2.1"), None).unwrap()).collect();
-    let (late, mut next) = (wait(&attempts, ip("192.0.2.1")), wait(&attempts, ip("192.0.2.1")));
+    let mut under_way: Vec<Attempt> = (0..BURST)
+        .map(|_| begin(&attempts, ip("192.0.2.1"), None).unwrap())
+        .collect();
+    let (late, mut next) = (
+        wait(&attempts, ip("192.0.2.1")),
+        wait(&attempts, ip("192.0.2.1")),
+    );
     under_way.pop().unwrap().succeeded();
     assert!(poll_immediate(&mut next).await.is_none());
     drop(late);
@@ -180,19 +243,33 @@ async fn a_wait_has_an_end_and_only_so_many_wait() {
         waiting.extend((0..MAX_WAITING_OF_CLIENT).map(|_| wait(&attempts, address(client))));
         assert_eq!(attempts.place(address(client), None).err(), Some(CROWDED));
     }
-    assert_eq!(attempts.place(address(clients), None).err(), Some(CROWDED), "there is a bound in sum");
+    assert_eq!(
+        attempts.place(address(clients), None).err(),
+        Some(CROWDED),
+        "there is a bound in sum"
+    );
     let began = clock::now();
     assert_eq!(waiting.pop().unwrap().await.err(), Some(CROWDED));
     assert!(clock::now() - began >= LONG);
     drop(waiting);
-    assert!(attempts.place(address(clients), None).is_ok(), "they have made room");
+    assert!(
+        attempts.place(address(clients), None).is_ok(),
+        "they have made room"
+    );
     drop(under_way);
     assert!(attempts.table.lock().is_empty());
 }
 
 /// Clients, some of them of one network.
-const CLIENTS: [&str; 7] =
-    ["192.0.2.1", "192.0.2.2", "2001:db8::1", "2001:db8::2", "2001:db8:0:1::1", "2001:db8:0:100::1", "2001:db8:1::1"];
+const CLIENTS: [&str; 7] = [
+    "192.0.2.1",
+    "192.0.2.2",
+    "2001:db8::1",
+    "2001:db8::2",
+    "2001:db8:0:1::1",
+    "2001:db8:0:100::1",
+    "2001:db8:1::1",
+];
 
 #[derive(Clone, Debug)]
 enum AttemptStep {
@@ -229,11 +306,15 @@ impl AttemptModel {
         match step {
             AttemptStep::Arrive { client, name } => {
                 let name = name.map(|name| [name]);
-                let pending = self.attempts.place(ip(CLIENTS[client]), name.as_ref().map(|name| &name[..]));
+                let pending = self
+                    .attempts
+                    .place(ip(CLIENTS[client]), name.as_ref().map(|name| &name[..]));
                 let client = (client, name.map(|[name]| name));
                 match pending {
                     Ok(PendingAttempt::Placed(attempt)) => self.begin(client, attempt),
-                    Ok(pending) => self.waiting.push((client, Box::pin(pending.placed(clock::now() + LONG)))),
+                    Ok(pending) => self
+                        .waiting
+                        .push((client, Box::pin(pending.placed(clock::now() + LONG)))),
                     Err(_) => {}
                 }
             }
@@ -249,7 +330,9 @@ impl AttemptModel {
                 drop(self.waiting.remove(place % self.waiting.len()));
             }
             AttemptStep::End { .. } | AttemptStep::Leave { .. } => {}
-            AttemptStep::Advance { seconds } => tokio::time::advance(Duration::from_secs(seconds)).await,
+            AttemptStep::Advance { seconds } => {
+                tokio::time::advance(Duration::from_secs(seconds)).await
+            }
         }
         self.follow().await;
     }
@@ -267,7 +350,9 @@ impl AttemptModel {
                 None => still_waiting.push((client, wait)),
                 Some(Err(_)) => {}
                 Some(Ok(attempt)) => {
-                    let overtaken = still_waiting.iter().any(|(before, _)| networks(*before)[0] == networks(client)[0]);
+                    let overtaken = still_waiting
+                        .iter()
+                        .any(|(before, _)| networks(*before)[0] == networks(client)[0]);
                     assert!(!overtaken, "it was not its turn");
                     self.begin(client, attempt);
                 }
@@ -281,29 +366,45 @@ impl AttemptModel {
         // Each of these may fail now.
         let now_us = clock::monotonic_micros();
         let under_way = self.under_way.iter().map(|(client, _)| (*client, now_us));
-        let counted: Vec<(ModelledClient, u64)> = self.failed.iter().copied().chain(under_way).collect();
-        let mut buckets: Vec<String> = counted.iter().flat_map(|(client, _)| networks(*client)).collect();
-        buckets.extend(counted.iter().filter_map(|((_, name), _)| name.map(|name| format!("1 name {name}"))));
+        let counted: Vec<(ModelledClient, u64)> =
+            self.failed.iter().copied().chain(under_way).collect();
+        let mut buckets: Vec<String> = counted
+            .iter()
+            .flat_map(|(client, _)| networks(*client))
+            .collect();
+        buckets.extend(
+            counted
+                .iter()
+                .filter_map(|((_, name), _)| name.map(|name| format!("1 name {name}"))),
+        );
         for bucket in buckets {
             let (times, _) = bucket.split_once(' ').unwrap();
             let times: u64 = times.parse().unwrap();
             let of_bucket = counted.iter().filter(|(client, _)| {
-                networks(*client).contains(&bucket) || client.1.is_some_and(|name| bucket == format!("1 name {name}"))
+                networks(*client).contains(&bucket)
+                    || client
+                        .1
+                        .is_some_and(|name| bucket == format!("1 name {name}"))
             });
             let mut at: Vec<u64> = of_bucket.map(|(_, at)| *at).collect();
             at.sort_unstable();
             for (first, begun) in at.iter().enumerate() {
                 for (last, ended) in at.iter().enumerate().skip(first) {
-                    let flow = (ended - begun) * times / u64::try_from(EMISSION.as_micros()).unwrap();
-                    assert!((last - first + 1) as u64 <= BURST * times + flow, "{bucket}: {at:?}");
+                    let flow =
+                        (ended - begun) * times / u64::try_from(EMISSION.as_micros()).unwrap();
+                    assert!(
+                        (last - first + 1) as u64 <= BURST * times + flow,
+                        "{bucket}: {at:?}"
+                    );
                 }
             }
         }
         for (client, _) in &self.waiting {
-            let may_succeed = self
-                .under_way
-                .iter()
-                .any(|(other, _)| networks(*other).iter().any(|network| networks(*client).contains(network)));
+            let may_succeed = self.under_way.iter().any(|(other, _)| {
+                networks(*other)
+                    .iter()
+                    .any(|network| networks(*client).contains(network))
+            });
             assert!(may_succeed, "{} waits for nothing", CLIENTS[client.0]);
         }
     }
@@ -315,7 +416,9 @@ fn networks((client, _): ModelledClient) -> Vec<String> {
         IpAddr::V4(address) => vec![format!("1 {address}")],
         IpAddr::V6(address) => {
             let bits = address.to_bits();
-            [(1, 64), (4, 72), (16, 80)].map(|(times, rest)| format!("{times} {:x}/{rest}", bits >> rest)).into()
+            [(1, 64), (4, 72), (16, 80)]
+                .map(|(times, rest)| format!("{times} {:x}/{rest}", bits >> rest))
+                .into()
         }
     }
 }

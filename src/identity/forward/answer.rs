@@ -1,6 +1,8 @@
-//! The answer of the service that is asked about requests: who the client is, or what to tell the client.
+//! The answer of the service that is asked about requests: who the client is, or what to tell the
+//! client.
 //!
-//! Guarantees that it is read within its bounds, and that no part of it that cannot be used lets a request pass.
+//! Guarantees that it is read within its bounds, and that no part of it that cannot be used lets a
+//! request pass.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,18 +24,20 @@ use crate::identity::refusal::{AuthenticationRefusal, AuthenticationResult, Veri
 /// Bytes of an answer that goes to the client.
 const MAX_BODY: usize = 64 * 1024;
 
-/// The longest that the rest of an answer which is of no use is waited for, so that its connection serves again.
+/// The longest that the rest of an answer which is of no use is waited for, so that its connection
+/// serves again.
 const DRAIN: Duration = Duration::from_secs(1);
 
 const MAX_ID: usize = 256;
 
 const MAX_PLAN: usize = 64;
 
-const ODD: AuthenticationRefusal =
-    AuthenticationRefusal::Undecided("the service that knows clients gave an answer that cannot be used");
+const ODD: AuthenticationRefusal = AuthenticationRefusal::Undecided(
+    "the service that knows clients gave an answer that cannot be used",
+);
 
-/// The verdict that `response` is, which is no error of the service. An answer that is relayed has been read by `deadline`;
-/// one that lets the request pass is shown to `keep`, with its fields.
+/// The verdict that `response` is, which is no error of the service. An answer that is relayed has
+/// been read by `deadline`; one that lets the request pass is shown to `keep`, with its fields.
 pub async fn verdict(
     spec: &ForwardSpec,
     authenticator: &str,
@@ -45,7 +49,8 @@ pub async fn verdict(
     let (head, body) = response.into_parts();
     if status.is_success() {
         drain(body);
-        return accepted(spec, authenticator, &head.headers).inspect(|client| keep(client, &head.headers));
+        return accepted(spec, authenticator, &head.headers)
+            .inspect(|client| keep(client, &head.headers));
     }
     if is_relayed(status) {
         let answer = relayed(status, head.headers, body, deadline).await;
@@ -56,7 +61,12 @@ pub async fn verdict(
 }
 
 /// The answer for the client. Its status is the verdict, whatever becomes of its body.
-async fn relayed(status: StatusCode, mut headers: HeaderMap, body: Body, deadline: Instant) -> RelayedAnswer {
+async fn relayed(
+    status: StatusCode,
+    mut headers: HeaderMap,
+    body: Body,
+    deadline: Instant,
+) -> RelayedAnswer {
     let read = timeout_at(deadline, Limited::new(body, MAX_BODY).collect()).await;
     headers.remove(CONTENT_LENGTH);
     let body = match read {
@@ -67,20 +77,39 @@ async fn relayed(status: StatusCode, mut headers: HeaderMap, body: Body, deadlin
             Bytes::new()
         }
     };
-    RelayedAnswer { status, headers, body }
+    RelayedAnswer {
+        status,
+        headers,
+        body,
+    }
 }
 
-/// Whether the client gets this answer: it is to authenticate itself, here or elsewhere, is not welcome, or has sent what the
-/// service does not take.
+/// Whether the client gets this answer: it is to authenticate itself, here or elsewhere, is not
+/// welcome, or has sent what the service does not take.
 fn is_relayed(status: StatusCode) -> bool {
-    matches!(status.as_u16(), 401 | 403 | 301 | 302 | 303 | 307 | 308 | 400 | 413 | 414 | 429 | 431)
+    matches!(
+        status.as_u16(),
+        401 | 403 | 301 | 302 | 303 | 307 | 308 | 400 | 413 | 414 | 429 | 431
+    )
 }
 
 fn accepted(spec: &ForwardSpec, authenticator: &str, fields: &HeaderMap) -> AuthenticationResult {
-    let id = spec.id_header.as_ref().map(|name| text(fields, name, MAX_ID)).transpose()?.flatten();
-    let plan = spec.plan_header.as_ref().map(|name| text(fields, name, MAX_PLAN)).transpose()?.flatten();
+    let id = spec
+        .id_header
+        .as_ref()
+        .map(|name| text(fields, name, MAX_ID))
+        .transpose()?
+        .flatten();
+    let plan = spec
+        .plan_header
+        .as_ref()
+        .map(|name| text(fields, name, MAX_PLAN))
+        .transpose()?
+        .flatten();
     // Without an id it is nobody: not a client that all others without one would share.
-    let mut identity = id.map_or_else(CallerIdentity::default, |id| CallerIdentity::new(authenticator, id));
+    let mut identity = id.map_or_else(CallerIdentity::default, |id| {
+        CallerIdentity::new(authenticator, id)
+    });
     identity.plan = plan.map(str::to_owned);
     let mut copied = HeaderMap::new();
     for name in &spec.copy_headers {

@@ -1,7 +1,7 @@
 //! The answers that are kept, by the clients that they are about.
 //!
-//! Guarantees a bound on them, and that a client address which has an eighth of the room displaces its own answers and
-//! nobody else's.
+//! Guarantees a bound on them, and that a client address which has an eighth of the room displaces
+//! its own answers and nobody else's.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -34,7 +34,10 @@ pub struct ForgottenAnswers<V> {
 
 impl<V> Default for AnswerTable<V> {
     fn default() -> Self {
-        Self { answers: Generations::new(KEPT), by_client: HashMap::new() }
+        Self {
+            answers: Generations::new(KEPT),
+            by_client: HashMap::new(),
+        }
     }
 }
 
@@ -47,7 +50,11 @@ impl<V> AnswerTable<V> {
     pub fn insert(&mut self, key: CredentialHash, ip: IpAddr, answer: V) -> ForgottenAnswers<V> {
         let is_replaced = self.answers.is_newer(&key);
         let forgotten = self.answers.insert(key, answer);
-        let keys = if forgotten.is_some() { std::mem::take(&mut self.by_client) } else { HashMap::new() };
+        let keys = if forgotten.is_some() {
+            std::mem::take(&mut self.by_client)
+        } else {
+            HashMap::new()
+        };
         if !is_replaced || forgotten.is_some() {
             let own = self.by_client.entry(network(ip)).or_default();
             own.push_back(key);
@@ -57,7 +64,10 @@ impl<V> AnswerTable<V> {
                 self.answers.remove(&oldest);
             }
         }
-        ForgottenAnswers { _answers: forgotten, _keys: keys }
+        ForgottenAnswers {
+            _answers: forgotten,
+            _keys: keys,
+        }
     }
 }
 
@@ -85,8 +95,13 @@ mod tests {
             drop(table.insert(key(number), ip(1), number));
         }
         assert_eq!(table.get(&key(0)), Some(&0));
-        let kept = (1..4 * KEPT).filter(|number| table.get(&key(*number)).is_some()).count();
-        assert_eq!((kept, table.get(&key(4 * KEPT - 1))), (KEPT_OF_CLIENT, Some(&(4 * KEPT - 1))));
+        let kept = (1..4 * KEPT)
+            .filter(|number| table.get(&key(*number)).is_some())
+            .count();
+        assert_eq!(
+            (kept, table.get(&key(4 * KEPT - 1))),
+            (KEPT_OF_CLIENT, Some(&(4 * KEPT - 1)))
+        );
     }
 
     #[test]

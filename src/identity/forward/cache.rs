@@ -1,7 +1,8 @@
 //! The answers of the service that let requests pass, kept for a while.
 //!
-//! Guarantees that an answer serves only requests about which the service would have been told the same, save the parts that
-//! the operator names, that nothing but a permission is kept, and bounds on what is held. Credentials are held as hashes.
+//! Guarantees that an answer serves only requests about which the service would have been told the
+//! same, save the parts that the operator names, that nothing but a permission is kept, and bounds
+//! on what is held. Credentials are held as hashes.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -45,18 +46,28 @@ impl AnswerCache {
     pub fn new(spec: &AnswerCacheSpec, name: &str) -> Self {
         let lookups = |outcome: &'static str| {
             let name = name.to_owned();
-            let counter =
-                counter!("tollgate_forward_auth_lookups_total", "authenticator" => name, "outcome" => outcome);
+            let counter = counter!("tollgate_forward_auth_lookups_total", "authenticator" => name, "outcome" => outcome);
             counter.increment(0);
             counter
         };
         let (found, missed) = (lookups("found"), lookups("none"));
-        Self { spec: spec.clone(), answers: RwLock::default(), found, missed }
+        Self {
+            spec: spec.clone(),
+            answers: RwLock::default(),
+            found,
+            missed,
+        }
     }
 
-    /// The hash of all that the service is told by `question` about a request from `origin`, less what is ignored. The id of
-    /// the request is in none. `server` is the address that the client went to, where the service is told that.
-    pub fn key(&self, question: &Request<Body>, origin: &ClientOrigin, server: Option<SocketAddr>) -> CredentialHash {
+    /// The hash of all that the service is told by `question` about a request from `origin`, less
+    /// what is ignored. The id of the request is in none. `server` is the address that the client
+    /// went to, where the service is told that.
+    pub fn key(
+        &self,
+        question: &Request<Body>,
+        origin: &ClientOrigin,
+        server: Option<SocketAddr>,
+    ) -> CredentialHash {
         let ignores = |part| self.spec.ignore.contains(&part);
         let left_out: [(HeaderName, bool); 4] = [
             (REQUEST_ID, true),
@@ -78,10 +89,18 @@ impl AnswerCache {
             add(origin.client_ip.to_string().as_bytes());
             add(origin.peer.to_string().as_bytes());
         }
-        add(origin.client.as_ref().map_or(&b""[..], |client| client.forwarded.as_bytes()));
-        add(server.map_or_else(String::new, |server| server.to_string()).as_bytes());
+        add(origin
+            .client
+            .as_ref()
+            .map_or(&b""[..], |client| client.forwarded.as_bytes()));
+        add(server
+            .map_or_else(String::new, |server| server.to_string())
+            .as_bytes());
         for (name, value) in fields {
-            if !left_out.iter().any(|(other, is_left_out)| *is_left_out && name == other) {
+            if !left_out
+                .iter()
+                .any(|(other, is_left_out)| *is_left_out && name == other)
+            {
                 add(name.as_str().as_bytes());
                 add(value.as_bytes());
             }
@@ -101,8 +120,8 @@ impl AnswerCache {
         kept.map(|kept| kept.client.clone())
     }
 
-    /// Keeps an answer with these fields to a question about the client at `ip` that was asked at `asked_at`, for as long as
-    /// it may be.
+    /// Keeps an answer with these fields to a question about the client at `ip` that was asked at
+    /// `asked_at`, for as long as it may be.
     pub fn keep(
         &self,
         key: CredentialHash,
@@ -110,30 +129,56 @@ impl AnswerCache {
         client: &VerifiedClient,
         (fields, asked_at): (&HeaderMap, Instant),
     ) {
-        let size =
-            |fields: &HeaderMap| fields.iter().map(|(name, value)| name.as_str().len() + value.len()).sum::<usize>();
-        let is_small = client.fields.as_ref().is_none_or(|fields| size(fields) <= MAX_FIELDS);
-        let Some(lifetime) = lifetime(self.spec.max_age, fields).filter(|_| is_small) else { return };
-        let fields = client.fields.as_deref().map(|fields| Box::new(detached(fields)));
-        let client = VerifiedClient { identity: client.identity.clone(), fields };
-        let forgotten =
-            self.answers.write().insert(key, ip, Arc::new(KeptAnswer { client, until: asked_at + lifetime }));
+        let size = |fields: &HeaderMap| {
+            fields
+                .iter()
+                .map(|(name, value)| name.as_str().len() + value.len())
+                .sum::<usize>()
+        };
+        let is_small = client
+            .fields
+            .as_ref()
+            .is_none_or(|fields| size(fields) <= MAX_FIELDS);
+        let Some(lifetime) = lifetime(self.spec.max_age, fields).filter(|_| is_small) else {
+            return;
+        };
+        let fields = client
+            .fields
+            .as_deref()
+            .map(|fields| Box::new(detached(fields)));
+        let client = VerifiedClient {
+            identity: client.identity.clone(),
+            fields,
+        };
+        let forgotten = self.answers.write().insert(
+            key,
+            ip,
+            Arc::new(KeptAnswer {
+                client,
+                until: asked_at + lifetime,
+            }),
+        );
         // Behind the lock, for which all workers may wait.
         drop(forgotten);
     }
 }
 
-/// Copies of fields: as they came, they would hold all of the buffer that their response was read into.
+/// Copies of fields: as they came, they would hold all of the buffer that their response was read
+/// into.
 fn detached(fields: &HeaderMap) -> HeaderMap {
     let copy = |value: &HeaderValue| {
         let mut copy = HeaderValue::from_bytes(value.as_bytes()).unwrap_or_else(|_| value.clone());
         copy.set_sensitive(value.is_sensitive());
         copy
     };
-    fields.iter().map(|(name, value)| (name.clone(), copy(value))).collect()
+    fields
+        .iter()
+        .map(|(name, value)| (name.clone(), copy(value)))
+        .collect()
 }
 
-/// How long an answer with these fields may be kept, `most` at most (RFC 9111 §4.2, §5.2.2). `None`: not at all.
+/// How long an answer with these fields may be kept, `most` at most (RFC 9111 §4.2, §5.2.2).
+/// `None`: not at all.
 fn lifetime(most: Duration, fields: &HeaderMap) -> Option<Duration> {
     let mut lifetime = most;
     for value in fields.get_all(CACHE_CONTROL) {
@@ -143,17 +188,27 @@ fn lifetime(most: Duration, fields: &HeaderMap) -> Option<Duration> {
             match name.trim().to_ascii_lowercase().as_str() {
                 "no-store" | "no-cache" | "private" => return None,
                 "max-age" | "s-maxage" => {
-                    lifetime = lifetime.min(Duration::from_secs(argument.trim().trim_matches('"').parse().ok()?));
+                    lifetime = lifetime.min(Duration::from_secs(
+                        argument.trim().trim_matches('"').parse().ok()?,
+                    ));
                 }
                 _ => {}
             }
         }
     }
-    if fields.get_all(VARY).iter().any(|value| value.as_bytes().contains(&b'*')) {
+    if fields
+        .get_all(VARY)
+        .iter()
+        .any(|value| value.as_bytes().contains(&b'*'))
+    {
         return None;
     }
-    let age = fields.get(AGE).map_or(Some(0), |age| age.to_str().ok()?.trim().parse().ok())?;
-    lifetime.checked_sub(Duration::from_secs(age)).filter(|left| !left.is_zero())
+    let age = fields
+        .get(AGE)
+        .map_or(Some(0), |age| age.to_str().ok()?.trim().parse().ok())?;
+    lifetime
+        .checked_sub(Duration::from_secs(age))
+        .filter(|left| !left.is_zero())
 }
 
 #[cfg(test)]
@@ -171,11 +226,19 @@ mod tests {
     const MINUTE: Duration = Duration::from_secs(60);
 
     fn cache(ignore: &[IgnoredPart]) -> AnswerCache {
-        AnswerCache::new(&AnswerCacheSpec { max_age: MINUTE, ignore: ignore.to_vec() }, "sso")
+        AnswerCache::new(
+            &AnswerCacheSpec {
+                max_age: MINUTE,
+                ignore: ignore.to_vec(),
+            },
+            "sso",
+        )
     }
 
     fn fields(lines: &[(&str, &str)]) -> HeaderMap {
-        let parsed = lines.iter().map(|(name, value)| (name.parse().unwrap(), HeaderValue::from_str(value).unwrap()));
+        let parsed = lines
+            .iter()
+            .map(|(name, value)| (name.parse().unwrap(), HeaderValue::from_str(value).unwrap()));
         let mut fields = HeaderMap::new();
         for (name, value) in parsed {
             let name: HeaderName = name;
@@ -185,7 +248,11 @@ mod tests {
     }
 
     fn origin(ip: &str) -> ClientOrigin {
-        ClientOrigin::resolve(&HeaderMap::new(), ip.parse().unwrap(), &TrustedPeers::default().proxies)
+        ClientOrigin::resolve(
+            &HeaderMap::new(),
+            ip.parse().unwrap(),
+            &TrustedPeers::default().proxies,
+        )
     }
 
     fn question() -> Request<Body> {
@@ -216,9 +283,17 @@ mod tests {
             everything.key(&question, &origin("192.0.2.1"), None)
         };
         let same = key(&|_| {});
-        assert_eq!(key(&|fields| drop(fields.insert(REQUEST_ID, HeaderValue::from_static("two")))), same);
+        assert_eq!(
+            key(&|fields| drop(fields.insert(REQUEST_ID, HeaderValue::from_static("two")))),
+            same
+        );
         let set = |name: &'static str, value: &'static str| {
-            key(&|fields| drop(fields.insert(HeaderName::from_static(name), HeaderValue::from_static(value))))
+            key(&|fields| {
+                drop(fields.insert(
+                    HeaderName::from_static(name),
+                    HeaderValue::from_static(value),
+                ))
+            })
         };
         let others = [
             set("host", "b"),
@@ -233,9 +308,24 @@ mod tests {
             key(&|fields| drop(fields.remove(AUTHORIZATION))),
             key(&|fields| drop(fields.remove(COOKIE))),
             everything.key(&question(), &origin("192.0.2.2"), None),
-            everything.key(&question(), &origin("192.0.2.1"), Some(([10, 0, 0, 1], 8443).into())),
-            everything.key(&question(), &origin("192.0.2.1"), Some(([10, 0, 0, 1], 8080).into())),
-            everything.key(&question(), &ClientOrigin { peer_trusted: true, ..origin("192.0.2.1") }, None),
+            everything.key(
+                &question(),
+                &origin("192.0.2.1"),
+                Some(([10, 0, 0, 1], 8443).into()),
+            ),
+            everything.key(
+                &question(),
+                &origin("192.0.2.1"),
+                Some(([10, 0, 0, 1], 8080).into()),
+            ),
+            everything.key(
+                &question(),
+                &ClientOrigin {
+                    peer_trusted: true,
+                    ..origin("192.0.2.1")
+                },
+                None,
+            ),
         ];
         for (at, other) in others.iter().enumerate() {
             assert!(*other != same && !others[..at].contains(other), "{at}");
@@ -245,7 +335,11 @@ mod tests {
     #[test]
     fn a_part_that_is_ignored_makes_no_difference_and_the_others_do() {
         use IgnoredPart::{ClientIp, Method, Uri};
-        let changes = [("x-forwarded-uri", "/b"), ("x-forwarded-method", "POST"), ("authorization", "Bearer u")];
+        let changes = [
+            ("x-forwarded-uri", "/b"),
+            ("x-forwarded-method", "POST"),
+            ("authorization", "Bearer u"),
+        ];
         for (ignored, same) in [
             (&[Uri][..], [true, false, false]),
             (&[Method], [false, true, false]),
@@ -254,21 +348,29 @@ mod tests {
             let cache = cache(ignored);
             let told = changes.map(|(name, value)| {
                 let mut other = question();
-                other.headers_mut().insert(HeaderName::from_static(name), HeaderValue::from_static(value));
-                cache.key(&other, &origin("192.0.2.1"), None) == cache.key(&question(), &origin("192.0.2.1"), None)
+                other.headers_mut().insert(
+                    HeaderName::from_static(name),
+                    HeaderValue::from_static(value),
+                );
+                cache.key(&other, &origin("192.0.2.1"), None)
+                    == cache.key(&question(), &origin("192.0.2.1"), None)
             });
             assert_eq!(told, same, "{ignored:?}");
         }
         let cache = cache(&[ClientIp]);
         let mut other = question();
-        other.headers_mut().insert(X_FORWARDED_FOR, HeaderValue::from_static("10.0.0.8"));
+        other
+            .headers_mut()
+            .insert(X_FORWARDED_FOR, HeaderValue::from_static("10.0.0.8"));
         let one = cache.key(&other, &origin("192.0.2.1"), None);
         assert_eq!(one, cache.key(&question(), &origin("192.0.2.2"), None));
     }
 
     #[test]
     fn an_answer_is_kept_no_longer_than_it_says() {
-        let of = |lines: &[(&str, &str)]| lifetime(MINUTE, &fields(lines)).map(|lifetime| lifetime.as_secs());
+        let of = |lines: &[(&str, &str)]| {
+            lifetime(MINUTE, &fields(lines)).map(|lifetime| lifetime.as_secs())
+        };
         assert_eq!(of(&[]), Some(60));
         for (value, kept) in [
             ("max-age=5", Some(5)),
@@ -286,24 +388,42 @@ mod tests {
         ] {
             assert_eq!(of(&[("cache-control", value)]), kept, "{value}");
         }
-        assert_eq!(of(&[("cache-control", "max-age=9"), ("cache-control", "no-store")]), None);
+        assert_eq!(
+            of(&[
+                ("cache-control", "max-age=9"),
+                ("cache-control", "no-store")
+            ]),
+            None
+        );
         assert_eq!(of(&[("cache-control", "max-age=9"), ("age", "4")]), Some(5));
         assert_eq!((of(&[("age", "60")]), of(&[("age", "old")])), (None, None));
-        assert_eq!((of(&[("vary", "accept, *")]), of(&[("vary", "cookie")])), (None, Some(60)));
+        assert_eq!(
+            (of(&[("vary", "accept, *")]), of(&[("vary", "cookie")])),
+            (None, Some(60))
+        );
     }
 
     #[tokio::test(start_paused = true)]
     async fn an_answer_is_found_until_it_is_too_old_and_a_large_one_is_not_kept() {
         let cache = cache(&[]);
-        let (key, asked_at) = (cache.key(&question(), &origin("192.0.2.1"), None), clock::now());
+        let (key, asked_at) = (
+            cache.key(&question(), &origin("192.0.2.1"), None),
+            clock::now(),
+        );
         tokio::time::advance(Duration::from_secs(10)).await;
         cache.keep(key, CLIENT, &ada(), (&HeaderMap::new(), asked_at));
         tokio::time::advance(Duration::from_secs(49)).await;
         assert_eq!(cache.find(&key).unwrap().identity.id(), "ada");
         tokio::time::advance(Duration::from_secs(1)).await;
-        assert!(cache.find(&key).is_none(), "its time began when the service was asked");
+        assert!(
+            cache.find(&key).is_none(),
+            "its time began when the service was asked"
+        );
         let value = "x".repeat(MAX_FIELDS);
-        let large = VerifiedClient { fields: Some(Box::new(fields(&[("x-role", &value)]))), ..ada() };
+        let large = VerifiedClient {
+            fields: Some(Box::new(fields(&[("x-role", &value)]))),
+            ..ada()
+        };
         cache.keep(key, CLIENT, &large, (&HeaderMap::new(), clock::now()));
         assert!(cache.find(&key).is_none());
     }
@@ -315,7 +435,10 @@ mod tests {
         let mut value = HeaderValue::from_maybe_shared(response.slice(..5)).unwrap();
         value.set_sensitive(true);
         let fields = HeaderMap::from_iter([(HeaderName::from_static("x-role"), value)]);
-        let client = VerifiedClient { fields: Some(Box::new(fields)), ..ada() };
+        let client = VerifiedClient {
+            fields: Some(Box::new(fields)),
+            ..ada()
+        };
         let key = cache.key(&question(), &origin("192.0.2.1"), None);
         cache.keep(key, CLIENT, &client, (&HeaderMap::new(), clock::now()));
         drop(client);

@@ -1,5 +1,5 @@
-//! Asks a service of the operator's about each request: `subrequest` is the question, `answer` what becomes of the answer,
-//! `cache` the answers that are kept, in an `answer_table`.
+//! Asks a service of the operator's about each request: `subrequest` is the question, `answer` what
+//! becomes of the answer, `cache` the answers that are kept, in an `answer_table`.
 //!
 //! Guarantees that a request waits for it no longer than its time limit.
 
@@ -32,12 +32,13 @@ use crate::upstream::Destination;
 const LATE: &str = "the service that knows clients did not answer in time";
 const ERROR: &str = "the service that knows clients answered with an error";
 const BUSY: &str = "the service that knows clients has as many requests as it takes";
-const UNASKABLE: AuthenticationRefusal =
-    AuthenticationRefusal::Faulty(Failure::BadRequest("the service that knows clients cannot be told of this request"));
+const UNASKABLE: AuthenticationRefusal = AuthenticationRefusal::Faulty(Failure::BadRequest(
+    "the service that knows clients cannot be told of this request",
+));
 const AWAY: &str = "the service that knows clients cannot be reached";
 
-/// Asks about the request of `source`, for the authenticator of this name, unless an answer is kept. Must run inside the
-/// worker's runtime.
+/// Asks about the request of `source`, for the authenticator of this name, unless an answer is
+/// kept. Must run inside the worker's runtime.
 pub fn ask(
     spec: &Arc<ForwardSpec>,
     authenticator: &Arc<str>,
@@ -46,7 +47,11 @@ pub fn ask(
 ) -> ControlFlow<VerifiedClient, impl Future<Output = AuthenticationResult> + Send + use<>> {
     let question = subrequest::subrequest(spec, &source);
     let cache = cache.zip(question.as_ref()).map(|(cache, question)| {
-        let key = cache.key(question, source.exchange.origin, shown_server(spec, &source));
+        let key = cache.key(
+            question,
+            source.exchange.origin,
+            shown_server(spec, &source),
+        );
         (cache.clone(), key)
     });
     if let Some(client) = cache.as_ref().and_then(|(cache, key)| cache.find(key)) {
@@ -54,10 +59,19 @@ pub fn ask(
     }
     let asked = question.ok_or(UNASKABLE).and_then(|request| {
         let upstream = source.exchange.upstreams.get(&spec.upstream).cloned();
-        Ok((request, upstream.ok_or(AuthenticationRefusal::Unavailable(AWAY))?))
+        Ok((
+            request,
+            upstream.ok_or(AuthenticationRefusal::Unavailable(AWAY))?,
+        ))
     });
-    let (proxy, origin) = (source.exchange.proxy.clone(), source.exchange.origin.clone());
-    let (request_id, sockets) = (source.exchange.request_id.clone(), source.exchange.sockets.copied());
+    let (proxy, origin) = (
+        source.exchange.proxy.clone(),
+        source.exchange.origin.clone(),
+    );
+    let (request_id, sockets) = (
+        source.exchange.request_id.clone(),
+        source.exchange.sockets.copied(),
+    );
     let (spec, authenticator) = (spec.clone(), authenticator.clone());
     ControlFlow::Continue(async move {
         let (mut request, upstream) = asked?;
@@ -65,7 +79,11 @@ pub fn ask(
         let deadline = begun + spec.timeout;
         // Its interim responses are not the client's.
         let interim = InterimSlot::default();
-        let rule = Forward { upstream: spec.upstream.clone(), rewrite: Rewrite::Keep, host: HostPolicy::Endpoint };
+        let rule = Forward {
+            upstream: spec.upstream.clone(),
+            rewrite: Rewrite::Keep,
+            host: HostPolicy::Endpoint,
+        };
         let source = RequestSource {
             origin: &origin,
             request_id: &request_id,
@@ -77,13 +95,20 @@ pub fn ask(
             has_own_fields: true,
             sent: &SentMark::default(),
         };
-        let destination = Destination { upstream: &upstream, spec: upstream.spec() };
+        let destination = Destination {
+            upstream: &upstream,
+            spec: upstream.spec(),
+        };
         let keep = |client: &VerifiedClient, fields: &HeaderMap| {
             if let Some((cache, key)) = &cache {
                 cache.keep(*key, origin.client_ip, client, (fields, begun));
             }
         };
-        let answer = timeout_at(deadline, proxy.forward(&mut request, &rule, destination, source)).await;
+        let answer = timeout_at(
+            deadline,
+            proxy.forward(&mut request, &rule, destination, source),
+        )
+        .await;
         match answer.unwrap_or(Err(Failure::ResponseTimeout)) {
             Ok(response) if response.status().is_server_error() => {
                 answer::drain(response.into_body());
@@ -95,13 +120,18 @@ pub fn ask(
     })
 }
 
-/// The address that the client went to, if the service is told it: by the header of the PROXY protocol.
+/// The address that the client went to, if the service is told it: by the header of the PROXY
+/// protocol.
 fn shown_server(spec: &ForwardSpec, source: &CredentialSource<'_>) -> Option<SocketAddr> {
     let upstream = source.exchange.upstreams.get(&spec.upstream)?;
-    upstream.spec().proxy_protocol.then_some(source.exchange.sockets?.server)
+    upstream
+        .spec()
+        .proxy_protocol
+        .then_some(source.exchange.sockets?.server)
 }
 
-/// The verdict on a request about which the service says nothing. It has failed only if the client could not be the cause.
+/// The verdict on a request about which the service says nothing. It has failed only if the client
+/// could not be the cause.
 fn unanswered(spec: &ForwardSpec, failure: Failure) -> AuthenticationResult {
     match failure {
         Failure::ConnectTimeout => failed(spec, AuthenticationRefusal::Unavailable(LATE)),
@@ -110,7 +140,9 @@ fn unanswered(spec: &ForwardSpec, failure: Failure) -> AuthenticationResult {
         }
         Failure::ResponseTimeout => failed(spec, AuthenticationRefusal::Undecided(LATE)),
         Failure::UpstreamClosed => failed(spec, AuthenticationRefusal::Undecided(AWAY)),
-        Failure::UpstreamOverloaded | Failure::ConcurrencyLimited => Err(AuthenticationRefusal::Undecided(BUSY)),
+        Failure::UpstreamOverloaded | Failure::ConcurrencyLimited => {
+            Err(AuthenticationRefusal::Undecided(BUSY))
+        }
         Failure::HeadersTooLarge => Err(AuthenticationRefusal::Faulty(failure)),
         // A head that is too long, say, since it repeats what the client has sent.
         _ => Err(AuthenticationRefusal::Undecided(ERROR)),

@@ -55,6 +55,9 @@ pub enum OnServiceFailure {
 impl ForwardSpec {
     /// The fields that only the service can set.
     pub fn own_fields(&self) -> impl Iterator<Item = &HeaderName> {
-        self.copy_headers.iter().chain(&self.id_header).chain(&self.plan_header)
+        self.copy_headers
+            .iter()
+            .chain(&self.id_header)
+            .chain(&self.plan_header)
     }
 }

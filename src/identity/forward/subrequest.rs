@@ -1,10 +1,12 @@
-//! The question about a request: a GET without its body, with where it comes from and what it asks for.
+//! The question about a request: a GET without its body, with where it comes from and what it asks
+//! for.
 //!
-//! Guarantees that what the service is told of a request is what the gateway saw, whatever the client claims.
+//! Guarantees that what the service is told of a request is what the gateway saw, whatever the
+//! client claims.
 
 use http::header::{
-    CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, EXPECT, HOST, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE,
-    IF_UNMODIFIED_SINCE, RANGE, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
+    CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, EXPECT, HOST, IF_MATCH, IF_MODIFIED_SINCE,
+    IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE, RANGE, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
 
@@ -17,7 +19,8 @@ use crate::proxy::message::headers;
 pub const X_FORWARDED_METHOD: HeaderName = HeaderName::from_static("x-forwarded-method");
 pub const X_FORWARDED_URI: HeaderName = HeaderName::from_static("x-forwarded-uri");
 
-/// Fields of a connection, of a body, and those that ask for a part of an answer or none: the service has an answer of its own.
+/// Fields of a connection, of a body, and those that ask for a part of an answer or none: the
+/// service has an answer of its own.
 const LEFT_OUT: [HeaderName; 14] = [
     CONNECTION,
     CONTENT_ENCODING,
@@ -35,8 +38,8 @@ const LEFT_OUT: [HeaderName; 14] = [
     UPGRADE,
 ];
 
-/// Fields by which some services, Authelia and oauth2-proxy among them, are told of the request, before or beside those that
-/// are set here.
+/// Fields by which some services, Authelia and oauth2-proxy among them, are told of the request,
+/// before or beside those that are set here.
 fn is_original(name: &HeaderName) -> bool {
     let undisguised = syntax::undisguised(name.as_str());
     let name = undisguised.as_deref().unwrap_or(name.as_str());
@@ -48,14 +51,21 @@ pub fn subrequest(spec: &ForwardSpec, source: &CredentialSource<'_>) -> Option<R
     let mut request = Request::new(Body::empty());
     *request.method_mut() = Method::GET;
     *request.uri_mut() = Uri::from(spec.path.clone());
-    let target = source.uri.path_and_query().map_or("/", |target| target.as_str());
+    let target = source
+        .uri
+        .path_and_query()
+        .map_or("/", |target| target.as_str());
     let fields = request.headers_mut();
     *fields = match &spec.request_headers {
         None => all(source.headers),
         Some(names) => selected(source.headers, names),
     };
     headers::strip_claims(fields, source.exchange.origin.peer_trusted);
-    let originals: Vec<HeaderName> = fields.keys().filter(|name| is_original(name)).cloned().collect();
+    let originals: Vec<HeaderName> = fields
+        .keys()
+        .filter(|name| is_original(name))
+        .cloned()
+        .collect();
     for name in originals {
         fields.remove(name);
     }
@@ -65,7 +75,10 @@ pub fn subrequest(spec: &ForwardSpec, source: &CredentialSource<'_>) -> Option<R
         let host = text.rsplit_once('@').map_or(text, |(_, host)| host);
         fields.insert(HOST, HeaderValue::from_str(host).ok()?);
     }
-    fields.insert(X_FORWARDED_METHOD, HeaderValue::from_str(source.exchange.method.as_str()).ok()?);
+    fields.insert(
+        X_FORWARDED_METHOD,
+        HeaderValue::from_str(source.exchange.method.as_str()).ok()?,
+    );
     fields.insert(X_FORWARDED_URI, HeaderValue::from_str(target).ok()?);
     Some(request)
 }
@@ -79,14 +92,20 @@ fn all(fields: &HeaderMap) -> HeaderMap {
     fields
 }
 
-/// The host is always told, and so is where the request comes from, as far as a trusted proxy says so.
+/// The host is always told, and so is where the request comes from, as far as a trusted proxy says
+/// so.
 fn selected(fields: &HeaderMap, names: &[HeaderName]) -> HeaderMap {
     let mut settled = fields.clone();
     headers::settle_connection(&mut settled);
     let is_selected = |name: &HeaderName| {
-        *name == HOST || headers::is_claim(name.as_str()) || *name == http::header::FORWARDED || names.contains(name)
+        *name == HOST
+            || headers::is_claim(name.as_str())
+            || *name == http::header::FORWARDED
+            || names.contains(name)
     };
-    let found = settled.iter().filter(|(name, _)| is_selected(name) && !LEFT_OUT.contains(name));
+    let found = settled
+        .iter()
+        .filter(|(name, _)| is_selected(name) && !LEFT_OUT.contains(name));
     let mut fields = HeaderMap::new();
     for (name, value) in found {
         fields.append(name, value.clone());

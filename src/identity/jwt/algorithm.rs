@@ -1,7 +1,8 @@
-//! The algorithms that tokens are signed by (RFC 7518 §3.1, RFC 8037), and their verification by `ring`.
+//! The algorithms that tokens are signed by (RFC 7518 §3.1, RFC 8037), and their verification by
+//! `ring`.
 //!
-//! Guarantees that a key verifies only what is signed by an algorithm of its own family: a public key is never the secret
-//! of an HMAC, and `none` does not exist.
+//! Guarantees that a key verifies only what is signed by an algorithm of its own family: a public
+//! key is never the secret of an HMAC, and `none` does not exist.
 
 use jsonwebtoken::crypto::{CryptoProvider, JwtSigner, JwtVerifier, KeyUtils};
 use jsonwebtoken::errors::{ErrorKind, Result, new_error};
@@ -9,9 +10,10 @@ use jsonwebtoken::signature::{Error as SignatureError, Verifier};
 use jsonwebtoken::{Algorithm, AlgorithmFamily, DecodingKey, DecodingKeyKind, EncodingKey};
 use ring::hmac;
 use ring::signature::{
-    ECDSA_P256_SHA256_FIXED, ECDSA_P384_SHA384_FIXED, ED25519, RSA_PKCS1_2048_8192_SHA256, RSA_PKCS1_2048_8192_SHA384,
-    RSA_PKCS1_2048_8192_SHA512, RSA_PSS_2048_8192_SHA256, RSA_PSS_2048_8192_SHA384, RSA_PSS_2048_8192_SHA512,
-    RsaParameters, RsaPublicKeyComponents, UnparsedPublicKey, VerificationAlgorithm,
+    ECDSA_P256_SHA256_FIXED, ECDSA_P384_SHA384_FIXED, ED25519, RSA_PKCS1_2048_8192_SHA256,
+    RSA_PKCS1_2048_8192_SHA384, RSA_PKCS1_2048_8192_SHA512, RSA_PSS_2048_8192_SHA256,
+    RSA_PSS_2048_8192_SHA384, RSA_PSS_2048_8192_SHA512, RsaParameters, RsaPublicKeyComponents,
+    UnparsedPublicKey, VerificationAlgorithm,
 };
 
 /// Every algorithm that is taken, and its name in tokens and in the file.
@@ -54,7 +56,8 @@ pub fn is_symmetric(algorithm: Algorithm) -> bool {
     algorithm.family() == AlgorithmFamily::Hmac
 }
 
-/// Lets the crate verify by `ring`. Without it the crate would panic, so every set of keys begins with it.
+/// Lets the crate verify by `ring`. Without it the crate would panic, so every set of keys begins
+/// with it.
 pub fn install_verifiers() {
     // An error says that it was done before.
     let _ = PROVIDER.install_default();
@@ -72,7 +75,10 @@ fn verifier(algorithm: &Algorithm, key: &DecodingKey) -> Result<Box<dyn JwtVerif
     if algorithm.family() != key.family() {
         return Err(new_error(ErrorKind::InvalidAlgorithm));
     }
-    Ok(Box::new(RingVerifier { algorithm: *algorithm, key: key.clone() }))
+    Ok(Box::new(RingVerifier {
+        algorithm: *algorithm,
+        key: key.clone(),
+    }))
 }
 
 impl JwtVerifier for RingVerifier {
@@ -82,7 +88,11 @@ impl JwtVerifier for RingVerifier {
 }
 
 impl Verifier<Vec<u8>> for RingVerifier {
-    fn verify(&self, message: &[u8], signature: &Vec<u8>) -> std::result::Result<(), SignatureError> {
+    fn verify(
+        &self,
+        message: &[u8],
+        signature: &Vec<u8>,
+    ) -> std::result::Result<(), SignatureError> {
         let key = self.key.kind();
         let is_right = match self.algorithm {
             Algorithm::RS256 => rsa(key, &RSA_PKCS1_2048_8192_SHA256, message, signature),
@@ -99,15 +109,24 @@ impl Verifier<Vec<u8>> for RingVerifier {
             Algorithm::HS512 => mac(key, hmac::HMAC_SHA512, message, signature),
             _ => false,
         };
-        if is_right { Ok(()) } else { Err(SignatureError::new()) }
+        if is_right {
+            Ok(())
+        } else {
+            Err(SignatureError::new())
+        }
     }
 }
 
-fn rsa(key: &DecodingKeyKind, parameters: &'static RsaParameters, message: &[u8], signature: &[u8]) -> bool {
+fn rsa(
+    key: &DecodingKeyKind,
+    parameters: &'static RsaParameters,
+    message: &[u8],
+    signature: &[u8],
+) -> bool {
     match key {
-        DecodingKeyKind::RsaModulusExponent { n, e } => {
-            RsaPublicKeyComponents { n, e }.verify(parameters, message, signature).is_ok()
-        }
+        DecodingKeyKind::RsaModulusExponent { n, e } => RsaPublicKeyComponents { n, e }
+            .verify(parameters, message, signature)
+            .is_ok(),
         DecodingKeyKind::SecretOrDer(_) => false,
     }
 }
@@ -119,15 +138,20 @@ fn curve(
     signature: &[u8],
 ) -> bool {
     match key {
-        DecodingKeyKind::SecretOrDer(point) => {
-            UnparsedPublicKey::new(algorithm, point).verify(message, signature).is_ok()
-        }
+        DecodingKeyKind::SecretOrDer(point) => UnparsedPublicKey::new(algorithm, point)
+            .verify(message, signature)
+            .is_ok(),
         DecodingKeyKind::RsaModulusExponent { .. } => false,
     }
 }
 
 /// Compares in constant time.
-fn mac(key: &DecodingKeyKind, algorithm: hmac::Algorithm, message: &[u8], signature: &[u8]) -> bool {
+fn mac(
+    key: &DecodingKeyKind,
+    algorithm: hmac::Algorithm,
+    message: &[u8],
+    signature: &[u8],
+) -> bool {
     match key {
         DecodingKeyKind::SecretOrDer(secret) => {
             hmac::verify(&hmac::Key::new(algorithm, secret), message, signature).is_ok()

@@ -31,10 +31,12 @@ impl ClaimedIssuer {
 }
 
 impl TokenClaims {
-    /// Checks issuer, audience and times at `now`, in seconds since 1970. Returns when the token ends.
+    /// Checks issuer, audience and times at `now`, in seconds since 1970. Returns when the token
+    /// ends.
     ///
     /// # Errors
-    /// When it is not for here and now, or a claim is of another type than the standard says (RFC 7519 §4.1).
+    /// When it is not for here and now, or a claim is of another type than the standard says (RFC
+    /// 7519 §4.1).
     pub fn check(&self, spec: &JwtSpec, now: f64) -> Result<f64, AuthenticationRefusal> {
         if self.0.get("iss").and_then(Json::as_str) != Some(&spec.issuer) {
             return Err(invalid("the token is of another issuer"));
@@ -53,33 +55,51 @@ impl TokenClaims {
         Ok(expires)
     }
 
-    fn time(&self, name: &str, wrong: AuthenticationRefusal) -> Result<Option<f64>, AuthenticationRefusal> {
+    fn time(
+        &self,
+        name: &str,
+        wrong: AuthenticationRefusal,
+    ) -> Result<Option<f64>, AuthenticationRefusal> {
         match self.0.get(name) {
             None => Ok(None),
-            Some(time) => time.as_f64().filter(|time| time.is_finite()).map(Some).ok_or(wrong),
+            Some(time) => time
+                .as_f64()
+                .filter(|time| time.is_finite())
+                .map(Some)
+                .ok_or(wrong),
         }
     }
 
     /// A token that is for somebody is for nobody else (RFC 7519 §4.1.3).
     fn check_audience(&self, ours: &[String]) -> Result<(), AuthenticationRefusal> {
-        let is_ours =
-            |audience: &Json| audience.as_str().is_some_and(|audience| ours.iter().any(|our| our == audience));
+        let is_ours = |audience: &Json| {
+            audience
+                .as_str()
+                .is_some_and(|audience| ours.iter().any(|our| our == audience))
+        };
         let fits = match self.0.get("aud") {
             None => ours.is_empty(),
             Some(Json::Array(audiences)) => audiences.iter().any(is_ours),
             Some(audience) => is_ours(audience),
         };
-        if fits { Ok(()) } else { Err(invalid("the token is for another audience")) }
+        if fits {
+            Ok(())
+        } else {
+            Err(invalid("the token is for another audience"))
+        }
     }
 
-    /// Whether the token has all `scopes`: in `scope`, separated by spaces (RFC 8693 §4.2), or in `scp`.
+    /// Whether the token has all `scopes`: in `scope`, separated by spaces (RFC 8693 §4.2), or in
+    /// `scp`.
     pub fn has_scopes(&self, scopes: &[String]) -> bool {
         let has = |claim: Option<&Json>, scope: &str| match claim {
             Some(Json::String(text)) => text.split(' ').any(|one| one == scope),
             Some(Json::Array(list)) => list.iter().any(|one| one.as_str() == Some(scope)),
             _ => false,
         };
-        scopes.iter().all(|scope| has(self.0.get("scope"), scope) || has(self.0.get("scp"), scope))
+        scopes
+            .iter()
+            .all(|scope| has(self.0.get("scope"), scope) || has(self.0.get("scp"), scope))
     }
 
     pub fn has(&self, name: &str) -> bool {
@@ -100,7 +120,8 @@ impl TokenClaims {
         }
     }
 
-    /// A claim as texts: of a list of nothing else, or of one. `None`: it is missing, or says something else.
+    /// A claim as texts: of a list of nothing else, or of one. `None`: it is missing, or says
+    /// something else.
     pub fn texts_of(&self, name: &str) -> Option<Vec<String>> {
         match self.0.get(name)? {
             Json::Array(list) => list.iter().map(as_text).collect(),
@@ -110,7 +131,10 @@ impl TokenClaims {
 
     /// All claims that are texts or whole numbers.
     pub fn texts(&self) -> BTreeMap<String, String> {
-        self.0.iter().filter_map(|(name, value)| Some((name.clone(), as_text(value)?))).collect()
+        self.0
+            .iter()
+            .filter_map(|(name, value)| Some((name.clone(), as_text(value)?)))
+            .collect()
     }
 }
 

@@ -21,21 +21,35 @@ use crate::transport::{ClearStream, Stream};
 /// # Errors
 /// Why it could not be fetched.
 pub async fn fetch(url: &KeySetUrl) -> Result<Bytes, String> {
-    let request = Request::get(&url.target).header(ACCEPT, "application/json").body(Full::default());
+    let request = Request::get(&url.target)
+        .header(ACCEPT, "application/json")
+        .body(Full::default());
     let (status, text) = ask(url, request.map_err(|_| "the URL cannot be asked for")?).await?;
-    if status == StatusCode::OK { Ok(text) } else { Err(format!("the answer is {} and not 200", status.as_u16())) }
+    if status == StatusCode::OK {
+        Ok(text)
+    } else {
+        Err(format!("the answer is {} and not 200", status.as_u16()))
+    }
 }
 
 /// Sends a request for the target of `url`, and returns the whole answer.
 ///
 /// # Errors
 /// Why there is none.
-pub async fn ask(url: &KeySetUrl, mut request: Request<Full<Bytes>>) -> Result<(StatusCode, Bytes), String> {
+pub async fn ask(
+    url: &KeySetUrl,
+    mut request: Request<Full<Bytes>>,
+) -> Result<(StatusCode, Bytes), String> {
     let stream = connect(url).await?;
     let broken = |error: hyper::Error| format!("the connection broke off: {error}");
-    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream))
+        .await
+        .map_err(broken)?;
     let headers = request.headers_mut();
-    headers.insert(HOST, HeaderValue::from_str(&url.authority).map_err(|_| "the URL cannot be asked for")?);
+    headers.insert(
+        HOST,
+        HeaderValue::from_str(&url.authority).map_err(|_| "the URL cannot be asked for")?,
+    );
     headers.insert(CONNECTION, HeaderValue::from_static("close"));
     headers.insert(USER_AGENT, HeaderValue::from_static("tollgate"));
     let exchange = async { text(sender.send_request(request).await.map_err(broken)?).await };
@@ -54,8 +68,12 @@ async fn connect(url: &KeySetUrl) -> Result<Stream, String> {
     match &url.tls {
         None => Ok(Stream::from(socket)),
         Some((tls, name)) => {
-            let encrypted = tls.connect(ClearStream::Tcp(socket), name, HttpOffer::Http1).await;
-            encrypted.map(Stream::from).map_err(|error| format!("no TLS connection that can be trusted: {error}"))
+            let encrypted = tls
+                .connect(ClearStream::Tcp(socket), name, HttpOffer::Http1)
+                .await;
+            encrypted
+                .map(Stream::from)
+                .map_err(|error| format!("no TLS connection that can be trusted: {error}"))
         }
     }
 }

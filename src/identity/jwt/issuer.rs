@@ -1,6 +1,7 @@
 //! The fetches of an issuer's keys, as requests see them.
 //!
-//! Guarantees a bound on how often the issuer is asked and on how many requests wait for it, whatever clients send.
+//! Guarantees a bound on how often the issuer is asked and on how many requests wait for it,
+//! whatever clients send.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -76,16 +77,20 @@ impl IssuerFetches {
         Self::after(self.last_success.load(Ordering::Relaxed))
     }
 
-    /// A request of a client at `ip` waits for a fetch that begins later, `limit` long at most: a key that was published
-    /// before is in it. `None`: too many requests wait.
+    /// A request of a client at `ip` waits for a fetch that begins later, `limit` long at most: a
+    /// key that was published before is in it. `None`: too many requests wait.
     pub fn next(self: &Arc<Self>, limit: Duration, ip: IpAddr) -> Option<BoxFuture<'static, ()>> {
         let number = self.progress.lock().begun + 1;
         self.wait_for(number, COOLDOWN + limit * 2, ip)
     }
 
-    /// A request of a client at `ip` waits for the fetch under way, `limit` long at most. `None`: there is none, or too many
-    /// requests wait.
-    pub fn current(self: &Arc<Self>, limit: Duration, ip: IpAddr) -> Option<BoxFuture<'static, ()>> {
+    /// A request of a client at `ip` waits for the fetch under way, `limit` long at most. `None`:
+    /// there is none, or too many requests wait.
+    pub fn current(
+        self: &Arc<Self>,
+        limit: Duration,
+        ip: IpAddr,
+    ) -> Option<BoxFuture<'static, ()>> {
         let (is_first, is_running, begun) = {
             let progress = self.progress.lock();
             (progress.begun == 0, progress.running, progress.begun)
@@ -97,7 +102,12 @@ impl IssuerFetches {
         None
     }
 
-    fn wait_for(self: &Arc<Self>, number: u64, limit: Duration, ip: IpAddr) -> Option<BoxFuture<'static, ()>> {
+    fn wait_for(
+        self: &Arc<Self>,
+        number: u64,
+        limit: Duration,
+        ip: IpAddr,
+    ) -> Option<BoxFuture<'static, ()>> {
         let place = WaitingPlace::take(self, ip)?;
         let mut ended = self.ended.subscribe();
         if self.progress.lock().begun < number {
@@ -112,7 +122,8 @@ impl IssuerFetches {
     /// Whether the keys were fetched within the last `stale`.
     pub fn is_fresh(&self, stale: Duration) -> bool {
         let success = self.last_success.load(Ordering::Relaxed);
-        success > 0 && u128::from(clock::monotonic_micros().saturating_sub(success)) < stale.as_micros()
+        success > 0
+            && u128::from(clock::monotonic_micros().saturating_sub(success)) < stale.as_micros()
     }
 
     /// Whether the caller is the first who follows the keys.
@@ -130,7 +141,8 @@ impl IssuerFetches {
     /// The fetch has ended.
     pub fn end(&self, success: bool) {
         if success {
-            self.last_success.store(clock::monotonic_micros().max(1), Ordering::Relaxed);
+            self.last_success
+                .store(clock::monotonic_micros().max(1), Ordering::Relaxed);
         }
         let ended = {
             let mut progress = self.progress.lock();
@@ -155,7 +167,10 @@ impl WaitingPlace {
     fn take(fetches: &Arc<IssuerFetches>, ip: IpAddr) -> Option<Self> {
         let share = fetches.by_client.take(ip, 1, MAX_WAITING_OF_CLIENT)?;
         if fetches.waiting.fetch_add(1, Ordering::Relaxed) < MAX_WAITING {
-            return Some(Self { fetches: fetches.clone(), _share: share });
+            return Some(Self {
+                fetches: fetches.clone(),
+                _share: share,
+            });
         }
         fetches.waiting.fetch_sub(1, Ordering::Relaxed);
         None
@@ -194,11 +209,18 @@ mod tests {
         );
         let began = clock::now();
         fetches.wanted().await;
-        assert_eq!(clock::now() - began, COOLDOWN, "strangers cannot make it ask more often");
+        assert_eq!(
+            clock::now() - began,
+            COOLDOWN,
+            "strangers cannot make it ask more often"
+        );
         fetches.begin();
         fetches.end(true);
         assert!(future::poll_immediate(&mut next).await.is_some());
-        assert!(matches!(future::select(pin!(fetches.wanted()), pin!(sleep(LIMIT * 9))).await, Either::Right(_)));
+        assert!(matches!(
+            future::select(pin!(fetches.wanted()), pin!(sleep(LIMIT * 9))).await,
+            Either::Right(_)
+        ));
     }
 
     #[tokio::test(start_paused = true)]
@@ -210,9 +232,13 @@ mod tests {
         assert!(future::poll_immediate(&mut first).await.is_none());
         fetches.end(false);
         assert!(
-            future::poll_immediate(&mut first).await.is_some() && future::poll_immediate(&mut second).await.is_some()
+            future::poll_immediate(&mut first).await.is_some()
+                && future::poll_immediate(&mut second).await.is_some()
         );
-        assert!(fetches.current(LIMIT, ip(1)).is_none(), "the issuer was away a moment ago");
+        assert!(
+            fetches.current(LIMIT, ip(1)).is_none(),
+            "the issuer was away a moment ago"
+        );
     }
 
     #[tokio::test(start_paused = true)]
@@ -231,10 +257,14 @@ mod tests {
     async fn one_client_leaves_room_for_others_to_wait() {
         let fetches = Arc::new(IssuerFetches::default());
         for wait in [IssuerFetches::next, IssuerFetches::current] {
-            let waiting: Vec<_> = (0..MAX_WAITING).filter_map(|_| wait(&fetches, LIMIT, ip(1))).collect();
+            let waiting: Vec<_> = (0..MAX_WAITING)
+                .filter_map(|_| wait(&fetches, LIMIT, ip(1)))
+                .collect();
             assert_eq!(waiting.len(), MAX_WAITING_OF_CLIENT);
             assert!(fetches.next(LIMIT, ip(1)).is_none() && fetches.next(LIMIT, ip(2)).is_some());
-            assert!(fetches.current(LIMIT, ip(1)).is_none() && fetches.current(LIMIT, ip(2)).is_some());
+            assert!(
+                fetches.current(LIMIT, ip(1)).is_none() && fetches.current(LIMIT, ip(2)).is_some()
+            );
             drop(waiting);
             assert!(fetches.next(LIMIT, ip(1)).is_some());
         }
@@ -248,7 +278,8 @@ mod tests {
         fetches.end(true);
         let successor = fetches.successor();
         assert!(fetches.is_fresh(LIMIT) && successor.is_fresh(LIMIT) && successor.follow());
-        // The clock of a process begins at 0, which stands for never: a fetch then counts as one a microsecond later.
+        // The clock of a process begins at 0, which stands for never: a fetch then counts as one a
+        // microsecond later.
         tokio::time::advance(LIMIT + Duration::from_micros(1)).await;
         assert!(!fetches.is_fresh(LIMIT) && !successor.is_fresh(LIMIT));
     }

@@ -1,6 +1,7 @@
 //! A JSON Web Key Set (RFC 7517): the keys of an issuer.
 //!
-//! Guarantees that each key has the algorithms of its own kind alone, and that a secret is taken from a file only.
+//! Guarantees that each key has the algorithms of its own kind alone, and that a secret is taken
+//! from a file only.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -58,7 +59,8 @@ pub const MAX_SET: usize = 256 << 10;
 
 const MAX_KEYS: usize = 256;
 
-/// Keys of one `kid` that a token is verified by: RFC 7517 §4.5 allows several, and each costs a signature.
+/// Keys of one `kid` that a token is verified by: RFC 7517 §4.5 allows several, and each costs a
+/// signature.
 const MAX_CANDIDATES: usize = 4;
 
 /// Bytes of a secret at least: those of the shortest hash (RFC 7518 §3.2).
@@ -73,7 +75,8 @@ struct JwkSetText {
 }
 
 impl KeySet {
-    /// Reads a set. Keys of kinds that verify no token here are passed over: issuers have some for encryption.
+    /// Reads a set. Keys of kinds that verify no token here are passed over: issuers have some for
+    /// encryption.
     ///
     /// # Errors
     /// When it is no set, or no key in it is of use.
@@ -87,20 +90,44 @@ impl KeySet {
             return Err(KeySetError::TooMany);
         }
         // Each key is read by itself: one that cannot be read spoils no other.
-        let readable = set.keys.into_iter().filter_map(|key| serde_json::from_value::<Jwk>(key).ok());
-        let keys: Vec<_> = readable.filter_map(|key| SetKey::of(&key, origin)).collect();
-        if keys.is_empty() { Err(KeySetError::NoKey) } else { Ok(Self { keys, version: hash(text) }) }
+        let readable = set
+            .keys
+            .into_iter()
+            .filter_map(|key| serde_json::from_value::<Jwk>(key).ok());
+        let keys: Vec<_> = readable
+            .filter_map(|key| SetKey::of(&key, origin))
+            .collect();
+        if keys.is_empty() {
+            Err(KeySetError::NoKey)
+        } else {
+            Ok(Self {
+                keys,
+                version: hash(text),
+            })
+        }
     }
 
-    /// The keys called `id` that `algorithm` needs, at most [`MAX_CANDIDATES`]; without an id, the only one.
-    pub fn candidates(&self, id: Option<&str>, algorithm: Algorithm) -> impl Iterator<Item = &DecodingKey> {
-        let keys = || self.keys.iter().filter(move |key| key.algorithms.contains(&algorithm));
+    /// The keys called `id` that `algorithm` needs, at most [`MAX_CANDIDATES`]; without an id, the
+    /// only one.
+    pub fn candidates(
+        &self,
+        id: Option<&str>,
+        algorithm: Algorithm,
+    ) -> impl Iterator<Item = &DecodingKey> {
+        let keys = || {
+            self.keys
+                .iter()
+                .filter(move |key| key.algorithms.contains(&algorithm))
+        };
         // Trying all keys would be work that anyone can ask for.
         let most = match id {
             Some(_) => MAX_CANDIDATES,
             None => usize::from(keys().nth(1).is_none()),
         };
-        keys().filter(move |key| id.is_none() || key.id.as_deref() == id).take(most).map(|key| &key.key)
+        keys()
+            .filter(move |key| id.is_none() || key.id.as_deref() == id)
+            .take(most)
+            .map(|key| &key.key)
     }
 
     pub fn len(&self) -> usize {
@@ -116,9 +143,14 @@ impl SetKey {
     /// `None`: it verifies no token here.
     fn of(jwk: &Jwk, origin: KeySetOrigin) -> Option<Self> {
         let common = &jwk.common;
-        let is_for_signatures =
-            common.public_key_use.as_ref().is_none_or(|purpose| *purpose == PublicKeyUse::Signature);
-        let verifies = common.key_operations.as_ref().is_none_or(|list| list.contains(&KeyOperations::Verify));
+        let is_for_signatures = common
+            .public_key_use
+            .as_ref()
+            .is_none_or(|purpose| *purpose == PublicKeyUse::Signature);
+        let verifies = common
+            .key_operations
+            .as_ref()
+            .is_none_or(|list| list.contains(&KeyOperations::Verify));
         if !is_for_signatures || !verifies {
             return None;
         }
@@ -130,11 +162,15 @@ impl SetKey {
                     EllipticCurve::P384 => (97, &[Algorithm::ES384]),
                     _ => return None,
                 };
-                (of_length(DecodingKey::from_ec_components(&of.x, &of.y).ok()?, length)?, &algorithms[..])
+                (
+                    of_length(DecodingKey::from_ec_components(&of.x, &of.y).ok()?, length)?,
+                    &algorithms[..],
+                )
             }
-            AlgorithmParameters::OctetKeyPair(of) if of.curve == EllipticCurve::Ed25519 => {
-                (of_length(DecodingKey::from_ed_components(&of.x).ok()?, 32)?, AlgorithmFamily::Ed.algorithms())
-            }
+            AlgorithmParameters::OctetKeyPair(of) if of.curve == EllipticCurve::Ed25519 => (
+                of_length(DecodingKey::from_ed_components(&of.x).ok()?, 32)?,
+                AlgorithmFamily::Ed.algorithms(),
+            ),
             AlgorithmParameters::OctetKey(of) if origin == KeySetOrigin::File => {
                 (secret(&of.value)?, AlgorithmFamily::Hmac.algorithms())
             }
@@ -142,9 +178,17 @@ impl SetKey {
         };
         let algorithms = match common.key_algorithm {
             None => of_its_kind.to_vec(),
-            Some(named) => vec![Algorithm::try_from(named).ok().filter(|only| of_its_kind.contains(only))?],
+            Some(named) => vec![
+                Algorithm::try_from(named)
+                    .ok()
+                    .filter(|only| of_its_kind.contains(only))?,
+            ],
         };
-        Some(Self { id: common.key_id.clone(), algorithms, key })
+        Some(Self {
+            id: common.key_id.clone(),
+            algorithms,
+            key,
+        })
     }
 }
 
@@ -164,7 +208,9 @@ fn without_zeros(number: &[u8]) -> Option<&[u8]> {
 }
 
 fn secret(text: &str) -> Option<DecodingKey> {
-    bytes(text).filter(|secret| secret.len() >= MIN_SECRET).map(|secret| DecodingKey::from_secret(&secret))
+    bytes(text)
+        .filter(|secret| secret.len() >= MIN_SECRET)
+        .map(|secret| DecodingKey::from_secret(&secret))
 }
 
 fn of_length(key: DecodingKey, length: usize) -> Option<DecodingKey> {
@@ -188,8 +234,14 @@ mod tests {
     #[test]
     fn a_secret_is_taken_from_a_file_alone_and_only_if_it_is_long() {
         assert!(read(&secret("a", 32), KeySetOrigin::File).is_ok());
-        assert_eq!(read(&secret("a", 32), KeySetOrigin::Url).err(), Some(KeySetError::NoKey));
-        assert_eq!(read(&secret("a", 31), KeySetOrigin::File).err(), Some(KeySetError::NoKey));
+        assert_eq!(
+            read(&secret("a", 32), KeySetOrigin::Url).err(),
+            Some(KeySetError::NoKey)
+        );
+        assert_eq!(
+            read(&secret("a", 31), KeySetOrigin::File).err(),
+            Some(KeySetError::NoKey)
+        );
     }
 
     fn count(set: &KeySet, id: Option<&str>, algorithm: Algorithm) -> usize {
@@ -199,26 +251,70 @@ mod tests {
     #[test]
     fn a_key_is_found_by_its_id_or_if_it_is_the_only_one() {
         let one = read(&secret("a", 32), KeySetOrigin::File).unwrap();
-        assert_eq!([count(&one, None, Algorithm::HS256), count(&one, Some("a"), Algorithm::HS256)], [1, 1]);
-        assert_eq!([count(&one, Some("b"), Algorithm::HS256), count(&one, None, Algorithm::RS256)], [0, 0]);
-        let two = read(&[secret("a", 32), secret("b", 33)].join(","), KeySetOrigin::File).unwrap();
-        assert_eq!([count(&two, None, Algorithm::HS256), count(&two, Some("b"), Algorithm::HS256)], [0, 1]);
+        assert_eq!(
+            [
+                count(&one, None, Algorithm::HS256),
+                count(&one, Some("a"), Algorithm::HS256)
+            ],
+            [1, 1]
+        );
+        assert_eq!(
+            [
+                count(&one, Some("b"), Algorithm::HS256),
+                count(&one, None, Algorithm::RS256)
+            ],
+            [0, 0]
+        );
+        let two = read(
+            &[secret("a", 32), secret("b", 33)].join(","),
+            KeySetOrigin::File,
+        )
+        .unwrap();
+        assert_eq!(
+            [
+                count(&two, None, Algorithm::HS256),
+                count(&two, Some("b"), Algorithm::HS256)
+            ],
+            [0, 1]
+        );
     }
 
     #[test]
     fn all_keys_of_one_id_are_found_up_to_a_bound() {
-        let keys = |number| (0..number).map(|n| secret("a", 32 + n)).collect::<Vec<_>>().join(",");
+        let keys = |number| {
+            (0..number)
+                .map(|n| secret("a", 32 + n))
+                .collect::<Vec<_>>()
+                .join(",")
+        };
         let two = read(&[keys(2), secret("b", 32)].join(","), KeySetOrigin::File).unwrap();
-        assert_eq!([count(&two, Some("a"), Algorithm::HS256), count(&two, Some("b"), Algorithm::HS256)], [2, 1]);
+        assert_eq!(
+            [
+                count(&two, Some("a"), Algorithm::HS256),
+                count(&two, Some("b"), Algorithm::HS256)
+            ],
+            [2, 1]
+        );
         let many = read(&keys(MAX_CANDIDATES + 1), KeySetOrigin::File).unwrap();
         assert_eq!(count(&many, Some("a"), Algorithm::HS256), MAX_CANDIDATES);
     }
 
     #[test]
     fn a_key_is_for_its_own_algorithm_and_purpose_alone() {
-        let of = |more: &str| read(&secret("a", 64).replace("\"kid\"", &format!("{more},\"kid\"")), KeySetOrigin::File);
+        let of = |more: &str| {
+            read(
+                &secret("a", 64).replace("\"kid\"", &format!("{more},\"kid\"")),
+                KeySetOrigin::File,
+            )
+        };
         let named = of(r#""alg":"HS512""#).unwrap();
-        assert_eq!([count(&named, Some("a"), Algorithm::HS512), count(&named, Some("a"), Algorithm::HS256)], [1, 0]);
+        assert_eq!(
+            [
+                count(&named, Some("a"), Algorithm::HS512),
+                count(&named, Some("a"), Algorithm::HS256)
+            ],
+            [1, 0]
+        );
         for (more, is_taken) in [
             (r#""use":"sig""#, true),
             (r#""use":"enc""#, false),
@@ -236,19 +332,35 @@ mod tests {
         let others = r#"{"kty":"EC","crv":"P-521","x":"AA","y":"AA"},{"kty":"EC","crv":"P-256","x":"AA","y":"AA"},
             {"kty":"RSA","n":"AQAB","e":"AQAB"},{"kty":"OKP","crv":"X25519","x":"AA"},{"kty":5},[],"x",null"#;
         let set = read(&[others, &secret("a", 32)].join(","), KeySetOrigin::File).unwrap();
-        assert_eq!((set.len(), read(others, KeySetOrigin::File).err()), (1, Some(KeySetError::NoKey)));
+        assert_eq!(
+            (set.len(), read(others, KeySetOrigin::File).err()),
+            (1, Some(KeySetError::NoKey))
+        );
         for text in ["", "{}", "[]", "{\"keys\":{}}", "<html>"] {
-            assert_eq!(KeySet::read(text.as_bytes(), KeySetOrigin::Url).err(), Some(KeySetError::NotASet), "{text}");
+            assert_eq!(
+                KeySet::read(text.as_bytes(), KeySetOrigin::Url).err(),
+                Some(KeySetError::NotASet),
+                "{text}"
+            );
         }
         let many = vec![secret("a", 32); MAX_KEYS + 1].join(",");
-        assert_eq!(read(&many, KeySetOrigin::File).err(), Some(KeySetError::TooMany));
-        assert_eq!(KeySet::read(&vec![b' '; MAX_SET + 1], KeySetOrigin::Url).err(), Some(KeySetError::TooLarge));
+        assert_eq!(
+            read(&many, KeySetOrigin::File).err(),
+            Some(KeySetError::TooMany)
+        );
+        assert_eq!(
+            KeySet::read(&vec![b' '; MAX_SET + 1], KeySetOrigin::Url).err(),
+            Some(KeySetError::TooLarge)
+        );
     }
 
     #[test]
     fn no_secret_is_shown() {
         let set = read(&secret("a", 32), KeySetOrigin::File).unwrap();
         let shown = format!("{set:?}");
-        assert!(shown.contains("redacted") && !shown.contains("7, 7"), "{shown}");
+        assert!(
+            shown.contains("redacted") && !shown.contains("7, 7"),
+            "{shown}"
+        );
     }
 }

@@ -1,7 +1,8 @@
 //! JSON Web Tokens: the tokens of one issuer, verified by its keys.
 //!
-//! `spec` says what a token must be, `algorithm` and `key_set` have what verifies its signature, `claims` what it says, and
-//! `verified` remembers those that were good. `issuer` says when keys behind a URL are asked for, and `fetch` brings them.
+//! `spec` says what a token must be, `algorithm` and `key_set` have what verifies its signature,
+//! `claims` what it says, and `verified` remembers those that were good. `issuer` says when keys
+//! behind a URL are asked for, and `fetch` brings them.
 
 pub mod algorithm;
 pub mod claims;
@@ -53,12 +54,15 @@ const LONGEST_ID: usize = 256;
 
 const TOO_LARGE: TokenFault = invalid("the token is too large");
 const MALFORMED: TokenFault = invalid("the token is malformed");
-const HEADER: TokenFault = invalid("the token's header is malformed, or names an algorithm that there is not");
+const HEADER: TokenFault =
+    invalid("the token's header is malformed, or names an algorithm that there is not");
 const EXTENSION: TokenFault = invalid("the token asks for an extension that is not known");
 const ALGORITHM: TokenFault = invalid("the token is signed by an algorithm that is not taken");
 const SIGNATURE: TokenFault = invalid("the token's signature is wrong");
-const NO_ID: AuthenticationRefusal = AuthenticationRefusal::Invalid("the token does not name its client");
-const NO_SCOPE: AuthenticationRefusal = AuthenticationRefusal::Forbidden("the token lacks a scope that is needed here");
+const NO_ID: AuthenticationRefusal =
+    AuthenticationRefusal::Invalid("the token does not name its client");
+const NO_SCOPE: AuthenticationRefusal =
+    AuthenticationRefusal::Forbidden("the token lacks a scope that is needed here");
 
 const fn invalid(reason: &'static str) -> TokenFault {
     TokenFault::Refused(AuthenticationRefusal::Invalid(reason))
@@ -67,8 +71,15 @@ const fn invalid(reason: &'static str) -> TokenFault {
 impl TokenVerifier {
     pub fn new(spec: &JwtSpec) -> Self {
         algorithm::install_verifiers();
-        let validations = spec.algorithms.iter().map(|algorithm| (*algorithm, signature_only(*algorithm))).collect();
-        Self { verified: VerifiedTokens::new(spec.cached_tokens), validations }
+        let validations = spec
+            .algorithms
+            .iter()
+            .map(|algorithm| (*algorithm, signature_only(*algorithm)))
+            .collect();
+        Self {
+            verified: VerifiedTokens::new(spec.cached_tokens),
+            validations,
+        }
     }
 
     /// The client of `token`, by `keys`, for the authenticator called `name`.
@@ -93,7 +104,11 @@ impl TokenVerifier {
         let claims = self.verify(spec, keys, token)?;
         let (identity, expires) = accept(name, spec, &claims, now).map_err(TokenFault::Refused)?;
         let identity = Arc::new(identity);
-        let token = VerifiedToken { identity: identity.clone(), expires, key_set: keys.version };
+        let token = VerifiedToken {
+            identity: identity.clone(),
+            expires,
+            key_set: keys.version,
+        };
         self.verified.insert(hash, token);
         Ok(identity)
     }
@@ -102,12 +117,19 @@ impl TokenVerifier {
     ///
     /// # Errors
     /// Why it is not accepted.
-    pub fn check_once(&self, spec: &JwtSpec, keys: &KeySet, token: &[u8]) -> Result<TokenClaims, TokenFault> {
+    pub fn check_once(
+        &self,
+        spec: &JwtSpec,
+        keys: &KeySet,
+        token: &[u8],
+    ) -> Result<TokenClaims, TokenFault> {
         if token.len() > spec.max_token {
             return Err(TOO_LARGE);
         }
         let claims = self.verify(spec, keys, token)?;
-        claims.check(spec, clock::unix_micros() as f64 / 1e6).map_err(TokenFault::Refused)?;
+        claims
+            .check(spec, clock::unix_micros() as f64 / 1e6)
+            .map_err(TokenFault::Refused)?;
         Ok(claims)
     }
 
@@ -123,12 +145,23 @@ impl TokenVerifier {
     }
 
     /// The claims of a token that is signed by a key of the issuer.
-    fn verify(&self, spec: &JwtSpec, keys: &KeySet, token: &[u8]) -> Result<TokenClaims, TokenFault> {
+    fn verify(
+        &self,
+        spec: &JwtSpec,
+        keys: &KeySet,
+        token: &[u8],
+    ) -> Result<TokenClaims, TokenFault> {
         let header = header(spec, token)?;
-        let (_, validation) = self.validations.iter().find(|(taken, _)| *taken == header.alg).ok_or(ALGORITHM)?;
+        let (_, validation) = self
+            .validations
+            .iter()
+            .find(|(taken, _)| *taken == header.alg)
+            .ok_or(ALGORITHM)?;
         let mut found = Err(TokenFault::UnknownKey);
         for key in keys.candidates(header.kid.as_deref(), header.alg) {
-            found = decode(token, key, validation).map(|token| token.claims).map_err(|error| fault(&error));
+            found = decode(token, key, validation)
+                .map(|token| token.claims)
+                .map_err(|error| fault(&error));
             if !matches!(found, Err(SIGNATURE)) {
                 break;
             }
@@ -140,7 +173,8 @@ impl TokenVerifier {
 /// The header of a token that is this issuer's, by its own words.
 fn header(spec: &JwtSpec, token: &[u8]) -> Result<Header, TokenFault> {
     let header = decode_header(token).map_err(|_| HEADER)?;
-    // An unverified issuer only chooses the authenticator that checks the token: the signature decides.
+    // An unverified issuer only chooses the authenticator that checks the token: the signature
+    // decides.
     let claimed: ClaimedIssuer = insecure_decode_claims(token).map_err(|_| MALFORMED)?;
     if !claimed.is(&spec.issuer) {
         return Err(TokenFault::Foreign);
@@ -160,11 +194,15 @@ fn has_extension(token: &[u8]) -> bool {
 }
 
 fn fault(error: &Error) -> TokenFault {
-    if matches!(error.kind(), ErrorKind::InvalidSignature) { SIGNATURE } else { MALFORMED }
+    if matches!(error.kind(), ErrorKind::InvalidSignature) {
+        SIGNATURE
+    } else {
+        MALFORMED
+    }
 }
 
-/// Leaves the claims to [`TokenClaims::check`]: the crate goes by a clock of its own, and passes over an `aud` of another
-/// type.
+/// Leaves the claims to [`TokenClaims::check`]: the crate goes by a clock of its own, and passes
+/// over an `aud` of another type.
 fn signature_only(algorithm: Algorithm) -> Validation {
     let mut validation = Validation::new(algorithm);
     validation.required_spec_claims.clear();
@@ -186,7 +224,11 @@ fn accept(
         return Err(NO_SCOPE);
     }
     let mut identity = CallerIdentity::new(name, &id);
-    identity.plan = spec.plan.as_ref().and_then(|claim| claims.text(claim)).filter(|plan| is_id(plan));
+    identity.plan = spec
+        .plan
+        .as_ref()
+        .and_then(|claim| claims.text(claim))
+        .filter(|plan| is_id(plan));
     identity.claims = claims.texts();
     Ok((identity, expires))
 }

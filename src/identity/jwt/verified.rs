@@ -1,7 +1,7 @@
 //! Tokens that were verified, by their hash: a token that comes again costs no signature.
 //!
-//! Guarantees bounds on their number and on the room that their claims take, and that no token is good beyond its end or the
-//! keys that verified it. No operation looks at more than one entry.
+//! Guarantees bounds on their number and on the room that their claims take, and that no token is
+//! good beyond its end or the keys that verified it. No operation looks at more than one entry.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -46,11 +46,19 @@ pub struct VerifiedToken {
 impl VerifiedTokens {
     /// Room for `places` tokens, or a few more.
     pub fn new(places: usize) -> Self {
-        Self { shards: Default::default(), most: places.div_ceil(2 * SHARDS) }
+        Self {
+            shards: Default::default(),
+            most: places.div_ceil(2 * SHARDS),
+        }
     }
 
     /// The client whose token has this hash, if it is still good at `now`.
-    pub fn find(&self, hash: &CredentialHash, key_set: &CredentialHash, now: f64) -> Option<Arc<CallerIdentity>> {
+    pub fn find(
+        &self,
+        hash: &CredentialHash,
+        key_set: &CredentialHash,
+        now: f64,
+    ) -> Option<Arc<CallerIdentity>> {
         let shard = self.shard(hash).lock();
         let token = shard.newer.get(hash).or_else(|| shard.older.get(hash))?;
         (token.key_set == *key_set && now < token.expires).then(|| token.identity.clone())
@@ -58,7 +66,12 @@ impl VerifiedTokens {
 
     /// Remembers a token.
     pub fn insert(&self, hash: CredentialHash, token: VerifiedToken) {
-        let size: usize = token.identity.claims.iter().map(|(name, text)| name.len() + text.len()).sum();
+        let size: usize = token
+            .identity
+            .claims
+            .iter()
+            .map(|(name, text)| name.len() + text.len())
+            .sum();
         if size > self.most.saturating_mul(MEAN_CLAIMS) {
             return;
         }
@@ -95,7 +108,11 @@ mod tests {
 
     fn token(expires: f64, key_set: u8) -> VerifiedToken {
         let identity = Arc::new(CallerIdentity::new("a", "b"));
-        VerifiedToken { identity, expires, key_set: hash(key_set, 0) }
+        VerifiedToken {
+            identity,
+            expires,
+            key_set: hash(key_set, 0),
+        }
     }
 
     fn hash(first: u8, last: u8) -> CredentialHash {
@@ -109,7 +126,10 @@ mod tests {
         let tokens = VerifiedTokens::new(100);
         tokens.insert(hash(1, 1), token(10.0, 7));
         let found = |key_set, now| tokens.find(&hash(1, 1), &hash(key_set, 0), now).is_some();
-        assert_eq!([found(7, 9.9), found(7, 10.0), found(8, 1.0)], [true, false, false]);
+        assert_eq!(
+            [found(7, 9.9), found(7, 10.0), found(8, 1.0)],
+            [true, false, false]
+        );
     }
 
     #[test]
@@ -118,7 +138,10 @@ mod tests {
         for last in 0..100 {
             tokens.insert(hash(0, last), token(9.0, 1));
             for kept in last.saturating_sub(3)..=last {
-                assert!(tokens.find(&hash(0, kept), &hash(1, 0), 2.0).is_some(), "{kept} of {last}");
+                assert!(
+                    tokens.find(&hash(0, kept), &hash(1, 0), 2.0).is_some(),
+                    "{kept} of {last}"
+                );
             }
         }
         let shard = tokens.shards[0].lock();
@@ -131,13 +154,20 @@ mod tests {
         let long = |length: usize| {
             let mut identity = CallerIdentity::new("a", "b");
             identity.claims.insert("x".into(), "x".repeat(length));
-            VerifiedToken { identity: Arc::new(identity), expires: 9.0, key_set: hash(1, 0) }
+            VerifiedToken {
+                identity: Arc::new(identity),
+                expires: 9.0,
+                key_set: hash(1, 0),
+            }
         };
         for last in 0..8 {
             tokens.insert(hash(0, last), long(3_000));
         }
         tokens.insert(hash(0, 8), long(100_000));
         let held = |number: &u8| tokens.find(&hash(0, *number), &hash(1, 0), 2.0).is_some();
-        assert!(held(&7) && (0..=8).filter(held).count() <= 2, "2 generations of 4 KiB");
+        assert!(
+            held(&7) && (0..=8).filter(held).count() <= 2,
+            "2 generations of 4 KiB"
+        );
     }
 }

@@ -1,7 +1,8 @@
 //! A provider's own words: where a sign-in begins, where a code is redeemed, and its keys.
 //!
-//! Guarantees that strangers cannot make the gateway ask the provider more than it must: one lookup is under way at most, whoever waits
-//! for it, and one that failed is not tried again for some seconds. Answers are bounded in size and time.
+//! Guarantees that strangers cannot make the gateway ask the provider more than it must: one lookup
+//! is under way at most, whoever waits for it, and one that failed is not tried again for some
+//! seconds. Answers are bounded in size and time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -70,7 +71,11 @@ pub struct ProviderMetadata {
 
 impl ProviderDirectory {
     pub fn new(spec: OpenIdSpec) -> Arc<Self> {
-        Arc::new(Self { spec, known: Mutex::default(), lookups: tokio::sync::Mutex::default() })
+        Arc::new(Self {
+            spec,
+            known: Mutex::default(),
+            lookups: tokio::sync::Mutex::default(),
+        })
     }
 
     /// The metadata and keys of the provider, not older than [`REMEMBERED`].
@@ -88,7 +93,10 @@ impl ProviderDirectory {
     ///
     /// # Errors
     /// When it cannot be asked.
-    pub async fn newer_than(self: &Arc<Self>, seen: Arc<KnownProvider>) -> Result<Arc<KnownProvider>, OpenIdFault> {
+    pub async fn newer_than(
+        self: &Arc<Self>,
+        seen: Arc<KnownProvider>,
+    ) -> Result<Arc<KnownProvider>, OpenIdFault> {
         self.look(Some(seen)).await
     }
 
@@ -98,21 +106,37 @@ impl ProviderDirectory {
     }
 
     /// A browser that goes away does not end what others wait for.
-    async fn look(self: &Arc<Self>, seen: Option<Arc<KnownProvider>>) -> Result<Arc<KnownProvider>, OpenIdFault> {
+    async fn look(
+        self: &Arc<Self>,
+        seen: Option<Arc<KnownProvider>>,
+    ) -> Result<Arc<KnownProvider>, OpenIdFault> {
         let this = self.clone();
         let looked = tokio::spawn(async move { this.look_in_turn(seen.as_ref()).await }).await;
-        looked.unwrap_or_else(|_| Err(OpenIdFault::Unavailable("the gateway is shutting down".to_owned())))
+        looked.unwrap_or_else(|_| {
+            Err(OpenIdFault::Unavailable(
+                "the gateway is shutting down".to_owned(),
+            ))
+        })
     }
 
-    async fn look_in_turn(&self, seen: Option<&Arc<KnownProvider>>) -> Result<Arc<KnownProvider>, OpenIdFault> {
+    async fn look_in_turn(
+        &self,
+        seen: Option<&Arc<KnownProvider>>,
+    ) -> Result<Arc<KnownProvider>, OpenIdFault> {
         let mut lookups = self.lookups.lock().await;
         let is_recent = |then: Instant, span| clock::now().saturating_duration_since(then) < span;
         // The caller before has looked, perhaps.
-        if let Some(known) = self.fresh().filter(|known| seen.is_none_or(|seen| !Arc::ptr_eq(seen, known))) {
+        if let Some(known) = self
+            .fresh()
+            .filter(|known| seen.is_none_or(|seen| !Arc::ptr_eq(seen, known)))
+        {
             return Ok(known);
         }
         if let Some(seen) = seen {
-            if lookups.for_keys.is_some_and(|then| is_recent(then, LOOKS_AGAIN)) {
+            if lookups
+                .for_keys
+                .is_some_and(|then| is_recent(then, LOOKS_AGAIN))
+            {
                 return Ok(seen.clone());
             }
             lookups.for_keys = Some(clock::now());
@@ -125,14 +149,22 @@ impl ProviderDirectory {
         let asked = self.ask_anew().await;
         match &asked {
             Ok(known) => *self.known.lock() = Some(known.clone()),
-            Err(fault) => tracing::warn!(issuer = self.spec.issuer, %fault, "nobody can sign in at the provider"),
+            Err(fault) => {
+                tracing::warn!(issuer = self.spec.issuer, %fault, "nobody can sign in at the provider")
+            }
         }
-        lookups.failed = asked.as_ref().err().map(|fault| (clock::now(), fault.clone()));
+        lookups.failed = asked
+            .as_ref()
+            .err()
+            .map(|fault| (clock::now(), fault.clone()));
         asked
     }
 
     async fn ask_anew(&self) -> Result<Arc<KnownProvider>, OpenIdFault> {
-        let place = format!("{}/.well-known/openid-configuration", self.spec.issuer.trim_end_matches('/'));
+        let place = format!(
+            "{}/.well-known/openid-configuration",
+            self.spec.issuer.trim_end_matches('/')
+        );
         let metadata: ProviderMetadata = read(&self.get(&place).await?, &place)?;
         // Discovery §4.3: otherwise one provider could speak for another.
         if metadata.issuer != self.spec.issuer {
@@ -145,9 +177,14 @@ impl ProviderDirectory {
         self.place(&metadata.authorization_endpoint)?;
         self.place(&metadata.token_endpoint)?;
         let keys = KeySet::read(&self.get(&metadata.jwks_uri).await?, KeySetOrigin::Url);
-        let keys =
-            keys.map_err(|error| OpenIdFault::Unavailable(format!("of {}: {error}", printable(&metadata.jwks_uri))))?;
-        Ok(Arc::new(KnownProvider { metadata, keys, since: clock::now() }))
+        let keys = keys.map_err(|error| {
+            OpenIdFault::Unavailable(format!("of {}: {error}", printable(&metadata.jwks_uri)))
+        })?;
+        Ok(Arc::new(KnownProvider {
+            metadata,
+            keys,
+            since: clock::now(),
+        }))
     }
 
     async fn get(&self, url: &str) -> Result<Bytes, OpenIdFault> {
@@ -155,7 +192,11 @@ impl ProviderDirectory {
         if status.is_success() {
             return Ok(text);
         }
-        Err(OpenIdFault::Unavailable(format!("{} answers {}", printable(url), status.as_u16())))
+        Err(OpenIdFault::Unavailable(format!(
+            "{} answers {}",
+            printable(url),
+            status.as_u16()
+        )))
     }
 
     /// Sends one request to a place of the provider.
@@ -169,21 +210,36 @@ impl ProviderDirectory {
         body: String,
     ) -> Result<(StatusCode, Bytes), OpenIdFault> {
         let place = self.place(url)?;
-        let unavailable = |why: String| OpenIdFault::Unavailable(format!("{}: {why}", printable(url)));
-        let request = request.uri(&place.target).header(ACCEPT, "application/json").body(Full::from(body));
+        let unavailable =
+            |why: String| OpenIdFault::Unavailable(format!("{}: {why}", printable(url)));
+        let request = request
+            .uri(&place.target)
+            .header(ACCEPT, "application/json")
+            .body(Full::from(body));
         let request = request.map_err(|_| unavailable("it cannot be asked for".to_owned()))?;
         match timeout(TIMEOUT, fetch::ask(&place, request)).await {
             Ok(answer) => answer.map_err(unavailable),
-            Err(_) => Err(unavailable(format!("no answer within {} s", TIMEOUT.as_secs()))),
+            Err(_) => Err(unavailable(format!(
+                "no answer within {} s",
+                TIMEOUT.as_secs()
+            ))),
         }
     }
 
-    /// A place that the provider names. In the clear only on this machine, and only where the issuer itself is.
+    /// A place that the provider names. In the clear only on this machine, and only where the
+    /// issuer itself is.
     fn place(&self, url: &str) -> Result<KeySetUrl, OpenIdFault> {
-        let odd =
-            || OpenIdFault::Refused(format!("the provider names a place that cannot be asked: {}", printable(url)));
+        let odd = || {
+            OpenIdFault::Refused(format!(
+                "the provider names a place that cannot be asked: {}",
+                printable(url)
+            ))
+        };
         let uri: Uri = url.parse().map_err(|_| odd())?;
-        let authority = uri.authority().filter(|authority| !authority.as_str().contains('@')).ok_or_else(odd)?;
+        let authority = uri
+            .authority()
+            .filter(|authority| !authority.as_str().contains('@'))
+            .ok_or_else(odd)?;
         let (tls, port) = match (uri.scheme_str(), &self.spec.tls) {
             (Some("https"), Some(tls)) => (Some(tls.clone()), 443),
             (Some("http"), None) if is_this_machine(authority.host()) => (None, 80),
@@ -192,11 +248,18 @@ impl ProviderDirectory {
         if url.contains('#') {
             return Err(odd());
         }
-        let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
+        let host = authority
+            .host()
+            .trim_start_matches('[')
+            .trim_end_matches(']')
+            .to_owned();
         let tls = tls.map(|tls| Some((tls, PeerName::of(&host)?)));
         Ok(KeySetUrl {
             port: authority.port_u16().unwrap_or(port),
-            target: uri.path_and_query().map_or("/", |target| target.as_str()).to_owned(),
+            target: uri
+                .path_and_query()
+                .map_or("/", |target| target.as_str())
+                .to_owned(),
             authority: authority.to_string(),
             tls: tls.map(|tls| tls.ok_or_else(odd)).transpose()?,
             host,
@@ -214,14 +277,18 @@ impl ProviderDirectory {
 pub fn read<T: DeserializeOwned>(text: &[u8], place: &str) -> Result<T, OpenIdFault> {
     // The error's own words may quote the answer, which may have a token.
     let odd = |error: serde_json::Error| {
-        OpenIdFault::Unavailable(format!("{place} does not say what it should, in line {}", error.line()))
+        OpenIdFault::Unavailable(format!(
+            "{place} does not say what it should, in line {}",
+            error.line()
+        ))
     };
     serde_json::from_slice(text).map_err(odd)
 }
 
 /// Words of others, of which a page and a log take some: none that hides what it says.
 pub fn printable(text: &str) -> String {
-    let is_plain = |letter: &char| letter.is_alphanumeric() || letter.is_ascii_punctuation() || *letter == ' ';
+    let is_plain =
+        |letter: &char| letter.is_alphanumeric() || letter.is_ascii_punctuation() || *letter == ' ';
     text.chars().filter(is_plain).take(200).collect()
 }
 

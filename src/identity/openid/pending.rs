@@ -1,8 +1,9 @@
 //! A sign-in that has begun: what the browser keeps while it is at the provider.
 //!
-//! Guarantees that an answer is taken by the browser alone that has asked (`state`, RFC 6749 §10.12), once, and within ten
-//! minutes; that a token is for this one sign-in (`nonce`); and that a stolen code is worth nothing (PKCE, RFC 7636). What
-//! the browser brings back was made by a gateway with this client secret: each node of a fleet takes it.
+//! Guarantees that an answer is taken by the browser alone that has asked (`state`, RFC 6749
+//! §10.12), once, and within ten minutes; that a token is for this one sign-in (`nonce`); and that
+//! a stolen code is worth nothing (PKCE, RFC 7636). What the browser brings back was made by a
+//! gateway with this client secret: each node of a fleet takes it.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -53,7 +54,10 @@ impl SignInKey {
     /// Made of the client secret, which each node of a fleet has.
     pub fn of(client_secret: &str) -> Self {
         let secret = hmac::Key::new(hmac::HMAC_SHA256, client_secret.as_bytes());
-        Self(hmac::Key::new(hmac::HMAC_SHA256, hmac::sign(&secret, b"tollgate sign-in").as_ref()))
+        Self(hmac::Key::new(
+            hmac::HMAC_SHA256,
+            hmac::sign(&secret, b"tollgate sign-in").as_ref(),
+        ))
     }
 }
 
@@ -61,12 +65,22 @@ impl PendingSignIn {
     /// # Errors
     /// When the system has no random numbers.
     pub fn begin(now: u64, next: String, proves: bool) -> Result<Self, Unspecified> {
-        Ok(Self { began: now, state: random()?, nonce: random()?, verifier: random()?, next, proves })
+        Ok(Self {
+            began: now,
+            state: random()?,
+            nonce: random()?,
+            verifier: random()?,
+            next,
+            proves,
+        })
     }
 
     /// The sign-in as the value of a cookie, signed.
     pub fn text(&self, key: &SignInKey) -> String {
-        let mut secrets = format!("{}.{}.{}.{}", self.began, self.state, self.nonce, self.verifier);
+        let mut secrets = format!(
+            "{}.{}.{}.{}",
+            self.began, self.state, self.nonce, self.verifier
+        );
         if self.proves {
             secrets = format!("{secrets}.{PROVES}");
         }
@@ -82,14 +96,26 @@ impl PendingSignIn {
         let (secrets, next) = body.split_once('~')?;
         let mut parts = secrets.split('.');
         let began: u64 = parts.next()?.parse().ok()?;
-        let mut part = || parts.next().filter(|part| part.len() == LENGTH).map(ToOwned::to_owned);
+        let mut part = || {
+            parts
+                .next()
+                .filter(|part| part.len() == LENGTH)
+                .map(ToOwned::to_owned)
+        };
         let (state, nonce, verifier) = (part()?, part()?, part()?);
         let proves = match parts.next() {
             None => false,
             Some(PROVES) => true,
             Some(_) => return None,
         };
-        let pending = Self { began, state, nonce, verifier, next: next.to_owned(), proves };
+        let pending = Self {
+            began,
+            state,
+            nonce,
+            verifier,
+            next: next.to_owned(),
+            proves,
+        };
         // Another node's clock may be ahead.
         (parts.next().is_none() && now.abs_diff(began) < LASTS.as_secs()).then_some(pending)
     }
@@ -101,7 +127,8 @@ impl PendingSignIn {
 }
 
 impl EndedSignIns {
-    /// Ends a sign-in. Returns whether it has not ended before: with too many of them, none is forgotten, and none ends.
+    /// Ends a sign-in. Returns whether it has not ended before: with too many of them, none is
+    /// forgotten, and none ends.
     pub fn end(&self, pending: &PendingSignIn, now: u64) -> bool {
         let mut ended = self.0.lock();
         if ended.len() >= MOST_ENDED {
@@ -133,9 +160,20 @@ mod tests {
         let text = pending.text(&key);
         assert!(PendingSignIn::read(&text, &key, NOW + 599).unwrap() == pending);
         assert!(begin().text(&key) != text);
-        let proving = PendingSignIn { proves: true, ..pending };
+        let proving = PendingSignIn {
+            proves: true,
+            ..pending
+        };
         assert!(PendingSignIn::read(&proving.text(&key), &key, NOW).unwrap() == proving);
-        for odd in ["", "..", ".", "~", &text[1..], &format!("{text}a"), &text.replace("1800000000", "1800000001")] {
+        for odd in [
+            "",
+            "..",
+            ".",
+            "~",
+            &text[1..],
+            &format!("{text}a"),
+            &text.replace("1800000000", "1800000001"),
+        ] {
             assert!(PendingSignIn::read(odd, &key, NOW).is_none(), "{odd}");
         }
     }
@@ -145,7 +183,10 @@ mod tests {
         let text = begin().text(&SignInKey::of("a secret"));
         assert!(PendingSignIn::read(&text, &SignInKey::of("another"), NOW).is_none());
         for then in [NOW + 600, NOW - 600] {
-            assert!(PendingSignIn::read(&text, &SignInKey::of("a secret"), then).is_none(), "{then}");
+            assert!(
+                PendingSignIn::read(&text, &SignInKey::of("a secret"), then).is_none(),
+                "{then}"
+            );
         }
     }
 
@@ -164,6 +205,13 @@ mod tests {
     #[test]
     fn a_challenge_is_the_hash_of_its_verifier() {
         let verifier = "dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk".to_owned();
-        assert_eq!(PendingSignIn { verifier, ..begin() }.challenge(), "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM");
+        assert_eq!(
+            PendingSignIn {
+                verifier,
+                ..begin()
+            }
+            .challenge(),
+            "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM"
+        );
     }
 }

@@ -51,7 +51,11 @@ const ERRORS: [&str; 16] = [
 ];
 
 /// All but the unreserved characters of RFC 3986 §2.3.
-const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+const RESERVED: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~');
 
 /// Somebody, as the provider knows them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,7 +65,8 @@ pub struct OpenIdPerson {
     pub name: Option<String>,
     pub display_name: Option<String>,
     pub groups: Option<Vec<String>>,
-    /// When the provider asked them to prove who they are (`auth_time`), in seconds since 1970. `None`: it does not say.
+    /// When the provider asked them to prove who they are (`auth_time`), in seconds since 1970.
+    /// `None`: it does not say.
     pub asked_at: Option<u64>,
 }
 
@@ -101,7 +106,11 @@ fn refused(why: impl Into<String>) -> OpenIdFault {
 
 impl OpenIdProvider {
     pub fn new(spec: OpenIdSpec) -> Self {
-        let algorithms = ALGORITHMS.iter().map(|(_, one)| *one).filter(|one| !is_symmetric(*one)).collect();
+        let algorithms = ALGORITHMS
+            .iter()
+            .map(|(_, one)| *one)
+            .filter(|one| !is_symmetric(*one))
+            .collect();
         let rules = JwtSpec {
             place: CredentialPlace::Scheme("Bearer"),
             issuer: spec.issuer.clone(),
@@ -134,7 +143,11 @@ impl OpenIdProvider {
     ///
     /// # Errors
     /// When the provider cannot be asked where that is.
-    pub async fn sign_in_url(&self, pending: &PendingSignIn, return_to: &str) -> Result<String, OpenIdFault> {
+    pub async fn sign_in_url(
+        &self,
+        pending: &PendingSignIn,
+        return_to: &str,
+    ) -> Result<String, OpenIdFault> {
         let known = self.directory.known().await?;
         let endpoint = &known.metadata.authorization_endpoint;
         let (scope, age) = (self.spec.scopes.join(" "), RECENT.as_secs().to_string());
@@ -154,7 +167,10 @@ impl OpenIdProvider {
             fields.extend([("prompt", "login"), ("max_age", &age)]);
         }
         let query = form(&fields);
-        Ok(format!("{endpoint}{}{query}", if endpoint.contains('?') { '&' } else { '?' }))
+        Ok(format!(
+            "{endpoint}{}{query}",
+            if endpoint.contains('?') { '&' } else { '?' }
+        ))
     }
 
     /// The person that a browser has come back with.
@@ -168,7 +184,9 @@ impl OpenIdProvider {
         return_to: &str,
     ) -> Result<OpenIdPerson, OpenIdFault> {
         if answer.state.as_deref() != Some(&pending.state) {
-            return Err(refused("the answer belongs to another sign-in, or to an older one: begin anew"));
+            return Err(refused(
+                "the answer belongs to another sign-in, or to an older one: begin anew",
+            ));
         }
         if !self.ended.end(pending, clock::unix_micros() / 1_000_000) {
             return Err(refused("the answer was used before: begin anew"));
@@ -177,8 +195,10 @@ impl OpenIdProvider {
         self.check_sender(&known, answer)?;
         if let Some(error) = &answer.error {
             // Whoever comes back writes the rest, and it would stay in the audit log.
-            let known =
-                ERRORS.into_iter().find(|known| *known == error.as_str()).unwrap_or("an error that no standard has");
+            let known = ERRORS
+                .into_iter()
+                .find(|known| *known == error.as_str())
+                .unwrap_or("an error that no standard has");
             return Err(refused(format!("the provider says: {known}")));
         }
         let code = answer.code.as_deref().filter(|code| !code.is_empty());
@@ -190,7 +210,8 @@ impl OpenIdProvider {
         check_presence(pending, asked_at)?;
         let subject = claims.text("sub").filter(|subject| !subject.is_empty());
         Ok(OpenIdPerson {
-            subject: subject.ok_or_else(|| refused("the ID token does not say who it is about (sub)"))?,
+            subject: subject
+                .ok_or_else(|| refused("the ID token does not say who it is about (sub)"))?,
             name: claims.text(&self.spec.name_claim),
             display_name: claims.text("name"),
             groups: claims.texts_of(&self.spec.groups_claim),
@@ -199,24 +220,43 @@ impl OpenIdProvider {
     }
 
     /// An answer of another provider is not this one's (RFC 9207 §2.4).
-    fn check_sender(&self, known: &KnownProvider, answer: &ProviderAnswer) -> Result<(), OpenIdFault> {
+    fn check_sender(
+        &self,
+        known: &KnownProvider,
+        answer: &ProviderAnswer,
+    ) -> Result<(), OpenIdFault> {
         match &answer.iss {
             Some(iss) if *iss == self.spec.issuer => Ok(()),
-            None if !known.metadata.authorization_response_iss_parameter_supported => Ok(()),
+            None if !known
+                .metadata
+                .authorization_response_iss_parameter_supported =>
+            {
+                Ok(())
+            }
             // The visitor writes it, and it would stay in the audit log.
             Some(_) => Err(refused("the answer is of another issuer")),
-            None => Err(refused("the answer does not say which issuer it is of (iss)")),
+            None => Err(refused(
+                "the answer does not say which issuer it is of (iss)",
+            )),
         }
     }
 
-    fn check_claims(&self, claims: &TokenClaims, pending: &PendingSignIn) -> Result<(), OpenIdFault> {
+    fn check_claims(
+        &self,
+        claims: &TokenClaims,
+        pending: &PendingSignIn,
+    ) -> Result<(), OpenIdFault> {
         if claims.text("nonce").as_deref() != Some(&pending.nonce) {
-            return Err(refused("the ID token is of another sign-in: its nonce is not ours"));
+            return Err(refused(
+                "the ID token is of another sign-in: its nonce is not ours",
+            ));
         }
         // Core §3.1.3.7: who asked for a token that several may use.
         let is_ours = match claims.has("azp") {
             true => claims.text("azp").as_ref() == Some(&self.spec.client_id),
-            false => claims.texts_of("aud").is_some_and(|audiences| audiences.len() == 1),
+            false => claims
+                .texts_of("aud")
+                .is_some_and(|audiences| audiences.len() == 1),
         };
         if !is_ours {
             return Err(refused("the ID token was made for another client (azp)"));
@@ -225,15 +265,25 @@ impl OpenIdProvider {
     }
 
     /// The claims of an ID token. A key that is not known may be new.
-    async fn claims(&self, known: Arc<KnownProvider>, token: &[u8]) -> Result<TokenClaims, OpenIdFault> {
+    async fn claims(
+        &self,
+        known: Arc<KnownProvider>,
+        token: &[u8],
+    ) -> Result<TokenClaims, OpenIdFault> {
         let mut checked = self.tokens.check_once(&self.rules, &known.keys, token);
         if matches!(checked, Err(TokenFault::UnknownKey)) {
-            checked = self.tokens.check_once(&self.rules, &self.directory.newer_than(known).await?.keys, token);
+            checked = self.tokens.check_once(
+                &self.rules,
+                &self.directory.newer_than(known).await?.keys,
+                token,
+            );
         }
         checked.map_err(|fault| {
             refused(match fault {
                 TokenFault::Foreign => "the ID token is of another issuer".to_owned(),
-                TokenFault::UnknownKey => "the ID token is signed by a key that its issuer does not publish".to_owned(),
+                TokenFault::UnknownKey => {
+                    "the ID token is signed by a key that its issuer does not publish".to_owned()
+                }
                 TokenFault::Refused(AuthenticationRefusal::Invalid(why)) => {
                     why.replacen("the token", "the ID token", 1)
                 }
@@ -259,27 +309,43 @@ impl OpenIdProvider {
         ];
         let methods = &known.metadata.token_endpoint_auth_methods_supported;
         let takes = |method: &str| methods.iter().any(|one| one == method);
-        let mut request = Request::post("/").header(CONTENT_TYPE, "application/x-www-form-urlencoded");
+        let mut request =
+            Request::post("/").header(CONTENT_TYPE, "application/x-www-form-urlencoded");
         if methods.is_empty() || takes("client_secret_basic") {
             let pair = format!("{}:{}", encode(id), encode(secret));
             request = request.header(AUTHORIZATION, format!("Basic {}", STANDARD.encode(pair)));
         } else if takes("client_secret_post") {
             fields.extend([("client_id", id.as_str()), ("client_secret", secret)]);
         } else {
-            let others = methods.iter().map(|method| printable(method)).collect::<Vec<_>>().join(", ");
-            return Err(refused(format!("the provider takes no client secret, but {others}")));
+            let others = methods
+                .iter()
+                .map(|method| printable(method))
+                .collect::<Vec<_>>()
+                .join(", ");
+            return Err(refused(format!(
+                "the provider takes no client secret, but {others}"
+            )));
         }
-        let (status, text) = self.directory.ask(&known.metadata.token_endpoint, request, form(&fields)).await?;
+        let (status, text) = self
+            .directory
+            .ask(&known.metadata.token_endpoint, request, form(&fields))
+            .await?;
         if status.is_success() {
             let answer: TokenAnswer = read(&text, "its token endpoint")?;
-            return answer
-                .id_token
-                .ok_or_else(|| refused("the provider gives no ID token: is the scope openid asked for?"));
+            return answer.id_token.ok_or_else(|| {
+                refused("the provider gives no ID token: is the scope openid asked for?")
+            });
         }
         match serde_json::from_slice::<TokenError>(&text) {
             // Its own words about it may have the code.
-            Ok(TokenError { error }) => Err(refused(format!("the provider refuses the code: {}", printable(&error)))),
-            Err(_) => Err(OpenIdFault::Unavailable(format!("its token endpoint answers {}", status.as_u16()))),
+            Ok(TokenError { error }) => Err(refused(format!(
+                "the provider refuses the code: {}",
+                printable(&error)
+            ))),
+            Err(_) => Err(OpenIdFault::Unavailable(format!(
+                "its token endpoint answers {}",
+                status.as_u16()
+            ))),
         }
     }
 }
@@ -291,16 +357,17 @@ pub fn recent_age(asked_at: u64) -> Option<Duration> {
     Some(Duration::from_secs(now.saturating_sub(asked_at))).filter(|age| is_past && *age < RECENT)
 }
 
-/// A sign-in that proves somebody is none if the provider has not asked them: it may go by an earlier one.
+/// A sign-in that proves somebody is none if the provider has not asked them: it may go by an
+/// earlier one.
 fn check_presence(pending: &PendingSignIn, asked_at: Option<u64>) -> Result<(), OpenIdFault> {
     match asked_at {
         _ if !pending.proves => Ok(()),
-        None => {
-            Err(refused("the provider does not say when you have signed in there (auth_time), so this proves nothing"))
-        }
-        Some(asked_at) if recent_age(asked_at).is_none() => {
-            Err(refused("the provider has not asked you to sign in there anew (auth_time), so this proves nothing"))
-        }
+        None => Err(refused(
+            "the provider does not say when you have signed in there (auth_time), so this proves nothing",
+        )),
+        Some(asked_at) if recent_age(asked_at).is_none() => Err(refused(
+            "the provider has not asked you to sign in there anew (auth_time), so this proves nothing",
+        )),
         Some(_) => Ok(()),
     }
 }
@@ -310,5 +377,9 @@ fn encode(text: &str) -> String {
 }
 
 fn form(fields: &[(&str, &str)]) -> String {
-    fields.iter().map(|(name, value)| format!("{name}={}", encode(value))).collect::<Vec<_>>().join("&")
+    fields
+        .iter()
+        .map(|(name, value)| format!("{name}={}", encode(value)))
+        .collect::<Vec<_>>()
+        .join("&")
 }

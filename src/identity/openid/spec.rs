@@ -45,7 +45,10 @@ impl fmt::Debug for ClientSecret {
 /// Whether what is sent to `host` does not leave this machine.
 pub fn is_this_machine(host: &str) -> bool {
     let host = host.trim_start_matches('[').trim_end_matches(']');
-    host.eq_ignore_ascii_case("localhost") || host.parse::<IpAddr>().is_ok_and(|ip| ip.to_canonical().is_loopback())
+    host.eq_ignore_ascii_case("localhost")
+        || host
+            .parse::<IpAddr>()
+            .is_ok_and(|ip| ip.to_canonical().is_loopback())
 }
 
 #[cfg(test)]
@@ -54,16 +57,29 @@ mod tests {
 
     #[test]
     fn only_loopback_is_this_machine() {
-        assert!(["localhost", "127.0.0.1", "[::1]", "127.9.9.9"].iter().all(|host| is_this_machine(host)));
         assert!(
-            !["localhost.example", "10.0.0.1", "[::2]", "127.0.0.1.example", ""]
+            ["localhost", "127.0.0.1", "[::1]", "127.9.9.9"]
                 .iter()
-                .any(|host| is_this_machine(host))
+                .all(|host| is_this_machine(host))
+        );
+        assert!(
+            ![
+                "localhost.example",
+                "10.0.0.1",
+                "[::2]",
+                "127.0.0.1.example",
+                ""
+            ]
+            .iter()
+            .any(|host| is_this_machine(host))
         );
     }
 
     #[test]
     fn a_secret_is_not_shown() {
-        assert_eq!(format!("{:?}", ClientSecret("s3cret".into())), "ClientSecret(redacted)");
+        assert_eq!(
+            format!("{:?}", ClientSecret("s3cret".into())),
+            "ClientSecret(redacted)"
+        );
     }
 }

@@ -1,7 +1,8 @@
-//! The checks of passwords under way: on threads of their own, a few at once, and each password once.
+//! The checks of passwords under way: on threads of their own, a few at once, and each password
+//! once.
 //!
-//! Guarantees that no worker hashes, and that hashing takes a bounded share of the machine, whatever clients send and however
-//! many authenticators there are.
+//! Guarantees that no worker hashes, and that hashing takes a bounded share of the machine,
+//! whatever clients send and however many authenticators there are.
 
 use std::net::IpAddr;
 use std::num::NonZeroUsize;
@@ -22,8 +23,8 @@ use crate::identity::attempts::{Attempt, FailedAttempts};
 use crate::identity::refusal::AuthenticationRefusal;
 use crate::identity::shared_checks::{CheckResult, CredentialCheck, SharedChecks};
 
-/// The threads of all authenticators, also of those that a reload has replaced. The other half of the cores is left to
-/// requests.
+/// The threads of all authenticators, also of those that a reload has replaced. The other half of
+/// the cores is left to requests.
 static THREADS: LazyLock<Arc<Semaphore>> = LazyLock::new(|| {
     let cores = available_parallelism().map_or(1, NonZeroUsize::get);
     Arc::new(Semaphore::new((cores / 2).max(1)))
@@ -32,9 +33,12 @@ static THREADS: LazyLock<Arc<Semaphore>> = LazyLock::new(|| {
 /// Passwords that wait for a thread. Further ones are refused: they would wait too long.
 const MAX_WAITING: usize = 64;
 
-const BUSY: AuthenticationRefusal = AuthenticationRefusal::Undecided("too many passwords are being checked");
-const WRONG: AuthenticationRefusal = AuthenticationRefusal::Invalid("the user name or the password is wrong");
-const BROKEN_OFF: AuthenticationRefusal = AuthenticationRefusal::Unavailable("the password could not be checked");
+const BUSY: AuthenticationRefusal =
+    AuthenticationRefusal::Undecided("too many passwords are being checked");
+const WRONG: AuthenticationRefusal =
+    AuthenticationRefusal::Invalid("the user name or the password is wrong");
+const BROKEN_OFF: AuthenticationRefusal =
+    AuthenticationRefusal::Unavailable("the password could not be checked");
 
 /// The checks of one authenticator.
 pub struct PasswordChecks {
@@ -88,7 +92,14 @@ impl PasswordChecks {
         // Browsers open several connections at once: these wait for one check.
         self.running.run(digest, ip, || {
             let attempt = self.attempts.place(ip, Some(check.name.as_bytes()))?;
-            Ok((Some(attempt), PasswordHashing { checks: self.clone(), check, digest }))
+            Ok((
+                Some(attempt),
+                PasswordHashing {
+                    checks: self.clone(),
+                    check,
+                    digest,
+                },
+            ))
         })
     }
 }
@@ -97,8 +108,16 @@ impl CredentialCheck for PasswordHashing {
     /// A place among the passwords that wait, and a thread.
     type Resource = [OwnedSemaphorePermit; 2];
 
-    async fn acquire(&mut self, deadline: Instant) -> Result<Self::Resource, AuthenticationRefusal> {
-        let place = self.checks.waiting.clone().try_acquire_owned().map_err(|_| BUSY)?;
+    async fn acquire(
+        &mut self,
+        deadline: Instant,
+    ) -> Result<Self::Resource, AuthenticationRefusal> {
+        let place = self
+            .checks
+            .waiting
+            .clone()
+            .try_acquire_owned()
+            .map_err(|_| BUSY)?;
         match timeout_at(deadline, self.checks.threads.clone().acquire_owned()).await {
             Ok(Ok(thread)) => Ok([place, thread]),
             Ok(Err(_)) | Err(_) => Err(BUSY),
@@ -109,7 +128,12 @@ impl CredentialCheck for PasswordHashing {
         self.checks.hashed.increment(1);
         let digest = self.digest;
         let checked = spawn_blocking(move || {
-            let PasswordCheck { users, name, password, remember } = self.check;
+            let PasswordCheck {
+                users,
+                name,
+                password,
+                remember,
+            } = self.check;
             let found = users.check(&name, &password);
             drop(resource);
             if let Some(identity) = found.clone().filter(|_| !remember.is_zero()) {
@@ -138,7 +162,10 @@ mod tests {
     fn all_authenticators_hash_on_the_same_few_threads() {
         let one = NonZeroU64::MIN;
         let bound = TokenBucket::new(one, one, one).unwrap();
-        let (one, other) = (PasswordChecks::new("one", bound), PasswordChecks::new("other", bound));
+        let (one, other) = (
+            PasswordChecks::new("one", bound),
+            PasswordChecks::new("other", bound),
+        );
         assert!(Arc::ptr_eq(&one.threads, &other.threads));
     }
 }

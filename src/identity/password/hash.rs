@@ -44,7 +44,10 @@ impl PasswordHash {
         if text.starts_with("$argon2") {
             return argon2(text).map(|()| Self::Argon2(text.into()));
         }
-        if ["$2a$", "$2b$", "$2y$"].iter().any(|prefix| text.starts_with(prefix)) {
+        if ["$2a$", "$2b$", "$2y$"]
+            .iter()
+            .any(|prefix| text.starts_with(prefix))
+        {
             return bcrypt(text).map(|()| Self::Bcrypt(text.into()));
         }
         Err(PasswordHashError::OtherScheme(scheme(text)))
@@ -53,20 +56,27 @@ impl PasswordHash {
     /// Whether it is the hash of `password`. Takes tens of milliseconds.
     pub fn is_of(&self, password: &[u8]) -> bool {
         match self {
-            // bcrypt uses the first 72 bytes of a password, as the programs do that write such hashes.
+            // bcrypt uses the first 72 bytes of a password, as the programs do that write such
+            // hashes.
             Self::Bcrypt(hash) => bcrypt::verify(password, hash).unwrap_or(false),
-            Self::Argon2(hash) => {
-                PhcHash::new(hash).is_ok_and(|hash| Argon2::default().verify_password(password, &hash).is_ok())
-            }
+            Self::Argon2(hash) => PhcHash::new(hash)
+                .is_ok_and(|hash| Argon2::default().verify_password(password, &hash).is_ok()),
         }
     }
 }
 
 fn bcrypt(text: &str) -> Result<(), PasswordHashError> {
-    let rest = text.get(4..).and_then(|rest| rest.split_once('$')).ok_or(PasswordHashError::Malformed)?;
+    let rest = text
+        .get(4..)
+        .and_then(|rest| rest.split_once('$'))
+        .ok_or(PasswordHashError::Malformed)?;
     let (cost, salted) = rest;
     let digits = cost.len() == 2 && cost.bytes().all(|byte| byte.is_ascii_digit());
-    let cost: u32 = cost.parse().ok().filter(|cost| digits && *cost >= 4).ok_or(PasswordHashError::Malformed)?;
+    let cost: u32 = cost
+        .parse()
+        .ok()
+        .filter(|cost| digits && *cost >= 4)
+        .ok_or(PasswordHashError::Malformed)?;
     let is_base64 = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'/');
     if salted.len() != 53 || !salted.bytes().all(is_base64) {
         return Err(PasswordHashError::Malformed);
@@ -74,7 +84,11 @@ fn bcrypt(text: &str) -> Result<(), PasswordHashError> {
     // A check of the rest without the work: the least cost instead of its own.
     let cheap = format!("$2b$04${salted}");
     bcrypt::verify("", &cheap).map_err(|_| PasswordHashError::Malformed)?;
-    if cost > MAX_BCRYPT_COST { Err(PasswordHashError::TooCostly) } else { Ok(()) }
+    if cost > MAX_BCRYPT_COST {
+        Err(PasswordHashError::TooCostly)
+    } else {
+        Ok(())
+    }
 }
 
 fn argon2(text: &str) -> Result<(), PasswordHashError> {
@@ -84,13 +98,21 @@ fn argon2(text: &str) -> Result<(), PasswordHashError> {
     let params = Params::try_from(&hash).map_err(|_| PasswordHashError::Malformed)?;
     let salt = hash.salt.ok_or(PasswordHashError::Malformed)?;
     let decoded = salt.decode_b64(&mut [0; 64]).map(<[u8]>::len);
-    if hash.hash.is_none() || !hash.version.is_none_or(is_known) || !decoded.is_ok_and(|bytes| bytes >= 8) {
+    if hash.hash.is_none()
+        || !hash.version.is_none_or(is_known)
+        || !decoded.is_ok_and(|bytes| bytes >= 8)
+    {
         return Err(PasswordHashError::Malformed);
     }
     let work = u64::from(params.m_cost()) * u64::from(params.t_cost());
-    let too_costly =
-        params.m_cost() > MAX_ARGON2_MEMORY || work > MAX_ARGON2_WORK || params.p_cost() > MAX_ARGON2_LANES;
-    if too_costly { Err(PasswordHashError::TooCostly) } else { Ok(()) }
+    let too_costly = params.m_cost() > MAX_ARGON2_MEMORY
+        || work > MAX_ARGON2_WORK
+        || params.p_cost() > MAX_ARGON2_LANES;
+    if too_costly {
+        Err(PasswordHashError::TooCostly)
+    } else {
+        Ok(())
+    }
 }
 
 /// The name of a scheme that is not taken.
@@ -127,17 +149,25 @@ mod tests {
         let salt = SaltString::encode_b64(b"0123456789abcdef").unwrap();
         let params = Params::new(memory, 1, 1, None).unwrap();
         let argon2 = Argon2::new(argon2::Algorithm::Argon2id, argon2::Version::V0x13, params);
-        argon2.hash_password(password.as_bytes(), &salt).unwrap().to_string()
+        argon2
+            .hash_password(password.as_bytes(), &salt)
+            .unwrap()
+            .to_string()
     }
 
     #[test]
     fn the_hashes_of_both_schemes_know_their_password() {
         let by_bcrypt = bcrypt::hash("secret", 4).unwrap();
         let others = ["$2a$", "$2y$"].map(|prefix| by_bcrypt.replacen("$2b$", prefix, 1));
-        let texts = [by_bcrypt, argon2id("secret", 64)].into_iter().chain(others);
+        let texts = [by_bcrypt, argon2id("secret", 64)]
+            .into_iter()
+            .chain(others);
         for text in texts {
             let hash = PasswordHash::read(&text).unwrap();
-            assert!(hash.is_of(b"secret") && !hash.is_of(b"Secret") && !hash.is_of(b""), "{text}");
+            assert!(
+                hash.is_of(b"secret") && !hash.is_of(b"Secret") && !hash.is_of(b""),
+                "{text}"
+            );
             assert_eq!(format!("{hash:?}"), "PasswordHash(…)");
         }
     }
@@ -146,7 +176,11 @@ mod tests {
     fn a_hash_that_somebody_else_made_is_known() {
         // htpasswd -nbBC 5 ada secret, and the argon2 of the reference implementation.
         let by_htpasswd = "$2y$05$c4WoMPo3SXsafkva.HHa6uXQZWr7oboPiC2bT/r7q1BB8I2s0BRqC";
-        assert!(PasswordHash::read(by_htpasswd).unwrap().is_of(b"myPassword"));
+        assert!(
+            PasswordHash::read(by_htpasswd)
+                .unwrap()
+                .is_of(b"myPassword")
+        );
         let by_argon2 = "$argon2id$v=19$m=65536,t=2,p=1$c29tZXNhbHQ$CTFhFdXPJO1aFaMaO6Mm5c8y7cJHAph8ArZWb2GRPPc";
         assert!(PasswordHash::read(by_argon2).unwrap().is_of(b"password"));
     }
@@ -164,14 +198,27 @@ mod tests {
             assert_eq!(of(text), PasswordHashError::OtherScheme(scheme));
         }
         let bcrypt = bcrypt::hash("secret", 4).unwrap();
-        let (broken, costly) = (bcrypt.replacen("$04$", "$03$", 1), bcrypt.replacen("$04$", "$16$", 1));
-        assert_eq!((of(&broken), of(&costly)), (PasswordHashError::Malformed, PasswordHashError::TooCostly));
+        let (broken, costly) = (
+            bcrypt.replacen("$04$", "$03$", 1),
+            bcrypt.replacen("$04$", "$16$", 1),
+        );
+        assert_eq!(
+            (of(&broken), of(&costly)),
+            (PasswordHashError::Malformed, PasswordHashError::TooCostly)
+        );
         assert_eq!(of(&bcrypt[..59]), PasswordHashError::Malformed);
         let argon2 = argon2id("secret", 64);
-        for broken in [argon2.replace("m=64", "m=x"), argon2.replace("argon2id", "argon2x"), "$argon2id$".to_owned()] {
+        for broken in [
+            argon2.replace("m=64", "m=x"),
+            argon2.replace("argon2id", "argon2x"),
+            "$argon2id$".to_owned(),
+        ] {
             assert_eq!(of(&broken), PasswordHashError::Malformed, "{broken}");
         }
-        for costly in [argon2.replace("m=64", "m=4194304"), argon2.replace("t=1", "t=4294967295")] {
+        for costly in [
+            argon2.replace("m=64", "m=4194304"),
+            argon2.replace("t=1", "t=4294967295"),
+        ] {
             assert_eq!(of(&costly), PasswordHashError::TooCostly, "{costly}");
         }
     }

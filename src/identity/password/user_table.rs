@@ -1,7 +1,7 @@
 //! The users of a file, and those of their passwords that were found right a moment ago.
 //!
-//! Guarantees that an unknown user costs what a wrong password of some user does, and that what is remembered of passwords
-//! goes with the file that they were found right by.
+//! Guarantees that an unknown user costs what a wrong password of some user does, and that what is
+//! remembered of passwords goes with the file that they were found right by.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -50,7 +50,11 @@ impl UserTable {
     pub fn new(users: Vec<User>) -> Option<Self> {
         let mut key = [0; 32];
         SystemRandom::new().fill(&mut key).ok()?;
-        let places = users.iter().enumerate().map(|(place, user)| (user.identity.id().into(), place)).collect();
+        let places = users
+            .iter()
+            .enumerate()
+            .map(|(place, user)| (user.identity.id().into(), place))
+            .collect();
         Some(Self {
             users,
             places,
@@ -70,7 +74,11 @@ impl UserTable {
 
     /// Whether both have the same users and passwords.
     pub fn is_same(&self, other: &Self) -> bool {
-        let same = |user: &User| other.find(user.identity.id()).is_some_and(|found| found.hash == user.hash);
+        let same = |user: &User| {
+            other
+                .find(user.identity.id())
+                .is_some_and(|found| found.hash == user.hash)
+        };
         self.len() == other.len() && self.users.iter().all(same)
     }
 
@@ -88,14 +96,21 @@ impl UserTable {
     /// The user that was found to have this password.
     pub fn remembered(&self, digest: &PasswordDigest) -> Option<Arc<CallerIdentity>> {
         let remembered = self.remembered.lock();
-        remembered.get(digest).filter(|user| user.until > clock::now()).map(|user| user.identity.clone())
+        remembered
+            .get(digest)
+            .filter(|user| user.until > clock::now())
+            .map(|user| user.identity.clone())
     }
 
-    /// The user called `name`, if the password is right. Takes tens of milliseconds, also of a user that is not there.
+    /// The user called `name`, if the password is right. Takes tens of milliseconds, also of a user
+    /// that is not there.
     pub fn check(&self, name: &str, password: &[u8]) -> Option<Arc<CallerIdentity>> {
         let found = self.find(name);
         // A name has one and the same other hash, like that of a user: its time says nothing.
-        let checked = found.or_else(|| self.users.get(self.hasher.hash_one(name) as usize % self.len().max(1)))?;
+        let checked = found.or_else(|| {
+            self.users
+                .get(self.hasher.hash_one(name) as usize % self.len().max(1))
+        })?;
         let is_right = checked.hash.is_of(password);
         found.filter(|_| is_right).map(|user| user.identity.clone())
     }
@@ -108,10 +123,19 @@ impl UserTable {
             remembered.retain(|_, user| user.until > now);
         }
         if remembered.len() >= MAX_REMEMBERED {
-            let oldest = remembered.iter().min_by_key(|(_, user)| user.until).map(|(digest, _)| *digest);
+            let oldest = remembered
+                .iter()
+                .min_by_key(|(_, user)| user.until)
+                .map(|(digest, _)| *digest);
             oldest.map(|digest| remembered.remove(&digest));
         }
-        remembered.insert(digest, RememberedUser { identity, until: now + hold });
+        remembered.insert(
+            digest,
+            RememberedUser {
+                identity,
+                until: now + hold,
+            },
+        );
     }
 
     fn find(&self, name: &str) -> Option<&User> {
@@ -132,7 +156,12 @@ mod tests {
     fn table(users: &[(&str, &str)]) -> UserTable {
         let user = |(name, password): &(&str, &str)| User {
             identity: Arc::new(CallerIdentity::new("staff", name)),
-            hash: PasswordHash::read(&bcrypt::hash_with_salt(password, 4, [7; 16]).unwrap().to_string()).unwrap(),
+            hash: PasswordHash::read(
+                &bcrypt::hash_with_salt(password, 4, [7; 16])
+                    .unwrap()
+                    .to_string(),
+            )
+            .unwrap(),
         };
         UserTable::new(users.iter().map(user).collect()).unwrap()
     }
@@ -141,8 +170,17 @@ mod tests {
     fn a_user_is_known_by_the_own_password_alone() {
         let table = table(&[("ada", "one"), ("bob", "two")]);
         assert_eq!(table.check("ada", b"one").unwrap().qualified(), "staff/ada");
-        for (name, password) in [("ada", "two"), ("bob", "one"), ("ada", ""), ("Ada", "one"), ("", "one")] {
-            assert!(table.check(name, password.as_bytes()).is_none(), "{name}:{password}");
+        for (name, password) in [
+            ("ada", "two"),
+            ("bob", "one"),
+            ("ada", ""),
+            ("Ada", "one"),
+            ("", "one"),
+        ] {
+            assert!(
+                table.check(name, password.as_bytes()).is_none(),
+                "{name}:{password}"
+            );
         }
     }
 
@@ -157,9 +195,17 @@ mod tests {
         let table = table(&[("ada", "one")]);
         let digest = table.digest("ada", b"one");
         assert!(table.remembered(&digest).is_none());
-        table.remember(digest, table.check("ada", b"one").unwrap(), Duration::from_secs(60));
+        table.remember(
+            digest,
+            table.check("ada", b"one").unwrap(),
+            Duration::from_secs(60),
+        );
         assert_eq!(table.remembered(&digest).unwrap().id(), "ada");
-        for other in [table.digest("ada", b"two"), table.digest("adaone", b""), table.digest("ad", b"aone")] {
+        for other in [
+            table.digest("ada", b"two"),
+            table.digest("adaone", b""),
+            table.digest("ad", b"aone"),
+        ] {
             assert!(table.remembered(&other).is_none());
         }
         tokio::time::advance(Duration::from_secs(60)).await;
@@ -172,7 +218,11 @@ mod tests {
         let ada = table.check("ada", b"one").unwrap();
         let digest = |n: usize| table.digest("ada", &n.to_be_bytes());
         for n in 0..=MAX_REMEMBERED {
-            table.remember(digest(n), ada.clone(), Duration::from_millis(1_000_000 + n as u64));
+            table.remember(
+                digest(n),
+                ada.clone(),
+                Duration::from_millis(1_000_000 + n as u64),
+            );
         }
         assert_eq!(table.remembered.lock().len(), MAX_REMEMBERED);
         assert!(table.remembered(&digest(0)).is_none() && table.remembered(&digest(1)).is_some());
@@ -182,7 +232,10 @@ mod tests {
     fn tables_are_the_same_by_their_users_and_passwords() {
         let before = table(&[("ada", "one"), ("bob", "two")]);
         assert!(before.is_same(&table(&[("bob", "two"), ("ada", "one")])));
-        for other in [table(&[("ada", "one")]), table(&[("ada", "one"), ("bob", "three")])] {
+        for other in [
+            table(&[("ada", "one")]),
+            table(&[("ada", "one"), ("bob", "three")]),
+        ] {
             assert!(!before.is_same(&other) && !other.is_same(&before));
         }
     }

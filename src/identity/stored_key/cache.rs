@@ -1,7 +1,7 @@
 //! The keys of a hash as far as this node has read them.
 //!
-//! Guarantees bounds on what it holds, however many keys clients make up, and that made-up keys displace no key that a client
-//! has. No operation looks at more than one entry.
+//! Guarantees bounds on what it holds, however many keys clients make up, and that made-up keys
+//! displace no key that a client has. No operation looks at more than one entry.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -46,8 +46,15 @@ pub enum CachedKey {
 
 impl StoredKeyCache {
     pub fn new(remember: Duration, grace: Duration) -> Self {
-        let keys = CachedKeys { known: Generations::new(KNOWN), unknown: Generations::new(UNKNOWN) };
-        Self { remember, grace, keys: RwLock::new(keys) }
+        let keys = CachedKeys {
+            known: Generations::new(KNOWN),
+            unknown: Generations::new(UNKNOWN),
+        };
+        Self {
+            remember,
+            grace,
+            keys: RwLock::new(keys),
+        }
     }
 
     pub fn find(&self, key: &CredentialHash) -> CachedKey {
@@ -58,7 +65,9 @@ impl StoredKeyCache {
             if age < self.remember {
                 return CachedKey::Known(identity.clone());
             }
-            return CachedKey::Stale(Some(identity.clone()).filter(|_| age < self.remember.saturating_add(self.grace)));
+            return CachedKey::Stale(
+                Some(identity.clone()).filter(|_| age < self.remember.saturating_add(self.grace)),
+            );
         }
         match keys.unknown.get(key) {
             Some(since) if age(since) < UNKNOWN_FOR => CachedKey::Unknown,
@@ -67,7 +76,12 @@ impl StoredKeyCache {
     }
 
     /// Takes note of what was read for `key`, by a call that began at `read_at`.
-    pub fn learn(&self, key: CredentialHash, identity: Option<Arc<CallerIdentity>>, read_at: Instant) {
+    pub fn learn(
+        &self,
+        key: CredentialHash,
+        identity: Option<Arc<CallerIdentity>>,
+        read_at: Instant,
+    ) {
         let mut keys = self.keys.write();
         let forgotten = match identity {
             Some(identity) => {

@@ -1,7 +1,9 @@
-//! API keys in a hash of the store: `cache` has those that were read, `entry` reads one, and this looks up the others.
+//! API keys in a hash of the store: `cache` has those that were read, `entry` reads one, and this
+//! looks up the others.
 //!
-//! Guarantees that a key is read by one call, however many requests bring it, that no request waits beyond the store's time
-//! limit, and that keys which clients make up cost a bounded number of calls and a bounded room.
+//! Guarantees that a key is read by one call, however many requests bring it, that no request waits
+//! beyond the store's time limit, and that keys which clients make up cost a bounded number of
+//! calls and a bounded room.
 
 mod cache;
 mod entry;
@@ -39,9 +41,12 @@ const PAUSE: Duration = Duration::from_millis(250);
 const LOG_INTERVAL: Duration = Duration::from_secs(1);
 
 const UNKNOWN: AuthenticationRefusal = AuthenticationRefusal::Invalid("the API key is not known");
-const AWAY: AuthenticationRefusal = AuthenticationRefusal::Unavailable("the store that has the keys is away");
-const BUSY: AuthenticationRefusal = AuthenticationRefusal::Undecided("too many keys are being looked up");
-const BROKEN: AuthenticationRefusal = AuthenticationRefusal::Unavailable("the entry of the key cannot be read");
+const AWAY: AuthenticationRefusal =
+    AuthenticationRefusal::Unavailable("the store that has the keys is away");
+const BUSY: AuthenticationRefusal =
+    AuthenticationRefusal::Undecided("too many keys are being looked up");
+const BROKEN: AuthenticationRefusal =
+    AuthenticationRefusal::Unavailable("the entry of the key cannot be read");
 
 /// The keys of one authenticator.
 pub struct StoredKeys {
@@ -71,7 +76,8 @@ pub enum KeyLookup {
 }
 
 impl StoredKeys {
-    /// The keys of the authenticator of this name. Metrics go to the recorder that is installed by now.
+    /// The keys of the authenticator of this name. Metrics go to the recorder that is installed by
+    /// now.
     pub fn new(spec: &StoredKeySpec, authenticator: &Arc<str>) -> Self {
         let outcomes = ["found", "none", "invalid", "failed"].map(|outcome| {
             let counter = counter!("tollgate_api_key_lookups_total", "authenticator" => authenticator.to_string(), "outcome" => outcome);
@@ -91,7 +97,8 @@ impl StoredKeys {
         }
     }
 
-    /// The client that has `key`, over the connection of `limiter` to the store. Must run inside a runtime.
+    /// The client that has `key`, over the connection of `limiter` to the store. Must run inside a
+    /// runtime.
     pub fn check(self: &Arc<Self>, key: &[u8], client_ip: IpAddr, limiter: &Limiter) -> KeyLookup {
         let key = hash(key);
         let fallback = match self.cache.find(&key) {
@@ -101,7 +108,9 @@ impl StoredKeys {
         };
         // The attempt is counted for a key that nobody is known to have.
         match self.start(key, fallback.is_none(), client_ip, limiter) {
-            Ok(result) => KeyLookup::Waits(Box::pin(async move { or_fallback(result.await, fallback) })),
+            Ok(result) => {
+                KeyLookup::Waits(Box::pin(async move { or_fallback(result.await, fallback) }))
+            }
             Err(refusal) => KeyLookup::Decided(or_fallback(Err(refusal), fallback)),
         }
     }
@@ -118,9 +127,20 @@ impl StoredKeys {
             if self.is_paused() {
                 return Err(AWAY);
             }
-            let call = limiter.read_hash(self.spec.hash.clone(), field(&key)).ok_or(AWAY)?;
-            let attempt = is_attempt.then(|| self.attempts.place(client_ip, None)).transpose()?;
-            Ok((attempt, KeyCall { keys: self.clone(), key, call }))
+            let call = limiter
+                .read_hash(self.spec.hash.clone(), field(&key))
+                .ok_or(AWAY)?;
+            let attempt = is_attempt
+                .then(|| self.attempts.place(client_ip, None))
+                .transpose()?;
+            Ok((
+                attempt,
+                KeyCall {
+                    keys: self.clone(),
+                    key,
+                    call,
+                },
+            ))
         })
     }
 
@@ -129,9 +149,17 @@ impl StoredKeys {
         clock::monotonic_micros() < self.paused_until_us.load(Ordering::Relaxed)
     }
 
-    /// Takes note of what a call that began at `began` has read: the client, or why it is not taken.
-    fn learn(&self, key: CredentialHash, read: Result<FieldValue, StoreError>, began: Instant) -> CheckResult {
-        let (place, result) = match read.map(|text| text.map(|text| entry::read(&text, &self.authenticator))) {
+    /// Takes note of what a call that began at `began` has read: the client, or why it is not
+    /// taken.
+    fn learn(
+        &self,
+        key: CredentialHash,
+        read: Result<FieldValue, StoreError>,
+        began: Instant,
+    ) -> CheckResult {
+        let (place, result) = match read
+            .map(|text| text.map(|text| entry::read(&text, &self.authenticator)))
+        {
             Ok(Some(Ok(identity))) => {
                 let identity = Arc::new(identity);
                 self.cache.learn(key, Some(identity.clone()), began);
@@ -158,9 +186,17 @@ impl StoredKeys {
 
     /// Writes a line, unless there was one a moment ago.
     fn log(&self, line: impl FnOnce()) {
-        let (now, last) = (clock::monotonic_micros().max(1), self.logged_us.load(Ordering::Relaxed));
+        let (now, last) = (
+            clock::monotonic_micros().max(1),
+            self.logged_us.load(Ordering::Relaxed),
+        );
         let is_due = last == 0 || now.saturating_sub(last) >= LOG_INTERVAL.as_micros() as u64;
-        if is_due && self.logged_us.compare_exchange(last, now, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+        if is_due
+            && self
+                .logged_us
+                .compare_exchange(last, now, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok()
+        {
             line();
         }
     }
@@ -175,7 +211,11 @@ impl CredentialCheck for KeyCall {
         if self.keys.is_paused() {
             return Err(AWAY);
         }
-        self.keys.calls.clone().try_acquire_owned().map_err(|_| BUSY)
+        self.keys
+            .calls
+            .clone()
+            .try_acquire_owned()
+            .map_err(|_| BUSY)
     }
 
     async fn check(self, call: Self::Resource, attempt: Option<Attempt>) -> CheckResult {

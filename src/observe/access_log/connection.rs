@@ -1,7 +1,7 @@
 //! Writes bare lines over a TCP connection, as collectors of logs take them.
 //!
-//! Guarantees that a reader that is away keeps the log's thread for a bounded time, and is looked for once a second: one that
-//! accepts and closes is no better than one that is away.
+//! Guarantees that a reader that is away keeps the log's thread for a bounded time, and is looked
+//! for once a second: one that accepts and closes is no better than one that is away.
 
 use std::io::{self, Read as _};
 use std::net::TcpStream;
@@ -11,7 +11,8 @@ use super::line_stream::{LineStream, WriteOutcome};
 use super::receiver::ReceiverLookup;
 use crate::clock::{self, Instant};
 
-/// How long the resolver may take to find the reader, and the reader to accept a connection, or any bytes.
+/// How long the resolver may take to find the reader, and the reader to accept a connection, or any
+/// bytes.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Addresses of a name that are tried, within the one time.
@@ -30,7 +31,11 @@ pub struct LineConnection {
 
 impl LineConnection {
     pub fn new(lookup: ReceiverLookup) -> Self {
-        Self { lookup, stream: None, not_before: None }
+        Self {
+            lookup,
+            stream: None,
+            not_before: None,
+        }
     }
 
     /// Writes whole lines, as far as the reader takes them.
@@ -68,7 +73,10 @@ impl LineConnection {
     fn connect(&mut self) -> io::Result<TcpStream> {
         let addresses = self.lookup.find(PATIENCE)?;
         let tried = &addresses[..addresses.len().min(MOST_ADDRESSES)];
-        let (mut failure, patience) = (io::ErrorKind::NotFound.into(), PATIENCE / tried.len().max(1) as u32);
+        let (mut failure, patience) = (
+            io::ErrorKind::NotFound.into(),
+            PATIENCE / tried.len().max(1) as u32,
+        );
         for address in tried {
             match TcpStream::connect_timeout(address, patience) {
                 Ok(stream) => return Ok(stream),
@@ -79,7 +87,8 @@ impl LineConnection {
     }
 }
 
-/// Whether the reader is still there, as far as is known. It has nothing to say: what it says is dropped.
+/// Whether the reader is still there, as far as is known. It has nothing to say: what it says is
+/// dropped.
 fn is_open(mut stream: &TcpStream) -> io::Result<bool> {
     stream.set_nonblocking(true)?;
     let read = stream.read(&mut [0; 512]);
@@ -103,7 +112,9 @@ mod tests {
     use crate::observe::access_log::spec::LineReceiver;
 
     fn connection_to(listener: &TcpListener) -> LineConnection {
-        LineConnection::new(ReceiverLookup::new(LineReceiver::Address(listener.local_addr().unwrap())))
+        LineConnection::new(ReceiverLookup::new(LineReceiver::Address(
+            listener.local_addr().unwrap(),
+        )))
     }
 
     #[tokio::test(start_paused = true)]
@@ -113,10 +124,19 @@ mod tests {
         for _ in 0..2 {
             assert_eq!(connection.write(b"one\ntwo\n").lost, 0);
             let mut lines = BufReader::new(listener.accept().unwrap().0).lines();
-            assert_eq!((lines.next().unwrap().unwrap(), lines.next().unwrap().unwrap()), ("one".into(), "two".into()));
+            assert_eq!(
+                (
+                    lines.next().unwrap().unwrap(),
+                    lines.next().unwrap().unwrap()
+                ),
+                ("one".into(), "two".into())
+            );
             drop(lines);
             let outcome = connection.write(b"three\nfour\n");
-            assert_eq!((outcome.lost, outcome.error.unwrap().kind()), (2, io::ErrorKind::NotConnected));
+            assert_eq!(
+                (outcome.lost, outcome.error.unwrap().kind()),
+                (2, io::ErrorKind::NotConnected)
+            );
             tokio::time::advance(BACK_OFF).await;
         }
         listener.set_nonblocking(true).unwrap();
@@ -126,16 +146,29 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_name_is_looked_up_for_each_connection_and_the_first_address_that_accepts_is_taken() {
         let listeners = [0; 2].map(|_| TcpListener::bind("127.0.0.1:0").unwrap());
-        let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let mut addresses: Vec<_> = listeners.iter().map(|listener| listener.local_addr().unwrap()).collect();
+        let closed = TcpListener::bind("127.0.0.1:0")
+            .unwrap()
+            .local_addr()
+            .unwrap();
+        let mut addresses: Vec<_> = listeners
+            .iter()
+            .map(|listener| listener.local_addr().unwrap())
+            .collect();
         addresses.reverse();
         let addresses = Mutex::new(addresses);
-        let receiver = LineReceiver::Name { host: "logs.test".into(), port: 5170 };
+        let receiver = LineReceiver::Name {
+            host: "logs.test".into(),
+            port: 5170,
+        };
         let look_up = Arc::new(move |_: &str, _| Ok(vec![closed, addresses.lock().pop().unwrap()]));
         let mut connection = LineConnection::new(ReceiverLookup::by(receiver, look_up));
         for listener in listeners {
             assert_eq!(connection.write(b"one\n").lost, 0);
-            let line = BufReader::new(listener.accept().unwrap().0).lines().next().unwrap().unwrap();
+            let line = BufReader::new(listener.accept().unwrap().0)
+                .lines()
+                .next()
+                .unwrap()
+                .unwrap();
             assert_eq!(line, "one");
             tokio::time::advance(BACK_OFF).await;
         }
@@ -147,9 +180,15 @@ mod tests {
         let mut connection = connection_to(&listener);
         drop(listener);
         let outcome = connection.write(b"one\ntwo\n");
-        assert_eq!((outcome.lost, outcome.error.unwrap().kind()), (2, io::ErrorKind::ConnectionRefused));
+        assert_eq!(
+            (outcome.lost, outcome.error.unwrap().kind()),
+            (2, io::ErrorKind::ConnectionRefused)
+        );
         let outcome = connection.write(b"three\n");
-        assert_eq!((outcome.lost, outcome.error.unwrap().kind()), (1, io::ErrorKind::NotConnected));
+        assert_eq!(
+            (outcome.lost, outcome.error.unwrap().kind()),
+            (1, io::ErrorKind::NotConnected)
+        );
     }
 
     #[test]

@@ -20,7 +20,10 @@ pub struct WriteOutcome {
 
 impl<W: Write> LineStream<W> {
     pub fn new(out: W) -> Self {
-        Self { out, is_torn: false }
+        Self {
+            out,
+            is_torn: false,
+        }
     }
 
     /// Writes whole lines, as far as they are taken.
@@ -32,7 +35,9 @@ impl<W: Write> LineStream<W> {
         }
         let (written, error) = write_all(&mut self.out, lines);
         self.is_torn = written > 0 && lines[written - 1] != b'\n';
-        error.map_or_else(WriteOutcome::default, |error| WriteOutcome::lost(&lines[written..], error))
+        error.map_or_else(WriteOutcome::default, |error| {
+            WriteOutcome::lost(&lines[written..], error)
+        })
     }
 
     pub fn get_ref(&self) -> &W {
@@ -43,7 +48,10 @@ impl<W: Write> LineStream<W> {
 impl WriteOutcome {
     /// All of `lines` are lost, the rest of a line among them.
     pub fn lost(lines: &[u8], error: io::Error) -> Self {
-        Self { lost: lines.split_inclusive(|byte| *byte == b'\n').count() as u64, error: Some(error) }
+        Self {
+            lost: lines.split_inclusive(|byte| *byte == b'\n').count() as u64,
+            error: Some(error),
+        }
     }
 }
 
@@ -89,12 +97,18 @@ mod tests {
 
     #[test]
     fn a_line_that_a_full_disk_has_cut_does_not_run_into_the_next() {
-        let mut stream = LineStream::new(Disk { taken: Vec::new(), room: 6 });
+        let mut stream = LineStream::new(Disk {
+            taken: Vec::new(),
+            room: 6,
+        });
         assert_eq!(stream.write(b"one\ntwo\nthree\n").lost, 2);
         assert_eq!(stream.write(b"four\n").lost, 1);
         stream.out.room = 100;
         let outcome = stream.write(b"five\nsix\n");
         assert_eq!((outcome.lost, outcome.error.is_none()), (0, true));
-        assert_eq!(String::from_utf8_lossy(&stream.out.taken), "one\ntw\nfive\nsix\n");
+        assert_eq!(
+            String::from_utf8_lossy(&stream.out.taken),
+            "one\ntw\nfive\nsix\n"
+        );
     }
 }

@@ -1,6 +1,7 @@
 //! Writes lines: to a stream, a file or a socket.
 //!
-//! Only the log's own thread comes here, so it may wait. A destination that takes nothing costs lines and nothing else.
+//! Only the log's own thread comes here, so it may wait. A destination that takes nothing costs
+//! lines and nothing else.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -20,7 +21,10 @@ const MODE: u32 = 0o640;
 /// A destination that lines are written to.
 pub enum LogOutput {
     Stream(LineStream<File>),
-    File { path: PathBuf, stream: LineStream<File> },
+    File {
+        path: PathBuf,
+        stream: LineStream<File>,
+    },
     Syslog(SyslogSender),
     Tcp(LineConnection),
 }
@@ -32,12 +36,17 @@ impl LogOutput {
         Ok(match to {
             LogDestination::Stdout => Self::Stream(LineStream::new(same_descriptor(io::stdout())?)),
             LogDestination::Stderr => Self::Stream(LineStream::new(same_descriptor(io::stderr())?)),
-            LogDestination::File(path) => Self::File { path: path.clone(), stream: LineStream::new(open_file(path)?) },
+            LogDestination::File(path) => Self::File {
+                path: path.clone(),
+                stream: LineStream::new(open_file(path)?),
+            },
             LogDestination::SyslogUnix(path) => Self::Syslog(SyslogSender::unix(path)),
             LogDestination::SyslogUdp(receiver) => {
                 Self::Syslog(SyslogSender::udp(ReceiverLookup::new(receiver.clone())))
             }
-            LogDestination::Tcp(receiver) => Self::Tcp(LineConnection::new(ReceiverLookup::new(receiver.clone()))),
+            LogDestination::Tcp(receiver) => {
+                Self::Tcp(LineConnection::new(ReceiverLookup::new(receiver.clone())))
+            }
         })
     }
 
@@ -63,7 +72,8 @@ impl LogOutput {
     }
 }
 
-/// The stream without the buffer that the standard library puts before it: a write that fails leaves nothing behind.
+/// The stream without the buffer that the standard library puts before it: a write that fails
+/// leaves nothing behind.
 fn same_descriptor(stream: impl AsFd) -> io::Result<File> {
     stream.as_fd().try_clone_to_owned().map(File::from)
 }
@@ -75,7 +85,11 @@ fn open_file(path: &Path) -> io::Result<File> {
             "a named pipe keeps whoever opens it until it is read",
         ));
     }
-    OpenOptions::new().create(true).append(true).mode(MODE).open(path)
+    OpenOptions::new()
+        .create(true)
+        .append(true)
+        .mode(MODE)
+        .open(path)
 }
 
 #[cfg(test)]
@@ -86,7 +100,10 @@ mod tests {
     fn a_full_disk_costs_lines() {
         let mut full = LogOutput::open(&LogDestination::File("/dev/full".into())).unwrap();
         let outcome = full.write(b"one\ntwo\n");
-        assert_eq!((outcome.lost, outcome.error.unwrap().kind()), (2, io::ErrorKind::StorageFull));
+        assert_eq!(
+            (outcome.lost, outcome.error.unwrap().kind()),
+            (2, io::ErrorKind::StorageFull)
+        );
     }
 
     #[test]
@@ -94,7 +111,13 @@ mod tests {
         assert!(LogOutput::open(&LogDestination::File("/nowhere/access.log".into())).is_err());
         let folder = tempfile::tempdir().unwrap();
         let pipe = folder.path().join("pipe");
-        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        assert!(
+            std::process::Command::new("mkfifo")
+                .arg(&pipe)
+                .status()
+                .unwrap()
+                .success()
+        );
         let error = LogOutput::open(&LogDestination::File(pipe)).err().unwrap();
         assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
     }

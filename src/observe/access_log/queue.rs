@@ -1,7 +1,7 @@
 //! The lines of a log that wait for its writer.
 //!
-//! Guarantees that whoever adds a line waits for nobody, and seldom makes a system call: the writer is woken by the
-//! first line after a pause, and gathers the next ones by itself.
+//! Guarantees that whoever adds a line waits for nobody, and seldom makes a system call: the writer
+//! is woken by the first line after a pause, and gathers the next ones by itself.
 
 use std::sync::mpsc::SyncSender;
 use std::time::Duration;
@@ -54,7 +54,11 @@ impl LineQueue {
 
     /// Counts lines that are lost in `dropped`.
     pub fn counting(dropped: Counter) -> Self {
-        Self { waiting: Mutex::default(), changed: Condvar::new(), dropped }
+        Self {
+            waiting: Mutex::default(),
+            changed: Condvar::new(),
+            dropped,
+        }
     }
 
     /// Adds a line, or counts it as dropped.
@@ -113,7 +117,11 @@ impl LineQueue {
         waiting.writer_sleeps = false;
         std::mem::swap(&mut waiting.lines, lines);
         let flushed = std::mem::take(&mut waiting.flushed);
-        WriterDemands { reopen: std::mem::take(&mut waiting.reopen), flushed, is_last: waiting.is_closed }
+        WriterDemands {
+            reopen: std::mem::take(&mut waiting.reopen),
+            flushed,
+            is_last: waiting.is_closed,
+        }
     }
 }
 
@@ -141,7 +149,10 @@ mod tests {
         let mut lines = b"former".to_vec();
         let demands = queue.wait(&mut lines);
         assert_eq!(lines, b"a\nc\n");
-        assert_eq!((demands.flushed.len(), demands.is_last, demands.reopen), (1, true, false));
+        assert_eq!(
+            (demands.flushed.len(), demands.is_last, demands.reopen),
+            (1, true, false)
+        );
     }
 
     #[test]

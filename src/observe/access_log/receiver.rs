@@ -1,6 +1,8 @@
-//! A receiver of lines on the network: its address, or its name, which is looked up when a connection is made.
+//! A receiver of lines on the network: its address, or its name, which is looked up when a
+//! connection is made.
 //!
-//! Guarantees that a resolver which hangs keeps the log's thread for a bounded time, and holds one other thread at most.
+//! Guarantees that a resolver which hangs keeps the log's thread for a bounded time, and holds one
+//! other thread at most.
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs as _};
@@ -30,11 +32,19 @@ pub struct ReceiverLookup {
 impl ReceiverLookup {
     pub fn new(receiver: LineReceiver) -> Self {
         // The machine's resolver, as upstreams have it.
-        Self::by(receiver, Arc::new(|host, port| Ok((host, port).to_socket_addrs()?.collect())))
+        Self::by(
+            receiver,
+            Arc::new(|host, port| Ok((host, port).to_socket_addrs()?.collect())),
+        )
     }
 
     pub fn by(receiver: LineReceiver, look_up: NameLookUp) -> Self {
-        Self { receiver, look_up, under_way: None, not_before: None }
+        Self {
+            receiver,
+            look_up,
+            under_way: None,
+            not_before: None,
+        }
     }
 
     /// Whether its addresses may change.
@@ -42,7 +52,8 @@ impl ReceiverLookup {
         matches!(self.receiver, LineReceiver::Name { .. })
     }
 
-    /// The addresses that the receiver has now, never none. Waits so long for a resolver, whose late answer the next call gets.
+    /// The addresses that the receiver has now, never none. Waits so long for a resolver, whose
+    /// late answer the next call gets.
     ///
     /// # Errors
     /// When the name cannot be looked up, or has no address, or was lost a moment ago.
@@ -66,14 +77,20 @@ impl ReceiverLookup {
             Ok(found) => {
                 let found = found?;
                 if found.is_empty() {
-                    return Err(io::Error::new(io::ErrorKind::NotFound, "the name has no address"));
+                    return Err(io::Error::new(
+                        io::ErrorKind::NotFound,
+                        "the name has no address",
+                    ));
                 }
                 self.not_before = None;
                 Ok(found)
             }
             Err(RecvTimeoutError::Timeout) => {
                 self.under_way = Some(answers);
-                Err(io::Error::new(io::ErrorKind::TimedOut, "the resolver does not answer"))
+                Err(io::Error::new(
+                    io::ErrorKind::TimedOut,
+                    "the resolver does not answer",
+                ))
             }
             Err(RecvTimeoutError::Disconnected) => Err(io::ErrorKind::NotFound.into()),
         }
@@ -102,7 +119,10 @@ mod tests {
     const LONG: Duration = Duration::from_secs(20);
 
     fn name() -> LineReceiver {
-        LineReceiver::Name { host: "logs.test".into(), port: 5170 }
+        LineReceiver::Name {
+            host: "logs.test".into(),
+            port: 5170,
+        }
     }
 
     #[test]
@@ -119,10 +139,16 @@ mod tests {
             })
         });
         for _ in 0..3 {
-            assert_eq!(lookup.find(Duration::from_millis(1)).unwrap_err().kind(), io::ErrorKind::TimedOut);
+            assert_eq!(
+                lookup.find(Duration::from_millis(1)).unwrap_err().kind(),
+                io::ErrorKind::TimedOut
+            );
         }
         go_on.send(()).unwrap();
-        assert_eq!(lookup.find(LONG).unwrap(), ["192.0.2.1:5170".parse().unwrap()]);
+        assert_eq!(
+            lookup.find(LONG).unwrap(),
+            ["192.0.2.1:5170".parse().unwrap()]
+        );
         assert_eq!(asked.load(Ordering::SeqCst), 1);
     }
 
@@ -135,13 +161,22 @@ mod tests {
                 name(),
                 Arc::new(move |_, _| {
                     asked.fetch_add(1, Ordering::SeqCst);
-                    Ok(addresses.iter().map(|address| address.parse().unwrap()).collect())
+                    Ok(addresses
+                        .iter()
+                        .map(|address| address.parse().unwrap())
+                        .collect())
                 }),
             )
         };
         let mut unknown = answering(&[]);
-        assert_eq!(unknown.find(LONG).unwrap_err().kind(), io::ErrorKind::NotFound);
-        assert_eq!(unknown.find(LONG).unwrap_err().kind(), io::ErrorKind::NotConnected);
+        assert_eq!(
+            unknown.find(LONG).unwrap_err().kind(),
+            io::ErrorKind::NotFound
+        );
+        assert_eq!(
+            unknown.find(LONG).unwrap_err().kind(),
+            io::ErrorKind::NotConnected
+        );
         assert_eq!(asked.swap(0, Ordering::SeqCst), 1);
         let mut known = answering(&["192.0.2.1:5170"]);
         assert!(known.find(LONG).is_ok() && known.find(LONG).is_ok());

@@ -1,6 +1,7 @@
 //! Sends lines to a syslog, each as a datagram.
 //!
-//! Guarantees that a syslog that is away, or takes nothing, keeps the log's thread for a bounded time per batch.
+//! Guarantees that a syslog that is away, or takes nothing, keeps the log's thread for a bounded
+//! time per batch.
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -15,13 +16,16 @@ use super::receiver::ReceiverLookup;
 use super::timestamp::CalendarTime;
 use crate::clock::{self, Instant};
 
-/// How long a local syslog may take to make room for a datagram, and a resolver to find a distant one.
+/// How long a local syslog may take to make room for a datagram, and a resolver to find a distant
+/// one.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// How long a socket sends to the addresses that a name had. Nothing tells that the name has others by now.
+/// How long a socket sends to the addresses that a name had. Nothing tells that the name has others
+/// by now.
 const FRESH: Duration = Duration::from_secs(30);
 
-/// Severity 6 (informational) of facility 16 (local0), as HAProxy's examples and RFC 5424 §6.2.1 have it.
+/// Severity 6 (informational) of facility 16 (local0), as HAProxy's examples and RFC 5424 §6.2.1
+/// have it.
 const PRIORITY: &str = "<134>";
 
 /// The longest name of a host (RFC 5424 §6).
@@ -38,7 +42,10 @@ pub struct SyslogSender {
 /// Opened by the first line, and anew after an error.
 enum SyslogSocket {
     Udp(UdpTarget),
-    Unix { path: PathBuf, socket: Option<UnixDatagram> },
+    Unix {
+        path: PathBuf,
+        socket: Option<UnixDatagram>,
+    },
 }
 
 /// A syslog over the network.
@@ -55,17 +62,34 @@ impl SyslogSender {
         let host = host_name();
         let host = if host.is_empty() { "-" } else { &host };
         let names = format!(" {host} tollgate {} access - ", std::process::id());
-        let target = UdpTarget { lookup, socket: None, stale_at: clock::now(), fresh: FRESH };
-        Self { socket: SyslogSocket::Udp(target), names, datagram: Vec::new() }
+        let target = UdpTarget {
+            lookup,
+            socket: None,
+            stale_at: clock::now(),
+            fresh: FRESH,
+        };
+        Self {
+            socket: SyslogSocket::Udp(target),
+            names,
+            datagram: Vec::new(),
+        }
     }
 
     /// The syslog of this machine knows the host.
     pub fn unix(path: &Path) -> Self {
         let names = format!(" tollgate[{}]: ", std::process::id());
-        Self { socket: SyslogSocket::Unix { path: path.to_owned(), socket: None }, names, datagram: Vec::new() }
+        Self {
+            socket: SyslogSocket::Unix {
+                path: path.to_owned(),
+                socket: None,
+            },
+            names,
+            datagram: Vec::new(),
+        }
     }
 
-    /// Sends whole lines. Once the syslog does not answer, the rest of them is lost: each would wait as long.
+    /// Sends whole lines. Once the syslog does not answer, the rest of them is lost: each would
+    /// wait as long.
     pub fn send(&mut self, lines: &[u8]) -> WriteOutcome {
         let time = CalendarTime::of(clock::wall());
         let (mut outcome, mut left, mut was_refused) = (WriteOutcome::default(), lines, false);
@@ -76,9 +100,15 @@ impl SyslogSender {
                 if !reports_late && error.raw_os_error() != Some(Errno::MSGSIZE.raw_os_error()) {
                     self.socket.close();
                     let rest = WriteOutcome::lost(left, error);
-                    return WriteOutcome { lost: outcome.lost + rest.lost, ..rest };
+                    return WriteOutcome {
+                        lost: outcome.lost + rest.lost,
+                        ..rest
+                    };
                 }
-                outcome = WriteOutcome { lost: outcome.lost + 1, error: Some(error) };
+                outcome = WriteOutcome {
+                    lost: outcome.lost + 1,
+                    error: Some(error),
+                };
                 // This line was not sent yet. If it is refused again, it is lost.
                 was_refused = reports_late && !was_refused;
                 if was_refused {
@@ -126,7 +156,8 @@ impl SyslogSocket {
         Ok(())
     }
 
-    /// Whether `error` says that an earlier datagram found nobody. It is said once, instead of sending the next.
+    /// Whether `error` says that an earlier datagram found nobody. It is said once, instead of
+    /// sending the next.
     fn reports_late(&self, error: &io::Error) -> bool {
         matches!(self, Self::Udp(_)) && error.kind() == io::ErrorKind::ConnectionRefused
     }
@@ -140,7 +171,8 @@ impl SyslogSocket {
 }
 
 impl UdpTarget {
-    /// The socket. One that is there is kept while the resolver does not answer, and never waits for it.
+    /// The socket. One that is there is kept while the resolver does not answer, and never waits
+    /// for it.
     fn open(&mut self) -> io::Result<&UdpSocket> {
         let open = match self.socket.take() {
             Some(open) if !self.lookup.is_by_name() || clock::now() < self.stale_at => open,
@@ -186,7 +218,10 @@ fn unbound() -> io::Result<UnixDatagram> {
 /// The name of this machine, of the characters that RFC 5424 lets.
 fn host_name() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    name.chars().filter(char::is_ascii_graphic).take(LONGEST_HOST).collect()
+    name.chars()
+        .filter(char::is_ascii_graphic)
+        .take(LONGEST_HOST)
+        .collect()
 }
 
 #[cfg(test)]
@@ -215,8 +250,13 @@ mod tests {
         for line in ["one", "two"] {
             let datagram = text(receiver.recv(&mut buffer), &buffer);
             let words: Vec<&str> = datagram.split(' ').collect();
-            let [priority, time, host, program, process, kind, data, message] = words[..] else { panic!("{datagram}") };
-            assert_eq!((priority, program, kind, data, message), ("<134>1", "tollgate", "access", "-", line));
+            let [priority, time, host, program, process, kind, data, message] = words[..] else {
+                panic!("{datagram}")
+            };
+            assert_eq!(
+                (priority, program, kind, data, message),
+                ("<134>1", "tollgate", "access", "-", line)
+            );
             assert!(time.ends_with('Z') && !host.is_empty(), "{datagram}");
             assert_eq!(process.parse(), Ok(std::process::id()));
         }
@@ -225,21 +265,30 @@ mod tests {
     #[test]
     fn a_name_is_looked_up_again_and_its_former_address_is_kept_while_that_fails() {
         let receivers = [0; 2].map(|_| UdpSocket::bind("127.0.0.1:0").unwrap());
-        let addresses = receivers.each_ref().map(|receiver| receiver.local_addr().unwrap());
+        let addresses = receivers
+            .each_ref()
+            .map(|receiver| receiver.local_addr().unwrap());
         let answer = Arc::new(Mutex::new(Some(addresses[0])));
-        let receiver = LineReceiver::Name { host: "logs.test".into(), port: 514 };
+        let receiver = LineReceiver::Name {
+            host: "logs.test".into(),
+            port: 514,
+        };
         let look_up = {
             let answer = answer.clone();
             Arc::new(move |_: &str, _| Ok(answer.lock().iter().copied().collect()))
         };
         let mut sender = SyslogSender::udp(ReceiverLookup::by(receiver, look_up));
-        let SyslogSocket::Udp(target) = &mut sender.socket else { panic!() };
+        let SyslogSocket::Udp(target) = &mut sender.socket else {
+            panic!()
+        };
         target.fresh = Duration::ZERO;
         let mut buffer = [0; 512];
         for (known, receiver) in [(Some(addresses[0]), 0), (None, 0), (Some(addresses[1]), 1)] {
             *answer.lock() = known;
             // It does not wait for the resolver: the lines until then go where they went.
-            receivers[receiver].set_read_timeout(Some(Duration::from_millis(5))).unwrap();
+            receivers[receiver]
+                .set_read_timeout(Some(Duration::from_millis(5)))
+                .unwrap();
             let mut received = Err(io::ErrorKind::WouldBlock.into());
             for _ in 0..2_000 {
                 assert_eq!(sender.send(b"one\n").lost, 0);
@@ -254,7 +303,10 @@ mod tests {
 
     #[test]
     fn lines_that_nobody_takes_over_udp_are_counted_once_that_is_known() {
-        let gone = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let gone = UdpSocket::bind("127.0.0.1:0")
+            .unwrap()
+            .local_addr()
+            .unwrap();
         let mut sender = sender_to(gone);
         // The kernel tells with the next datagram, so that the last line is never known.
         assert_eq!(sender.send(b"one\ntwo\nthree\n").lost, 2);
@@ -262,7 +314,10 @@ mod tests {
 
     #[test]
     fn a_syslog_that_has_come_back_gets_the_line_that_says_it_was_away() {
-        let address = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let address = UdpSocket::bind("127.0.0.1:0")
+            .unwrap()
+            .local_addr()
+            .unwrap();
         let mut sender = sender_to(address);
         assert_eq!(sender.send(b"one\n").lost, 0);
         let receiver = UdpSocket::bind(address).unwrap();
@@ -277,7 +332,10 @@ mod tests {
         let path = folder.path().join("log");
         let mut sender = SyslogSender::unix(&path);
         let outcome = sender.send(b"one\ntwo\n");
-        assert_eq!((outcome.lost, outcome.error.unwrap().kind()), (2, io::ErrorKind::NotFound));
+        assert_eq!(
+            (outcome.lost, outcome.error.unwrap().kind()),
+            (2, io::ErrorKind::NotFound)
+        );
         let mut buffer = [0; 512];
         for _ in 0..2 {
             let receiver = UnixDatagram::bind(&path).unwrap();
@@ -286,7 +344,10 @@ mod tests {
             assert!(datagram.starts_with("<134>"), "{datagram}");
             // `<134>`, and a time such as `Nov 22 16:27:14`.
             assert_eq!(datagram.find(" tollgate["), Some(20), "{datagram}");
-            assert!(datagram.ends_with(&format!(" tollgate[{}]: three", std::process::id())), "{datagram}");
+            assert!(
+                datagram.ends_with(&format!(" tollgate[{}]: three", std::process::id())),
+                "{datagram}"
+            );
             drop(receiver);
             assert_eq!(sender.send(b"four\n").lost, 1);
             std::fs::remove_file(&path).unwrap();

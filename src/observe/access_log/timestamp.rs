@@ -2,7 +2,9 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+const MONTHS: [&str; 12] = [
+    "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
+];
 
 /// A moment by the calendar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,10 +22,12 @@ impl CalendarTime {
     pub fn of(time: SystemTime) -> Self {
         let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
         let (days, second_of_day) = (since.as_secs() / 86_400, since.as_secs() % 86_400);
-        // Years that begin in March end with the leap day (Howard Hinnant, "chrono-compatible low-level date algorithms").
+        // Years that begin in March end with the leap day (Howard Hinnant, "chrono-compatible
+        // low-level date algorithms").
         let shifted = days + 719_468;
         let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
-        let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+        let year_of_era =
+            (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
         let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
         let from_march = (5 * day_of_year + 2) / 153;
         let month = usize::try_from((from_march + 2) % 12).unwrap_or(0);
@@ -75,7 +79,11 @@ impl CalendarTime {
     }
 
     fn month_name(self) -> &'static [u8] {
-        MONTHS.get(self.month).copied().unwrap_or_default().as_bytes()
+        MONTHS
+            .get(self.month)
+            .copied()
+            .unwrap_or_default()
+            .as_bytes()
     }
 
     fn write_time_of_day(self, text: &mut Vec<u8>) {
@@ -99,7 +107,10 @@ pub fn push_milliseconds(text: &mut Vec<u8>, value: Duration) {
 fn push_padded(text: &mut Vec<u8>, value: u64, width: usize) {
     let mut buffer = itoa::Buffer::new();
     let digits = buffer.format(value).as_bytes();
-    text.extend(std::iter::repeat_n(b'0', width.saturating_sub(digits.len())));
+    text.extend(std::iter::repeat_n(
+        b'0',
+        width.saturating_sub(digits.len()),
+    ));
     text.extend_from_slice(digits);
 }
 
@@ -109,7 +120,12 @@ mod tests {
 
     fn forms(micros: u64) -> [String; 3] {
         let time = CalendarTime::of(UNIX_EPOCH + Duration::from_micros(micros));
-        [CalendarTime::write_iso, CalendarTime::write_apache, CalendarTime::write_syslog].map(|write| {
+        [
+            CalendarTime::write_iso,
+            CalendarTime::write_apache,
+            CalendarTime::write_syslog,
+        ]
+        .map(|write| {
             let mut text = Vec::new();
             write(time, &mut text);
             String::from_utf8(text).unwrap()
@@ -119,13 +135,48 @@ mod tests {
     #[test]
     fn a_moment_has_the_date_of_the_calendar() {
         for (micros, iso, apache, syslog) in [
-            (0, "1970-01-01T00:00:00.000000Z", "01/Jan/1970:00:00:00 +0000", "Jan  1 00:00:00"),
-            (951_782_399_999_999, "2000-02-28T23:59:59.999999Z", "28/Feb/2000:23:59:59 +0000", "Feb 28 23:59:59"),
-            (951_782_400_000_000, "2000-02-29T00:00:00.000000Z", "29/Feb/2000:00:00:00 +0000", "Feb 29 00:00:00"),
-            (1_709_251_199_042_007, "2024-02-29T23:59:59.042007Z", "29/Feb/2024:23:59:59 +0000", "Feb 29 23:59:59"),
-            (1_709_251_200_000_000, "2024-03-01T00:00:00.000000Z", "01/Mar/2024:00:00:00 +0000", "Mar  1 00:00:00"),
-            (1_735_689_599_000_000, "2024-12-31T23:59:59.000000Z", "31/Dec/2024:23:59:59 +0000", "Dec 31 23:59:59"),
-            (4_107_542_400_000_000, "2100-03-01T00:00:00.000000Z", "01/Mar/2100:00:00:00 +0000", "Mar  1 00:00:00"),
+            (
+                0,
+                "1970-01-01T00:00:00.000000Z",
+                "01/Jan/1970:00:00:00 +0000",
+                "Jan  1 00:00:00",
+            ),
+            (
+                951_782_399_999_999,
+                "2000-02-28T23:59:59.999999Z",
+                "28/Feb/2000:23:59:59 +0000",
+                "Feb 28 23:59:59",
+            ),
+            (
+                951_782_400_000_000,
+                "2000-02-29T00:00:00.000000Z",
+                "29/Feb/2000:00:00:00 +0000",
+                "Feb 29 00:00:00",
+            ),
+            (
+                1_709_251_199_042_007,
+                "2024-02-29T23:59:59.042007Z",
+                "29/Feb/2024:23:59:59 +0000",
+                "Feb 29 23:59:59",
+            ),
+            (
+                1_709_251_200_000_000,
+                "2024-03-01T00:00:00.000000Z",
+                "01/Mar/2024:00:00:00 +0000",
+                "Mar  1 00:00:00",
+            ),
+            (
+                1_735_689_599_000_000,
+                "2024-12-31T23:59:59.000000Z",
+                "31/Dec/2024:23:59:59 +0000",
+                "Dec 31 23:59:59",
+            ),
+            (
+                4_107_542_400_000_000,
+                "2100-03-01T00:00:00.000000Z",
+                "01/Mar/2100:00:00:00 +0000",
+                "Mar  1 00:00:00",
+            ),
         ] {
             assert_eq!(forms(micros), [iso, apache, syslog]);
         }
@@ -133,7 +184,12 @@ mod tests {
 
     #[test]
     fn durations_have_milliseconds_and_three_digits_more() {
-        for (micros, written) in [(0, "0.000"), (7, "0.007"), (1_050, "1.050"), (86_400_000_123, "86400000.123")] {
+        for (micros, written) in [
+            (0, "0.000"),
+            (7, "0.007"),
+            (1_050, "1.050"),
+            (86_400_000_123, "86400000.123"),
+        ] {
             let mut text = Vec::new();
             push_milliseconds(&mut text, Duration::from_micros(micros));
             assert_eq!(String::from_utf8(text).unwrap(), written);
@@ -147,7 +203,11 @@ mod tests {
             let mut text = Vec::new();
             CalendarTime::of(time).write_apache(&mut text);
             let http = httpdate::fmt_http_date(time);
-            assert_eq!(String::from_utf8(text).unwrap()[..11].replace('/', " "), http[5..16], "{http}");
+            assert_eq!(
+                String::from_utf8(text).unwrap()[..11].replace('/', " "),
+                http[5..16],
+                "{http}"
+            );
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The way of the program's own log to standard error.
 //!
-//! Guarantees that nothing that logs waits for the log's reader: lines go through a bounded queue to a thread of its own. Those
-//! that do not fit, or cannot be written, are counted.
+//! Guarantees that nothing that logs waits for the log's reader: lines go through a bounded queue
+//! to a thread of its own. Those that do not fit, or cannot be written, are counted.
 
 use std::io;
 use std::sync::Arc;
@@ -43,7 +43,10 @@ impl BackgroundLog {
     fn new() -> Self {
         let lost = Arc::new(AtomicU64::new(0));
         // The recorder of the metrics is not there yet.
-        Self { queue: Arc::new(LineQueue::counting(Counter::from_arc(lost.clone()))), lost }
+        Self {
+            queue: Arc::new(LineQueue::counting(Counter::from_arc(lost.clone()))),
+            lost,
+        }
     }
 
     /// That of the process. Its lines wait until somebody [`starts`](start_writer) to write them.
@@ -54,7 +57,9 @@ impl BackgroundLog {
     fn write_lines(&self, mut output: LogOutput) {
         let (mut lines, mut told) = (Vec::new(), 0);
         loop {
-            let WriterDemands { flushed, is_last, .. } = self.queue.wait(&mut lines);
+            let WriterDemands {
+                flushed, is_last, ..
+            } = self.queue.wait(&mut lines);
             if !lines.is_empty() {
                 self.queue.lost(output.write(&lines).lost);
                 let lost = self.lost.load(Relaxed);
@@ -83,7 +88,9 @@ impl BackgroundLog {
 pub fn start_writer() -> io::Result<()> {
     let log = BackgroundLog::of_process();
     let output = LogOutput::open(&LogDestination::Stderr)?;
-    thread::Builder::new().name("log".to_owned()).spawn(move || log.write_lines(output))?;
+    thread::Builder::new()
+        .name("log".to_owned())
+        .spawn(move || log.write_lines(output))?;
     Ok(())
 }
 
@@ -111,7 +118,8 @@ impl LostLogLines {
 
     /// Brings the metric up to date.
     pub fn record(&self) {
-        self.0.absolute(BackgroundLog::of_process().lost.load(Relaxed));
+        self.0
+            .absolute(BackgroundLog::of_process().lost.load(Relaxed));
     }
 }
 
@@ -146,7 +154,11 @@ mod tests {
         let log = BackgroundLog::new();
         (&log).write_all(b"one\ntwo\n").unwrap();
         (&log).write_all(&[b'x'; 5 << 20]).unwrap();
-        assert_eq!(log.lost.load(Relaxed), 1, "there is no room for the last one");
+        assert_eq!(
+            log.lost.load(Relaxed),
+            1,
+            "there is no room for the last one"
+        );
         log.queue.close();
         log.write_lines(LogOutput::open(&LogDestination::File("/dev/full".into())).unwrap());
         assert_eq!(log.lost.load(Relaxed), 3);
@@ -158,7 +170,8 @@ mod tests {
         let path = folder.path().join("log");
         let log = BackgroundLog::new();
         let text: String = (0..1000).map(|number| format!("{number}\n")).collect();
-        text.split_inclusive('\n').for_each(|line| (&log).write_all(line.as_bytes()).unwrap());
+        text.split_inclusive('\n')
+            .for_each(|line| (&log).write_all(line.as_bytes()).unwrap());
         log.queue.close();
         log.write_lines(LogOutput::open(&LogDestination::File(path.clone())).unwrap());
         assert_eq!(std::fs::read_to_string(path).unwrap(), text);

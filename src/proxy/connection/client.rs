@@ -23,7 +23,9 @@ use crate::http::deadline::{UpstreamWait, Wait as _};
 use crate::proxy::gave_up::GaveUp;
 use crate::transport::Stream;
 use crate::transport::tls::client::HttpOffer;
-use crate::upstream::bounds::{BoundedPlace, ConnectionBound, ConnectionSlot, Entry, PendingConnect, Vacancy};
+use crate::upstream::bounds::{
+    BoundedPlace, ConnectionBound, ConnectionSlot, Entry, PendingConnect, Vacancy,
+};
 use crate::upstream::endpoints::{ConnectTerms, Http2Use, PickedEndpoint, UpstreamConnectError};
 use crate::upstream::{Upstream, UpstreamSpec};
 
@@ -38,7 +40,10 @@ pub struct Client {
 impl Client {
     /// `clients` give way when there is no descriptor left.
     pub fn new(clients: MakeRoom) -> Self {
-        Self { exhaustion: Exhaustion::new(clients), ..Self::default() }
+        Self {
+            exhaustion: Exhaustion::new(clients),
+            ..Self::default()
+        }
     }
 
     /// Drops connections that were idle for too long. Cheap; to be called every few seconds.
@@ -67,8 +72,14 @@ impl Client {
         endpoint: PickedEndpoint,
         needs: LeaseNeeds<'_>,
     ) -> Result<Lease, PickedEndpoint> {
-        let must_wait = needs.fresh || endpoint.http2() != Http2Use::Never || upstream.connection_bound().is_some();
-        match if must_wait { None } else { self.pool.take(endpoint.key(), needs.now) } {
+        let must_wait = needs.fresh
+            || endpoint.http2() != Http2Use::Never
+            || upstream.connection_bound().is_some();
+        match if must_wait {
+            None
+        } else {
+            self.pool.take(endpoint.key(), needs.now)
+        } {
             Some(mut connection) => {
                 connection.lease(needs.spec, endpoint, needs.now);
                 Ok(Lease::Http1(connection))
@@ -77,7 +88,8 @@ impl Client {
         }
     }
 
-    /// A connection to the endpoint, or a stream of one: an idle one, or a new one where there is none.
+    /// A connection to the endpoint, or a stream of one: an idle one, or a new one where there is
+    /// none.
     pub async fn lease(
         &self,
         upstream: &Upstream,
@@ -97,25 +109,39 @@ impl Client {
         // Boxed: rare, and large.
         let opened = match upstream.connection_bound() {
             Some(bound) => Box::pin(self.wait(upstream, bound, &endpoint, needs)).await,
-            None => match if needs.fresh { None } else { self.pool.take(endpoint.key(), now) } {
+            None => match if needs.fresh {
+                None
+            } else {
+                self.pool.take(endpoint.key(), now)
+            } {
                 Some(mut connection) => {
                     connection.lease(needs.spec, endpoint, now);
                     return Ok(Lease::Http1(connection));
                 }
-                None => Box::pin(self.open(upstream, &endpoint, (needs, deadline(needs.spec, now)), None)).await,
+                None => {
+                    Box::pin(self.open(
+                        upstream,
+                        &endpoint,
+                        (needs, deadline(needs.spec, now)),
+                        None,
+                    ))
+                    .await
+                }
             },
         };
         match opened {
             // It speaks HTTP/2 alone, which may take a WebSocket too.
             Err(UpstreamConnectError::OfferRefused(_)) if endpoint.http2() == Http2Use::Offered => {
                 endpoint.record_declined_http1();
-                Box::pin(self.lease_stream(upstream, endpoint, needs, deadline(needs.spec, now))).await
+                Box::pin(self.lease_stream(upstream, endpoint, needs, deadline(needs.spec, now)))
+                    .await
             }
             opened => Ok(Self::http1(opened?, needs.spec, endpoint)),
         }
     }
 
-    /// A connection of an upstream that has only so many. Waits for one within the time that connecting may take.
+    /// A connection of an upstream that has only so many. Waits for one within the time that
+    /// connecting may take.
     async fn wait(
         &self,
         upstream: &Upstream,
@@ -124,11 +150,21 @@ impl Client {
         needs: LeaseNeeds<'_>,
     ) -> Result<Box<UpstreamConnection>, UpstreamConnectError> {
         let deadline = deadline(needs.spec, clock::now());
-        let take = || if needs.fresh { None } else { self.pool.take(endpoint.key(), clock::now()) };
+        let take = || {
+            if needs.fresh {
+                None
+            } else {
+                self.pool.take(endpoint.key(), clock::now())
+            }
+        };
         let mut in_front = false;
         loop {
             // An idle connection is for those who wait already.
-            let idle = if in_front || !bound.is_crowded() { take() } else { None };
+            let idle = if in_front || !bound.is_crowded() {
+                take()
+            } else {
+                None
+            };
             if let Some(connection) = idle {
                 return Ok(connection);
             }
@@ -144,11 +180,14 @@ impl Client {
                     Err(_) => return Err(UpstreamConnectError::Overloaded),
                 },
             };
-            return self.open(upstream, endpoint, (needs, deadline), Some(slot)).await;
+            return self
+                .open(upstream, endpoint, (needs, deadline), Some(slot))
+                .await;
         }
     }
 
-    /// Asks for a connection of an upstream that has only so many. Makes room for a request that has to wait.
+    /// Asks for a connection of an upstream that has only so many. Makes room for a request that
+    /// has to wait.
     fn enter(
         &self,
         upstream: &Upstream,
@@ -161,13 +200,19 @@ impl Client {
         let entry = bound.enter(pool::place(&self.pool, endpoint.key()), in_front);
         match entry {
             Entry::Full => return Err(UpstreamConnectError::Overloaded),
-            Entry::Pending(_) => bound.close_an_idle_one(upstream.endpoints().iter().map(|endpoint| &**endpoint.key())),
+            Entry::Pending(_) => bound.close_an_idle_one(
+                upstream
+                    .endpoints()
+                    .iter()
+                    .map(|endpoint| &**endpoint.key()),
+            ),
             Entry::Slot(_) => {}
         }
         Ok(entry)
     }
 
-    /// A stream of a connection that has room, or of a new one. An endpoint that did not take HTTP/2 has a connection.
+    /// A stream of a connection that has room, or of a new one. An endpoint that did not take
+    /// HTTP/2 has a connection.
     async fn lease_stream(
         &self,
         upstream: &Upstream,
@@ -181,10 +226,16 @@ impl Client {
             let mut freed = pin!(group.freed().notified());
             freed.as_mut().enable();
             // An idle connection is for those who wait already.
-            let crowded = !in_front && upstream.connection_bound().is_some_and(|bound| bound.is_crowded());
+            let crowded = !in_front
+                && upstream
+                    .connection_bound()
+                    .is_some_and(|bound| bound.is_crowded());
             if endpoint.has_declined_http2()
-                && let Some(connection) =
-                    if needs.fresh || crowded { None } else { self.pool.take(endpoint.key(), clock::now()) }
+                && let Some(connection) = if needs.fresh || crowded {
+                    None
+                } else {
+                    self.pool.take(endpoint.key(), clock::now())
+                }
             {
                 return Ok(Self::http1(connection, needs.spec, endpoint));
             }
@@ -195,13 +246,18 @@ impl Client {
                 StreamClaim::Wait(_) if endpoint.has_declined_http2() => group.open(),
                 StreamClaim::Wait(_waiting) => {
                     let waited = timeout_at(deadline, freed).await;
-                    let late =
-                        if group.is_empty() { UpstreamConnectError::Timeout } else { UpstreamConnectError::Overloaded };
+                    let late = if group.is_empty() {
+                        UpstreamConnectError::Timeout
+                    } else {
+                        UpstreamConnectError::Overloaded
+                    };
                     waited.map_err(|_| late)?;
                     continue;
                 }
             };
-            let entry = upstream.connection_bound().map(|bound| self.enter(upstream, bound, &endpoint, in_front));
+            let entry = upstream
+                .connection_bound()
+                .map(|bound| self.enter(upstream, bound, &endpoint, in_front));
             let slot = match entry {
                 None => None,
                 Some(Ok(Entry::Slot(slot))) => Some(slot),
@@ -221,13 +277,19 @@ impl Client {
                             in_front = true;
                             continue;
                         }
-                        Either::Right(stream) => return Ok(Self::http2(stream, needs.spec, endpoint)),
+                        Either::Right(stream) => {
+                            return Ok(Self::http2(stream, needs.spec, endpoint));
+                        }
                     }
                 }
             };
             // Its notice goes to another that waits.
             freed.set(group.freed().notified());
-            let terms = ConnectTerms { deadline, offer: HttpOffer::Any, client: None };
+            let terms = ConnectTerms {
+                deadline,
+                offer: HttpOffer::Any,
+                client: None,
+            };
             let connecting = self.connect(upstream, &endpoint, terms);
             let stream = GaveUp::connecting(upstream, &endpoint, needs.source, connecting).await?;
             let is_http2 = endpoint.http2() == Http2Use::Always || stream.is_http2();
@@ -235,13 +297,22 @@ impl Client {
             let counted = upstream.metrics().connected(slot);
             let place = pool::place(&self.pool, endpoint.key());
             if !is_http2 {
-                let connection = UpstreamConnection::new(stream, &self.pool, endpoint.key(), upstream.spec(), counted);
+                let connection = UpstreamConnection::new(
+                    stream,
+                    &self.pool,
+                    endpoint.key(),
+                    upstream.spec(),
+                    counted,
+                );
                 return Ok(Self::http1(Box::new(connection), needs.spec, endpoint));
             }
             let timeouts = timeouts_of(upstream.spec());
             let freed = Arc::clone(group.freed());
-            let bound = counted.bound().map(|bound| BoundedPlace::new(Arc::clone(bound), place));
-            let opening_it = MultiplexedConnection::open(stream, timeouts, (counted, bound), freed, deadline);
+            let bound = counted
+                .bound()
+                .map(|bound| BoundedPlace::new(Arc::clone(bound), place));
+            let opening_it =
+                MultiplexedConnection::open(stream, timeouts, (counted, bound), freed, deadline);
             let opened = GaveUp::connecting(upstream, &endpoint, needs.source, opening_it).await;
             let connection = opened.inspect_err(|error| not_opened(upstream, &endpoint, error))?;
             if let Some(stream) = opening.opened(&connection) {
@@ -250,7 +321,11 @@ impl Client {
         }
     }
 
-    fn http1(mut connection: Box<UpstreamConnection>, spec: &Arc<UpstreamSpec>, endpoint: PickedEndpoint) -> Lease {
+    fn http1(
+        mut connection: Box<UpstreamConnection>,
+        spec: &Arc<UpstreamSpec>,
+        endpoint: PickedEndpoint,
+    ) -> Lease {
         connection.lease(spec, endpoint, clock::now());
         Lease::Http1(connection)
     }
@@ -267,11 +342,21 @@ impl Client {
         (needs, deadline): (LeaseNeeds<'_>, Instant),
         slot: Option<ConnectionSlot>,
     ) -> Result<Box<UpstreamConnection>, UpstreamConnectError> {
-        let terms = ConnectTerms { deadline, offer: HttpOffer::Http1, client: needs.source.sockets };
+        let terms = ConnectTerms {
+            deadline,
+            offer: HttpOffer::Http1,
+            client: needs.source.sockets,
+        };
         let connecting = self.connect(upstream, endpoint, terms);
         let stream = GaveUp::connecting(upstream, endpoint, needs.source, connecting).await?;
         let open = upstream.metrics().connected(slot);
-        Ok(Box::new(UpstreamConnection::new(stream, &self.pool, endpoint.key(), upstream.spec(), open)))
+        Ok(Box::new(UpstreamConnection::new(
+            stream,
+            &self.pool,
+            endpoint.key(),
+            upstream.spec(),
+            open,
+        )))
     }
 
     async fn connect(
@@ -283,7 +368,9 @@ impl Client {
         let name = &upstream.spec().name;
         let mut connected = endpoint.connect(terms).await;
         if let Err(UpstreamConnectError::Exhausted(error)) = &connected {
-            self.exhaustion.make_room(error, || self.pool.close_any()).await;
+            self.exhaustion
+                .make_room(error, || self.pool.close_any())
+                .await;
             connected = endpoint.connect(terms).await;
         }
         match connected {
@@ -301,7 +388,8 @@ impl Client {
             }
             Err(error) => {
                 upstream.record_unconnected(endpoint, &error);
-                if !matches!(error, UpstreamConnectError::Exhausted(_)) && endpoint.record_refused() {
+                if !matches!(error, UpstreamConnectError::Exhausted(_)) && endpoint.record_refused()
+                {
                     let endpoint = endpoint.url();
                     tracing::warn!(upstream = %name, endpoint, %error, "an endpoint accepts no connection");
                 }
@@ -314,7 +402,10 @@ impl Client {
 /// Records that an endpoint has accepted a connection and sends no SETTINGS over it.
 fn not_opened(upstream: &Upstream, endpoint: &PickedEndpoint, error: &UpstreamConnectError) {
     upstream.record_unconnected(endpoint, error);
-    endpoint.log_failure(&upstream.spec().name, "it accepts connections and sends no SETTINGS of HTTP/2");
+    endpoint.log_failure(
+        &upstream.spec().name,
+        "it accepts connections and sends no SETTINGS of HTTP/2",
+    );
 }
 
 /// The time by which a request that asks for a connection at `since` must have it.
@@ -322,8 +413,9 @@ fn deadline(spec: &UpstreamSpec, since: Instant) -> Instant {
     since + UpstreamWait::Connect.limit(&timeouts_of(spec))
 }
 
-/// Waits in the queue for a connection, and keeps its place until its turn has come or there is a stream. After a part of the
-/// time, a connection that is expected to end will do: it may have streams that do not.
+/// Waits in the queue for a connection, and keeps its place until its turn has come or there is a
+/// stream. After a part of the time, a connection that is expected to end will do: it may have
+/// streams that do not.
 async fn turn_or_stream<'a>(
     pending: &mut PendingConnect,
     group: &'a Arc<ConnectionGroup>,
@@ -334,7 +426,11 @@ async fn turn_or_stream<'a>(
     let patient_until = now + deadline.saturating_duration_since(now) / 4;
     loop {
         let is_patient = clock::now() < patient_until;
-        if let Some(stream) = if is_patient { group.take() } else { group.take_any() } {
+        if let Some(stream) = if is_patient {
+            group.take()
+        } else {
+            group.take_any()
+        } {
             return Ok(Either::Right(stream));
         }
         let until = if is_patient { patient_until } else { deadline };

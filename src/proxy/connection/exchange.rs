@@ -1,7 +1,8 @@
 //! A connection to an upstream, with the exchange of a request and a response that it carries.
 //!
-//! It has no task of its own: the caller that waits for the response drives it, then the reader of the response's body.
-//! Guarantees that it is used again only after both messages have ended, and closes otherwise.
+//! It has no task of its own: the caller that waits for the response drives it, then the reader of
+//! the response's body. Guarantees that it is used again only after both messages have ended, and
+//! closes otherwise.
 
 mod deadline;
 mod response_body;
@@ -75,7 +76,8 @@ struct ExchangeState {
     /// How many interim responses came.
     interim_responses: u16,
     decoder: Option<BodyDecoder>,
-    /// The deadline for the next piece of the response body is running. Progress of the upload stops it, too.
+    /// The deadline for the next piece of the response body is running. Progress of the upload
+    /// stops it, too.
     waiting: bool,
 }
 
@@ -137,8 +139,15 @@ impl UpstreamConnection {
     ///
     /// # Errors
     /// When the exchange fails before that; says whether the request may be sent again.
-    pub async fn send(&mut self, request: &mut UpstreamRequest<'_>) -> Result<Response<()>, Box<FailedExchange>> {
-        let host = self.exchange.endpoint.as_ref().map(|endpoint| endpoint.host());
+    pub async fn send(
+        &mut self,
+        request: &mut UpstreamRequest<'_>,
+    ) -> Result<Response<()>, Box<FailedExchange>> {
+        let host = self
+            .exchange
+            .endpoint
+            .as_ref()
+            .map(|endpoint| endpoint.host());
         let is_last = self.spec.proxy_protocol;
         self.output.push(|out| request.write(out, host, is_last));
         self.exchange.upload = request.upload.take();
@@ -154,7 +163,10 @@ impl UpstreamConnection {
     }
 
     fn phase(&self) -> UploadPhase {
-        self.exchange.upload.as_ref().map_or(UploadPhase::Complete, Upload::phase)
+        self.exchange
+            .upload
+            .as_ref()
+            .map_or(UploadPhase::Complete, Upload::phase)
     }
 
     fn poll_response(
@@ -174,7 +186,8 @@ impl UpstreamConnection {
             }
             while let Some(head) = response::take(&mut self.input, to_head)? {
                 // Only a 101 is final.
-                if !head.status.is_informational() || head.status == StatusCode::SWITCHING_PROTOCOLS {
+                if !head.status.is_informational() || head.status == StatusCode::SWITCHING_PROTOCOLS
+                {
                     return Poll::Ready(Ok(head));
                 }
                 self.exchange.last |= head.last;
@@ -182,7 +195,8 @@ impl UpstreamConnection {
                 if self.exchange.interim_responses > MOST_READ {
                     return Poll::Ready(Err(InvalidResponse::new(ENDLESS).into()));
                 }
-                // It answers, so it was not closed when the request came: no reason to send that again.
+                // It answers, so it was not closed when the request came: no reason to send that
+                // again.
                 self.used = false;
                 // A 100 is for the gateway: the client gets its own when its body is read.
                 match (head.status, &mut self.exchange.upload) {
@@ -199,11 +213,19 @@ impl UpstreamConnection {
     }
 
     fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        // Readiness is checked first, without a system call: a connection that waits needs no buffer.
+        // Readiness is checked first, without a system call: a connection that waits needs no
+        // buffer.
         ready!(self.io.poll_read_ready(cx))?;
-        let (head, piece) =
-            if self.large_reads > 0 { (buffers::WHOLE, buffers::LARGE) } else { (buffers::USUAL, buffers::USUAL) };
-        let wanted = self.exchange.decoder.as_ref().map_or(head, |decoder| decoder.wanted(piece));
+        let (head, piece) = if self.large_reads > 0 {
+            (buffers::WHOLE, buffers::LARGE)
+        } else {
+            (buffers::USUAL, buffers::USUAL)
+        };
+        let wanted = self
+            .exchange
+            .decoder
+            .as_ref()
+            .map_or(head, |decoder| decoder.wanted(piece));
         let polled = buffers::poll_fill(&mut self.io, cx, &mut self.input, wanted);
         if matches!(polled, Poll::Ready(Ok(read)) if read >= buffers::USUAL) {
             self.large_reads = LARGE_READS;
@@ -214,8 +236,15 @@ impl UpstreamConnection {
     /// Sends as much of the request as is there and the upstream takes.
     fn poll_request(&mut self, cx: &mut Context<'_>) -> Result<(), ExchangeError> {
         while !self.exchange.write_closed {
-            if let Some(upload) = self.exchange.upload.as_mut().filter(|upload| !upload.is_complete()) {
-                upload.move_to(&mut self.output, cx).map_err(ExchangeError::Body)?;
+            if let Some(upload) = self
+                .exchange
+                .upload
+                .as_mut()
+                .filter(|upload| !upload.is_complete())
+            {
+                upload
+                    .move_to(&mut self.output, cx)
+                    .map_err(ExchangeError::Body)?;
             }
             if self.output.is_flushed() {
                 break;
@@ -234,7 +263,8 @@ impl UpstreamConnection {
         Ok(())
     }
 
-    /// Lets `flush` write, and records what the upstream has taken. Returns whether that is anything.
+    /// Lets `flush` write, and records what the upstream has taken. Returns whether that is
+    /// anything.
     fn record_flush(
         &mut self,
         flush: impl FnOnce(&mut WriteBuffer, &mut Stream) -> Poll<io::Result<()>>,
@@ -244,24 +274,31 @@ impl UpstreamConnection {
         let moved = (self.output.waiting(), self.io.encrypted_bytes_sent()) != before;
         if moved {
             self.exchange.begun = true;
-            // A response that began before its request has ended does not stall while the request moves.
+            // A response that began before its request has ended does not stall while the request
+            // moves.
             self.exchange.waiting = false;
             // Any progress counts, however little: the upstream is not stalled.
-            if let Some(upload) = self.exchange.upload.as_mut().filter(|upload| upload.has_body()) {
+            if let Some(upload) = self
+                .exchange
+                .upload
+                .as_mut()
+                .filter(|upload| upload.has_body())
+            {
                 upload.record_progress();
             }
         }
         (flushed, moved)
     }
 
-    /// Whether the upstream has taken some of the request for which there was not enough room yet to be told of. To be asked
-    /// before it counts as stalled.
+    /// Whether the upstream has taken some of the request for which there was not enough room yet
+    /// to be told of. To be asked before it counts as stalled.
     fn has_taken_more(&mut self) -> bool {
         if self.exchange.write_closed || self.output.is_flushed() {
             return false;
         }
         let mut cx = Context::from_waker(Waker::noop());
-        self.record_flush(|output, io| output.poll_flush(&mut ImmediateWriter(io), &mut cx)).1
+        self.record_flush(|output, io| output.poll_flush(&mut ImmediateWriter(io), &mut cx))
+            .1
     }
 
     fn begin_body(&mut self, head: ResponseHead) -> Response<()> {
@@ -291,8 +328,12 @@ impl UpstreamConnection {
             _ => error,
         };
         let permission = match upload {
-            Some(upload) if closed && !*begun && upload.is_unread() => RetryPermission::Unsent(upload),
-            Some(upload) if closed && self.used && self.input.is_empty() => RetryPermission::Stale(upload),
+            Some(upload) if closed && !*begun && upload.is_unread() => {
+                RetryPermission::Unsent(upload)
+            }
+            Some(upload) if closed && self.used && self.input.is_empty() => {
+                RetryPermission::Stale(upload)
+            }
             _ => RetryPermission::Never,
         };
         let was_sent = *begun;
@@ -303,7 +344,9 @@ impl UpstreamConnection {
 
     /// Whether the whole request was sent.
     pub fn is_sent(&self) -> bool {
-        self.phase() == UploadPhase::Complete && self.output.is_flushed() && !self.exchange.write_closed
+        self.phase() == UploadPhase::Complete
+            && self.output.is_flushed()
+            && !self.exchange.write_closed
     }
 
     /// When the whole request was sent. `None`: it is not.
@@ -319,8 +362,20 @@ impl UpstreamConnection {
 
     /// The connection as a plain socket, once both sides have agreed that it leaves HTTP.
     pub fn upgrade(self: Box<Self>) -> (Upgraded, UpgradeGuard) {
-        let Self { io, input, counted, exchange, .. } = *self;
-        (Upgraded::new(io, input.freeze()), UpgradeGuard { _endpoint: exchange.endpoint, _counted: counted })
+        let Self {
+            io,
+            input,
+            counted,
+            exchange,
+            ..
+        } = *self;
+        (
+            Upgraded::new(io, input.freeze()),
+            UpgradeGuard {
+                _endpoint: exchange.endpoint,
+                _counted: counted,
+            },
+        )
     }
 
     /// Gives the read buffer back, if nothing is in it.
@@ -333,8 +388,13 @@ impl UpstreamConnection {
 
 /// The time limits of an upstream, as waits take them.
 pub fn timeouts_of(spec: &UpstreamSpec) -> UpstreamTimeouts {
-    UpstreamTimeouts::new(spec.connect_timeout, spec.response_timeout, spec.idle_timeout, spec.keepalive_timeout)
-        .with_tunnel_idle(spec.tunnel_idle_timeout)
+    UpstreamTimeouts::new(
+        spec.connect_timeout,
+        spec.response_timeout,
+        spec.idle_timeout,
+        spec.keepalive_timeout,
+    )
+    .with_tunnel_idle(spec.tunnel_idle_timeout)
 }
 
 impl Pooled for Box<UpstreamConnection> {
@@ -342,8 +402,8 @@ impl Pooled for Box<UpstreamConnection> {
         &self.key
     }
 
-    /// A server sends nothing between two exchanges: anything to read is the connection's end, or a response to no
-    /// request.
+    /// A server sends nothing between two exchanges: anything to read is the connection's end, or a
+    /// response to no request.
     fn is_closed(&mut self) -> bool {
         self.io.has_input()
     }

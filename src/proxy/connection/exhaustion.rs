@@ -1,6 +1,7 @@
 //! The gateway itself has nothing left for a connection: no descriptor, no port, no buffer.
 //!
-//! Guarantees that idle connections give way to a request, and that the log has one line per period and not per request.
+//! Guarantees that idle connections give way to a request, and that the log has one line per period
+//! and not per request.
 
 use std::io;
 use std::sync::Arc;
@@ -26,7 +27,10 @@ pub struct Exhaustion {
 impl Exhaustion {
     /// `clients`: those who make room if no idle connection to an upstream does.
     pub fn new(clients: MakeRoom) -> Self {
-        Self { clients: Some(clients), log: FailureLog::default() }
+        Self {
+            clients: Some(clients),
+            log: FailureLog::default(),
+        }
     }
 
     /// Makes room for one more connection, if it can be made: by `close_upstream`, or by a client.

@@ -10,7 +10,8 @@ use crate::body::BoxError;
 use crate::error::Failure;
 use crate::upstream::endpoints::PickedEndpoint;
 
-/// Why an exchange failed before there was a response. Boxed where it is large: it is returned by what each request calls.
+/// Why an exchange failed before there was a response. Boxed where it is large: it is returned by
+/// what each request calls.
 #[derive(Debug, thiserror::Error)]
 pub enum ExchangeError {
     #[error("the upstream closed the connection")]
@@ -39,7 +40,8 @@ pub enum ExchangeError {
     NoWebSocketKey,
 }
 
-/// An exchange that failed before there was a response. Boxed where it is returned: it is large, and rare.
+/// An exchange that failed before there was a response. Boxed where it is returned: it is large,
+/// and rare.
 pub struct FailedExchange {
     pub failure: Failure,
     pub permission: RetryPermission,
@@ -59,40 +61,74 @@ impl ExchangeError {
     /// Whether the client is at fault, or may be, and not the endpoint.
     fn is_of_client(&self) -> bool {
         let is_body = matches!(self, Self::Body(_) | Self::UploadCut { .. });
-        is_body || matches!(self, Self::Request(_) | Self::HeadTooLarge | Self::NoWebSocketKey)
+        is_body
+            || matches!(
+                self,
+                Self::Request(_) | Self::HeadTooLarge | Self::NoWebSocketKey
+            )
     }
 
-    /// This error of an exchange whose upload stood like this. A body that does not end keeps the upstream waiting, which may
-    /// give up: a client must not get its endpoint ejected by that.
+    /// This error of an exchange whose upload stood like this. A body that does not end keeps the
+    /// upstream waiting, which may give up: a client must not get its endpoint ejected by that.
     pub fn with_upload(self, upload: UploadStanding) -> Self {
         let is_end = match &self {
             Self::Closed | Self::Io(_) => true,
             Self::StreamBroken(error) => !error.is_library(),
             _ => false,
         };
-        if is_end && !upload.complete { Self::UploadCut { client_silent: upload.client_silent } } else { self }
+        if is_end && !upload.complete {
+            Self::UploadCut {
+                client_silent: upload.client_silent,
+            }
+        } else {
+            self
+        }
     }
 
     /// The failure of the exchange with `endpoint`.
-    pub fn failed(self, endpoint: Option<PickedEndpoint>, permission: RetryPermission) -> Box<FailedExchange> {
+    pub fn failed(
+        self,
+        endpoint: Option<PickedEndpoint>,
+        permission: RetryPermission,
+    ) -> Box<FailedExchange> {
         let endpoint = endpoint.filter(|_| !self.is_of_client());
-        let fault = endpoint.map(|endpoint| UpstreamFault { endpoint, reason: self.to_string() });
+        let fault = endpoint.map(|endpoint| UpstreamFault {
+            endpoint,
+            reason: self.to_string(),
+        });
         let was_sent = !self.is_before_sending() && !permission.is_of_unprocessed();
-        Box::new(FailedExchange { failure: self.into_failure(), permission, was_sent, fault })
+        Box::new(FailedExchange {
+            failure: self.into_failure(),
+            permission,
+            was_sent,
+            fault,
+        })
     }
 
     /// Whether an exchange fails so before anything is sent.
     fn is_before_sending(&self) -> bool {
         let is_head = matches!(self, Self::Request(_) | Self::HeadTooLarge);
-        is_head || matches!(self, Self::StreamUnsent(_) | Self::NoWebSocket | Self::NoWebSocketKey)
+        is_head
+            || matches!(
+                self,
+                Self::StreamUnsent(_) | Self::NoWebSocket | Self::NoWebSocketKey
+            )
     }
 
     fn into_failure(self) -> Failure {
         match self {
-            Self::StreamUnsent(error) | Self::StreamBroken(error) if error.is_library() => Failure::UpstreamInvalid,
-            Self::Closed | Self::Io(_) | Self::StreamUnsent(_) | Self::StreamBroken(_) => Failure::UpstreamClosed,
-            Self::UploadCut { client_silent: true } => Failure::RequestTimeout,
-            Self::UploadCut { client_silent: false } => Failure::UpstreamClosed,
+            Self::StreamUnsent(error) | Self::StreamBroken(error) if error.is_library() => {
+                Failure::UpstreamInvalid
+            }
+            Self::Closed | Self::Io(_) | Self::StreamUnsent(_) | Self::StreamBroken(_) => {
+                Failure::UpstreamClosed
+            }
+            Self::UploadCut {
+                client_silent: true,
+            } => Failure::RequestTimeout,
+            Self::UploadCut {
+                client_silent: false,
+            } => Failure::UpstreamClosed,
             Self::Invalid(_) => Failure::UpstreamInvalid,
             Self::Overdue => Failure::ResponseTimeout,
             Self::Body(error) => Failure::of_body(&*error),
@@ -105,14 +141,17 @@ impl ExchangeError {
 }
 
 impl FailedExchange {
-    /// How the endpoint failed. `None`: it is not at fault, or may not be, since the connection was closed as the request came,
-    /// and nothing says that a new one fares no better. `again`: the request was on a new one.
+    /// How the endpoint failed. `None`: it is not at fault, or may not be, since the connection was
+    /// closed as the request came, and nothing says that a new one fares no better. `again`: the
+    /// request was on a new one.
     pub fn fault_of_endpoint(&self, again: bool) -> Option<&UpstreamFault> {
         let excused = match &self.permission {
             // Nothing was sent: the gateway answers by itself.
             RetryPermission::Never => self.failure == Failure::WebSocketUnsupported,
             RetryPermission::Unsent(_) => !again,
-            RetryPermission::Stale(_) | RetryPermission::Refused { .. } | RetryPermission::Unprocessed { .. } => true,
+            RetryPermission::Stale(_)
+            | RetryPermission::Refused { .. }
+            | RetryPermission::Unprocessed { .. } => true,
         };
         self.fault.as_ref().filter(|_| !excused)
     }
@@ -137,12 +176,14 @@ pub enum RetryPermission {
         by: u64,
         streams: Arc<StreamCounts>,
     },
-    /// Yes: its stream is above the last one of a GOAWAY, or none could be opened any more. With the streams of its connection.
+    /// Yes: its stream is above the last one of a GOAWAY, or none could be opened any more. With
+    /// the streams of its connection.
     Unprocessed {
         upload: Upload,
         streams: Arc<StreamCounts>,
     },
-    /// If the request is idempotent and has no body: the connection may have been closed before the request came.
+    /// If the request is idempotent and has no body: the connection may have been closed before the
+    /// request came.
     Stale(Upload),
     Never,
 }
@@ -150,6 +191,9 @@ pub enum RetryPermission {
 impl RetryPermission {
     /// Whether the upstream has not processed the request, for sure.
     fn is_of_unprocessed(&self) -> bool {
-        matches!(self, Self::Unsent(_) | Self::Refused { .. } | Self::Unprocessed { .. })
+        matches!(
+            self,
+            Self::Unsent(_) | Self::Refused { .. } | Self::Unprocessed { .. }
+        )
     }
 }

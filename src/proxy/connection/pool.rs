@@ -1,8 +1,8 @@
 //! Idle connections, per server. Each worker has a pool of its own, so the lock is never contended.
 //!
-//! Guarantees that the connection used last is used next, so the others expire. More connections than the limit are
-//! kept while they are in use now and then: under a load that comes in waves, each wave would otherwise close what the
-//! next wave has to open.
+//! Guarantees that the connection used last is used next, so the others expire. More connections
+//! than the limit are kept while they are in use now and then: under a load that comes in waves,
+//! each wave would otherwise close what the next wave has to open.
 
 use std::sync::Arc;
 
@@ -45,13 +45,20 @@ struct IdleConnection<C> {
 
 /// Where requests of `key` find the idle connections of `pool`.
 pub fn place<C>(pool: &Arc<Pool<C>>, key: &Arc<str>) -> PoolPlace {
-    PoolPlace { pool: Arc::as_ptr(pool) as usize, key: Arc::clone(key) }
+    PoolPlace {
+        pool: Arc::as_ptr(pool) as usize,
+        key: Arc::clone(key),
+    }
 }
 
 impl<C> IdleStack<C> {
     /// The one used longest ago.
     fn take_oldest(&mut self) -> Option<IdleConnection<C>> {
-        let oldest = if self.idle.is_empty() { None } else { Some(self.idle.remove(0)) };
+        let oldest = if self.idle.is_empty() {
+            None
+        } else {
+            Some(self.idle.remove(0))
+        };
         self.fewest = self.fewest.min(self.idle.len());
         oldest
     }
@@ -59,18 +66,24 @@ impl<C> IdleStack<C> {
 
 impl<C> Default for IdleStack<C> {
     fn default() -> Self {
-        Self { idle: Vec::new(), fewest: 0 }
+        Self {
+            idle: Vec::new(),
+            fewest: 0,
+        }
     }
 }
 
 impl<C> Default for Pool<C> {
     fn default() -> Self {
-        Self { idle: Mutex::new(HashMap::new()) }
+        Self {
+            idle: Mutex::new(HashMap::new()),
+        }
     }
 }
 
 impl<C: Pooled> Pool<C> {
-    /// The connection to `key` that was used last. Connections that have expired by `now` are dropped on the way.
+    /// The connection to `key` that was used last. Connections that have expired by `now` are
+    /// dropped on the way.
     pub fn take(&self, key: &str, now: Instant) -> Option<C> {
         let mut idle = self.idle.lock();
         let stack = idle.get_mut(key)?;
@@ -83,24 +96,33 @@ impl<C: Pooled> Pool<C> {
         None
     }
 
-    /// Keeps `connection` until `expires`, or until the next sweep that finds more than `limit` and this one not
-    /// needed.
+    /// Keeps `connection` until `expires`, or until the next sweep that finds more than `limit` and
+    /// this one not needed.
     pub fn put(&self, connection: C, limit: usize, expires: Instant) {
         let mut idle = self.idle.lock();
         let stack = idle.entry_ref(&**connection.key()).or_default();
-        stack.idle.push(IdleConnection { connection, expires, limit });
+        stack.idle.push(IdleConnection {
+            connection,
+            expires,
+            limit,
+        });
     }
 
-    /// Drops connections that are expired or closed, and those over the limit that were not needed since the last
-    /// sweep.
+    /// Drops connections that are expired or closed, and those over the limit that were not needed
+    /// since the last sweep.
     pub fn sweep(&self, now: Instant) {
         self.idle.lock().retain(|_, stack| {
             let limit = stack.idle.last().map_or(0, |idle| idle.limit);
             let surplus = stack.idle.len().saturating_sub(limit).min(stack.fewest);
             // From the bottom of the stack: those were used longest ago.
             stack.idle.drain(..surplus);
-            stack.idle.retain_mut(|idle| now < idle.expires && !idle.connection.is_closed());
-            stack.idle.iter_mut().for_each(|idle| idle.connection.release_buffer());
+            stack
+                .idle
+                .retain_mut(|idle| now < idle.expires && !idle.connection.is_closed());
+            stack
+                .idle
+                .iter_mut()
+                .for_each(|idle| idle.connection.release_buffer());
             stack.fewest = stack.idle.len();
             !stack.idle.is_empty()
         });
@@ -113,7 +135,8 @@ impl<C: Pooled> Pool<C> {
         drop(left);
     }
 
-    /// Closes a connection of the server that has most, the one used longest ago. Returns whether there was one.
+    /// Closes a connection of the server that has most, the one used longest ago. Returns whether
+    /// there was one.
     pub fn close_any(&self) -> bool {
         let mut idle = self.idle.lock();
         let most = idle.values_mut().max_by_key(|stack| stack.idle.len());
@@ -125,7 +148,11 @@ impl<C: Pooled> Pool<C> {
 
     /// The number of connections kept.
     pub fn len(&self) -> usize {
-        self.idle.lock().values().map(|stack| stack.idle.len()).sum()
+        self.idle
+            .lock()
+            .values()
+            .map(|stack| stack.idle.len())
+            .sum()
     }
 }
 
@@ -163,7 +190,11 @@ mod tests {
     }
 
     fn fake(number: u32) -> Fake {
-        Fake { key: "a:80".into(), number, closed: false }
+        Fake {
+            key: "a:80".into(),
+            number,
+            closed: false,
+        }
     }
 
     fn seconds(count: u64) -> Instant {
@@ -174,15 +205,23 @@ mod tests {
     async fn the_last_one_in_is_the_first_one_out() {
         let pool = Pool::default();
         (0..3).for_each(|number| pool.put(fake(number), 8, seconds(10)));
-        let order: Vec<_> = std::iter::from_fn(|| pool.take("a:80", clock::now())).map(|fake| fake.number).collect();
+        let order: Vec<_> = std::iter::from_fn(|| pool.take("a:80", clock::now()))
+            .map(|fake| fake.number)
+            .collect();
         assert_eq!(order, [2, 1, 0]);
     }
 
     #[tokio::test(start_paused = true)]
     async fn connections_over_the_limit_are_kept_while_they_are_needed() {
         let pool = Pool::default();
-        let put = |numbers: std::ops::Range<u32>| numbers.for_each(|number| pool.put(fake(number), 2, seconds(10)));
-        let take = |count| (0..count).filter_map(|_| pool.take("a:80", clock::now())).count();
+        let put = |numbers: std::ops::Range<u32>| {
+            numbers.for_each(|number| pool.put(fake(number), 2, seconds(10)))
+        };
+        let take = |count| {
+            (0..count)
+                .filter_map(|_| pool.take("a:80", clock::now()))
+                .count()
+        };
         put(0..6);
         pool.sweep(clock::now());
         assert_eq!(pool.len(), 6);
@@ -198,7 +237,14 @@ mod tests {
     async fn expired_and_closed_connections_are_never_handed_out_and_are_swept() {
         let pool = Pool::default();
         pool.put(fake(0), 8, seconds(1));
-        pool.put(Fake { closed: true, ..fake(1) }, 8, seconds(10));
+        pool.put(
+            Fake {
+                closed: true,
+                ..fake(1)
+            },
+            8,
+            seconds(10),
+        );
         assert!(pool.take("a:80", seconds(1)).is_none());
         pool.put(fake(2), 8, seconds(1));
         pool.put(fake(3), 8, seconds(10));

@@ -1,7 +1,7 @@
 //! A tunnel: both sides of a connection that has left HTTP, joined until one of them ends.
 //!
-//! Guarantees that a tunnel without traffic ends after its idle time, and that its request hears of the end, whatever
-//! ends it: a drain's deadline, too.
+//! Guarantees that a tunnel without traffic ends after its idle time, and that its request hears of
+//! the end, whatever ends it: a drain's deadline, too.
 
 use std::future::{Future, poll_fn};
 use std::io;
@@ -79,16 +79,33 @@ pub async fn run(client: impl Io, upstream: impl Io, idle: Duration, end: Tunnel
         from_client: AtomicU64::new(0),
         from_upstream: AtomicU64::new(0),
     });
-    let mut notice = EndNotice { traffic: Arc::clone(&traffic), end, complete: false };
-    let mut client = CountedReads { io: client, traffic: Arc::clone(&traffic), is_client: true };
-    let mut upstream = CountedReads { io: upstream, traffic: Arc::clone(&traffic), is_client: false };
-    let mut copying = pin!(copy_bidirectional_with_sizes(&mut client, &mut upstream, BUFFER, BUFFER));
+    let mut notice = EndNotice {
+        traffic: Arc::clone(&traffic),
+        end,
+        complete: false,
+    };
+    let mut client = CountedReads {
+        io: client,
+        traffic: Arc::clone(&traffic),
+        is_client: true,
+    };
+    let mut upstream = CountedReads {
+        io: upstream,
+        traffic: Arc::clone(&traffic),
+        is_client: false,
+    };
+    let mut copying = pin!(copy_bidirectional_with_sizes(
+        &mut client,
+        &mut upstream,
+        BUFFER,
+        BUFFER
+    ));
     let (mut timer, mut due) = (Timer::default(), clock::now() + idle);
     let ended = poll_fn(|cx| match copying.as_mut().poll(cx) {
         Poll::Ready(ended) => Poll::Ready(ended.map(drop)),
-        Poll::Pending => {
-            traffic.poll_idle(&mut timer, &mut due, idle, cx).map(|()| Err(io::ErrorKind::TimedOut.into()))
-        }
+        Poll::Pending => traffic
+            .poll_idle(&mut timer, &mut due, idle, cx)
+            .map(|()| Err(io::ErrorKind::TimedOut.into())),
     });
     match ended.await {
         Ok(()) => notice.complete = true,
@@ -97,10 +114,17 @@ pub async fn run(client: impl Io, upstream: impl Io, idle: Duration, end: Tunnel
 }
 
 impl TunnelTraffic {
-    fn poll_idle(&self, timer: &mut Timer, due: &mut Instant, limit: Duration, cx: &mut Context<'_>) -> Poll<()> {
+    fn poll_idle(
+        &self,
+        timer: &mut Timer,
+        due: &mut Instant,
+        limit: Duration,
+        cx: &mut Context<'_>,
+    ) -> Poll<()> {
         loop {
             ready!(timer.poll(cx, *due));
-            let idle = clock::monotonic_micros().saturating_sub(self.read_at.load(Ordering::Relaxed));
+            let idle =
+                clock::monotonic_micros().saturating_sub(self.read_at.load(Ordering::Relaxed));
             let left = limit.saturating_sub(Duration::from_micros(idle));
             if left.is_zero() {
                 return Poll::Ready(());
@@ -113,27 +137,52 @@ impl TunnelTraffic {
 impl Drop for EndNotice {
     fn drop(&mut self) {
         if let Some(observer) = self.end.0.lock().take() {
-            let TunnelTraffic { from_client, from_upstream, .. } = &*self.traffic;
-            let [from_client, from_upstream] = [from_client, from_upstream].map(|bytes| bytes.load(Ordering::Relaxed));
-            observer.on_end(TunnelBytes { from_client, from_upstream }, self.complete);
+            let TunnelTraffic {
+                from_client,
+                from_upstream,
+                ..
+            } = &*self.traffic;
+            let [from_client, from_upstream] =
+                [from_client, from_upstream].map(|bytes| bytes.load(Ordering::Relaxed));
+            observer.on_end(
+                TunnelBytes {
+                    from_client,
+                    from_upstream,
+                },
+                self.complete,
+            );
         }
     }
 }
 
 impl<T: AsyncRead> AsyncRead for CountedReads<T> {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         let this = self.project();
         let before = buf.filled().len();
         ready!(this.io.poll_read(cx, buf))?;
-        let bytes = if *this.is_client { &this.traffic.from_client } else { &this.traffic.from_upstream };
+        let bytes = if *this.is_client {
+            &this.traffic.from_client
+        } else {
+            &this.traffic.from_upstream
+        };
         bytes.fetch_add((buf.filled().len() - before) as u64, Ordering::Relaxed);
-        this.traffic.read_at.store(clock::monotonic_micros(), Ordering::Relaxed);
+        this.traffic
+            .read_at
+            .store(clock::monotonic_micros(), Ordering::Relaxed);
         Poll::Ready(Ok(()))
     }
 }
 
 impl<T: AsyncWrite> AsyncWrite for CountedReads<T> {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         self.project().io.poll_write(cx, bytes)
     }
 
@@ -180,7 +229,16 @@ mod tests {
         upstream.write_all(b"to and").await.unwrap();
         tunnel.await.unwrap();
         assert_eq!((clock::now() - begun).as_secs(), 150);
-        assert_eq!(reports.recv().await.unwrap(), (TunnelBytes { from_client: 12, from_upstream: 6 }, false));
+        assert_eq!(
+            reports.recv().await.unwrap(),
+            (
+                TunnelBytes {
+                    from_client: 12,
+                    from_upstream: 6
+                },
+                false
+            )
+        );
     }
 
     #[tokio::test]
@@ -197,7 +255,10 @@ mod tests {
             } else {
                 drop((client, upstream))
             }
-            assert_eq!(reports.recv().await.unwrap(), (TunnelBytes::default(), !cut));
+            assert_eq!(
+                reports.recv().await.unwrap(),
+                (TunnelBytes::default(), !cut)
+            );
         }
     }
 }

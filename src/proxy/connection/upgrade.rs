@@ -1,7 +1,7 @@
 //! Upgrades: connections that leave HTTP for WebSocket and other protocols (RFC 9110 §7.8).
 //!
-//! Guarantees that both sides have agreed before their connections are joined, and that no client is offered HTTP
-//! itself: requests inside such a tunnel would evade routes and limits.
+//! Guarantees that both sides have agreed before their connections are joined, and that no client
+//! is offered HTTP itself: requests inside such a tunnel would evade routes and limits.
 
 use std::time::Duration;
 
@@ -18,19 +18,22 @@ pub struct UpgradeRequest {
 }
 
 impl UpgradeRequest {
-    /// `protocol`: the `Upgrade` that the request announced. `None`: the request goes on as an ordinary one, since it
-    /// announces no protocol or its connection cannot leave HTTP.
+    /// `protocol`: the `Upgrade` that the request announced. `None`: the request goes on as an
+    /// ordinary one, since it announces no protocol or its connection cannot leave HTTP.
     pub fn of(request: &mut Request<Body>, protocol: Option<HeaderValue>) -> Option<Self> {
         let protocol = protocol.filter(|protocol| !names_http(protocol))?;
-        Some(Self { client: request.extensions_mut().remove()?, protocol })
+        Some(Self {
+            client: request.extensions_mut().remove()?,
+            protocol,
+        })
     }
 
     pub fn protocol(&self) -> &HeaderValue {
         &self.protocol
     }
 
-    /// Joins both connections once the client has its 101, until the tunnel was `idle` for so long. `guard` is dropped
-    /// when it closes. The response says who hears of that.
+    /// Joins both connections once the client has its 101, until the tunnel was `idle` for so long.
+    /// `guard` is dropped when it closes. The response says who hears of that.
     pub fn join(self, upstream: Upgraded, idle: Duration, guard: impl Send + 'static) -> TunnelEnd {
         let end = TunnelEnd::default();
         let observed = end.clone();
@@ -47,9 +50,16 @@ impl UpgradeRequest {
 
 /// Whether `protocol` lists HTTP/2 in clear text or another version of HTTP.
 fn names_http(protocol: &HeaderValue) -> bool {
-    protocol.as_bytes().split(|&byte| byte == b',').map(<[u8]>::trim_ascii).any(|name| {
-        name.eq_ignore_ascii_case(b"h2c") || name.get(..4).is_some_and(|start| start.eq_ignore_ascii_case(b"http"))
-    })
+    protocol
+        .as_bytes()
+        .split(|&byte| byte == b',')
+        .map(<[u8]>::trim_ascii)
+        .any(|name| {
+            name.eq_ignore_ascii_case(b"h2c")
+                || name
+                    .get(..4)
+                    .is_some_and(|start| start.eq_ignore_ascii_case(b"http"))
+        })
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! A request body on its way to an upstream.
 //!
-//! Guarantees that it streams piece by piece, does not begin before the upstream asks for it where the client waits for
-//! that, and is as long as its framing says.
+//! Guarantees that it streams piece by piece, does not begin before the upstream asks for it where
+//! the client waits for that, and is as long as its framing says.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -69,8 +69,8 @@ pub struct UploadStanding {
 struct LengthMismatch;
 
 impl Upload {
-    /// `awaits_continue`: it starts once the upstream asks for it, or after a while (RFC 9110 §10.1.1: not for an indefinite
-    /// time).
+    /// `awaits_continue`: it starts once the upstream asks for it, or after a while (RFC 9110
+    /// §10.1.1: not for an indefinite time).
     pub fn new(body: Body, headers: &HeaderMap, awaits_continue: bool) -> Self {
         let has_body = !body.is_end_stream();
         let framing = match body.size_hint().exact() {
@@ -82,7 +82,14 @@ impl Upload {
             (true, true) => UploadPhase::AwaitingContinue,
             (true, false) => UploadPhase::Sending,
         };
-        Self { body, framing, phase, since: None, has_body, begun: false }
+        Self {
+            body,
+            framing,
+            phase,
+            since: None,
+            has_body,
+            begun: false,
+        }
     }
 
     /// That of a request which has none.
@@ -124,11 +131,16 @@ impl Upload {
     /// How it stands when its exchange fails.
     pub fn standing(&self) -> UploadStanding {
         let waits = |since: Instant| clock::now().saturating_duration_since(since) >= SILENCE;
-        let client_silent = self.phase == UploadPhase::AwaitingClient && self.since.is_some_and(waits);
-        UploadStanding { complete: self.is_complete(), client_silent }
+        let client_silent =
+            self.phase == UploadPhase::AwaitingClient && self.since.is_some_and(waits);
+        UploadStanding {
+            complete: self.is_complete(),
+            client_silent,
+        }
     }
 
-    /// Follows a body that others send: it waits in `phase`, and has `moved` since it was last seen.
+    /// Follows a body that others send: it waits in `phase`, and has `moved` since it was last
+    /// seen.
     pub fn follow(&mut self, phase: UploadPhase, moved: bool) {
         if moved || self.phase != phase {
             self.enter(phase);
@@ -157,14 +169,23 @@ impl Upload {
         self.since = Some(clock::now());
     }
 
-    /// Moves what the client has sent to `output`, until that has enough to flush. The phase tells whether there is
-    /// more. Wakes the task when the client has sent more.
-    pub fn move_to(&mut self, output: &mut WriteBuffer, cx: &mut Context<'_>) -> Result<(), BoxError> {
-        // A client that has sent its body already waits for no 100, and so the body does not either.
+    /// Moves what the client has sent to `output`, until that has enough to flush. The phase tells
+    /// whether there is more. Wakes the task when the client has sent more.
+    pub fn move_to(
+        &mut self,
+        output: &mut WriteBuffer,
+        cx: &mut Context<'_>,
+    ) -> Result<(), BoxError> {
+        // A client that has sent its body already waits for no 100, and so the body does not
+        // either.
         if self.phase == UploadPhase::AwaitingContinue && self.body.poll_arrived(cx).is_ready() {
             self.release();
         }
-        while !matches!(self.phase, UploadPhase::AwaitingContinue | UploadPhase::Complete) && !output.is_enough() {
+        while !matches!(
+            self.phase,
+            UploadPhase::AwaitingContinue | UploadPhase::Complete
+        ) && !output.is_enough()
+        {
             let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) else {
                 if self.phase != UploadPhase::AwaitingClient {
                     self.enter(UploadPhase::AwaitingClient);
@@ -200,7 +221,11 @@ impl Upload {
             // Without chunks there is no place for trailers.
             (UploadFraming::Length(_), Err(_)) => {}
         }
-        if self.body.is_end_stream() { self.end(output) } else { Ok(()) }
+        if self.body.is_end_stream() {
+            self.end(output)
+        } else {
+            Ok(())
+        }
     }
 
     fn end(&mut self, output: &mut WriteBuffer) -> Result<(), BoxError> {
@@ -233,11 +258,18 @@ mod tests {
     #[test]
     fn a_body_that_is_here_waits_for_no_100() {
         let body = || Body::from(Bytes::from_static(b"hi"));
-        let absent = Body::boxed(http_body_util::StreamBody::new(futures_util::stream::pending()));
+        let absent = Body::boxed(http_body_util::StreamBody::new(
+            futures_util::stream::pending(),
+        ));
         let mut output = WriteBuffer::default();
-        for (body, phase) in [(body(), UploadPhase::Complete), (absent, UploadPhase::AwaitingContinue)] {
+        for (body, phase) in [
+            (body(), UploadPhase::Complete),
+            (absent, UploadPhase::AwaitingContinue),
+        ] {
             let mut upload = Upload::new(body, &HeaderMap::new(), true);
-            upload.move_to(&mut output, &mut Context::from_waker(Waker::noop())).unwrap();
+            upload
+                .move_to(&mut output, &mut Context::from_waker(Waker::noop()))
+                .unwrap();
             assert_eq!(upload.phase(), phase);
         }
     }

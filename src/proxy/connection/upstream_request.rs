@@ -1,4 +1,5 @@
-//! A request in the form in which it is sent to an upstream. Only the endpoint's Host is added later.
+//! A request in the form in which it is sent to an upstream. Only the endpoint's Host is added
+//! later.
 //!
 //! Guarantees that every upstream gets HTTP/1.1 that can be read in one way only.
 
@@ -41,15 +42,32 @@ impl<'a> UpstreamRequest<'a> {
     ///
     /// # Errors
     /// When the request cannot be forwarded: CONNECT, two Hosts, a rewritten path that is none.
-    pub fn prepare(request: &'a mut Request<Body>, rule: &Forward, source: RequestSource<'a>) -> Result<Self, Failure> {
-        let RequestSource { origin, request_id, interim, has_own_fields, .. } = source;
+    pub fn prepare(
+        request: &'a mut Request<Body>,
+        rule: &Forward,
+        source: RequestSource<'a>,
+    ) -> Result<Self, Failure> {
+        let RequestSource {
+            origin,
+            request_id,
+            interim,
+            has_own_fields,
+            ..
+        } = source;
         if request.method() == Method::CONNECT {
             return Err(Failure::NotImplemented("this gateway opens no tunnels"));
         }
         let received = request.version();
         let (host, in_field) = host_asked_for(request)?;
-        let mut summary = headers::strip_request(request.headers_mut(), origin.peer_trusted, has_own_fields);
-        let upgrade = UpgradeRequest::of(request, summary.upgrade.take().filter(|_| received != Version::HTTP_10));
+        let mut summary =
+            headers::strip_request(request.headers_mut(), origin.peer_trusted, has_own_fields);
+        let upgrade = UpgradeRequest::of(
+            request,
+            summary
+                .upgrade
+                .take()
+                .filter(|_| received != Version::HTTP_10),
+        );
         target::rewrite(request.uri_mut(), &rule.rewrite)?;
 
         let fields = request.headers_mut();
@@ -63,9 +81,22 @@ impl<'a> UpstreamRequest<'a> {
         };
         let host_of_endpoint = set_host(fields, &rule.host, host.as_ref(), in_field);
         let upload = take_upload(request, received, &summary);
-        let additions = Additions { origin, host, request_id, received, hop };
+        let additions = Additions {
+            origin,
+            host,
+            request_id,
+            received,
+            hop,
+        };
         let interim = InterimRelay::to_client(interim, received);
-        Ok(Self { head: request, additions, host_of_endpoint, upload: Some(upload), upgrade, interim })
+        Ok(Self {
+            head: request,
+            additions,
+            host_of_endpoint,
+            upload: Some(upload),
+            upgrade,
+            interim,
+        })
     }
 
     pub fn method(&self) -> &Method {
@@ -100,7 +131,8 @@ impl<'a> UpstreamRequest<'a> {
         self.upload.is_some() || kept.is_none_or(ReplayBody::is_whole)
     }
 
-    /// Has it sent anew from its beginning, with the body that was kept. Returns whether that can be.
+    /// Has it sent anew from its beginning, with the body that was kept. Returns whether that can
+    /// be.
     pub fn renew(&mut self, kept: Option<&ReplayBody>) -> bool {
         // Nothing was sent of it.
         if self.upload.is_some() {
@@ -114,14 +146,23 @@ impl<'a> UpstreamRequest<'a> {
 
     /// Whether it asks for a WebSocket, and for nothing else (RFC 6455 §4.1).
     pub fn asks_for_websocket(&self) -> bool {
-        let is_websocket = |upgrade: &UpgradeRequest| upgrade.protocol().as_bytes().eq_ignore_ascii_case(b"websocket");
+        let is_websocket = |upgrade: &UpgradeRequest| {
+            upgrade
+                .protocol()
+                .as_bytes()
+                .eq_ignore_ascii_case(b"websocket")
+        };
         self.upgrade.as_ref().is_some_and(is_websocket) && *self.method() == Method::GET
     }
 
-    /// Writes the header section for the endpoint whose Host is `host` (RFC 9112 §3). `is_last`: no request follows it, and the
-    /// endpoint is told (§9.3), unless it may change the protocol.
+    /// Writes the header section for the endpoint whose Host is `host` (RFC 9112 §3). `is_last`: no
+    /// request follows it, and the endpoint is told (§9.3), unless it may change the protocol.
     pub fn write(&self, out: &mut BytesMut, host: Option<&HeaderValue>, is_last: bool) {
-        let target = self.head.uri().path_and_query().map_or("/", |target| target.as_str());
+        let target = self
+            .head
+            .uri()
+            .path_and_query()
+            .map_or("/", |target| target.as_str());
         for part in [self.head.method().as_str(), " ", target, " HTTP/1.1\r\n"] {
             out.extend_from_slice(part.as_bytes());
         }
@@ -142,14 +183,25 @@ impl UpstreamRequest<'_> {
     ///
     /// # Errors
     /// When the client's Host cannot be an authority.
-    pub fn to_http2(&self, endpoint_host: &HeaderValue, secure: bool) -> Result<Request<()>, http::Error> {
+    pub fn to_http2(
+        &self,
+        endpoint_host: &HeaderValue,
+        secure: bool,
+    ) -> Result<Request<()>, http::Error> {
         let mut request = Request::new(());
         *request.headers_mut() = header_map_pool::take();
-        self.additions.append(request.headers_mut(), self.head.headers());
+        self.additions
+            .append(request.headers_mut(), self.head.headers());
         let fields = request.headers_mut();
         fields.remove(TRANSFER_ENCODING);
-        let asked = fields.remove(HOST).filter(|host| !self.host_of_endpoint && !host.is_empty());
-        let target = self.head.uri().path_and_query().map_or("/", |target| target.as_str());
+        let asked = fields
+            .remove(HOST)
+            .filter(|host| !self.host_of_endpoint && !host.is_empty());
+        let target = self
+            .head
+            .uri()
+            .path_and_query()
+            .map_or("/", |target| target.as_str());
         *request.uri_mut() = Uri::builder()
             .scheme(if secure { Scheme::HTTPS } else { Scheme::HTTP })
             .authority(asked.as_ref().unwrap_or(endpoint_host).as_bytes())
@@ -161,13 +213,14 @@ impl UpstreamRequest<'_> {
     }
 }
 
-/// The host that the client asked for, and whether that is the `Host` field: an authority in the target takes
-/// precedence (RFC 9112 §3.2.2).
+/// The host that the client asked for, and whether that is the `Host` field: an authority in the
+/// target takes precedence (RFC 9112 §3.2.2).
 fn host_asked_for(request: &Request<Body>) -> Result<(Option<HeaderValue>, bool), Failure> {
     if let Some(authority) = request.uri().authority() {
         let text = authority.as_str();
         let host = text.rsplit_once('@').map_or(text, |(_, host)| host);
-        let host = HeaderValue::from_str(host).map_err(|_| Failure::BadRequest("the authority is malformed"))?;
+        let host = HeaderValue::from_str(host)
+            .map_err(|_| Failure::BadRequest("the authority is malformed"))?;
         return Ok((Some(host), false));
     }
     let mut hosts = request.headers().get_all(HOST).iter();
@@ -178,7 +231,12 @@ fn host_asked_for(request: &Request<Body>) -> Result<(Option<HeaderValue>, bool)
 }
 
 /// Sets the `Host` field as `policy` says. Returns whether the endpoint's Host is needed instead.
-fn set_host(fields: &mut HeaderMap, policy: &HostPolicy, asked: Option<&HeaderValue>, in_field: bool) -> bool {
+fn set_host(
+    fields: &mut HeaderMap,
+    policy: &HostPolicy,
+    asked: Option<&HeaderValue>,
+    in_field: bool,
+) -> bool {
     let host = match (policy, asked) {
         (HostPolicy::Fixed(host), _) => host,
         (HostPolicy::Preserve, Some(_)) if in_field => return false,
@@ -208,8 +266,8 @@ fn take_upload(request: &mut Request<Body>, received: Version, summary: &FieldSu
     Upload::new(body, fields, awaits_continue)
 }
 
-/// Writes the framing fields. The body alone decides: with a length that is not its own, one message would run into the
-/// next.
+/// Writes the framing fields. The body alone decides: with a length that is not its own, one
+/// message would run into the next.
 fn frame(fields: &mut HeaderMap, body: &Body) {
     if body.is_end_stream() {
         if !is_length(fields, 0) {

@@ -1,7 +1,9 @@
-//! Adds fields to a message on its way through: where a request comes from, and which way the message took.
+//! Adds fields to a message on its way through: where a request comes from, and which way the
+//! message took.
 //!
-//! A request's fields are written straight into the bytes that are sent, a response's into its header map. Guarantees
-//! one line for each list. To be used after `headers` has removed what the peer must not say.
+//! A request's fields are written straight into the bytes that are sent, a response's into its
+//! header map. Guarantees one line for each list. To be used after `headers` has removed what the
+//! peer must not say.
 
 use bytes::BytesMut;
 use http::header::{CONNECTION, COOKIE, FORWARDED, TE, UPGRADE, VIA};
@@ -9,7 +11,9 @@ use http::{HeaderMap, HeaderName, HeaderValue, Version};
 use smallvec::SmallVec;
 use tollgate_limiter::limit::key::address_text as text;
 
-use super::forwarded::{ClientOrigin, X_FORWARDED_CLIENT_CERT, X_FORWARDED_HOST, X_FORWARDED_PROTO};
+use super::forwarded::{
+    ClientOrigin, X_FORWARDED_CLIENT_CERT, X_FORWARDED_HOST, X_FORWARDED_PROTO,
+};
 use crate::http::h1::encode::{field, known_field};
 use crate::observe::request_id::REQUEST_ID;
 use tollgate_limiter::limit::client_address::X_FORWARDED_FOR;
@@ -33,7 +37,8 @@ pub enum HopFields {
     Nothing,
     /// Asks for another protocol (RFC 9110 §7.8).
     Upgrade(HeaderValue),
-    /// Accepts trailer fields. `TE` must be named in `Connection` wherever it is sent (RFC 9110 §10.1.4).
+    /// Accepts trailer fields. `TE` must be named in `Connection` wherever it is sent (RFC 9110
+    /// §10.1.4).
     TeTrailers,
 }
 
@@ -61,17 +66,33 @@ impl Additions<'_> {
             }
         };
         let peer = self.peer_text();
-        add(X_FORWARDED_FOR, self.list(&mut text, fields, &X_FORWARDED_FOR, |out| out.extend_from_slice(&peer)));
+        add(
+            X_FORWARDED_FOR,
+            self.list(&mut text, fields, &X_FORWARDED_FOR, |out| {
+                out.extend_from_slice(&peer)
+            }),
+        );
         let scheme = self.origin.forwarded_scheme(fields);
-        add(FORWARDED, self.list(&mut text, fields, &FORWARDED, |out| self.write_forwarded(out, &peer, scheme)));
-        add(X_FORWARDED_PROTO, self.forwarded_proto(fields).map(HeaderValue::from_static));
+        add(
+            FORWARDED,
+            self.list(&mut text, fields, &FORWARDED, |out| {
+                self.write_forwarded(out, &peer, scheme)
+            }),
+        );
+        add(
+            X_FORWARDED_PROTO,
+            self.forwarded_proto(fields).map(HeaderValue::from_static),
+        );
         if let Some(client) = &self.origin.client {
             let certificate = client.forwarded.as_bytes();
-            let list = self.list(&mut text, fields, &X_FORWARDED_CLIENT_CERT, |out| out.extend_from_slice(certificate));
+            let list = self.list(&mut text, fields, &X_FORWARDED_CLIENT_CERT, |out| {
+                out.extend_from_slice(certificate)
+            });
             add(X_FORWARDED_CLIENT_CERT, list);
         }
         add(X_FORWARDED_HOST, self.forwarded_host(fields).cloned());
-        // Never the same twice: as a sensitive value it takes no place in the table of fields that both sides keep.
+        // Never the same twice: as a sensitive value it takes no place in the table of fields that
+        // both sides keep.
         let mut request_id = self.request_id.clone();
         request_id.set_sensitive(true);
         add(REQUEST_ID, Some(request_id));
@@ -84,15 +105,21 @@ impl Additions<'_> {
 
     fn write_added(&self, out: &mut BytesMut, fields: &HeaderMap) {
         let peer = self.peer_text();
-        self.write_list(out, fields, &X_FORWARDED_FOR, |out| out.extend_from_slice(&peer));
+        self.write_list(out, fields, &X_FORWARDED_FOR, |out| {
+            out.extend_from_slice(&peer)
+        });
         let scheme = self.origin.forwarded_scheme(fields);
-        self.write_list(out, fields, &FORWARDED, |out| self.write_forwarded(out, &peer, scheme));
+        self.write_list(out, fields, &FORWARDED, |out| {
+            self.write_forwarded(out, &peer, scheme)
+        });
         if let Some(proto) = self.forwarded_proto(fields) {
             known_field(out, b"x-forwarded-proto: ", proto.as_bytes());
         }
         if let Some(client) = &self.origin.client {
             let certificate = client.forwarded.as_bytes();
-            self.write_list(out, fields, &X_FORWARDED_CLIENT_CERT, |out| out.extend_from_slice(certificate));
+            self.write_list(out, fields, &X_FORWARDED_CLIENT_CERT, |out| {
+                out.extend_from_slice(certificate)
+            });
         }
         if let Some(host) = self.forwarded_host(fields) {
             known_field(out, b"x-forwarded-host: ", host.as_bytes());
@@ -114,13 +141,15 @@ impl Additions<'_> {
         (!kept).then(|| self.origin.scheme.as_str())
     }
 
-    /// The `X-Forwarded-Host` that is added. `None`: a trusted peer's is kept, or the client asked for none.
+    /// The `X-Forwarded-Host` that is added. `None`: a trusted peer's is kept, or the client asked
+    /// for none.
     fn forwarded_host(&self, fields: &HeaderMap) -> Option<&HeaderValue> {
         let kept = self.origin.peer_trusted && fields.contains_key(X_FORWARDED_HOST);
         self.host.as_ref().filter(|_| !kept)
     }
 
-    /// Whether an added field takes the place of `name`. The fields of an untrusted peer were removed before.
+    /// Whether an added field takes the place of `name`. The fields of an untrusted peer were
+    /// removed before.
     fn replaces(&self, name: &HeaderName) -> bool {
         self.origin.peer_trusted
             && (*name == X_FORWARDED_FOR
@@ -129,8 +158,8 @@ impl Additions<'_> {
                 || (*name == X_FORWARDED_CLIENT_CERT && self.origin.client.is_some()))
     }
 
-    /// Writes a list with one more element, in one line: not every upstream reads a second line. A trusted peer's
-    /// elements are kept, others are replaced.
+    /// Writes a list with one more element, in one line: not every upstream reads a second line. A
+    /// trusted peer's elements are kept, others are replaced.
     fn write_list(
         &self,
         out: &mut BytesMut,
@@ -173,11 +202,14 @@ impl Additions<'_> {
         element(out);
     }
 
-    /// Writes an element of `Forwarded` (RFC 7239 §4, §6): IPv6 in brackets and quotes, the host in quotes for its
-    /// port.
+    /// Writes an element of `Forwarded` (RFC 7239 §4, §6): IPv6 in brackets and quotes, the host in
+    /// quotes for its port.
     fn write_forwarded(&self, out: &mut BytesMut, peer: &[u8], scheme: &str) {
-        let (before, after): (&[u8], &[u8]) =
-            if self.origin.peer.is_ipv6() { (b"for=\"[", b"]\"") } else { (b"for=", b"") };
+        let (before, after): (&[u8], &[u8]) = if self.origin.peer.is_ipv6() {
+            (b"for=\"[", b"]\"")
+        } else {
+            (b"for=", b"")
+        };
         for part in [before, peer, after] {
             out.extend_from_slice(part);
         }
@@ -216,7 +248,8 @@ fn write_quoted(out: &mut BytesMut, mut text: &[u8]) {
     out.extend_from_slice(text);
 }
 
-/// Joins cookies into one line, as HTTP/1.1 has them. HTTP/2 splits them for compression (RFC 9113 §8.2.3).
+/// Joins cookies into one line, as HTTP/1.1 has them. HTTP/2 splits them for compression (RFC 9113
+/// §8.2.3).
 pub fn join_cookies(headers: &mut HeaderMap) {
     let mut lines = headers.get_all(COOKIE).iter();
     if let (Some(first), Some(second)) = (lines.next(), lines.next()) {
@@ -231,8 +264,8 @@ pub fn join_cookies(headers: &mut HeaderMap) {
     }
 }
 
-/// Adds the fields that a response gains. `upgrade`: the protocol that the connection changes to, or has to (RFC 9110
-/// §7.8).
+/// Adds the fields that a response gains. `upgrade`: the protocol that the connection changes to,
+/// or has to (RFC 9110 §7.8).
 pub fn add_to_response(
     headers: &mut HeaderMap,
     received: Version,
@@ -266,14 +299,28 @@ mod tests {
     use crate::transport::tls::server::client_certificate::ClientIdentity;
 
     /// The lines of a request from `origin` that asked for `host` with `fields`.
-    fn written(origin: &ClientOrigin, host: Option<&'static str>, fields: &[(&'static str, &str)]) -> Vec<String> {
+    fn written(
+        origin: &ClientOrigin,
+        host: Option<&'static str>,
+        fields: &[(&'static str, &str)],
+    ) -> Vec<String> {
         let request_id = HeaderValue::from_static("id");
         let host = host.map(HeaderValue::from_static);
         let received = Version::HTTP_11;
-        let additions = Additions { origin, host, request_id: &request_id, received, hop: HopFields::Nothing };
+        let additions = Additions {
+            origin,
+            host,
+            request_id: &request_id,
+            received,
+            hop: HopFields::Nothing,
+        };
         let mut out = BytesMut::new();
         additions.write(&mut out, &map(fields));
-        String::from_utf8(out.to_vec()).unwrap().lines().map(str::to_owned).collect()
+        String::from_utf8(out.to_vec())
+            .unwrap()
+            .lines()
+            .map(str::to_owned)
+            .collect()
     }
 
     #[test]
@@ -302,37 +349,68 @@ mod tests {
     fn forwarded_quotes_ipv6_and_escapes_the_host() {
         let lines = written(&origin("2001:db8::1", false), Some("a\"b\\c"), &[]);
         assert_eq!(lines[0], "x-forwarded-for: 2001:db8::1");
-        assert_eq!(lines[1], "forwarded: for=\"[2001:db8::1]\";host=\"a\\\"b\\\\c\";proto=http");
+        assert_eq!(
+            lines[1],
+            "forwarded: for=\"[2001:db8::1]\";host=\"a\\\"b\\\\c\";proto=http"
+        );
     }
 
     #[test]
     fn the_scheme_is_that_of_the_connection_unless_a_trusted_proxy_says_another() {
         let proto = |trusted: bool, said: &str| {
-            let origin = ClientOrigin { scheme: RequestScheme::Https, ..origin("10.0.0.1", trusted) };
+            let origin = ClientOrigin {
+                scheme: RequestScheme::Https,
+                ..origin("10.0.0.1", trusted)
+            };
             let fields = [("x-forwarded-proto", said)];
             let lines = written(&origin, None, if trusted { &fields } else { &[] });
-            let element = lines.iter().find_map(|line| line.strip_prefix("forwarded: ")?.split(';').next_back());
-            let field = lines.iter().find_map(|line| line.strip_prefix("x-forwarded-proto: "));
+            let element = lines
+                .iter()
+                .find_map(|line| line.strip_prefix("forwarded: ")?.split(';').next_back());
+            let field = lines
+                .iter()
+                .find_map(|line| line.strip_prefix("x-forwarded-proto: "));
             (field.unwrap().to_owned(), element.unwrap().to_owned())
         };
-        assert_eq!(proto(false, ""), ("https".to_owned(), "proto=https".to_owned()));
-        assert_eq!(proto(true, "http"), ("http".to_owned(), "proto=http".to_owned()));
-        assert_eq!(proto(true, "http, https"), ("http, https".to_owned(), "proto=http".to_owned()));
+        assert_eq!(
+            proto(false, ""),
+            ("https".to_owned(), "proto=https".to_owned())
+        );
+        assert_eq!(
+            proto(true, "http"),
+            ("http".to_owned(), "proto=http".to_owned())
+        );
+        assert_eq!(
+            proto(true, "http, https"),
+            ("http, https".to_owned(), "proto=http".to_owned())
+        );
         // A value that is no scheme would add a parameter of its own.
-        assert_eq!(proto(true, "http;for=x"), ("http;for=x".to_owned(), "proto=https".to_owned()));
+        assert_eq!(
+            proto(true, "http;for=x"),
+            ("http;for=x".to_owned(), "proto=https".to_owned())
+        );
     }
 
     #[test]
     fn the_certificate_of_a_client_is_told_and_claims_about_it_are_replaced() {
-        let identity = ClientIdentity { certificate: Default::default(), forwarded: "Hash=ab".parse().unwrap() };
+        let identity = ClientIdentity {
+            certificate: Default::default(),
+            forwarded: "Hash=ab".parse().unwrap(),
+        };
         let client = Some(Arc::new(identity));
         let lines = |trusted: bool, client: &Option<Arc<ClientIdentity>>| {
-            let origin = ClientOrigin { client: client.clone(), ..origin("10.0.0.1", trusted) };
+            let origin = ClientOrigin {
+                client: client.clone(),
+                ..origin("10.0.0.1", trusted)
+            };
             let fields = [("x-forwarded-client-cert", "Hash=cd")];
             let lines = written(&origin, None, if trusted { &fields } else { &[] });
             lines
                 .into_iter()
-                .filter_map(|line| line.strip_prefix("x-forwarded-client-cert: ").map(str::to_owned))
+                .filter_map(|line| {
+                    line.strip_prefix("x-forwarded-client-cert: ")
+                        .map(str::to_owned)
+                })
                 .collect::<Vec<_>>()
         };
         assert_eq!(lines(false, &client), ["Hash=ab"]);
@@ -343,20 +421,44 @@ mod tests {
 
     #[test]
     fn both_versions_get_the_same_fields_and_http_2_does_not_index_the_request_id() {
-        let identity = ClientIdentity { certificate: Default::default(), forwarded: "Hash=ab".parse().unwrap() };
+        let identity = ClientIdentity {
+            certificate: Default::default(),
+            forwarded: "Hash=ab".parse().unwrap(),
+        };
         let client = Some(Arc::new(identity));
-        let fields = [("x-forwarded-for", "203.0.113.9"), ("x-forwarded-host", "b.example"), ("accept", "*/*")];
-        for (peer, trusted, fields) in [("10.0.0.1", true, &fields[..]), ("2001:db8::1", false, &fields[2..])] {
-            let origin = ClientOrigin { client: client.clone(), ..origin(peer, trusted) };
+        let fields = [
+            ("x-forwarded-for", "203.0.113.9"),
+            ("x-forwarded-host", "b.example"),
+            ("accept", "*/*"),
+        ];
+        for (peer, trusted, fields) in [
+            ("10.0.0.1", true, &fields[..]),
+            ("2001:db8::1", false, &fields[2..]),
+        ] {
+            let origin = ClientOrigin {
+                client: client.clone(),
+                ..origin(peer, trusted)
+            };
             let mut lines = written(&origin, Some("a.example"), fields);
-            let (host, request_id) = (HeaderValue::from_static("a.example"), HeaderValue::from_static("id"));
+            let (host, request_id) = (
+                HeaderValue::from_static("a.example"),
+                HeaderValue::from_static("id"),
+            );
             let (received, hop) = (Version::HTTP_11, HopFields::Nothing);
-            let additions = Additions { origin: &origin, host: Some(host), request_id: &request_id, received, hop };
+            let additions = Additions {
+                origin: &origin,
+                host: Some(host),
+                request_id: &request_id,
+                received,
+                hop,
+            };
             let mut appended = HeaderMap::new();
             additions.append(&mut appended, &map(fields));
             assert!(appended[REQUEST_ID].is_sensitive());
-            let mut others: Vec<_> =
-                appended.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect();
+            let mut others: Vec<_> = appended
+                .iter()
+                .map(|(name, value)| format!("{name}: {}", value.to_str().unwrap()))
+                .collect();
             lines.sort();
             others.sort();
             assert_eq!(lines, others);
@@ -367,14 +469,28 @@ mod tests {
     fn cookie_crumbs_become_one_line() {
         let mut headers = map(&[("cookie", "a=1"), ("cookie", "b=2"), ("cookie", "c=3")]);
         join_cookies(&mut headers);
-        assert_eq!(headers.get_all("cookie").iter().collect::<Vec<_>>(), ["a=1; b=2; c=3"]);
+        assert_eq!(
+            headers.get_all("cookie").iter().collect::<Vec<_>>(),
+            ["a=1; b=2; c=3"]
+        );
     }
 
     #[test]
     fn via_names_the_version_received() {
-        assert_eq!(written(&origin("10.0.0.1", false), None, &[("via", "1.0 edge")])[0], "via: 1.0 edge");
+        assert_eq!(
+            written(&origin("10.0.0.1", false), None, &[("via", "1.0 edge")])[0],
+            "via: 1.0 edge"
+        );
         let mut headers = map(&[("via", "1.0 edge")]);
-        add_to_response(&mut headers, Version::HTTP_2, &HeaderValue::from_static("id"), None);
-        assert_eq!(headers.get_all("via").iter().collect::<Vec<_>>(), ["1.0 edge", "2 tollgate"]);
+        add_to_response(
+            &mut headers,
+            Version::HTTP_2,
+            &HeaderValue::from_static("id"),
+            None,
+        );
+        assert_eq!(
+            headers.get_all("via").iter().collect::<Vec<_>>(),
+            ["1.0 edge", "2 tollgate"]
+        );
     }
 }

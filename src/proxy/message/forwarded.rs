@@ -36,7 +36,8 @@ impl ClientOrigin {
         Self::behind(headers, peer, trusted.contains(peer).then_some(trusted))
     }
 
-    /// Like [`ClientOrigin::resolve`], for a peer that may be on a Unix socket. `None`: nobody is trusted.
+    /// Like [`ClientOrigin::resolve`], for a peer that may be on a Unix socket. `None`: nobody is
+    /// trusted.
     pub fn of_peer(headers: &HeaderMap, peer: PeerAddress, trusted: Option<&TrustedPeers>) -> Self {
         let trusted = trusted.filter(|trusted| trusted.contains(peer));
         Self::behind(headers, peer.ip(), trusted.map(|trusted| &trusted.proxies))
@@ -45,13 +46,23 @@ impl ClientOrigin {
     /// `trusted`: the proxies beside the peer, if that is one.
     fn behind(headers: &HeaderMap, peer: IpAddr, trusted: Option<&TrustedProxies>) -> Self {
         let client_ip = trusted.map_or(peer, |trusted| trusted.client_behind(headers, peer));
-        Self { client_ip, peer, peer_trusted: trusted.is_some(), scheme: RequestScheme::Http, client: None }
+        Self {
+            client_ip,
+            peer,
+            peer_trusted: trusted.is_some(),
+            scheme: RequestScheme::Http,
+            client: None,
+        }
     }
 
-    /// The scheme by which the client reached the outermost proxy that is trusted, as `X-Forwarded-Proto` says; else that
-    /// of the connection.
+    /// The scheme by which the client reached the outermost proxy that is trusted, as
+    /// `X-Forwarded-Proto` says; else that of the connection.
     pub fn forwarded_scheme<'h>(&self, headers: &'h HeaderMap) -> &'h str {
-        let said = if self.peer_trusted { headers.get(X_FORWARDED_PROTO) } else { None };
+        let said = if self.peer_trusted {
+            headers.get(X_FORWARDED_PROTO)
+        } else {
+            None
+        };
         let first = said.and_then(|value| value.to_str().ok()?.split(',').next());
         let scheme = first.map(str::trim).filter(|scheme| is_scheme(scheme));
         scheme.unwrap_or(self.scheme.as_str())
@@ -61,5 +72,7 @@ impl ClientOrigin {
 /// RFC 3986 §3.1.
 fn is_scheme(text: &str) -> bool {
     text.starts_with(|first: char| first.is_ascii_alphabetic())
-        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte))
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte))
 }

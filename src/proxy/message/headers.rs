@@ -1,11 +1,12 @@
 //! Removes fields from a message on its way through.
 //!
-//! Guarantees that nothing meant for one connection reaches the next (RFC 9110 §7.6.1), that no client passes for a
-//! proxy, and that `Connection` cannot remove a body's framing. Our own fields are added later, so no peer can have
-//! them removed.
+//! Guarantees that nothing meant for one connection reaches the next (RFC 9110 §7.6.1), that no
+//! client passes for a proxy, and that `Connection` cannot remove a body's framing. Our own fields
+//! are added later, so no peer can have them removed.
 
 use http::header::{
-    CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, FORWARDED, HOST, PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING,
+    CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, FORWARDED, HOST, PROXY_AUTHORIZATION, TE,
+    TRANSFER_ENCODING,
 };
 use http::{HeaderMap, HeaderName, HeaderValue};
 use smallvec::SmallVec;
@@ -21,7 +22,8 @@ pub struct FieldSummary {
     pub te_trailers: bool,
     /// The message had a transfer coding: a length beside it means nothing (RFC 9112 §6.3).
     pub transfer_encoding: bool,
-    /// Fields that are handled later. Most messages have none of them, and then the header map is not searched again.
+    /// Fields that are handled later. Most messages have none of them, and then the header map is
+    /// not searched again.
     pub content_length: bool,
     pub cookie: bool,
     pub expect: bool,
@@ -30,9 +32,13 @@ pub struct FieldSummary {
 /// Names of fields to remove; rarely more than a few.
 type RemovedNames = SmallVec<[HeaderName; 8]>;
 
-/// Removes the fields of a request that are meant for this connection only, and those in which an untrusted peer makes
-/// claims about its origin, unless those are gone already ([`strip_claims`]).
-pub fn strip_request(headers: &mut HeaderMap, peer_trusted: bool, claims_stripped: bool) -> FieldSummary {
+/// Removes the fields of a request that are meant for this connection only, and those in which an
+/// untrusted peer makes claims about its origin, unless those are gone already ([`strip_claims`]).
+pub fn strip_request(
+    headers: &mut HeaderMap,
+    peer_trusted: bool,
+    claims_stripped: bool,
+) -> FieldSummary {
     strip(headers, |name, text| match *name {
         PROXY_AUTHORIZATION => true,
         FORWARDED => !peer_trusted,
@@ -40,8 +46,8 @@ pub fn strip_request(headers: &mut HeaderMap, peer_trusted: bool, claims_strippe
     })
 }
 
-/// Removes the fields in which an untrusted peer makes claims about its origin, but `Forwarded`, which nobody else sets
-/// before the request is sent.
+/// Removes the fields in which an untrusted peer makes claims about its origin, but `Forwarded`,
+/// which nobody else sets before the request is sent.
 pub fn strip_claims(headers: &mut HeaderMap, peer_trusted: bool) {
     let is_refused = |name: &&HeaderName| is_refused_claim(name.as_str(), peer_trusted);
     let refused: RemovedNames = headers.keys().filter(is_refused).cloned().collect();
@@ -64,11 +70,15 @@ fn is_refused_claim(name: &str, peer_trusted: bool) -> bool {
     }
 }
 
-/// Whether upstreams take this field for a proxy's. Upstreams that turn field names into variables cannot tell `_` from
-/// `-`, or even `.`; no proxy writes them, but a client that wants to pass for a proxy does.
+/// Whether upstreams take this field for a proxy's. Upstreams that turn field names into variables
+/// cannot tell `_` from `-`, or even `.`; no proxy writes them, but a client that wants to pass for
+/// a proxy does.
 pub fn is_claim(name: &str) -> bool {
     name.starts_with("x-forwarded-")
-        || matches!(name, "x-real-ip" | "x-request-id" | "client-cert" | "client-cert-chain")
+        || matches!(
+            name,
+            "x-real-ip" | "x-request-id" | "client-cert" | "client-cert-chain"
+        )
 }
 
 /// Removes the fields of a response that are meant for this connection only.
@@ -108,31 +118,47 @@ fn strip(headers: &mut HeaderMap, also: impl Fn(&HeaderName, &str) -> bool) -> F
     summary
 }
 
-/// Reads every option of every `Connection` line. No option removes `Host` or `Content-Length`: they say where a
-/// message goes and where it ends.
+/// Reads every option of every `Connection` line. No option removes `Host` or `Content-Length`:
+/// they say where a message goes and where it ends.
 fn read_connection(headers: &HeaderMap, summary: &mut FieldSummary, removed: &mut RemovedNames) {
     for option in headers.get_all(CONNECTION).iter().flat_map(options) {
         if option.eq_ignore_ascii_case(b"upgrade") {
             summary.upgrade = upgrade_rules::protocols(headers);
-        } else if !option.eq_ignore_ascii_case(b"close") && !option.eq_ignore_ascii_case(b"keep-alive") {
-            removed.extend(HeaderName::from_bytes(option).ok().filter(|name| *name != HOST && *name != CONTENT_LENGTH));
+        } else if !option.eq_ignore_ascii_case(b"close")
+            && !option.eq_ignore_ascii_case(b"keep-alive")
+        {
+            removed.extend(
+                HeaderName::from_bytes(option)
+                    .ok()
+                    .filter(|name| *name != HOST && *name != CONTENT_LENGTH),
+            );
         }
     }
 }
 
-/// Removes the fields that `Connection` names, and their names from it. A field that is set afterwards stays.
+/// Removes the fields that `Connection` names, and their names from it. A field that is set
+/// afterwards stays.
 pub fn settle_connection(headers: &mut HeaderMap) {
     let is_field = |option: &[u8]| {
         let name = HeaderName::from_bytes(option).ok()?;
-        let is_option =
-            matches!(name.as_str(), "close" | "keep-alive") || response_rules::is_hop_by_hop(&name, name.as_str());
+        let is_option = matches!(name.as_str(), "close" | "keep-alive")
+            || response_rules::is_hop_by_hop(&name, name.as_str());
         (!is_option && name != HOST && name != CONTENT_LENGTH).then_some(name)
     };
-    let named: RemovedNames = headers.get_all(CONNECTION).iter().flat_map(options).filter_map(is_field).collect();
+    let named: RemovedNames = headers
+        .get_all(CONNECTION)
+        .iter()
+        .flat_map(options)
+        .filter_map(is_field)
+        .collect();
     if named.is_empty() {
         return;
     }
-    let kept = headers.get_all(CONNECTION).iter().flat_map(options).filter(|option| is_field(option).is_none());
+    let kept = headers
+        .get_all(CONNECTION)
+        .iter()
+        .flat_map(options)
+        .filter(|option| is_field(option).is_none());
     let kept = HeaderValue::from_bytes(&kept.collect::<Vec<_>>().join(&b", "[..]));
     headers.remove(CONNECTION);
     if let Ok(kept) = kept {
@@ -144,16 +170,26 @@ pub fn settle_connection(headers: &mut HeaderMap) {
 }
 
 fn takes_trailers(headers: &HeaderMap) -> bool {
-    headers.get_all(TE).iter().flat_map(options).any(|option| option.eq_ignore_ascii_case(b"trailers"))
+    headers
+        .get_all(TE)
+        .iter()
+        .flat_map(options)
+        .any(|option| option.eq_ignore_ascii_case(b"trailers"))
 }
 
 fn options(value: &HeaderValue) -> impl Iterator<Item = &[u8]> {
-    value.as_bytes().split(|&byte| byte == b',').map(<[u8]>::trim_ascii).filter(|option| !option.is_empty())
+    value
+        .as_bytes()
+        .split(|&byte| byte == b',')
+        .map(<[u8]>::trim_ascii)
+        .filter(|option| !option.is_empty())
 }
 
 /// Whether the client waits for a 100 before it sends its body (RFC 9110 §10.1.1).
 pub fn expects_continue(headers: &HeaderMap) -> bool {
-    headers.get(EXPECT).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue"))
+    headers
+        .get(EXPECT)
+        .is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue"))
 }
 
 #[cfg(test)]
@@ -202,10 +238,16 @@ mod tests {
 
     #[test]
     fn a_settled_connection_names_nothing_that_comes_later() {
-        let mut headers =
-            map(&[("connection", "X-One, close,te"), ("connection", "upgrade, x-two, host"), ("x-one", "1")]);
+        let mut headers = map(&[
+            ("connection", "X-One, close,te"),
+            ("connection", "upgrade, x-two, host"),
+            ("x-one", "1"),
+        ]);
         settle_connection(&mut headers);
-        assert_eq!(headers.get(CONNECTION), Some(&HeaderValue::from_static("close, te, upgrade, host")));
+        assert_eq!(
+            headers.get(CONNECTION),
+            Some(&HeaderValue::from_static("close, te, upgrade, host"))
+        );
         assert_eq!(names(&headers), ["connection"]);
         let mut headers = map(&[("connection", "x-one"), ("x-two", "2")]);
         settle_connection(&mut headers);
@@ -214,15 +256,25 @@ mod tests {
 
     #[test]
     fn connection_cannot_remove_host_and_length() {
-        let mut headers = map(&[("connection", "host, Content-Length"), ("host", "a"), ("content-length", "3")]);
+        let mut headers = map(&[
+            ("connection", "host, Content-Length"),
+            ("host", "a"),
+            ("content-length", "3"),
+        ]);
         strip_request(&mut headers, false, false);
         assert_eq!(names(&headers), ["content-length", "host"]);
     }
 
     #[test]
     fn an_upgrade_needs_to_be_announced() {
-        let mut headers = map(&[("upgrade", "websocket"), ("connection", "keep-alive, Upgrade")]);
-        assert_eq!(strip_request(&mut headers, false, false).upgrade, Some(HeaderValue::from_static("websocket")));
+        let mut headers = map(&[
+            ("upgrade", "websocket"),
+            ("connection", "keep-alive, Upgrade"),
+        ]);
+        assert_eq!(
+            strip_request(&mut headers, false, false).upgrade,
+            Some(HeaderValue::from_static("websocket"))
+        );
         let mut headers = map(&[("upgrade", "websocket")]);
         assert_eq!(strip_request(&mut headers, false, false).upgrade, None);
         assert!(headers.is_empty());
@@ -256,8 +308,12 @@ mod tests {
 
     #[test]
     fn a_claim_is_not_disguised_by_underscores() {
-        let mut headers =
-            map(&[("x_forwarded_for", "1"), ("x-forwarded_proto", "1"), ("x_real_ip", "1"), ("x_own", "1")]);
+        let mut headers = map(&[
+            ("x_forwarded_for", "1"),
+            ("x-forwarded_proto", "1"),
+            ("x_real_ip", "1"),
+            ("x_own", "1"),
+        ]);
         strip_request(&mut headers, true, false);
         assert_eq!(names(&headers), ["x_own"]);
     }

@@ -15,5 +15,11 @@ pub fn map(fields: &[(&'static str, &str)]) -> HeaderMap {
 
 pub fn origin(peer: &str, peer_trusted: bool) -> ClientOrigin {
     let peer = peer.parse().unwrap();
-    ClientOrigin { client_ip: peer, peer, peer_trusted, scheme: RequestScheme::Http, client: None }
+    ClientOrigin {
+        client_ip: peer,
+        peer,
+        peer_trusted,
+        scheme: RequestScheme::Http,
+        client: None,
+    }
 }

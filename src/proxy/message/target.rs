@@ -1,4 +1,5 @@
-//! Rewrites the request target for an upstream: into origin-form, with the path as the route says (RFC 9112 §3.2).
+//! Rewrites the request target for an upstream: into origin-form, with the path as the route says
+//! (RFC 9112 §3.2).
 //!
 //! Guarantees that everything that is not rewritten stays byte for byte. The query always does.
 
@@ -17,7 +18,9 @@ pub fn rewrite(uri: &mut Uri, rewrite: &Rewrite) -> Result<(), Failure> {
             Some(query) => PathAndQuery::try_from(format!("{path}?{query}")),
             None => PathAndQuery::try_from(path.as_ref()),
         };
-        *uri = target.map_err(|_| Failure::BadRequest("the rewritten path is not a path"))?.into();
+        *uri = target
+            .map_err(|_| Failure::BadRequest("the rewritten path is not a path"))?
+            .into();
     } else if uri.authority().is_some() {
         let target = uri.path_and_query().cloned();
         *uri = target.map_or_else(|| Uri::from_static("/"), Uri::from);
@@ -39,21 +42,32 @@ fn rewritten<'a>(path: &'a str, rewrite: &'a Rewrite) -> Option<Cow<'a, str>> {
             Some(if rest.is_empty() {
                 rooted(to)
             } else {
-                rooted(&format!("{}{rest}", to.trim_end_matches('/'))).into_owned().into()
+                rooted(&format!("{}{rest}", to.trim_end_matches('/')))
+                    .into_owned()
+                    .into()
             })
         }
     }
 }
 
 fn rooted(path: &str) -> Cow<'_, str> {
-    if path.starts_with('/') { path.into() } else { format!("/{path}").into() }
+    if path.starts_with('/') {
+        path.into()
+    } else {
+        format!("/{path}").into()
+    }
 }
 
-/// The rest of `path` after `prefix`: empty, or beginning with `/`. Segments are compared as routes match them: empty
-/// segments and needless encodings make no difference. `None`: the path is not below the prefix.
+/// The rest of `path` after `prefix`: empty, or beginning with `/`. Segments are compared as routes
+/// match them: empty segments and needless encodings make no difference. `None`: the path is not
+/// below the prefix.
 fn below<'a>(path: &'a str, prefix: &str) -> Option<&'a str> {
     let mut rest = path;
-    for wanted in prefix.trim_matches('/').split('/').filter(|segment| !segment.is_empty()) {
+    for wanted in prefix
+        .trim_matches('/')
+        .split('/')
+        .filter(|segment| !segment.is_empty())
+    {
         let inner = rest.strip_prefix('/')?.trim_start_matches('/');
         let end = inner.find('/').unwrap_or(inner.len());
         let (segment, after) = inner.split_at(end);
@@ -77,14 +91,23 @@ mod tests {
 
     #[test]
     fn a_kept_path_stays_byte_for_byte() {
-        for target in ["/", "/a%2Fb/%7Euser/../x//y;v=1?q=%20&&a=?b", "*", "/?", "/a?"] {
+        for target in [
+            "/",
+            "/a%2Fb/%7Euser/../x//y;v=1?q=%20&&a=?b",
+            "*",
+            "/?",
+            "/a?",
+        ] {
             assert_eq!(sent(target, &Rewrite::Keep), target);
         }
     }
 
     #[test]
     fn absolute_form_becomes_origin_form() {
-        assert_eq!(sent("http://user@a.example:8080/x%2f?y", &Rewrite::Keep), "/x%2f?y");
+        assert_eq!(
+            sent("http://user@a.example:8080/x%2f?y", &Rewrite::Keep),
+            "/x%2f?y"
+        );
         assert_eq!(sent("http://a.example", &Rewrite::Keep), "/");
         assert_eq!(sent("http://a.example?q", &Rewrite::Keep), "/?q");
     }
@@ -100,25 +123,43 @@ mod tests {
         assert_eq!(sent("/%61pi/v1/x", &strip), "/x");
         assert_eq!(sent("//api///v1//x", &strip), "//x");
         assert_eq!(sent("/other", &strip), "/other");
-        assert_eq!(sent("/api/v1/x", &Rewrite::StripPrefix("/api/v1/".into())), "/x");
-        assert_eq!(sent("/a%2fb/x", &Rewrite::StripPrefix("/a%2Fb".into())), "/x");
+        assert_eq!(
+            sent("/api/v1/x", &Rewrite::StripPrefix("/api/v1/".into())),
+            "/x"
+        );
+        assert_eq!(
+            sent("/a%2fb/x", &Rewrite::StripPrefix("/a%2Fb".into())),
+            "/x"
+        );
     }
 
     #[test]
     fn a_prefix_is_replaced_in_whole_segments() {
-        let replace = Rewrite::ReplacePrefix { from: "/a".into(), to: "/b/c/".into() };
+        let replace = Rewrite::ReplacePrefix {
+            from: "/a".into(),
+            to: "/b/c/".into(),
+        };
         assert_eq!(sent("/a/x?q", &replace), "/b/c/x?q");
         assert_eq!(sent("/a", &replace), "/b/c/");
         assert_eq!(sent("/ab", &replace), "/ab");
-        let root = Rewrite::ReplacePrefix { from: "/a".into(), to: "/".into() };
+        let root = Rewrite::ReplacePrefix {
+            from: "/a".into(),
+            to: "/".into(),
+        };
         assert_eq!(sent("/a/x", &root), "/x");
-        let under = Rewrite::ReplacePrefix { from: "/".into(), to: "/b".into() };
+        let under = Rewrite::ReplacePrefix {
+            from: "/".into(),
+            to: "/b".into(),
+        };
         assert_eq!(sent("/x/y", &under), "/b/x/y");
     }
 
     #[test]
     fn a_replaced_path_keeps_the_query() {
-        assert_eq!(sent("/x/y?q=%2F", &Rewrite::Replace("/z".into())), "/z?q=%2F");
+        assert_eq!(
+            sent("/x/y?q=%2F", &Rewrite::Replace("/z".into())),
+            "/z?q=%2F"
+        );
         assert_eq!(sent("*", &Rewrite::Replace("/z".into())), "*");
     }
 }

@@ -5,10 +5,13 @@ use super::*;
 const MOST_KEPT: usize = 64 * 1024;
 
 fn body(pieces: usize, length: usize) -> Body {
-    let pieces = (0..pieces).map(move |n| Ok(Frame::data(Bytes::from(vec![b'a' + n as u8; length]))));
+    let pieces =
+        (0..pieces).map(move |n| Ok(Frame::data(Bytes::from(vec![b'a' + n as u8; length]))));
     let mut trailers = HeaderMap::new();
     trailers.insert("x-sum", "1".parse().unwrap());
-    Body::boxed(StreamBody::new(futures_util::stream::iter(pieces.chain([Ok(Frame::trailers(trailers))]))))
+    Body::boxed(StreamBody::new(futures_util::stream::iter(
+        pieces.chain([Ok(Frame::trailers(trailers))]),
+    )))
 }
 
 async fn whole(body: Body) -> (Bytes, Option<HeaderMap>) {
@@ -26,7 +29,11 @@ async fn what_was_read_is_read_again_and_then_the_rest() {
             first.frame().await;
         }
         drop(first);
-        assert_eq!(whole(replay.read().unwrap()).await, whole(body(4, 10)).await, "{read}");
+        assert_eq!(
+            whole(replay.read().unwrap()).await,
+            whole(body(4, 10)).await,
+            "{read}"
+        );
     }
 }
 
@@ -50,12 +57,19 @@ async fn many_small_pieces_hold_no_more_than_their_bytes() {
         let buffer = buffer.clone();
         move |n| Ok(Frame::data(buffer.slice(n..=n)))
     });
-    let replay = ReplayBody::new(Body::boxed(StreamBody::new(futures_util::stream::iter(pieces))), MOST_KEPT);
+    let replay = ReplayBody::new(
+        Body::boxed(StreamBody::new(futures_util::stream::iter(pieces))),
+        MOST_KEPT,
+    );
     assert_eq!(whole(replay.read().unwrap()).await.0.len(), MOST_KEPT);
     assert!(replay.0.kept.lock().bytes.capacity() <= 2 * MOST_KEPT);
     assert_eq!(whole(replay.read().unwrap()).await.0.len(), MOST_KEPT);
-    // The pieces' own references are gone with the iterator: what is kept holds nothing of the buffer.
-    drop(std::mem::replace(&mut replay.0.kept.lock().body, Body::empty()));
+    // The pieces' own references are gone with the iterator: what is kept holds nothing of the
+    // buffer.
+    drop(std::mem::replace(
+        &mut replay.0.kept.lock().body,
+        Body::empty(),
+    ));
     assert!(buffer.is_unique());
 }
 
@@ -72,7 +86,11 @@ async fn a_reader_gets_what_was_kept_before_it_was_forgotten() {
         replay.forget();
         assert!(replay.read().is_none());
         let (rest, trailers) = whole(second).await;
-        assert_eq!((Bytes::from([begin, rest].concat()), trailers), whole(body(4, AGAIN)).await, "{read}");
+        assert_eq!(
+            (Bytes::from([begin, rest].concat()), trailers),
+            whole(body(4, AGAIN)).await,
+            "{read}"
+        );
         assert_eq!(replay.0.kept.lock().bytes.capacity(), 0, "{read}");
     }
 }
@@ -88,7 +106,8 @@ async fn a_reader_that_another_follows_takes_nothing_from_it() {
     assert_eq!(whole(second).await, whole(body(4, 10)).await);
 }
 
-/// A body without content, of which that was not known before it was read. Having said so, it says nothing more.
+/// A body without content, of which that was not known before it was read. Having said so, it says
+/// nothing more.
 struct EmptyAfterAll {
     is_over: bool,
 }
@@ -100,7 +119,11 @@ impl BodySource for EmptyAfterAll {
     }
 
     fn poll_arrived(&mut self, _: &mut Context<'_>) -> Poll<()> {
-        if self.is_over { Poll::Pending } else { Poll::Ready(()) }
+        if self.is_over {
+            Poll::Pending
+        } else {
+            Poll::Ready(())
+        }
     }
 
     fn is_over(&self) -> bool {
@@ -116,10 +139,16 @@ impl BodySource for EmptyAfterAll {
 
 #[tokio::test]
 async fn the_end_of_an_empty_body_is_there_for_each_reader() {
-    let replay = ReplayBody::new(Body::from_source(Box::new(EmptyAfterAll { is_over: false })), MOST_KEPT);
+    let replay = ReplayBody::new(
+        Body::from_source(Box::new(EmptyAfterAll { is_over: false })),
+        MOST_KEPT,
+    );
     for _ in 0..2 {
         let mut reader = replay.read().unwrap();
-        assert!(!reader.is_end_stream(), "it is framed as at first, and so it needs an end");
+        assert!(
+            !reader.is_end_stream(),
+            "it is framed as at first, and so it needs an end"
+        );
         assert!(std::future::poll_fn(|cx| Poll::Ready(reader.poll_arrived(cx).is_ready())).await);
         assert!(reader.frame().await.is_none() && reader.is_end_stream());
     }
@@ -127,8 +156,14 @@ async fn the_end_of_an_empty_body_is_there_for_each_reader() {
 
 #[tokio::test]
 async fn a_body_that_broke_off_is_not_read_again() {
-    let pieces = [Ok(Frame::data(Bytes::from_static(b"abc"))), Err("reset".into())];
-    let replay = ReplayBody::new(Body::boxed(StreamBody::new(futures_util::stream::iter(pieces))), MOST_KEPT);
+    let pieces = [
+        Ok(Frame::data(Bytes::from_static(b"abc"))),
+        Err("reset".into()),
+    ];
+    let replay = ReplayBody::new(
+        Body::boxed(StreamBody::new(futures_util::stream::iter(pieces))),
+        MOST_KEPT,
+    );
     let mut first = replay.read().unwrap();
     first.frame().await;
     // Taken before the break is known.

@@ -1,5 +1,5 @@
-//! Where requests go, if not all to one upstream: a split sends each to one of several, by their shares, and a mirror sends
-//! copies of some to another.
+//! Where requests go, if not all to one upstream: a split sends each to one of several, by their
+//! shares, and a mirror sends copies of some to another.
 //!
 //! Guarantees that the shares of a split are all there is: together they are 100 %.
 
@@ -19,7 +19,8 @@ pub struct TrafficShare(u16);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UpstreamSplit {
     parts: Vec<SplitPart>,
-    /// Requests that are alike in this go to one upstream. Empty, and for those that lack a part: any.
+    /// Requests that are alike in this go to one upstream. Empty, and for those that lack a part:
+    /// any.
     pub by: Arc<[KeyPart]>,
 }
 
@@ -93,20 +94,34 @@ mod tests {
     use super::*;
 
     fn part(upstream: &str, hundredths: u16) -> SplitPart {
-        SplitPart { upstream: upstream.into(), share: TrafficShare::of_hundredths(hundredths).unwrap() }
+        SplitPart {
+            upstream: upstream.into(),
+            share: TrafficShare::of_hundredths(hundredths).unwrap(),
+        }
     }
 
     #[test]
     fn each_point_is_of_one_part_by_its_share() {
-        let split = UpstreamSplit::new(vec![part("a", 9_450), part("none", 0), part("b", 550)], [].into()).unwrap();
-        let count = |name: &str| (0..WHOLE).filter(|point| **split.pick(*point).unwrap() == *name).count();
+        let split = UpstreamSplit::new(
+            vec![part("a", 9_450), part("none", 0), part("b", 550)],
+            [].into(),
+        )
+        .unwrap();
+        let count = |name: &str| {
+            (0..WHOLE)
+                .filter(|point| **split.pick(*point).unwrap() == *name)
+                .count()
+        };
         assert_eq!((count("a"), count("none"), count("b")), (9_450, 0, 550));
     }
 
     #[test]
     fn shares_that_are_not_all_are_no_split() {
         for last in [549, 551, 10_000] {
-            assert_eq!(UpstreamSplit::new(vec![part("a", 9_450), part("b", last)], [].into()), None);
+            assert_eq!(
+                UpstreamSplit::new(vec![part("a", 9_450), part("b", last)], [].into()),
+                None
+            );
         }
         assert_eq!(TrafficShare::of_hundredths(10_001), None);
     }

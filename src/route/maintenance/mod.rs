@@ -1,4 +1,5 @@
-//! Maintenance of a route: when it is on, which clients are served all the same, and when the others may come back.
+//! Maintenance of a route: when it is on, which clients are served all the same, and when the
+//! others may come back.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -25,7 +26,10 @@ pub struct MaintenanceSpec {
 impl MaintenanceSpec {
     /// When a client may come back: at the expected end, or after some time once that has passed.
     pub fn retry_after_secs(&self, now: SystemTime) -> u64 {
-        let left = self.until.and_then(|until| until.duration_since(now).ok()).filter(|left| !left.is_zero());
+        let left = self
+            .until
+            .and_then(|until| until.duration_since(now).ok())
+            .filter(|left| !left.is_zero());
         let wait = left.unwrap_or(self.retry_after);
         wait.as_secs() + u64::from(wait.subsec_nanos() > 0)
     }
@@ -45,8 +49,8 @@ mod tests {
             retry_after: Duration::from_secs(90),
             pages: None,
         };
-        let waits =
-            [0, 9_000, 9_001, 9_999, 10_000, 10_001].map(|now| spec(Some(at(10_000))).retry_after_secs(at(now)));
+        let waits = [0, 9_000, 9_001, 9_999, 10_000, 10_001]
+            .map(|now| spec(Some(at(10_000))).retry_after_secs(at(now)));
         assert_eq!(waits, [10, 1, 1, 1, 90, 90]);
         assert_eq!(spec(None).retry_after_secs(at(0)), 90);
     }

@@ -1,7 +1,7 @@
 //! The pauses between the attempts of a request.
 //!
-//! Guarantees that the pauses of many requests which failed at once are spread: each is drawn from zero to a bound that
-//! doubles ("full jitter", as in Envoy).
+//! Guarantees that the pauses of many requests which failed at once are spread: each is drawn from
+//! zero to a bound that doubles ("full jitter", as in Envoy).
 
 use std::time::Duration;
 
@@ -16,7 +16,10 @@ pub struct BackOff {
 
 impl BackOff {
     /// Of Envoy.
-    pub const DEFAULT: Self = Self { base: Duration::from_millis(25), max: Duration::from_millis(250) };
+    pub const DEFAULT: Self = Self {
+        base: Duration::from_millis(25),
+        max: Duration::from_millis(250),
+    };
 
     /// A pause after `attempts`, of which there was one at least.
     pub fn pause(&self, attempts: u32) -> Duration {
@@ -24,8 +27,12 @@ impl BackOff {
     }
 
     fn longest(&self, attempts: u32) -> Duration {
-        let factor = 1_u32.checked_shl(attempts.saturating_sub(1)).unwrap_or(u32::MAX);
-        self.base.saturating_mul(factor).min(self.max.max(self.base))
+        let factor = 1_u32
+            .checked_shl(attempts.saturating_sub(1))
+            .unwrap_or(u32::MAX);
+        self.base
+            .saturating_mul(factor)
+            .min(self.max.max(self.base))
     }
 }
 
@@ -42,10 +49,14 @@ mod tests {
 
     #[test]
     fn pauses_are_spread_from_nothing_to_the_longest() {
-        let pauses: Vec<_> = (0..1000).map(|_| BackOff::DEFAULT.pause(3).as_millis()).collect();
+        let pauses: Vec<_> = (0..1000)
+            .map(|_| BackOff::DEFAULT.pause(3).as_millis())
+            .collect();
         assert!(pauses.iter().all(|pause| *pause <= 100));
         for quarter in 0..4 {
-            let within = pauses.iter().filter(|pause| (quarter * 25..=quarter * 25 + 25).contains(*pause));
+            let within = pauses
+                .iter()
+                .filter(|pause| (quarter * 25..=quarter * 25 + 25).contains(*pause));
             assert!(within.count() > 150, "{quarter}");
         }
     }

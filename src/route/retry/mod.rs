@@ -84,16 +84,24 @@ impl RetryConditions {
         }
     }
 
-    /// Whether an attempt that brought this response is followed by another. A call says in its header section how it ended if
-    /// it has no messages: those that have some are the client's already.
+    /// Whether an attempt that brought this response is followed by another. A call says in its
+    /// header section how it ended if it has no messages: those that have some are the client's
+    /// already.
     pub fn hold_for_response(&self, status: StatusCode, headers: &HeaderMap) -> bool {
-        let of_call = || headers.get(GRPC_STATUS).is_some_and(|value| self.calls.contains(&GrpcStatus::read(value)));
-        self.statuses.as_ref().is_some_and(|statuses| statuses.contains(status))
+        let of_call = || {
+            headers
+                .get(GRPC_STATUS)
+                .is_some_and(|value| self.calls.contains(&GrpcStatus::read(value)))
+        };
+        self.statuses
+            .as_ref()
+            .is_some_and(|statuses| statuses.contains(status))
             || (!self.calls.is_empty() && of_call())
     }
 }
 
-/// The time that a response asks to wait, in seconds or until a date (RFC 9110 §10.2.3). `None`: it says nothing of use.
+/// The time that a response asks to wait, in seconds or until a date (RFC 9110 §10.2.3). `None`: it
+/// says nothing of use.
 pub fn asked_wait(headers: &HeaderMap) -> Option<Duration> {
     let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
@@ -101,7 +109,10 @@ pub fn asked_wait(headers: &HeaderMap) -> Option<Duration> {
         // More digits than a number has: longer than anybody waits.
         return Some(Duration::from_secs(text.parse().unwrap_or(u64::MAX)));
     }
-    let at = httpdate::parse_http_date(text).ok()?.duration_since(UNIX_EPOCH).ok()?;
+    let at = httpdate::parse_http_date(text)
+        .ok()?
+        .duration_since(UNIX_EPOCH)
+        .ok()?;
     Some(at.saturating_sub(Duration::from_micros(clock::unix_micros())))
 }
 
@@ -134,7 +145,11 @@ mod tests {
         for (failure, own) in failures {
             for written in [Connect, Reset, Timeout] {
                 let holds = own.as_ref() == Some(&written);
-                assert_eq!(conditions([written]).hold_for_failure(&failure), holds, "{failure:?}");
+                assert_eq!(
+                    conditions([written]).hold_for_failure(&failure),
+                    holds,
+                    "{failure:?}"
+                );
             }
         }
     }
@@ -142,28 +157,54 @@ mod tests {
     #[test]
     fn a_response_is_retried_by_its_status_or_the_status_of_a_call() {
         let on = |written: RetryCondition, status: u16, call: Option<u8>| {
-            let call =
-                call.map(|code| (http::HeaderName::from_static("grpc-status"), HeaderValue::from(u16::from(code))));
-            conditions([written]).hold_for_response(StatusCode::from_u16(status).unwrap(), &HeaderMap::from_iter(call))
+            let call = call.map(|code| {
+                (
+                    http::HeaderName::from_static("grpc-status"),
+                    HeaderValue::from(u16::from(code)),
+                )
+            });
+            conditions([written]).hold_for_response(
+                StatusCode::from_u16(status).unwrap(),
+                &HeaderMap::from_iter(call),
+            )
         };
         let status = |text| RetryCondition::Status(StatusRange::parse(text).unwrap());
         let unavailable = || RetryCondition::Call(GrpcStatus::Unavailable);
         assert!(on(status("503"), 503, None) && on(status("5xx"), 599, None));
         assert!(!on(status("503"), 502, None) && !on(status("5xx"), 404, None));
         assert!(on(unavailable(), 200, Some(14)));
-        assert!(!on(unavailable(), 200, Some(0)) && !on(unavailable(), 200, None) && !on(unavailable(), 503, None));
+        assert!(
+            !on(unavailable(), 200, Some(0))
+                && !on(unavailable(), 200, None)
+                && !on(unavailable(), 503, None)
+        );
         assert!(!on(RetryCondition::Connect, 503, Some(14)));
     }
 
     #[test]
     fn a_wait_is_asked_for_in_seconds() {
-        let asked = |text| asked_wait(&HeaderMap::from_iter([(RETRY_AFTER, HeaderValue::from_static(text))]));
-        assert_eq!([asked("0"), asked(" 12 ")], [0, 12].map(|seconds| Some(Duration::from_secs(seconds))));
-        assert_eq!(asked("99999999999999999999999"), Some(Duration::from_secs(u64::MAX)));
+        let asked = |text| {
+            asked_wait(&HeaderMap::from_iter([(
+                RETRY_AFTER,
+                HeaderValue::from_static(text),
+            )]))
+        };
+        assert_eq!(
+            [asked("0"), asked(" 12 ")],
+            [0, 12].map(|seconds| Some(Duration::from_secs(seconds)))
+        );
+        assert_eq!(
+            asked("99999999999999999999999"),
+            Some(Duration::from_secs(u64::MAX))
+        );
         let date = httpdate::fmt_http_date(
             UNIX_EPOCH + Duration::from_micros(clock::unix_micros()) + Duration::from_secs(3600),
         );
-        let left = asked_wait(&HeaderMap::from_iter([(RETRY_AFTER, date.parse().unwrap())])).unwrap();
+        let left = asked_wait(&HeaderMap::from_iter([(
+            RETRY_AFTER,
+            date.parse().unwrap(),
+        )]))
+        .unwrap();
         assert!((3500..=3600).contains(&left.as_secs()), "{left:?}");
         assert_eq!(asked("Wed, 21 Oct 2015 07:28:00 GMT"), Some(Duration::ZERO));
         for text in ["", "-1", "+1", "1.5", "Wed, 21 Oct"] {

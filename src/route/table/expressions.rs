@@ -1,5 +1,5 @@
-//! Expressions among the paths of the table: each text is searched once, whatever the number of routes and hosts that
-//! have it.
+//! Expressions among the paths of the table: each text is searched once, whatever the number of
+//! routes and hosts that have it.
 
 use std::sync::Arc;
 
@@ -7,7 +7,8 @@ use hashbrown::HashMap;
 
 use crate::route::expression::PathExpression;
 
-/// An expression, shared by all routes and hosts that have its text, with the memory that its searches keep.
+/// An expression, shared by all routes and hosts that have its text, with the memory that its
+/// searches keep.
 #[derive(Clone, Debug)]
 pub struct NumberedExpression {
     pub number: usize,
@@ -18,8 +19,8 @@ pub struct NumberedExpression {
 #[derive(Default)]
 pub struct SharedExpressions<'r>(HashMap<&'r str, NumberedExpression>);
 
-/// The expressions that a look-up has tried: each costs as much as its path is long, and several of the hosts and routes that
-/// take a request may have the same.
+/// The expressions that a look-up has tried: each costs as much as its path is long, and several of
+/// the hosts and routes that take a request may have the same.
 #[derive(Default)]
 pub struct TriedExpressions {
     /// The routes that were looked at.
@@ -40,7 +41,10 @@ pub struct NumberSet {
 impl<'r> SharedExpressions<'r> {
     pub fn share(&mut self, expression: &'r PathExpression) -> NumberedExpression {
         let number = self.0.len();
-        let new = || NumberedExpression { number, expression: Arc::new(expression.clone()) };
+        let new = || NumberedExpression {
+            number,
+            expression: Arc::new(expression.clone()),
+        };
         self.0.entry(expression.text()).or_insert_with(new).clone()
     }
 }
@@ -61,7 +65,9 @@ impl TriedExpressions {
 
 impl NumberSet {
     pub fn contains(&self, number: usize) -> bool {
-        let word = (number / 64).checked_sub(1).map_or(Some(&self.first), |at| self.others.get(at));
+        let word = (number / 64)
+            .checked_sub(1)
+            .map_or(Some(&self.first), |at| self.others.get(at));
         word.is_some_and(|word| word & (1 << (number % 64)) != 0)
     }
 

@@ -10,17 +10,29 @@ fn pattern(text: &str) -> PathMatch {
     if text.starts_with('^') {
         return PathMatch::Expression(PathExpression::compile(text).unwrap());
     }
-    let (text, rest) = text.strip_suffix("/*").map_or((text, false), |prefix| (prefix, true));
+    let (text, rest) = text
+        .strip_suffix("/*")
+        .map_or((text, false), |prefix| (prefix, true));
     let segments = path::segments(text)
-        .map(|segment| match segment.strip_prefix('{').and_then(|name| name.strip_suffix('}')) {
-            Some(name) => Segment::Param(name.into()),
-            None => Segment::Literal(segment.into()),
+        .map(|segment| {
+            match segment
+                .strip_prefix('{')
+                .and_then(|name| name.strip_suffix('}'))
+            {
+                Some(name) => Segment::Param(name.into()),
+                None => Segment::Literal(segment.into()),
+            }
         })
         .collect();
     PathMatch::Pattern(PathPattern { segments, rest })
 }
 
-fn route(host: HostMatch, path: &str, methods: &[Method], headers: &[(&'static str, &'static str)]) -> Arc<Route> {
+fn route(
+    host: HostMatch,
+    path: &str,
+    methods: &[Method],
+    headers: &[(&'static str, &'static str)],
+) -> Arc<Route> {
     let headers = headers
         .iter()
         .map(|(name, value)| HeaderMatch {
@@ -37,7 +49,11 @@ fn route(host: HostMatch, path: &str, methods: &[Method], headers: &[(&'static s
             methods: methods.to_vec(),
             headers,
         },
-        action: Action::Respond(FixedResponse { status: StatusCode::OK, headers: vec![], body: Bytes::new() }),
+        action: Action::Respond(FixedResponse {
+            status: StatusCode::OK,
+            headers: vec![],
+            body: Bytes::new(),
+        }),
         limits: vec![],
         is_logged: true,
         networks: NetworkRules::default(),
@@ -68,7 +84,10 @@ fn an_expression_is_tried_once_whatever_the_number_of_hosts() {
         assert!(known.contains(number) && !known.add(number), "{number}");
     }
     let nested: Vec<String> = (1..40).map(|depth| ".a".repeat(depth)).collect();
-    let hosts: Vec<HostMatch> = nested.iter().map(|host| HostMatch::Suffix(host.as_str().into())).collect();
+    let hosts: Vec<HostMatch> = nested
+        .iter()
+        .map(|host| HostMatch::Suffix(host.as_str().into()))
+        .collect();
     let with_hosts = |route: Arc<Route>| {
         let mut route = Arc::unwrap_or_clone(route);
         route.matches.hosts.clone_from(&hosts);
@@ -82,7 +101,10 @@ fn an_expression_is_tried_once_whatever_the_number_of_hosts() {
     let considered: Vec<_> = considered.iter().map(|one| (one.index, one.fits)).collect();
     assert_eq!(considered, [(1, Fits::Method), (2, Fits::Yes)]);
     assert_eq!(find(&table, &host, "/p/q"), RouteLookup::Route(2));
-    assert_eq!(find(&table, &host, "/p"), RouteLookup::MethodNotAllowed(HeaderValue::from_static("POST")));
+    assert_eq!(
+        find(&table, &host, "/p"),
+        RouteLookup::MethodNotAllowed(HeaderValue::from_static("POST"))
+    );
     assert_eq!(find(&table, &host, "/x"), RouteLookup::Route(0));
 }
 
@@ -92,13 +114,22 @@ fn an_expression_is_tried_once_whatever_the_number_of_routes() {
     let mut tried = TriedExpressions::default();
     for (number, takes) in [(0, true), (1, false), (64, true), (128, false)] {
         assert_eq!(tried.takes(number, || takes), takes, "{number}");
-        assert_eq!(tried.takes(number, || panic!("tested again")), takes, "{number}");
+        assert_eq!(
+            tried.takes(number, || panic!("tested again")),
+            takes,
+            "{number}"
+        );
     }
     let any = || HostMatch::Any;
     let routes = [
         route(any(), "^/v[0-9]+/", &[], &[("x-a", "1")]),
         route(any(), "^/v1/", &[Method::PUT], &[]),
-        route(HostMatch::Exact("h".into()), "^/v[0-9]+/", &[Method::POST], &[]),
+        route(
+            HostMatch::Exact("h".into()),
+            "^/v[0-9]+/",
+            &[Method::POST],
+            &[],
+        ),
         route(any(), "^/v[0-9]+/", &[Method::POST, Method::DELETE], &[]),
         route(any(), "^/v2/", &[], &[]),
         route(any(), "^/v[0-9]+/", &[Method::GET], &[]),
@@ -112,8 +143,14 @@ fn an_expression_is_tried_once_whatever_the_number_of_routes() {
     // The order of the file holds among routes with one expression and others.
     assert_eq!(find(&table, "h", "/v1/a"), RouteLookup::Route(5));
     assert_eq!(find(&table, "h", "/v2/a"), RouteLookup::Route(4));
-    assert_eq!(table.find("h", "/v2/a", &Method::POST, &HeaderMap::new()), RouteLookup::Route(2));
-    assert_eq!(table.find("", "/v2/a", &Method::POST, &HeaderMap::new()), RouteLookup::Route(3));
+    assert_eq!(
+        table.find("h", "/v2/a", &Method::POST, &HeaderMap::new()),
+        RouteLookup::Route(2)
+    );
+    assert_eq!(
+        table.find("", "/v2/a", &Method::POST, &HeaderMap::new()),
+        RouteLookup::Route(3)
+    );
     assert_eq!(
         table.find("h", "/v1/a", &Method::TRACE, &HeaderMap::new()),
         RouteLookup::MethodNotAllowed(HeaderValue::from_static("DELETE, GET, POST, PUT"))
@@ -127,28 +164,52 @@ fn a_host_that_is_no_name_is_below_none() {
     let suffix = HostMatch::Suffix(".example.com".into());
     let long = format!("{}.example.com", "a".repeat(300));
     let hosts = [suffix, HostMatch::Exact(long.as_str().into())];
-    let routes: Vec<_> = hosts.into_iter().map(|host| route(host, "/*", &[], &[])).collect();
+    let routes: Vec<_> = hosts
+        .into_iter()
+        .map(|host| route(host, "/*", &[], &[]))
+        .collect();
     let table = RouteTable::build(&routes);
     for (host, found) in [
         ("a.example.com", RouteLookup::Route(0)),
         ("a.b.example.com", RouteLookup::Route(0)),
-        (&*format!("{}.example.com", "a".repeat(241)), RouteLookup::Route(0)),
-        (&*format!("{}.example.com", "a".repeat(242)), RouteLookup::Nothing),
+        (
+            &*format!("{}.example.com", "a".repeat(241)),
+            RouteLookup::Route(0),
+        ),
+        (
+            &*format!("{}.example.com", "a".repeat(242)),
+            RouteLookup::Nothing,
+        ),
         (&*long, RouteLookup::Route(1)),
         ("a..example.com", RouteLookup::Nothing),
         (".example.com", RouteLookup::Nothing),
     ] {
         assert_eq!(find(&table, host, "/"), found, "{host}");
         let takes = |at: usize| routes[at].matches.takes_host(host);
-        assert_eq!(takes(0) || takes(1), found != RouteLookup::Nothing, "{host}");
+        assert_eq!(
+            takes(0) || takes(1),
+            found != RouteLookup::Nothing,
+            "{host}"
+        );
     }
 }
 
 #[test]
 fn prefers_literals_to_parameters_to_prefixes_segment_by_segment() {
     let any = || HostMatch::Any;
-    let paths = ["/*", "/users/*", "/users/{id}", "/users/me", "/users/me/*", "/{tenant}/x/*", "/"];
-    let routes: Vec<_> = paths.iter().map(|path| route(any(), path, &[], &[])).collect();
+    let paths = [
+        "/*",
+        "/users/*",
+        "/users/{id}",
+        "/users/me",
+        "/users/me/*",
+        "/{tenant}/x/*",
+        "/",
+    ];
+    let routes: Vec<_> = paths
+        .iter()
+        .map(|path| route(any(), path, &[], &[]))
+        .collect();
     let table = RouteTable::build(&routes);
     for (path, index) in [
         ("/", 6),
@@ -175,7 +236,10 @@ fn prefers_the_exact_host_to_longer_and_shorter_suffixes_to_any() {
         HostMatch::Suffix(".api.example.com".into()),
         HostMatch::Exact("a.api.example.com".into()),
     ];
-    let routes: Vec<_> = hosts.into_iter().map(|host| route(host, "/*", &[], &[])).collect();
+    let routes: Vec<_> = hosts
+        .into_iter()
+        .map(|host| route(host, "/*", &[], &[]))
+        .collect();
     let table = RouteTable::build(&routes);
     for (host, index) in [
         ("a.api.example.com", 3),
@@ -214,7 +278,11 @@ fn the_first_considered_route_that_fits_is_found() {
                     let considered = table.consider(host, path, &method, headers);
                     let first = considered.iter().find(|one| one.fits == Fits::Yes);
                     let first = first.map(|one| RouteLookup::Route(one.index));
-                    assert_eq!(first, Some(table.find(host, path, &method, headers)), "{method} {host}{path}");
+                    assert_eq!(
+                        first,
+                        Some(table.find(host, path, &method, headers)),
+                        "{method} {host}{path}"
+                    );
                 }
             }
         }
@@ -222,7 +290,19 @@ fn the_first_considered_route_that_fits_is_found() {
     let all = table.consider("h", "/a/b", &Method::GET, &HeaderMap::new());
     let judged: Vec<_> = all.iter().map(|one| (one.index, one.fits)).collect();
     let (yes, method, header) = (Fits::Yes, Fits::Method, Fits::Header);
-    assert_eq!(judged, [(4, header), (1, method), (3, yes), (6, method), (7, yes), (8, header), (2, header), (0, yes)]);
+    assert_eq!(
+        judged,
+        [
+            (4, header),
+            (1, method),
+            (3, yes),
+            (6, method),
+            (7, yes),
+            (8, header),
+            (2, header),
+            (0, yes)
+        ]
+    );
 }
 
 #[test]
@@ -236,14 +316,26 @@ fn a_route_gives_way_when_a_method_or_a_header_does_not_fit() {
     let table = RouteTable::build(&routes);
     let mut canary = HeaderMap::new();
     canary.insert("x-canary", HeaderValue::from_static("1"));
-    assert_eq!(table.find("", "/a", &Method::POST, &canary), RouteLookup::Route(1));
-    assert_eq!(table.find("", "/a", &Method::POST, &HeaderMap::new()), RouteLookup::Route(0));
-    assert_eq!(table.find("", "/a", &Method::GET, &HeaderMap::new()), RouteLookup::Route(2));
+    assert_eq!(
+        table.find("", "/a", &Method::POST, &canary),
+        RouteLookup::Route(1)
+    );
+    assert_eq!(
+        table.find("", "/a", &Method::POST, &HeaderMap::new()),
+        RouteLookup::Route(0)
+    );
+    assert_eq!(
+        table.find("", "/a", &Method::GET, &HeaderMap::new()),
+        RouteLookup::Route(2)
+    );
     assert_eq!(
         table.find("", "/a", &Method::DELETE, &HeaderMap::new()),
         RouteLookup::MethodNotAllowed(HeaderValue::from_static("GET, POST"))
     );
-    assert_eq!(table.find("", "/a/b", &Method::GET, &HeaderMap::new()), RouteLookup::Nothing);
+    assert_eq!(
+        table.find("", "/a/b", &Method::GET, &HeaderMap::new()),
+        RouteLookup::Nothing
+    );
 }
 
 #[test]
@@ -266,16 +358,28 @@ fn an_expression_goes_behind_a_whole_path_and_before_a_prefix_in_the_order_of_th
         ("", "/v1/users/7/mail", 3),
         ("h", "/v1/users/7", 5),
     ] {
-        assert_eq!(find(&table, host, path), RouteLookup::Route(index), "{host}{path}");
+        assert_eq!(
+            find(&table, host, path),
+            RouteLookup::Route(index),
+            "{host}{path}"
+        );
     }
-    assert_eq!(find(&table, "", "/x/users/7/mail"), RouteLookup::MethodNotAllowed(HeaderValue::from_static("POST")));
+    assert_eq!(
+        find(&table, "", "/x/users/7/mail"),
+        RouteLookup::MethodNotAllowed(HeaderValue::from_static("POST"))
+    );
     assert_eq!(routes[1].matches.param("id", "/v1/users/7"), Some("7"));
 }
 
 #[test]
 fn a_route_with_several_hosts_and_paths_takes_each_of_them() {
-    let mut both =
-        (*route(HostMatch::Exact("a".into()), "/users/{id} /people/all/{id} ^/u/(?<id>.+)$", &[], &[])).clone();
+    let mut both = (*route(
+        HostMatch::Exact("a".into()),
+        "/users/{id} /people/all/{id} ^/u/(?<id>.+)$",
+        &[],
+        &[],
+    ))
+    .clone();
     both.matches.hosts.push(HostMatch::Suffix(".b".into()));
     let table = RouteTable::build(&[Arc::new(both.clone())]);
     for (host, path, id) in [
@@ -286,7 +390,11 @@ fn a_route_with_several_hosts_and_paths_takes_each_of_them() {
         ("a", "/people/8", None),
     ] {
         let found = find(&table, host, path) == RouteLookup::Route(0);
-        assert_eq!(found.then(|| both.matches.param("id", path)).flatten(), id, "{host}{path}");
+        assert_eq!(
+            found.then(|| both.matches.param("id", path)).flatten(),
+            id,
+            "{host}{path}"
+        );
     }
     assert!(both.matches.has_param("id") && !both.matches.has_param("all"));
 }

@@ -1,6 +1,8 @@
-//! Which client connections are idle, and since when: so that the one idle for longest can make room for another.
+//! Which client connections are idle, and since when: so that the one idle for longest can make
+//! room for another.
 //!
-//! Guarantees that a connection with a request under way is never asked to close, and that a request costs two stores.
+//! Guarantees that a connection with a request under way is never asked to close, and that a
+//! request costs two stores.
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
@@ -60,7 +62,8 @@ struct Candidates {
 }
 
 impl ClientActivity {
-    /// Wakes the task of `waker`, which is the connection's for as long as it lives, when the connection is to close.
+    /// Wakes the task of `waker`, which is the connection's for as long as it lives, when the
+    /// connection is to close.
     pub fn wake(&self, waker: &Waker) {
         let _ = self.waker.set(waker.clone());
     }
@@ -75,10 +78,12 @@ impl ClientActivity {
         if self.must_close() {
             return;
         }
-        self.idle_since.store(micros(now.saturating_duration_since(self.epoch)), Relaxed);
+        self.idle_since
+            .store(micros(now.saturating_duration_since(self.epoch)), Relaxed);
     }
 
-    /// The result of `opening`, before which a client's silence keeps nobody out. `None`: the connection is to close.
+    /// The result of `opening`, before which a client's silence keeps nobody out. `None`: the
+    /// connection is to close.
     pub async fn unless_closing<T>(&self, opening: impl Future<Output = T>) -> Option<T> {
         let mut opening = pin!(opening);
         poll_fn(|cx| {
@@ -101,12 +106,17 @@ impl ClientActivity {
 
 impl Default for ClientConnections {
     fn default() -> Self {
-        Self { epoch: clock::now(), open: Mutex::default(), candidates: Mutex::default() }
+        Self {
+            epoch: clock::now(),
+            open: Mutex::default(),
+            candidates: Mutex::default(),
+        }
     }
 }
 
 impl ClientConnections {
-    /// Adds a connection of `listener`, which waits for its first byte. It is removed by its number.
+    /// Adds a connection of `listener`, which waits for its first byte. It is removed by its
+    /// number.
     pub fn add(&self, listener: usize) -> (u64, Arc<ClientActivity>) {
         let activity = Arc::new(ClientActivity {
             listener,
@@ -127,22 +137,36 @@ impl ClientConnections {
         self.open.lock().by_number.remove(&number);
     }
 
-    /// Asks the connection that is idle for longest to close, of all or of one `listener`. False: none is idle.
+    /// Asks the connection that is idle for longest to close, of all or of one `listener`. False:
+    /// none is idle.
     pub fn close_longest_idle(&self, listener: Option<usize>) -> bool {
-        let Some(latest) = clock::now().saturating_duration_since(self.epoch).checked_sub(LEAST_IDLE) else {
+        let Some(latest) = clock::now()
+            .saturating_duration_since(self.epoch)
+            .checked_sub(LEAST_IDLE)
+        else {
             return false;
         };
         let mut candidates = self.candidates.lock();
         for searched in [false, true] {
             if searched || candidates.listener != listener {
-                *candidates = Candidates { listener, queue: self.search(listener, micros(latest)) };
+                *candidates = Candidates {
+                    listener,
+                    queue: self.search(listener, micros(latest)),
+                };
             }
             while let Some((idle_since, activity)) = candidates.queue.pop_front() {
-                let claimed = activity.idle_since.compare_exchange(idle_since, ACTIVE, Relaxed, Relaxed).is_ok();
+                let claimed = activity
+                    .idle_since
+                    .compare_exchange(idle_since, ACTIVE, Relaxed, Relaxed)
+                    .is_ok();
                 // Its number in the table may be gone: a connection that has closed makes no room.
                 if claimed && Arc::strong_count(&activity) > 1 {
                     activity.must_close.store(true, Relaxed);
-                    activity.waker.get().into_iter().for_each(Waker::wake_by_ref);
+                    activity
+                        .waker
+                        .get()
+                        .into_iter()
+                        .for_each(Waker::wake_by_ref);
                     return true;
                 }
             }
@@ -152,16 +176,22 @@ impl ClientConnections {
 
     fn search(&self, listener: Option<usize>, latest: u64) -> VecDeque<(u64, Arc<ClientActivity>)> {
         let open = self.open.lock();
-        let of_listener =
-            open.by_number.values().filter(|activity| listener.is_none_or(|only| only == activity.listener));
+        let of_listener = open
+            .by_number
+            .values()
+            .filter(|activity| listener.is_none_or(|only| only == activity.listener));
         let idle = of_listener.map(|activity| (activity.idle_since.load(Relaxed), activity));
-        let mut idle: Vec<_> = idle.filter(|(idle_since, _)| *idle_since <= latest).collect();
+        let mut idle: Vec<_> = idle
+            .filter(|(idle_since, _)| *idle_since <= latest)
+            .collect();
         if idle.len() > CANDIDATES {
             idle.select_nth_unstable_by_key(CANDIDATES, |(idle_since, _)| *idle_since);
             idle.truncate(CANDIDATES);
         }
         idle.sort_unstable_by_key(|(idle_since, _)| *idle_since);
-        idle.into_iter().map(|(idle_since, activity)| (idle_since, Arc::clone(activity))).collect()
+        idle.into_iter()
+            .map(|(idle_since, activity)| (idle_since, Arc::clone(activity)))
+            .collect()
     }
 }
 
@@ -174,7 +204,9 @@ mod tests {
     use super::*;
 
     fn closing(all: &[(u64, Arc<ClientActivity>)]) -> Vec<bool> {
-        all.iter().map(|(_, activity)| activity.must_close()).collect()
+        all.iter()
+            .map(|(_, activity)| activity.must_close())
+            .collect()
     }
 
     #[tokio::test(start_paused = true)]
@@ -199,7 +231,10 @@ mod tests {
         assert_eq!(closing(&all), [false, true, true, true]);
         all[1].1.set_idle(clock::now());
         tokio::time::advance(Duration::from_secs(1)).await;
-        assert!(!connections.close_longest_idle(None), "it was asked already");
+        assert!(
+            !connections.close_longest_idle(None),
+            "it was asked already"
+        );
     }
 
     #[tokio::test(start_paused = true)]

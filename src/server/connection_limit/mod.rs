@@ -1,7 +1,7 @@
 //! How many connections may be open: of a listener, of the process, and of each client.
 //!
-//! Guarantees that the bounds hold over all workers, and that a connection counts until its socket closes, even after
-//! an upgrade. At a bound, the connection that is idle for longest makes room.
+//! Guarantees that the bounds hold over all workers, and that a connection counts until its socket
+//! closes, even after an upgrade. At a bound, the connection that is idle for longest makes room.
 
 mod activity;
 mod per_client;
@@ -33,8 +33,8 @@ pub struct ProcessLimit {
     connections: Arc<ClientConnections>,
 }
 
-/// The bounds on a listener's connections, shared by all workers. Its metrics belong to the recorder that is installed
-/// when it is made.
+/// The bounds on a listener's connections, shared by all workers. Its metrics belong to the
+/// recorder that is installed when it is made.
 #[derive(Clone)]
 pub struct ConnectionLimit {
     listener: usize,
@@ -78,11 +78,14 @@ pub struct OpenConnections {
 impl ProcessLimit {
     /// At most `max_connections` at once.
     pub fn new(max_connections: usize) -> Self {
-        Self { free: semaphore(max_connections), connections: Arc::default() }
+        Self {
+            free: semaphore(max_connections),
+            connections: Arc::default(),
+        }
     }
 
-    /// Asks the connection that is idle for longest to close, since the process has run out of something. False: none
-    /// is idle.
+    /// Asks the connection that is idle for longest to close, since the process has run out of
+    /// something. False: none is idle.
     pub fn make_room(&self) -> bool {
         self.connections.close_longest_idle(None)
     }
@@ -103,7 +106,12 @@ impl ConnectionMetrics {
 
     fn noop() -> Self {
         let [total, made_room, refused] = [(); 3].map(|()| Counter::noop());
-        Self { open: Gauge::noop(), total, made_room, refused }
+        Self {
+            open: Gauge::noop(),
+            total,
+            made_room,
+            refused,
+        }
     }
 }
 
@@ -122,21 +130,38 @@ impl ConnectionLimit {
     /// Like `new`, without metrics: for connections that are not clients'.
     pub fn uncounted(max_connections: usize) -> Self {
         let (free, process) = (semaphore(max_connections), ProcessLimit::new(usize::MAX));
-        Self { listener: 0, free, process, per_client: None, metrics: ConnectionMetrics::noop() }
+        Self {
+            listener: 0,
+            free,
+            process,
+            per_client: None,
+            metrics: ConnectionMetrics::noop(),
+        }
     }
 
     /// And no more than the process has left. `listener` tells it from the others of the process.
     pub fn within(self, process: &ProcessLimit, listener: usize) -> Self {
-        Self { listener, process: process.clone(), ..self }
+        Self {
+            listener,
+            process: process.clone(),
+            ..self
+        }
     }
 
     /// And at most so many of each client, if there is a bound.
     pub fn per_client(self, most: Option<u32>) -> Self {
-        Self { per_client: most.map(|most| Arc::new(ClientCounts::new(most))), ..self }
+        Self {
+            per_client: most.map(|most| Arc::new(ClientCounts::new(most))),
+            ..self
+        }
     }
 
     /// Whether `client` may have one more connection. `is_exempt`: it stands for many.
-    pub fn admit(&self, client: IpAddr, is_exempt: impl FnOnce() -> bool) -> Option<AdmittedClient> {
+    pub fn admit(
+        &self,
+        client: IpAddr,
+        is_exempt: impl FnOnce() -> bool,
+    ) -> Option<AdmittedClient> {
         match &self.per_client {
             Some(counts) if !is_exempt() => {
                 let place = counts.enter(client);
@@ -149,15 +174,23 @@ impl ConnectionLimit {
         }
     }
 
-    /// Waits until one more connection may be open, and counts it among `connections`. Those that are idle for longest
-    /// make room for it.
-    pub async fn acquire(&self, client: AdmittedClient, connections: &Arc<OpenConnections>) -> ConnectionPermit {
+    /// Waits until one more connection may be open, and counts it among `connections`. Those that
+    /// are idle for longest make room for it.
+    pub async fn acquire(
+        &self,
+        client: AdmittedClient,
+        connections: &Arc<OpenConnections>,
+    ) -> ConnectionPermit {
         let of_listener = self.take(&self.free, Some(self.listener)).await;
         let of_process = self.take(&self.process.free, None).await;
         self.count([of_listener, of_process], client, connections)
     }
 
-    async fn take(&self, free: &Arc<Semaphore>, listener: Option<usize>) -> Option<OwnedSemaphorePermit> {
+    async fn take(
+        &self,
+        free: &Arc<Semaphore>,
+        listener: Option<usize>,
+    ) -> Option<OwnedSemaphorePermit> {
         if let Ok(permit) = Arc::clone(free).try_acquire_owned() {
             return Some(permit);
         }
@@ -165,7 +198,8 @@ impl ConnectionLimit {
         loop {
             self.make_room(listener);
             if let Ok(permit) = timeout(NEXT, &mut turn).await {
-                // The semaphore is never closed: an error would mean that there is no bound to keep.
+                // The semaphore is never closed: an error would mean that there is no bound to
+                // keep.
                 return permit.ok();
             }
         }
@@ -179,7 +213,11 @@ impl ConnectionLimit {
     }
 
     /// Counts a connection that was accepted before, whatever the bound: it is the last one.
-    pub fn exceed(&self, client: AdmittedClient, connections: &Arc<OpenConnections>) -> ConnectionPermit {
+    pub fn exceed(
+        &self,
+        client: AdmittedClient,
+        connections: &Arc<OpenConnections>,
+    ) -> ConnectionPermit {
         self.count([None, None], client, connections)
     }
 

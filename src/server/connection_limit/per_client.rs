@@ -1,6 +1,7 @@
 //! How many connections each client has, for a bound on them.
 //!
-//! Guarantees that an address costs memory only while it has connections. An IPv6 client owns a /64, and counts by that.
+//! Guarantees that an address costs memory only while it has connections. An IPv6 client owns a
+//! /64, and counts by that.
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
@@ -25,7 +26,10 @@ pub struct ClientPlace {
 impl ClientCounts {
     /// At most `most` for each client.
     pub fn new(most: u32) -> Self {
-        Self { most, counts: Mutex::default() }
+        Self {
+            most,
+            counts: Mutex::default(),
+        }
     }
 
     /// Counts one more connection of `client`. `None`: it has as many as it may.
@@ -37,7 +41,10 @@ impl ClientCounts {
             return None;
         }
         *count += 1;
-        Some(ClientPlace { counts: Arc::clone(self), client })
+        Some(ClientPlace {
+            counts: Arc::clone(self),
+            client,
+        })
     }
 }
 
@@ -69,7 +76,12 @@ mod tests {
     fn each_client_has_so_many_and_gets_them_back() {
         let counts = Arc::new(ClientCounts::new(2));
         let enter = |client: &str| counts.enter(client.parse().unwrap());
-        let held = [enter("10.0.0.1"), enter("::ffff:10.0.0.1"), enter("2001:db8::1"), enter("2001:db8::2")];
+        let held = [
+            enter("10.0.0.1"),
+            enter("::ffff:10.0.0.1"),
+            enter("2001:db8::1"),
+            enter("2001:db8::2"),
+        ];
         assert!(held.iter().all(Option::is_some));
         assert!(enter("10.0.0.1").is_none() && enter("2001:db8:0:0:9::").is_none());
         assert!(enter("10.0.0.2").is_some() && enter("2001:db8:0:1::1").is_some());

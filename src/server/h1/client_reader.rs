@@ -1,7 +1,7 @@
 //! Reads header sections and content from a client, within time limits.
 //!
-//! Guarantees that nothing passes that could be read in two ways, that no client takes longer than its time limit, and
-//! that a connection which waits for a request holds no buffer.
+//! Guarantees that nothing passes that could be read in two ways, that no client takes longer than
+//! its time limit, and that a connection which waits for a request holds no buffer.
 
 #[cfg(test)]
 mod tests;
@@ -28,11 +28,12 @@ use crate::transport::ReadHalf;
 
 /// Unread content is skipped up to this many bytes; beyond, the connection closes.
 const MAX_LEFTOVER: u64 = 64 * 1024;
-/// Bytes read ahead to notice whether the client is still there, while its request is being answered. More than that
-/// waits in the socket.
+/// Bytes read ahead to notice whether the client is still there, while its request is being
+/// answered. More than that waits in the socket.
 const MAX_AHEAD: usize = 16 * 1024;
-/// Closing a socket with unread input resets the connection, and a reset can overtake the answer. Input is therefore
-/// read before the close, but no more than this. A client that writes all before it reads gets its answer, too.
+/// Closing a socket with unread input resets the connection, and a reset can overtake the answer.
+/// Input is therefore read before the close, but no more than this. A client that writes all before
+/// it reads gets its answer, too.
 const LINGER_BYTES: usize = 64 * 1024 * 1024;
 /// The first bytes of an HTTP/2 connection (RFC 9113 §3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -76,11 +77,19 @@ pub struct ClientReader {
 }
 
 impl ClientReader {
-    pub fn new(half: ReadHalf, permit: ConnectionPermit, spec: &ListenerSpec, lag: BodyLag) -> Self {
+    pub fn new(
+        half: ReadHalf,
+        permit: ConnectionPermit,
+        spec: &ListenerSpec,
+        lag: BodyLag,
+    ) -> Self {
         let mut deadline = Deadline::new(spec.timeouts());
         deadline.begin(ClientWait::FirstByte, clock::now());
         // `RequestHead` counts in 32 bits.
-        let bounds = SectionBounds { bytes: spec.max_header_bytes.min(u32::MAX as usize), fields: spec.max_headers };
+        let bounds = SectionBounds {
+            bytes: spec.max_header_bytes.min(u32::MAX as usize),
+            fields: spec.max_headers,
+        };
         Self {
             half,
             read: BytesMut::new(),
@@ -98,19 +107,22 @@ impl ClientReader {
         }
     }
 
-    /// Takes in bytes that were read before. `may_be_http2`: HTTP/2 may be spoken without being announced.
+    /// Takes in bytes that were read before. `may_be_http2`: HTTP/2 may be spoken without being
+    /// announced.
     pub fn begin_with(&mut self, early: &[u8], may_be_http2: bool) {
         self.read.extend_from_slice(early);
         self.fresh = may_be_http2;
     }
 
-    /// Waits for a request: one that has begun to arrive is read, also while the server drains (`draining`).
+    /// Waits for a request: one that has begun to arrive is read, also while the server drains
+    /// (`draining`).
     pub fn poll_arrival(&mut self, cx: &mut Context<'_>, draining: bool) -> Poll<Arrival> {
         loop {
             if let Some(arrival) = self.parse() {
                 return Poll::Ready(arrival);
             }
-            // Reads grow with the section: otherwise each would move it to a slightly larger buffer.
+            // Reads grow with the section: otherwise each would move it to a slightly larger
+            // buffer.
             match self.poll_fill(cx, buffers::USUAL.max(self.read.len())) {
                 Poll::Ready(Ok(1..)) => {}
                 Poll::Ready(_) => return Poll::Ready(Arrival::Gone),
@@ -150,7 +162,10 @@ impl ClientReader {
                 self.idle_wait = ClientWait::LastRequest;
                 self.deadline.go_on_as(self.idle_wait);
             }
-            return self.deadline.poll(cx, self.idle_wait).map(|()| Arrival::Idle);
+            return self
+                .deadline
+                .poll(cx, self.idle_wait)
+                .map(|()| Arrival::Idle);
         }
         self.permit.activity().set_active();
         let overdue = self.deadline.poll(cx, ClientWait::RequestHead);
@@ -158,7 +173,11 @@ impl ClientReader {
     }
 
     /// Fills `request` from the header section that has arrived. Its content is read next.
-    pub fn take_head<B>(&mut self, length: usize, request: &mut Request<B>) -> Result<ConnectionOptions, Failure> {
+    pub fn take_head<B>(
+        &mut self,
+        length: usize,
+        request: &mut Request<B>,
+    ) -> Result<ConnectionOptions, Failure> {
         let section = self.read.split_to(length).freeze();
         let options = self.head.finish(&section, request)?;
         self.deadline.end();
@@ -179,11 +198,18 @@ impl ClientReader {
     }
 
     /// The next piece of content, or the trailers.
-    pub fn poll_content(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+    pub fn poll_content(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         self.poll_piece(cx, ClientWait::RequestBody)
     }
 
-    fn poll_piece(&mut self, cx: &mut Context<'_>, wait: ClientWait) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+    fn poll_piece(
+        &mut self,
+        cx: &mut Context<'_>,
+        wait: ClientWait,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         loop {
             match self.content.decode(&mut self.read) {
                 Ok(Some(frame)) => return Poll::Ready(Some(Ok(frame))),
@@ -193,7 +219,9 @@ impl ClientReader {
             }
             match self.poll_fill(cx, self.content.wanted(buffers::LARGE)) {
                 Poll::Ready(Ok(bytes @ 1..)) => self.record_piece(wait, bytes),
-                Poll::Ready(Ok(0)) => return self.fail(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
+                Poll::Ready(Ok(0)) => {
+                    return self.fail(io::Error::from(io::ErrorKind::UnexpectedEof).into());
+                }
                 Poll::Ready(Err(error)) => return self.fail(error.into()),
                 Poll::Pending => {
                     self.release_buffer();
@@ -238,7 +266,8 @@ impl ClientReader {
         self.awaits_continue = false;
     }
 
-    /// Whether the unread content can be skipped: it is here already, or it is short and the client will send it.
+    /// Whether the unread content can be skipped: it is here already, or it is short and the client
+    /// will send it.
     pub fn can_skip_content(&mut self) -> bool {
         while !self.broken && !self.content.is_over() {
             match self.content.decode(&mut self.read) {
@@ -247,7 +276,12 @@ impl ClientReader {
                 Err(_) => self.broken = true,
             }
         }
-        let is_short = || self.content.size_hint().exact().is_some_and(|left| left <= MAX_LEFTOVER);
+        let is_short = || {
+            self.content
+                .size_hint()
+                .exact()
+                .is_some_and(|left| left <= MAX_LEFTOVER)
+        };
         !self.broken && (self.content.is_over() || (!self.awaits_continue && is_short()))
     }
 
@@ -285,11 +319,16 @@ impl ClientReader {
         while !self.ended && self.read.len() < MAX_AHEAD {
             let _ = ready!(self.poll_fill(cx, buffers::USUAL));
         }
-        if self.ended { Poll::Ready(()) } else { Poll::Pending }
+        if self.ended {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
+        }
     }
 
-    /// Discards what the client still sends, so that it gets to read the last response (RFC 9112 §9.6). Waits for input
-    /// only if the client is known to have more to send, and not for long once `hurried` says so.
+    /// Discards what the client still sends, so that it gets to read the last response (RFC 9112
+    /// §9.6). Waits for input only if the client is known to have more to send, and not for long
+    /// once `hurried` says so.
     pub async fn linger(&mut self, hurried: impl Fn() -> bool) {
         let wait = self.broken || !self.read.is_empty() || !self.content.is_over();
         let mut left = LINGER_BYTES;
@@ -329,10 +368,16 @@ impl ClientReader {
     }
 
     fn poll_fill(&mut self, cx: &mut Context<'_>, wanted: usize) -> Poll<io::Result<usize>> {
-        // Readiness is checked first, without a system call: a connection that waits needs no buffer.
+        // Readiness is checked first, without a system call: a connection that waits needs no
+        // buffer.
         let ready = ready!(self.half.poll_read_ready(cx));
         let filled = match ready {
-            Ok(()) => ready!(buffers::poll_fill(&mut self.half, cx, &mut self.read, wanted)),
+            Ok(()) => ready!(buffers::poll_fill(
+                &mut self.half,
+                cx,
+                &mut self.read,
+                wanted
+            )),
             Err(error) => Err(error),
         };
         self.ended = !matches!(filled, Ok(1..));

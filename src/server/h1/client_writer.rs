@@ -1,5 +1,5 @@
-//! Writes responses to a client. Guarantees that a client which reads nothing for too long, or too slowly,
-//! ends the connection.
+//! Writes responses to a client. Guarantees that a client which reads nothing for too long, or too
+//! slowly, ends the connection.
 
 use std::io;
 use std::task::{Context, Poll, ready};
@@ -29,7 +29,13 @@ pub struct ClientWriter {
 impl ClientWriter {
     pub fn new(half: WriteHalf, spec: &ListenerSpec, lag: BodyLag) -> Self {
         let sent = half.encrypted_bytes_sent();
-        Self { half, output: WriteBuffer::default(), deadline: Deadline::new(spec.timeouts()), lag, sent }
+        Self {
+            half,
+            output: WriteBuffer::default(),
+            deadline: Deadline::new(spec.timeouts()),
+            lag,
+            sent,
+        }
     }
 
     /// Another response begins.
@@ -45,9 +51,14 @@ impl ClientWriter {
                 return flushed;
             }
             let lag = &self.lag;
-            ready!(self.deadline.poll_from(cx, ClientWait::ClientTakes, |now| lag.count_from(now)));
-            // A client that reads slowly has taken something before there is enough room to be told of.
-            let (flushed, taken) = self.record_flush(|output, half| output.poll_flush(&mut ImmediateWriter(half), cx));
+            ready!(
+                self.deadline
+                    .poll_from(cx, ClientWait::ClientTakes, |now| lag.count_from(now))
+            );
+            // A client that reads slowly has taken something before there is enough room to be told
+            // of.
+            let (flushed, taken) =
+                self.record_flush(|output, half| output.poll_flush(&mut ImmediateWriter(half), cx));
             if flushed.is_ready() {
                 return flushed;
             }
@@ -58,7 +69,8 @@ impl ClientWriter {
         }
     }
 
-    /// Lets `flush` write, and records as progress what the client has taken. Returns how much that is.
+    /// Lets `flush` write, and records as progress what the client has taken. Returns how much that
+    /// is.
     fn record_flush(
         &mut self,
         flush: impl FnOnce(&mut WriteBuffer, &mut WriteHalf) -> Poll<io::Result<()>>,
@@ -68,8 +80,10 @@ impl ClientWriter {
         let written = before - self.output.waiting();
         let taken = match self.half.encrypted_bytes_sent() {
             0 => written,
-            // Over TLS, bytes are taken from the buffer first and sent later: those that were sent count.
-            sent => usize::try_from(sent - std::mem::replace(&mut self.sent, sent)).unwrap_or(usize::MAX),
+            // Over TLS, bytes are taken from the buffer first and sent later: those that were sent
+            // count.
+            sent => usize::try_from(sent - std::mem::replace(&mut self.sent, sent))
+                .unwrap_or(usize::MAX),
         };
         if flushed.is_ready() || taken > 0 {
             self.record_taken(taken);
@@ -92,8 +106,8 @@ impl ClientWriter {
         self.half.shutdown().await
     }
 
-    /// Resets the connection, so that the client does not take the response for complete: in HTTP/1.0, an orderly close
-    /// may mark the end of a response.
+    /// Resets the connection, so that the client does not take the response for complete: in
+    /// HTTP/1.0, an orderly close may mark the end of a response.
     pub fn reset(self) {
         self.half.reset();
     }

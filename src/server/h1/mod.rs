@@ -1,11 +1,13 @@
-//! HTTP/1 on one connection, in one task: a request is read, handled and answered, and then the next one.
+//! HTTP/1 on one connection, in one task: a request is read, handled and answered, and then the
+//! next one.
 //!
-//! `client_reader` reads the connection and `request_head` makes requests of it; `request_body` is how a handler reads
-//! a body. `response_encoder` makes bytes of responses and `client_writer` writes them.
+//! `client_reader` reads the connection and `request_head` makes requests of it; `request_body` is
+//! how a handler reads a body. `response_encoder` makes bytes of responses and `client_writer`
+//! writes them.
 //!
-//! Guarantees that a request which cannot be read in one way is refused in its turn and no other is read after it; that
-//! an unread body is skipped or ends the connection; that a request is dropped when its client goes away; and that a
-//! response which broke off never looks complete.
+//! Guarantees that a request which cannot be read in one way is refused in its turn and no other is
+//! read after it; that an unread body is skipped or ends the connection; that a request is dropped
+//! when its client goes away; and that a response which broke off never looks complete.
 
 mod client_reader;
 mod client_writer;
@@ -80,21 +82,37 @@ pub struct Http1 {
 
 impl Http1 {
     pub fn new(spec: &Arc<ListenerSpec>, rates: &MinBodyRates) -> Self {
-        Self { spec: Arc::clone(spec), rates: rates.clone() }
+        Self {
+            spec: Arc::clone(spec),
+            rates: rates.clone(),
+        }
     }
 
     /// Begins to speak on `socket`.
-    pub fn begin<'a>(&self, socket: Socket, connection: &ConnectionInfo, drain: &'a Drain) -> Box<H1Connection<'a>> {
+    pub fn begin<'a>(
+        &self,
+        socket: Socket,
+        connection: &ConnectionInfo,
+        drain: &'a Drain,
+    ) -> Box<H1Connection<'a>> {
         let Self { spec, rates } = self;
         let activity = Arc::clone(socket.permit.activity());
         let (read, write) = socket.stream.into_split();
         let mut reader = ClientReader::new(read, socket.permit, spec, rates.request.clone());
         if !socket.early.is_empty() || connection.tls.is_some() {
-            reader.begin_with(&socket.early, connection.tls.is_none() && connection.refusal.is_none());
+            reader.begin_with(
+                &socket.early,
+                connection.tls.is_none() && connection.refusal.is_none(),
+            );
         }
         let reader = ReaderHandle::Held(Box::new(reader));
         let writer = ClientWriter::new(write, spec, rates.response.clone());
-        Box::new(H1Connection { reader, writer, drain, activity })
+        Box::new(H1Connection {
+            reader,
+            writer,
+            drain,
+            activity,
+        })
     }
 }
 
@@ -105,7 +123,8 @@ impl H1Connection<'_> {
         connection: &Arc<ConnectionInfo>,
         handler: &H,
     ) -> Option<Upgraded> {
-        // Polled once: from then on a drain wakes this task, which then checks whether it has begun.
+        // Polled once: from then on a drain wakes this task, which then checks whether it has
+        // begun.
         let mut drain = self.drain.clone();
         let mut begun = pin!(drain.begun());
         // Another connection that needs room does so, too.
@@ -124,8 +143,8 @@ impl H1Connection<'_> {
         Box::pin(self.end(end)).await
     }
 
-    /// Serves the request that has arrived. While connections are few, also those that follow: each then keeps the room
-    /// for its next request. An error: why the connection ends.
+    /// Serves the request that has arrived. While connections are few, also those that follow: each
+    /// then keeps the room for its next request. An error: why the connection ends.
     async fn serve_requests<H: Handler>(
         &mut self,
         mut arrival: Arrival,
@@ -151,15 +170,17 @@ impl H1Connection<'_> {
         self.activity.set_active();
         let (options, upgrade_sender);
         let response = {
-            // Lent, since moving it costs. It ends here with what is left of its body: only then is it known whether the
-            // connection can go on.
+            // Lent, since moving it costs. It ends here with what is left of its body: only then is
+            // it known whether the connection can go on.
             let mut request = Request::new(Body::empty());
             let accepted = match arrival {
                 Arrival::Head(length) => match connection.refusal {
                     None => self.accept(length, &mut request),
                     Some(why) => Err(Failure::BadRequest(why)),
                 },
-                Arrival::Refused(failure) => Err(connection.refusal.map_or(failure, Failure::BadRequest)),
+                Arrival::Refused(failure) => {
+                    Err(connection.refusal.map_or(failure, Failure::BadRequest))
+                }
                 Arrival::Http2 => return Err(ConnectionEnd::Http2),
                 Arrival::Idle => return Err(ConnectionEnd::Closed),
                 Arrival::Gone => return Err(ConnectionEnd::Gone),
@@ -181,9 +202,11 @@ impl H1Connection<'_> {
         let now = clock::now();
         self.writer.begin_response();
         let output = &mut self.writer.output;
-        let mut encoder =
-            ResponseEncoder::begin(output, response, &options, closes, now).map_err(ConnectionEnd::Broken)?;
-        self.write(&mut encoder).await.map_err(ConnectionEnd::Broken)?;
+        let mut encoder = ResponseEncoder::begin(output, response, &options, closes, now)
+            .map_err(ConnectionEnd::Broken)?;
+        self.write(&mut encoder)
+            .await
+            .map_err(ConnectionEnd::Broken)?;
         if let Some(visibility) = encoder.broken {
             return Err(ConnectionEnd::Incomplete(visibility));
         }
@@ -191,7 +214,9 @@ impl H1Connection<'_> {
             return Err(ConnectionEnd::Closed);
         }
         match upgrade_sender {
-            Some(upgrade_sender) if encoder.switches => Err(ConnectionEnd::Upgraded(upgrade_sender)),
+            Some(upgrade_sender) if encoder.switches => {
+                Err(ConnectionEnd::Upgraded(upgrade_sender))
+            }
             _ if encoder.closes => Err(ConnectionEnd::Closed),
             _ => {
                 self.begin_keepalive(encoder.now.unwrap_or_else(clock::now));
@@ -222,7 +247,9 @@ impl H1Connection<'_> {
         let options = match &mut self.reader {
             ReaderHandle::Held(reader) => reader.take_head(length, request)?,
             // No request arrives before the body of the one before it has ended.
-            ReaderHandle::HandedOver(_) => return Err(Failure::BadRequest("the request before it has not ended")),
+            ReaderHandle::HandedOver(_) => {
+                return Err(Failure::BadRequest("the request before it has not ended"));
+            }
         };
         if options.framing != BodyFraming::Length(0) {
             *request.body_mut() = self.reader.hand_over();
@@ -254,15 +281,20 @@ impl H1Connection<'_> {
         poll_fn(move |cx| {
             let handled = handling.as_mut().poll(cx);
             while let Some(interim) = interim.take() {
-                self.writer.output.push(|out| response_encoder::write_interim(out, &interim));
+                self.writer
+                    .output
+                    .push(|out| response_encoder::write_interim(out, &interim));
             }
             if let Poll::Ready(response) = handled {
                 return Poll::Ready(Ok(response));
             }
             let gone = self.reader.poll_gone(cx);
-            // Checked after `poll_gone` has registered this task: the body may be read on another thread.
+            // Checked after `poll_gone` has registered this task: the body may be read on another
+            // thread.
             if self.reader.take_continue_request() {
-                self.writer.output.push(|out| out.extend_from_slice(CONTINUE));
+                self.writer
+                    .output
+                    .push(|out| out.extend_from_slice(CONTINUE));
             }
             match self.writer.poll_flush(cx) {
                 Poll::Ready(Err(_)) => Poll::Ready(Err(ConnectionEnd::Gone)),
@@ -271,8 +303,9 @@ impl H1Connection<'_> {
         })
     }
 
-    /// Whether the connection must close after the response: unread content would be taken for a request, or a request
-    /// for content that the client withholds, or the server drains or needs room for others.
+    /// Whether the connection must close after the response: unread content would be taken for a
+    /// request, or a request for content that the client withholds, or the server drains or needs
+    /// room for others.
     fn must_close(&mut self, cx: &mut Context<'_>) -> bool {
         let unread = match self.reader.poll_reader(cx) {
             Poll::Ready(reader) => !reader.can_skip_content(),
@@ -293,7 +326,9 @@ impl H1Connection<'_> {
                     Poll::Ready(false) if flushed.is_ready() => continue,
                     Poll::Ready(_) => {}
                     Poll::Pending if self.reader.poll_gone(cx).is_ready() => {
-                        return Poll::Ready(Err(io::Error::from(io::ErrorKind::ConnectionAborted).into()));
+                        return Poll::Ready(Err(
+                            io::Error::from(io::ErrorKind::ConnectionAborted).into()
+                        ));
                     }
                     Poll::Pending => {}
                 }
@@ -304,7 +339,8 @@ impl H1Connection<'_> {
         .await
     }
 
-    /// Waits for the end of the request's body, and skips what the handler left unread. False: no request may follow.
+    /// Waits for the end of the request's body, and skips what the handler left unread. False: no
+    /// request may follow.
     async fn finish_request(&mut self) -> bool {
         let mut waits = false;
         poll_fn(|cx| {
@@ -365,7 +401,9 @@ impl H1Connection<'_> {
         // Its client has its answer: it may make room for others.
         self.activity.set_idle(clock::now());
         if let ReaderHandle::Held(reader) = &mut self.reader {
-            reader.linger(|| self.drain.has_begun() || self.activity.must_close()).await;
+            reader
+                .linger(|| self.drain.has_begun() || self.activity.must_close())
+                .await;
         }
     }
 
@@ -380,9 +418,18 @@ impl H1Connection<'_> {
 
     /// The whole socket, with the bytes that were read too early.
     fn reunite(self: Box<Self>) -> Option<Upgraded> {
-        let ReaderHandle::Held(reader) = self.reader else { return None };
+        let ReaderHandle::Held(reader) = self.reader else {
+            return None;
+        };
         let (read, permit, early) = reader.into_parts();
         let stream = Stream::reunite(read, self.writer.into_half())?;
-        Some(Upgraded::new(CoalescedWrite(Socket { stream, early: Bytes::new(), permit }), early))
+        Some(Upgraded::new(
+            CoalescedWrite(Socket {
+                stream,
+                early: Bytes::new(),
+                permit,
+            }),
+            early,
+        ))
     }
 }

@@ -1,7 +1,8 @@
 //! The body of a request, and how the connection hands its client reader over to it.
 //!
-//! The body reads straight from the socket, with no task or queue in between. Guarantees that the connection gets its
-//! reader back when the body ends or is dropped, and notices a client that leaves before the body is read.
+//! The body reads straight from the socket, with no task or queue in between. Guarantees that the
+//! connection gets its reader back when the body ends or is dropped, and notices a client that
+//! leaves before the body is read.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -60,13 +61,25 @@ struct RequestBody {
 impl ReaderHandle {
     /// Hands the reader over to the body that is returned.
     pub fn hand_over(&mut self) -> Body {
-        let Self::Held(reader) = self else { return Body::empty() };
+        let Self::Held(reader) = self else {
+            return Body::empty();
+        };
         let announced = reader.size_hint();
-        let handover = Arc::new(Handover { awaits_continue: reader.awaits_continue(), ..Handover::default() });
-        if let Self::Held(reader) = std::mem::replace(self, Self::HandedOver(Arc::clone(&handover))) {
+        let handover = Arc::new(Handover {
+            awaits_continue: reader.awaits_continue(),
+            ..Handover::default()
+        });
+        if let Self::Held(reader) = std::mem::replace(self, Self::HandedOver(Arc::clone(&handover)))
+        {
             handover.state.lock().to_body = Some(reader);
         }
-        let begun = RequestBody { reader: None, taken_over: false, announced, handover, continue_requested: false };
+        let begun = RequestBody {
+            reader: None,
+            taken_over: false,
+            announced,
+            handover,
+            continue_requested: false,
+        };
         Body::from_source(Box::new(begun))
     }
 
@@ -92,9 +105,12 @@ impl ReaderHandle {
             Poll::Ready(reader) => reader.poll_gone(cx),
             Poll::Pending => match self {
                 Self::Held(_) => Poll::Pending,
-                Self::HandedOver(handover) => {
-                    handover.state.lock().to_body.as_mut().map_or(Poll::Pending, |reader| reader.poll_gone(cx))
-                }
+                Self::HandedOver(handover) => handover
+                    .state
+                    .lock()
+                    .to_body
+                    .as_mut()
+                    .map_or(Poll::Pending, |reader| reader.poll_gone(cx)),
             },
         }
     }
@@ -115,7 +131,9 @@ impl ReaderHandle {
     pub fn is_body_withheld(&self) -> bool {
         match self {
             Self::Held(_) => false,
-            Self::HandedOver(handover) => handover.awaits_continue && !handover.continue_sent.load(Relaxed),
+            Self::HandedOver(handover) => {
+                handover.awaits_continue && !handover.continue_sent.load(Relaxed)
+            }
         }
     }
 }
@@ -125,7 +143,12 @@ impl Handover {
     fn take_back(&self, cx: &mut Context<'_>) -> Option<Box<ClientReader>> {
         let mut state = self.state.lock();
         let returned = state.to_connection.take();
-        if returned.is_none() && !state.waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+        if returned.is_none()
+            && !state
+                .waker
+                .as_ref()
+                .is_some_and(|waker| waker.will_wake(cx.waker()))
+        {
             state.waker = Some(cx.waker().clone());
         }
         returned
@@ -176,7 +199,9 @@ impl RequestBody {
 impl BodySource for RequestBody {
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         self.take_over();
-        let Some(reader) = &mut self.reader else { return Poll::Ready(None) };
+        let Some(reader) = &mut self.reader else {
+            return Poll::Ready(None);
+        };
         if self.handover.awaits_continue && !std::mem::replace(&mut self.continue_requested, true) {
             self.handover.request_continue();
         }
@@ -207,7 +232,9 @@ impl BodySource for RequestBody {
         if !self.taken_over {
             return self.announced;
         }
-        self.reader.as_ref().map_or(SizeHint::with_exact(0), |reader| reader.size_hint())
+        self.reader
+            .as_ref()
+            .map_or(SizeHint::with_exact(0), |reader| reader.size_hint())
     }
 
     fn ended(self: Box<Self>) {}

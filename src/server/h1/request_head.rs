@@ -1,7 +1,8 @@
 //! Reads a header section line by line and makes a request of it.
 //!
-//! Guarantees that a request which could be read in two ways is refused (RFC 9112 §2 to §6). Each line is read once,
-//! however the section arrives, and nothing is copied: the parts of the section become the request's own.
+//! Guarantees that a request which could be read in two ways is refused (RFC 9112 §2 to §6). Each
+//! line is read once, however the section arrives, and nothing is copied: the parts of the section
+//! become the request's own.
 
 #[cfg(test)]
 mod tests;
@@ -45,7 +46,8 @@ pub struct RequestHead {
     controls: ControlFields,
 }
 
-/// The fields that say how the message is framed, whom it is for and what becomes of its connection.
+/// The fields that say how the message is framed, whom it is for and what becomes of its
+/// connection.
 #[derive(Debug, Default)]
 struct ControlFields {
     http_11: bool,
@@ -61,15 +63,18 @@ struct ControlFields {
 }
 
 impl RequestHead {
-    /// Reads on. `bytes` starts at the section's first byte and holds all of it that has arrived. Returns the section's
-    /// length, once it is complete. `bounds.bytes` fits 32 bits.
+    /// Reads on. `bytes` starts at the section's first byte and holds all of it that has arrived.
+    /// Returns the section's length, once it is complete. `bounds.bytes` fits 32 bits.
     pub fn read(&mut self, bytes: &[u8], bounds: &SectionBounds) -> Result<Option<usize>, Failure> {
         while let Some(found) = memchr::memchr(b'\n', &bytes[self.searched..]) {
             let end = self.searched + found;
             if end >= bounds.bytes {
                 return Err(self.too_large());
             }
-            let Some((b'\r', line)) = bytes[self.line..end].split_last().map(|(last, line)| (*last, line)) else {
+            let Some((b'\r', line)) = bytes[self.line..end]
+                .split_last()
+                .map(|(last, line)| (*last, line))
+            else {
                 return Err(Failure::BadRequest("a line ends without CR"));
             };
             let start = std::mem::replace(&mut self.line, end + 1);
@@ -79,7 +84,9 @@ impl RequestHead {
             }
         }
         self.searched = bytes.len();
-        if bytes.len() >= bounds.bytes || (!self.started && bytes.len() - self.line > longest_request_line(bounds)) {
+        if bytes.len() >= bounds.bytes
+            || (!self.started && bytes.len() - self.line > longest_request_line(bounds))
+        {
             return Err(self.too_large());
         }
         Ok(None)
@@ -96,13 +103,21 @@ impl RequestHead {
     }
 
     /// Fills `request` from the complete `section`, and resets itself for the next one.
-    pub fn finish<B>(&mut self, section: &Bytes, request: &mut Request<B>) -> Result<ConnectionOptions, Failure> {
+    pub fn finish<B>(
+        &mut self,
+        section: &Bytes,
+        request: &mut Request<B>,
+    ) -> Result<ConnectionOptions, Failure> {
         let headers = self.headers(section)?;
         let options = self.controls.options(self.is_head())?;
         let (uri, host) = request_line::uri_of(&self.method, part(section, self.target))?;
         *request.uri_mut() = uri;
         *request.headers_mut() = headers;
-        *request.version_mut() = if self.controls.http_11 { Version::HTTP_11 } else { Version::HTTP_10 };
+        *request.version_mut() = if self.controls.http_11 {
+            Version::HTTP_11
+        } else {
+            Version::HTTP_10
+        };
         *request.method_mut() = std::mem::take(&mut self.method);
         if let Some(host) = host {
             request.headers_mut().insert(HOST, host);
@@ -125,16 +140,23 @@ impl RequestHead {
                 .map_err(|_| Failure::BadRequest("a field name is not a token"))?;
             let value = HeaderValue::from_maybe_shared(part(section, *value))
                 .map_err(|_| Failure::BadRequest("a field value has a control character"))?;
-            headers.try_append(name, value).map_err(|_| Failure::HeadersTooLarge)?;
+            headers
+                .try_append(name, value)
+                .map_err(|_| Failure::HeadersTooLarge)?;
         }
         Ok(headers)
     }
 
     fn too_large(&self) -> Failure {
-        if self.started { Failure::HeadersTooLarge } else { Failure::UriTooLong }
+        if self.started {
+            Failure::HeadersTooLarge
+        } else {
+            Failure::UriTooLong
+        }
     }
 
-    /// Reads the line that starts at `start`, given without its end. True: it was the section's last.
+    /// Reads the line that starts at `start`, given without its end. True: it was the section's
+    /// last.
     fn line(&mut self, start: usize, line: &[u8], bounds: &SectionBounds) -> Result<bool, Failure> {
         if !self.started {
             if line.is_empty() && self.blank_lines < MAX_BLANK_LINES {
@@ -154,15 +176,23 @@ impl RequestHead {
     }
 
     /// `method SP request-target SP HTTP-version` (RFC 9112 §3).
-    fn request_line(&mut self, start: usize, line: &[u8], bounds: &SectionBounds) -> Result<(), Failure> {
+    fn request_line(
+        &mut self,
+        start: usize,
+        line: &[u8],
+        bounds: &SectionBounds,
+    ) -> Result<(), Failure> {
         let mut parts = line.split(|b| *b == b' ');
         let (Some(method), Some(target), Some(version), None) =
             (parts.next(), parts.next(), parts.next(), parts.next())
         else {
-            return Err(Failure::BadRequest("the request line is not method, target and version"));
+            return Err(Failure::BadRequest(
+                "the request line is not method, target and version",
+            ));
         };
         self.target = byte_range(start + method.len() + 1, target.len());
-        self.method = Method::from_bytes(method).map_err(|_| Failure::BadRequest("the method is not a token"))?;
+        self.method = Method::from_bytes(method)
+            .map_err(|_| Failure::BadRequest("the method is not a token"))?;
         self.controls.http_11 = version == b"HTTP/1.1";
         if !self.controls.http_11 && version != b"HTTP/1.0" {
             return Err(request_line::other_version(version));
@@ -179,8 +209,14 @@ impl RequestHead {
         };
         let (name, rest) = (&line[..colon], &line[colon + 1..]);
         let value = syntax::trim(rest);
-        let before = rest.iter().take_while(|b| matches!(b, b' ' | b'\t')).count();
-        self.fields.push((byte_range(start, name.len()), byte_range(start + colon + 1 + before, value.len())));
+        let before = rest
+            .iter()
+            .take_while(|b| matches!(b, b' ' | b'\t'))
+            .count();
+        self.fields.push((
+            byte_range(start, name.len()),
+            byte_range(start + colon + 1 + before, value.len()),
+        ));
         self.controls.interpret(name, value)
     }
 }
@@ -189,8 +225,12 @@ impl ControlFields {
     /// Reads a field, if it is one of these. Lengths are compared first: most fields are others.
     fn interpret(&mut self, name: &[u8], value: &[u8]) -> Result<(), Failure> {
         match name.len() {
-            2 if name.eq_ignore_ascii_case(b"te") => self.takes_trailers |= syntax::list_has(value, b"trailers"),
-            4 if name.eq_ignore_ascii_case(b"host") => request_rules::host(&mut self.has_host, value)?,
+            2 if name.eq_ignore_ascii_case(b"te") => {
+                self.takes_trailers |= syntax::list_has(value, b"trailers")
+            }
+            4 if name.eq_ignore_ascii_case(b"host") => {
+                request_rules::host(&mut self.has_host, value)?
+            }
             6 if name.eq_ignore_ascii_case(b"cookie") => self.cookies += 1,
             6 if name.eq_ignore_ascii_case(b"expect") => {
                 self.awaits_continue |= value.eq_ignore_ascii_case(b"100-continue");
@@ -203,7 +243,9 @@ impl ControlFields {
             14 if name.eq_ignore_ascii_case(b"content-length") => {
                 request_rules::content_length(&mut self.length, value)?;
             }
-            17 if name.eq_ignore_ascii_case(b"transfer-encoding") => self.transfer_encoding(value)?,
+            17 if name.eq_ignore_ascii_case(b"transfer-encoding") => {
+                self.transfer_encoding(value)?
+            }
             _ => {}
         }
         Ok(())
@@ -219,7 +261,9 @@ impl ControlFields {
     /// Checks that need the whole section (RFC 9112 §3.2, §6.1, §6.3, §9.3).
     fn options(&self, is_head: bool) -> Result<ConnectionOptions, Failure> {
         if self.chunked && self.length.is_some() {
-            return Err(Failure::BadRequest("both Content-Length and Transfer-Encoding"));
+            return Err(Failure::BadRequest(
+                "both Content-Length and Transfer-Encoding",
+            ));
         }
         if self.chunked && !self.http_11 {
             return Err(Failure::BadRequest("Transfer-Encoding in HTTP/1.0"));
@@ -228,7 +272,11 @@ impl ControlFields {
             return Err(Failure::BadRequest("no Host"));
         }
         Ok(ConnectionOptions {
-            framing: if self.chunked { BodyFraming::Chunked } else { BodyFraming::Length(self.length.unwrap_or(0)) },
+            framing: if self.chunked {
+                BodyFraming::Chunked
+            } else {
+                BodyFraming::Length(self.length.unwrap_or(0))
+            },
             http_11: self.http_11,
             is_head,
             keeps_alive: !self.close && (self.http_11 || self.keep_alive),

@@ -1,4 +1,5 @@
-//! The target and the version of a request line (RFC 9112 §2.3, §3.2). Pure functions that allocate little.
+//! The target and the version of a request line (RFC 9112 §2.3, §3.2). Pure functions that allocate
+//! little.
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 use http::uri::PathAndQuery;
@@ -10,7 +11,9 @@ use crate::http::request_rules;
 /// The refusal of a version other than HTTP/1.0 and HTTP/1.1 (RFC 9112 §2.3).
 pub fn other_version(version: &[u8]) -> Failure {
     match version {
-        [b'H', b'T', b'T', b'P', b'/', major, b'.', minor] if major.is_ascii_digit() && minor.is_ascii_digit() => {
+        [b'H', b'T', b'T', b'P', b'/', major, b'.', minor]
+            if major.is_ascii_digit() && minor.is_ascii_digit() =>
+        {
             Failure::VersionNotSupported
         }
         _ => Failure::BadRequest("the request line names no HTTP version"),
@@ -28,12 +31,14 @@ pub fn check_target(method: &Method, target: &[u8]) -> Result<(), Failure> {
     }
 }
 
-/// The URI of a target that was checked, in origin-form, and the host that an absolute-form names. That host takes the
-/// place of the field (RFC 9112 §3.2.2).
+/// The URI of a target that was checked, in origin-form, and the host that an absolute-form names.
+/// That host takes the place of the field (RFC 9112 §3.2.2).
 pub fn uri_of(method: &Method, target: Bytes) -> Result<(Uri, Option<HeaderValue>), Failure> {
     const NO_URI: Failure = Failure::BadRequest("the target is not a URI");
     let Some((authority, rest)) = split_absolute(&target) else {
-        return Uri::from_maybe_shared(target).map(|uri| (uri, None)).map_err(|_| NO_URI);
+        return Uri::from_maybe_shared(target)
+            .map(|uri| (uri, None))
+            .map_err(|_| NO_URI);
     };
     let host = HeaderValue::from_maybe_shared(target.slice(authority..rest)).map_err(|_| NO_URI)?;
     let origin = match (&target[rest..], method) {
@@ -50,17 +55,25 @@ pub fn uri_of(method: &Method, target: Bytes) -> Result<(Uri, Option<HeaderValue
     Ok((uri.into(), Some(host)))
 }
 
-/// Where the authority of an absolute-form begins, and where it ends. `None`: the target has another form.
+/// Where the authority of an absolute-form begins, and where it ends. `None`: the target has
+/// another form.
 fn split_absolute(target: &[u8]) -> Option<(usize, usize)> {
     if target.starts_with(b"/") {
         return None;
     }
     let scheme = memchr::memchr(b':', target)?;
-    let known = [&b"http"[..], b"https"].iter().any(|known| target[..scheme].eq_ignore_ascii_case(known));
+    let known = [&b"http"[..], b"https"]
+        .iter()
+        .any(|known| target[..scheme].eq_ignore_ascii_case(known));
     let authority = scheme + b"://".len();
     if !known || target.get(scheme..authority) != Some(b"://") {
         return None;
     }
-    let length = target[authority..].iter().position(|byte| matches!(byte, b'/' | b'?' | b'#'));
-    Some((authority, length.map_or(target.len(), |length| authority + length)))
+    let length = target[authority..]
+        .iter()
+        .position(|byte| matches!(byte, b'/' | b'?' | b'#'));
+    Some((
+        authority,
+        length.map_or(target.len(), |length| authority + length),
+    ))
 }

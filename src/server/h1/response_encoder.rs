@@ -1,7 +1,8 @@
-//! Encodes a response: its head, framed as its body needs it, and its content as it comes (RFC 9110 §6.4, RFC 9112 §6).
+//! Encodes a response: its head, framed as its body needs it, and its content as it comes (RFC 9110
+//! §6.4, RFC 9112 §6).
 //!
-//! Guarantees that a response has one framing, whatever its handler wrote, that what came of its content is written, and
-//! that an incomplete response never looks complete.
+//! Guarantees that a response has one framing, whatever its handler wrote, that what came of its
+//! content is written, and that an incomplete response never looks complete.
 
 #[cfg(test)]
 mod tests;
@@ -82,7 +83,8 @@ struct WrittenFields {
 }
 
 impl ResponseEncoder {
-    /// Writes the head of `response` to a request with these `options`. `closes`: the connection cannot go on.
+    /// Writes the head of `response` to a request with these `options`. `closes`: the connection
+    /// cannot go on.
     pub fn begin(
         output: &mut WriteBuffer,
         response: Response<Body>,
@@ -110,8 +112,11 @@ impl ResponseEncoder {
         }
         output.push(|out| {
             status_line(out, options, head.status, head.extensions.get());
-            let written =
-                encoder.fields(out, &head.headers, response_rules::keeps_length(options.is_head, head.status));
+            let written = encoder.fields(
+                out,
+                &head.headers,
+                response_rules::keeps_length(options.is_head, head.status),
+            );
             encoder.framing_field(out, options, &written, &body);
             encoder.connection_field(out, options, &written);
             if !written.date {
@@ -122,7 +127,10 @@ impl ResponseEncoder {
             out.extend_from_slice(b"\r\n");
         });
         header_map_pool::give_back(head.headers);
-        if matches!(framing, ResponseFraming::Nothing | ResponseFraming::Length(0)) {
+        if matches!(
+            framing,
+            ResponseFraming::Nothing | ResponseFraming::Length(0)
+        ) {
             body.drop_at(encoder.now);
         } else {
             encoder.body = Some(body);
@@ -131,7 +139,12 @@ impl ResponseEncoder {
     }
 
     /// Writes the handler's fields, except those that say how the message is framed.
-    fn fields(&mut self, out: &mut BytesMut, headers: &HeaderMap, keeps_length: bool) -> WrittenFields {
+    fn fields(
+        &mut self,
+        out: &mut BytesMut,
+        headers: &HeaderMap,
+        keeps_length: bool,
+    ) -> WrittenFields {
         let mut written = WrittenFields::default();
         for (name, value) in headers {
             let name_text = name.as_str();
@@ -158,10 +171,18 @@ impl ResponseEncoder {
         written
     }
 
-    fn framing_field(&self, out: &mut BytesMut, options: &ConnectionOptions, written: &WrittenFields, body: &Body) {
+    fn framing_field(
+        &self,
+        out: &mut BytesMut,
+        options: &ConnectionOptions,
+        written: &WrittenFields,
+        body: &Body,
+    ) {
         let length = match self.framing {
             ResponseFraming::Length(length) => length,
-            ResponseFraming::Chunked => return out.extend_from_slice(b"transfer-encoding: chunked\r\n"),
+            ResponseFraming::Chunked => {
+                return out.extend_from_slice(b"transfer-encoding: chunked\r\n");
+            }
             ResponseFraming::Close => return,
             // The length that the response to a GET would have, if it is known.
             ResponseFraming::Nothing => match body.size_hint().exact() {
@@ -174,29 +195,45 @@ impl ResponseEncoder {
         out.extend_from_slice(b"\r\n");
     }
 
-    fn connection_field(&self, out: &mut BytesMut, options: &ConnectionOptions, written: &WrittenFields) {
+    fn connection_field(
+        &self,
+        out: &mut BytesMut,
+        options: &ConnectionOptions,
+        written: &WrittenFields,
+    ) {
         match (self.switches, self.closes) {
             (true, _) => {}
-            (false, true) if written.upgrade => out.extend_from_slice(b"connection: close, upgrade\r\n"),
+            (false, true) if written.upgrade => {
+                out.extend_from_slice(b"connection: close, upgrade\r\n")
+            }
             (false, true) => out.extend_from_slice(b"connection: close\r\n"),
             (false, false) if options.http_11 => {}
             (false, false) => out.extend_from_slice(b"connection: keep-alive\r\n"),
         }
     }
 
-    /// Writes the content that is there to `output`. True: no more will come. False: `output` should be flushed first.
+    /// Writes the content that is there to `output`. True: no more will come. False: `output`
+    /// should be flushed first.
     pub fn poll_content(&mut self, output: &mut WriteBuffer, cx: &mut Context<'_>) -> Poll<bool> {
         let written = ready!(self.poll_pieces(output, cx));
         Poll::Ready(written.unwrap_or_else(|error| {
             tracing::debug!(error, "a response broke off");
             let ends_with_close = self.framing == ResponseFraming::Close;
-            self.broken = Some(if ends_with_close { BreakVisibility::Reset } else { BreakVisibility::Close });
+            self.broken = Some(if ends_with_close {
+                BreakVisibility::Reset
+            } else {
+                BreakVisibility::Close
+            });
             self.body = None;
             true
         }))
     }
 
-    fn poll_pieces(&mut self, output: &mut WriteBuffer, cx: &mut Context<'_>) -> Poll<Result<bool, BoxError>> {
+    fn poll_pieces(
+        &mut self,
+        output: &mut WriteBuffer,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<bool, BoxError>> {
         while let Some(body) = &mut self.body {
             if output.is_enough() {
                 return Poll::Ready(Ok(false));
@@ -215,11 +252,17 @@ impl ResponseEncoder {
     }
 
     /// Writes one frame. Returns whether more may follow.
-    fn frame(&mut self, output: &mut WriteBuffer, frame: Frame<Bytes>) -> Result<bool, BrokenResponse> {
+    fn frame(
+        &mut self,
+        output: &mut WriteBuffer,
+        frame: Frame<Bytes>,
+    ) -> Result<bool, BrokenResponse> {
         let piece = match frame.into_data() {
             Ok(piece) => piece,
             Err(frame) => {
-                if let (ResponseFraming::Chunked, Ok(trailers)) = (self.framing, frame.into_trailers()) {
+                if let (ResponseFraming::Chunked, Ok(trailers)) =
+                    (self.framing, frame.into_trailers())
+                {
                     output.push(|out| encode::last_chunk(out, &self.trailers, &trailers));
                     self.framing = ResponseFraming::Nothing;
                 }
@@ -229,7 +272,9 @@ impl ResponseEncoder {
         match &mut self.framing {
             ResponseFraming::Chunked => output.push_chunk(piece),
             ResponseFraming::Length(left) => {
-                *left = left.checked_sub(piece.len() as u64).ok_or(BrokenResponse::Length)?;
+                *left = left
+                    .checked_sub(piece.len() as u64)
+                    .ok_or(BrokenResponse::Length)?;
                 output.push_piece(piece);
                 return Ok(*left > 0);
             }
@@ -238,8 +283,8 @@ impl ResponseEncoder {
         Ok(true)
     }
 
-    /// Ends the content. The body is dropped before its last bytes are written: everything that ends with the body has
-    /// ended when the client sees the end of the response.
+    /// Ends the content. The body is dropped before its last bytes are written: everything that
+    /// ends with the body has ended when the client sees the end of the response.
     fn end(&mut self, output: &mut WriteBuffer) -> Result<(), BrokenResponse> {
         match self.framing {
             ResponseFraming::Length(1..) => return Err(BrokenResponse::Length),
@@ -273,7 +318,13 @@ pub fn write_interim(out: &mut BytesMut, interim: &InterimResponse) {
     out.extend_from_slice(b"HTTP/1.1 ");
     out.extend_from_slice(interim.status.as_str().as_bytes());
     out.extend_from_slice(b" ");
-    out.extend_from_slice(interim.status.canonical_reason().unwrap_or_default().as_bytes());
+    out.extend_from_slice(
+        interim
+            .status
+            .canonical_reason()
+            .unwrap_or_default()
+            .as_bytes(),
+    );
     out.extend_from_slice(b"\r\n");
     for (name, value) in &interim.headers {
         encode::field(out, name.as_str(), value.as_bytes());
@@ -282,12 +333,21 @@ pub fn write_interim(out: &mut BytesMut, interim: &InterimResponse) {
 }
 
 /// Writes the status line, in the client's version.
-fn status_line(out: &mut BytesMut, options: &ConnectionOptions, status: StatusCode, reason: Option<&ReasonPhrase>) {
+fn status_line(
+    out: &mut BytesMut,
+    options: &ConnectionOptions,
+    status: StatusCode,
+    reason: Option<&ReasonPhrase>,
+) {
     if options.http_11 && status == StatusCode::OK && reason.is_none() {
         return out.extend_from_slice(b"HTTP/1.1 200 OK\r\n");
     }
     let usual = || status.canonical_reason().unwrap_or_default().as_bytes();
-    out.extend_from_slice(if options.http_11 { b"HTTP/1.1 " } else { b"HTTP/1.0 " });
+    out.extend_from_slice(if options.http_11 {
+        b"HTTP/1.1 "
+    } else {
+        b"HTTP/1.0 "
+    });
     out.extend_from_slice(status.as_str().as_bytes());
     out.extend_from_slice(b" ");
     out.extend_from_slice(reason.map_or_else(usual, |reason| reason.0.as_bytes()));

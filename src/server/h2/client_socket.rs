@@ -1,7 +1,7 @@
 //! The socket of an HTTP/2 connection, as its codec reads and writes it.
 //!
-//! Guarantees that the codec never sees a frame that breaks a rule of [`FrameParser`], and that a client which is still
-//! sending gets to read the last GOAWAY.
+//! Guarantees that the codec never sees a frame that breaks a rule of [`FrameParser`], and that a
+//! client which is still sending gets to read the last GOAWAY.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -18,8 +18,8 @@ use super::frame_parser::{FrameParser, Violation};
 use crate::clock::{self, Instant};
 use crate::http::timer::Timer;
 
-/// A socket that closes with unread input resets the connection, and a reset can overtake the GOAWAY: so much input is
-/// read before, and for so long.
+/// A socket that closes with unread input resets the connection, and a reset can overtake the
+/// GOAWAY: so much input is read before, and for so long.
 const LINGER_BYTES: usize = 1024 * 1024;
 const LINGER: Duration = Duration::from_secs(2);
 
@@ -79,21 +79,38 @@ impl Traffic {
 impl<S> ClientSocket<S> {
     /// A socket from which nothing was read, not even the preface.
     pub fn new(io: S, traffic: Arc<Traffic>) -> Self {
-        Self { io, frames: FrameParser::new(), traffic, timer: Timer::default(), lingers_until: None, lingered: 0 }
+        Self {
+            io,
+            frames: FrameParser::new(),
+            traffic,
+            timer: Timer::default(),
+            lingers_until: None,
+            lingered: 0,
+        }
     }
 
     fn follow(&mut self, buf: &mut ReadBuf<'_>, before: usize) -> Poll<()> {
-        let Self { frames, traffic, .. } = self;
+        let Self {
+            frames, traffic, ..
+        } = self;
         let followed = frames.follow(&buf.filled()[before..]);
-        traffic.bytes_read.fetch_add((buf.filled().len() - before) as u64, Relaxed);
+        traffic
+            .bytes_read
+            .fetch_add((buf.filled().len() - before) as u64, Relaxed);
         traffic.finished.store(frames.finished, Relaxed);
         traffic.unfinished.store(frames.is_unfinished(), Relaxed);
         traffic.acknowledged.store(frames.acknowledged, Relaxed);
-        let Err((good, violation)) = followed else { return Poll::Ready(()) };
+        let Err((good, violation)) = followed else {
+            return Poll::Ready(());
+        };
         traffic.violate(violation);
         buf.set_filled(before + good);
         // No bytes would be the end of the input.
-        if good > 0 { Poll::Ready(()) } else { Poll::Pending }
+        if good > 0 {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
+        }
     }
 
     fn record_blocked(&mut self, is_blocked: bool) {
@@ -110,7 +127,11 @@ impl<S> ClientSocket<S> {
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for ClientSocket<S> {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         if self.traffic.violation().is_some() {
             return Poll::Pending;
         }
@@ -124,7 +145,11 @@ impl<S: AsyncRead + Unpin> AsyncRead for ClientSocket<S> {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for ClientSocket<S> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.io).poll_write(cx, bytes);
         self.wrote(&written);
         written

@@ -40,7 +40,8 @@ pub struct H2Connection<H, S> {
     deadlines: Deadlines,
     /// It ends as soon as its GOAWAY is written.
     closing: bool,
-    /// It could not make room when somebody last looked: requests were under way, or it was leaving.
+    /// It could not make room when somebody last looked: requests were under way, or it was
+    /// leaving.
     busy: bool,
 }
 
@@ -48,12 +49,19 @@ impl<H: Handler, S: Io> H2Connection<H, S> {
     pub fn new(mut http: Connection<ClientSocket<S>, Bytes>, session: Arc<H2Session<H>>) -> Self {
         let mut deadlines = Deadlines::new(session.timeouts);
         deadlines.ping_with(http.ping_pong());
-        Self { http, session, deadlines, closing: false, busy: true }
+        Self {
+            http,
+            session,
+            deadlines,
+            closing: false,
+            busy: true,
+        }
     }
 
     /// Serves until the connection ends. Its streams end with it.
     pub async fn serve(mut self, leave: LeaveSignal<'_>) -> Result<(), h2::Error> {
-        // Polled once: from then on a drain wakes this task, which then checks whether it has begun.
+        // Polled once: from then on a drain wakes this task, which then checks whether it has
+        // begun.
         let mut waiting = leave.drain.clone();
         let mut begun = pin!(waiting.begun());
         poll_fn(|cx| {
@@ -65,7 +73,11 @@ impl<H: Handler, S: Io> H2Connection<H, S> {
         poll_fn(|cx| self.poll(cx, leave)).await
     }
 
-    fn poll(&mut self, cx: &mut Context<'_>, leave: LeaveSignal<'_>) -> Poll<Result<(), h2::Error>> {
+    fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        leave: LeaveSignal<'_>,
+    ) -> Poll<Result<(), h2::Error>> {
         loop {
             if let Poll::Ready(ended) = self.poll_accept(cx) {
                 return Poll::Ready(ended);
@@ -95,7 +107,11 @@ impl<H: Handler, S: Io> H2Connection<H, S> {
     fn record_activity(&mut self, busy: bool, activity: &ClientActivity) {
         let busy = busy || self.deadlines.is_leaving();
         if std::mem::replace(&mut self.busy, busy) != busy {
-            if busy { activity.set_active() } else { activity.set_idle(clock::now()) }
+            if busy {
+                activity.set_active()
+            } else {
+                activity.set_idle(clock::now())
+            }
         }
     }
 
@@ -111,7 +127,12 @@ impl<H: Handler, S: Io> H2Connection<H, S> {
             self.deadlines.record_request();
             // The clock is read once for all that came together.
             let arrived = *arrived.get_or_insert_with(clock::now);
-            tokio::spawn(stream::serve(Arc::clone(&self.session), request, sender, arrived));
+            tokio::spawn(stream::serve(
+                Arc::clone(&self.session),
+                request,
+                sender,
+                arrived,
+            ));
         }
         Poll::Ready(Ok(()))
     }

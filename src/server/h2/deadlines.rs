@@ -1,7 +1,9 @@
-//! How long an HTTP/2 connection waits for its client: the waits of [`ClientWait`] that are no stream's own.
+//! How long an HTTP/2 connection waits for its client: the waits of [`ClientWait`] that are no
+//! stream's own.
 //!
-//! A connection has the time of a head for its first request, preface and SETTINGS included. So has each frame and
-//! header block that has begun, even while other requests are under way: nothing else can be read meanwhile.
+//! A connection has the time of a head for its first request, preface and SETTINGS included. So has
+//! each frame and header block that has begun, even while other requests are under way: nothing
+//! else can be read meanwhile.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll, ready};
@@ -13,8 +15,8 @@ use crate::clock::{self, Instant};
 use crate::http::deadline::{ClientTimeouts, ClientWait, Wait as _};
 use crate::http::timer::Timer;
 
-/// A client may have as much under way when our SETTINGS reach it, and acknowledges them behind that: content of 65 535
-/// bytes, its frames, and heads.
+/// A client may have as much under way when our SETTINGS reach it, and acknowledges them behind
+/// that: content of 65 535 bytes, its frames, and heads.
 const AHEAD_OF_ACK: u64 = 128 * 1024;
 
 /// The step that is due.
@@ -33,7 +35,8 @@ pub struct Deadlines {
     timeouts: ClientTimeouts,
     timer: Timer,
     state: RequestState,
-    /// The bytes that have come from a client that has not acknowledged our SETTINGS, and when it last made progress.
+    /// The bytes that have come from a client that has not acknowledged our SETTINGS, and when it
+    /// last made progress.
     unacknowledged: Option<(u64, Instant)>,
     /// When the client was sent GOAWAY.
     left_at: Option<Instant>,
@@ -103,11 +106,15 @@ impl Deadlines {
 
     /// Whether requests come too late: their client goes on although it was sent GOAWAY long ago.
     pub fn refuses_requests(&self) -> bool {
-        self.left_at.is_some_and(|at| clock::now() >= at + ClientWait::LastStream.limit(&self.timeouts))
+        self.left_at
+            .is_some_and(|at| clock::now() >= at + ClientWait::LastStream.limit(&self.timeouts))
     }
 
     pub fn is_leaving(&self) -> bool {
-        matches!(self.state, RequestState::Leaving(_) | RequestState::LeavingBusy)
+        matches!(
+            self.state,
+            RequestState::Leaving(_) | RequestState::LeavingBusy
+        )
     }
 
     /// The client was sent the last GOAWAY.
@@ -117,8 +124,11 @@ impl Deadlines {
 
     /// Ready when the client has had enough time to take the last GOAWAY.
     pub fn poll_closed(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let RequestState::Closed(since) = self.state else { return Poll::Ready(()) };
-        self.timer.poll(cx, since + ClientWait::LingerPiece.limit(&self.timeouts))
+        let RequestState::Closed(since) = self.state else {
+            return Poll::Ready(());
+        };
+        self.timer
+            .poll(cx, since + ClientWait::LingerPiece.limit(&self.timeouts))
     }
 
     /// Ready when something is due. `busy`: requests are under way.
@@ -142,7 +152,9 @@ impl Deadlines {
         self.state = match (self.state, busy) {
             (RequestState::Busy, false) => RequestState::Idle(clock::now()),
             (RequestState::LeavingBusy, false) => RequestState::Leaving(clock::now()),
-            (RequestState::Leaving(_), true) if !self.refuses_requests() => RequestState::LeavingBusy,
+            (RequestState::Leaving(_), true) if !self.refuses_requests() => {
+                RequestState::LeavingBusy
+            }
             (state, _) => state,
         };
         if self.unacknowledged.is_some() {
@@ -153,7 +165,10 @@ impl Deadlines {
             return;
         }
         let finished = traffic.finished.load(Relaxed);
-        if self.unfinished.is_none_or(|(noticed, _)| noticed != finished) {
+        if self
+            .unfinished
+            .is_none_or(|(noticed, _)| noticed != finished)
+        {
             self.unfinished = Some((finished, clock::now()));
         }
     }
@@ -163,7 +178,9 @@ impl Deadlines {
         let read = traffic.bytes_read.load(Relaxed);
         if traffic.acknowledged.load(Relaxed) {
             self.unacknowledged = None;
-        } else if read <= AHEAD_OF_ACK && self.unacknowledged.is_some_and(|(before, _)| before < read) {
+        } else if read <= AHEAD_OF_ACK
+            && self.unacknowledged.is_some_and(|(before, _)| before < read)
+        {
             self.unacknowledged = Some((read, clock::now()));
         }
     }
@@ -178,9 +195,15 @@ impl Deadlines {
         };
         let limit = |wait: ClientWait| wait.limit(&self.timeouts);
         match self.state {
-            RequestState::Fresh(since) => at_most(since + limit(ClientWait::RequestHead), Due::Close),
-            RequestState::Leaving(since) => at_most(since + limit(ClientWait::LastStream), Due::Close),
-            RequestState::Idle(since) => at_most(since + limit(ClientWait::NextRequest), Due::GoAway),
+            RequestState::Fresh(since) => {
+                at_most(since + limit(ClientWait::RequestHead), Due::Close)
+            }
+            RequestState::Leaving(since) => {
+                at_most(since + limit(ClientWait::LastStream), Due::Close)
+            }
+            RequestState::Idle(since) => {
+                at_most(since + limit(ClientWait::NextRequest), Due::GoAway)
+            }
             RequestState::Busy | RequestState::LeavingBusy | RequestState::Closed(_) => {}
         }
         if let Some((_, since)) = self.unacknowledged {
@@ -205,7 +228,11 @@ impl Deadlines {
             silent && ping.send_ping(Ping::opaque()).is_ok()
         });
         self.pinged = sent;
-        let wait = if sent { ClientWait::PingAnswer } else { ClientWait::SignOfLife };
+        let wait = if sent {
+            ClientWait::PingAnswer
+        } else {
+            ClientWait::SignOfLife
+        };
         self.ping_due = clock::now() + wait.limit(&self.timeouts);
         false
     }
@@ -251,7 +278,10 @@ mod tests {
     async fn settings_must_be_acknowledged_whatever_else_comes() {
         let (mut deadlines, traffic) = (deadlines(), Traffic::default());
         deadlines.record_request();
-        assert_eq!(due(&mut deadlines, &traffic, true).await, (Due::SettingsTimeout, 20));
+        assert_eq!(
+            due(&mut deadlines, &traffic, true).await,
+            (Due::SettingsTimeout, 20)
+        );
     }
 
     #[tokio::test(start_paused = true)]
@@ -265,7 +295,11 @@ mod tests {
         for _ in 0..16 {
             assert!(upload(4096).await.is_err());
         }
-        assert!(upload(AHEAD_OF_ACK).await.is_ok_and(|(due, after)| due == Due::SettingsTimeout && after == 5));
+        assert!(
+            upload(AHEAD_OF_ACK)
+                .await
+                .is_ok_and(|(due, after)| due == Due::SettingsTimeout && after == 5)
+        );
     }
 
     #[tokio::test(start_paused = true)]
@@ -282,7 +316,11 @@ mod tests {
         // Blocks that end, and others that begin, are no drip.
         for finished in 1..9 {
             traffic.finished.store(finished, Relaxed);
-            assert!(tokio::time::timeout(SECOND * 3 / 5, due(&mut deadlines, &traffic, true)).await.is_err());
+            assert!(
+                tokio::time::timeout(SECOND * 3 / 5, due(&mut deadlines, &traffic, true))
+                    .await
+                    .is_err()
+            );
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The interim response to a client that waits for it before it sends a body (RFC 9110 §10.1.1).
 //!
-//! Guarantees that the client is asked for its body when that is first read, and not if the body is there already.
+//! Guarantees that the client is asked for its body when that is first read, and not if the body is
+//! there already.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -33,13 +34,19 @@ struct ExpectedBody {
 
 /// Whether the client waits for a 100.
 pub fn is_expected(headers: &HeaderMap) -> bool {
-    headers.get(EXPECT).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue"))
+    headers
+        .get(EXPECT)
+        .is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue"))
 }
 
 /// The body that asks its client for `received`, and how it asks.
 pub fn body(received: ReceivedBody) -> (Body, Arc<ContinueRequest>) {
     let request = Arc::new(ContinueRequest::default());
-    let body = ExpectedBody { received, request: Arc::clone(&request), begun: false };
+    let body = ExpectedBody {
+        received,
+        request: Arc::clone(&request),
+        begun: false,
+    };
     (Body::from_source(Box::new(body)), request)
 }
 

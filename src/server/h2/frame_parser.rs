@@ -1,13 +1,15 @@
 //! Follows the frames that a client sends, by their headers alone, as they pass to the codec.
 //!
-//! Guarantees that nobody makes the codec work for frames that carry nothing: they are paid for by content. Also says
-//! what the codec does not: that a frame has begun and not ended, and which error a malformed frame is.
+//! Guarantees that nobody makes the codec work for frames that carry nothing: they are paid for by
+//! content. Also says what the codec does not: that a frame has begun and not ended, and which
+//! error a malformed frame is.
 
 use h2::Reason;
 
 use crate::clock::{self, Instant};
 
-/// Frames without content that a client may send ahead of its content: Envoy's bound on control frames.
+/// Frames without content that a client may send ahead of its content: Envoy's bound on control
+/// frames.
 const CONTROL_FRAMES: i64 = 1_000;
 /// Bytes of content, in either direction, that pay for one more such frame.
 const BYTES_PER_FRAME: i64 = 128;
@@ -16,8 +18,8 @@ const FRAMES_PER_REQUEST: i64 = 10;
 /// Such frames that each second pays for.
 const FRAMES_PER_SECOND: i64 = 100;
 
-/// Resets that may come while the client takes nothing of what is written: `h2` forgets the streams only as it writes.
-/// Four times as many as a client may have open.
+/// Resets that may come while the client takes nothing of what is written: `h2` forgets the streams
+/// only as it writes. Four times as many as a client may have open.
 const RESETS_UNREAD: u32 = 512;
 
 /// Types of frames (RFC 9113 §6).
@@ -53,7 +55,8 @@ pub enum Violation {
     Window,
     /// More frames without content than the content pays for.
     ControlFrames,
-    /// More requests reset right after they were made than a client needs, or while it takes nothing.
+    /// More requests reset right after they were made than a client needs, or while it takes
+    /// nothing.
     Resets,
 }
 
@@ -119,7 +122,8 @@ impl FrameParser {
         }
     }
 
-    /// Whether a frame or header block has begun and not ended. A body may take its time: it has a limit of its own.
+    /// Whether a frame or header block has begun and not ended. A body may take its time: it has a
+    /// limit of its own.
     pub fn is_unfinished(&self) -> bool {
         self.in_block || self.filled > 0 || (self.payload > 0 && self.kind != DATA)
     }
@@ -131,7 +135,8 @@ impl FrameParser {
             if self.payload > 0 {
                 let skipped = self.payload.min(read.len());
                 if self.kind == SETTINGS {
-                    self.read_settings(&read[..skipped]).map_err(|violation| (length - read.len(), violation))?;
+                    self.read_settings(&read[..skipped])
+                        .map_err(|violation| (length - read.len(), violation))?;
                 }
                 self.payload -= skipped;
                 read = &read[skipped..];
@@ -145,7 +150,8 @@ impl FrameParser {
             read = &read[missing..];
             if self.filled == HEADER {
                 self.filled = 0;
-                self.begin_frame().map_err(|violation| (before, violation))?;
+                self.begin_frame()
+                    .map_err(|violation| (before, violation))?;
                 self.end_frame();
             }
         }
@@ -197,7 +203,11 @@ impl FrameParser {
 
     fn charge_unread_reset(&mut self) -> Result<(), Violation> {
         self.unread_resets += 1;
-        if self.unread_resets > RESETS_UNREAD { Err(Violation::Resets) } else { self.charge() }
+        if self.unread_resets > RESETS_UNREAD {
+            Err(Violation::Resets)
+        } else {
+            self.charge()
+        }
     }
 
     fn read_settings(&mut self, payload: &[u8]) -> Result<(), Violation> {
@@ -206,7 +216,10 @@ impl FrameParser {
             setting[*filled] = *byte;
             *filled = (*filled + 1) % SETTING;
             let [high, low, value, ..] = *setting;
-            if *filled == 0 && u16::from_be_bytes([high, low]) == INITIAL_WINDOW_SIZE && value & 0x80 != 0 {
+            if *filled == 0
+                && u16::from_be_bytes([high, low]) == INITIAL_WINDOW_SIZE
+                && value & 0x80 != 0
+            {
                 return Err(Violation::Window);
             }
         }
@@ -237,7 +250,11 @@ impl FrameParser {
         let refill = i64::try_from(passed).unwrap_or(i64::MAX) / (1_000 / FRAMES_PER_SECOND);
         self.budget = self.budget.saturating_add(refill).min(CONTROL_FRAMES);
         self.refilled = now;
-        if self.budget < 0 { Err(Violation::ControlFrames) } else { Ok(()) }
+        if self.budget < 0 {
+            Err(Violation::ControlFrames)
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -298,15 +315,27 @@ mod tests {
 
     #[test]
     fn a_frame_of_the_wrong_length_is_named_with_its_place() {
-        for (kind, flags, length) in
-            [(PRIORITY, 0, 4), (RST_STREAM, 0, 5), (SETTINGS, 0, 5), (SETTINGS, ACK, 6), (PING, 0, 7), (GOAWAY, 0, 7)]
-        {
+        for (kind, flags, length) in [
+            (PRIORITY, 0, 4),
+            (RST_STREAM, 0, 5),
+            (SETTINGS, 0, 5),
+            (SETTINGS, ACK, 6),
+            (PING, 0, 7),
+            (GOAWAY, 0, 7),
+        ] {
             let good = frame(DATA, 0, &[1; 7]);
             let sent = [good.clone(), frame(kind, flags, &vec![0; length])].concat();
-            assert_eq!(begun().follow(&sent), Err((good.len(), Violation::FrameSize)), "{kind}");
+            assert_eq!(
+                begun().follow(&sent),
+                Err((good.len(), Violation::FrameSize)),
+                "{kind}"
+            );
         }
         let sent = [vec![0; PREFACE], frame(PING, 0, &[0; 8])].concat();
-        assert_eq!(FrameParser::new().follow(&sent), Err((PREFACE, Violation::Preface)));
+        assert_eq!(
+            FrameParser::new().follow(&sent),
+            Err((PREFACE, Violation::Preface))
+        );
         let settings = frame(SETTINGS, 0, &[0, 3, 255, 0, 0, 0, 0, 4, 128, 0, 0, 0]);
         assert_eq!(begun().follow(&settings), Err((HEADER, Violation::Window)));
     }
@@ -314,12 +343,15 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn frames_without_content_are_paid_for_by_content_requests_and_time() {
         let ping = frame(PING, 0, &[0; 8]);
-        let flood = |parser: &mut FrameParser| (0..).take_while(|_| parser.follow(&ping).is_ok()).count();
+        let flood =
+            |parser: &mut FrameParser| (0..).take_while(|_| parser.follow(&ping).is_ok()).count();
         assert_eq!(flood(&mut begun()), 999);
         for (kind, payload, paid) in [(HEADERS, 10, 9), (DATA, 128 * 20, 19)] {
             let mut parser = begun();
             parser.budget = 0;
-            parser.follow(&frame(kind, END_HEADERS, &vec![0; payload])).unwrap();
+            parser
+                .follow(&frame(kind, END_HEADERS, &vec![0; payload]))
+                .unwrap();
             assert_eq!(flood(&mut parser), paid + 1);
         }
         let mut parser = begun();
@@ -330,8 +362,16 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_client_that_takes_nothing_may_reset_only_so_many_requests() {
-        let request = [frame(HEADERS, END_HEADERS, &[0; 9]), frame(RST_STREAM, 0, &[0; 4])].concat();
-        let resets = |parser: &mut FrameParser| (0..2_000).take_while(|_| parser.follow(&request).is_ok()).count();
+        let request = [
+            frame(HEADERS, END_HEADERS, &[0; 9]),
+            frame(RST_STREAM, 0, &[0; 4]),
+        ]
+        .concat();
+        let resets = |parser: &mut FrameParser| {
+            (0..2_000)
+                .take_while(|_| parser.follow(&request).is_ok())
+                .count()
+        };
         assert_eq!(resets(&mut begun()), 2_000, "requests pay for them");
         let mut parser = begun();
         parser.write_blocked = true;

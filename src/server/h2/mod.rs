@@ -1,10 +1,12 @@
-//! HTTP/2 towards clients (RFC 9113), on the `h2` crate: after its preface on the port of HTTP/1, or chosen by ALPN.
+//! HTTP/2 towards clients (RFC 9113), on the `h2` crate: after its preface on the port of HTTP/1,
+//! or chosen by ALPN.
 //!
-//! The connection's task reads frames and accepts streams (`connection`); each stream has a task (`stream`), and they
-//! meet in the `session`. `client_socket` follows the frames that come, for what `h2` does not count or time.
+//! The connection's task reads frames and accepts streams (`connection`); each stream has a task
+//! (`stream`), and they meet in the `session`. `client_socket` follows the frames that come, for
+//! what `h2` does not count or time.
 //!
-//! Guarantees the listener's bounds and time limits, the same rules on requests as HTTP/1 has, and that nothing a
-//! client does with one stream holds up another.
+//! Guarantees the listener's bounds and time limits, the same rules on requests as HTTP/1 has, and
+//! that nothing a client does with one stream holds up another.
 
 mod client_socket;
 mod connection;
@@ -41,9 +43,11 @@ use crate::http::min_rate::MinBodyRates;
 
 /// Most concurrent requests on one connection.
 const MAX_STREAMS: u32 = 128;
-/// Most unread bytes on a connection. Room for all streams: uploads that stall leave the others theirs.
+/// Most unread bytes on a connection. Room for all streams: uploads that stall leave the others
+/// theirs.
 const CONNECTION_WINDOW: u32 = MAX_STREAMS * STREAM_WINDOW;
-/// Requests that wait for their turn and were reset meanwhile. A client may reset all that it has open.
+/// Requests that wait for their turn and were reset meanwhile. A client may reset all that it has
+/// open.
 const RESET_UNSEEN: usize = MAX_STREAMS as usize;
 
 /// The HTTP/2 side of a listener.
@@ -72,7 +76,12 @@ impl Http2 {
             .max_pending_accept_reset_streams(RESET_UNSEEN)
             .enable_connect_protocol()
             .max_header_list_size(u32::try_from(spec.max_header_bytes).unwrap_or(u32::MAX));
-        Self { builder, spec: Arc::clone(spec), rates, floods: FloodMetrics::new() }
+        Self {
+            builder,
+            spec: Arc::clone(spec),
+            rates,
+            floods: FloodMetrics::new(),
+        }
     }
 
     /// Serves until the connection ends. `socket` still has the preface.
@@ -84,24 +93,47 @@ impl Http2 {
         leave: LeaveSignal<'_>,
     ) {
         let traffic = Arc::new(Traffic::default());
-        let handshake = self.builder.handshake(ClientSocket::new(socket, Arc::clone(&traffic)));
-        let handshake = leave.activity.unless_closing(with_activity(handshake, &traffic, leave.activity));
-        let http = match timeout(ClientWait::RequestHead.limit(&self.spec.timeouts()), handshake).await {
+        let handshake = self
+            .builder
+            .handshake(ClientSocket::new(socket, Arc::clone(&traffic)));
+        let handshake =
+            leave
+                .activity
+                .unless_closing(with_activity(handshake, &traffic, leave.activity));
+        let http = match timeout(
+            ClientWait::RequestHead.limit(&self.spec.timeouts()),
+            handshake,
+        )
+        .await
+        {
             Ok(Some(Ok(http))) => http,
-            Ok(Some(Err(error))) => return tracing::debug!(%error, peer = %connection.peer, "no HTTP/2 came"),
+            Ok(Some(Err(error))) => {
+                return tracing::debug!(%error, peer = %connection.peer, "no HTTP/2 came");
+            }
             Ok(None) | Err(_) => return,
         };
         let (connection, spec) = (Arc::clone(connection), Arc::clone(&self.spec));
-        let session = Arc::new(H2Session::new(handler, connection, spec, self.rates.clone(), traffic));
-        let served = H2Connection::new(http, Arc::clone(&session)).serve(leave).await;
+        let session = Arc::new(H2Session::new(
+            handler,
+            connection,
+            spec,
+            self.rates.clone(),
+            traffic,
+        ));
+        let served = H2Connection::new(http, Arc::clone(&session))
+            .serve(leave)
+            .await;
         self.record_end(&session, served);
     }
 
-    /// Logs a line for a connection that was closed because of what its client sent, however much that was.
+    /// Logs a line for a connection that was closed because of what its client sent, however much
+    /// that was.
     fn record_end<H>(&self, session: &H2Session<H>, served: Result<(), h2::Error>) {
         let peer = session.connection.peer;
         let is_flood = |error: &h2::Error| {
-            error.is_go_away() && error.is_library() && error.reason() == Some(h2::Reason::ENHANCE_YOUR_CALM)
+            error.is_go_away()
+                && error.is_library()
+                && error.reason() == Some(h2::Reason::ENHANCE_YOUR_CALM)
         };
         match (session.traffic.violation(), served) {
             (Some(Violation::Resets), _) => {
@@ -116,15 +148,23 @@ impl Http2 {
                 self.floods.other.increment(1);
                 tracing::warn!(%peer, %error, "an HTTP/2 connection was closed: its client sent too much of something");
             }
-            (Some(violation), _) => tracing::debug!(%peer, reason = %violation.reason(), "a client broke HTTP/2"),
-            (None, Err(error)) => tracing::debug!(%peer, %error, "an HTTP/2 connection ended in an error"),
+            (Some(violation), _) => {
+                tracing::debug!(%peer, reason = %violation.reason(), "a client broke HTTP/2")
+            }
+            (None, Err(error)) => {
+                tracing::debug!(%peer, %error, "an HTTP/2 connection ended in an error")
+            }
             (None, Ok(())) => {}
         }
     }
 }
 
 /// The result of `handshake`. The connection is active once its preface has begun.
-async fn with_activity<T>(handshake: impl Future<Output = T>, traffic: &Traffic, activity: &ClientActivity) -> T {
+async fn with_activity<T>(
+    handshake: impl Future<Output = T>,
+    traffic: &Traffic,
+    activity: &ClientActivity,
+) -> T {
     let mut handshake = pin!(handshake);
     poll_fn(|cx| {
         let polled = handshake.as_mut().poll(cx);

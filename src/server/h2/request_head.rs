@@ -9,5 +9,11 @@ use crate::server::spec::ListenerSpec;
 
 /// Refuses a request that breaks a rule, and leaves exactly one `Host` field in others.
 pub fn check<B>(request: &mut Request<B>, spec: &ListenerSpec) -> Result<(), Failure> {
-    request_rules::check(request, &SectionBounds { bytes: spec.max_header_bytes, fields: spec.max_headers })
+    request_rules::check(
+        request,
+        &SectionBounds {
+            bytes: spec.max_header_bytes,
+            fields: spec.max_headers,
+        },
+    )
 }

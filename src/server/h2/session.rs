@@ -18,8 +18,8 @@ use crate::http::min_rate::MinBodyRates;
 use crate::server::connection_info::ConnectionInfo;
 use crate::server::spec::ListenerSpec;
 
-/// Requests that a client may reset right after it made them, at once. A browser that leaves a page resets all that it
-/// has open.
+/// Requests that a client may reset right after it made them, at once. A browser that leaves a page
+/// resets all that it has open.
 const EARLY_RESETS: u32 = 200;
 /// Such a reset is forgotten after this time: nghttp2 allows 33 a second, too.
 const FORGET_RESET: Duration = Duration::from_millis(30);
@@ -66,13 +66,17 @@ impl<H> H2Session<H> {
             spec,
             traffic,
             waker: AtomicWaker::new(),
-            resets: Mutex::new(EarlyResets { count: 0, since: clock::now() }),
+            resets: Mutex::new(EarlyResets {
+                count: 0,
+                since: clock::now(),
+            }),
             broken: Mutex::new(Vec::new()),
             has_broken: AtomicBool::new(false),
         }
     }
 
-    /// Records that the client has reset a request that arrived at `arrived`, before it had its whole answer.
+    /// Records that the client has reset a request that arrived at `arrived`, before it had its
+    /// whole answer.
     pub fn record_reset(&self, arrived: Instant) {
         if self.resets.lock().record(arrived, clock::now()) {
             self.traffic.violate(Violation::Resets);
@@ -87,7 +91,8 @@ impl<H> H2Session<H> {
         self.waker.wake();
     }
 
-    /// Resets the streams whose response broke off. Everything was written by now. Returns whether there were any.
+    /// Resets the streams whose response broke off. Everything was written by now. Returns whether
+    /// there were any.
     pub fn reset_broken(&self) -> bool {
         if !self.has_broken.swap(false, Relaxed) {
             return false;
@@ -105,7 +110,8 @@ impl EarlyResets {
         if now.saturating_duration_since(arrived) > EARLY {
             return false;
         }
-        let passed = now.saturating_duration_since(self.since).as_millis() / FORGET_RESET.as_millis();
+        let passed =
+            now.saturating_duration_since(self.since).as_millis() / FORGET_RESET.as_millis();
         let forgotten = u32::try_from(passed).unwrap_or(u32::MAX);
         if forgotten > 0 {
             self.count = self.count.saturating_sub(forgotten);
@@ -123,7 +129,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn early_resets_are_forgotten_over_time_and_late_ones_are_free() {
         let start = clock::now();
-        let mut resets = EarlyResets { count: 0, since: start };
+        let mut resets = EarlyResets {
+            count: 0,
+            since: start,
+        };
         for _ in 0..EARLY_RESETS {
             assert!(!resets.record(start, start));
         }

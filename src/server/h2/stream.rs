@@ -1,7 +1,7 @@
 //! An HTTP/2 stream: its request is handled and answered, in a task of its own.
 //!
-//! Guarantees that the request is dropped when its client resets the stream or goes away, and that a client which takes
-//! nothing of its response for too long loses the stream and no other.
+//! Guarantees that the request is dropped when its client resets the stream or goes away, and that
+//! a client which takes nothing of its response for too long loses the stream and no other.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -39,7 +39,9 @@ pub async fn serve<H: Handler>(
         return serve_websocket(&session, request, sender, arrived).await;
     }
     let to_head = request.method() == Method::HEAD;
-    let Some(response) = answer(&session, request, &mut sender).await else { return session.record_reset(arrived) };
+    let Some(response) = answer(&session, request, &mut sender).await else {
+        return session.record_reset(arrived);
+    };
     if let Some((stream, body)) = send_head(&mut sender, response, to_head, arrived) {
         send_body(&session, stream, body, arrived).await;
     }
@@ -84,7 +86,9 @@ async fn serve_websocket<H: Handler>(
     };
     let response = match websocket {
         Some(websocket) => match websocket.check(&response) {
-            Ok(()) if response.status().is_informational() => return websocket.open(&mut sender, response),
+            Ok(()) if response.status().is_informational() => {
+                return websocket.open(&mut sender, response);
+            }
             Ok(()) => response,
             Err(failure) => refuse(failure),
         },
@@ -95,7 +99,8 @@ async fn serve_websocket<H: Handler>(
     }
 }
 
-/// Lets the handler answer `request`, and sends interim responses meanwhile. `None`: as for [`answer`].
+/// Lets the handler answer `request`, and sends interim responses meanwhile. `None`: as for
+/// [`answer`].
 async fn handle<H: Handler>(
     session: &H2Session<H>,
     request: &mut Request<Body>,
@@ -103,7 +108,11 @@ async fn handle<H: Handler>(
     sender: &mut SendResponse<Bytes>,
 ) -> Option<Response<Body>> {
     let interim = InterimSlot::default();
-    let mut handling = pin!(session.handler.handle(&session.connection, &interim, request));
+    let mut handling = pin!(
+        session
+            .handler
+            .handle(&session.connection, &interim, request)
+    );
     poll_fn(|cx| {
         // First: a request that was reset before its turn reaches no upstream.
         if sender.poll_reset(cx).is_ready() {
@@ -123,20 +132,28 @@ async fn handle<H: Handler>(
     .await
 }
 
-/// The request with its body as handlers read it, and how it asks for a 100 if its client waits for one.
-fn with_body<H>(request: Request<RecvStream>, session: &H2Session<H>) -> (Request<Body>, Option<Arc<ContinueRequest>>) {
+/// The request with its body as handlers read it, and how it asks for a 100 if its client waits for
+/// one.
+fn with_body<H>(
+    request: Request<RecvStream>,
+    session: &H2Session<H>,
+) -> (Request<Body>, Option<Arc<ContinueRequest>>) {
     // An empty body is dropped at once: each call on it would take the connection's lock.
     if request.body().is_end_stream() {
         return (request.map(|_| Body::empty()), None);
     }
     let limit = ClientWait::RequestBody.limit(&session.timeouts);
     let (head, stream) = request.into_parts();
-    let received = ReceivedBody::new(stream, &head.headers, limit).with_lag(session.rates.request.clone());
+    let received =
+        ReceivedBody::new(stream, &head.headers, limit).with_lag(session.rates.request.clone());
     if expect_continue::is_expected(&head.headers) {
         let (body, continue_request) = expect_continue::body(received);
         return (Request::from_parts(head, body), Some(continue_request));
     }
-    (Request::from_parts(head, Body::from_source(Box::new(received))), None)
+    (
+        Request::from_parts(head, Body::from_source(Box::new(received))),
+        None,
+    )
 }
 
 fn send_interim(sender: &mut SendResponse<Bytes>, status: StatusCode, headers: HeaderMap) {
@@ -161,7 +178,10 @@ fn send_head(
         return None;
     }
     response_rules::prepare(&mut response, to_head);
-    response.headers_mut().entry(DATE).or_insert_with(|| date::value_at(now));
+    response
+        .headers_mut()
+        .entry(DATE)
+        .or_insert_with(|| date::value_at(now));
     let (head, body) = response.into_parts();
     let ends = body.is_end_stream();
     match sender.send_response(Response::from_parts(head, ()), ends) {
@@ -174,7 +194,12 @@ fn send_head(
     }
 }
 
-async fn send_body<H>(session: &H2Session<H>, stream: SendStream<Bytes>, body: Body, arrived: Instant) {
+async fn send_body<H>(
+    session: &H2Session<H>,
+    stream: SendStream<Bytes>,
+    body: Body,
+    arrived: Instant,
+) {
     let limit = ClientWait::ClientTakes.limit(&session.timeouts);
     let mut sender = BodySender::new(stream, body, limit).with_lag(session.rates.response.clone());
     match poll_fn(|cx| sender.poll_send(cx)).await {

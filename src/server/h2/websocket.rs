@@ -1,14 +1,16 @@
-//! WebSockets over HTTP/2: the extended CONNECT of RFC 8441, translated to the upgrade of RFC 6455 that handlers and
-//! upstreams know.
+//! WebSockets over HTTP/2: the extended CONNECT of RFC 8441, translated to the upgrade of RFC 6455
+//! that handlers and upstreams know.
 //!
-//! Guarantees that a client gets its 200 only if the upstream proved that it switched, and that routes and limits see
-//! such a request as they see an upgrade of HTTP/1.1.
+//! Guarantees that a client gets its 200 only if the upstream proved that it switched, and that
+//! routes and limits see such a request as they see an upgrade of HTTP/1.1.
 
 use bytes::Bytes;
 use h2::ext::Protocol;
 use h2::server::SendResponse;
 use h2::{Reason, RecvStream};
-use http::header::{CONNECTION, CONTENT_LENGTH, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, TRANSFER_ENCODING, UPGRADE};
+use http::header::{
+    CONNECTION, CONTENT_LENGTH, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, TRANSFER_ENCODING, UPGRADE,
+};
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 
 use crate::body::Body;
@@ -33,11 +35,15 @@ pub fn is_extended_connect<B>(request: &Request<B>) -> bool {
 ///
 /// # Errors
 /// The refusal, if it is for another protocol.
-pub fn translate(request: Request<RecvStream>) -> Result<(Request<Body>, WebSocketRequest), Failure> {
+pub fn translate(
+    request: Request<RecvStream>,
+) -> Result<(Request<Body>, WebSocketRequest), Failure> {
     let (mut head, stream) = request.into_parts();
     let protocol = head.extensions.remove::<Protocol>();
     if !protocol.is_some_and(|protocol| protocol.as_str().eq_ignore_ascii_case("websocket")) {
-        return Err(Failure::NotImplemented("the only protocol for an extended CONNECT is websocket"));
+        return Err(Failure::NotImplemented(
+            "the only protocol for an extended CONNECT is websocket",
+        ));
     }
     let key = websocket_proof::random_key();
     let proof = WebSocketProof::of_key(&key);
@@ -49,12 +55,21 @@ pub fn translate(request: Request<RecvStream>) -> Result<(Request<Body>, WebSock
     for name in [CONTENT_LENGTH, TRANSFER_ENCODING] {
         head.headers.remove(name);
     }
-    head.headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
-    head.headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
+    head.headers
+        .insert(CONNECTION, HeaderValue::from_static("upgrade"));
+    head.headers
+        .insert(UPGRADE, HeaderValue::from_static("websocket"));
     if let Ok(key) = HeaderValue::from_str(&key) {
         head.headers.insert(SEC_WEBSOCKET_KEY, key);
     }
-    Ok((Request::from_parts(head, Body::empty()), WebSocketRequest { stream, upgrade, proof }))
+    Ok((
+        Request::from_parts(head, Body::empty()),
+        WebSocketRequest {
+            stream,
+            upgrade,
+            proof,
+        },
+    ))
 }
 
 impl WebSocketRequest {

@@ -1,6 +1,7 @@
 //! Accepts connections and starts a task for each.
 //!
-//! Guarantees that accepting never spins, and that no more connections are served than the limit allows.
+//! Guarantees that accepting never spins, and that no more connections are served than the limit
+//! allows.
 
 use std::future::poll_fn;
 use std::io;
@@ -24,7 +25,8 @@ const BACK_OFF: Duration = Duration::from_millis(100);
 /// A connection that waits for its place among those that are served.
 pub type AcceptedConnection = (ClearStream, PeerAddress);
 
-/// Accepts connections for ever, and serves each in a task of `tasks`. One that waits for its turn is in `waiting`.
+/// Accepts connections for ever, and serves each in a task of `tasks`. One that waits for its turn
+/// is in `waiting`.
 pub async fn accept_all<H: Handler>(
     sockets: &[AcceptingSocket],
     limit: &ConnectionLimit,
@@ -66,22 +68,32 @@ pub async fn accept_all<H: Handler>(
     }
 }
 
-/// Accepts from whichever socket has a connection. Begins with another one each time, so that none is forgotten.
+/// Accepts from whichever socket has a connection. Begins with another one each time, so that none
+/// is forgotten.
 async fn accept(sockets: &[AcceptingSocket], first: &mut usize) -> io::Result<AcceptedConnection> {
     poll_fn(|cx| {
         *first = (*first + 1) % sockets.len().max(1);
         let (before, after) = sockets.split_at(*first);
-        let accepted = after.iter().chain(before).map(|socket| socket.poll_accept(cx)).find(Poll::is_ready);
+        let accepted = after
+            .iter()
+            .chain(before)
+            .map(|socket| socket.poll_accept(cx))
+            .find(Poll::is_ready);
         accepted.unwrap_or(Poll::Pending)
     })
     .await
 }
 
-/// Whether an accept error concerns one connection only: its client went away before it was accepted (accept(2)).
+/// Whether an accept error concerns one connection only: its client went away before it was
+/// accepted (accept(2)).
 fn concerns_one_connection(error: &io::Error) -> bool {
     use io::ErrorKind as K;
     matches!(
         error.kind(),
-        K::ConnectionAborted | K::ConnectionReset | K::ConnectionRefused | K::Interrupted | K::WouldBlock
+        K::ConnectionAborted
+            | K::ConnectionReset
+            | K::ConnectionRefused
+            | K::Interrupted
+            | K::WouldBlock
     )
 }

@@ -1,6 +1,7 @@
 //! Binds listening sockets.
 //!
-//! Guarantees that the workers of one process share a port, and that no other process shares it unnoticed.
+//! Guarantees that the workers of one process share a port, and that no other process shares it
+//! unnoticed.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -10,14 +11,18 @@ use socket2::{Domain, Protocol, SockRef, Socket as RawSocket, Type};
 use crate::server::spec::ListenerSpec;
 use crate::transport::listening_socket::{BACKLOG, ListenAddress, ListeningSocket, bind_unix};
 
-/// The listening sockets for `spec`, one for each of `sockets`: the kernel spreads connections over those of TCP
-/// (SO_REUSEPORT). A Unix socket is only one. Port 0 is any free port, the same for all.
+/// The listening sockets for `spec`, one for each of `sockets`: the kernel spreads connections over
+/// those of TCP (SO_REUSEPORT). A Unix socket is only one. Port 0 is any free port, the same for
+/// all.
 ///
 /// # Errors
 /// When the address cannot be had, or another process listens there.
 pub fn bind(spec: &ListenerSpec, sockets: usize) -> io::Result<Vec<ListeningSocket>> {
     match &spec.address {
-        ListenAddress::Unix(path) => Ok(vec![ListeningSocket::Unix(bind_unix(path, spec.socket_mode)?)]),
+        ListenAddress::Unix(path) => Ok(vec![ListeningSocket::Unix(bind_unix(
+            path,
+            spec.socket_mode,
+        )?)]),
         ListenAddress::Tcp(address) => {
             check_free(*address)?;
             let first = bind_shared(*address)?;
@@ -38,7 +43,11 @@ pub fn bind_shared(address: SocketAddr) -> io::Result<TcpListener> {
 
 /// Like `bind_shared`, and does not listen yet: until then, no connection comes.
 pub fn reserve_shared(address: SocketAddr) -> io::Result<TcpListener> {
-    let socket = RawSocket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    let socket = RawSocket::new(
+        Domain::for_address(address),
+        Type::STREAM,
+        Some(Protocol::TCP),
+    )?;
     socket.set_reuse_address(true)?;
     socket.set_reuse_port(true)?;
     socket.set_nonblocking(true)?;
@@ -46,10 +55,14 @@ pub fn reserve_shared(address: SocketAddr) -> io::Result<TcpListener> {
     Ok(socket.into())
 }
 
-/// Checks that no other process listens at `address`. Two processes that share a port, as workers do, would share its
-/// connections unnoticed, each with its own configuration.
+/// Checks that no other process listens at `address`. Two processes that share a port, as workers
+/// do, would share its connections unnoticed, each with its own configuration.
 fn check_free(address: SocketAddr) -> io::Result<()> {
-    let socket = RawSocket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    let socket = RawSocket::new(
+        Domain::for_address(address),
+        Type::STREAM,
+        Some(Protocol::TCP),
+    )?;
     // Connections left by an earlier gateway (TIME_WAIT) are not listeners.
     socket.set_reuse_address(true)?;
     socket.bind(&address.into())

@@ -1,4 +1,5 @@
-//! Listening sockets: `bind` opens them, `accept` takes connections off them until the server drains.
+//! Listening sockets: `bind` opens them, `accept` takes connections off them until the server
+//! drains.
 
 mod accept;
 mod bind;
@@ -19,9 +20,10 @@ use super::spec::ListenerSpec;
 use crate::http::min_rate::MinBodyRates;
 use crate::transport::listening_socket::AcceptingSocket;
 
-/// Accepts and serves connections until `drain` begins, then waits for the open ones until its deadline. A worker may
-/// have several `sockets` of one listener. `limit` is shared by the workers of a listener. An accepted connection over the limit waits, unread, and nothing else is
-/// accepted meanwhile.
+/// Accepts and serves connections until `drain` begins, then waits for the open ones until its
+/// deadline. A worker may have several `sockets` of one listener. `limit` is shared by the workers
+/// of a listener. An accepted connection over the limit waits, unread, and nothing else is accepted
+/// meanwhile.
 pub async fn serve<H: Handler>(
     sockets: Vec<impl Into<AcceptingSocket>>,
     spec: Arc<ListenerSpec>,
@@ -53,7 +55,12 @@ pub async fn serve<H: Handler>(
     if let Some((stream, peer)) = waiting {
         // It was admitted before. As a client of its own, it is the last one.
         if let Some(client) = limit.admit(peer.ip(), || true) {
-            tasks.spawn(connection::serve_one(Arc::clone(&context), stream, peer, limit.exceed(client, &open)));
+            tasks.spawn(connection::serve_one(
+                Arc::clone(&context),
+                stream,
+                peer,
+                limit.exceed(client, &open),
+            ));
         }
     }
     // Sockets are waited for rather than tasks: an upgrade moves a socket to another task.

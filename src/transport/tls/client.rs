@@ -1,7 +1,7 @@
 //! The client side of TLS: connects to upstreams.
 //!
-//! Guarantees that a certificate is verified, its name included, unless verification is switched off, and that sessions
-//! are resumed only among connections with the same settings.
+//! Guarantees that a certificate is verified, its name included, unless verification is switched
+//! off, and that sessions are resumed only among connections with the same settings.
 
 use std::fmt;
 use std::io;
@@ -13,7 +13,9 @@ use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, Server
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
-use rustls::{AlertDescription, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
+use rustls::{
+    AlertDescription, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
+};
 use tokio_rustls::TlsConnector;
 
 use super::stream::{EncryptedSocket, TlsStream};
@@ -80,15 +82,27 @@ struct AnyCertificate(Arc<CryptoProvider>);
 
 impl Default for ClientTlsSpec {
     fn default() -> Self {
-        Self { ca: None, identity: None, verify: true }
+        Self {
+            ca: None,
+            identity: None,
+            verify: true,
+        }
     }
 }
 
 impl fmt::Debug for ClientTlsSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { ca, identity, verify } = self;
+        let Self {
+            ca,
+            identity,
+            verify,
+        } = self;
         let (ca, identity) = (ca.is_some(), identity.is_some());
-        f.debug_struct("ClientTlsSpec").field("ca", &ca).field("identity", &identity).field("verify", verify).finish()
+        f.debug_struct("ClientTlsSpec")
+            .field("ca", &ca)
+            .field("identity", &identity)
+            .field("verify", verify)
+            .finish()
     }
 }
 
@@ -109,15 +123,28 @@ impl Eq for ClientTls {}
 impl PeerName {
     /// `None`: `host` is neither a host name nor an IP address, or has a port.
     pub fn of(host: &str) -> Option<Self> {
-        let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
-        ServerName::try_from(host).ok().map(|name| Self(name.to_owned()))
+        let host = host
+            .strip_prefix('[')
+            .and_then(|host| host.strip_suffix(']'))
+            .unwrap_or(host);
+        ServerName::try_from(host)
+            .ok()
+            .map(|name| Self(name.to_owned()))
     }
 }
 
-/// Whether a handshake failed because the server speaks none of the versions of HTTP that it was offered (RFC 7301 §3.2).
+/// Whether a handshake failed because the server speaks none of the versions of HTTP that it was
+/// offered (RFC 7301 §3.2).
 pub fn is_offer_refused(error: &io::Error) -> bool {
-    let tls = error.get_ref().and_then(|error| error.downcast_ref::<Error>());
-    matches!(tls, Some(Error::AlertReceived(AlertDescription::NoApplicationProtocol)))
+    let tls = error
+        .get_ref()
+        .and_then(|error| error.downcast_ref::<Error>());
+    matches!(
+        tls,
+        Some(Error::AlertReceived(
+            AlertDescription::NoApplicationProtocol
+        ))
+    )
 }
 
 impl ClientTls {
@@ -127,7 +154,9 @@ impl ClientTls {
         let provider = Arc::new(ring::default_provider());
         let builder = ClientConfig::builder_with_provider(Arc::clone(&provider));
         // The provider has a cipher suite for both versions of TLS.
-        let builder = builder.with_safe_default_protocol_versions().map_err(|_| ClientTlsError::System)?;
+        let builder = builder
+            .with_safe_default_protocol_versions()
+            .map_err(|_| ClientTlsError::System)?;
         let verifier: Arc<dyn ServerCertVerifier> = if spec.verify {
             let roots = Arc::new(roots(spec.ca.as_deref())?);
             let verifier = WebPkiServerVerifier::builder_with_provider(roots, provider);
@@ -135,32 +164,50 @@ impl ClientTls {
         } else {
             Arc::new(AnyCertificate(provider))
         };
-        let builder = builder.dangerous().with_custom_certificate_verifier(verifier);
+        let builder = builder
+            .dangerous()
+            .with_custom_certificate_verifier(verifier);
         let mut config = match &spec.identity {
             None => builder.with_no_client_auth(),
             Some((chain, key)) => {
-                let (chain, key) = (certificates(chain, ClientTlsError::Certificate)?, private_key(key)?);
-                builder.with_client_auth_cert(chain, key).map_err(|_| ClientTlsError::Pair)?
+                let (chain, key) = (
+                    certificates(chain, ClientTlsError::Certificate)?,
+                    private_key(key)?,
+                );
+                builder
+                    .with_client_auth_cert(chain, key)
+                    .map_err(|_| ClientTlsError::Pair)?
             }
         };
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         let http1 = Arc::new(config.clone());
         config.alpn_protocols.insert(0, b"h2".to_vec());
-        Ok(Self { spec, any_version: Arc::new(config), http1 })
+        Ok(Self {
+            spec,
+            any_version: Arc::new(config),
+            http1,
+        })
     }
 
     /// Does the handshake over `socket`, with the upstream that is called `name`.
     ///
     /// # Errors
     /// When the handshake fails, for example because the certificate is not trusted.
-    pub async fn connect(&self, socket: ClearStream, name: &PeerName, offer: HttpOffer) -> io::Result<TlsStream> {
+    pub async fn connect(
+        &self,
+        socket: ClearStream,
+        name: &PeerName,
+        offer: HttpOffer,
+    ) -> io::Result<TlsStream> {
         let config = match offer {
             HttpOffer::Any => &self.any_version,
             HttpOffer::Http1 => &self.http1,
         };
         let socket = EncryptedSocket::new(socket, Bytes::new());
-        let bounded = |session: &mut rustls::ClientConnection| session.set_buffer_limit(Some(BUFFER));
-        let connecting = TlsConnector::from(Arc::clone(config)).connect_with(name.0.clone(), socket, bounded);
+        let bounded =
+            |session: &mut rustls::ClientConnection| session.set_buffer_limit(Some(BUFFER));
+        let connecting =
+            TlsConnector::from(Arc::clone(config)).connect_with(name.0.clone(), socket, bounded);
         connecting.await.map(TlsStream::new)
     }
 }
@@ -170,12 +217,15 @@ fn roots(ca: Option<&[u8]>) -> Result<RootCertStore, ClientTlsError> {
     match ca {
         Some(pem) => {
             for authority in certificates(pem, ClientTlsError::NoAuthority)? {
-                roots.add(authority).map_err(|_| ClientTlsError::Authority)?;
+                roots
+                    .add(authority)
+                    .map_err(|_| ClientTlsError::Authority)?;
             }
         }
         None => {
             // A system may have some that cannot be read, beside many that can.
-            let (added, _) = roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+            let (added, _) =
+                roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
             if added == 0 {
                 return Err(ClientTlsError::System);
             }
@@ -184,7 +234,10 @@ fn roots(ca: Option<&[u8]>) -> Result<RootCertStore, ClientTlsError> {
     Ok(roots)
 }
 
-fn certificates(pem: &[u8], none: ClientTlsError) -> Result<Vec<CertificateDer<'static>>, ClientTlsError> {
+fn certificates(
+    pem: &[u8],
+    none: ClientTlsError,
+) -> Result<Vec<CertificateDer<'static>>, ClientTlsError> {
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
     found.ok().filter(|found| !found.is_empty()).ok_or(none)
 }
@@ -211,7 +264,12 @@ impl ServerCertVerifier for AnyCertificate {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        rustls::crypto::verify_tls12_signature(message, cert, dss, &self.0.signature_verification_algorithms)
+        rustls::crypto::verify_tls12_signature(
+            message,
+            cert,
+            dss,
+            &self.0.signature_verification_algorithms,
+        )
     }
 
     fn verify_tls13_signature(
@@ -220,7 +278,12 @@ impl ServerCertVerifier for AnyCertificate {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        rustls::crypto::verify_tls13_signature(message, cert, dss, &self.0.signature_verification_algorithms)
+        rustls::crypto::verify_tls13_signature(
+            message,
+            cert,
+            dss,
+            &self.0.signature_verification_algorithms,
+        )
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {

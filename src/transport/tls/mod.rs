@@ -1,5 +1,5 @@
-//! TLS, by rustls. `stream` is a connection after its handshake, of either side; `client` makes those to upstreams and
-//! `server` those of clients.
+//! TLS, by rustls. `stream` is a connection after its handshake, of either side; `client` makes
+//! those to upstreams and `server` those of clients.
 
 pub mod client;
 pub mod server;

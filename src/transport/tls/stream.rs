@@ -1,7 +1,7 @@
 //! A TLS connection whose handshake is over.
 //!
-//! Guarantees that input which was decrypted already counts as readable, and that progress shows although written bytes
-//! are encrypted and may wait for the socket.
+//! Guarantees that input which was decrypted already counts as readable, and that progress shows
+//! although written bytes are encrypted and may wait for the socket.
 
 use std::future::{Future, poll_fn};
 use std::io::{self, IoSlice};
@@ -52,16 +52,24 @@ impl TlsStream {
     /// Ready when a read may give bytes, the end or an error. Makes no system call.
     pub fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let (socket, session) = self.0.get_ref();
-        // It wants no input while content waits to be read, and after its peer has announced the end.
-        if session.wants_read() { socket.poll_read_ready(cx) } else { Poll::Ready(Ok(())) }
+        // It wants no input while content waits to be read, and after its peer has announced the
+        // end.
+        if session.wants_read() {
+            socket.poll_read_ready(cx)
+        } else {
+            Poll::Ready(Ok(()))
+        }
     }
 
-    /// Whether there is content to read, the end or an error. Tickets and other messages of TLS itself are taken in.
-    /// May consume what came.
+    /// Whether there is content to read, the end or an error. Tickets and other messages of TLS
+    /// itself are taken in. May consume what came.
     pub fn has_content(&mut self) -> bool {
-        let read = |cx: &mut Context<'_>| Pin::new(&mut self.0).poll_read(cx, &mut ReadBuf::new(&mut [0]));
+        let read =
+            |cx: &mut Context<'_>| Pin::new(&mut self.0).poll_read(cx, &mut ReadBuf::new(&mut [0]));
         let mut reading = coop::unconstrained(poll_fn(read));
-        Pin::new(&mut reading).poll(&mut Context::from_waker(Waker::noop())).is_ready()
+        Pin::new(&mut reading)
+            .poll(&mut Context::from_waker(Waker::noop()))
+            .is_ready()
     }
 
     /// The number of encrypted bytes that the socket has taken.
@@ -79,7 +87,11 @@ impl TlsStream {
 }
 
 impl ImmediateWrite for TlsStream {
-    fn poll_write_now(&mut self, cx: &mut Context<'_>, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+    fn poll_write_now(
+        &mut self,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
         self.immediately(|tls| Pin::new(&mut tls.0).poll_write_vectored(cx, slices))
     }
 
@@ -91,22 +103,39 @@ impl ImmediateWrite for TlsStream {
 impl EncryptedSocket {
     /// `early`: what was read from `stream` already.
     pub fn new(stream: ClearStream, early: Bytes) -> Self {
-        Self { stream, early, sent: 0, is_immediate: false }
+        Self {
+            stream,
+            early,
+            sent: 0,
+            is_immediate: false,
+        }
     }
 
     fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.early.is_empty() { self.stream.poll_read_ready(cx) } else { Poll::Ready(Ok(())) }
+        if self.early.is_empty() {
+            self.stream.poll_read_ready(cx)
+        } else {
+            Poll::Ready(Ok(()))
+        }
     }
 }
 
 impl AsyncRead for TlsStream {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         Pin::new(&mut self.0).poll_read(cx, buf)
     }
 }
 
 impl AsyncWrite for TlsStream {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.0).poll_write(cx, bytes)
     }
 
@@ -132,7 +161,11 @@ impl AsyncWrite for TlsStream {
 }
 
 impl AsyncRead for EncryptedSocket {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         if self.early.is_empty() {
             return Pin::new(&mut self.stream).poll_read(cx, buf);
         }
@@ -148,7 +181,11 @@ impl AsyncRead for EncryptedSocket {
 }
 
 impl AsyncWrite for EncryptedSocket {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         let written = if self.is_immediate {
             ready!(self.stream.poll_write_now(cx, &[IoSlice::new(bytes)]))?
         } else {

@@ -1,5 +1,5 @@
-//! The arithmetic of an adaptive bound: how many requests an upstream takes at a time, by how fast it answers them.
-//! Follows the gradient controller of Envoy's adaptive concurrency filter.
+//! The arithmetic of an adaptive bound: how many requests an upstream takes at a time, by how fast
+//! it answers them. Follows the gradient controller of Envoy's adaptive concurrency filter.
 //!
 //! Guarantees that the limit stays within its rule, and that it changes only by what was measured.
 
@@ -13,13 +13,15 @@ pub const UPDATE: Duration = Duration::from_millis(100);
 /// The fewest answers that say anything.
 const FEWEST: u64 = 10;
 
-/// The part of its interval by which the shortest latency is measured later, so that gateways do not do it all at once.
+/// The part of its interval by which the shortest latency is measured later, so that gateways do
+/// not do it all at once.
 const JITTER: f64 = 0.15;
 
 /// The part of its interval that measuring the shortest latency takes at most.
 const LONGEST_MEASURING: u64 = 10;
 
-/// Changes in a row that leave the limit at its least: so many say that the shortest latency is another by now.
+/// Changes in a row that leave the limit at its least: so many say that the shortest latency is
+/// another by now.
 const STUCK: u32 = 5;
 
 /// The most intervals that go by without a measurement, for nothing seems to queue.
@@ -53,8 +55,8 @@ pub struct Gradient {
     stuck: u32,
     /// Intervals since the last measurement.
     calm: u32,
-    /// The calm intervals after which it is measured all the same: a queue that was there at the last measurement looks
-    /// like none.
+    /// The calm intervals after which it is measured all the same: a queue that was there at the
+    /// last measurement looks like none.
     patience: u32,
 }
 
@@ -81,7 +83,15 @@ impl Gradient {
     pub fn new(rule: AdaptiveRule, now: u64) -> Self {
         let limit = rule.min as f64;
         let phase = LimitPhase::Measuring { until: now };
-        let mut gradient = Self { rule, limit, shortest: None, phase, stuck: 0, calm: 0, patience: 1 };
+        let mut gradient = Self {
+            rule,
+            limit,
+            shortest: None,
+            phase,
+            stuck: 0,
+            calm: 0,
+            patience: 1,
+        };
         gradient.measure(now);
         gradient
     }
@@ -91,7 +101,12 @@ impl Gradient {
         let mut gradient = Self::new(rule, now);
         if self.shortest.is_some() {
             let limit = self.limit.clamp(rule.min as f64, rule.max as f64);
-            gradient = Self { limit, shortest: self.shortest, patience: self.patience, ..gradient };
+            gradient = Self {
+                limit,
+                shortest: self.shortest,
+                patience: self.patience,
+                ..gradient
+            };
             if !self.is_measuring() {
                 gradient.follow(now, random);
             }
@@ -101,7 +116,11 @@ impl Gradient {
 
     /// How many requests may be in flight.
     pub fn limit(&self) -> usize {
-        if self.is_measuring() { self.rule.min } else { self.limit as usize }
+        if self.is_measuring() {
+            self.rule.min
+        } else {
+            self.limit as usize
+        }
     }
 
     /// The latency of requests that wait for no other.
@@ -130,7 +149,13 @@ impl Gradient {
                 self.take(sample.median.max(1));
                 self.follow(now, random);
             }
-            (LimitPhase::Following { update_at, measure_at }, Some(sample)) => {
+            (
+                LimitPhase::Following {
+                    update_at,
+                    measure_at,
+                },
+                Some(sample),
+            ) => {
                 *update_at = now.saturating_add(micros(UPDATE));
                 let is_time = now >= *measure_at;
                 self.update(now, sample, (is_time, random));
@@ -140,12 +165,18 @@ impl Gradient {
     }
 
     fn update(&mut self, now: u64, sample: AnswerSample, (is_time, random): (bool, f64)) {
-        let Some(shortest) = self.shortest else { return };
+        let Some(shortest) = self.shortest else {
+            return;
+        };
         let expected = self.with_buffer(shortest);
         let is_calm = sample.median <= expected;
         self.limit = self.next_limit(expected as f64 / sample.median.max(1) as f64, sample.peak);
         let is_lowest = self.limit <= self.rule.min as f64;
-        self.stuck = if is_lowest && !is_calm { self.stuck + 1 } else { 0 };
+        self.stuck = if is_lowest && !is_calm {
+            self.stuck + 1
+        } else {
+            0
+        };
         self.calm = if is_time { self.calm + 1 } else { self.calm };
         if self.stuck >= STUCK {
             // It was as in a measurement all the time.
@@ -162,9 +193,16 @@ impl Gradient {
 
     /// Takes the latency of requests that waited for no other.
     fn take(&mut self, shortest: u64) {
-        // A latency that is shorter by much tells that the last measurement was one of a queue, or of cold caches.
-        let was_wrong = self.shortest.is_none_or(|before| self.with_buffer(shortest) < before);
-        self.patience = if was_wrong { 1 } else { (2 * self.patience).min(MOST_CALM) };
+        // A latency that is shorter by much tells that the last measurement was one of a queue, or
+        // of cold caches.
+        let was_wrong = self
+            .shortest
+            .is_none_or(|before| self.with_buffer(shortest) < before);
+        self.patience = if was_wrong {
+            1
+        } else {
+            (2 * self.patience).min(MOST_CALM)
+        };
         (self.shortest, self.calm, self.stuck) = (Some(shortest), 0, 0);
     }
 
@@ -173,26 +211,37 @@ impl Gradient {
         latency.saturating_mul(100 + self.rule.buffer.of(100) as u64) / 100
     }
 
-    /// The limit by the ratio of the expected latency to the measured one. Its square root more lets a queue form that
-    /// shows whether the upstream takes more.
+    /// The limit by the ratio of the expected latency to the measured one. Its square root more
+    /// lets a queue form that shows whether the upstream takes more.
     fn next_limit(&self, ratio: f64, peak: usize) -> f64 {
         let scaled = self.limit * ratio.clamp(FACTORS.0, FACTORS.1);
         let next = scaled + scaled.sqrt();
         // An upstream that gets little says nothing of how much it takes.
-        let next = if 2.0 * (peak as f64) < self.limit { next.min(self.limit) } else { next };
+        let next = if 2.0 * (peak as f64) < self.limit {
+            next.min(self.limit)
+        } else {
+            next
+        };
         next.clamp(self.rule.min as f64, self.rule.max as f64)
     }
 
     fn measure(&mut self, now: u64) {
         self.stuck = 0;
-        self.phase =
-            LimitPhase::Measuring { until: now.saturating_add(micros(self.rule.interval) / LONGEST_MEASURING) };
+        self.phase = LimitPhase::Measuring {
+            until: now.saturating_add(micros(self.rule.interval) / LONGEST_MEASURING),
+        };
     }
 
     fn follow(&mut self, now: u64, random: f64) {
-        let apart = self.rule.interval.mul_f64(1.0 + JITTER * random.clamp(0.0, 1.0));
+        let apart = self
+            .rule
+            .interval
+            .mul_f64(1.0 + JITTER * random.clamp(0.0, 1.0));
         let measure_at = now.saturating_add(micros(apart));
-        self.phase = LimitPhase::Following { update_at: now.saturating_add(micros(UPDATE)), measure_at };
+        self.phase = LimitPhase::Following {
+            update_at: now.saturating_add(micros(UPDATE)),
+            measure_at,
+        };
     }
 }
 

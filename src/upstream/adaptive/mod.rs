@@ -1,8 +1,8 @@
-//! The adaptive bound of an upstream: on the requests that wait for its answers, by how long they wait. `gradient` has
-//! the arithmetic, which runs on the control plane.
+//! The adaptive bound of an upstream: on the requests that wait for its answers, by how long they
+//! wait. `gradient` has the arithmetic, which runs on the control plane.
 //!
-//! Guarantees that no more requests wait than the limit says, by all workers together, and that a request takes no
-//! lock.
+//! Guarantees that no more requests wait than the limit says, by all workers together, and that a
+//! request takes no lock.
 
 pub mod gradient;
 
@@ -18,8 +18,8 @@ use super::health::micros;
 use super::latency::histogram::LatencyHistogram;
 use crate::clock;
 
-/// The bound, shared by all workers. A reload that leaves its rule as it is keeps it, and another rule takes over what it
-/// knows.
+/// The bound, shared by all workers. A reload that leaves its rule as it is keeps it, and another
+/// rule takes over what it knows.
 pub struct AdaptiveBound {
     rule: AdaptiveRule,
     limit: AtomicUsize,
@@ -28,8 +28,8 @@ pub struct AdaptiveBound {
     /// The most in flight since the limit was last looked at.
     peak: AtomicUsize,
     latency: LatencyHistogram,
-    /// Requests that were sent before do not count, in microseconds of the monotonic clock: they waited for more
-    /// others.
+    /// Requests that were sent before do not count, in microseconds of the monotonic clock: they
+    /// waited for more others.
     counted_from: AtomicU64,
     /// In microseconds. 0: it was not measured yet.
     shortest: AtomicU64,
@@ -45,7 +45,13 @@ pub struct AdaptivePlace<'a>(&'a AdaptiveBound);
 impl AdaptiveBound {
     pub fn new(upstream: &str, rule: AdaptiveRule) -> Self {
         let now = clock::monotonic_micros();
-        Self::with(upstream, rule, Gradient::new(rule, now), Arc::default(), now)
+        Self::with(
+            upstream,
+            rule,
+            Gradient::new(rule, now),
+            Arc::default(),
+            now,
+        )
     }
 
     /// In place of this one, with another rule.
@@ -55,7 +61,13 @@ impl AdaptiveBound {
         Self::with(upstream, rule, gradient, self.in_flight.clone(), now)
     }
 
-    fn with(upstream: &str, rule: AdaptiveRule, gradient: Gradient, in_flight: Arc<AtomicUsize>, now: u64) -> Self {
+    fn with(
+        upstream: &str,
+        rule: AdaptiveRule,
+        gradient: Gradient,
+        in_flight: Arc<AtomicUsize>,
+        now: u64,
+    ) -> Self {
         let name = || upstream.to_owned();
         let shortest = micros(gradient.shortest_latency().unwrap_or_default());
         let bound = Self {
@@ -90,7 +102,9 @@ impl AdaptiveBound {
 
     /// The latency of requests that wait for no other. `None`: it was not measured yet.
     pub fn shortest_latency(&self) -> Option<Duration> {
-        Some(self.shortest.load(Ordering::Relaxed)).filter(|micros| *micros != 0).map(Duration::from_micros)
+        Some(self.shortest.load(Ordering::Relaxed))
+            .filter(|micros| *micros != 0)
+            .map(Duration::from_micros)
     }
 
     /// A place for another request. `None`: there is none.
@@ -98,7 +112,10 @@ impl AdaptiveBound {
     pub fn enter(&self) -> Option<AdaptivePlace<'_>> {
         let limit = self.limit();
         let enter = |count: usize| (count < limit).then_some(count + 1);
-        match self.in_flight.fetch_update(Ordering::Relaxed, Ordering::Relaxed, enter) {
+        match self
+            .in_flight
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, enter)
+        {
             Ok(before) => {
                 if before >= self.peak.load(Ordering::Relaxed) {
                     self.peak.fetch_max(before + 1, Ordering::Relaxed);
@@ -123,23 +140,32 @@ impl AdaptiveBound {
         }
     }
 
-    /// Records how long a request was waited for that nobody waits for any more. That says something only if it was
-    /// slow by then.
+    /// Records how long a request was waited for that nobody waits for any more. That says
+    /// something only if it was slow by then.
     pub fn record_unanswered(&self, waited: Duration) {
-        if self.shortest_latency().is_some_and(|shortest| waited > shortest) {
+        if self
+            .shortest_latency()
+            .is_some_and(|shortest| waited > shortest)
+        {
             self.record(waited);
         }
     }
 
-    /// Sets the limit by what was recorded until `now`, in microseconds of the monotonic clock. For the control plane.
+    /// Sets the limit by what was recorded until `now`, in microseconds of the monotonic clock. For
+    /// the control plane.
     pub fn tend(&self, now: u64) {
-        let Some(mut gradient) = self.gradient.try_lock() else { return };
+        let Some(mut gradient) = self.gradient.try_lock() else {
+            return;
+        };
         if !gradient.is_due(now, self.latency.total()) {
             return;
         }
         let peak = self.peak.swap(self.in_flight(), Ordering::Relaxed);
-        let sample =
-            self.latency.take().map(|counts| AnswerSample { count: counts.total(), median: counts.median(), peak });
+        let sample = self.latency.take().map(|counts| AnswerSample {
+            count: counts.total(),
+            median: counts.median(),
+            peak,
+        });
         let was_measuring = gradient.is_measuring();
         gradient.advance(now, sample, fastrand::f64());
         if gradient.is_measuring() && !was_measuring {

@@ -1,7 +1,7 @@
 //! Load balancing: which endpoint is next. `order` has the turns of endpoints with weights.
 //!
-//! Guarantees that a request is sent to no endpoint twice, and that an endpoint which backs off is only picked when no
-//! other is left. Takes no lock.
+//! Guarantees that a request is sent to no endpoint twice, and that an endpoint which backs off is
+//! only picked when no other is left. Takes no lock.
 
 pub mod order;
 
@@ -22,7 +22,8 @@ pub enum Balance {
     RoundRobin,
     /// The less loaded of two endpoints drawn at random.
     LeastRequests,
-    /// An endpoint for all requests that are alike in this. Those that lack a part of it have their turns.
+    /// An endpoint for all requests that are alike in this. Those that lack a part of it have their
+    /// turns.
     Hash(Arc<[KeyPart]>),
     /// The endpoint that a client's cookie names. Clients without one have their turns.
     Sticky(StickyCookie),
@@ -43,8 +44,8 @@ pub struct PickList<'a> {
     pub order: &'a TurnOrder,
 }
 
-/// The endpoints that a request was sent to, by their place in memory: lists of endpoints change meanwhile. And what it has
-/// in common with other requests.
+/// The endpoints that a request was sent to, by their place in memory: lists of endpoints change
+/// meanwhile. And what it has in common with other requests.
 #[derive(Debug, Default)]
 pub struct Tried {
     endpoints: SmallVec<[usize; 4]>,
@@ -54,7 +55,10 @@ pub struct Tried {
 impl Tried {
     /// None yet, by a request that has this in common with others.
     pub fn by(affinity: Option<Affinity>) -> Self {
-        Self { endpoints: SmallVec::new(), affinity }
+        Self {
+            endpoints: SmallVec::new(),
+            affinity,
+        }
     }
 
     /// How many endpoints were tried.
@@ -79,27 +83,40 @@ impl Tried {
 
 impl Balancer {
     pub fn new(balance: Balance) -> Self {
-        Self { balance, next: AtomicUsize::new(0) }
+        Self {
+            balance,
+            next: AtomicUsize::new(0),
+        }
     }
 
-    /// The next endpoint of `list` for a request that was already sent to those in `tried`, to which it is added. `None`:
-    /// none is left.
+    /// The next endpoint of `list` for a request that was already sent to those in `tried`, to
+    /// which it is added. `None`: none is left.
     pub fn pick(&self, list: PickList<'_>, tried: &mut Tried) -> Option<PickedEndpoint> {
         self.pick_at(list, tried, || self.next.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Like [`pick`](Self::pick), at nobody's turn: where requests take two each, every first one would be the same endpoint's.
+    /// Like [`pick`](Self::pick), at nobody's turn: where requests take two each, every first one
+    /// would be the same endpoint's.
     pub fn pick_instead(&self, list: PickList<'_>, tried: &mut Tried) -> Option<PickedEndpoint> {
         self.pick_at(list, tried, || self.next.load(Ordering::Relaxed))
     }
 
     #[inline]
-    fn pick_at(&self, list: PickList<'_>, tried: &mut Tried, turn: impl Fn() -> usize) -> Option<PickedEndpoint> {
+    fn pick_at(
+        &self,
+        list: PickList<'_>,
+        tried: &mut Tried,
+        turn: impl Fn() -> usize,
+    ) -> Option<PickedEndpoint> {
         let place = match (&self.balance, tried.affinity) {
             (Balance::LeastRequests, _) => list.less_loaded(tried),
             (Balance::Hash(_), Some(affinity)) => list.most_suited(affinity, tried),
-            (Balance::Sticky(_), Some(affinity)) => list.named(affinity, tried).or_else(|| list.in_turn(turn(), tried)),
-            (Balance::RoundRobin | Balance::Hash(_) | Balance::Sticky(_), _) => list.in_turn(turn(), tried),
+            (Balance::Sticky(_), Some(affinity)) => list
+                .named(affinity, tried)
+                .or_else(|| list.in_turn(turn(), tried)),
+            (Balance::RoundRobin | Balance::Hash(_) | Balance::Sticky(_), _) => {
+                list.in_turn(turn(), tried)
+            }
         }?;
         let endpoint = list.endpoints.get(place)?;
         tried.add(endpoint);
@@ -108,16 +125,24 @@ impl Balancer {
 }
 
 impl PickList<'_> {
-    /// The first untried endpoint from the turn `start` on that does not back off; failing that, the first untried one.
+    /// The first untried endpoint from the turn `start` on that does not back off; failing that,
+    /// the first untried one.
     fn in_turn(self, start: usize, tried: &Tried) -> Option<usize> {
         let turns = self.order.turns(self.endpoints.len());
         let place = |step| self.order.place(start.wrapping_add(step) % turns);
-        let is_untried = |place: &usize| self.endpoints.get(*place).is_some_and(|endpoint| !tried.contains(endpoint));
+        let is_untried = |place: &usize| {
+            self.endpoints
+                .get(*place)
+                .is_some_and(|endpoint| !tried.contains(endpoint))
+        };
         let untried = || (0..turns).map(place).filter(is_untried);
-        untried().find(|&place| self.is_fit(place, tried)).or_else(|| untried().next())
+        untried()
+            .find(|&place| self.is_fit(place, tried))
+            .or_else(|| untried().next())
     }
 
-    /// Power of two choices: nearly as even as comparing all endpoints, and workers do not all rush to one idle endpoint.
+    /// Power of two choices: nearly as even as comparing all endpoints, and workers do not all rush
+    /// to one idle endpoint.
     fn less_loaded(self, tried: &Tried) -> Option<usize> {
         let turns = self.order.turns(self.endpoints.len());
         if self.endpoints.len() < 2 {
@@ -127,7 +152,11 @@ impl PickList<'_> {
         let one = self.order.place(turn);
         let other = self.order.place((turn + fastrand::usize(1..turns)) % turns);
         match (self.is_fit(one, tried), self.is_fit(other, tried)) {
-            (true, true) => Some(if self.is_less_loaded(other, one) { other } else { one }),
+            (true, true) => Some(if self.is_less_loaded(other, one) {
+                other
+            } else {
+                one
+            }),
             (true, false) => Some(one),
             (false, true) => Some(other),
             (false, false) => self.in_turn(turn, tried),
@@ -136,26 +165,47 @@ impl PickList<'_> {
 
     /// The endpoint that suits this best; failing all that are fit, the first untried one.
     fn most_suited(self, affinity: Affinity, tried: &Tried) -> Option<usize> {
-        let fit = self.endpoints.iter().enumerate().filter(|(place, _)| self.is_fit(*place, tried));
-        let scored = fit.map(|(place, endpoint)| (place, affinity.score(endpoint.role().seed, endpoint.role().weight)));
-        let best = scored.max_by(|(_, one), (_, other)| one.total_cmp(other)).map(|(place, _)| place);
+        let fit = self
+            .endpoints
+            .iter()
+            .enumerate()
+            .filter(|(place, _)| self.is_fit(*place, tried));
+        let scored = fit.map(|(place, endpoint)| {
+            (
+                place,
+                affinity.score(endpoint.role().seed, endpoint.role().weight),
+            )
+        });
+        let best = scored
+            .max_by(|(_, one), (_, other)| one.total_cmp(other))
+            .map(|(place, _)| place);
         best.or_else(|| self.in_turn(0, tried))
     }
 
     /// The endpoint that a cookie names, if it is fit.
     fn named(self, affinity: Affinity, tried: &Tried) -> Option<usize> {
-        let named = self.endpoints.iter().position(|endpoint| endpoint.role().is_named(affinity))?;
+        let named = self
+            .endpoints
+            .iter()
+            .position(|endpoint| endpoint.role().is_named(affinity))?;
         self.is_fit(named, tried).then_some(named)
     }
 
     fn is_fit(self, place: usize, tried: &Tried) -> bool {
-        self.endpoints.get(place).is_some_and(|endpoint| !tried.contains(endpoint) && !endpoint.is_backing_off())
+        self.endpoints
+            .get(place)
+            .is_some_and(|endpoint| !tried.contains(endpoint) && !endpoint.is_backing_off())
     }
 
-    /// By requests in flight for each unit of weight. One that has none is not less loaded than another that has none.
+    /// By requests in flight for each unit of weight. One that has none is not less loaded than
+    /// another that has none.
     fn is_less_loaded(self, one: usize, other: usize) -> bool {
-        let (Some(one), Some(other)) = (self.endpoints.get(one), self.endpoints.get(other)) else { return false };
-        let load = |endpoint: &Endpoint, other: &Endpoint| endpoint.in_flight() as u64 * other.role().weight;
+        let (Some(one), Some(other)) = (self.endpoints.get(one), self.endpoints.get(other)) else {
+            return false;
+        };
+        let load = |endpoint: &Endpoint, other: &Endpoint| {
+            endpoint.in_flight() as u64 * other.role().weight
+        };
         load(one, other) < load(other, one)
     }
 }

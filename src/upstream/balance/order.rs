@@ -1,6 +1,7 @@
 //! The order in which endpoints of different weights have their turns.
 //!
-//! Guarantees that each has its share of the turns, spread evenly, and that equal weights need no order at all.
+//! Guarantees that each has its share of the turns, spread evenly, and that equal weights need no
+//! order at all.
 
 use std::sync::LazyLock;
 
@@ -17,11 +18,17 @@ pub static EACH_IN_TURN: LazyLock<TurnOrder> = LazyLock::new(TurnOrder::default)
 impl TurnOrder {
     /// The order of endpoints with these weights, each at least 1.
     pub fn of(weights: &[u64]) -> Self {
-        let divisor = weights.iter().fold(0, |divisor, weight| gcd(divisor, *weight)).max(1);
+        let divisor = weights
+            .iter()
+            .fold(0, |divisor, weight| gcd(divisor, *weight))
+            .max(1);
         if weights.iter().all(|weight| weight == &divisor) {
             return Self::default();
         }
-        let sum = weights.iter().fold(0_u64, |sum, weight| sum.saturating_add(weight / divisor)).max(1);
+        let sum = weights
+            .iter()
+            .fold(0_u64, |sum, weight| sum.saturating_add(weight / divisor))
+            .max(1);
         let turns_of = |weight: u64| match sum {
             0..=MOST_TURNS => weight / divisor,
             _ => (weight / divisor * MOST_TURNS / sum).max(1),
@@ -30,7 +37,9 @@ impl TurnOrder {
         for (place, weight) in (0_u32..).zip(weights) {
             let count = turns_of(*weight);
             // The middle of each of its parts of the round.
-            turns.extend((0..count).map(|turn| ((2 * turn + 1) * u64::from(u32::MAX) / (2 * count), place)));
+            turns.extend(
+                (0..count).map(|turn| ((2 * turn + 1) * u64::from(u32::MAX) / (2 * count), place)),
+            );
         }
         turns.sort_unstable();
         Self(turns.into_iter().map(|(_, place)| place).collect())
@@ -38,7 +47,11 @@ impl TurnOrder {
 
     /// How many turns a round of `count` endpoints has.
     pub fn turns(&self, count: usize) -> usize {
-        if self.0.is_empty() { count } else { self.0.len() }
+        if self.0.is_empty() {
+            count
+        } else {
+            self.0.len()
+        }
     }
 
     /// The place of the endpoint whose turn is number `turn` of a round.
@@ -63,7 +76,9 @@ mod tests {
 
     fn places(weights: &[u64]) -> Vec<usize> {
         let order = TurnOrder::of(weights);
-        (0..order.turns(weights.len())).map(|turn| order.place(turn)).collect()
+        (0..order.turns(weights.len()))
+            .map(|turn| order.place(turn))
+            .collect()
     }
 
     #[test]

@@ -14,7 +14,13 @@ struct TestUpstream {
 
 impl TestUpstream {
     fn pick(&self, tried: &mut Tried) -> Option<PickedEndpoint> {
-        self.balancer.pick(PickList { endpoints: &self.endpoints, order: &self.order }, tried)
+        self.balancer.pick(
+            PickList {
+                endpoints: &self.endpoints,
+                order: &self.order,
+            },
+            tried,
+        )
     }
 }
 
@@ -25,11 +31,23 @@ fn upstream(balance: Balance, endpoints: usize) -> TestUpstream {
 fn weighted(balance: Balance, weights: &[u64]) -> TestUpstream {
     let endpoint = |(n, weight): (usize, &u64)| {
         let url = format!("http://10.0.0.{n}").parse().unwrap();
-        let role = EndpointRole { weight: *weight, ..EndpointRole::default() };
-        Arc::new(Endpoint::new(&url, None, Http2Policy::Auto, None).with_role(EndpointRole { seed: n as u64, ..role }))
+        let role = EndpointRole {
+            weight: *weight,
+            ..EndpointRole::default()
+        };
+        Arc::new(
+            Endpoint::new(&url, None, Http2Policy::Auto, None).with_role(EndpointRole {
+                seed: n as u64,
+                ..role
+            }),
+        )
     };
     let endpoints = weights.iter().enumerate().map(endpoint).collect();
-    TestUpstream { balancer: Balancer::new(balance), endpoints, order: TurnOrder::of(weights) }
+    TestUpstream {
+        balancer: Balancer::new(balance),
+        endpoints,
+        order: TurnOrder::of(weights),
+    }
 }
 
 #[test]
@@ -37,7 +55,9 @@ fn round_robin_gives_each_endpoint_its_turn() {
     let upstream = upstream(Balance::RoundRobin, 3);
     let mut seen = HashMap::new();
     for _ in 0..300 {
-        *seen.entry(upstream.pick(&mut Tried::default()).unwrap().key().clone()).or_insert(0) += 1;
+        *seen
+            .entry(upstream.pick(&mut Tried::default()).unwrap().key().clone())
+            .or_insert(0) += 1;
     }
     assert_eq!(seen.into_values().collect::<Vec<_>>(), [100, 100, 100]);
 }
@@ -45,9 +65,15 @@ fn round_robin_gives_each_endpoint_its_turn() {
 #[test]
 fn least_requests_keeps_loads_even() {
     let upstream = upstream(Balance::LeastRequests, 4);
-    let _busy: Vec<_> = (0..400).map(|_| upstream.pick(&mut Tried::default()).unwrap()).collect();
+    let _busy: Vec<_> = (0..400)
+        .map(|_| upstream.pick(&mut Tried::default()).unwrap())
+        .collect();
     for endpoint in &upstream.endpoints {
-        assert!((85..=115).contains(&endpoint.in_flight()), "{}", endpoint.in_flight());
+        assert!(
+            (85..=115).contains(&endpoint.in_flight()),
+            "{}",
+            endpoint.in_flight()
+        );
     }
 }
 
@@ -56,16 +82,24 @@ fn least_requests_prefers_the_idle_one_of_two() {
     let upstream = upstream(Balance::LeastRequests, 2);
     let first = upstream.pick(&mut Tried::default()).unwrap();
     for _ in 0..50 {
-        assert_ne!(upstream.pick(&mut Tried::default()).unwrap().key(), first.key());
+        assert_ne!(
+            upstream.pick(&mut Tried::default()).unwrap().key(),
+            first.key()
+        );
     }
 }
 
 #[test]
 fn a_request_tries_each_endpoint_once() {
-    for balance in [Balance::RoundRobin, Balance::LeastRequests, Balance::Hash(Arc::new([]))] {
+    for balance in [
+        Balance::RoundRobin,
+        Balance::LeastRequests,
+        Balance::Hash(Arc::new([])),
+    ] {
         let upstream = upstream(balance, 5);
         let mut tried = Tried::default();
-        let mut keys: Vec<_> = std::iter::from_fn(|| upstream.pick(&mut tried).map(|at| at.key().clone())).collect();
+        let mut keys: Vec<_> =
+            std::iter::from_fn(|| upstream.pick(&mut tried).map(|at| at.key().clone())).collect();
         keys.sort();
         keys.dedup();
         assert_eq!(keys.len(), 5);
@@ -74,11 +108,18 @@ fn a_request_tries_each_endpoint_once() {
 
 #[tokio::test(start_paused = true)]
 async fn an_endpoint_that_backs_off_is_passed_over_until_the_back_off_ends() {
-    for balance in [Balance::RoundRobin, Balance::LeastRequests, Balance::Hash(Arc::new([]))] {
+    for balance in [
+        Balance::RoundRobin,
+        Balance::LeastRequests,
+        Balance::Hash(Arc::new([])),
+    ] {
         let upstream = upstream(balance, 2);
         upstream.endpoints[0].record_refused();
         for _ in 0..20 {
-            assert_eq!(&**upstream.pick(&mut Tried::default()).unwrap().key(), "http://10.0.0.1:80");
+            assert_eq!(
+                &**upstream.pick(&mut Tried::default()).unwrap().key(),
+                "http://10.0.0.1:80"
+            );
         }
         tokio::time::advance(Duration::from_millis(1001)).await;
         assert!(!upstream.endpoints[0].is_backing_off());
@@ -105,7 +146,11 @@ fn a_dropped_pick_no_longer_counts() {
 
 #[test]
 fn an_upstream_without_endpoints_has_none_to_pick() {
-    for balance in [Balance::RoundRobin, Balance::LeastRequests, Balance::Hash(Arc::new([]))] {
+    for balance in [
+        Balance::RoundRobin,
+        Balance::LeastRequests,
+        Balance::Hash(Arc::new([])),
+    ] {
         assert!(upstream(balance, 0).pick(&mut Tried::default()).is_none());
     }
 }
@@ -113,15 +158,23 @@ fn an_upstream_without_endpoints_has_none_to_pick() {
 #[test]
 fn weights_share_out_the_turns() {
     let upstream = weighted(Balance::RoundRobin, &[3, 1]);
-    let picked: String = (0..8).map(|_| upstream.pick(&mut Tried::default()).unwrap().url()[14..].to_owned()).collect();
+    let picked: String = (0..8)
+        .map(|_| upstream.pick(&mut Tried::default()).unwrap().url()[14..].to_owned())
+        .collect();
     assert_eq!(picked, "00100010");
 }
 
 #[test]
 fn least_requests_fills_endpoints_by_their_weight() {
     let upstream = weighted(Balance::LeastRequests, &[3, 1]);
-    let _busy: Vec<_> = (0..400).map(|_| upstream.pick(&mut Tried::default()).unwrap()).collect();
-    assert!((285..=315).contains(&upstream.endpoints[0].in_flight()), "{}", upstream.endpoints[0].in_flight());
+    let _busy: Vec<_> = (0..400)
+        .map(|_| upstream.pick(&mut Tried::default()).unwrap())
+        .collect();
+    assert!(
+        (285..=315).contains(&upstream.endpoints[0].in_flight()),
+        "{}",
+        upstream.endpoints[0].in_flight()
+    );
 }
 
 /// The affinity of requests that have `number` in common.
@@ -144,22 +197,46 @@ fn requests_that_are_alike_go_to_one_endpoint_and_to_another_one_while_it_backs_
 
 #[test]
 fn a_cookie_leads_to_its_endpoint_unless_that_backs_off() {
-    let cookie = StickyCookie { name: "stick".into(), ttl: None, secure: false, secret: "secret".into() };
+    let cookie = StickyCookie {
+        name: "stick".into(),
+        ttl: None,
+        secure: false,
+        secret: "secret".into(),
+    };
     let mut upstream = upstream(Balance::Sticky(cookie.clone()), 3);
     for endpoint in &mut upstream.endpoints {
         let affinity = Affinity::of_endpoint(&cookie, "up", endpoint.url());
-        let role =
-            EndpointRole { sticky: Some((affinity, cookie.set_cookie(affinity).unwrap())), ..EndpointRole::default() };
+        let role = EndpointRole {
+            sticky: Some((affinity, cookie.set_cookie(affinity).unwrap())),
+            ..EndpointRole::default()
+        };
         let url = endpoint.url().parse().unwrap();
         *endpoint = Arc::new(Endpoint::new(&url, None, Http2Policy::Auto, None).with_role(role));
     }
-    let by_cookie = || Tried::by(Some(Affinity::of_endpoint(&cookie, "up", "http://10.0.0.1")));
+    let by_cookie = || {
+        Tried::by(Some(Affinity::of_endpoint(
+            &cookie,
+            "up",
+            "http://10.0.0.1",
+        )))
+    };
     for _ in 0..20 {
-        assert_eq!(upstream.pick(&mut by_cookie()).unwrap().url(), "http://10.0.0.1");
+        assert_eq!(
+            upstream.pick(&mut by_cookie()).unwrap().url(),
+            "http://10.0.0.1"
+        );
     }
-    let guessed: std::collections::HashSet<_> =
-        (0..3).map(|number| upstream.pick(&mut alike(number)).unwrap().url().to_owned()).collect();
-    assert_eq!(guessed.len(), 3, "a value that nobody has signed is as good as none");
+    let guessed: std::collections::HashSet<_> = (0..3)
+        .map(|number| upstream.pick(&mut alike(number)).unwrap().url().to_owned())
+        .collect();
+    assert_eq!(
+        guessed.len(),
+        3,
+        "a value that nobody has signed is as good as none"
+    );
     upstream.endpoints[1].record_refused();
-    assert_ne!(upstream.pick(&mut by_cookie()).unwrap().url(), "http://10.0.0.1");
+    assert_ne!(
+        upstream.pick(&mut by_cookie()).unwrap().url(),
+        "http://10.0.0.1"
+    );
 }

@@ -1,4 +1,5 @@
-//! When changes are worth a line in the log: a few at once, and those of a name that flaps once in a while.
+//! When changes are worth a line in the log: a few at once, and those of a name that flaps once in
+//! a while.
 //!
 //! Guarantees at most [`MOST_LINES`] lines in [`PERIOD`], and that what is true in the end has one.
 
@@ -26,7 +27,8 @@ impl ChangeLog {
         self.unlogged = self.unlogged.saturating_add(1);
     }
 
-    /// How many changes the line stands for that is to be written at `now`. `None`: there is nothing to tell, or not yet.
+    /// How many changes the line stands for that is to be written at `now`. `None`: there is
+    /// nothing to tell, or not yet.
     pub fn line(&mut self, now: u64) -> Option<u32> {
         if self.unlogged == 0 {
             return None;
@@ -60,6 +62,9 @@ mod tests {
         }
         // Once there is room, without another change.
         let end = 1 + micros(PERIOD);
-        assert_eq!((log.line(end - 1), log.line(end), log.line(end)), (None, Some(5), None));
+        assert_eq!(
+            (log.line(end - 1), log.line(end), log.line(end)),
+            (None, Some(5), None)
+        );
     }
 }

@@ -1,5 +1,5 @@
-//! Asks DNS for endpoints, for one lookup at a time: the system's settings are read anew for each, and nothing is cached but the
-//! list itself.
+//! Asks DNS for endpoints, for one lookup at a time: the system's settings are read anew for each,
+//! and nothing is cached but the list itself.
 //!
 //! Guarantees an outcome within [`LONGEST`], and that only an answer which says so counts as empty.
 
@@ -12,7 +12,9 @@ use futures_util::StreamExt as _;
 use futures_util::future::join;
 use futures_util::stream;
 use hickory_resolver::TokioResolver;
-use hickory_resolver::config::{ConnectionConfig, NameServerConfig, ResolveHosts, ResolverConfig, ResolverOpts};
+use hickory_resolver::config::{
+    ConnectionConfig, NameServerConfig, ResolveHosts, ResolverConfig, ResolverOpts,
+};
 use hickory_resolver::net::runtime::TokioRuntimeProvider;
 use hickory_resolver::net::{DnsError, NetError};
 use hickory_resolver::proto::op::ResponseCode;
@@ -82,21 +84,28 @@ enum NameRecords {
     Nothing {
         ttl: Option<Duration>,
     },
-    /// Neither records nor that there are none (RFC 2308 §2.2): the answer of a server that does not know the name, of a chain
-    /// of aliases that leads nowhere, or of a small server about the other kind of addresses.
+    /// Neither records nor that there are none (RFC 2308 §2.2): the answer of a server that does
+    /// not know the name, of a chain of aliases that leads nowhere, or of a small server about the
+    /// other kind of addresses.
     Unclear,
     Failed(Arc<str>),
 }
 
 /// The addresses of one name.
 enum NameAddresses {
-    Found { addresses: BTreeSet<IpAddr>, ttl: Duration, unknown: Option<(IpFamily, Arc<str>)> },
-    Nothing { ttl: Option<Duration> },
+    Found {
+        addresses: BTreeSet<IpAddr>,
+        ttl: Duration,
+        unknown: Option<(IpFamily, Arc<str>)>,
+    },
+    Nothing {
+        ttl: Option<Duration>,
+    },
     Failed(Arc<str>),
 }
 
-/// Looks up the endpoints of `spec`. `is_known`: there is a list, which another name's addresses must not replace while the
-/// name's own cannot be looked up.
+/// Looks up the endpoints of `spec`. `is_known`: there is a list, which another name's addresses
+/// must not replace while the name's own cannot be looked up.
 pub async fn look_up(spec: &DnsSpec, is_known: bool) -> DnsOutcome {
     let source = match NameSource::of(spec) {
         Ok(source) => NameSource { is_known, ..source },
@@ -108,7 +117,9 @@ pub async fn look_up(spec: &DnsSpec, is_known: bool) -> DnsOutcome {
             DnsQuestion::Services { name } => source.services_of(name, spec).await,
         }
     };
-    timeout(LONGEST, found).await.unwrap_or_else(|_| DnsOutcome::Failed("it took too long".into()))
+    timeout(LONGEST, found)
+        .await
+        .unwrap_or_else(|_| DnsOutcome::Failed("it took too long".into()))
 }
 
 impl NameSource {
@@ -119,12 +130,28 @@ impl NameSource {
             let mut options = ResolverOpts::default();
             options.timeout = ANSWER;
             options.use_hosts_file = ResolveHosts::Never;
-            (ResolverConfig::from_name_servers(spec.resolvers.iter().map(server).collect()), options)
+            (
+                ResolverConfig::from_name_servers(spec.resolvers.iter().map(server).collect()),
+                options,
+            )
         };
         options.cache_size = 0;
-        let (search, ndots) = (config.search().iter().take(MOST_SEARCHED).cloned().collect(), options.ndots);
+        let (search, ndots) = (
+            config
+                .search()
+                .iter()
+                .take(MOST_SEARCHED)
+                .cloned()
+                .collect(),
+            options.ndots,
+        );
         let builder = TokioResolver::builder_with_config(config, TokioRuntimeProvider::default());
-        Ok(Self { resolver: builder.with_options(options).build()?, search, ndots, is_known: false })
+        Ok(Self {
+            resolver: builder.with_options(options).build()?,
+            search,
+            ndots,
+            is_known: false,
+        })
     }
 
     async fn addresses_of(&self, name: &str, port: u16, spec: &DnsSpec) -> DnsOutcome {
@@ -132,7 +159,11 @@ impl NameSource {
         let mut failed = None;
         for candidate in self.candidates(name) {
             match self.addresses(&candidate).await {
-                NameAddresses::Found { addresses, ttl, unknown } => {
+                NameAddresses::Found {
+                    addresses,
+                    ttl,
+                    unknown,
+                } => {
                     let endpoints = records::of_addresses(&addresses, name, port, spec.scheme);
                     return found(endpoints, ttl, unknown);
                 }
@@ -150,7 +181,9 @@ impl NameSource {
         for candidate in self.candidates(name) {
             match self.records(&candidate, RecordType::SRV).await {
                 NameRecords::Found { data, ttl } => {
-                    return self.servers(records::usable(data.iter().filter_map(service)), ttl, spec).await;
+                    return self
+                        .servers(records::usable(data.iter().filter_map(service)), ttl, spec)
+                        .await;
                 }
                 NameRecords::Nothing { ttl } => nothing = ttl.or(nothing),
                 NameRecords::Unclear if self.is_known => return DnsOutcome::Failed(UNCLEAR.into()),
@@ -162,8 +195,14 @@ impl NameSource {
         failed.map_or(DnsOutcome::Nothing { ttl: nothing }, DnsOutcome::Failed)
     }
 
-    /// The endpoints of these servers. A server that nobody can tell the address of fails the lookup: it may well be there.
-    async fn servers(&self, servers: Vec<ServiceRecord>, ttl: Duration, spec: &DnsSpec) -> DnsOutcome {
+    /// The endpoints of these servers. A server that nobody can tell the address of fails the
+    /// lookup: it may well be there.
+    async fn servers(
+        &self,
+        servers: Vec<ServiceRecord>,
+        ttl: Duration,
+        spec: &DnsSpec,
+    ) -> DnsOutcome {
         let targets: BTreeSet<_> = servers.iter().map(|server| server.target.clone()).collect();
         let look_up = |target: Arc<str>| async move {
             let name = absolute(&target);
@@ -173,21 +212,34 @@ impl NameSource {
             };
             (target, addresses)
         };
-        let mut looked_up = stream::iter(targets.into_iter().map(look_up)).buffer_unordered(AT_ONCE);
+        let mut looked_up =
+            stream::iter(targets.into_iter().map(look_up)).buffer_unordered(AT_ONCE);
         let (mut of_targets, mut ttl) = (BTreeMap::new(), ttl);
         while let Some((target, addresses)) = looked_up.next().await {
             match addresses {
-                NameAddresses::Found { unknown: Some((_, error)), .. } | NameAddresses::Failed(error) => {
+                NameAddresses::Found {
+                    unknown: Some((_, error)),
+                    ..
+                }
+                | NameAddresses::Failed(error) => {
                     return DnsOutcome::Failed(format!("{target}: {error}").into());
                 }
-                NameAddresses::Found { addresses, ttl: own, unknown: None } => {
+                NameAddresses::Found {
+                    addresses,
+                    ttl: own,
+                    unknown: None,
+                } => {
                     ttl = ttl.min(own);
                     of_targets.insert(target, addresses);
                 }
                 NameAddresses::Nothing { ttl: own } => ttl = own.map_or(ttl, |own| ttl.min(own)),
             }
         }
-        found(records::of_services(&servers, &of_targets, spec.scheme), ttl, None)
+        found(
+            records::of_services(&servers, &of_targets, spec.scheme),
+            ttl,
+            None,
+        )
     }
 
     /// The names that `name` may stand for, in the order of resolv.conf(5).
@@ -210,15 +262,27 @@ impl NameSource {
     }
 
     async fn addresses(&self, name: &Name) -> NameAddresses {
-        let both = join(self.records(name, RecordType::A), self.records(name, RecordType::AAAA)).await;
+        let both = join(
+            self.records(name, RecordType::A),
+            self.records(name, RecordType::AAAA),
+        )
+        .await;
         match both {
-            (NameRecords::Found { data, ttl }, NameRecords::Found { data: other, ttl: of_other }) => {
-                of_families(data.iter().chain(&other), ttl.min(of_other), None)
-            }
-            (NameRecords::Found { data, ttl }, NameRecords::Nothing { .. } | NameRecords::Unclear)
-            | (NameRecords::Nothing { .. } | NameRecords::Unclear, NameRecords::Found { data, ttl }) => {
-                of_families(data.iter(), ttl, None)
-            }
+            (
+                NameRecords::Found { data, ttl },
+                NameRecords::Found {
+                    data: other,
+                    ttl: of_other,
+                },
+            ) => of_families(data.iter().chain(&other), ttl.min(of_other), None),
+            (
+                NameRecords::Found { data, ttl },
+                NameRecords::Nothing { .. } | NameRecords::Unclear,
+            )
+            | (
+                NameRecords::Nothing { .. } | NameRecords::Unclear,
+                NameRecords::Found { data, ttl },
+            ) => of_families(data.iter(), ttl, None),
             (NameRecords::Found { data, ttl }, NameRecords::Failed(error)) => {
                 of_families(data.iter(), ttl, Some((IpFamily::V6, error)))
             }
@@ -226,10 +290,16 @@ impl NameSource {
                 of_families(data.iter(), ttl, Some((IpFamily::V4, error)))
             }
             (NameRecords::Nothing { ttl }, NameRecords::Nothing { ttl: other }) => {
-                NameAddresses::Nothing { ttl: ttl.min(other) }
+                NameAddresses::Nothing {
+                    ttl: ttl.min(other),
+                }
             }
-            (NameRecords::Failed(error), _) | (_, NameRecords::Failed(error)) => NameAddresses::Failed(error),
-            (NameRecords::Unclear, _) | (_, NameRecords::Unclear) => NameAddresses::Failed(UNCLEAR.into()),
+            (NameRecords::Failed(error), _) | (_, NameRecords::Failed(error)) => {
+                NameAddresses::Failed(error)
+            }
+            (NameRecords::Unclear, _) | (_, NameRecords::Unclear) => {
+                NameAddresses::Failed(UNCLEAR.into())
+            }
         }
     }
 
@@ -239,20 +309,34 @@ impl NameSource {
         };
         match looked_up {
             Ok(answer) => {
-                let seconds = answer.answers().iter().map(|record| record.ttl).min().unwrap_or(0);
+                let seconds = answer
+                    .answers()
+                    .iter()
+                    .map(|record| record.ttl)
+                    .min()
+                    .unwrap_or(0);
                 let ttl = Duration::from_secs(u64::from(seconds));
-                let of_type = answer.answers().iter().filter(|record| record.record_type() == of);
+                let of_type = answer
+                    .answers()
+                    .iter()
+                    .filter(|record| record.record_type() == of);
                 let data: Vec<_> = of_type.map(|record| record.data.clone()).collect();
-                if data.is_empty() { NameRecords::Unclear } else { NameRecords::Found { data, ttl } }
+                if data.is_empty() {
+                    NameRecords::Unclear
+                } else {
+                    NameRecords::Found { data, ttl }
+                }
             }
             Err(NetError::Dns(DnsError::NoRecordsFound(none)))
                 if none.response_code != ResponseCode::NXDomain && none.soa.is_none() =>
             {
                 NameRecords::Unclear
             }
-            Err(NetError::Dns(DnsError::NoRecordsFound(none))) => {
-                NameRecords::Nothing { ttl: none.negative_ttl.map(|seconds| Duration::from_secs(u64::from(seconds))) }
-            }
+            Err(NetError::Dns(DnsError::NoRecordsFound(none))) => NameRecords::Nothing {
+                ttl: none
+                    .negative_ttl
+                    .map(|seconds| Duration::from_secs(u64::from(seconds))),
+            },
             Err(error) => NameRecords::Failed(error.to_string().into()),
         }
     }
@@ -268,12 +352,24 @@ fn of_families<'a>(
         RData::AAAA(ip) => Some(IpAddr::V6(ip.0)),
         _ => None,
     };
-    NameAddresses::Found { addresses: data.filter_map(address).collect(), ttl, unknown }
+    NameAddresses::Found {
+        addresses: data.filter_map(address).collect(),
+        ttl,
+        unknown,
+    }
 }
 
-fn found(endpoints: Vec<EndpointSpec>, ttl: Duration, unknown: Option<(IpFamily, Arc<str>)>) -> DnsOutcome {
+fn found(
+    endpoints: Vec<EndpointSpec>,
+    ttl: Duration,
+    unknown: Option<(IpFamily, Arc<str>)>,
+) -> DnsOutcome {
     match (endpoints.is_empty(), unknown) {
-        (false, unknown) => DnsOutcome::Found(FoundEndpoints { endpoints, ttl, unknown }),
+        (false, unknown) => DnsOutcome::Found(FoundEndpoints {
+            endpoints,
+            ttl,
+            unknown,
+        }),
         (true, None) => DnsOutcome::Nothing { ttl: Some(ttl) },
         (true, Some((_, error))) => DnsOutcome::Failed(error),
     }
@@ -283,7 +379,12 @@ fn service(data: &RData) -> Option<ServiceRecord> {
     let RData::SRV(srv) = data else { return None };
     let target = srv.target.to_ascii().to_ascii_lowercase();
     let target = target.trim_end_matches('.').into();
-    Some(ServiceRecord { priority: srv.priority, weight: srv.weight, target, port: srv.port })
+    Some(ServiceRecord {
+        priority: srv.priority,
+        weight: srv.weight,
+        target,
+        port: srv.port,
+    })
 }
 
 /// The name from the root on.
@@ -306,22 +407,47 @@ mod tests {
     use super::*;
 
     fn candidates(name: &str, ndots: usize, search: &[&str]) -> Vec<String> {
-        let search: Vec<_> = search.iter().map(|domain| Name::from_ascii(domain).unwrap()).collect();
+        let search: Vec<_> = search
+            .iter()
+            .map(|domain| Name::from_ascii(domain).unwrap())
+            .collect();
         let config = ResolverConfig::from_name_servers(Vec::new());
         let builder = TokioResolver::builder_with_config(config, TokioRuntimeProvider::default());
-        let source = NameSource { resolver: builder.build().unwrap(), search, ndots, is_known: false };
+        let source = NameSource {
+            resolver: builder.build().unwrap(),
+            search,
+            ndots,
+            is_known: false,
+        };
         source.candidates(name).iter().map(Name::to_ascii).collect()
     }
 
     #[tokio::test]
     async fn names_are_searched_for_as_kubernetes_says() {
-        let search = ["prod.svc.cluster.local", "svc.cluster.local", "cluster.local"];
+        let search = [
+            "prod.svc.cluster.local",
+            "svc.cluster.local",
+            "cluster.local",
+        ];
         let found = candidates("orders", 5, &search);
-        let expected =
-            ["orders.prod.svc.cluster.local.", "orders.svc.cluster.local.", "orders.cluster.local.", "orders."];
+        let expected = [
+            "orders.prod.svc.cluster.local.",
+            "orders.svc.cluster.local.",
+            "orders.cluster.local.",
+            "orders.",
+        ];
         assert_eq!(found, expected);
-        assert_eq!(candidates("orders.prod.svc", 5, &search)[0], "orders.prod.svc.prod.svc.cluster.local.");
-        assert_eq!(candidates("orders.prod.svc", 2, &search)[0], "orders.prod.svc.");
-        assert_eq!(candidates("orders.example.", 5, &search), ["orders.example."]);
+        assert_eq!(
+            candidates("orders.prod.svc", 5, &search)[0],
+            "orders.prod.svc.prod.svc.cluster.local."
+        );
+        assert_eq!(
+            candidates("orders.prod.svc", 2, &search)[0],
+            "orders.prod.svc."
+        );
+        assert_eq!(
+            candidates("orders.example.", 5, &search),
+            ["orders.example."]
+        );
     }
 }

@@ -37,7 +37,8 @@ impl DiscoveryMetrics {
 
     pub fn answered(&self) {
         self.answered.increment(1);
-        self.last_success.set((clock::unix_micros() / 1_000) as f64 / 1e3);
+        self.last_success
+            .set((clock::unix_micros() / 1_000) as f64 / 1e3);
     }
 
     pub fn empty(&self) {

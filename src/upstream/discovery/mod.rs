@@ -1,9 +1,9 @@
-//! Endpoints that are found while the gateway runs: by DNS, or in a file under watch. `spec` says how, `dns` asks,
-//! `records` makes endpoints of the answers, `metrics` counts, `change_log` keeps a name that flaps from flooding the
-//! log, and `own_ports` keeps clients from the admin server.
+//! Endpoints that are found while the gateway runs: by DNS, or in a file under watch. `spec` says
+//! how, `dns` asks, `records` makes endpoints of the answers, `metrics` counts, `change_log` keeps
+//! a name that flaps from flooding the log, and `own_ports` keeps clients from the admin server.
 //!
-//! Guarantees that a list is only replaced by a better one: a lookup that fails, or says that there is nothing, leaves it for
-//! as long as the operator says. A list has at most [`MOST_ENDPOINTS`].
+//! Guarantees that a list is only replaced by a better one: a lookup that fails, or says that there
+//! is nothing, leaves it for as long as the operator says. A list has at most [`MOST_ENDPOINTS`].
 
 mod change_log;
 pub mod dns;
@@ -28,7 +28,8 @@ use super::endpoints::EndpointSpec;
 use super::health::micros;
 use crate::clock;
 
-/// How soon a name is asked for again that could not be looked up, at most: later by twice each time.
+/// How soon a name is asked for again that could not be looked up, at most: later by twice each
+/// time.
 const LONGEST_RETRY: Duration = Duration::from_secs(5);
 
 /// The running discovery of an upstream. Outlives a reload that does not change it.
@@ -76,7 +77,8 @@ struct DiscoveryState {
     error: Option<Arc<str>>,
     /// Of the last answer: in microseconds since 1970.
     confirmed_at: Option<u64>,
-    /// Since when there has been no answer, or one that says that there is nothing: in microseconds of the monotonic clock.
+    /// Since when there has been no answer, or one that says that there is nothing: in microseconds
+    /// of the monotonic clock.
     failing_since: Option<u64>,
     empty_since: Option<u64>,
     /// Failures in a row.
@@ -142,8 +144,17 @@ impl Discovery {
 
     pub fn standing(&self) -> DiscoveryStanding {
         let state = self.state.lock();
-        let DiscoveryState { standing, error, confirmed_at, .. } = &*state;
-        DiscoveryStanding { standing: *standing, error: error.clone(), confirmed_at: *confirmed_at }
+        let DiscoveryState {
+            standing,
+            error,
+            confirmed_at,
+            ..
+        } = &*state;
+        DiscoveryStanding {
+            standing: *standing,
+            error: error.clone(),
+            confirmed_at: *confirmed_at,
+        }
     }
 
     /// Takes over the list of a file.
@@ -189,7 +200,11 @@ impl Discovery {
     pub fn untold_changes(&self, now: u64) -> Option<LoggedChanges> {
         let mut of = self.changes.lock();
         let changes = of.log.line(now)?;
-        Some(LoggedChanges { changes, added: std::mem::take(&mut of.added), removed: std::mem::take(&mut of.removed) })
+        Some(LoggedChanges {
+            changes,
+            added: std::mem::take(&mut of.added),
+            removed: std::mem::take(&mut of.removed),
+        })
     }
 
     /// Puts another list in place, unless it is the same one.
@@ -205,13 +220,16 @@ impl Discovery {
             return;
         }
         self.metrics.changed(endpoints.len());
-        self.list.store(Arc::new(EndpointList { version: before.version + 1, endpoints: endpoints.into() }));
+        self.list.store(Arc::new(EndpointList {
+            version: before.version + 1,
+            endpoints: endpoints.into(),
+        }));
     }
 }
 
 impl DiscoveryState {
-    /// Records how the last lookup went. Returns how often that has changed since the last line of the log, if one is to be
-    /// written.
+    /// Records how the last lookup went. Returns how often that has changed since the last line of
+    /// the log, if one is to be written.
     fn turn_to(&mut self, standing: LookupStanding) -> Option<u32> {
         let before = std::mem::replace(&mut self.standing, standing);
         let is_first = before == LookupStanding::Unknown && standing == LookupStanding::Confirmed;
@@ -239,7 +257,10 @@ impl LookupTurn<'_> {
         };
         // A fleet's gateways do not ask all at once.
         let early = next.mul_f64(0.1 * fastrand::f64());
-        self.0.due.store(now.saturating_add(micros(next.saturating_sub(early))), Ordering::Relaxed);
+        self.0.due.store(
+            now.saturating_add(micros(next.saturating_sub(early))),
+            Ordering::Relaxed,
+        );
     }
 
     fn found(&self, spec: &DnsSpec, found: FoundEndpoints, now: u64) -> Duration {
@@ -251,7 +272,10 @@ impl LookupTurn<'_> {
                 // IPv4 or IPv6 addresses could not be looked up: those known before stay.
                 let (retry, is_over) = self.failed(spec, error, now);
                 let known = discovery.list();
-                let kept = known.endpoints.iter().filter(|of| family.has(of) && !is_over);
+                let kept = known
+                    .endpoints
+                    .iter()
+                    .filter(|of| family.has(of) && !is_over);
                 endpoints.extend(kept.cloned());
                 discovery.replace(endpoints);
                 return ttl.min(retry);
@@ -272,8 +296,12 @@ impl LookupTurn<'_> {
             tracing::warn!(upstream = %discovery.upstream, source = %discovery.spec, changes, "DNS says that there is no endpoint");
         }
         drop(state);
-        let left = spec.keep_on_empty.saturating_sub(Duration::from_micros(now.saturating_sub(since)));
-        let next = ttl.unwrap_or(LONGEST_RETRY).clamp(spec.min_ttl, spec.max_ttl);
+        let left = spec
+            .keep_on_empty
+            .saturating_sub(Duration::from_micros(now.saturating_sub(since)));
+        let next = ttl
+            .unwrap_or(LONGEST_RETRY)
+            .clamp(spec.min_ttl, spec.max_ttl);
         if left.is_zero() || discovery.list.load().endpoints.is_empty() {
             discovery.replace(Vec::new());
             return next;
@@ -293,12 +321,21 @@ impl LookupTurn<'_> {
         }
         state.error = Some(error);
         let later = LONGEST_RETRY.max(spec.min_ttl);
-        let next = spec.min_ttl.saturating_mul(1 << state.failures.min(16)).min(later);
+        let next = spec
+            .min_ttl
+            .saturating_mul(1 << state.failures.min(16))
+            .min(later);
         state.failures = state.failures.saturating_add(1);
         drop(state);
-        let Some(keep) = spec.keep_on_failure else { return (next, false) };
+        let Some(keep) = spec.keep_on_failure else {
+            return (next, false);
+        };
         let left = keep.saturating_sub(Duration::from_micros(now.saturating_sub(since)));
-        if left.is_zero() { (next, true) } else { (next.min(left), false) }
+        if left.is_zero() {
+            (next, true)
+        } else {
+            (next.min(left), false)
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! The ports of this process that no endpoint may be: those of its admin server.
 //!
-//! Guarantees that whoever answers for a name cannot lead clients of a listener to them. They believe that a request
-//! from this machine is its operator's.
+//! Guarantees that whoever answers for a name cannot lead clients of a listener to them. They
+//! believe that a request from this machine is its operator's.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::OnceLock;
@@ -14,7 +14,8 @@ use crate::upstream::health::micros;
 /// The addresses that they listen on.
 static OWN: OnceLock<Box<[SocketAddr]>> = OnceLock::new();
 
-/// When the log has last said that one was left out, in microseconds of the monotonic clock. 0: never.
+/// When the log has last said that one was left out, in microseconds of the monotonic clock. 0:
+/// never.
 static TOLD: AtomicU64 = AtomicU64::new(0);
 
 /// How often the log says it: a name may be looked up ten times a second.
@@ -27,7 +28,9 @@ pub fn keep_out(addresses: impl IntoIterator<Item = SocketAddr>) {
 
 /// Whether `address` leads to one of them. The log says so.
 pub fn is_kept_out(address: SocketAddr) -> bool {
-    let is_own = OWN.get().is_some_and(|own| own.iter().any(|own| leads_to(address, *own)));
+    let is_own = OWN
+        .get()
+        .is_some_and(|own| own.iter().any(|own| leads_to(address, *own)));
     if is_own && is_time_to_tell() {
         tracing::warn!(%address, "an answer of DNS names the admin server of this process: that is no endpoint");
     }
@@ -41,13 +44,20 @@ fn leads_to(address: SocketAddr, own: SocketAddr) -> bool {
         return false;
     }
     // Nothing can be bound to an address of another machine.
-    ip == own_ip || own_ip.is_unspecified() && (ip.is_loopback() || UdpSocket::bind((ip, 0)).is_ok())
+    ip == own_ip
+        || own_ip.is_unspecified() && (ip.is_loopback() || UdpSocket::bind((ip, 0)).is_ok())
 }
 
 fn is_time_to_tell() -> bool {
-    let (now, told) = (clock::monotonic_micros().max(1), TOLD.load(Ordering::Relaxed));
+    let (now, told) = (
+        clock::monotonic_micros().max(1),
+        TOLD.load(Ordering::Relaxed),
+    );
     let is_due = told == 0 || now.saturating_sub(told) >= micros(TELLS_AGAIN);
-    is_due && TOLD.compare_exchange(told, now, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    is_due
+        && TOLD
+            .compare_exchange(told, now, Ordering::Relaxed, Ordering::Relaxed)
+            .is_ok()
 }
 
 #[cfg(test)]
@@ -56,10 +66,17 @@ mod tests {
 
     #[test]
     fn an_address_leads_to_the_port_that_listens_there_or_everywhere() {
-        let leads = |address: &str, own: &str| leads_to(address.parse().unwrap(), own.parse().unwrap());
-        assert!(leads("127.0.0.1:9901", "127.0.0.1:9901") && leads("[::ffff:127.0.0.1]:9901", "127.0.0.1:9901"));
+        let leads =
+            |address: &str, own: &str| leads_to(address.parse().unwrap(), own.parse().unwrap());
+        assert!(
+            leads("127.0.0.1:9901", "127.0.0.1:9901")
+                && leads("[::ffff:127.0.0.1]:9901", "127.0.0.1:9901")
+        );
         assert!(leads("127.0.0.7:9901", "0.0.0.0:9901") && leads("127.0.0.1:9901", "[::]:9901"));
-        assert!(!leads("127.0.0.1:9902", "127.0.0.1:9901") && !leads("127.0.0.2:9901", "127.0.0.1:9901"));
+        assert!(
+            !leads("127.0.0.1:9902", "127.0.0.1:9901")
+                && !leads("127.0.0.2:9901", "127.0.0.1:9901")
+        );
         // Documentation's network (RFC 5737): no machine has it.
         assert!(!leads("203.0.113.7:9901", "0.0.0.0:9901"));
     }

@@ -1,7 +1,7 @@
 //! The questions to DNS that are under way, of all upstreams together.
 //!
-//! Guarantees that no more are under way than [`MOST`], however many names there are and whether or not anybody answers, and that
-//! those which nobody answers leave their places to others.
+//! Guarantees that no more are under way than [`MOST`], however many names there are and whether or
+//! not anybody answers, and that those which nobody answers leave their places to others.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -13,7 +13,8 @@ use tokio::time::timeout;
 /// Questions under way at most. Each has a socket or two.
 pub const MOST: usize = 64;
 
-/// How long a question keeps its place while others wait for one: more than an answer from far away takes.
+/// How long a question keeps its place while others wait for one: more than an answer from far away
+/// takes.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// How often a question that takes longer looks whether others wait.
@@ -30,7 +31,10 @@ struct WaitingQuestion<'a>(&'a AtomicUsize);
 
 impl QuestionPlaces {
     pub const fn new(most: usize) -> Self {
-        Self { free: Semaphore::const_new(most), waiting: AtomicUsize::new(0) }
+        Self {
+            free: Semaphore::const_new(most),
+            waiting: AtomicUsize::new(0),
+        }
     }
 
     /// Drives `question` to its end. `None`: nobody answers, and others wait for its place.
@@ -81,9 +85,11 @@ mod tests {
         let begun = clock::now();
         let silent = join_all((0..4).map(|_| places.ask(pending::<()>())));
         // More others than there are places, so that one waits whoever has these.
-        let others = join_all((0..3).map(async |_| while places.ask(pending::<()>()).await.is_none() {}));
+        let others =
+            join_all((0..3).map(async |_| while places.ask(pending::<()>()).await.is_none() {}));
         let both = futures_util::future::join(silent, places.ask(ready("answer")));
-        let (silent, answered) = tokio::select! { both = both => both, _ = others => unreachable!() };
+        let (silent, answered) =
+            tokio::select! { both = both => both, _ = others => unreachable!() };
         assert_eq!((silent, answered), (vec![None; 4], Some("answer")));
         assert!(clock::now() - begun >= 2 * PATIENCE, "two at a time");
     }
@@ -91,7 +97,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_slow_answer_is_waited_for_while_nobody_else_waits() {
         let places = QuestionPlaces::new(1);
-        assert_eq!(places.ask(async { sleep(20 * PATIENCE).await }).await, Some(()));
+        assert_eq!(
+            places.ask(async { sleep(20 * PATIENCE).await }).await,
+            Some(())
+        );
         // A question that has gone away waits no more.
         let mut first = Box::pin(places.ask(sleep(2 * PATIENCE)));
         assert!(poll_immediate(&mut first).await.is_none());

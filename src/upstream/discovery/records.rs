@@ -1,7 +1,7 @@
 //! Endpoints by the records of DNS (RFC 1035, RFC 2782).
 //!
-//! Guarantees that each address is an endpoint once, in an order that does not depend on that of the records: servers turn
-//! them round with each answer.
+//! Guarantees that each address is an endpoint once, in an order that does not depend on that of
+//! the records: servers turn them round with each answer.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -14,7 +14,8 @@ use super::spec::MOST_ENDPOINTS;
 use crate::upstream::endpoints::EndpointSpec;
 use crate::upstream::url::{EndpointLocation, EndpointScheme, EndpointUrl, authority};
 
-/// The weight of a server in units of its record's: a record of weight 0 has a small chance beside others (RFC 2782).
+/// The weight of a server in units of its record's: a record of weight 0 has a small chance beside
+/// others (RFC 2782).
 const WEIGHT_UNIT: u64 = 100;
 
 /// A server of a service, as its SRV record says.
@@ -37,21 +38,35 @@ pub enum IpFamily {
 impl IpFamily {
     /// Whether the endpoint has an address of this kind.
     pub fn has(self, endpoint: &EndpointSpec) -> bool {
-        let EndpointLocation::Host(authority) = &endpoint.url.location else { return false };
+        let EndpointLocation::Host(authority) = &endpoint.url.location else {
+            return false;
+        };
         authority.host().starts_with('[') == (self == Self::V6)
     }
 }
 
 /// An endpoint for each address.
-pub fn of_addresses(addresses: &BTreeSet<IpAddr>, name: &str, port: u16, scheme: EndpointScheme) -> Vec<EndpointSpec> {
+pub fn of_addresses(
+    addresses: &BTreeSet<IpAddr>,
+    name: &str,
+    port: u16,
+    scheme: EndpointScheme,
+) -> Vec<EndpointSpec> {
     let host = host_field(name, port, scheme);
-    addresses.iter().filter_map(|ip| endpoint(*ip, port, scheme, host.clone())).take(MOST_ENDPOINTS + 1).collect()
+    addresses
+        .iter()
+        .filter_map(|ip| endpoint(*ip, port, scheme, host.clone()))
+        .take(MOST_ENDPOINTS + 1)
+        .collect()
 }
 
-/// The records that are of use: of each target and port the one with the lowest priority, and no more than there may be
-/// endpoints. A target that is the root says that there is no service.
+/// The records that are of use: of each target and port the one with the lowest priority, and no
+/// more than there may be endpoints. A target that is the root says that there is no service.
 pub fn usable(records: impl IntoIterator<Item = ServiceRecord>) -> Vec<ServiceRecord> {
-    let mut records: Vec<_> = records.into_iter().filter(|of| !of.target.is_empty() && of.port > 0).collect();
+    let mut records: Vec<_> = records
+        .into_iter()
+        .filter(|of| !of.target.is_empty() && of.port > 0)
+        .collect();
     records.sort_unstable();
     let mut seen = BTreeSet::new();
     records.retain(|of| seen.insert((of.target.clone(), of.port)));
@@ -65,19 +80,37 @@ pub fn of_services(
     addresses: &BTreeMap<Arc<str>, BTreeSet<IpAddr>>,
     scheme: EndpointScheme,
 ) -> Vec<EndpointSpec> {
-    let found = |of: &ServiceRecord| addresses.get(&of.target).filter(|addresses| !addresses.is_empty()).cloned();
-    let ranks: BTreeSet<_> = records.iter().filter(|of| found(of).is_some()).map(|of| of.priority).collect();
+    let found = |of: &ServiceRecord| {
+        addresses
+            .get(&of.target)
+            .filter(|addresses| !addresses.is_empty())
+            .cloned()
+    };
+    let ranks: BTreeSet<_> = records
+        .iter()
+        .filter(|of| found(of).is_some())
+        .map(|of| of.priority)
+        .collect();
     let rank = |priority| u16::try_from(ranks.range(..priority).count()).unwrap_or(u16::MAX);
     let mut endpoints: Vec<EndpointSpec> = Vec::new();
     let mut seen = BTreeSet::new();
     for record in records {
-        let Some(addresses) = found(record) else { continue };
+        let Some(addresses) = found(record) else {
+            continue;
+        };
         let host = host_field(&record.target, record.port, scheme);
         // A server with several addresses has its weight once.
         let share = WEIGHT_UNIT * u64::from(record.weight) / (addresses.len() as u64).max(1);
-        for ip in addresses.into_iter().filter(|ip| seen.insert((*ip, record.port))) {
+        for ip in addresses
+            .into_iter()
+            .filter(|ip| seen.insert((*ip, record.port)))
+        {
             let of = endpoint(ip, record.port, scheme, host.clone());
-            endpoints.extend(of.map(|of| EndpointSpec { weight: share.max(1), priority: rank(record.priority), ..of }));
+            endpoints.extend(of.map(|of| EndpointSpec {
+                weight: share.max(1),
+                priority: rank(record.priority),
+                ..of
+            }));
         }
     }
     endpoints.truncate(MOST_ENDPOINTS + 1);
@@ -85,19 +118,37 @@ pub fn of_services(
 }
 
 /// `None`: no server can have this address, or it is that of the admin server.
-fn endpoint(ip: IpAddr, port: u16, scheme: EndpointScheme, host: Option<HeaderValue>) -> Option<EndpointSpec> {
+fn endpoint(
+    ip: IpAddr,
+    port: u16,
+    scheme: EndpointScheme,
+    host: Option<HeaderValue>,
+) -> Option<EndpointSpec> {
     let is_broadcast = matches!(ip, IpAddr::V4(ip) if ip.is_broadcast());
-    if ip.is_unspecified() || ip.is_multicast() || is_broadcast || own_ports::is_kept_out(SocketAddr::new(ip, port)) {
+    if ip.is_unspecified()
+        || ip.is_multicast()
+        || is_broadcast
+        || own_ports::is_kept_out(SocketAddr::new(ip, port))
+    {
         return None;
     }
     let location = EndpointLocation::Host(authority(&SocketAddr::new(ip, port).to_string())?);
-    Some(EndpointSpec { url: EndpointUrl { scheme, location }, weight: 1, priority: 0, host })
+    Some(EndpointSpec {
+        url: EndpointUrl { scheme, location },
+        weight: 1,
+        priority: 0,
+        host,
+    })
 }
 
 /// The `Host` of requests to a server by this name.
 fn host_field(name: &str, port: u16, scheme: EndpointScheme) -> Option<HeaderValue> {
     let name = name.trim_end_matches('.');
-    let text = if port == scheme.default_port() { name.to_owned() } else { format!("{name}:{port}") };
+    let text = if port == scheme.default_port() {
+        name.to_owned()
+    } else {
+        format!("{name}:{port}")
+    };
     HeaderValue::try_from(text).ok()
 }
 
@@ -106,26 +157,59 @@ mod tests {
     use super::*;
 
     fn record(priority: u16, weight: u16, target: &str) -> ServiceRecord {
-        ServiceRecord { priority, weight, target: target.into(), port: 80 }
+        ServiceRecord {
+            priority,
+            weight,
+            target: target.into(),
+            port: 80,
+        }
     }
 
     fn addresses(of: &[(&str, &[&str])]) -> BTreeMap<Arc<str>, BTreeSet<IpAddr>> {
-        of.iter().map(|(name, ips)| ((*name).into(), ips.iter().map(|ip| ip.parse().unwrap()).collect())).collect()
+        of.iter()
+            .map(|(name, ips)| {
+                (
+                    (*name).into(),
+                    ips.iter().map(|ip| ip.parse().unwrap()).collect(),
+                )
+            })
+            .collect()
     }
 
     /// URL, weight and rank.
     fn shown(endpoints: &[EndpointSpec]) -> Vec<(String, u64, u16)> {
-        endpoints.iter().map(|of| (of.url.to_string(), of.weight, of.priority)).collect()
+        endpoints
+            .iter()
+            .map(|of| (of.url.to_string(), of.weight, of.priority))
+            .collect()
     }
 
     #[test]
     fn each_address_is_an_endpoint_once_and_in_order() {
-        let ips = ["10.0.0.2", "::1", "10.0.0.1", "0.0.0.0", "224.0.0.1", "255.255.255.255"];
+        let ips = [
+            "10.0.0.2",
+            "::1",
+            "10.0.0.1",
+            "0.0.0.0",
+            "224.0.0.1",
+            "255.255.255.255",
+        ];
         let ips = ips.iter().map(|ip| ip.parse().unwrap()).collect();
         let found = of_addresses(&ips, "orders.", 8443, EndpointScheme::Https);
         let urls: Vec<_> = found.iter().map(|of| of.url.to_string()).collect();
-        assert_eq!(urls, ["https://10.0.0.1:8443", "https://10.0.0.2:8443", "https://[::1]:8443"]);
-        assert!(found.iter().all(|of| of.host.as_ref().unwrap() == "orders:8443"));
+        assert_eq!(
+            urls,
+            [
+                "https://10.0.0.1:8443",
+                "https://10.0.0.2:8443",
+                "https://[::1]:8443"
+            ]
+        );
+        assert!(
+            found
+                .iter()
+                .all(|of| of.host.as_ref().unwrap() == "orders:8443")
+        );
     }
 
     #[test]
@@ -150,21 +234,37 @@ mod tests {
             ("http://10.0.0.4:80".to_owned(), 350, 1),
             ("http://10.0.0.5:80".to_owned(), 100, 2),
         ];
-        assert_eq!(shown(&of_services(&records, &found, EndpointScheme::Http)), expected);
+        assert_eq!(
+            shown(&of_services(&records, &found, EndpointScheme::Http)),
+            expected
+        );
     }
 
     #[test]
     fn a_target_counts_once_and_the_root_is_none() {
-        let records = usable([record(2, 1, "a"), record(1, 1, "a"), record(0, 0, ""), record(1, 2, "b")]);
+        let records = usable([
+            record(2, 1, "a"),
+            record(1, 1, "a"),
+            record(0, 0, ""),
+            record(1, 2, "b"),
+        ]);
         assert_eq!(records, [record(1, 1, "a"), record(1, 2, "b")]);
-        let no_port = ServiceRecord { port: 0, ..record(1, 1, "a") };
+        let no_port = ServiceRecord {
+            port: 0,
+            ..record(1, 1, "a")
+        };
         assert!(usable([no_port]).is_empty());
     }
 
     #[test]
     fn there_are_no_more_than_may_be_used_and_one_that_tells() {
-        let many: BTreeSet<IpAddr> = (0..5000_u32).map(|n| IpAddr::from((0x0a00_0000 + n).to_be_bytes())).collect();
-        assert_eq!(of_addresses(&many, "a", 80, EndpointScheme::Http).len(), MOST_ENDPOINTS + 1);
+        let many: BTreeSet<IpAddr> = (0..5000_u32)
+            .map(|n| IpAddr::from((0x0a00_0000 + n).to_be_bytes()))
+            .collect();
+        assert_eq!(
+            of_addresses(&many, "a", 80, EndpointScheme::Http).len(),
+            MOST_ENDPOINTS + 1
+        );
         let records = usable((0..5000).map(|n| record(1, 1, &format!("t{n}"))));
         assert_eq!(records.len(), MOST_ENDPOINTS + 1);
     }

@@ -1,4 +1,5 @@
-//! How an upstream's endpoints are found, as configured: the question to DNS, how long answers hold, or the file.
+//! How an upstream's endpoints are found, as configured: the question to DNS, how long answers
+//! hold, or the file.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -66,10 +67,16 @@ impl DiscoverySpec {
 impl fmt::Display for DiscoverySpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Dns(DnsSpec { question: DnsQuestion::Addresses { name, port }, .. }) => {
+            Self::Dns(DnsSpec {
+                question: DnsQuestion::Addresses { name, port },
+                ..
+            }) => {
                 write!(f, "dns {name}:{port}")
             }
-            Self::Dns(DnsSpec { question: DnsQuestion::Services { name }, .. }) => write!(f, "srv {name}"),
+            Self::Dns(DnsSpec {
+                question: DnsQuestion::Services { name },
+                ..
+            }) => write!(f, "srv {name}"),
             Self::File(path) => write!(f, "file {}", path.display()),
         }
     }

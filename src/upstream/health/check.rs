@@ -24,8 +24,13 @@ pub struct HealthSpec {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HealthCheck {
     /// A GET of this path has to be answered with one of these statuses.
-    Http { path: PathAndQuery, host: Option<HeaderValue>, status: StatusSet },
-    /// The health service of gRPC has to say that this service serves. Empty: the server as a whole.
+    Http {
+        path: PathAndQuery,
+        host: Option<HeaderValue>,
+        status: StatusSet,
+    },
+    /// The health service of gRPC has to say that this service serves. Empty: the server as a
+    /// whole.
     Grpc { service: Arc<str> },
     /// It has to take a connection, TLS included.
     Tcp,

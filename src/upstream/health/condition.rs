@@ -1,4 +1,5 @@
-//! The condition of an endpoint: its requests in flight, its failures, and whether it is fit for more.
+//! The condition of an endpoint: its requests in flight, its failures, and whether it is fit for
+//! more.
 //!
 //! Guarantees that it outlives a reload: an endpoint that stays keeps it.
 
@@ -14,18 +15,21 @@ use crate::clock;
 use crate::upstream::failure_log::FailureLog;
 use crate::upstream::latency::EndpointLatency;
 
-/// How long an endpoint that refused a connection is passed over, while others are left. Long enough that a dead
-/// endpoint costs at most one connect attempt a second, short enough to notice a restart.
+/// How long an endpoint that refused a connection is passed over, while others are left. Long
+/// enough that a dead endpoint costs at most one connect attempt a second, short enough to notice a
+/// restart.
 const BACK_OFF: Duration = Duration::from_secs(1);
 
 /// The condition of an endpoint, shared by all workers.
 #[derive(Default)]
 pub struct EndpointCondition {
     pub(in crate::upstream) in_flight: AtomicUsize,
-    /// In microseconds of the monotonic clock. 0: the last attempt to connect succeeded, or there was none.
+    /// In microseconds of the monotonic clock. 0: the last attempt to connect succeeded, or there
+    /// was none.
     backing_off_until: AtomicU64,
     pub(in crate::upstream) failures: FailureLog,
-    /// When it came into service after others, in microseconds of the monotonic clock. 0: it was there from the start.
+    /// When it came into service after others, in microseconds of the monotonic clock. 0: it was
+    /// there from the start.
     started_at: AtomicU64,
     ejection: EjectionRecord,
     probes: ProbeRecord,
@@ -69,12 +73,15 @@ impl EndpointCondition {
 
     /// Records that a connection was opened. Returns whether the last attempt had failed.
     pub fn record_connected(&self) -> bool {
-        self.backing_off_until.load(Ordering::Relaxed) != 0 && self.backing_off_until.swap(0, Ordering::Relaxed) != 0
+        self.backing_off_until.load(Ordering::Relaxed) != 0
+            && self.backing_off_until.swap(0, Ordering::Relaxed) != 0
     }
 
     /// Records that no connection could be opened. Returns whether the last attempt had succeeded.
     pub fn record_refused(&self) -> bool {
-        self.backing_off_until.swap(after(BACK_OFF), Ordering::Relaxed) == 0
+        self.backing_off_until
+            .swap(after(BACK_OFF), Ordering::Relaxed)
+            == 0
     }
 
     /// Whether nothing is said against sending it requests.
@@ -119,7 +126,10 @@ impl ProbeRecord {
 
     /// How many passed, and how many failed.
     pub fn counts(&self) -> (u64, u64) {
-        (self.passed.load(Ordering::Relaxed), self.failed.load(Ordering::Relaxed))
+        (
+            self.passed.load(Ordering::Relaxed),
+            self.failed.load(Ordering::Relaxed),
+        )
     }
 
     /// Why the last one failed, if it did.
@@ -127,8 +137,13 @@ impl ProbeRecord {
         self.error.lock().clone()
     }
 
-    /// Records an outcome. Returns whether it changes what the endpoint counts as: the first one ever decides at once.
-    pub(in crate::upstream) fn record(&self, outcome: Result<(), Arc<str>>, thresholds: ProbeThresholds) -> bool {
+    /// Records an outcome. Returns whether it changes what the endpoint counts as: the first one
+    /// ever decides at once.
+    pub(in crate::upstream) fn record(
+        &self,
+        outcome: Result<(), Arc<str>>,
+        thresholds: ProbeThresholds,
+    ) -> bool {
         let first = self.counts() == (0, 0);
         let passed = outcome.is_ok();
         let count = if passed { &self.passed } else { &self.failed };
@@ -138,7 +153,11 @@ impl ProbeRecord {
             self.contrary.store(0, Ordering::Relaxed);
             return false;
         }
-        let needed = if passed { thresholds.healthy_after } else { thresholds.unhealthy_after };
+        let needed = if passed {
+            thresholds.healthy_after
+        } else {
+            thresholds.unhealthy_after
+        };
         if !first && self.contrary.fetch_add(1, Ordering::Relaxed) + 1 < needed {
             return false;
         }
@@ -152,12 +171,19 @@ impl ProbeRecord {
 mod tests {
     use super::*;
 
-    const THRESHOLDS: ProbeThresholds = ProbeThresholds { unhealthy_after: 3, healthy_after: 2 };
+    const THRESHOLDS: ProbeThresholds = ProbeThresholds {
+        unhealthy_after: 3,
+        healthy_after: 2,
+    };
 
     /// The state of the endpoint after each of these outcomes: `+` passed, `-` failed.
     fn after_each(record: &ProbeRecord, outcomes: &str) -> String {
         let counts_as = |outcome| {
-            let result = if outcome == '+' { Ok(()) } else { Err("down".into()) };
+            let result = if outcome == '+' {
+                Ok(())
+            } else {
+                Err("down".into())
+            };
             let before = record.is_unhealthy();
             let changed = record.record(result, THRESHOLDS);
             assert_eq!(changed, before != record.is_unhealthy());

@@ -1,8 +1,8 @@
-//! Passive health: an endpoint that fails several requests in a row, or is far slower than the others, is ejected for a
-//! while.
+//! Passive health: an endpoint that fails several requests in a row, or is far slower than the
+//! others, is ejected for a while.
 //!
-//! Guarantees that a success costs a load, that no more endpoints are out than the rule lets, and that an endpoint which
-//! fails again soon after its return stays out for longer.
+//! Guarantees that a success costs a load, that no more endpoints are out than the rule lets, and
+//! that an endpoint which fails again soon after its return stays out for longer.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -72,8 +72,8 @@ impl EjectSpec {
     }
 }
 
-/// Whether a response says that its endpoint is at fault. 501 and 505 are about the request, which HAProxy holds too: no
-/// client is to get an endpoint ejected by asking for what does not exist.
+/// Whether a response says that its endpoint is at fault. 501 and 505 are about the request, which
+/// HAProxy holds too: no client is to get an endpoint ejected by asking for what does not exist.
 pub fn is_failure(status: StatusCode) -> bool {
     status.is_server_error() && !matches!(status.as_u16(), 501 | 505)
 }
@@ -95,17 +95,26 @@ impl EjectionRecord {
 
     /// Why it was ejected last.
     pub fn reason(&self) -> EjectionReason {
-        if self.slow.load(Ordering::Relaxed) { EjectionReason::Latency } else { EjectionReason::Failures }
+        if self.slow.load(Ordering::Relaxed) {
+            EjectionReason::Latency
+        } else {
+            EjectionReason::Failures
+        }
     }
 
     /// How often it was ejected for this reason.
     pub fn total_for(&self, reason: EjectionReason) -> u64 {
-        self.totals.get(reason as usize).map_or(0, |total| total.load(Ordering::Relaxed))
+        self.totals
+            .get(reason as usize)
+            .map_or(0, |total| total.load(Ordering::Relaxed))
     }
 
     /// How often it was ejected.
     pub fn total(&self) -> u64 {
-        EjectionReason::ALL.into_iter().map(|reason| self.total_for(reason)).sum()
+        EjectionReason::ALL
+            .into_iter()
+            .map(|reason| self.total_for(reason))
+            .sum()
     }
 
     #[inline]
@@ -117,33 +126,50 @@ impl EjectionRecord {
 
     /// Returns the number of failures in a row.
     pub(in crate::upstream) fn failed(&self) -> u32 {
-        self.consecutive.fetch_add(1, Ordering::Relaxed).saturating_add(1)
+        self.consecutive
+            .fetch_add(1, Ordering::Relaxed)
+            .saturating_add(1)
     }
 
     /// Ejects it at `now`. Returns for how long.
-    pub(in crate::upstream) fn eject(&self, now: u64, spec: &EjectSpec, reason: EjectionReason) -> Duration {
+    pub(in crate::upstream) fn eject(
+        &self,
+        now: u64,
+        spec: &EjectSpec,
+        reason: EjectionReason,
+    ) -> Duration {
         let base = micros(spec.base).max(1);
         let good_time = now.saturating_sub(self.returned_at.load(Ordering::Relaxed)) / base;
         let kept = u64::from(self.level.load(Ordering::Relaxed)).saturating_sub(good_time);
         let level = u32::try_from(kept).unwrap_or(u32::MAX).saturating_add(1);
         self.level.store(level, Ordering::Relaxed);
-        self.slow.store(reason == EjectionReason::Latency, Ordering::Relaxed);
+        self.slow
+            .store(reason == EjectionReason::Latency, Ordering::Relaxed);
         if let Some(total) = self.totals.get(reason as usize) {
             total.fetch_add(1, Ordering::Relaxed);
         }
-        let time = spec.base.saturating_mul(level).min(spec.longest.max(spec.base));
-        self.until.store(now.saturating_add(micros(time)), Ordering::Relaxed);
+        let time = spec
+            .base
+            .saturating_mul(level)
+            .min(spec.longest.max(spec.base));
+        self.until
+            .store(now.saturating_add(micros(time)), Ordering::Relaxed);
         time
     }
 
-    /// Takes it back at `now`, if its time is over. If it had failed, its next failure ejects it again.
+    /// Takes it back at `now`, if its time is over. If it had failed, its next failure ejects it
+    /// again.
     pub(in crate::upstream) fn review(&self, now: u64, spec: &EjectSpec) -> bool {
         if self.until().is_none_or(|until| now < until) {
             return false;
         }
         self.until.store(0, Ordering::Relaxed);
         self.returned_at.store(now, Ordering::Relaxed);
-        let failures = if self.reason() == EjectionReason::Failures { spec.after.saturating_sub(1) } else { 0 };
+        let failures = if self.reason() == EjectionReason::Failures {
+            spec.after.saturating_sub(1)
+        } else {
+            0
+        };
         self.consecutive.store(failures, Ordering::Relaxed);
         true
     }
@@ -157,7 +183,13 @@ mod tests {
 
     fn spec() -> EjectSpec {
         let [base, longest] = [30, 100].map(Duration::from_secs);
-        EjectSpec { after: 5, base, longest, at_most: Percentage::new(50), latency: None }
+        EjectSpec {
+            after: 5,
+            base,
+            longest,
+            at_most: Percentage::new(50),
+            latency: None,
+        }
     }
 
     #[test]
@@ -175,8 +207,14 @@ mod tests {
         assert_eq!(times, [30, 60, 90, 100, 100]);
         // Three times its base in service: as much is forgotten.
         now += 3 * 30 * SECOND;
-        assert_eq!(record.eject(now, &spec, EjectionReason::Latency).as_secs(), 90);
-        assert_eq!((record.total(), record.total_for(EjectionReason::Latency)), (6, 1));
+        assert_eq!(
+            record.eject(now, &spec, EjectionReason::Latency).as_secs(),
+            90
+        );
+        assert_eq!(
+            (record.total(), record.total_for(EjectionReason::Latency)),
+            (6, 1)
+        );
     }
 
     #[test]
@@ -200,8 +238,23 @@ mod tests {
 
     #[test]
     fn one_endpoint_of_several_may_be_out_and_the_only_one_may_not() {
-        let most = |percent, count| EjectSpec { at_most: Percentage::new(percent), ..spec() }.most_of(count);
-        assert_eq!([most(50, 1), most(50, 2), most(50, 3), most(50, 4), most(10, 4)], [0, 1, 1, 2, 1]);
+        let most = |percent, count| {
+            EjectSpec {
+                at_most: Percentage::new(percent),
+                ..spec()
+            }
+            .most_of(count)
+        };
+        assert_eq!(
+            [
+                most(50, 1),
+                most(50, 2),
+                most(50, 3),
+                most(50, 4),
+                most(10, 4)
+            ],
+            [0, 1, 1, 2, 1]
+        );
         assert_eq!([most(100, 1), most(100, 4), most(0, 4)], [1, 4, 1]);
     }
 

@@ -1,5 +1,5 @@
-//! Which endpoints are fit for requests. `ejection` judges by the requests themselves, `check` describes what is asked of an
-//! endpoint, and `condition` keeps what became of it.
+//! Which endpoints are fit for requests. `ejection` judges by the requests themselves, `check`
+//! describes what is asked of an endpoint, and `condition` keeps what became of it.
 
 pub mod check;
 pub mod condition;

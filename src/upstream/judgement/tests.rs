@@ -10,7 +10,10 @@ const HOUR: Duration = Duration::from_secs(3600);
 
 /// An upstream with so many endpoints that ejects at the first failure.
 fn upstream(endpoints: usize) -> Upstream {
-    Upstream::new(Arc::new(spec((0..endpoints).map(|n| format!("http://10.0.0.{n}")))), None)
+    Upstream::new(
+        Arc::new(spec((0..endpoints).map(|n| format!("http://10.0.0.{n}")))),
+        None,
+    )
 }
 
 /// An upstream with these endpoints that ejects at the first failure.
@@ -22,7 +25,13 @@ pub fn spec(endpoints: impl Iterator<Item = String>) -> UpstreamSpec {
         discovery: None,
         balance: Balance::RoundRobin,
         health: None,
-        eject: Some(EjectSpec { after: 1, base: HOUR, longest: HOUR, at_most, latency: None }),
+        eject: Some(EjectSpec {
+            after: 1,
+            base: HOUR,
+            longest: HOUR,
+            at_most,
+            latency: None,
+        }),
         panic_threshold: Percentage::default(),
         slow_start: None,
         connect_timeout: HOUR,
@@ -45,7 +54,9 @@ fn a_failure_that_ejects_nobody_waits_for_no_lock() {
     let endpoints: Vec<_> = upstream.endpoints().iter().cloned().collect();
     upstream.record_failure(&endpoints[0], "it broke");
     assert!(endpoints[0].condition().ejection().is_out());
-    let Rotations::Changing(changing) = &upstream.rotations else { panic!("nothing changes") };
+    let Rotations::Changing(changing) = &upstream.rotations else {
+        panic!("nothing changes")
+    };
     // An endpoint of these is out already, and another is not ours.
     let stranger = Arc::clone(&self::upstream(1).endpoints()[0]);
     for endpoint in [&endpoints[1], &endpoints[0], &stranger] {

@@ -1,6 +1,7 @@
 //! Counts latencies in buckets that grow with them.
 //!
-//! Guarantees that recording one is a single addition without a lock, and that a median is off by six percent at most.
+//! Guarantees that recording one is a single addition without a lock, and that a median is off by
+//! six percent at most.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -35,7 +36,10 @@ impl LatencyHistogram {
 
     /// How many were counted.
     pub fn total(&self) -> u64 {
-        self.buckets.iter().map(|bucket| u64::from(bucket.load(Ordering::Relaxed))).sum()
+        self.buckets
+            .iter()
+            .map(|bucket| u64::from(bucket.load(Ordering::Relaxed)))
+            .sum()
     }
 
     /// The latencies that were counted, and begins anew. `None`: there are none.
@@ -52,7 +56,9 @@ impl LatencyHistogram {
 
 impl Default for LatencyHistogram {
     fn default() -> Self {
-        Self { buckets: [const { AtomicU32::new(0) }; BUCKETS] }
+        Self {
+            buckets: [const { AtomicU32::new(0) }; BUCKETS],
+        }
     }
 }
 
@@ -66,7 +72,12 @@ impl LatencyCounts {
     pub fn median(&self) -> u64 {
         let rank = self.total.div_ceil(2);
         let mut before = 0;
-        for (place, count) in self.buckets.iter().map(|count| u64::from(*count)).enumerate() {
+        for (place, count) in self
+            .buckets
+            .iter()
+            .map(|count| u64::from(*count))
+            .enumerate()
+        {
             if before + count >= rank {
                 let (least, width) = range(place as u64);
                 // Latencies of a bucket are taken to be spread evenly.
@@ -105,7 +116,9 @@ mod tests {
 
     fn median(micros: impl IntoIterator<Item = u64>) -> Option<u64> {
         let histogram = LatencyHistogram::default();
-        micros.into_iter().for_each(|micros| histogram.record(Duration::from_micros(micros)));
+        micros
+            .into_iter()
+            .for_each(|micros| histogram.record(Duration::from_micros(micros)));
         histogram.take().map(|counts| counts.median())
     }
 
@@ -115,7 +128,10 @@ mod tests {
         for at in 0..BUCKETS as u64 {
             let (least, width) = range(at);
             assert_eq!(least, next, "{at}");
-            assert_eq!((place(least), place(least + width - 1)), (at as usize, at as usize));
+            assert_eq!(
+                (place(least), place(least + width - 1)),
+                (at as usize, at as usize)
+            );
             next = least + width;
         }
         assert_eq!(next, LONGEST + 1);
@@ -133,7 +149,8 @@ mod tests {
 
     #[test]
     fn a_median_is_that_of_most_and_not_of_the_slowest() {
-        let of_ten = |slow| median((0..10).map(|n| if n < slow { 1_000_000 } else { 1_000 })).unwrap();
+        let of_ten =
+            |slow| median((0..10).map(|n| if n < slow { 1_000_000 } else { 1_000 })).unwrap();
         assert!(of_ten(5) < 1_100 && of_ten(6) > 900_000);
     }
 

@@ -1,5 +1,6 @@
-//! The latency of an upstream's requests: from a request that was sent whole to the head of its response. `histogram`
-//! counts it for all workers, and `outliers` finds the endpoints that are far slower than the others.
+//! The latency of an upstream's requests: from a request that was sent whole to the head of its
+//! response. `histogram` counts it for all workers, and `outliers` finds the endpoints that are far
+//! slower than the others.
 
 pub mod histogram;
 pub mod outliers;
@@ -25,7 +26,11 @@ impl EndpointLatency {
 
     /// Ends a window. Returns its median in microseconds, if there were `least` answers.
     pub fn end_window(&self, least: u32) -> Option<u64> {
-        let median = self.current.take().filter(|counts| counts.total() >= u64::from(least))?.median();
+        let median = self
+            .current
+            .take()
+            .filter(|counts| counts.total() >= u64::from(least))?
+            .median();
         self.median.store(median, Ordering::Relaxed);
         Some(median)
     }
@@ -37,6 +42,8 @@ impl EndpointLatency {
 
     /// The median of the last window with enough answers.
     pub fn median(&self) -> Option<Duration> {
-        Some(self.median.load(Ordering::Relaxed)).filter(|median| *median != 0).map(Duration::from_micros)
+        Some(self.median.load(Ordering::Relaxed))
+            .filter(|median| *median != 0)
+            .map(Duration::from_micros)
     }
 }

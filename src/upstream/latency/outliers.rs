@@ -28,22 +28,38 @@ pub struct LatencyOutlier {
 }
 
 impl LatencyRule {
-    /// The outliers by the medians of endpoints in microseconds, the slowest first. `None`: it is not judged.
+    /// The outliers by the medians of endpoints in microseconds, the slowest first. `None`: it is
+    /// not judged.
     pub fn outliers(&self, medians: &[Option<u64>]) -> Vec<LatencyOutlier> {
-        let judged = medians.iter().enumerate().filter_map(|(place, median)| Some(((*median)?, place)));
+        let judged = medians
+            .iter()
+            .enumerate()
+            .filter_map(|(place, median)| Some(((*median)?, place)));
         let mut sorted: Vec<_> = judged.collect();
         sorted.sort_unstable();
-        let Some(others_count) = sorted.len().checked_sub(1).filter(|count| *count > 0) else { return Vec::new() };
-        // Of an even number the higher one: an endpoint that is as slow as half of the others is not alone.
+        let Some(others_count) = sorted.len().checked_sub(1).filter(|count| *count > 0) else {
+            return Vec::new();
+        };
+        // Of an even number the higher one: an endpoint that is as slow as half of the others is
+        // not alone.
         let middle = others_count / 2;
         let others_of = |rank: usize| sorted.get(if rank <= middle { middle + 1 } else { middle });
         let outlier = |(rank, (median, place)): (usize, &(u64, usize))| {
             let others = Duration::from_micros(others_of(rank)?.0);
             let median = Duration::from_micros(*median);
             let is_far = median > self.above && median > others.saturating_mul(self.factor);
-            is_far.then_some(LatencyOutlier { place: *place, median, others })
+            is_far.then_some(LatencyOutlier {
+                place: *place,
+                median,
+                others,
+            })
         };
-        sorted.iter().enumerate().rev().filter_map(outlier).collect()
+        sorted
+            .iter()
+            .enumerate()
+            .rev()
+            .filter_map(outlier)
+            .collect()
     }
 }
 
@@ -55,13 +71,25 @@ mod tests {
 
     fn rule() -> LatencyRule {
         let [above, window] = [Duration::from_millis(100), Duration::from_secs(10)];
-        LatencyRule { above, factor: 3, requests: 20, window }
+        LatencyRule {
+            above,
+            factor: 3,
+            requests: 20,
+            window,
+        }
     }
 
     /// The places of outliers by the medians of endpoints in milliseconds. 0: it is not judged.
     fn outliers(millis: &[u64]) -> Vec<usize> {
-        let medians: Vec<_> = millis.iter().map(|millis| Some(millis * 1_000).filter(|median| *median > 0)).collect();
-        rule().outliers(&medians).iter().map(|outlier| outlier.place).collect()
+        let medians: Vec<_> = millis
+            .iter()
+            .map(|millis| Some(millis * 1_000).filter(|median| *median > 0))
+            .collect();
+        rule()
+            .outliers(&medians)
+            .iter()
+            .map(|outlier| outlier.place)
+            .collect()
     }
 
     #[test]
@@ -76,7 +104,11 @@ mod tests {
         assert!(outliers(&[400, 400, 400]).is_empty());
         assert!(outliers(&[10, 400, 400]).is_empty());
         assert!(outliers(&[10, 10, 400, 400, 400]).is_empty());
-        assert_eq!(outliers(&[10, 10, 400, 400]).len(), 2, "the others of each are two fast ones and one slow one");
+        assert_eq!(
+            outliers(&[10, 10, 400, 400]).len(),
+            2,
+            "the others of each are two fast ones and one slow one"
+        );
     }
 
     #[test]

@@ -4,14 +4,22 @@ use tokio::runtime::Handle;
 
 use super::*;
 
-/// A resolver that answers what the test sends it, and how often it was asked. All its threads have the time of the test.
-fn scripted() -> (Arc<Resolver>, mpsc::Sender<io::Result<Vec<SocketAddr>>>, Arc<AtomicUsize>) {
+/// A resolver that answers what the test sends it, and how often it was asked. All its threads have
+/// the time of the test.
+fn scripted() -> (
+    Arc<Resolver>,
+    mpsc::Sender<io::Result<Vec<SocketAddr>>>,
+    Arc<AtomicUsize>,
+) {
     let (answers, script) = mpsc::channel();
     let (script, asked) = (Mutex::new(script), Arc::new(AtomicUsize::new(0)));
     let (count, test) = (Arc::clone(&asked), Handle::current());
     let look_up = move |_: &str, _| {
         count.fetch_add(1, Ordering::SeqCst);
-        script.lock().recv().unwrap_or_else(|_| Err(io::ErrorKind::BrokenPipe.into()))
+        script
+            .lock()
+            .recv()
+            .unwrap_or_else(|_| Err(io::ErrorKind::BrokenPipe.into()))
     };
     let now = move || {
         let _entered = test.enter();
@@ -94,7 +102,10 @@ async fn a_lookup_is_waited_for_only_where_the_known_answer_is_old() {
     answers.send(Ok(vec![address(2)])).unwrap();
     settled(&name).await;
     assert_eq!(*name.addresses().await.unwrap(), [address(2)]);
-    assert_eq!((clock::now() - begun, asked.load(Ordering::SeqCst)), (Duration::ZERO, 2));
+    assert_eq!(
+        (clock::now() - begun, asked.load(Ordering::SeqCst)),
+        (Duration::ZERO, 2)
+    );
     // Old: it is used once the lookup has taken too long.
     tokio::time::advance(FRESH + STALE).await;
     let begun = clock::now();
@@ -113,7 +124,8 @@ async fn a_lookup_is_waited_for_where_the_known_answer_is_old_also_after_one_tha
     name.addresses().await.unwrap();
     tokio::time::advance(FRESH + STALE).await;
     answers.send(Err(io::ErrorKind::TimedOut.into())).unwrap();
-    // The lookup ends before the time of the test moves on, which it does where nothing else is to be done.
+    // The lookup ends before the time of the test moves on, which it does where nothing else is to
+    // be done.
     let mut waiting = Box::pin(name.addresses());
     let _ = futures_util::poll!(&mut waiting);
     settled(&name).await;
@@ -128,7 +140,9 @@ async fn a_lookup_is_waited_for_where_the_known_answer_is_old_also_after_one_tha
 #[tokio::test]
 async fn a_resolver_that_hangs_holds_a_bounded_number_of_threads() {
     let (resolver, answers, asked) = scripted();
-    let names: Vec<_> = (0..MOST_UNDER_WAY + 5).map(|n| resolver.name(&format!("n{n}"), 80)).collect();
+    let names: Vec<_> = (0..MOST_UNDER_WAY + 5)
+        .map(|n| resolver.name(&format!("n{n}"), 80))
+        .collect();
     for name in &names {
         for _ in 0..3 {
             let mut waiting = Box::pin(name.addresses());
@@ -136,7 +150,11 @@ async fn a_resolver_that_hangs_holds_a_bounded_number_of_threads() {
         }
     }
     assert_eq!(resolver.under_way.load(Ordering::SeqCst), MOST_UNDER_WAY);
-    let refused = names[MOST_UNDER_WAY].addresses().await.unwrap_err().to_string();
+    let refused = names[MOST_UNDER_WAY]
+        .addresses()
+        .await
+        .unwrap_err()
+        .to_string();
     assert!(refused.contains("too many lookups"), "{refused}");
     drop(answers);
     while resolver.under_way.load(Ordering::SeqCst) > 0 {

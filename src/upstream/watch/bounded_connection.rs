@@ -1,7 +1,8 @@
 //! A connection to an endpoint of which a bounded number of bytes is read.
 //!
-//! Guarantees that a peer which sends without end cannot keep the control plane busy: heads of interim responses, frames and
-//! fields that nobody waits for are read by the library before anyone is asked.
+//! Guarantees that a peer which sends without end cannot keep the control plane busy: heads of
+//! interim responses, frames and fields that nobody waits for are read by the library before anyone
+//! is asked.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -23,16 +24,26 @@ pub struct BoundedConnection {
 
 impl BoundedConnection {
     pub fn new(stream: Stream) -> Self {
-        Self { stream, left: MOST_BYTES }
+        Self {
+            stream,
+            left: MOST_BYTES,
+        }
     }
 }
 
 impl AsyncRead for BoundedConnection {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
         ready!(Pin::new(&mut self.stream).poll_read(cx, buf))?;
         let Some(left) = self.left.checked_sub(buf.filled().len() - before) else {
-            return Poll::Ready(Err(io::Error::other(format!("it sent over {} KiB", MOST_BYTES / 1024))));
+            return Poll::Ready(Err(io::Error::other(format!(
+                "it sent over {} KiB",
+                MOST_BYTES / 1024
+            ))));
         };
         self.left = left;
         Poll::Ready(Ok(()))
@@ -40,7 +51,11 @@ impl AsyncRead for BoundedConnection {
 }
 
 impl AsyncWrite for BoundedConnection {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.stream).poll_write(cx, bytes)
     }
 

@@ -1,7 +1,9 @@
-//! Looks up the endpoints of upstreams when that is due, and lets upstreams follow, on the control plane.
+//! Looks up the endpoints of upstreams when that is due, and lets upstreams follow, on the control
+//! plane.
 //!
-//! Guarantees one lookup of an upstream at a time. An endpoint that stays keeps its connections and its condition, one that has
-//! left gets no new request, and one that is new begins slowly where that is asked for.
+//! Guarantees one lookup of an upstream at a time. An endpoint that stays keeps its connections and
+//! its condition, one that has left gets no new request, and one that is new begins slowly where
+//! that is asked for.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -42,9 +44,14 @@ pub async fn run(upstreams: impl Fn() -> Vec<Arc<Upstream>>) {
 /// Waits for the first answers to `upstreams` that have had none, for a short time.
 pub async fn first_answers(upstreams: impl Iterator<Item = Arc<Upstream>>) {
     let unknown = |upstream: &Arc<Upstream>| {
-        upstream.discovery().is_some_and(|discovery| discovery.standing().standing == LookupStanding::Unknown)
+        upstream
+            .discovery()
+            .is_some_and(|discovery| discovery.standing().standing == LookupStanding::Unknown)
     };
-    let lookups: Vec<_> = upstreams.filter(unknown).filter_map(|upstream| look_up(&upstream)).collect();
+    let lookups: Vec<_> = upstreams
+        .filter(unknown)
+        .filter_map(|upstream| look_up(&upstream))
+        .collect();
     // Those that take longer go on by themselves.
     drop(timeout(FIRST_ANSWERS, join_all(lookups)).await);
 }
@@ -57,16 +64,27 @@ fn look_up(upstream: &Arc<Upstream>) -> Option<JoinHandle<()>> {
     }
     let upstream = Arc::clone(upstream);
     Some(tokio::spawn(async move {
-        let Some(discovery) = upstream.discovery() else { return };
-        let (Some(spec), Some(turn)) = (discovery.spec().dns(), discovery.turn()) else { return };
-        turn.record(spec, dns::look_up(spec, !discovery.list().endpoints.is_empty()).await);
+        let Some(discovery) = upstream.discovery() else {
+            return;
+        };
+        let (Some(spec), Some(turn)) = (discovery.spec().dns(), discovery.turn()) else {
+            return;
+        };
+        turn.record(
+            spec,
+            dns::look_up(spec, !discovery.list().endpoints.is_empty()).await,
+        );
         follow(&upstream);
     }))
 }
 
 /// Puts the endpoints in place that were found last.
 pub fn follow(upstream: &Upstream) {
-    let (Some(discovery), Rotations::Changing(changing)) = (upstream.discovery(), &upstream.rotations) else { return };
+    let (Some(discovery), Rotations::Changing(changing)) =
+        (upstream.discovery(), &upstream.rotations)
+    else {
+        return;
+    };
     let list = discovery.list();
     if upstream.followed.load(Ordering::Relaxed) == list.version {
         return tell_changes(upstream);
@@ -84,9 +102,20 @@ pub fn follow(upstream: &Upstream) {
 
 /// Logs how the endpoints have changed: at once, or after a while if they change all the time.
 fn tell_changes(upstream: &Upstream) {
-    let Some(discovery) = upstream.discovery() else { return };
-    if let Some(LoggedChanges { changes, added, removed }) = discovery.untold_changes(clock::monotonic_micros()) {
-        let (upstream_name, source, endpoints) = (&*upstream.spec().name, discovery.spec(), upstream.endpoints().len());
+    let Some(discovery) = upstream.discovery() else {
+        return;
+    };
+    if let Some(LoggedChanges {
+        changes,
+        added,
+        removed,
+    }) = discovery.untold_changes(clock::monotonic_micros())
+    {
+        let (upstream_name, source, endpoints) = (
+            &*upstream.spec().name,
+            discovery.spec(),
+            upstream.endpoints().len(),
+        );
         tracing::info!(upstream = upstream_name, %source, added, removed, endpoints, changes, "endpoints have changed");
     }
 }

@@ -1,7 +1,7 @@
 //! Probes endpoints when they are due, on the control plane.
 //!
-//! Guarantees one probe of an endpoint at a time, spread so that neither the endpoints of an upstream are asked all at once nor one
-//! by all of a fleet's gateways.
+//! Guarantees one probe of an endpoint at a time, spread so that neither the endpoints of an
+//! upstream are asked all at once nor one by all of a fleet's gateways.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -25,8 +25,8 @@ const IDLE: Duration = Duration::from_secs(1);
 /// The part of the interval by which probes are early or late.
 const JITTER: f64 = 0.1;
 
-/// First probes of an upstream's endpoints that are under way. A new endpoint does not wait for its turn in the interval, and a
-/// thousand of them must not take all descriptors.
+/// First probes of an upstream's endpoints that are under way. A new endpoint does not wait for its
+/// turn in the interval, and a thousand of them must not take all descriptors.
 const MOST_FIRST_PROBES: usize = 32;
 
 /// Watches over the `upstreams` there are at each moment, for ever.
@@ -42,30 +42,53 @@ pub async fn run(upstreams: impl Fn() -> Vec<Arc<Upstream>>) {
 pub fn tend(upstream: &Arc<Upstream>) {
     let now = clock::monotonic_micros();
     upstream.tend(now);
-    let Some(spec) = &upstream.spec().health else { return };
+    let Some(spec) = &upstream.spec().health else {
+        return;
+    };
     let endpoints = upstream.endpoints();
     let is_first = |endpoint: &Endpoint| endpoint.condition().probes().counts() == (0, 0);
-    let is_under_way = |endpoint: &Endpoint| endpoint.condition().probes().under_way.load(Ordering::Relaxed);
-    let mut first_probes = endpoints.iter().filter(|endpoint| is_first(endpoint) && is_under_way(endpoint)).count();
+    let is_under_way = |endpoint: &Endpoint| {
+        endpoint
+            .condition()
+            .probes()
+            .under_way
+            .load(Ordering::Relaxed)
+    };
+    let mut first_probes = endpoints
+        .iter()
+        .filter(|endpoint| is_first(endpoint) && is_under_way(endpoint))
+        .count();
     for endpoint in endpoints.iter() {
         let (probes, is_first) = (endpoint.condition().probes(), is_first(endpoint));
         if is_first && first_probes >= MOST_FIRST_PROBES {
             continue;
         }
-        if probes.due.load(Ordering::Relaxed) <= now && !probes.under_way.swap(true, Ordering::Relaxed) {
+        if probes.due.load(Ordering::Relaxed) <= now
+            && !probes.under_way.swap(true, Ordering::Relaxed)
+        {
             first_probes += usize::from(is_first);
             // All of them may be new: their next probes are spread over the interval, and so stay.
-            let part = if is_first { fastrand::f64() } else { 1.0 + JITTER * (2.0 * fastrand::f64() - 1.0) };
+            let part = if is_first {
+                fastrand::f64()
+            } else {
+                1.0 + JITTER * (2.0 * fastrand::f64() - 1.0)
+            };
             let apart = spec.interval.mul_f64(part);
             probes.due.store(after(apart), Ordering::Relaxed);
             let under_way = ProbeUnderWay(Arc::clone(endpoint.condition()));
-            tokio::spawn(probe_once(Arc::clone(upstream), Arc::clone(endpoint), under_way));
+            tokio::spawn(probe_once(
+                Arc::clone(upstream),
+                Arc::clone(endpoint),
+                under_way,
+            ));
         }
     }
 }
 
 async fn probe_once(upstream: Arc<Upstream>, endpoint: Arc<Endpoint>, _under_way: ProbeUnderWay) {
-    let Some(spec) = &upstream.spec().health else { return };
+    let Some(spec) = &upstream.spec().health else {
+        return;
+    };
     // `None`: nothing was learnt of the endpoint.
     if let Some(outcome) = probe::probe(&endpoint, spec).await {
         upstream.record_probe(&endpoint, outcome, spec.thresholds);
@@ -97,19 +120,38 @@ mod tests {
     /// An upstream with so many endpoints, which take connections.
     fn probed(endpoints: usize, listener: &TcpListener) -> Arc<Upstream> {
         let address = listener.local_addr().unwrap();
-        let thresholds = ProbeThresholds { unhealthy_after: 1, healthy_after: 1 };
+        let thresholds = ProbeThresholds {
+            unhealthy_after: 1,
+            healthy_after: 1,
+        };
         let (timeout, interval) = (Duration::from_secs(20), INTERVAL);
-        let health = Some(HealthSpec { check: HealthCheck::Tcp, interval, timeout, thresholds });
+        let health = Some(HealthSpec {
+            check: HealthCheck::Tcp,
+            interval,
+            timeout,
+            thresholds,
+        });
         let urls = std::iter::repeat_n(format!("http://{address}"), endpoints);
-        Arc::new(Upstream::new(Arc::new(UpstreamSpec { health, ..test_spec(urls) }), None))
+        Arc::new(Upstream::new(
+            Arc::new(UpstreamSpec {
+                health,
+                ..test_spec(urls)
+            }),
+            None,
+        ))
     }
 
     #[tokio::test]
-    async fn all_that_are_new_are_probed_at_once_within_a_bound_and_then_spread_over_the_interval() {
+    async fn all_that_are_new_are_probed_at_once_within_a_bound_and_then_spread_over_the_interval()
+    {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let upstream = probed(100, &listener);
         let probes = |count: fn(&EndpointCondition) -> bool| {
-            upstream.endpoints().iter().filter(|endpoint| count(endpoint.condition())).count()
+            upstream
+                .endpoints()
+                .iter()
+                .filter(|endpoint| count(endpoint.condition()))
+                .count()
         };
         let under_way = || probes(|condition| condition.probes().under_way.load(Ordering::Relaxed));
         let probed = || probes(|condition| condition.probes().counts() == (1, 0));
@@ -124,10 +166,17 @@ mod tests {
         }
         let now = clock::monotonic_micros();
         let endpoints = upstream.endpoints();
-        let due = endpoints.iter().map(|endpoint| endpoint.condition().probes().due.load(Ordering::Relaxed));
-        let tenths: BTreeSet<u64> = due.map(|due| due.saturating_sub(now) * 10 / micros(INTERVAL)).collect();
+        let due = endpoints
+            .iter()
+            .map(|endpoint| endpoint.condition().probes().due.load(Ordering::Relaxed));
+        let tenths: BTreeSet<u64> = due
+            .map(|due| due.saturating_sub(now) * 10 / micros(INTERVAL))
+            .collect();
         // Fewer than seven of ten have one of a hundred once in 10^50.
-        assert!(tenths.len() >= 7 && tenths.iter().all(|tenth| *tenth < 10), "{tenths:?}");
+        assert!(
+            tenths.len() >= 7 && tenths.iter().all(|tenth| *tenth < 10),
+            "{tenths:?}"
+        );
     }
 
     #[tokio::test]
@@ -143,7 +192,10 @@ mod tests {
                 tokio::task::yield_now().await;
             }
         }
-        let later = probes.due.load(Ordering::Relaxed).saturating_sub(clock::monotonic_micros());
+        let later = probes
+            .due
+            .load(Ordering::Relaxed)
+            .saturating_sub(clock::monotonic_micros());
         assert!(later > micros(INTERVAL) * 8 / 10 && later < micros(INTERVAL) * 12 / 10);
     }
 }

@@ -1,6 +1,8 @@
-//! A probe of an endpoint, over a connection of its own with the TLS and the PROXY header of its upstream.
+//! A probe of an endpoint, over a connection of its own with the TLS and the PROXY header of its
+//! upstream.
 //!
-//! Guarantees an end within the check's timeout, and that no more than a bounded part of an answer is read.
+//! Guarantees an end within the check's timeout, and that no more than a bounded part of an answer
+//! is read.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -28,7 +30,8 @@ const AGENT: HeaderValue = HeaderValue::from_static("tollgate-health");
 /// The most that is read of an answer of the health service, whose messages have a few bytes.
 const MOST_BYTES: usize = 4096;
 
-/// Bytes of content that an endpoint may send over HTTP/2 before it is asked for more: the least that HTTP/2 begins with.
+/// Bytes of content that an endpoint may send over HTTP/2 before it is asked for more: the least
+/// that HTTP/2 begins with.
 const WINDOW: u32 = 65_535;
 
 /// `grpc.health.v1.HealthCheckRequest`
@@ -51,11 +54,23 @@ const SERVING: i32 = 1;
 /// Why a probe failed.
 type ProbeError = Arc<str>;
 
-/// Probes `endpoint`. `None`: the gateway had nothing left for a connection, which says nothing of the endpoint.
+/// Probes `endpoint`. `None`: the gateway had nothing left for a connection, which says nothing of
+/// the endpoint.
 pub async fn probe(endpoint: &Endpoint, spec: &HealthSpec) -> Option<Result<(), ProbeError>> {
     let deadline = clock::now() + spec.timeout;
-    let offer = if endpoint.http2() == Http2Use::Never { HttpOffer::Http1 } else { HttpOffer::Any };
-    let stream = match endpoint.connect(ConnectTerms { deadline, offer, client: None }).await {
+    let offer = if endpoint.http2() == Http2Use::Never {
+        HttpOffer::Http1
+    } else {
+        HttpOffer::Any
+    };
+    let stream = match endpoint
+        .connect(ConnectTerms {
+            deadline,
+            offer,
+            client: None,
+        })
+        .await
+    {
         Ok(stream) => stream,
         Err(UpstreamConnectError::Exhausted(_)) => return None,
         Err(error) => return Some(Err(error.to_string().into())),
@@ -69,14 +84,32 @@ async fn ask(endpoint: &Endpoint, stream: Stream, check: &HealthCheck) -> Result
         HealthCheck::Tcp => Ok(()),
         HealthCheck::Http { path, host, status } => {
             let host = host.as_ref().unwrap_or(endpoint.host());
-            let request = Request::get(path.as_str()).header(HOST, host).header(USER_AGENT, AGENT);
-            let request = request.body(Full::default()).map_err(|error| show(&error))?;
+            let request = Request::get(path.as_str())
+                .header(HOST, host)
+                .header(USER_AGENT, AGENT);
+            let request = request
+                .body(Full::default())
+                .map_err(|error| show(&error))?;
             let is_http2 = endpoint.http2() == Http2Use::Always || stream.is_http2();
-            let answer = exchange(endpoint, stream, is_http2, request, async |response| Ok(response.status())).await?;
-            if status.contains(answer) { Ok(()) } else { Err(format!("it answered {answer}").into()) }
+            let answer = exchange(endpoint, stream, is_http2, request, async |response| {
+                Ok(response.status())
+            })
+            .await?;
+            if status.contains(answer) {
+                Ok(())
+            } else {
+                Err(format!("it answered {answer}").into())
+            }
         }
         HealthCheck::Grpc { service } => {
-            exchange(endpoint, stream, true, call(service, endpoint)?, async |response| serves(response).await).await
+            exchange(
+                endpoint,
+                stream,
+                true,
+                call(service, endpoint)?,
+                async |response| serves(response).await,
+            )
+            .await
         }
     }
 }
@@ -93,18 +126,28 @@ async fn exchange<T>(
     if is_http2 {
         address(&mut request, endpoint)?;
         let mut client = http2::Builder::new(TokioExecutor::new());
-        client.initial_stream_window_size(WINDOW).initial_connection_window_size(WINDOW);
+        client
+            .initial_stream_window_size(WINDOW)
+            .initial_connection_window_size(WINDOW);
         let (mut sender, connection) = client.handshake(io).await.map_err(|error| show(&error))?;
         let answered = async {
-            let response = sender.send_request(request).await.map_err(|error| show(&error))?;
+            let response = sender
+                .send_request(request)
+                .await
+                .map_err(|error| show(&error))?;
             read(response).await
         };
         return tokio::select! { biased; answer = answered => answer, never = outlive(connection) => never };
     }
-    request.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    request
+        .headers_mut()
+        .insert(CONNECTION, HeaderValue::from_static("close"));
     let (mut sender, connection) = http1::handshake(io).await.map_err(|error| show(&error))?;
     let answered = async {
-        let response = sender.send_request(request).await.map_err(|error| show(&error))?;
+        let response = sender
+            .send_request(request)
+            .await
+            .map_err(|error| show(&error))?;
         read(response).await
     };
     tokio::select! { biased; answer = answered => answer, never = outlive(connection) => never }
@@ -121,7 +164,11 @@ fn address(request: &mut Request<Full<Bytes>>, endpoint: &Endpoint) -> Result<()
     let host = request.headers_mut().remove(HOST);
     let host = host.as_ref().unwrap_or(endpoint.host());
     let mut parts = std::mem::take(request.uri_mut()).into_parts();
-    parts.scheme = Some(if endpoint.is_secure() { Scheme::HTTPS } else { Scheme::HTTP });
+    parts.scheme = Some(if endpoint.is_secure() {
+        Scheme::HTTPS
+    } else {
+        Scheme::HTTP
+    });
     parts.authority = Some(Authority::try_from(host.as_bytes()).map_err(|error| show(&error))?);
     *request.uri_mut() = Uri::from_parts(parts).map_err(|error| show(&error))?;
     *request.version_mut() = Version::HTTP_2;
@@ -130,16 +177,24 @@ fn address(request: &mut Request<Full<Bytes>>, endpoint: &Endpoint) -> Result<()
 
 /// A call of the health service (https://github.com/grpc/grpc/blob/master/doc/health-checking.md).
 fn call(service: &str, endpoint: &Endpoint) -> Result<Request<Full<Bytes>>, ProbeError> {
-    let message = ServiceHealthRequest { service: service.to_owned() }.encode_to_vec();
+    let message = ServiceHealthRequest {
+        service: service.to_owned(),
+    }
+    .encode_to_vec();
     let mut body = BytesMut::with_capacity(5 + message.len());
     body.put_u8(0);
     body.put_u32(u32::try_from(message.len()).map_err(|error| show(&error))?);
     body.extend_from_slice(&message);
     let path = PathAndQuery::from_static("/grpc.health.v1.Health/Check");
-    let request = Request::builder().method(Method::POST).uri(Uri::from(path)).header(HOST, endpoint.host());
+    let request = Request::builder()
+        .method(Method::POST)
+        .uri(Uri::from(path))
+        .header(HOST, endpoint.host());
     let request = request.header(USER_AGENT, AGENT).header(TE, "trailers");
     let request = request.header(CONTENT_TYPE, "application/grpc");
-    request.body(Full::new(body.freeze())).map_err(|error| show(&error))
+    request
+        .body(Full::new(body.freeze()))
+        .map_err(|error| show(&error))
 }
 
 /// Whether the health service says that its service serves.
@@ -148,23 +203,51 @@ async fn serves(response: Response<Incoming>) -> Result<(), ProbeError> {
     if !head.status.is_success() {
         return Err(format!("it answered {}", head.status).into());
     }
-    let collected = Limited::new(body, MOST_BYTES).collect().await.map_err(|error| Arc::from(error.to_string()))?;
-    let status = |fields: &HeaderMap| Some(fields.get("grpc-status")?.to_str().unwrap_or("?").to_owned());
-    match collected.trailers().and_then(status).or_else(|| status(&head.headers)) {
+    let collected = Limited::new(body, MOST_BYTES)
+        .collect()
+        .await
+        .map_err(|error| Arc::from(error.to_string()))?;
+    let status = |fields: &HeaderMap| {
+        Some(
+            fields
+                .get("grpc-status")?
+                .to_str()
+                .unwrap_or("?")
+                .to_owned(),
+        )
+    };
+    match collected
+        .trailers()
+        .and_then(status)
+        .or_else(|| status(&head.headers))
+    {
         Some(status) if status == "0" => {}
-        Some(status) => return Err(format!("the health service answered with grpc-status {status}").into()),
+        Some(status) => {
+            return Err(format!("the health service answered with grpc-status {status}").into());
+        }
         None => return Err("the health service answered without grpc-status".into()),
     }
     let body = collected.to_bytes();
-    let message = body.get(5..).filter(|_| body.first() == Some(&0)).unwrap_or_default();
+    let message = body
+        .get(5..)
+        .filter(|_| body.first() == Some(&0))
+        .unwrap_or_default();
     match ServiceHealthResponse::decode(message) {
         Ok(ServiceHealthResponse { status: SERVING }) => Ok(()),
-        Ok(other) => Err(format!("the health service says that it does not serve (status {})", other.status).into()),
+        Ok(other) => Err(format!(
+            "the health service says that it does not serve (status {})",
+            other.status
+        )
+        .into()),
         Err(error) => Err(show(&error)),
     }
 }
 
 fn show(error: &dyn std::error::Error) -> ProbeError {
     let causes = std::iter::successors(Some(error), |cause| cause.source());
-    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ").into()
+    causes
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .join(": ")
+        .into()
 }

@@ -1,7 +1,8 @@
 //! The condition of endpoints, as the admin port shows it and as metrics.
 //!
-//! The metrics are written here when somebody scrapes, and not kept by the recorder, which forgets no series: an endpoint that
-//! has left its upstream leaves none behind. Guarantees that requests pay nothing for them.
+//! The metrics are written here when somebody scrapes, and not kept by the recorder, which forgets
+//! no series: an endpoint that has left its upstream leaves none behind. Guarantees that requests
+//! pay nothing for them.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -137,20 +138,32 @@ impl UpstreamReport {
         Self {
             upstream: upstream.spec().name.to_string(),
             panicking: upstream.is_panicking(),
-            discovery: upstream.discovery().map(|discovery| DiscoveryReport::of(discovery)),
+            discovery: upstream
+                .discovery()
+                .map(|discovery| DiscoveryReport::of(discovery)),
             concurrency: upstream.adaptive_bound().map(|bound| ConcurrencyReport {
                 limit: bound.limit(),
                 in_flight: bound.in_flight(),
-                min_rtt: bound.shortest_latency().map(|latency| latency.as_secs_f64()),
+                min_rtt: bound
+                    .shortest_latency()
+                    .map(|latency| latency.as_secs_f64()),
             }),
-            endpoints: upstream.endpoints().iter().map(|endpoint| EndpointReport::of(upstream, endpoint)).collect(),
+            endpoints: upstream
+                .endpoints()
+                .iter()
+                .map(|endpoint| EndpointReport::of(upstream, endpoint))
+                .collect(),
         }
     }
 }
 
 impl DiscoveryReport {
     fn of(discovery: &Discovery) -> Self {
-        let DiscoveryStanding { standing, error, confirmed_at } = discovery.standing();
+        let DiscoveryStanding {
+            standing,
+            error,
+            confirmed_at,
+        } = discovery.standing();
         Self {
             source: discovery.spec().to_string(),
             state: standing.name(),
@@ -165,7 +178,9 @@ impl EndpointReport {
         let condition = endpoint.condition();
         let (ejection, probes) = (condition.ejection(), condition.probes());
         let (passed, failed) = probes.counts();
-        let until = ejection.until().map(|until| until.saturating_sub(clock::monotonic_micros()));
+        let until = ejection
+            .until()
+            .map(|until| until.saturating_sub(clock::monotonic_micros()));
         Self {
             url: endpoint.url().to_owned(),
             weight: endpoint.role().weight,
@@ -181,7 +196,9 @@ impl EndpointReport {
             ejections: ejection.total(),
             ejected_for: until.map(|micros| micros as f64 / 1e6),
             ejected_because: until.map(|_| ejection.reason().name()),
-            median_latency: condition.latency().and_then(|of| Some(of.median()?.as_secs_f64())),
+            median_latency: condition
+                .latency()
+                .and_then(|of| Some(of.median()?.as_secs_f64())),
             probes: upstream.spec().health.is_some().then(|| ProbeReport {
                 passed,
                 failed,
@@ -191,25 +208,39 @@ impl EndpointReport {
     }
 }
 
-/// The metrics of the endpoints of `upstreams`, in Prometheus's text format. Empty without upstreams.
+/// The metrics of the endpoints of `upstreams`, in Prometheus's text format. Empty without
+/// upstreams.
 pub fn metrics(upstreams: &[Arc<Upstream>]) -> String {
     let mut text = String::new();
     for metric in METRICS {
-        let EndpointMetric { name, kind, help, samples } = metric;
+        let EndpointMetric {
+            name,
+            kind,
+            help,
+            samples,
+        } = metric;
         let mut lines = String::new();
-        for upstream in upstreams.iter().filter(|upstream| upstream.has_changing_endpoints()) {
+        for upstream in upstreams
+            .iter()
+            .filter(|upstream| upstream.has_changing_endpoints())
+        {
             let upstream_label = escape(&upstream.spec().name);
             for endpoint in upstream.endpoints().iter() {
                 let endpoint_label = escape(endpoint.url());
                 samples(upstream, endpoint, &mut |labels, value| {
-                    let own = format_args!("upstream=\"{upstream_label}\",endpoint=\"{endpoint_label}\"{labels}");
+                    let own = format_args!(
+                        "upstream=\"{upstream_label}\",endpoint=\"{endpoint_label}\"{labels}"
+                    );
                     // Writing to a String cannot fail.
                     let _ = writeln!(lines, "{name}{{{own}}} {value}");
                 });
             }
         }
         if !lines.is_empty() {
-            let _ = write!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n{lines}\n");
+            let _ = write!(
+                text,
+                "# HELP {name} {help}\n# TYPE {name} {kind}\n{lines}\n"
+            );
         }
     }
     text
@@ -217,5 +248,8 @@ pub fn metrics(upstreams: &[Arc<Upstream>]) -> String {
 
 /// The value of a label.
 fn escape(value: &str) -> String {
-    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+    value
+        .replace('\\', "\\\\")
+        .replace('"', "\\\"")
+        .replace('\n', "\\n")
 }

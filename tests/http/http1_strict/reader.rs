@@ -1,4 +1,5 @@
-//! A reader of requests that takes nothing but what RFC 9112 says, written for the tests and sharing nothing with ours.
+//! A reader of requests that takes nothing but what RFC 9112 says, written for the tests and
+//! sharing nothing with ours.
 
 use std::collections::BTreeMap;
 
@@ -54,7 +55,9 @@ pub fn read_all(mut bytes: &[u8]) -> Vec<Message> {
         while let Some(rest) = bytes.strip_prefix(b"\r\n") {
             bytes = rest;
         }
-        let Read::Whole(message, length) = read(bytes) else { return all };
+        let Read::Whole(message, length) = read(bytes) else {
+            return all;
+        };
         all.push(*message);
         bytes = &bytes[length..];
     }
@@ -64,7 +67,9 @@ impl<'a> Reader<'a> {
     /// Up to CR LF. Neither stands alone.
     fn line(&mut self) -> Result<&'a [u8], Stop> {
         let rest = &self.bytes[self.at..];
-        let Some(end) = rest.iter().position(|byte| matches!(byte, b'\r' | b'\n')) else { return Err(Stop::Partial) };
+        let Some(end) = rest.iter().position(|byte| matches!(byte, b'\r' | b'\n')) else {
+            return Err(Stop::Partial);
+        };
         match &rest[end..] {
             [b'\r', b'\n', ..] => {
                 self.at += end + 2;
@@ -77,7 +82,8 @@ impl<'a> Reader<'a> {
 
     fn message(&mut self) -> Result<Message, Stop> {
         let line = self.line()?;
-        let [method, target, version] = line.split(|byte| *byte == b' ').collect::<Vec<_>>()[..] else {
+        let [method, target, version] = line.split(|byte| *byte == b' ').collect::<Vec<_>>()[..]
+        else {
             return Err(Stop::Broken);
         };
         let visible = target.iter().all(|byte| byte.is_ascii_graphic());
@@ -90,7 +96,13 @@ impl<'a> Reader<'a> {
         }
         let (body, trailers) = self.content(&fields)?;
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        Ok(Message { method: text(method), target: text(target), fields, body, trailers })
+        Ok(Message {
+            method: text(method),
+            target: text(target),
+            fields,
+            body,
+            trailers,
+        })
     }
 
     fn fields(&mut self) -> Result<Fields, Stop> {
@@ -100,21 +112,37 @@ impl<'a> Reader<'a> {
             if line.is_empty() {
                 return Ok(fields);
             }
-            let Some(colon) = line.iter().position(|byte| *byte == b':') else { return Err(Stop::Broken) };
+            let Some(colon) = line.iter().position(|byte| *byte == b':') else {
+                return Err(Stop::Broken);
+            };
             let (name, value) = (&line[..colon], &line[colon + 1..]);
-            if !is_token(name) || value.iter().any(|byte| (*byte < b' ' && *byte != b'\t') || *byte == 0x7f) {
+            if !is_token(name)
+                || value
+                    .iter()
+                    .any(|byte| (*byte < b' ' && *byte != b'\t') || *byte == 0x7f)
+            {
                 return Err(Stop::Broken);
             }
             let name = String::from_utf8_lossy(name).to_ascii_lowercase();
-            fields.entry(name).or_default().push(value.trim_ascii().to_vec());
+            fields
+                .entry(name)
+                .or_default()
+                .push(value.trim_ascii().to_vec());
         }
     }
 
     fn content(&mut self, fields: &Fields) -> Result<(Vec<u8>, Fields), Stop> {
-        match (fields.get("content-length").map(Vec::as_slice), fields.get("transfer-encoding").map(Vec::as_slice)) {
+        match (
+            fields.get("content-length").map(Vec::as_slice),
+            fields.get("transfer-encoding").map(Vec::as_slice),
+        ) {
             (None, None) => Ok((Vec::new(), Fields::new())),
-            (Some([length]), None) if !length.is_empty() && length.iter().all(u8::is_ascii_digit) => {
-                let length = String::from_utf8_lossy(length).parse().map_err(|_| Stop::Broken)?;
+            (Some([length]), None)
+                if !length.is_empty() && length.iter().all(u8::is_ascii_digit) =>
+            {
+                let length = String::from_utf8_lossy(length)
+                    .parse()
+                    .map_err(|_| Stop::Broken)?;
                 Ok((self.exactly(length)?.to_vec(), Fields::new()))
             }
             (None, Some([coding])) if coding.eq_ignore_ascii_case(b"chunked") => self.chunks(),
@@ -131,10 +159,15 @@ impl<'a> Reader<'a> {
                 Some(end) => line[..end].trim_ascii_end(),
                 None => line,
             };
-            if size.is_empty() || size.len() > 8 || !size.iter().all(u8::is_ascii_hexdigit) || !is_text(line) {
+            if size.is_empty()
+                || size.len() > 8
+                || !size.iter().all(u8::is_ascii_hexdigit)
+                || !is_text(line)
+            {
                 return Err(Stop::Broken);
             }
-            let size = usize::from_str_radix(&String::from_utf8_lossy(size), 16).map_err(|_| Stop::Broken)?;
+            let size = usize::from_str_radix(&String::from_utf8_lossy(size), 16)
+                .map_err(|_| Stop::Broken)?;
             if size == 0 {
                 return Ok((body, self.fields()?));
             }
@@ -153,9 +186,14 @@ impl<'a> Reader<'a> {
 }
 
 fn is_token(bytes: &[u8]) -> bool {
-    !bytes.is_empty() && bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte))
+    !bytes.is_empty()
+        && bytes
+            .iter()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte))
 }
 
 fn is_text(bytes: &[u8]) -> bool {
-    bytes.iter().all(|byte| *byte >= b' ' && *byte != 0x7f || *byte == b'\t')
+    bytes
+        .iter()
+        .all(|byte| *byte >= b' ' && *byte != 0x7f || *byte == b'\t')
 }

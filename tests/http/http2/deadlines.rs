@@ -16,19 +16,31 @@ const UNHURRIED: Duration = Duration::from_secs(1);
 const SETTINGS_TIMEOUT: u32 = 4;
 
 fn hasty(timeout: Duration) -> TestServer {
-    TestServer::start(ListenerSpec { header_timeout: timeout, body_timeout: timeout, ..spec() })
+    TestServer::start(ListenerSpec {
+        header_timeout: timeout,
+        body_timeout: timeout,
+        ..spec()
+    })
 }
 
 #[tokio::test]
 async fn a_client_has_the_header_timeout_for_its_first_request() {
     let server = hasty(SHORT);
     let settings = frame(SETTINGS, 0, 0, &[]);
-    for said in [&b""[..], PREFACE, &[PREFACE, &settings[..5]].concat(), &[PREFACE, &settings].concat()] {
+    for said in [
+        &b""[..],
+        PREFACE,
+        &[PREFACE, &settings[..5]].concat(),
+        &[PREFACE, &settings].concat(),
+    ] {
         let mut client = FrameClient::silent(server.address).await;
         client.acknowledges = false;
         client.send(said).await;
         // A client that has spoken HTTP/2 gets a GOAWAY; to others nothing was said yet.
-        assert!([None, Some(NO_ERROR)].contains(&client.last_error().await), "{said:?}");
+        assert!(
+            [None, Some(NO_ERROR)].contains(&client.last_error().await),
+            "{said:?}"
+        );
     }
 }
 
@@ -37,11 +49,17 @@ async fn a_header_block_that_does_not_end_ends_the_connection() {
     let server = hasty(UNHURRIED);
     let whole = block(&request("GET", "/a", &[]));
     let begun = frame(HEADERS, END_STREAM, 3, &whole[..9]);
-    for unfinished in [&begun[..], &begun[..12], &frame(HEADERS, END_STREAM | END_HEADERS, 3, &whole)[..20]] {
+    for unfinished in [
+        &begun[..],
+        &begun[..12],
+        &frame(HEADERS, END_STREAM | END_HEADERS, 3, &whole)[..20],
+    ] {
         let mut client = FrameClient::connect(server.address).await;
         client.next(SETTINGS).await;
         // Another request is under way meanwhile, which keeps the connection from being idle.
-        client.request(1, END_STREAM, &request("GET", "/never", &[])).await;
+        client
+            .request(1, END_STREAM, &request("GET", "/never", &[]))
+            .await;
         client.send(unfinished).await;
         assert_eq!(client.last_error().await, Some(NO_ERROR), "{unfinished:?}");
     }
@@ -52,15 +70,22 @@ async fn settings_that_are_never_acknowledged_end_the_connection() {
     let server = hasty(SHORT);
     let mut client = FrameClient::connect(server.address).await;
     client.acknowledges = false;
-    client.request(1, END_STREAM, &request("GET", "/never", &[])).await;
+    client
+        .request(1, END_STREAM, &request("GET", "/never", &[]))
+        .await;
     assert_eq!(client.last_error().await, Some(SETTINGS_TIMEOUT));
 }
 
 #[tokio::test]
 async fn a_connection_between_requests_has_the_keepalive_timeout() {
-    let server = TestServer::start(ListenerSpec { keepalive_timeout: SHORT, ..spec() });
+    let server = TestServer::start(ListenerSpec {
+        keepalive_timeout: SHORT,
+        ..spec()
+    });
     let mut client = FrameClient::connect(server.address).await;
-    client.request(1, END_STREAM, &request("GET", "/a", &[])).await;
+    client
+        .request(1, END_STREAM, &request("GET", "/a", &[]))
+        .await;
     assert_eq!(client.of_stream(1).await.status(), 200);
     assert_eq!(client.next(GOAWAY).await.code(), NO_ERROR);
 }
@@ -70,7 +95,9 @@ async fn a_request_under_way_keeps_its_connection() {
     let server = hasty(UNHURRIED);
     let mut client = FrameClient::connect(server.address).await;
     client.next(SETTINGS).await;
-    client.request(1, END_STREAM, &request("GET", "/gate", &[])).await;
+    client
+        .request(1, END_STREAM, &request("GET", "/gate", &[]))
+        .await;
     server.handled(1).await;
     // Others come, are idle for too long, and go meanwhile.
     for _ in 0..3 {

@@ -3,21 +3,39 @@
 use tokio::io::AsyncReadExt;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tollgate_test_support::front::ProxyServer;
-use tollgate_test_support::raw_http2::{DATA, END_STREAM, FrameClient, HEADERS, RST_STREAM, SETTINGS, frame};
+use tollgate_test_support::raw_http2::{
+    DATA, END_STREAM, FrameClient, HEADERS, RST_STREAM, SETTINGS, frame,
+};
 use tollgate_test_support::upstream::{RawConnection, ScriptedUpstream};
 
 /// SETTINGS_ENABLE_CONNECT_PROTOCOL.
 const ENABLE_CONNECT_PROTOCOL: u8 = 8;
 
 fn connect<'a>(protocol: &'a str, more: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
-    let pseudo =
-        [(":method", "CONNECT"), (":protocol", protocol), (":scheme", "http"), (":path", "/chat"), (":authority", "a")];
-    [&pseudo[..], &[("sec-websocket-version", "13"), ("sec-websocket-protocol", "chat")], more].concat()
+    let pseudo = [
+        (":method", "CONNECT"),
+        (":protocol", protocol),
+        (":scheme", "http"),
+        (":path", "/chat"),
+        (":authority", "a"),
+    ];
+    [
+        &pseudo[..],
+        &[
+            ("sec-websocket-version", "13"),
+            ("sec-websocket-protocol", "chat"),
+        ],
+        more,
+    ]
+    .concat()
 }
 
 fn header<'a>(head: &'a str, name: &str) -> Option<&'a str> {
     head.lines()
-        .find_map(|line| line.split_once(": ").filter(|(found, _)| found.eq_ignore_ascii_case(name)))
+        .find_map(|line| {
+            line.split_once(": ")
+                .filter(|(found, _)| found.eq_ignore_ascii_case(name))
+        })
         .map(|(_, value)| value)
 }
 
@@ -48,10 +66,18 @@ async fn a_websocket_passes_both_ways_and_ends_on_both_sides() {
     let gate = ProxyServer::to(&[upstream.address]).await;
     let mut client = FrameClient::connect(gate.address).await;
     let settings = client.next(SETTINGS).await;
-    assert!(settings.payload.chunks(6).any(|setting| setting == [0, ENABLE_CONNECT_PROTOCOL, 0, 0, 0, 1]));
+    assert!(
+        settings
+            .payload
+            .chunks(6)
+            .any(|setting| setting == [0, ENABLE_CONNECT_PROTOCOL, 0, 0, 0, 1])
+    );
     client.request(1, 0, &connect("websocket", &[])).await;
     let head = client.of_stream(1).await;
-    assert_eq!((head.kind, head.status(), head.ends_stream()), (HEADERS, 200, false));
+    assert_eq!(
+        (head.kind, head.status(), head.ends_stream()),
+        (HEADERS, 200, false)
+    );
     assert_eq!(client.of_stream(1).await.payload, b"welcome");
     client.send(frame(DATA, 0, 1, b"ping")).await;
     assert_eq!(client.of_stream(1).await.payload, b"pong");
@@ -96,14 +122,22 @@ async fn a_client_that_resets_its_websocket_closes_that_of_the_upstream() {
     let mut client = FrameClient::connect(gate.address).await;
     client.request(1, 0, &connect("websocket", &[])).await;
     assert_eq!(client.of_stream(1).await.status(), 200);
-    client.send(frame(RST_STREAM, 0, 1, &super::CANCEL.to_be_bytes())).await;
-    tokio::time::timeout(tollgate_test_support::PATIENCE, wait).await.expect("the upstream's end closes").unwrap();
+    client
+        .send(frame(RST_STREAM, 0, 1, &super::CANCEL.to_be_bytes()))
+        .await;
+    tokio::time::timeout(tollgate_test_support::PATIENCE, wait)
+        .await
+        .expect("the upstream's end closes")
+        .unwrap();
 }
 
 #[tokio::test]
 async fn an_upstream_that_does_not_switch_opens_no_tunnel() {
     for (answer, status) in [
-        ("HTTP/1.1 101 x\r\nConnection: upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: x\r\n\r\n", 502),
+        (
+            "HTTP/1.1 101 x\r\nConnection: upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: x\r\n\r\n",
+            502,
+        ),
         ("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", 502),
         ("HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n", 403),
     ] {
@@ -117,9 +151,13 @@ async fn an_upstream_that_does_not_switch_opens_no_tunnel() {
 
 #[tokio::test]
 async fn a_connect_for_anything_else_is_refused() {
-    let upstream = ScriptedUpstream::answering("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await;
+    let upstream =
+        ScriptedUpstream::answering("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await;
     let gate = ProxyServer::to(&[upstream.address]).await;
-    for fields in [connect("connect-udp", &[]), vec![(":method", "CONNECT"), (":authority", "a:443")]] {
+    for fields in [
+        connect("connect-udp", &[]),
+        vec![(":method", "CONNECT"), (":authority", "a:443")],
+    ] {
         let mut client = FrameClient::connect(gate.address).await;
         client.request(1, 0, &fields).await;
         assert_eq!(client.of_stream(1).await.status(), 501, "{fields:?}");

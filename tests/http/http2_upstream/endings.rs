@@ -1,4 +1,5 @@
-//! Streams and connections that end before their time: what is sent again, and what a client learns.
+//! Streams and connections that end before their time: what is sent again, and what a client
+//! learns.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -24,7 +25,12 @@ pub fn ok(stream: u32) -> Vec<u8> {
 }
 
 pub fn go_away(last: u32, reason: Reason) -> Vec<u8> {
-    frame(GOAWAY, 0, 0, &[last.to_be_bytes(), u32::from(reason).to_be_bytes()].concat())
+    frame(
+        GOAWAY,
+        0,
+        0,
+        &[last.to_be_bytes(), u32::from(reason).to_be_bytes()].concat(),
+    )
 }
 
 #[tokio::test]
@@ -83,25 +89,38 @@ async fn a_refused_stream_goes_over_the_same_connection_where_no_other_may_be_op
         }
     })
     .await;
-    let front = server.behind_with(|plan| plan.spec.bounds.connections = NonZeroUsize::new(1)).await;
+    let front = server
+        .behind_with(|plan| plan.spec.bounds.connections = NonZeroUsize::new(1))
+        .await;
     let second = async {
-        until("the first is under way", || requests.load(Ordering::SeqCst) == 1).await;
+        until("the first is under way", || {
+            requests.load(Ordering::SeqCst) == 1
+        })
+        .await;
         let second = exchange(&front, POST).await;
         done.notify_one();
         second
     };
     let (first, second) = tokio::join!(exchange(&front, GET), second);
-    assert_eq!((first.1.as_str(), second), ("first", ("200".into(), "ok".into())));
+    assert_eq!(
+        (first.1.as_str(), second),
+        ("first", ("200".into(), "ok".into()))
+    );
     assert_eq!(server.connections(), 1);
 }
 
 #[tokio::test]
-async fn a_request_whose_connection_broke_goes_over_a_new_one_and_not_over_another_that_may_be_as_old() {
+async fn a_request_whose_connection_broke_goes_over_a_new_one_and_not_over_another_that_may_be_as_old()
+ {
     let together = Arc::new(Barrier::new(2));
     let server = Http2Server::accepting(move |stream, number| {
         let together = Arc::clone(&together);
         async move {
-            let mut connection = h2::server::Builder::new().max_concurrent_streams(1).handshake(stream).await.unwrap();
+            let mut connection = h2::server::Builder::new()
+                .max_concurrent_streams(1)
+                .handshake(stream)
+                .await
+                .unwrap();
             let mut served = 0;
             while let Some(Ok((_, sender))) = connection.accept().await {
                 served += 1;
@@ -138,7 +157,10 @@ async fn an_upstream_that_refuses_everything_is_not_asked_for_ever() {
     .await;
     let front = server.behind().await;
     let (status, body) = exchange(&front, GET).await;
-    assert!(status == "502" && body.contains("upstream-closed"), "{status} {body}");
+    assert!(
+        status == "502" && body.contains("upstream-closed"),
+        "{status} {body}"
+    );
     assert_eq!(requests.load(Ordering::SeqCst), 4);
 }
 
@@ -157,8 +179,9 @@ async fn an_upstream_that_refuses_everything_gets_no_more_than_its_budget_pays_f
     for _ in 0..REQUESTS {
         assert_eq!(exchange(&front, GET).await.0, "502");
     }
-    // A fifth more, and ten that requests pay back which are still to come. Where the machine stands still, there are fewer
-    // than 50 requests a second: these get ten a second, and ten at once.
+    // A fifth more, and ten that requests pay back which are still to come. Where the machine
+    // stands still, there are fewer than 50 requests a second: these get ten a second, and ten at
+    // once.
     let stood_still = clock::now() - begun;
     let most = REQUESTS / 5 + 10 + 10 * (stood_still.as_secs() as usize + 1);
     let more = asked.load(Ordering::SeqCst) - REQUESTS;
@@ -166,7 +189,8 @@ async fn an_upstream_that_refuses_everything_gets_no_more_than_its_budget_pays_f
 }
 
 #[tokio::test]
-async fn an_upstream_that_goes_away_at_once_ends_each_request_after_four_attempts_over_shared_connections() {
+async fn an_upstream_that_goes_away_at_once_ends_each_request_after_four_attempts_over_shared_connections()
+ {
     const CLIENTS: usize = 50;
     let requests = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&requests);
@@ -183,16 +207,26 @@ async fn an_upstream_that_goes_away_at_once_ends_each_request_after_four_attempt
     })
     .await;
     let front = server.behind().await;
-    for (status, body) in futures_util::future::join_all((0..CLIENTS).map(|_| exchange(&front, POST))).await {
-        assert!(status == "502" && body.contains("upstream-closed"), "{status} {body}");
+    for (status, body) in
+        futures_util::future::join_all((0..CLIENTS).map(|_| exchange(&front, POST))).await
+    {
+        assert!(
+            status == "502" && body.contains("upstream-closed"),
+            "{status} {body}"
+        );
     }
-    // Four each. On a busy machine some more, of those that ask before all of their connection know what became of them.
-    assert!(requests.load(Ordering::SeqCst) <= 8 * CLIENTS, "{requests:?}");
+    // Four each. On a busy machine some more, of those that ask before all of their connection know
+    // what became of them.
+    assert!(
+        requests.load(Ordering::SeqCst) <= 8 * CLIENTS,
+        "{requests:?}"
+    );
     // They are not opened for each request, although each was sent four times.
     assert!(server.connections() <= CLIENTS, "{}", server.connections());
 }
 
-/// A server that processes one request on a connection. It answers when `connections` have been opened.
+/// A server that processes one request on a connection. It answers when `connections` have been
+/// opened.
 async fn one_request_a_connection(connections: usize) -> Http2Server {
     let (opened, all) = (Arc::new(AtomicUsize::new(0)), Arc::new(Notify::new()));
     Http2Server::raw(&[], move |mut wire, _| {
@@ -219,19 +253,27 @@ async fn an_upstream_that_processes_one_request_a_connection_loses_none() {
     for together in [1, 40] {
         let server = one_request_a_connection(together).await;
         let front = server.behind().await;
-        let requests = (0..40).map(|number| exchange(&front, if number % 2 == 0 { GET } else { POST }));
+        let requests =
+            (0..40).map(|number| exchange(&front, if number % 2 == 0 { GET } else { POST }));
         for answer in futures_util::future::join_all(requests).await {
             assert_eq!(answer, ("200".into(), "ok".into()), "{together}");
         }
         // The first gets all of them. The others get one each, as that has taught.
-        assert!(server.connections() <= 60, "{together}: {}", server.connections());
+        assert!(
+            server.connections() <= 60,
+            "{together}: {}",
+            server.connections()
+        );
     }
 }
 
 #[tokio::test]
 async fn a_request_that_meets_many_connections_at_their_ends_is_not_lost() {
     const CONNECTIONS: usize = 6;
-    let (opened, all) = (Arc::new(AtomicUsize::new(0)), Arc::new(Barrier::new(CONNECTIONS)));
+    let (opened, all) = (
+        Arc::new(AtomicUsize::new(0)),
+        Arc::new(Barrier::new(CONNECTIONS)),
+    );
     let server = Http2Server::raw(&[], move |mut wire, number| {
         let (opened, all) = (Arc::clone(&opened), Arc::clone(&all));
         async move {
@@ -253,7 +295,12 @@ async fn a_request_that_meets_many_connections_at_their_ends_is_not_lost() {
     .await;
     let front = server.behind().await;
     let herd = (0..CONNECTIONS).map(|_| exchange(&front, GET));
-    assert!(futures_util::future::join_all(herd).await.iter().all(|answer| answer.0 == "200"));
+    assert!(
+        futures_util::future::join_all(herd)
+            .await
+            .iter()
+            .all(|answer| answer.0 == "200")
+    );
     assert_eq!(server.connections(), CONNECTIONS);
     // All but the first are idle, and go away instead of taking another.
     assert_eq!(exchange(&front, POST).await, ("200".into(), "ok".into()));
@@ -265,7 +312,8 @@ async fn a_connection_that_outlives_an_earlier_one_is_shared_again() {
     let server = Http2Server::raw(&[], |mut wire, number| async move {
         while let Some(seen) = wire.frame().await {
             if seen.kind == HEADERS && number == 0 {
-                wire.send([go_away(seen.stream, Reason::NO_ERROR), ok(seen.stream)].concat()).await;
+                wire.send([go_away(seen.stream, Reason::NO_ERROR), ok(seen.stream)].concat())
+                    .await;
                 return while wire.frame().await.is_some() {};
             }
             if seen.kind == HEADERS {
@@ -342,8 +390,15 @@ async fn a_post_that_was_cut_off_is_not_sent_again() {
     let (log, _guard) = CapturedLog::start();
     let front = server.behind().await;
     let (status, body) = exchange(&front, POST).await;
-    assert!(status == "502" && body.contains("upstream-closed"), "{status} {body}");
-    assert!(log.text().contains("requests to an endpoint fail"), "{}", log.text());
+    assert!(
+        status == "502" && body.contains("upstream-closed"),
+        "{status} {body}"
+    );
+    assert!(
+        log.text().contains("requests to an endpoint fail"),
+        "{}",
+        log.text()
+    );
 }
 
 #[tokio::test]
@@ -379,7 +434,12 @@ async fn a_complete_response_before_the_end_of_its_request_is_delivered() {
     let server = Http2Server::raw(&[], |mut wire, _| async move {
         while let Some(seen) = wire.frame().await {
             if seen.kind == HEADERS {
-                let reset = frame(RST_STREAM, 0, seen.stream, &u32::from(Reason::NO_ERROR).to_be_bytes());
+                let reset = frame(
+                    RST_STREAM,
+                    0,
+                    seen.stream,
+                    &u32::from(Reason::NO_ERROR).to_be_bytes(),
+                );
                 wire.send([ok(seen.stream), reset].concat()).await;
             }
         }
@@ -388,7 +448,9 @@ async fn a_complete_response_before_the_end_of_its_request_is_delivered() {
     let front = server.behind().await;
     for _ in 0..20 {
         let mut client = RawConnection::connect(front.address).await;
-        client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\nabc").await;
+        client
+            .send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\nabc")
+            .await;
         assert!(client.head().await.starts_with("HTTP/1.1 200"));
         assert!(client.until(b"ok\r\n0\r\n\r\n").await.is_some());
     }
@@ -396,20 +458,39 @@ async fn a_complete_response_before_the_end_of_its_request_is_delivered() {
 
 #[tokio::test]
 async fn a_response_that_is_reset_in_the_middle_is_visibly_incomplete() {
-    for (reason, length) in [(Reason::INTERNAL_ERROR, None), (Reason::NO_ERROR, None), (Reason::NO_ERROR, Some("9"))] {
+    for (reason, length) in [
+        (Reason::INTERNAL_ERROR, None),
+        (Reason::NO_ERROR, None),
+        (Reason::NO_ERROR, Some("9")),
+    ] {
         let server = Http2Server::raw(&[], move |mut wire, _| async move {
             let request = wire.next(HEADERS).await;
             let length = length.map(|length| ("content-length", length));
             let fields: Vec<_> = [(":status", "200")].into_iter().chain(length).collect();
             let head = frame(HEADERS, END_HEADERS, request.stream, &block(&fields));
-            wire.send([head, frame(DATA, 0, request.stream, b"half")].concat()).await;
-            wire.send(frame(RST_STREAM, 0, request.stream, &u32::from(reason).to_be_bytes())).await;
+            wire.send([head, frame(DATA, 0, request.stream, b"half")].concat())
+                .await;
+            wire.send(frame(
+                RST_STREAM,
+                0,
+                request.stream,
+                &u32::from(reason).to_be_bytes(),
+            ))
+            .await;
             while wire.frame().await.is_some() {}
         })
         .await;
         let front = server.behind().await;
-        let broken = if length.is_some() { "half" } else { "half (cut off)" };
-        assert_eq!(exchange(&front, GET).await, ("200".into(), broken.into()), "{reason:?}");
+        let broken = if length.is_some() {
+            "half"
+        } else {
+            "half (cut off)"
+        };
+        assert_eq!(
+            exchange(&front, GET).await,
+            ("200".into(), broken.into()),
+            "{reason:?}"
+        );
     }
 }
 
@@ -424,10 +505,19 @@ async fn an_upstream_that_takes_nothing_of_a_request_is_given_up() {
         }
     })
     .await;
-    let front = server.behind_with(|plan| plan.spec.idle_timeout = Duration::from_millis(300)).await;
-    assert_eq!(exchange(&front, GET).await.0, "200", "after that, the window is known");
+    let front = server
+        .behind_with(|plan| plan.spec.idle_timeout = Duration::from_millis(300))
+        .await;
+    assert_eq!(
+        exchange(&front, GET).await.0,
+        "200",
+        "after that, the window is known"
+    );
     let (status, body) = exchange(&front, POST).await;
-    assert!(status == "504" && body.contains("response-timeout"), "{status} {body}");
+    assert!(
+        status == "504" && body.contains("response-timeout"),
+        "{status} {body}"
+    );
 }
 
 #[tokio::test]
@@ -442,7 +532,9 @@ async fn a_connection_that_keeps_exchanges_waiting_gets_no_more_until_it_answers
         }
     })
     .await;
-    let front = server.behind_with(|plan| plan.spec.response_timeout = Duration::from_millis(200)).await;
+    let front = server
+        .behind_with(|plan| plan.spec.response_timeout = Duration::from_millis(200))
+        .await;
     assert_eq!(exchange(&front, GET).await.0, "504");
     assert_eq!(exchange(&front, GET).await, ("200".into(), "ok".into()));
     assert_eq!(server.connections(), 2);
@@ -457,20 +549,33 @@ async fn a_server_of_http_1_is_no_upstream_of_http_2() {
     })
     .await;
     let (status, body) = exchange(&front, GET).await;
-    assert!(status == "502" && body.contains("upstream-invalid"), "{status} {body}");
-    assert!(log.text().contains("requests to an endpoint fail"), "{}", log.text());
+    assert!(
+        status == "502" && body.contains("upstream-invalid"),
+        "{status} {body}"
+    );
+    assert!(
+        log.text().contains("requests to an endpoint fail"),
+        "{}",
+        log.text()
+    );
 }
 
 #[tokio::test]
 async fn lies_about_a_length_are_no_response() {
-    for (lies, more) in
-        [(&[("content-length", "5")][..], true), (&[("content-length", "1"), ("content-length", "2")], false)]
-    {
+    for (lies, more) in [
+        (&[("content-length", "5")][..], true),
+        (&[("content-length", "1"), ("content-length", "2")], false),
+    ] {
         let server = Http2Server::raw(&[], move |mut wire, _| async move {
             let request = wire.next(HEADERS).await;
             let fields = [&[(":status", "200")], lies].concat();
-            let flags = if more { END_HEADERS | END_STREAM } else { END_HEADERS };
-            wire.send(frame(HEADERS, flags, request.stream, &block(&fields))).await;
+            let flags = if more {
+                END_HEADERS | END_STREAM
+            } else {
+                END_HEADERS
+            };
+            wire.send(frame(HEADERS, flags, request.stream, &block(&fields)))
+                .await;
             while wire.frame().await.is_some() {}
         })
         .await;

@@ -12,17 +12,24 @@ use super::{GET, Http2Server, exchange};
 
 const WATCH: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 
-/// A server whose first connection takes one request of two and goes away. On the others, the answer to the first request has
-/// no end.
+/// A server whose first connection takes one request of two and goes away. On the others, the
+/// answer to the first request has no end.
 async fn restarted() -> Http2Server {
     Http2Server::raw(&[], |mut wire, number| async move {
         let first = wire.next(HEADERS).await.stream;
         if number == 0 {
             wire.next(HEADERS).await;
-            wire.send([go_away(first, Reason::NO_ERROR), ok(first)].concat()).await;
+            wire.send([go_away(first, Reason::NO_ERROR), ok(first)].concat())
+                .await;
             return while wire.frame().await.is_some() {};
         }
-        wire.send(frame(HEADERS, END_HEADERS, first, &block(&[(":status", "200")]))).await;
+        wire.send(frame(
+            HEADERS,
+            END_HEADERS,
+            first,
+            &block(&[(":status", "200")]),
+        ))
+        .await;
         while let Some(seen) = wire.frame().await {
             if seen.kind == HEADERS {
                 wire.send(ok(seen.stream)).await;

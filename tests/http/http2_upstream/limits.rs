@@ -24,8 +24,8 @@ const LATE: Duration = Duration::from_millis(50);
 
 const SHORT: Duration = Duration::from_millis(200);
 
-/// A server whose SETTINGS come late, and that refuses each stream beyond its limit. It opens WebSockets, and answers once so
-/// many requests are there.
+/// A server whose SETTINGS come late, and that refuses each stream beyond its limit. It opens
+/// WebSockets, and answers once so many requests are there.
 async fn late(most: u32, requests: usize) -> Http2Server {
     let all = Arc::new(Barrier::new(requests));
     Http2Server::accepting(move |stream, _| {
@@ -33,8 +33,12 @@ async fn late(most: u32, requests: usize) -> Http2Server {
         async move {
             tokio::time::sleep(LATE).await;
             let mut builder = h2::server::Builder::new();
-            let mut connection =
-                builder.max_concurrent_streams(most).enable_connect_protocol().handshake(stream).await.unwrap();
+            let mut connection = builder
+                .max_concurrent_streams(most)
+                .enable_connect_protocol()
+                .handshake(stream)
+                .await
+                .unwrap();
             while let Some(Ok((request, mut sender))) = connection.accept().await {
                 let all = Arc::clone(&all);
                 tokio::spawn(async move {
@@ -78,7 +82,9 @@ async fn websocket(address: SocketAddr) -> (RawConnection, String) {
 #[tokio::test]
 async fn websockets_that_are_opened_at_once_keep_to_a_limit_that_comes_late() {
     let server = late(1, 8).await;
-    let front = server.behind_with(|plan| plan.spec.response_timeout = Duration::from_secs(5)).await;
+    let front = server
+        .behind_with(|plan| plan.spec.response_timeout = Duration::from_secs(5))
+        .await;
     let opened = join_all((0..8).map(|_| websocket(front.address))).await;
     for (_, head) in &opened {
         assert!(head.starts_with("HTTP/1.1 101"), "{head}");
@@ -106,7 +112,11 @@ async fn a_request_waits_for_an_upstream_that_takes_no_stream_yet() {
 }
 
 async fn is_refused(front: &ProxyServer, status: &str, problem: &str) {
-    for request in [GET, POST, &WEBSOCKET.replace("Upgrade\r\n", "Upgrade, close\r\n")] {
+    for request in [
+        GET,
+        POST,
+        &WEBSOCKET.replace("Upgrade\r\n", "Upgrade, close\r\n"),
+    ] {
         let (code, body) = exchange(front, request).await;
         assert!(code == status && body.contains(problem), "{code} {body}");
     }
@@ -114,9 +124,13 @@ async fn is_refused(front: &ProxyServer, status: &str, problem: &str) {
 
 #[tokio::test]
 async fn an_upstream_that_takes_no_stream_is_overloaded_once_connecting_has_taken_too_long() {
-    let server =
-        Http2Server::raw(&[(MOST, 0)], |mut wire, _| async move { while wire.frame().await.is_some() {} }).await;
-    let front = server.behind_with(|plan| plan.spec.connect_timeout = SHORT).await;
+    let server = Http2Server::raw(&[(MOST, 0)], |mut wire, _| async move {
+        while wire.frame().await.is_some() {}
+    })
+    .await;
+    let front = server
+        .behind_with(|plan| plan.spec.connect_timeout = SHORT)
+        .await;
     is_refused(&front, "503", "upstream-overloaded").await;
     // Another connection would be no better.
     assert_eq!(server.connections(), 1);
@@ -129,6 +143,8 @@ async fn an_upstream_that_sends_no_settings_is_not_connected() {
         let _ = stream.read_to_end(&mut all).await;
     })
     .await;
-    let front = server.behind_with(|plan| plan.spec.connect_timeout = SHORT).await;
+    let front = server
+        .behind_with(|plan| plan.spec.connect_timeout = SHORT)
+        .await;
     is_refused(&front, "504", "connect-timeout").await;
 }

@@ -30,21 +30,51 @@ async fn a_request_arrives_as_http_2_has_it() {
         }
     })
     .await;
-    let front = server.behind_with(|plan| plan.spec.request_trailers = true).await;
+    let front = server
+        .behind_with(|plan| plan.spec.request_trailers = true)
+        .await;
     let request = "POST /a%2Fb?q HTTP/1.1\r\nHost: shop.example:8080\r\nConnection: close, x-hop\r\nX-Hop: 1\r\n\
                    Transfer-Encoding: chunked\r\nTE: trailers\r\nTrailer: x-sum\r\nCookie: a=1\r\nX-Twice: 1\r\nX-Twice: 2\r\n\r\n\
                    3\r\nabc\r\n0\r\nX-Sum: 6\r\n\r\n";
     assert_eq!(exchange(&front, request).await.0, "200");
     let (parts, (body, trailers)) = requests.recv().await.unwrap();
-    assert_eq!((parts.method.as_str(), parts.uri.to_string()), ("POST", "http://shop.example:8080/a%2Fb?q".into()));
-    let field = |name: &str| parts.headers.get_all(name).iter().map(|v| v.to_str().unwrap()).collect::<Vec<_>>();
-    for gone in ["connection", "x-hop", "transfer-encoding", "host", "keep-alive"] {
+    assert_eq!(
+        (parts.method.as_str(), parts.uri.to_string()),
+        ("POST", "http://shop.example:8080/a%2Fb?q".into())
+    );
+    let field = |name: &str| {
+        parts
+            .headers
+            .get_all(name)
+            .iter()
+            .map(|v| v.to_str().unwrap())
+            .collect::<Vec<_>>()
+    };
+    for gone in [
+        "connection",
+        "x-hop",
+        "transfer-encoding",
+        "host",
+        "keep-alive",
+    ] {
         assert_eq!(field(gone), [""; 0], "{gone}");
     }
-    assert_eq!((field("te"), field("cookie"), field("x-twice")), (vec!["trailers"], vec!["a=1"], vec!["1", "2"]));
-    assert_eq!((field("via"), field("x-forwarded-for")), (vec!["1.1 tollgate"], vec!["127.0.0.1"]));
-    assert_eq!(field("forwarded"), ["for=127.0.0.1;host=\"shop.example:8080\";proto=http"]);
-    assert_eq!((&*body, &trailers.unwrap()["x-sum"]), (&b"abc"[..], &"6".parse().unwrap()));
+    assert_eq!(
+        (field("te"), field("cookie"), field("x-twice")),
+        (vec!["trailers"], vec!["a=1"], vec!["1", "2"])
+    );
+    assert_eq!(
+        (field("via"), field("x-forwarded-for")),
+        (vec!["1.1 tollgate"], vec!["127.0.0.1"])
+    );
+    assert_eq!(
+        field("forwarded"),
+        ["for=127.0.0.1;host=\"shop.example:8080\";proto=http"]
+    );
+    assert_eq!(
+        (&*body, &trailers.unwrap()["x-sum"]),
+        (&b"abc"[..], &"6".parse().unwrap())
+    );
 }
 
 #[tokio::test]
@@ -52,9 +82,13 @@ async fn a_response_passes_with_its_trailers() {
     let server = Http2Server::start(100, |_, mut sender, _| async move {
         let mut response = http::Response::new(());
         *response.status_mut() = http::StatusCode::MISDIRECTED_REQUEST;
-        response.headers_mut().insert("trailer", "x-sum".parse().unwrap());
+        response
+            .headers_mut()
+            .insert("trailer", "x-sum".parse().unwrap());
         let mut stream = sender.send_response(response, false).unwrap();
-        stream.send_data(Bytes::from_static(b"body"), false).unwrap();
+        stream
+            .send_data(Bytes::from_static(b"body"), false)
+            .unwrap();
         let mut trailers = HeaderMap::new();
         trailers.insert("x-sum", "4".parse().unwrap());
         stream.send_trailers(trailers).unwrap();
@@ -62,11 +96,16 @@ async fn a_response_passes_with_its_trailers() {
     .await;
     let front = server.behind().await;
     let mut client = RawConnection::connect(front.address).await;
-    client.send("GET / HTTP/1.1\r\nHost: a\r\nTE: trailers\r\nConnection: te, close\r\n\r\n").await;
+    client
+        .send("GET / HTTP/1.1\r\nHost: a\r\nTE: trailers\r\nConnection: te, close\r\n\r\n")
+        .await;
     let head = client.head().await;
     assert!(head.starts_with("HTTP/1.1 421"), "{head}");
     assert_eq!(values(&head, "via"), ["2 tollgate"]);
-    assert_eq!(client.rest().await.to_lowercase(), "4\r\nbody\r\n0\r\nx-sum: 4\r\n\r\n");
+    assert_eq!(
+        client.rest().await.to_lowercase(),
+        "4\r\nbody\r\n0\r\nx-sum: 4\r\n\r\n"
+    );
 }
 
 #[tokio::test]
@@ -89,7 +128,10 @@ async fn many_exchanges_share_a_connection_and_another_is_opened_when_all_are_fu
     for number in 1..=30 {
         let mut client = RawConnection::connect(front.address).await;
         client.send(GET).await;
-        until("in flight", || front.gate.upstream.endpoints()[0].in_flight() == number).await;
+        until("in flight", || {
+            front.gate.upstream.endpoints()[0].in_flight() == number
+        })
+        .await;
         clients.push(client);
     }
     until("the connections are there", || server.connections() >= 3).await;
@@ -116,7 +158,9 @@ async fn requests_that_come_at_once_share_one_new_connection() {
 #[tokio::test]
 async fn at_the_bounds_requests_wait_for_a_stream() {
     let server = Http2Server::start(1, |_, sender, _| async move { answer(sender, "ok") }).await;
-    let front = server.behind_with(|plan| plan.spec.bounds.connections = NonZeroUsize::new(1)).await;
+    let front = server
+        .behind_with(|plan| plan.spec.bounds.connections = NonZeroUsize::new(1))
+        .await;
     for _ in 0..3 {
         let all = (0..20).map(|_| exchange(&front, GET));
         for (status, body) in futures_util::future::join_all(all).await {
@@ -145,16 +189,26 @@ async fn a_shared_connection_gives_way_to_a_request_of_another_worker() {
     let mut other = Forwarder::new(ForwarderConfig::new(&["127.0.0.1:1".parse().unwrap()]));
     (other.upstream, other.proxy) = (Arc::clone(&one.upstream), Proxy::default());
     let ask = async |gate: &Forwarder| {
-        let request = Request::get("/").header("host", "a").body(Body::empty()).unwrap();
+        let request = Request::get("/")
+            .header("host", "a")
+            .body(Body::empty())
+            .unwrap();
         let response = gate.answer(request, "127.0.0.1:1".parse().unwrap()).await;
         response.into_body().collect().await.unwrap().to_bytes()
     };
     let release = async {
-        until("all are in flight or wait", || one.upstream.endpoints()[0].in_flight() == 4).await;
+        until("all are in flight or wait", || {
+            one.upstream.endpoints()[0].in_flight() == 4
+        })
+        .await;
         turns.add_permits(4);
     };
-    let (first, second, third, fourth, ()) = tokio::join!(ask(&one), ask(&one), ask(&other), ask(&other), release);
-    assert_eq!([first, second, third, fourth].map(|body| body == "ok"), [true; 4]);
+    let (first, second, third, fourth, ()) =
+        tokio::join!(ask(&one), ask(&one), ask(&other), ask(&other), release);
+    assert_eq!(
+        [first, second, third, fourth].map(|body| body == "ok"),
+        [true; 4]
+    );
     assert_eq!(server.connections(), 2);
 }
 
@@ -180,7 +234,9 @@ async fn both_messages_flow_at_the_same_time() {
     let mut body = response.await.unwrap().into_body();
     for round in 0..20 {
         assert_eq!(body.data().await.unwrap().unwrap(), round.to_string());
-        upload.send_data(Bytes::from((round + 1).to_string()), false).unwrap();
+        upload
+            .send_data(Bytes::from((round + 1).to_string()), false)
+            .unwrap();
     }
     upload.send_data(Bytes::new(), true).unwrap();
     assert_eq!(whole(body).await.0, b"20");
@@ -195,7 +251,9 @@ async fn a_response_that_nobody_reads_does_not_keep_the_upload_waiting() {
         let received = Arc::clone(&count);
         async move {
             let mut stream = respond(&mut sender);
-            stream.send_data(Bytes::from(vec![b'x'; 4 << 20]), false).unwrap();
+            stream
+                .send_data(Bytes::from(vec![b'x'; 4 << 20]), false)
+                .unwrap();
             let mut body = request.into_body();
             while let Some(Ok(piece)) = body.data().await {
                 body.flow_control().release_capacity(piece.len()).unwrap();
@@ -209,10 +267,17 @@ async fn a_response_that_nobody_reads_does_not_keep_the_upload_waiting() {
     let socket = TcpStream::connect(front.address).await.unwrap();
     let (mut sender, connection) = client::handshake(socket).await.unwrap();
     let driver = tokio::spawn(connection);
-    let (response, mut upload) = sender.send_request(Request::post("http://a/").body(()).unwrap(), false).unwrap();
+    let (response, mut upload) = sender
+        .send_request(Request::post("http://a/").body(()).unwrap(), false)
+        .unwrap();
     let response = response.await.unwrap();
-    upload.send_data(Bytes::from(vec![b'y'; 1 << 20]), true).unwrap();
-    until("the whole upload arrives", || *received.lock().unwrap() == 1 << 20).await;
+    upload
+        .send_data(Bytes::from(vec![b'y'; 1 << 20]), true)
+        .unwrap();
+    until("the whole upload arrives", || {
+        *received.lock().unwrap() == 1 << 20
+    })
+    .await;
     assert_eq!(whole(response.into_body()).await.0.len(), 4 << 20);
     driver.abort();
 }
@@ -254,7 +319,10 @@ async fn a_client_that_leaves_cancels_its_stream_and_no_other() {
     let front = server.behind().await;
     let mut client = RawConnection::connect(front.address).await;
     client.send("GET /slow HTTP/1.1\r\nHost: a\r\n\r\n").await;
-    until("in flight", || front.gate.upstream.endpoints()[0].in_flight() == 1).await;
+    until("in flight", || {
+        front.gate.upstream.endpoints()[0].in_flight() == 1
+    })
+    .await;
     assert_eq!(exchange(&front, GET).await.1, "ok");
     drop(client);
     assert_eq!(reset.recv().await, Some(Reason::CANCEL));
@@ -300,7 +368,9 @@ async fn interim_responses_are_passed_on() {
     let server = Http2Server::start(100, |_, mut sender, _| async move {
         let mut hints = http::Response::new(());
         *hints.status_mut() = http::StatusCode::EARLY_HINTS;
-        hints.headers_mut().insert("link", "</style.css>".parse().unwrap());
+        hints
+            .headers_mut()
+            .insert("link", "</style.css>".parse().unwrap());
         sender.send_informational(hints).unwrap();
         answer(sender, "ok");
     })
@@ -317,7 +387,9 @@ async fn interim_responses_are_passed_on() {
 #[tokio::test]
 async fn an_idle_connection_is_closed() {
     let server = Http2Server::start(100, |_, sender, _| async move { answer(sender, "ok") }).await;
-    let front = server.behind_with(|plan| plan.spec.keepalive_timeout = Duration::from_millis(1)).await;
+    let front = server
+        .behind_with(|plan| plan.spec.keepalive_timeout = Duration::from_millis(1))
+        .await;
     assert_eq!(exchange(&front, GET).await.1, "ok");
     until("it is swept away", || front.keeps_no_connection()).await;
     assert_eq!(exchange(&front, GET).await.1, "ok");

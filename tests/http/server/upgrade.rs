@@ -13,7 +13,10 @@ async fn expect(client: &mut RawClient, bytes: &[u8]) {
     while client.buffer.len() < bytes.len() {
         assert!(client.more().await > 0, "closed too soon");
     }
-    assert_eq!(client.buffer.drain(..bytes.len()).collect::<Vec<_>>(), bytes);
+    assert_eq!(
+        client.buffer.drain(..bytes.len()).collect::<Vec<_>>(),
+        bytes
+    );
 }
 
 #[tokio::test]
@@ -23,7 +26,10 @@ async fn an_upgraded_connection_carries_arbitrary_bytes() {
     let ask = "GET /upgrade HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n";
     client.send(format!("{ask}early\n\0")).await;
     let answer = client.answer().await;
-    assert_eq!((answer.status, answer.field("upgrade")), (101, Some("echo")));
+    assert_eq!(
+        (answer.status, answer.field("upgrade")),
+        (101, Some("echo"))
+    );
     expect(&mut client, b"early\n\0").await;
     client.send(b"GET / HTTP/1.1\n\n\0").await;
     expect(&mut client, b"GET / HTTP/1.1\n\n\0").await;
@@ -41,7 +47,9 @@ async fn after_a_declined_upgrade_http_goes_on_and_is_as_strict() {
     assert_eq!(client.answer().await.status, 200);
     assert_eq!(client.answer().await.body, b"GET /next");
     assert_eq!(client.answer().await.status, 200);
-    client.send(format!("GET / HTTP/1.1\nHost: a\r\n\r\n{NEXT}")).await;
+    client
+        .send(format!("GET / HTTP/1.1\nHost: a\r\n\r\n{NEXT}"))
+        .await;
     assert_eq!(client.answer().await.status, 400);
     client.closed().await;
 }
@@ -60,7 +68,9 @@ async fn a_declined_upgrade_with_a_body_goes_on_behind_the_body() {
 async fn requests_behind_an_undecided_upgrade_wait() {
     let server = TestServer::start(spec());
     let mut client = server.connect().await;
-    client.send("GET /gate HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\n").await;
+    client
+        .send("GET /gate HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\n")
+        .await;
     let many = NEXT.repeat(5000);
     client.send(&many).await;
     server.handled(1).await;
@@ -76,8 +86,13 @@ async fn requests_behind_an_undecided_upgrade_wait() {
 async fn a_client_that_leaves_cancels_its_undecided_upgrade() {
     let server = TestServer::start(spec());
     let mut client = server.connect().await;
-    client.send("GET /never HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\nearly").await;
+    client
+        .send("GET /never HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\nearly")
+        .await;
     server.handled(1).await;
     drop(client);
-    until("the handler is dropped", || server.seen.cancelled.load(Ordering::Relaxed) == 1).await;
+    until("the handler is dropped", || {
+        server.seen.cancelled.load(Ordering::Relaxed) == 1
+    })
+    .await;
 }

@@ -1,4 +1,5 @@
-//! Busy nodes that want more permits than there are: each gets its share, soon, and none is left unused.
+//! Busy nodes that want more permits than there are: each gets its share, soon, and none is left
+//! unused.
 
 use super::*;
 
@@ -23,7 +24,8 @@ struct HeldTime {
 impl HeldTime {
     /// The part of the limit that all nodes used in a second.
     fn used(&self, second: usize) -> f64 {
-        self.seconds.iter().map(|node| node[second]).sum::<u64>() as f64 / (self.most * SECOND_MS) as f64
+        self.seconds.iter().map(|node| node[second]).sum::<u64>() as f64
+            / (self.most * SECOND_MS) as f64
     }
 
     /// The part of the limit that a node used in a second.
@@ -37,8 +39,10 @@ async fn drive(most: u64, cost: u64, loads: &[NodeLoad], seconds: usize) -> Held
     let store = SharedStore::memory();
     store.slow.store(1, Ordering::Relaxed);
     let in_use = Arc::new(AtomicU64::new(0));
-    let held: Vec<Arc<Vec<AtomicU64>>> =
-        loads.iter().map(|_| Arc::new((0..seconds).map(|_| AtomicU64::new(0)).collect())).collect();
+    let held: Vec<Arc<Vec<AtomicU64>>> = loads
+        .iter()
+        .map(|_| Arc::new((0..seconds).map(|_| AtomicU64::new(0)).collect()))
+        .collect();
     let started = clock::now();
     let end = Duration::from_secs(seconds as u64);
     let mut clients = Vec::new();
@@ -73,29 +77,49 @@ async fn drive(most: u64, cost: u64, loads: &[NodeLoad], seconds: usize) -> Held
     for client in join_all(clients).await {
         client.unwrap();
     }
-    let seconds = held.iter().map(|node| node.iter().map(|second| second.load(Ordering::Relaxed)).collect());
-    HeldTime { seconds: seconds.collect(), most }
+    let seconds = held.iter().map(|node| {
+        node.iter()
+            .map(|second| second.load(Ordering::Relaxed))
+            .collect()
+    });
+    HeldTime {
+        seconds: seconds.collect(),
+        most,
+    }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_node_that_holds_all_permits_leaves_the_others_their_share_within_a_second() {
     for nodes in [2, 3] {
-        // With a permit for each client, the first node denies nothing, and has to ask what its share is.
+        // With a permit for each client, the first node denies nothing, and has to ask what its
+        // share is.
         for (most, clients) in [(10, 10), (10, 40), (64, 80)] {
-            let load = |node| NodeLoad { clients, from_ms: if node == 0 { 0 } else { 1_000 }, hold_ms: 10 };
+            let load = |node| NodeLoad {
+                clients,
+                from_ms: if node == 0 { 0 } else { 1_000 },
+                hold_ms: 10,
+            };
             let loads: Vec<NodeLoad> = (0..nodes).map(load).collect();
             let measured = drive(most, 1, &loads, 5).await;
             for second in 1..5 {
                 let used = measured.used(second);
                 println!(
                     "{nodes} nodes, {most} permits, {clients} clients each, second {second}: {used:.3} {:?}",
-                    (0..nodes).map(|node| format!("{:.3}", measured.share(node, second))).collect::<Vec<_>>()
+                    (0..nodes)
+                        .map(|node| format!("{:.3}", measured.share(node, second)))
+                        .collect::<Vec<_>>()
                 );
                 for node in 0..nodes {
                     let (share, half) = (measured.share(node, second), 0.5 / nodes as f64);
-                    assert!(share >= half, "node {node} of {nodes} used {share:.2} of {most} in second {second}");
+                    assert!(
+                        share >= half,
+                        "node {node} of {nodes} used {share:.2} of {most} in second {second}"
+                    );
                 }
-                assert!(second == 1 || used >= 0.97, "{used:.3} of {most} were used in second {second}");
+                assert!(
+                    second == 1 || used >= 0.97,
+                    "{used:.3} of {most} were used in second {second}"
+                );
             }
         }
     }
@@ -104,13 +128,23 @@ async fn a_node_that_holds_all_permits_leaves_the_others_their_share_within_a_se
 #[tokio::test(start_paused = true)]
 async fn nodes_take_turns_with_permits_that_cannot_be_divided() {
     for (most, cost) in [(1, 1), (10, 6)] {
-        let load = NodeLoad { clients: 3, from_ms: 0, hold_ms: 5 };
+        let load = NodeLoad {
+            clients: 3,
+            from_ms: 0,
+            hold_ms: 5,
+        };
         let measured = drive(most, cost, &[load; 2], 6).await;
         let usable = (most / cost * cost) as f64 / most as f64;
         for second in 1..6 {
-            let (one, two) = (measured.share(0, second) / usable, measured.share(1, second) / usable);
+            let (one, two) = (
+                measured.share(0, second) / usable,
+                measured.share(1, second) / usable,
+            );
             println!("{most} permits, {cost} a request, second {second}: {one:.3} {two:.3}");
-            assert!(one >= 0.25 && two >= 0.25, "{one:.2} and {two:.2} of {most} in second {second}");
+            assert!(
+                one >= 0.25 && two >= 0.25,
+                "{one:.2} and {two:.2} of {most} in second {second}"
+            );
         }
         let used = (1..6).map(|second| measured.used(second)).sum::<f64>() / 5.0 / usable;
         assert!(used >= 0.97, "{used:.3} of {most} were used");
@@ -119,11 +153,18 @@ async fn nodes_take_turns_with_permits_that_cannot_be_divided() {
 
 #[tokio::test(start_paused = true)]
 async fn a_node_with_little_to_do_leaves_the_rest_to_the_busy_one() {
-    let busy = NodeLoad { clients: 40, from_ms: 0, hold_ms: 10 };
+    let busy = NodeLoad {
+        clients: 40,
+        from_ms: 0,
+        hold_ms: 10,
+    };
     let measured = drive(10, 1, &[busy, NodeLoad { clients: 2, ..busy }], 5).await;
     for second in 1..5 {
         let (used, little) = (measured.used(second), measured.share(1, second));
-        assert!(little >= 0.15 && used >= 0.97, "{little:.2} and {used:.3} in all in second {second}");
+        assert!(
+            little >= 0.15 && used >= 0.97,
+            "{little:.2} and {used:.3} in all in second {second}"
+        );
     }
 }
 
@@ -139,7 +180,12 @@ async fn requests_that_run_keep_their_permits_whatever_others_want() {
     }
     inside.truncate(1);
     eventually("the other node has what came back", || async {
-        join_all((0..3).map(|_| enter(&two, &checks))).await.iter().flatten().count() == 3
+        join_all((0..3).map(|_| enter(&two, &checks)))
+            .await
+            .iter()
+            .flatten()
+            .count()
+            == 3
     })
     .await;
 }

@@ -31,18 +31,39 @@ async fn requests_during_a_call_share_the_next_one_and_are_granted_in_order() {
     for request in requests {
         let decision = request.await.unwrap();
         assert_eq!(decision.decided_by, DecidedBy::Redis);
-        heard.push((decision.granted, decision.levels[0].remaining, decision.levels[0].retry_after_us > 0));
+        heard.push((
+            decision.granted,
+            decision.levels[0].remaining,
+            decision.levels[0].retry_after_us > 0,
+        ));
     }
     let denied = (false, 1, true);
-    assert_eq!(heard, [(true, 7, false), (true, 4, false), (true, 1, false), denied, denied, denied]);
-    assert!(fixture.calls.try_recv().is_err(), "nobody waits, so nobody calls");
+    assert_eq!(
+        heard,
+        [
+            (true, 7, false),
+            (true, 4, false),
+            (true, 1, false),
+            denied,
+            denied,
+            denied
+        ]
+    );
+    assert!(
+        fixture.calls.try_recv().is_err(),
+        "nobody waits, so nobody calls"
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn each_request_of_a_batch_has_a_reset_time_of_its_own() {
     let mut fixture = Fixture::new();
     let charges = of_ten(2);
-    let requests = [fixture.send(&charges).await, fixture.send(&charges).await, fixture.send(&charges).await];
+    let requests = [
+        fixture.send(&charges).await,
+        fixture.send(&charges).await,
+        fixture.send(&charges).await,
+    ];
     for _ in 0..2 {
         fixture.call().await.answer_from(&fixture.memory).await;
     }
@@ -56,8 +77,15 @@ async fn each_request_of_a_batch_has_a_reset_time_of_its_own() {
 #[tokio::test(start_paused = true)]
 async fn different_questions_are_not_batched() {
     let mut fixture = Fixture::new();
-    let both = [of_ten(1)[0].clone(), charge("other", shape(10, HOUR, 10), 1)];
-    let requests = [fixture.send(&of_ten(1)).await, fixture.send(&of_ten(2)).await, fixture.send(&both).await];
+    let both = [
+        of_ten(1)[0].clone(),
+        charge("other", shape(10, HOUR, 10), 1),
+    ];
+    let requests = [
+        fixture.send(&of_ten(1)).await,
+        fixture.send(&of_ten(2)).await,
+        fixture.send(&both).await,
+    ];
     let mut asked = Vec::new();
     for _ in 0..3 {
         let call = fixture.call().await;
@@ -123,7 +151,11 @@ async fn no_request_waits_longer_than_the_timeout_from_its_own_start() {
     while fixture.calls.try_recv().is_ok() {}
     let after = fixture.send(&charges).await;
     fixture.call().await.answer_from(&fixture.memory).await;
-    assert_eq!(after.await.unwrap().decided_by, DecidedBy::Redis, "nothing is left behind");
+    assert_eq!(
+        after.await.unwrap().decided_by,
+        DecidedBy::Redis,
+        "nothing is left behind"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -153,7 +185,11 @@ async fn a_batch_behind_slow_calls_is_sent_after_a_quarter_of_the_timeout() {
         let started = clock::now();
         let boarded = fixture.send(&charges).await;
         let call = fixture.call().await;
-        assert!(started.elapsed() <= TIMEOUT / 4 + Duration::from_millis(1), "{:?}", started.elapsed());
+        assert!(
+            started.elapsed() <= TIMEOUT / 4 + Duration::from_millis(1),
+            "{:?}",
+            started.elapsed()
+        );
         call.answer_from(&fixture.memory).await;
         assert_eq!(boarded.await.unwrap().decided_by, DecidedBy::Redis);
     }
@@ -171,12 +207,19 @@ async fn the_quarter_is_counted_from_the_first_request_of_the_batch() {
     let boarded = fixture.send(&charges).await;
     let call = fixture.call().await;
     let waited = started.elapsed();
-    assert!(waited >= TIMEOUT / 4 && waited <= TIMEOUT / 4 + Duration::from_millis(1), "{waited:?}");
+    assert!(
+        waited >= TIMEOUT / 4 && waited <= TIMEOUT / 4 + Duration::from_millis(1),
+        "{waited:?}"
+    );
     call.answer_from(&fixture.memory).await;
     assert_eq!(boarded.await.unwrap().decided_by, DecidedBy::Redis);
     let [first, second] = requests;
     assert_eq!(first.await.unwrap().decided_by, DecidedBy::Redis);
-    assert_eq!(second.await.unwrap().decided_by, DecidedBy::Local, "its call was never answered");
+    assert_eq!(
+        second.await.unwrap().decided_by,
+        DecidedBy::Local,
+        "its call was never answered"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -189,7 +232,10 @@ async fn a_failed_call_counts_once_for_each_waiting_request() {
     }
     fixture.call().await.answer_from(&fixture.memory).await;
     fixture.call().await.answer(Err(StoreError::Io.into()));
-    assert_eq!(requests.remove(0).await.unwrap().decided_by, DecidedBy::Redis);
+    assert_eq!(
+        requests.remove(0).await.unwrap().decided_by,
+        DecidedBy::Redis
+    );
     for request in requests {
         assert_eq!(request.await.unwrap().decided_by, DecidedBy::Local);
     }

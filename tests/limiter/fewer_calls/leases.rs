@@ -42,14 +42,21 @@ async fn a_leased_busy_key_needs_few_calls_and_loses_no_tokens() {
         tokio::time::advance(Duration::from_millis(1)).await;
         tokio::task::yield_now().await;
         while let Ok(adjustments) = fixture.adjusted.try_recv() {
-            fixture.memory.adjust_at(&adjustments, tollgate::clock::monotonic_micros());
+            fixture
+                .memory
+                .adjust_at(&adjustments, tollgate::clock::monotonic_micros());
         }
     }
-    let left = fixture.memory.take_at(&charges, 0, tollgate::clock::monotonic_micros(), WHOLE).levels[0].remaining;
+    let left = fixture
+        .memory
+        .take_at(&charges, 0, tollgate::clock::monotonic_micros(), WHOLE)
+        .levels[0]
+        .remaining;
     assert!((8_995..=9_030).contains(&left), "{left}");
 }
 
-const WHOLE: tollgate_limiter::algorithm::share::Share = tollgate_limiter::algorithm::share::Share::WHOLE;
+const WHOLE: tollgate_limiter::algorithm::share::Share =
+    tollgate_limiter::algorithm::share::Share::WHOLE;
 
 #[tokio::test(start_paused = true)]
 async fn a_quiet_key_takes_nothing_ahead() {
@@ -83,7 +90,10 @@ async fn stocked(charges: &[BucketCharge]) -> Fixture {
     tokio::time::advance(Duration::from_secs(3_600)).await;
     drive(&mut fixture, charges, 60).await;
     let decision = decide_locally(&fixture.limiter, charges).unwrap();
-    assert_eq!((decision.granted, decision.decided_by), (true, DecidedBy::Lease));
+    assert_eq!(
+        (decision.granted, decision.decided_by),
+        (true, DecidedBy::Lease)
+    );
     fixture
 }
 
@@ -101,13 +111,24 @@ async fn an_operators_change_drops_leased_tokens_for_good() {
     let charges = leased(100_000, HOUR, 10_000);
     let mut fixture = stocked(&charges).await;
     while fixture.adjusted.try_recv().is_ok() {}
-    fixture.node.lower(&charges[0].key, charges[0].quota, 0, tollgate::clock::monotonic_micros());
-    assert!(decide_locally(&fixture.limiter, &charges).is_none(), "the store is asked again");
+    fixture.node.lower(
+        &charges[0].key,
+        charges[0].quota,
+        0,
+        tollgate::clock::monotonic_micros(),
+    );
+    assert!(
+        decide_locally(&fixture.limiter, &charges).is_none(),
+        "the store is asked again"
+    );
     for _ in 0..60 {
         tokio::time::advance(Duration::from_millis(1)).await;
         tokio::task::yield_now().await;
     }
-    assert!(fixture.adjusted.try_recv().is_err(), "a full bucket would get more than full");
+    assert!(
+        fixture.adjusted.try_recv().is_err(),
+        "a full bucket would get more than full"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -119,14 +140,26 @@ async fn unspent_leased_tokens_are_given_back_before_the_lease_ends() {
         tokio::time::advance(Duration::from_millis(1)).await;
         tokio::task::yield_now().await;
         while let Ok(adjustments) = fixture.adjusted.try_recv() {
-            let Change::Refund { charge, taken_at_us } = adjustments[0].change else { panic!("{adjustments:?}") };
+            let Change::Refund {
+                charge,
+                taken_at_us,
+            } = adjustments[0].change
+            else {
+                panic!("{adjustments:?}")
+            };
             back += charge / charges[0].quota.charge(1);
             let held_us = tollgate::clock::monotonic_micros() - taken_at_us;
-            assert!((37_500..=39_500).contains(&held_us), "three quarters of the lease, and not {held_us}");
+            assert!(
+                (37_500..=39_500).contains(&held_us),
+                "three quarters of the lease, and not {held_us}"
+            );
         }
     }
     assert!(back > 0);
-    assert!(decide_locally(&fixture.limiter, &charges).is_none(), "nothing is left in stock");
+    assert!(
+        decide_locally(&fixture.limiter, &charges).is_none(),
+        "nothing is left in stock"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -138,14 +171,20 @@ async fn leased_tokens_are_spent_only_if_the_exact_limit_passes() {
     for left in [1, 0] {
         let request = fixture.send(&both).await;
         let call = fixture.calls.recv().await.unwrap();
-        assert_eq!(call.charges, both[1..], "the store is asked for the exact one alone");
+        assert_eq!(
+            call.charges,
+            both[1..],
+            "the store is asked for the exact one alone"
+        );
         call.answer_from(&fixture.memory).await;
         let decision = request.await.unwrap();
         assert!(decision.granted && decision.levels[1].remaining == left);
     }
     let (denied, called) = fixture.decide(&both).await;
     assert!(!denied.granted && called && denied.levels[0].retry_after_us == 0);
-    let dropped = fixture.send(&[stock[0].clone(), charge("another", shape(2, HOUR, 2), 1)]).await;
+    let dropped = fixture
+        .send(&[stock[0].clone(), charge("another", shape(2, HOUR, 2), 1)])
+        .await;
     dropped.abort();
     assert!(dropped.await.is_err());
     let after = decide_locally(&fixture.limiter, &stock).unwrap().levels[0].remaining;
@@ -155,16 +194,25 @@ async fn leased_tokens_are_spent_only_if_the_exact_limit_passes() {
 #[tokio::test(start_paused = true)]
 async fn without_leased_tokens_all_limits_are_asked_in_one_call() {
     let mut fixture = Fixture::new();
-    let both = [leased(100_000, HOUR, 10_000)[0].clone(), charge("exact", shape(2, HOUR, 2), 1)];
+    let both = [
+        leased(100_000, HOUR, 10_000)[0].clone(),
+        charge("exact", shape(2, HOUR, 2), 1),
+    ];
     let (decision, _) = fixture.decide(&both).await;
     assert!(decision.granted);
-    assert_eq!((decision.levels[0].remaining, decision.levels[1].remaining), (9_997, 1));
+    assert_eq!(
+        (decision.levels[0].remaining, decision.levels[1].remaining),
+        (9_997, 1)
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_leased_limit_beside_an_exact_one_takes_tokens_ahead_as_well() {
     let mut fixture = Fixture::new();
-    let both = [leased(100_000, HOUR, 10_000)[0].clone(), charge("exact", shape(10_000, HOUR, 10_000), 1)];
+    let both = [
+        leased(100_000, HOUR, 10_000)[0].clone(),
+        charge("exact", shape(10_000, HOUR, 10_000), 1),
+    ];
     let mut of_the_exact_alone = 0;
     for _ in 0..60 {
         let request = fixture.send(&both).await;
@@ -176,5 +224,8 @@ async fn a_leased_limit_beside_an_exact_one_takes_tokens_ahead_as_well() {
         assert!(request.await.unwrap().granted);
         tokio::time::advance(Duration::from_millis(1)).await;
     }
-    assert!(of_the_exact_alone > 0, "the leased limit is paid from its lease");
+    assert!(
+        of_the_exact_alone > 0,
+        "the leased limit is paid from its lease"
+    );
 }

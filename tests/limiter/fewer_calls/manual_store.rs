@@ -12,7 +12,9 @@ use tollgate_limiter::decide::decision::Decision;
 use tollgate_limiter::decide::limiter::Limiter;
 use tollgate_limiter::node::Node;
 use tollgate_limiter::node::breaker::Breaker;
-use tollgate_limiter::store::adjustment::{Adjustment, AdjustmentBatch, AdjustmentOutcome, AdjustmentResult};
+use tollgate_limiter::store::adjustment::{
+    Adjustment, AdjustmentBatch, AdjustmentOutcome, AdjustmentResult,
+};
 use tollgate_limiter::store::fleet_share::FleetShare;
 use tollgate_limiter::store::memory::MemoryStore;
 use tollgate_limiter::store::{BucketCharge, Grant, PermitClaim, Store, StoreError, StoreFailure};
@@ -33,7 +35,11 @@ pub struct Call {
 }
 
 impl ManualStore {
-    pub fn open() -> (Self, UnboundedReceiver<Call>, UnboundedReceiver<Vec<Adjustment>>) {
+    pub fn open() -> (
+        Self,
+        UnboundedReceiver<Call>,
+        UnboundedReceiver<Vec<Adjustment>>,
+    ) {
         let ((calls, called), (adjustments, adjusted)) = (unbounded_channel(), unbounded_channel());
         (Self { calls, adjustments }, called, adjusted)
     }
@@ -53,9 +59,17 @@ impl Call {
 }
 
 impl Store for ManualStore {
-    fn take<'a>(&'a self, charges: &'a [BucketCharge], units: u32) -> BoxFuture<'a, Result<Grant, StoreFailure>> {
+    fn take<'a>(
+        &'a self,
+        charges: &'a [BucketCharge],
+        units: u32,
+    ) -> BoxFuture<'a, Result<Grant, StoreFailure>> {
         let (answer, answered) = oneshot::channel();
-        let handed_over = self.calls.send(Call { charges: charges.to_vec(), units, answer });
+        let handed_over = self.calls.send(Call {
+            charges: charges.to_vec(),
+            units,
+            answer,
+        });
         Box::pin(async move {
             handed_over.map_err(|_| StoreError::Io)?;
             answered.await.unwrap_or(Err(StoreError::Io.into()))
@@ -64,11 +78,16 @@ impl Store for ManualStore {
 
     fn adjust<'a>(&'a self, batch: &'a AdjustmentBatch) -> BoxFuture<'a, Vec<AdjustmentResult>> {
         let handed_over = self.adjustments.send(batch.iter().cloned().collect());
-        let result = handed_over.map(|()| AdjustmentOutcome::Applied).map_err(|_| StoreError::Io);
+        let result = handed_over
+            .map(|()| AdjustmentOutcome::Applied)
+            .map_err(|_| StoreError::Io);
         Box::pin(ready(vec![result; batch.len()]))
     }
 
-    fn claim<'a>(&'a self, _: &'a [PermitClaim]) -> BoxFuture<'a, Result<Vec<GrantedPermits>, StoreError>> {
+    fn claim<'a>(
+        &'a self,
+        _: &'a [PermitClaim],
+    ) -> BoxFuture<'a, Result<Vec<GrantedPermits>, StoreError>> {
         Box::pin(std::future::ready(Err(StoreError::Io)))
     }
 
@@ -95,13 +114,21 @@ impl Fixture {
         let local = Arc::new(MemoryStore::new(100));
         let node = Arc::new(Node::new(local, breaker.clone(), share));
         let limiter = Limiter::of_node(node.clone(), Arc::new(store));
-        Self { limiter, breaker, node, calls, adjusted, memory: MemoryStore::new(100) }
+        Self {
+            limiter,
+            breaker,
+            node,
+            calls,
+            adjusted,
+            memory: MemoryStore::new(100),
+        }
     }
 
     /// A request on its way: it has asked or boarded when this returns.
     pub async fn send(&self, charges: &[BucketCharge]) -> JoinHandle<Decision> {
         let (limiter, charges) = (self.limiter.clone(), charges.to_vec());
-        let request = tokio::spawn(async move { tollgate_test_support::decide(&limiter, &charges).await });
+        let request =
+            tokio::spawn(async move { tollgate_test_support::decide(&limiter, &charges).await });
         tokio::task::yield_now().await;
         request
     }

@@ -1,5 +1,5 @@
-//! The nodes of a simulated fleet, put together as the gateway does: workers that share a node, the task that finds the
-//! store again, heartbeats, and a sweep.
+//! The nodes of a simulated fleet, put together as the gateway does: workers that share a node, the
+//! task that finds the store again, heartbeats, and a sweep.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -54,8 +54,16 @@ impl SimulatedNode {
         let elapsed_us = with_redis(|redis| redis.elapsed_us());
         let wall_us = (EPOCH_US + elapsed_us).saturating_add_signed(plan.wall_offset * 1_000);
         memory.set_epoch(wall_us - clock::monotonic_micros());
-        let condition = WireCondition { latency: plan.latency, floor: 0, outage: None, losses: LossRates::default() };
-        let view = FleetView { share: share.get(), silent: Vec::new() };
+        let condition = WireCondition {
+            latency: plan.latency,
+            floor: 0,
+            outage: None,
+            losses: LossRates::default(),
+        };
+        let view = FleetView {
+            share: share.get(),
+            silent: Vec::new(),
+        };
         let wires = Arc::new(NodeWires {
             condition: Mutex::new(condition),
             view: Mutex::new(view),
@@ -63,16 +71,31 @@ impl SimulatedNode {
         });
         let state = Arc::new(Node::new(memory, Arc::new(Breaker::new()), share));
         let wire = |worker: usize| {
-            let random = fastrand::Rng::with_seed(seed ^ ((number * 8 + worker + 1) as u64).wrapping_mul(0x9e37_79b9));
-            Arc::new(WireStore { node: wires.clone(), random: Mutex::new(random) }) as Arc<dyn Store>
+            let random = fastrand::Rng::with_seed(
+                seed ^ ((number * 8 + worker + 1) as u64).wrapping_mul(0x9e37_79b9),
+            );
+            Arc::new(WireStore {
+                node: wires.clone(),
+                random: Mutex::new(random),
+            }) as Arc<dyn Store>
         };
         let stores: Vec<Arc<dyn Store>> = (0..plan.workers).map(wire).collect();
-        let workers = stores.iter().map(|store| Limiter::of_node(state.clone(), store.clone())).collect();
+        let workers = stores
+            .iter()
+            .map(|store| Limiter::of_node(state.clone(), store.clone()))
+            .collect();
         let mut background = JoinSet::new();
         background.spawn(run_control(state.clone(), stores));
         background.spawn(announce(number as u64, wires.clone(), state.clone()));
         background.spawn(sweep(state.clone()));
-        Self { number, state, workers, wires, requests: JoinSet::new(), background }
+        Self {
+            number,
+            state,
+            workers,
+            wires,
+            requests: JoinSet::new(),
+            background,
+        }
     }
 
     /// The process ends without notice, with all that it had under way.
@@ -129,7 +152,10 @@ async fn announce(number: u64, wires: Arc<NodeWires>, node: Arc<Node>) {
 }
 
 fn set(wires: &NodeWires, node: &Node, share: Share, silent: Vec<u32>) {
-    *wires.view.lock() = FleetView { share, silent: silent.clone() };
+    *wires.view.lock() = FleetView {
+        share,
+        silent: silent.clone(),
+    };
     node.share.set(share, silent);
 }
 
@@ -141,7 +167,9 @@ async fn exchange(number: u64, wires: &NodeWires, leaves: bool) -> Option<FleetV
         return None;
     }
     sleep(Duration::from_millis(latency)).await;
-    if is_out().is_some() || with_redis(|redis| redis.stalled_until.get()).is_some_and(|until| until > clock::now()) {
+    if is_out().is_some()
+        || with_redis(|redis| redis.stalled_until.get()).is_some_and(|until| until > clock::now())
+    {
         sleep(Duration::from_millis(500)).await;
         return None;
     }

@@ -1,9 +1,10 @@
-//! Random schedules of fleets, demand, faults and clocks, run on paused time and judged by what was promised.
+//! Random schedules of fleets, demand, faults and clocks, run on paused time and judged by what was
+//! promised.
 //!
 //! `TOLLGATE_SIMULATION_SEEDS=from..to`, or one seed, says which schedules to run.
-//! `TOLLGATE_SIMULATION_WITHOUT=f0,d1,c2` leaves parts of them out: the first fault, the second demand, the change of
-//! the third limit. `TOLLGATE_SIMULATION_TRACE=1` prints each decision. A seed repeats its run,
-//! except that the machine's own hash seeds order the upkeep of permits.
+//! `TOLLGATE_SIMULATION_WITHOUT=f0,d1,c2` leaves parts of them out: the first fault, the second
+//! demand, the change of the third limit. `TOLLGATE_SIMULATION_TRACE=1` prints each decision. A
+//! seed repeats its run, except that the machine's own hash seeds order the upkeep of permits.
 
 mod draw;
 mod fleet;
@@ -33,12 +34,19 @@ const SHOWN: usize = 5;
 
 /// The schedule of a seed, and the promises that its run broke.
 fn trial(seed: u64) -> (Schedule, Vec<String>) {
-    let schedule = Schedule::draw(seed).without(&std::env::var("TOLLGATE_SIMULATION_WITHOUT").unwrap_or_default());
+    let schedule = Schedule::draw(seed)
+        .without(&std::env::var("TOLLGATE_SIMULATION_WITHOUT").unwrap_or_default());
     let broken = catch_unwind(AssertUnwindSafe(|| {
         let observed = run::run(&schedule);
-        let trial = Trial { schedule: &schedule, observed: &observed };
+        let trial = Trial {
+            schedule: &schedule,
+            observed: &observed,
+        };
         if std::env::var_os("TOLLGATE_SIMULATION_TRACE").is_some() {
-            observed.decisions.iter().for_each(|made| println!("{made}"));
+            observed
+                .decisions
+                .iter()
+                .for_each(|made| println!("{made}"));
         }
         broken_promises(&trial)
     }));
@@ -63,7 +71,10 @@ fn failures(seeds: Range<u64>) -> Vec<String> {
     };
     let mut failed: Vec<(u64, String)> = thread::scope(|scope| {
         let workers: Vec<_> = (0..THREADS).map(|_| scope.spawn(work)).collect();
-        workers.into_iter().flat_map(|worker| worker.join().unwrap()).collect()
+        workers
+            .into_iter()
+            .flat_map(|worker| worker.join().unwrap())
+            .collect()
     });
     failed.sort();
     failed.into_iter().map(|(_, text)| text).collect()
@@ -80,11 +91,22 @@ fn seeds(text: &str) -> Range<u64> {
 
 #[test]
 fn a_seed_repeats_its_run() {
-    let seeds = (0..).filter(|seed| Schedule::draw(*seed).demands.iter().all(|demand| demand.permits.is_none()));
+    let seeds = (0..).filter(|seed| {
+        Schedule::draw(*seed)
+            .demands
+            .iter()
+            .all(|demand| demand.permits.is_none())
+    });
     for seed in seeds.take(10) {
         let schedule = Schedule::draw(seed);
         let [first, second] = [run::run(&schedule), run::run(&schedule)];
-        let lines = |observed: &run::Observed| observed.decisions.iter().map(ToString::to_string).collect::<Vec<_>>();
+        let lines = |observed: &run::Observed| {
+            observed
+                .decisions
+                .iter()
+                .map(ToString::to_string)
+                .collect::<Vec<_>>()
+        };
         assert_eq!(lines(&first), lines(&second), "{schedule:?}");
     }
 }
@@ -96,5 +118,10 @@ fn random_schedules_keep_what_is_promised() {
     for text in failed.iter().take(SHOWN) {
         println!("{text}");
     }
-    assert!(failed.is_empty(), "{} of {} seeds failed", failed.len(), seeds.end - seeds.start);
+    assert!(
+        failed.is_empty(),
+        "{} of {} seeds failed",
+        failed.len(),
+        seeds.end - seeds.start
+    );
 }

@@ -1,8 +1,8 @@
 //! A run of a schedule: requests and faults at their times, then a fleet that heals and rests.
 //!
-//! Guarantees that time is paused, and that a run begins at a time which every window of a schedule divides, so that a
-//! seed repeats its run. The seeds of hash tables are the machine's: they decide which keys the upkeep of permits visits
-//! first, and nothing else.
+//! Guarantees that time is paused, and that a run begins at a time which every window of a schedule
+//! divides, so that a seed repeats its run. The seeds of hash tables are the machine's: they decide
+//! which keys the upkeep of permits visits first, and nothing else.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -71,7 +71,8 @@ pub struct Observed {
     pub settled: BTreeMap<usize, SettledKey>,
     /// For each key, whether a request for all of its tokens was granted at the end, and by whom.
     pub last: BTreeMap<usize, (bool, DecidedBy)>,
-    /// For each demand with permits: those in use on nodes at the end, and those that one more node can claim.
+    /// For each demand with permits: those in use on nodes at the end, and those that one more node
+    /// can claim.
     pub permits_left: BTreeMap<usize, (u64, u64)>,
 }
 
@@ -101,17 +102,33 @@ struct HeldUntilDropped {
 
 impl Drop for HeldUntilDropped {
     fn drop(&mut self) {
-        let Self { demand, from_us, .. } = *self;
+        let Self {
+            demand, from_us, ..
+        } = *self;
         let to_us = since(self.started);
-        self.observed.lock().held.push(HeldPermit { demand, from_us, to_us });
+        self.observed.lock().held.push(HeldPermit {
+            demand,
+            from_us,
+            to_us,
+        });
     }
 }
 
 impl fmt::Display for ObservedDecision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { request, node, sent_us, answered_us, granted, decided_by } = self;
+        let Self {
+            request,
+            node,
+            sent_us,
+            answered_us,
+            granted,
+            decided_by,
+        } = self;
         let (demand, cost) = (request.demand, request.cost);
-        write!(f, "{sent_us:>8} {answered_us:>8} d{demand} n{node} cost {cost} {granted} {decided_by:?}")
+        write!(
+            f,
+            "{sent_us:>8} {answered_us:>8} d{demand} n{node} cost {cost} {granted} {decided_by:?}"
+        )
     }
 }
 
@@ -126,14 +143,26 @@ pub fn key_name(key: usize) -> String {
 /// Runs a schedule on a runtime of its own.
 pub fn run(schedule: &Schedule) -> Observed {
     fastrand::seed(schedule.seed);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .unwrap();
     runtime.block_on(async {
         let alignment_us = u64::try_from(ALIGNMENT.as_micros()).unwrap();
         // Whole milliseconds: timers have no finer ones.
-        advance(Duration::from_millis((alignment_us - clock::monotonic_micros() % alignment_us) / MS)).await;
+        advance(Duration::from_millis(
+            (alignment_us - clock::monotonic_micros() % alignment_us) / MS,
+        ))
+        .await;
         with_redis(|redis| redis.start());
         let (started, observed) = (clock::now(), Arc::new(Mutex::new(Observed::default())));
-        let mut run = Run { schedule, started, nodes: Vec::new(), observed: observed.clone() };
+        let mut run = Run {
+            schedule,
+            started,
+            nodes: Vec::new(),
+            observed: observed.clone(),
+        };
         run.drive().await;
         run.rest().await;
         drop(run);
@@ -145,13 +174,24 @@ impl Run<'_> {
     async fn drive(&mut self) {
         let schedule = self.schedule;
         let mut steps: Vec<(u64, Step<'_>)> = Vec::new();
-        steps.extend(schedule.nodes.iter().enumerate().map(|(number, node)| (node.joins, Step::Joins(number))));
+        steps.extend(
+            schedule
+                .nodes
+                .iter()
+                .enumerate()
+                .map(|(number, node)| (node.joins, Step::Joins(number))),
+        );
         for fault in &schedule.faults {
             let (from, to) = fault.span();
             steps.push((from, Step::Begins(fault)));
             steps.push((to, Step::Ends(fault)));
         }
-        steps.extend(schedule.requests.iter().map(|request| (request.at, Step::Request(request))));
+        steps.extend(
+            schedule
+                .requests
+                .iter()
+                .map(|request| (request.at, Step::Request(request))),
+        );
         steps.sort_by_key(|(at, _)| *at);
         for (at, step) in steps {
             sleep_until(self.started + Duration::from_millis(at)).await;
@@ -166,7 +206,12 @@ impl Run<'_> {
 
     fn join(&mut self, number: usize) {
         let schedule = self.schedule;
-        let node = SimulatedNode::start(number, &schedule.nodes[number], schedule.nodes.len(), schedule.seed);
+        let node = SimulatedNode::start(
+            number,
+            &schedule.nodes[number],
+            schedule.nodes.len(),
+            schedule.seed,
+        );
         self.nodes.push(node);
     }
 
@@ -180,14 +225,21 @@ impl Run<'_> {
             }
             Fault::Slow { percent, .. } => {
                 let floor = u64::try_from(TIMEOUT.as_millis()).unwrap() * percent / 100;
-                self.nodes.iter().for_each(|node| node.wires.condition.lock().floor = floor);
+                self.nodes
+                    .iter()
+                    .for_each(|node| node.wires.condition.lock().floor = floor);
             }
             Fault::Foreign { key, .. } => with_redis(|redis| redis.write_foreign(&key_name(*key))),
             Fault::Emptied { .. } => with_redis(|redis| redis.empty()),
             Fault::ClockStep { by, .. } => with_redis(|redis| redis.step_clock(by * 1_000)),
-            Fault::Crash { node, .. } => self.take_out(*node).into_iter().for_each(SimulatedNode::crash),
+            Fault::Crash { node, .. } => self
+                .take_out(*node)
+                .into_iter()
+                .for_each(SimulatedNode::crash),
             Fault::Leave { node, .. } => {
-                self.take_out(*node).into_iter().for_each(|node| drop(tokio::spawn(node.leave())));
+                self.take_out(*node)
+                    .into_iter()
+                    .for_each(|node| drop(tokio::spawn(node.leave())));
             }
         }
     }
@@ -196,18 +248,27 @@ impl Run<'_> {
         match fault {
             Fault::Outage { nodes, .. } => self.set_outage(nodes, None),
             Fault::Losses { nodes, .. } => self.set_losses(nodes, LossRates::default()),
-            Fault::Slow { .. } => self.nodes.iter().for_each(|node| node.wires.condition.lock().floor = 0),
+            Fault::Slow { .. } => self
+                .nodes
+                .iter()
+                .for_each(|node| node.wires.condition.lock().floor = 0),
             _ => {}
         }
     }
 
     fn set_outage(&self, nodes: &[usize], outage: Option<Outage>) {
-        let among = self.nodes.iter().filter(|node| nodes.contains(&node.number));
+        let among = self
+            .nodes
+            .iter()
+            .filter(|node| nodes.contains(&node.number));
         among.for_each(|node| node.wires.condition.lock().outage = outage);
     }
 
     fn set_losses(&self, nodes: &[usize], losses: LossRates) {
-        let among = self.nodes.iter().filter(|node| nodes.contains(&node.number));
+        let among = self
+            .nodes
+            .iter()
+            .filter(|node| nodes.contains(&node.number));
         among.for_each(|node| node.wires.condition.lock().losses = losses);
     }
 
@@ -217,7 +278,10 @@ impl Run<'_> {
     }
 
     fn send(&mut self, request: &PlannedRequest) {
-        let planned = self.nodes.iter().position(|node| node.number == request.node);
+        let planned = self
+            .nodes
+            .iter()
+            .position(|node| node.number == request.node);
         if self.nodes.is_empty() {
             return;
         }
@@ -225,17 +289,30 @@ impl Run<'_> {
         let checks = self.checks(request);
         let node = &mut self.nodes[place];
         let limiter = node.workers[request.worker % node.workers.len()].clone();
-        let (observed, started, request, number) = (self.observed.clone(), self.started, *request, node.number);
+        let (observed, started, request, number) =
+            (self.observed.clone(), self.started, *request, node.number);
         node.requests.spawn(async move {
             let sent_us = since(started);
             let decision = limiter.decide(&checks).wait().await;
             let answered_us = since(started);
             let (granted, decided_by) = (decision.granted, decision.decided_by);
-            let made = ObservedDecision { request, node: number, sent_us, answered_us, granted, decided_by };
+            let made = ObservedDecision {
+                request,
+                node: number,
+                sent_us,
+                answered_us,
+                granted,
+                decided_by,
+            };
             observed.lock().decisions.push(made);
             if granted && !checks.permits.is_empty() {
                 let demand = request.demand;
-                let _held = HeldUntilDropped { observed, started, demand, from_us: answered_us };
+                let _held = HeldUntilDropped {
+                    observed,
+                    started,
+                    demand,
+                    from_us: answered_us,
+                };
                 sleep(Duration::from_millis(request.lasts)).await;
             }
         });
@@ -245,7 +322,10 @@ impl Run<'_> {
         let demand = &self.schedule.demands[request.demand];
         let mut tokens = TokenChecks::default();
         for key in &demand.keys {
-            tokens.push(self.charge(*key, request.at, request.cost), CheckPolicy::default());
+            tokens.push(
+                self.charge(*key, request.at, request.cost),
+                CheckPolicy::default(),
+            );
         }
         let permit = |(most, _): (u64, _)| PermitCheck {
             need: PermitNeed {
@@ -256,13 +336,21 @@ impl Run<'_> {
             largest_cost: 1,
             on_outage: OnOutage::Local,
         };
-        Checks { tokens, permits: demand.permits.map(permit).into_iter().collect() }
+        Checks {
+            tokens,
+            permits: demand.permits.map(permit).into_iter().collect(),
+        }
     }
 
     fn charge(&self, key: usize, at: u64, cost: u64) -> BucketCharge {
         let plan = &self.schedule.keys[key];
         let quota = plan.at(at).quota(plan.largest_cost);
-        BucketCharge { key: Key::from(key_name(key).as_str()), quota, cost, largest_cost: plan.largest_cost }
+        BucketCharge {
+            key: Key::from(key_name(key).as_str()),
+            quota,
+            cost,
+            largest_cost: plan.largest_cost,
+        }
     }
 
     /// All faults end, and the fleet rests.
@@ -274,15 +362,27 @@ impl Run<'_> {
             (condition.outage, condition.losses, condition.floor) = (None, LossRates::default(), 0);
         }
         sleep(SETTLING).await;
-        let is_kept = |key: usize| self.schedule.keys[key].limit.is_ledger() && !self.schedule.is_foreign(key);
-        for (key, plan) in self.schedule.keys.iter().enumerate().filter(|(key, _)| is_kept(*key)) {
+        let is_kept = |key: usize| {
+            self.schedule.keys[key].limit.is_ledger() && !self.schedule.is_foreign(key)
+        };
+        for (key, plan) in self
+            .schedule
+            .keys
+            .iter()
+            .enumerate()
+            .filter(|(key, _)| is_kept(*key))
+        {
             let charge = self.charge(key, end, 1);
-            let (stored, unheard) = with_redis(|redis| (redis.stored(&charge), redis.unheard(&key_name(key))));
+            let (stored, unheard) =
+                with_redis(|redis| (redis.stored(&charge), redis.unheard(&key_name(key))));
             let counted = match plan.limit {
                 LimitNumbers::LedgerWindow { .. } => stored,
                 _ => stored.div_ceil(charge.quota.charge(1)),
             };
-            self.observed.lock().settled.insert(key, SettledKey { counted, unheard });
+            self.observed
+                .lock()
+                .settled
+                .insert(key, SettledKey { counted, unheard });
         }
         sleep(REST).await;
         if self.nodes.is_empty() {
@@ -294,25 +394,57 @@ impl Run<'_> {
     }
 
     async fn ask_for_all(&self, end: u64) {
-        for (key, plan) in self.schedule.keys.iter().enumerate().filter(|(_, plan)| !plan.limit.is_ledger()) {
+        for (key, plan) in self
+            .schedule
+            .keys
+            .iter()
+            .enumerate()
+            .filter(|(_, plan)| !plan.limit.is_ledger())
+        {
             let node = &self.nodes[key % self.nodes.len()];
             let quota = plan.at(end).quota(plan.largest_cost);
-            let all = quota.token_bucket().map_or(quota.burst(), |bucket| bucket.tokens_left(0));
+            let all = quota
+                .token_bucket()
+                .map_or(quota.burst(), |bucket| bucket.tokens_left(0));
             let checks = Checks::from(self.charge(key, end, all));
             let decision = node.workers[0].decide(&checks).wait().await;
-            self.observed.lock().last.insert(key, (decision.granted, decision.decided_by));
+            self.observed
+                .lock()
+                .last
+                .insert(key, (decision.granted, decision.decided_by));
         }
     }
 
     fn count_permits(&self) {
         for (demand, plan) in self.schedule.demands.iter().enumerate() {
-            let Some((most, _)) = plan.permits else { continue };
+            let Some((most, _)) = plan.permits else {
+                continue;
+            };
             let key = permit_key(demand);
-            let in_use = self.nodes.iter().map(|node| node.state.permits.in_use(&key)).sum();
-            let claim = PermitRequest { wanted: most, demand: most, kept: 0, needed: 0, largest_cost: 1, turn: 1 };
-            let claims = [PermitClaim { key, most, node: 7, claim }];
+            let in_use = self
+                .nodes
+                .iter()
+                .map(|node| node.state.permits.in_use(&key))
+                .sum();
+            let claim = PermitRequest {
+                wanted: most,
+                demand: most,
+                kept: 0,
+                needed: 0,
+                largest_cost: 1,
+                turn: 1,
+            };
+            let claims = [PermitClaim {
+                key,
+                most,
+                node: 7,
+                claim,
+            }];
             let own = with_redis(|redis| redis.claim(&claims, u64::MAX)).unwrap()[0].own;
-            self.observed.lock().permits_left.insert(demand, (in_use, own));
+            self.observed
+                .lock()
+                .permits_left
+                .insert(demand, (in_use, own));
         }
     }
 }

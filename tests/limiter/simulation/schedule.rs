@@ -168,14 +168,28 @@ pub struct PlannedRequest {
 impl LimitNumbers {
     pub fn quota(self, largest_cost: u64) -> Quota {
         match self {
-            Self::Bucket { tokens, period, burst, leased: false } => shape(tokens, period * MS, burst).into(),
-            Self::Bucket { tokens, period, burst, leased: true } => {
-                shape(tokens, period * MS, burst).leased(largest_cost).into()
-            }
-            Self::Fixed { quota, width } => Window::fixed(quota, Period::every(width * MS)).unwrap().into(),
+            Self::Bucket {
+                tokens,
+                period,
+                burst,
+                leased: false,
+            } => shape(tokens, period * MS, burst).into(),
+            Self::Bucket {
+                tokens,
+                period,
+                burst,
+                leased: true,
+            } => shape(tokens, period * MS, burst)
+                .leased(largest_cost)
+                .into(),
+            Self::Fixed { quota, width } => Window::fixed(quota, Period::every(width * MS))
+                .unwrap()
+                .into(),
             Self::Sliding { quota, width } => Window::sliding(quota, width * MS).unwrap().into(),
             Self::Ledger { tokens } => shape(tokens, 2_000 * HOUR, tokens).into(),
-            Self::LedgerWindow { tokens } => Window::fixed(tokens, Period::every(HOUR)).unwrap().into(),
+            Self::LedgerWindow { tokens } => {
+                Window::fixed(tokens, Period::every(HOUR)).unwrap().into()
+            }
         }
     }
 
@@ -186,7 +200,12 @@ impl LimitNumbers {
     /// Tokens per period, in milliseconds, and burst.
     pub fn rate(self) -> (u64, u64, u64) {
         match self {
-            Self::Bucket { tokens, period, burst, .. } => (tokens, period, burst),
+            Self::Bucket {
+                tokens,
+                period,
+                burst,
+                ..
+            } => (tokens, period, burst),
             Self::Fixed { quota, width } | Self::Sliding { quota, width } => (quota, width, quota),
             Self::Ledger { tokens } => (tokens, 2_000 * HOUR / MS, tokens),
             Self::LedgerWindow { tokens } => (tokens, HOUR / MS, tokens),
@@ -197,12 +216,16 @@ impl LimitNumbers {
 impl KeyPlan {
     /// The numbers of the limit at a time.
     pub fn at(&self, at: u64) -> LimitNumbers {
-        self.changed.filter(|(from, _)| at >= *from).map_or(self.limit, |(_, limit)| limit)
+        self.changed
+            .filter(|(from, _)| at >= *from)
+            .map_or(self.limit, |(_, limit)| limit)
     }
 
     /// All numbers that the limit has.
     pub fn versions(&self) -> impl Iterator<Item = LimitNumbers> {
-        [Some(self.limit), self.changed.map(|(_, limit)| limit)].into_iter().flatten()
+        [Some(self.limit), self.changed.map(|(_, limit)| limit)]
+            .into_iter()
+            .flatten()
     }
 }
 
@@ -224,36 +247,69 @@ impl Fault {
 }
 
 impl Schedule {
-    /// This schedule without the parts that `names` lists: `f0` is its first fault, `d1` its second demand, `c2` the
-    /// change of its third key.
+    /// This schedule without the parts that `names` lists: `f0` is its first fault, `d1` its second
+    /// demand, `c2` the change of its third key.
     pub fn without(mut self, names: &str) -> Self {
-        let is_out =
-            |letter: char, number: usize| names.split(',').any(|name| name.trim() == format!("{letter}{number}"));
+        let is_out = |letter: char, number: usize| {
+            names
+                .split(',')
+                .any(|name| name.trim() == format!("{letter}{number}"))
+        };
         let mut number = 0..;
-        self.faults.retain(|_| !is_out('f', number.next().unwrap_or_default()));
+        self.faults
+            .retain(|_| !is_out('f', number.next().unwrap_or_default()));
         self.requests.retain(|request| !is_out('d', request.demand));
-        self.keys.iter_mut().enumerate().filter(|(key, _)| is_out('c', *key)).for_each(|(_, key)| key.changed = None);
+        self.keys
+            .iter_mut()
+            .enumerate()
+            .filter(|(key, _)| is_out('c', *key))
+            .for_each(|(_, key)| key.changed = None);
         self
     }
 
     /// Whether another program takes the key.
     pub fn is_foreign(&self, of: usize) -> bool {
-        self.faults.iter().any(|fault| matches!(fault, Fault::Foreign { key, .. } if *key == of))
+        self.faults
+            .iter()
+            .any(|fault| matches!(fault, Fault::Foreign { key, .. } if *key == of))
     }
 
     /// The last planned time.
     pub fn end(&self) -> u64 {
-        self.faults.iter().map(|fault| fault.span().1).chain([self.length]).max().unwrap_or_default()
+        self.faults
+            .iter()
+            .map(|fault| fault.span().1)
+            .chain([self.length])
+            .max()
+            .unwrap_or_default()
     }
 }
 
 /// Without the single requests.
 impl fmt::Debug for Schedule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "seed {}, {} ms, {} requests", self.seed, self.length, self.requests.len())?;
-        self.nodes.iter().enumerate().try_for_each(|(number, node)| writeln!(f, "  n{number} {node:?}"))?;
-        self.keys.iter().enumerate().try_for_each(|(number, key)| writeln!(f, "  k{number} {key:?}"))?;
-        self.demands.iter().enumerate().try_for_each(|(number, demand)| writeln!(f, "  d{number} {demand:?}"))?;
-        self.faults.iter().enumerate().try_for_each(|(number, fault)| writeln!(f, "  f{number} {fault:?}"))
+        writeln!(
+            f,
+            "seed {}, {} ms, {} requests",
+            self.seed,
+            self.length,
+            self.requests.len()
+        )?;
+        self.nodes
+            .iter()
+            .enumerate()
+            .try_for_each(|(number, node)| writeln!(f, "  n{number} {node:?}"))?;
+        self.keys
+            .iter()
+            .enumerate()
+            .try_for_each(|(number, key)| writeln!(f, "  k{number} {key:?}"))?;
+        self.demands
+            .iter()
+            .enumerate()
+            .try_for_each(|(number, demand)| writeln!(f, "  d{number} {demand:?}"))?;
+        self.faults
+            .iter()
+            .enumerate()
+            .try_for_each(|(number, fault)| writeln!(f, "  f{number} {fault:?}"))
     }
 }

@@ -1,13 +1,17 @@
-//! The server of a simulated fleet: the shipped scripts on a clock of its own, and the table of nodes.
+//! The server of a simulated fleet: the shipped scripts on a clock of its own, and the table of
+//! nodes.
 //!
-//! Guarantees that arguments are those that the Redis store sends, with what silent nodes may be admitting held back.
+//! Guarantees that arguments are those that the Redis store sends, with what silent nodes may be
+//! admitting held back.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tollgate::clock::{self, Instant};
-use tollgate_limiter::algorithm::concurrency::{DEMAND_US, GrantedPermits, LEASE_US, PermitRequest, ROTATION_US};
+use tollgate_limiter::algorithm::concurrency::{
+    DEMAND_US, GrantedPermits, LEASE_US, PermitRequest, ROTATION_US,
+};
 use tollgate_limiter::algorithm::level::Level;
 use tollgate_limiter::algorithm::quota::{AlgorithmScript, Quota};
 use tollgate_limiter::algorithm::share::Share;
@@ -89,7 +93,11 @@ impl SimulatedRedis {
 
     /// Time since the run began.
     pub fn elapsed_us(&self) -> u64 {
-        micros(self.started.get().map_or(Duration::ZERO, |started| started.elapsed()))
+        micros(
+            self.started
+                .get()
+                .map_or(Duration::ZERO, |started| started.elapsed()),
+        )
     }
 
     pub fn now_us(&self) -> u64 {
@@ -125,10 +133,16 @@ impl SimulatedRedis {
         args: Vec<String>,
     ) -> Result<Vec<i64>, StoreError> {
         self.scripts.redis.now_us.set(self.now_us());
-        let reply =
-            self.scripts.run(script, keys, args).map_err(|error| StoreError::Script(error.to_string().into()))?;
+        let reply = self
+            .scripts
+            .run(script, keys, args)
+            .map_err(|error| StoreError::Script(error.to_string().into()))?;
         // The deadline had passed.
-        if reply.first() == Some(&-1) { Err(StoreError::Timeout) } else { Ok(reply) }
+        if reply.first() == Some(&-1) {
+            Err(StoreError::Timeout)
+        } else {
+            Ok(reply)
+        }
     }
 
     /// Takes like the store in Redis, for a node that sees the fleet as `view`.
@@ -140,23 +154,47 @@ impl SimulatedRedis {
         deadline_us: u64,
     ) -> Result<Grant, StoreError> {
         let mut args = vec![deadline_us.to_string(), units.to_string()];
-        for BucketCharge { key, quota, cost, largest_cost } in charges {
-            let held = view.share.held_back(key.as_bytes(), *quota, *largest_cost, &view.silent);
+        for BucketCharge {
+            key,
+            quota,
+            cost,
+            largest_cost,
+        } in charges
+        {
+            let held = view
+                .share
+                .held_back(key.as_bytes(), *quota, *largest_cost, &view.silent);
             let (cost, quota) = quota.holding_back(held, *cost);
             args.extend([quota.script().letter().to_owned(), cost.to_string()]);
             args.extend(quota.script_numbers(0).map(|number| number.to_string()));
         }
-        let is_bucket = |charge: &BucketCharge| charge.quota.script() == AlgorithmScript::TokenBucket;
+        let is_bucket =
+            |charge: &BucketCharge| charge.quota.script() == AlgorithmScript::TokenBucket;
         let script = match charges.iter().all(is_bucket) {
             true => ShippedScript::TakeTokenBucket,
             false => ShippedScript::TakeAny,
         };
-        let reply = self.run(script, charges.iter().map(|charge| key_text(&charge.key)), args)?;
-        let mut grant = Grant { units: u32::try_from(reply[0]).unwrap(), at_us: reply[1] as u64, ..Grant::default() };
-        for BucketCharge { key, quota, cost, largest_cost } in charges.iter().filter(|charge| !charge.quota.is_window())
+        let reply = self.run(
+            script,
+            charges.iter().map(|charge| key_text(&charge.key)),
+            args,
+        )?;
+        let mut grant = Grant {
+            units: u32::try_from(reply[0]).unwrap(),
+            at_us: reply[1] as u64,
+            ..Grant::default()
+        };
+        for BucketCharge {
+            key,
+            quota,
+            cost,
+            largest_cost,
+        } in charges.iter().filter(|charge| !charge.quota.is_window())
         {
             // Tokens that weigh more than they are.
-            let held = view.share.held_back(key.as_bytes(), *quota, *largest_cost, &view.silent);
+            let held = view
+                .share
+                .held_back(key.as_bytes(), *quota, *largest_cost, &view.silent);
             let weight = quota.holding_back(held, *cost).0 * u64::from(grant.units);
             let extra = weight.div_ceil(quota.charge(1)) - cost * u64::from(grant.units);
             self.note_unheard(key, extra);
@@ -166,23 +204,49 @@ impl SimulatedRedis {
                 grant.foreign.push(place);
                 grant.levels.push(Level::default());
             } else {
-                let [remaining, retry_after_us, reset_after_us] = [0, 1, 2].map(|at| numbers[at] as u64);
-                grant.levels.push(Level { remaining, retry_after_us, reset_after_us });
+                let [remaining, retry_after_us, reset_after_us] =
+                    [0, 1, 2].map(|at| numbers[at] as u64);
+                grant.levels.push(Level {
+                    remaining,
+                    retry_after_us,
+                    reset_after_us,
+                });
             }
         }
         Ok(grant)
     }
 
     /// Corrects like the store in Redis, for a node among `nodes`.
-    pub fn adjust(&self, batch: &AdjustmentBatch, nodes: u32, deadline_us: u64) -> Vec<AdjustmentResult> {
+    pub fn adjust(
+        &self,
+        batch: &AdjustmentBatch,
+        nodes: u32,
+        deadline_us: u64,
+    ) -> Vec<AdjustmentResult> {
         let number = batch.id.map_or(0, |id| id.number);
-        let head = [deadline_us, number, 3_600_000, nodes.into(), micros(NOTICE) / 1_000, batch.len() as u64];
+        let head = [
+            deadline_us,
+            number,
+            3_600_000,
+            nodes.into(),
+            micros(NOTICE) / 1_000,
+            batch.len() as u64,
+        ];
         let mut args = head.map(|number| number.to_string()).to_vec();
         let now_us = clock::monotonic_micros();
-        for PlacedAdjustment { place, adjustment: Adjustment { quota, change, .. } } in batch.placed() {
+        for PlacedAdjustment {
+            place,
+            adjustment: Adjustment { quota, change, .. },
+        } in batch.placed()
+        {
             let change = match *change {
-                Change::Charge { charge, since_us } => [charge.min(MAX_TICKS), now_us.saturating_sub(since_us), 0, 0],
-                Change::Refund { charge, taken_at_us } => [0, 0, charge, taken_at_us],
+                Change::Charge { charge, since_us } => {
+                    [charge.min(MAX_TICKS), now_us.saturating_sub(since_us), 0, 0]
+                }
+                Change::Refund {
+                    charge,
+                    taken_at_us,
+                } => [0, 0, charge, taken_at_us],
             };
             args.extend([place.to_string(), quota.script().letter().to_owned()]);
             args.extend(change.map(|number| number.to_string()));
@@ -190,7 +254,10 @@ impl SimulatedRedis {
         }
         let keys = batch.iter().map(|one| key_text(&one.key));
         let marker = batch.id.map(|id| format!("!adjusted:{}", id.node));
-        let notes = batch.iter().filter(|_| batch.id.is_some()).map(|one| format!("!full:{}", key_text(&one.key)));
+        let notes = batch
+            .iter()
+            .filter(|_| batch.id.is_some())
+            .map(|one| format!("!full:{}", key_text(&one.key)));
         match self.run(ShippedScript::Adjust, keys.chain(marker).chain(notes), args) {
             Ok(reply) => reply[2..].iter().map(|made| Ok(outcome(*made))).collect(),
             Err(error) => vec![Err(error); batch.len()],
@@ -198,16 +265,31 @@ impl SimulatedRedis {
     }
 
     /// Takes over claims like the store in Redis.
-    pub fn claim(&self, claims: &[PermitClaim], deadline_us: u64) -> Result<Vec<GrantedPermits>, StoreError> {
-        let Some(first) = claims.first() else { return Ok(Vec::new()) };
+    pub fn claim(
+        &self,
+        claims: &[PermitClaim],
+        deadline_us: u64,
+    ) -> Result<Vec<GrantedPermits>, StoreError> {
+        let Some(first) = claims.first() else {
+            return Ok(Vec::new());
+        };
         let mut args = vec![deadline_us.to_string(), first.node.to_string()];
         args.extend([LEASE_US, DEMAND_US, ROTATION_US].map(|number| number.to_string()));
         for PermitClaim { most, claim, .. } in claims {
-            let PermitRequest { wanted, demand, kept, needed, largest_cost, turn } = *claim;
+            let PermitRequest {
+                wanted,
+                demand,
+                kept,
+                needed,
+                largest_cost,
+                turn,
+            } = *claim;
             let numbers = [*most, wanted, demand, kept, needed, largest_cost, turn];
             args.extend(numbers.map(|number| number.to_string()));
         }
-        let keys = claims.iter().map(|claim| format!("!in-flight:{}", key_text(&claim.key)));
+        let keys = claims
+            .iter()
+            .map(|claim| format!("!in-flight:{}", key_text(&claim.key)));
         let reply = self.run(ShippedScript::Concurrency, keys, args)?;
         let granted = |of_claim: &[i64]| {
             let [own, others, share] = [0, 1, 2].map(|at| of_claim[at] as u64);
@@ -225,18 +307,36 @@ impl SimulatedRedis {
             beats.remove(&node);
         }
         beats.retain(|_, heard_us| *heard_us + micros(AUTONOMY) >= now_us);
-        beats.values_mut().for_each(|heard_us| *heard_us = (*heard_us).min(now_us));
+        beats
+            .values_mut()
+            .for_each(|heard_us| *heard_us = (*heard_us).min(now_us));
         let rank = |of: u64| u32::try_from(beats.range(..of).count()).unwrap();
         let is_silent = |heard_us: u64| heard_us + micros(SILENCE) <= now_us;
-        let silent = beats.iter().filter(|(_, heard_us)| is_silent(**heard_us)).map(|(node, _)| rank(*node)).collect();
-        FleetView { share: Share::new(u32::try_from(beats.len()).unwrap(), rank(node)), silent }
+        let silent = beats
+            .iter()
+            .filter(|(_, heard_us)| is_silent(**heard_us))
+            .map(|(node, _)| rank(*node))
+            .collect();
+        FleetView {
+            share: Share::new(u32::try_from(beats.len()).unwrap(), rank(node)),
+            silent,
+        }
     }
 
     /// Ticks that a bucket lacks, or tokens that a window has out: as they are stored.
     pub fn stored(&self, charge: &BucketCharge) -> u64 {
         self.scripts.redis.now_us.set(self.now_us());
-        let mut args = vec![u64::MAX.to_string(), "0".to_owned(), charge.quota.script().letter().to_owned()];
-        args.extend(charge.quota.script_numbers(0).map(|number| number.to_string()));
+        let mut args = vec![
+            u64::MAX.to_string(),
+            "0".to_owned(),
+            charge.quota.script().letter().to_owned(),
+        ];
+        args.extend(
+            charge
+                .quota
+                .script_numbers(0)
+                .map(|number| number.to_string()),
+        );
         let keys = [key_text(&charge.key)].into_iter();
         let reply = self.scripts.run(ShippedScript::Grant, keys, args).unwrap();
         let state = &reply[3..3 + usize::try_from(reply[2]).unwrap()];
@@ -248,5 +348,9 @@ impl SimulatedRedis {
 }
 
 fn outcome(made: i64) -> AdjustmentOutcome {
-    if made == 1 { AdjustmentOutcome::Applied } else { AdjustmentOutcome::Foreign }
+    if made == 1 {
+        AdjustmentOutcome::Applied
+    } else {
+        AdjustmentOutcome::Foreign
+    }
 }

@@ -1,5 +1,5 @@
-//! The terms of a run: the tokens beyond burst + rate · t that its faults concede to a key, as docs/exactness.md has
-//! them under "What an outage concedes". All figures of the terms are here.
+//! The terms of a run: the tokens beyond burst + rate · t that its faults concede to a key, as
+//! docs/exactness.md has them under "What an outage concedes". All figures of the terms are here.
 
 use tollgate_torture::judge::Concession;
 
@@ -14,8 +14,9 @@ pub const LEASED_PERCENT: u64 = 85;
 /// Milliseconds until the others hold back the share of a node that fell silent.
 const NOTICE: u64 = 2_000;
 
-/// Milliseconds until what single failed calls left is charged. The calls that charge it get lost as well, and take three
-/// time limits then. Meanwhile both the store and the nodes decide, and neither knows what the other admits.
+/// Milliseconds until what single failed calls left is charged. The calls that charge it get lost
+/// as well, and take three time limits then. Meanwhile both the store and the nodes decide, and
+/// neither knows what the other admits.
 const REPAYMENT: u64 = 1_000;
 
 /// Milliseconds after its end in which an outage is noticed, and what it left is charged.
@@ -36,7 +37,8 @@ impl Schedule {
     /// Nodes that may be there at the same time, at least.
     fn fewest_nodes(&self) -> usize {
         let gone = |fault: &&Fault| matches!(fault, Fault::Leave { .. } | Fault::Crash { .. });
-        let absent = self.nodes.iter().filter(|node| node.joins > 0).count() + self.faults.iter().filter(gone).count();
+        let absent = self.nodes.iter().filter(|node| node.joins > 0).count()
+            + self.faults.iter().filter(gone).count();
         self.nodes.len().saturating_sub(absent).max(1)
     }
 
@@ -52,7 +54,13 @@ impl Schedule {
                 _ => return None,
             };
             let is_outage = matches!(fault, Fault::Outage { .. });
-            Some(Loss { from, to, nodes, unnoticed, is_outage })
+            Some(Loss {
+                from,
+                to,
+                nodes,
+                unnoticed,
+                is_outage,
+            })
         })
     }
 
@@ -64,21 +72,51 @@ impl Schedule {
     /// The concessions of the faults to a key.
     pub fn conceded(&self, key: usize) -> Vec<Concession> {
         let plan = &self.keys[key];
-        let largest = |of: fn(LimitNumbers) -> u64| plan.versions().map(of).max().unwrap_or_default();
+        let largest =
+            |of: fn(LimitNumbers) -> u64| plan.versions().map(of).max().unwrap_or_default();
         let (burst, period) = (largest(|limit| limit.rate().2), plan.limit.rate().1);
         let flow = |during: u64| (largest(|limit| limit.rate().0) * during).div_ceil(period);
         let (fewest, all) = (self.fewest_nodes() as u64, self.nodes.len() as u64);
-        let smallest = plan.versions().map(|limit| limit.rate().2).min().unwrap_or_default();
+        let smallest = plan
+            .versions()
+            .map(|limit| limit.rate().2)
+            .min()
+            .unwrap_or_default();
         let is_divided = smallest >= plan.largest_cost * self.nodes.len() as u64;
         let mut conceded = Vec::new();
         let mut concede = |from: u64, to: u64, tokens: u64| {
-            conceded.push(Concession { from_us: from * MS, to_us: (to + RECOVERY) * MS, tokens, repaid_us: u64::MAX });
+            conceded.push(Concession {
+                from_us: from * MS,
+                to_us: (to + RECOVERY) * MS,
+                tokens,
+                repaid_us: u64::MAX,
+            });
         };
-        for Loss { from, to, nodes, unnoticed, is_outage } in self.losses().filter(|loss| loss.nodes > 0) {
+        for Loss {
+            from,
+            to,
+            nodes,
+            unnoticed,
+            is_outage,
+        } in self.losses().filter(|loss| loss.nodes > 0)
+        {
             let nodes = nodes as u64;
             match nodes >= fewest || !is_divided {
-                true => concede(from, to, burst + flow(if is_outage && nodes >= all { 0 } else { unnoticed })),
-                false => concede(from, to, ((burst + flow(unnoticed)) * nodes).div_ceil(fewest)),
+                true => concede(
+                    from,
+                    to,
+                    burst
+                        + flow(if is_outage && nodes >= all {
+                            0
+                        } else {
+                            unnoticed
+                        }),
+                ),
+                false => concede(
+                    from,
+                    to,
+                    ((burst + flow(unnoticed)) * nodes).div_ceil(fewest),
+                ),
             }
         }
         for fault in &self.faults {
@@ -89,7 +127,8 @@ impl Schedule {
                 _ => {}
             }
         }
-        if plan.changed.is_some() && matches!(plan.limit, LimitNumbers::Bucket { leased: true, .. }) {
+        if plan.changed.is_some() && matches!(plan.limit, LimitNumbers::Bucket { leased: true, .. })
+        {
             // A part of what is leased at the time.
             concede(0, self.end(), burst.div_ceil(4));
         }

@@ -1,7 +1,9 @@
-//! The wires between the nodes of a simulated fleet and its server: calls take time, overtake each other, and get lost.
+//! The wires between the nodes of a simulated fleet and its server: calls take time, overtake each
+//! other, and get lost.
 //!
-//! Guarantees that a wire answers when the store in Redis would: a call without an answer fails when its connection has
-//! been silent for longer than the time limit, and the server carries out no call whose deadline has passed.
+//! Guarantees that a wire answers when the store in Redis would: a call without an answer fails
+//! when its connection has been silent for longer than the time limit, and the server carries out
+//! no call whose deadline has passed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +14,9 @@ use parking_lot::Mutex;
 use tokio::time::{sleep, sleep_until, timeout};
 use tollgate::clock::{self, Instant};
 use tollgate_limiter::algorithm::concurrency::GrantedPermits;
-use tollgate_limiter::store::adjustment::{Adjustment, AdjustmentBatch, AdjustmentOutcome, AdjustmentResult, Change};
+use tollgate_limiter::store::adjustment::{
+    Adjustment, AdjustmentBatch, AdjustmentOutcome, AdjustmentResult, Change,
+};
 use tollgate_limiter::store::{BucketCharge, Grant, PermitClaim, Store, StoreError, StoreFailure};
 
 use super::schedule::{LossRates, Outage};
@@ -70,7 +74,9 @@ struct UnheardGrant<'a> {
 impl Drop for UnheardGrant<'_> {
     fn drop(&mut self) {
         for charge in self.charges.iter().filter(|_| !self.is_heard) {
-            with_redis(|redis| redis.note_unheard(&charge.key, charge.cost * u64::from(self.units)));
+            with_redis(|redis| {
+                redis.note_unheard(&charge.key, charge.cost * u64::from(self.units))
+            });
         }
     }
 }
@@ -80,17 +86,24 @@ impl WireStore {
         self.node.condition.lock().outage
     }
 
-    /// Carries a call to the server. Also returns the server's time after which it may change nothing.
+    /// Carries a call to the server. Also returns the server's time after which it may change
+    /// nothing.
     async fn carry_to_server(&self, limit: Duration) -> Result<(Passage, u64), StoreError> {
         let sent = clock::now();
-        let deadline_us = with_redis(|redis| redis.now_us()) + u64::try_from(limit.as_micros()).unwrap();
+        let deadline_us =
+            with_redis(|redis| redis.now_us()) + u64::try_from(limit.as_micros()).unwrap();
         let condition = *self.node.condition.lock();
         let (mut out, mut back, is_request_lost, is_reply_lost) = {
             let mut random = self.random.lock();
             let mut way = || random.u64(condition.latency.0..=condition.latency.1);
             let (out, back) = (way(), way());
             let mut lost = |percent| random.u32(0..100) < percent;
-            (out, back, lost(condition.losses.requests), lost(condition.losses.replies))
+            (
+                out,
+                back,
+                lost(condition.losses.requests),
+                lost(condition.losses.replies),
+            )
         };
         if out + back < condition.floor {
             (out, back) = (condition.floor / 2, condition.floor - condition.floor / 2);
@@ -101,11 +114,18 @@ impl WireStore {
         }
         sleep(Duration::from_millis(out)).await;
         self.end_if_dead().await;
-        let passage = Passage { sent, limit, back: Duration::from_millis(back), is_reply_lost };
+        let passage = Passage {
+            sent,
+            limit,
+            back: Duration::from_millis(back),
+            is_reply_lost,
+        };
         if is_request_lost || self.is_out().is_some() {
             return Err(passage.silence().await);
         }
-        while let Some(until) = with_redis(|redis| redis.stalled_until.get()).filter(|until| *until > clock::now()) {
+        while let Some(until) =
+            with_redis(|redis| redis.stalled_until.get()).filter(|until| *until > clock::now())
+        {
             sleep_until(until).await;
         }
         Ok((passage, deadline_us))
@@ -172,12 +192,20 @@ fn note_lost_refunds(batch: &AdjustmentBatch) {
 }
 
 impl Store for WireStore {
-    fn take<'a>(&'a self, charges: &'a [BucketCharge], units: u32) -> BoxFuture<'a, Result<Grant, StoreFailure>> {
+    fn take<'a>(
+        &'a self,
+        charges: &'a [BucketCharge],
+        units: u32,
+    ) -> BoxFuture<'a, Result<Grant, StoreFailure>> {
         Box::pin(async move {
             let view = self.view();
             let (passage, deadline_us) = self.carry_to_server(TIMEOUT).await?;
             let grant = with_redis(|redis| redis.take(charges, units, &view, deadline_us))?;
-            let mut unheard = UnheardGrant { charges, units: grant.units, is_heard: false };
+            let mut unheard = UnheardGrant {
+                charges,
+                units: grant.units,
+                is_heard: false,
+            };
             self.carry_back(passage).await?;
             unheard.is_heard = true;
             Ok(grant)
@@ -191,7 +219,10 @@ impl Store for WireStore {
         })
     }
 
-    fn claim<'a>(&'a self, claims: &'a [PermitClaim]) -> BoxFuture<'a, Result<Vec<GrantedPermits>, StoreError>> {
+    fn claim<'a>(
+        &'a self,
+        claims: &'a [PermitClaim],
+    ) -> BoxFuture<'a, Result<Vec<GrantedPermits>, StoreError>> {
         Box::pin(async move {
             if self.node.is_dead.load(Ordering::Relaxed) {
                 return Ok(vec![GrantedPermits::default(); claims.len()]);
@@ -202,7 +233,9 @@ impl Store for WireStore {
                 self.carry_back(passage).await?;
                 Ok(granted)
             };
-            timeout(TIMEOUT, claimed).await.unwrap_or(Err(StoreError::Timeout))
+            timeout(TIMEOUT, claimed)
+                .await
+                .unwrap_or(Err(StoreError::Timeout))
         })
     }
 

@@ -1,8 +1,8 @@
-//! When fixed windows begin and end: every so many microseconds since 1970-01-01T00:00Z, or by the calendar of a time
-//! zone.
+//! When fixed windows begin and end: every so many microseconds since 1970-01-01T00:00Z, or by the
+//! calendar of a time zone.
 //!
-//! Guarantees windows that follow each other without gap or overlap. Calendars need the feature `calendar`; without it,
-//! asking for one is an error and all else works.
+//! Guarantees windows that follow each other without gap or overlap. Calendars need the feature
+//! `calendar`; without it, asking for one is an error and all else works.
 
 #[cfg(feature = "calendar")]
 mod time_zone;
@@ -61,7 +61,10 @@ impl Period {
         match self.0 {
             PeriodKind::Every(width_us) => {
                 let start_us = unix_us - unix_us % width_us;
-                WindowBounds { start_us, end_us: start_us.saturating_add(width_us) }
+                WindowBounds {
+                    start_us,
+                    end_us: start_us.saturating_add(width_us),
+                }
             }
             PeriodKind::Calendar(calendar) => calendar.window_at(unix_us),
         }
@@ -75,6 +78,12 @@ mod tests {
     #[test]
     fn even_windows_are_counted_from_1970() {
         let bounds = Period::every(90_000_000).window_at(100_000_000);
-        assert_eq!(bounds, WindowBounds { start_us: 90_000_000, end_us: 180_000_000 });
+        assert_eq!(
+            bounds,
+            WindowBounds {
+                start_us: 90_000_000,
+                end_us: 180_000_000
+            }
+        );
     }
 }

@@ -1,13 +1,15 @@
-//! The arithmetic of permits for requests in flight. Nodes hold permits for a while and pass them on among their own
-//! requests.
+//! The arithmetic of permits for requests in flight. Nodes hold permits for a while and pass them
+//! on among their own requests.
 //!
-//! A node claims the permits it wants, and says how many it needs because requests hold them already. It gets those
-//! that the others leave, and at least the needed ones. A claim replaces the node's claim before, so nothing is counted
-//! twice, and a lost claim is put right by the next. A node that claims nothing for the time of a lease holds nothing.
+//! A node claims the permits it wants, and says how many it needs because requests hold them
+//! already. It gets those that the others leave, and at least the needed ones. A claim replaces the
+//! node's claim before, so nothing is counted twice, and a lost claim is put right by the next. A
+//! node that claims nothing for the time of a lease holds nothing.
 //!
-//! A claim also says how many permits the node could use. While the nodes together could use more than there are, each
-//! is told its fair share: it gets nothing beyond that, and gives back what it holds beyond as its requests end.
-//! `lua/concurrency.lua` does the same in Redis; a test demands the same answers.
+//! A claim also says how many permits the node could use. While the nodes together could use more
+//! than there are, each is told its fair share: it gets nothing beyond that, and gives back what it
+//! holds beyond as its requests end. `lua/concurrency.lua` does the same in Redis; a test demands
+//! the same answers.
 //!
 //! Guarantees that permits which no request needs are never granted twice.
 
@@ -19,11 +21,12 @@ pub const MAX_PERMITS: u64 = 1_000_000_000;
 /// Microseconds that a node holds its permits without claiming them again.
 pub const LEASE_US: u64 = 3_000_000;
 
-/// Microseconds that a demand beyond what the node holds counts for the fair shares. A busy node claims more often.
+/// Microseconds that a demand beyond what the node holds counts for the fair shares. A busy node
+/// claims more often.
 pub const DEMAND_US: u64 = 200_000;
 
-/// Microseconds after which permits that cannot be divided evenly go to the next nodes. So a limit of one permit serves
-/// each of two busy nodes within a second.
+/// Microseconds after which permits that cannot be divided evenly go to the next nodes. So a limit
+/// of one permit serves each of two busy nodes within a second.
 pub const ROTATION_US: u64 = 500_000;
 
 /// Microseconds after which a denied request may try again. When a permit becomes free is unknown.
@@ -70,7 +73,8 @@ pub struct GrantedPermits {
     pub own: u64,
     /// Permits that other nodes hold.
     pub others: u64,
-    /// The node's fair share of the limit: all of it, unless the nodes could use more than there is.
+    /// The node's fair share of the limit: all of it, unless the nodes could use more than there
+    /// is.
     pub share: u64,
 }
 
@@ -87,7 +91,10 @@ pub struct PermitHolder {
 impl ConcurrencyLimit {
     /// `most` requests at a time, at least one and at most [`MAX_PERMITS`].
     pub fn new(most: u64, scope: Scope) -> Self {
-        Self { most: most.clamp(1, MAX_PERMITS), scope }
+        Self {
+            most: most.clamp(1, MAX_PERMITS),
+            scope,
+        }
     }
 
     /// Permits in all.
@@ -105,7 +112,10 @@ impl ConcurrencyLimit {
     #[inline]
     pub fn shared_by(self, nodes: u32) -> Self {
         match self.scope {
-            Scope::Fleet => Self { most: self.most / u64::from(nodes.max(1)), ..self },
+            Scope::Fleet => Self {
+                most: self.most / u64::from(nodes.max(1)),
+                ..self
+            },
             Scope::Node => self,
         }
     }
@@ -126,7 +136,11 @@ impl PermitHolder {
     /// Permits that the node could use, as far as that is known at `now_us`.
     fn demand(&self, now_us: u64) -> u64 {
         let is_recent = self.until_us.saturating_add(DEMAND_US) > now_us.saturating_add(LEASE_US);
-        if is_recent { self.demand.max(self.permits) } else { self.permits }
+        if is_recent {
+            self.demand.max(self.permits)
+        } else {
+            self.permits
+        }
     }
 }
 
@@ -139,16 +153,37 @@ pub fn claim(
     now_us: u64,
 ) -> GrantedPermits {
     holders.retain(|holder| holder.until_us > now_us && holder.demand(now_us) > 0);
-    let others = holders.iter().filter(|holder| holder.node != node).map(|holder| holder.permits).sum();
+    let others = holders
+        .iter()
+        .filter(|holder| holder.node != node)
+        .map(|holder| holder.permits)
+        .sum();
     let place = holders.iter().position(|holder| holder.node == node);
-    if let Some(own) = place.map(|place| holders[place]).filter(|own| own.turn > claim.turn) {
+    if let Some(own) = place
+        .map(|place| holders[place])
+        .filter(|own| own.turn > claim.turn)
+    {
         // A later claim has overtaken this one.
-        return GrantedPermits { own: own.permits, others, share: most };
+        return GrantedPermits {
+            own: own.permits,
+            others,
+            share: most,
+        };
     }
     let share = fair_share(holders, node, most, claim, now_us);
-    let permits = claim.wanted.min(most.saturating_sub(others)).min(claim.kept.max(share)).max(claim.needed);
+    let permits = claim
+        .wanted
+        .min(most.saturating_sub(others))
+        .min(claim.kept.max(share))
+        .max(claim.needed);
     let until_us = now_us.saturating_add(LEASE_US);
-    let own = PermitHolder { node, permits, demand: claim.demand, turn: claim.turn, until_us };
+    let own = PermitHolder {
+        node,
+        permits,
+        demand: claim.demand,
+        turn: claim.turn,
+        until_us,
+    };
     let is_stored = permits > 0 || claim.demand > 0;
     match place {
         Some(place) if is_stored => holders[place] = own,
@@ -156,15 +191,27 @@ pub fn claim(
         None if is_stored => holders.push(own),
         None => {}
     }
-    GrantedPermits { own: permits, others, share }
+    GrantedPermits {
+        own: permits,
+        others,
+        share,
+    }
 }
 
-/// The share of `node` in `most` permits: all of them if that is enough for everyone. Otherwise nodes that want little
-/// get it, and the rest is divided evenly among the others, in units of the largest request. The units that remain go
-/// to a few of those, in turns.
-fn fair_share(holders: &[PermitHolder], node: u64, most: u64, claim: PermitRequest, now_us: u64) -> u64 {
+/// The share of `node` in `most` permits: all of them if that is enough for everyone. Otherwise
+/// nodes that want little get it, and the rest is divided evenly among the others, in units of the
+/// largest request. The units that remain go to a few of those, in turns.
+fn fair_share(
+    holders: &[PermitHolder],
+    node: u64,
+    most: u64,
+    claim: PermitRequest,
+    now_us: u64,
+) -> u64 {
     let others = || holders.iter().filter(|holder| holder.node != node);
-    let wanted = others().map(|holder| holder.demand(now_us)).fold(claim.demand, u64::saturating_add);
+    let wanted = others()
+        .map(|holder| holder.demand(now_us))
+        .fold(claim.demand, u64::saturating_add);
     if wanted <= most {
         return most;
     }
@@ -190,7 +237,9 @@ fn fair_share(holders: &[PermitHolder], node: u64, most: u64, claim: PermitReque
         contenders = unmet;
     }
     let (level, remaining) = (left / contenders, left % contenders);
-    let rank = others().filter(|holder| holder.node < node && units(holder) > level).count() as u64;
+    let rank = others()
+        .filter(|holder| holder.node < node && units(holder) > level)
+        .count() as u64;
     let has_one_more = own > level && (rank + now_us / ROTATION_US) % contenders < remaining;
     (level + u64::from(has_one_more)) * unit
 }
@@ -201,11 +250,23 @@ mod tests {
 
     /// A claim of a node that could use what it wants, and keeps what requests hold.
     fn request(wanted: u64, needed: u64, turn: u64) -> PermitRequest {
-        PermitRequest { wanted, demand: wanted, kept: needed, needed, largest_cost: 1, turn }
+        PermitRequest {
+            wanted,
+            demand: wanted,
+            kept: needed,
+            needed,
+            largest_cost: 1,
+            turn,
+        }
     }
 
     /// The permits that are the node's own, and those of the others.
-    fn claimed(holders: &mut Vec<PermitHolder>, node: u64, claim: PermitRequest, now_us: u64) -> (u64, u64) {
+    fn claimed(
+        holders: &mut Vec<PermitHolder>,
+        node: u64,
+        claim: PermitRequest,
+        now_us: u64,
+    ) -> (u64, u64) {
         let granted = super::claim(holders, node, 10, claim, now_us);
         (granted.own, granted.others)
     }
@@ -231,7 +292,10 @@ mod tests {
     fn a_node_that_died_holds_nothing_after_its_lease() {
         let mut holders = Vec::new();
         claimed(&mut holders, 1, request(10, 10, 1), 0);
-        assert_eq!(claimed(&mut holders, 2, request(1, 0, 1), LEASE_US - 1).0, 0);
+        assert_eq!(
+            claimed(&mut holders, 2, request(1, 0, 1), LEASE_US - 1).0,
+            0
+        );
         assert_eq!(claimed(&mut holders, 2, request(1, 0, 2), LEASE_US), (1, 0));
     }
 
@@ -255,7 +319,11 @@ mod tests {
         };
         let holders: Vec<_> = (0..).zip(demands).map(holder).collect();
         let share = |own: &PermitHolder| {
-            let claim = PermitRequest { demand: own.demand, largest_cost, ..PermitRequest::default() };
+            let claim = PermitRequest {
+                demand: own.demand,
+                largest_cost,
+                ..PermitRequest::default()
+            };
             fair_share(&holders, own.node, most, claim, now_us)
         };
         holders.iter().map(share).collect()
@@ -275,7 +343,10 @@ mod tests {
         let all = |rotation| shares(1, &[9, 9], 1, rotation * ROTATION_US);
         assert_eq!([all(0), all(1), all(2)], [[1, 0], [0, 1], [1, 0]]);
         assert_eq!(shares(10, &[9, 9, 9], 1, 0), [4, 3, 3]);
-        assert_eq!(shares(10, &[9, 9, 9], 1, ROTATION_US).iter().sum::<u64>(), 10);
+        assert_eq!(
+            shares(10, &[9, 9, 9], 1, ROTATION_US).iter().sum::<u64>(),
+            10
+        );
     }
 
     #[test]
@@ -289,15 +360,64 @@ mod tests {
     fn a_node_beyond_its_share_gets_nothing_more_and_gives_back_as_its_requests_end() {
         let mut holders = Vec::new();
         let claim = |holders: &mut Vec<PermitHolder>, node, wanted, kept, turn| {
-            let claim = PermitRequest { wanted, demand: wanted, kept, needed: kept, largest_cost: 1, turn };
+            let claim = PermitRequest {
+                wanted,
+                demand: wanted,
+                kept,
+                needed: kept,
+                largest_cost: 1,
+                turn,
+            };
             super::claim(holders, node, 10, claim, turn)
         };
-        assert_eq!(claim(&mut holders, 1, 20, 0, 1), GrantedPermits { own: 10, others: 0, share: 10 });
-        assert_eq!(claim(&mut holders, 2, 20, 0, 2), GrantedPermits { own: 0, others: 10, share: 5 });
-        assert_eq!(claim(&mut holders, 1, 20, 9, 3), GrantedPermits { own: 9, others: 0, share: 5 });
-        assert_eq!(claim(&mut holders, 2, 20, 0, 4), GrantedPermits { own: 1, others: 9, share: 5 });
-        assert_eq!(claim(&mut holders, 1, 20, 4, 5), GrantedPermits { own: 5, others: 1, share: 5 });
-        assert_eq!(claim(&mut holders, 2, 20, 1, 6), GrantedPermits { own: 5, others: 5, share: 5 });
+        assert_eq!(
+            claim(&mut holders, 1, 20, 0, 1),
+            GrantedPermits {
+                own: 10,
+                others: 0,
+                share: 10
+            }
+        );
+        assert_eq!(
+            claim(&mut holders, 2, 20, 0, 2),
+            GrantedPermits {
+                own: 0,
+                others: 10,
+                share: 5
+            }
+        );
+        assert_eq!(
+            claim(&mut holders, 1, 20, 9, 3),
+            GrantedPermits {
+                own: 9,
+                others: 0,
+                share: 5
+            }
+        );
+        assert_eq!(
+            claim(&mut holders, 2, 20, 0, 4),
+            GrantedPermits {
+                own: 1,
+                others: 9,
+                share: 5
+            }
+        );
+        assert_eq!(
+            claim(&mut holders, 1, 20, 4, 5),
+            GrantedPermits {
+                own: 5,
+                others: 1,
+                share: 5
+            }
+        );
+        assert_eq!(
+            claim(&mut holders, 2, 20, 1, 6),
+            GrantedPermits {
+                own: 5,
+                others: 5,
+                share: 5
+            }
+        );
     }
 
     #[test]
@@ -305,8 +425,13 @@ mod tests {
         let mut holders = Vec::new();
         claimed(&mut holders, 1, request(10, 10, 1), 0);
         claimed(&mut holders, 2, request(10, 0, 1), 0);
-        let share = |holders: &[PermitHolder], now_us| fair_share(holders, 1, 10, request(10, 9, 2), now_us);
-        assert_eq!((share(&holders, DEMAND_US - 1), share(&holders, DEMAND_US)), (5, 10));
+        let share = |holders: &[PermitHolder], now_us| {
+            fair_share(holders, 1, 10, request(10, 9, 2), now_us)
+        };
+        assert_eq!(
+            (share(&holders, DEMAND_US - 1), share(&holders, DEMAND_US)),
+            (5, 10)
+        );
     }
 
     #[test]
@@ -326,12 +451,22 @@ mod tests {
         assert_eq!(level_of(0, 10), (10, 0, 0));
         assert_eq!(level_of(7, 3), (3, 0, RETRY_US));
         assert_eq!(level_of(7, 4), (3, RETRY_US, RETRY_US));
-        assert_eq!(level_of(12, 1), (0, RETRY_US, RETRY_US), "more than the limit, after a reload");
+        assert_eq!(
+            level_of(12, 1),
+            (0, RETRY_US, RETRY_US),
+            "more than the limit, after a reload"
+        );
     }
 
     #[test]
     fn a_share_is_a_part_of_the_fleets_permits_and_all_of_a_nodes_own() {
-        assert_eq!(ConcurrencyLimit::new(10, Scope::Fleet).shared_by(3).most(), 3);
-        assert_eq!(ConcurrencyLimit::new(10, Scope::Node).shared_by(3).most(), 10);
+        assert_eq!(
+            ConcurrencyLimit::new(10, Scope::Fleet).shared_by(3).most(),
+            3
+        );
+        assert_eq!(
+            ConcurrencyLimit::new(10, Scope::Node).shared_by(3).most(),
+            10
+        );
     }
 }

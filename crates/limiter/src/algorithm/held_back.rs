@@ -1,8 +1,10 @@
-//! The part of a limit that nodes hold back for others, which may be admitting it without the store.
+//! The part of a limit that nodes hold back for others, which may be admitting it without the
+//! store.
 //!
 //! Guarantees that rounding never uses a part of what is held back.
 
-/// The part of a limit that the nodes which reach the store hold back: nodes that fell silent may be admitting it.
+/// The part of a limit that the nodes which reach the store hold back: nodes that fell silent may
+/// be admitting it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeldBack {
     Nothing,
@@ -25,19 +27,21 @@ impl HeldBack {
         }
     }
 
-    /// `charge` for tokens that are spent already, which cannot be denied any more: of a limit that is held back whole, it
-    /// is charged as it is.
+    /// `charge` for tokens that are spent already, which cannot be denied any more: of a limit that
+    /// is held back whole, it is charged as it is.
     pub fn scaled(self, charge: u64) -> u64 {
         match self {
             Self::Nothing | Self::Whole => charge,
             Self::Shares { nodes, silent } => {
-                let scaled = (u128::from(charge) * u128::from(nodes)).div_ceil(u128::from(nodes - silent));
+                let scaled =
+                    (u128::from(charge) * u128::from(nodes)).div_ceil(u128::from(nodes - silent));
                 u64::try_from(scaled).unwrap_or(u64::MAX)
             }
         }
     }
 
-    /// Tokens that come back and were charged while this was held back: as they were charged, rounded down.
+    /// Tokens that come back and were charged while this was held back: as they were charged,
+    /// rounded down.
     pub fn refund(self, charge: u64) -> u64 {
         match self {
             Self::Nothing | Self::Whole => charge,

@@ -1,5 +1,5 @@
-//! The numbers of a limit, whatever its algorithm: the questions that the limiter and its stores ask of every
-//! algorithm.
+//! The numbers of a limit, whatever its algorithm: the questions that the limiter and its stores
+//! ask of every algorithm.
 //!
 //! Guarantees an answer for each algorithm to each question; the arithmetic is in
 //! [`token_bucket`] and [`window`](crate::algorithm::window).
@@ -57,20 +57,26 @@ impl Quota {
         }
     }
 
-    /// The charge of `tokens`, in the unit of [`Self::charge`], and the limit to hold it to, while a part is held back. A
-    /// bucket's charge is scaled, so that nothing that is stored has to be converted; of a window, tokens are kept back.
+    /// The charge of `tokens`, in the unit of [`Self::charge`], and the limit to hold it to, while
+    /// a part is held back. A bucket's charge is scaled, so that nothing that is stored has to be
+    /// converted; of a window, tokens are kept back.
     #[inline]
     pub fn holding_back(self, held: HeldBack, tokens: u64) -> (u64, Self) {
         match self {
-            Self::TokenBucket(bucket) => {
-                (held.charge(bucket.charge(tokens), bucket.capacity()).min(token_bucket::MAX_TICKS), self)
-            }
-            Self::Window(window) => (tokens, Self::Window(window.bounded(held.quota(window.quota())))),
+            Self::TokenBucket(bucket) => (
+                held.charge(bucket.charge(tokens), bucket.capacity())
+                    .min(token_bucket::MAX_TICKS),
+                self,
+            ),
+            Self::Window(window) => (
+                tokens,
+                Self::Window(window.bounded(held.quota(window.quota()))),
+            ),
         }
     }
 
-    /// The charge of tokens that are spent already, while a part is held back: `charge` is in the unit of
-    /// [`Self::charge`]. Of a window, tokens are kept back, and weigh no more than ever.
+    /// The charge of tokens that are spent already, while a part is held back: `charge` is in the
+    /// unit of [`Self::charge`]. Of a window, tokens are kept back, and weigh no more than ever.
     #[inline]
     pub fn charge_holding_back(self, held: HeldBack, charge: u64) -> u64 {
         match self {
@@ -79,7 +85,8 @@ impl Quota {
         }
     }
 
-    /// The refund of tokens that were charged while a part was held back: `charge` is in the unit of [`Self::charge`].
+    /// The refund of tokens that were charged while a part was held back: `charge` is in the unit
+    /// of [`Self::charge`].
     #[inline]
     pub fn refund_holding_back(self, held: HeldBack, charge: u64) -> u64 {
         match self {
@@ -92,14 +99,17 @@ impl Quota {
     #[inline]
     pub fn parts_of(self, whole: Self) -> u32 {
         let parts = match (self, whole) {
-            (Self::TokenBucket(part), Self::TokenBucket(whole)) => part.emission() / whole.emission(),
+            (Self::TokenBucket(part), Self::TokenBucket(whole)) => {
+                part.emission() / whole.emission()
+            }
             (Self::Window(part), Self::Window(whole)) => u64::from(part.weight() / whole.weight()),
             _ => 1,
         };
         u32::try_from(parts).unwrap_or(u32::MAX)
     }
 
-    /// This limit for tokens that may be spent a while after they were taken. Windows have no leases.
+    /// This limit for tokens that may be spent a while after they were taken. Windows have no
+    /// leases.
     #[inline]
     pub fn leased(self, largest_cost: u64) -> Self {
         match self {
@@ -139,17 +149,23 @@ impl Quota {
     #[inline]
     pub fn spare_us(self, tokens: u64) -> u64 {
         match self {
-            Self::TokenBucket(bucket) => bucket.micros(bucket.usable().saturating_sub(bucket.charge(tokens))),
+            Self::TokenBucket(bucket) => {
+                bucket.micros(bucket.usable().saturating_sub(bucket.charge(tokens)))
+            }
             Self::Window(_) => 0,
         }
     }
 
-    /// A time of a clock that read 0 at `epoch_us` microseconds since 1970-01-01T00:00Z, and when a token taken then
-    /// expires.
+    /// A time of a clock that read 0 at `epoch_us` microseconds since 1970-01-01T00:00Z, and when a
+    /// token taken then expires.
     #[inline]
     pub fn timestamp(self, now_us: u64, epoch_us: u64) -> Timestamp {
         match self {
-            Self::TokenBucket(_) => Timestamp { now_us, expires_at_us: u64::MAX, next_expiry_us: u64::MAX },
+            Self::TokenBucket(_) => Timestamp {
+                now_us,
+                expires_at_us: u64::MAX,
+                next_expiry_us: u64::MAX,
+            },
             Self::Window(window) => window.span().timestamp(now_us, epoch_us),
         }
     }
@@ -181,7 +197,8 @@ impl Quota {
         }
     }
 
-    /// Microseconds that a request waits longer, at least, for `tokens` more than another waits for.
+    /// Microseconds that a request waits longer, at least, for `tokens` more than another waits
+    /// for.
     #[inline]
     pub fn dearer_us(self, tokens: u64) -> u64 {
         match self {
@@ -190,7 +207,8 @@ impl Quota {
         }
     }
 
-    /// Microseconds from one request of `tokens` to the next, on average, when there are as many as may be.
+    /// Microseconds from one request of `tokens` to the next, on average, when there are as many as
+    /// may be.
     #[inline]
     pub fn pace_us(self, tokens: u64) -> u64 {
         match self {
@@ -217,18 +235,26 @@ impl Quota {
         matches!(self, Self::Window(_))
     }
 
-    /// The unspent part of a reservation of `reserved` tokens that was held for `held_us` microseconds, when the
-    /// request cost `actual`. A window has tokens until they expire together, so unspent ones are as good as never
-    /// taken.
+    /// The unspent part of a reservation of `reserved` tokens that was held for `held_us`
+    /// microseconds, when the request cost `actual`. A window has tokens until they expire
+    /// together, so unspent ones are as good as never taken.
     pub fn unspent(self, reserved: u64, actual: u64, held_us: u64) -> Unspent {
         let charge = self.charge(reserved.saturating_sub(actual));
         match self {
             Self::TokenBucket(bucket) => {
                 let covered_us = token_bucket::covered_us(bucket, bucket.charge(actual), held_us);
-                let flowed = held_us.saturating_sub(covered_us).saturating_mul(bucket.ticks_per_us());
-                Unspent { charge: charge.saturating_sub(flowed), covered_us }
+                let flowed = held_us
+                    .saturating_sub(covered_us)
+                    .saturating_mul(bucket.ticks_per_us());
+                Unspent {
+                    charge: charge.saturating_sub(flowed),
+                    covered_us,
+                }
             }
-            Self::Window(_) => Unspent { charge, covered_us: 0 },
+            Self::Window(_) => Unspent {
+                charge,
+                covered_us: 0,
+            },
         }
     }
 
@@ -244,19 +270,29 @@ impl Quota {
         }
     }
 
-    /// The four numbers that the script has from ARGV, explained in its file. `earliest_us`: the earliest time, in
-    /// microseconds since 1970-01-01T00:00Z, at which it may run.
+    /// The four numbers that the script has from ARGV, explained in its file. `earliest_us`: the
+    /// earliest time, in microseconds since 1970-01-01T00:00Z, at which it may run.
     pub fn script_numbers(self, earliest_us: u64) -> [u64; 4] {
         match self {
-            Self::TokenBucket(bucket) => {
-                [bucket.emission(), bucket.capacity(), bucket.ticks_per_us(), bucket.reserve()]
-            }
+            Self::TokenBucket(bucket) => [
+                bucket.emission(),
+                bucket.capacity(),
+                bucket.ticks_per_us(),
+                bucket.reserve(),
+            ],
             Self::Window(window) => match window.span() {
                 Span::Sliding { width_us, grain_us } => [window.quota(), width_us, grain_us, 0],
-                Span::Fixed(period) if !period.is_calendar() => [window.quota(), period.longest_us(), 0, 0],
+                Span::Fixed(period) if !period.is_calendar() => {
+                    [window.quota(), period.longest_us(), 0, 0]
+                }
                 Span::Fixed(period) => {
                     let this = period.window_at(earliest_us);
-                    [window.quota(), this.start_us, this.end_us, period.window_at(this.end_us).end_us]
+                    [
+                        window.quota(),
+                        this.start_us,
+                        this.end_us,
+                        period.window_at(this.end_us).end_us,
+                    ]
                 }
             },
         }

@@ -1,9 +1,10 @@
-//! The state of a key: how it is charged and corrected, whatever the algorithm. With [`quota`](crate::algorithm::quota)
-//! this is the one place that tells the algorithms apart.
+//! The state of a key: how it is charged and corrected, whatever the algorithm. With
+//! [`quota`](crate::algorithm::quota) this is the one place that tells the algorithms apart.
 //!
-//! Guarantees that a limit which changes its algorithm forgets nothing: tokens consumed under one algorithm count under
-//! the other. A window that was a bucket has all of them out until they would expire now; a bucket that was a window
-//! lacks all of them. `lua/values.lua` and the scripts behind it do the same.
+//! Guarantees that a limit which changes its algorithm forgets nothing: tokens consumed under one
+//! algorithm count under the other. A window that was a bucket has all of them out until they would
+//! expire now; a bucket that was a window lacks all of them. `lua/values.lua` and the scripts
+//! behind it do the same.
 
 use crate::algorithm::conversion::{Backlog, ConvertedBacklog};
 use crate::algorithm::level::Level;
@@ -39,7 +40,10 @@ impl StoredState {
     #[inline]
     pub fn full(quota: Quota) -> Self {
         match quota {
-            Quota::TokenBucket(bucket) => Self::TokenBucket(Backlog { ticks: 0, tick_rate: bucket.tick_rate() }),
+            Quota::TokenBucket(bucket) => Self::TokenBucket(Backlog {
+                ticks: 0,
+                tick_rate: bucket.tick_rate(),
+            }),
             Quota::Window(_) => Self::Window(WindowEntries::default()),
         }
     }
@@ -48,23 +52,34 @@ impl StoredState {
     #[inline]
     pub fn lacking(quota: Quota, tokens: u64, at: Timestamp) -> Self {
         match quota {
-            Quota::TokenBucket(bucket) => Self::TokenBucket(Backlog::of(bucket, bucket.charge(tokens))),
+            Quota::TokenBucket(bucket) => {
+                Self::TokenBucket(Backlog::of(bucket, bucket.charge(tokens)))
+            }
             Quota::Window(_) => Self::Window(WindowEntries::of(tokens, at.expires_at_us)),
         }
     }
 
-    /// The state in a reply of `lua/grant.lua`, given at `now_us`: for a bucket its ticks and the two numbers that they
-    /// count by; for a window pairs of microseconds and tokens. `None`: no such reply.
+    /// The state in a reply of `lua/grant.lua`, given at `now_us`: for a bucket its ticks and the
+    /// two numbers that they count by; for a window pairs of microseconds and tokens. `None`: no
+    /// such reply.
     pub fn from_reply(quota: Quota, numbers: &[u64], now_us: u64) -> Option<Self> {
         match (quota, numbers) {
             (_, []) => Some(Self::full(quota)),
             (Quota::TokenBucket(_), [ticks, emission, ticks_per_us]) => {
                 let tick_rate = TickRate::new(*emission, *ticks_per_us)?;
-                Some(Self::TokenBucket(Backlog { ticks: *ticks, tick_rate }))
+                Some(Self::TokenBucket(Backlog {
+                    ticks: *ticks,
+                    tick_rate,
+                }))
             }
             (Quota::Window(_), pairs) if pairs.len().is_multiple_of(2) => {
-                let entry = |pair: &[u64]| WindowEntry { until_us: now_us.saturating_add(pair[0]), tokens: pair[1] };
-                Some(Self::Window(WindowEntries::from_entries(pairs.chunks_exact(2).map(entry))))
+                let entry = |pair: &[u64]| WindowEntry {
+                    until_us: now_us.saturating_add(pair[0]),
+                    tokens: pair[1],
+                };
+                Some(Self::Window(WindowEntries::from_entries(
+                    pairs.chunks_exact(2).map(entry),
+                )))
             }
             _ => None,
         }
@@ -80,7 +95,8 @@ impl StoredState {
             }
             (Self::Window(mut entries), Quota::TokenBucket(bucket)) => {
                 entries.end_by(at.now_us, u64::MAX);
-                let mut backlog = Backlog::of(bucket, bucket.charge(entries.used())).convert_to(bucket);
+                let mut backlog =
+                    Backlog::of(bucket, bucket.charge(entries.used())).convert_to(bucket);
                 backlog.changed = backlog.stored.ticks > 0;
                 (Consumption::TokenBucket(backlog), backlog.changed)
             }
@@ -94,7 +110,12 @@ impl StoredState {
                 (Consumption::Window(entries), changed)
             }
         };
-        QuotaState { quota, at, consumed, changed }
+        QuotaState {
+            quota,
+            at,
+            consumed,
+            changed,
+        }
     }
 }
 
@@ -109,7 +130,10 @@ impl QuotaState {
     #[must_use]
     #[inline]
     pub fn changed(self) -> Self {
-        Self { changed: true, ..self }
+        Self {
+            changed: true,
+            ..self
+        }
     }
 
     /// The state to store.
@@ -125,19 +149,24 @@ impl QuotaState {
     #[inline]
     pub fn full_in_us(&self) -> u64 {
         match &self.consumed {
-            Consumption::TokenBucket(backlog) => backlog.stored.tick_rate.micros(backlog.stored.ticks),
+            Consumption::TokenBucket(backlog) => {
+                backlog.stored.tick_rate.micros(backlog.stored.ticks)
+            }
             Consumption::Window(entries) => entries.last_us().saturating_sub(self.at.now_us),
         }
     }
 
-    /// How many of `units` requests of `cost` tokens each fit `part`: the limit, or a node's share of it.
+    /// How many of `units` requests of `cost` tokens each fit `part`: the limit, or a node's share
+    /// of it.
     #[inline]
     pub fn fitting(&self, part: Quota, cost: u64, units: u32) -> u32 {
         match (&self.consumed, part) {
             (Consumption::TokenBucket(backlog), Quota::TokenBucket(part)) => {
                 token_bucket::fitting(part, backlog.ticks, cost, units)
             }
-            (Consumption::Window(entries), Quota::Window(part)) => entries.fitting(part, cost, units),
+            (Consumption::Window(entries), Quota::Window(part)) => {
+                entries.fitting(part, cost, units)
+            }
             _ => 0,
         }
     }
@@ -153,7 +182,9 @@ impl QuotaState {
                 backlog.ticks = outcome.backlog;
                 outcome
             }
-            (Consumption::Window(entries), Quota::Window(part)) => entries.charge(part, cost, granted, self.at),
+            (Consumption::Window(entries), Quota::Window(part)) => {
+                entries.charge(part, cost, granted, self.at)
+            }
             _ => ChargeOutcome::default(),
         };
         Level {
@@ -168,8 +199,9 @@ impl QuotaState {
         self.clone().charge(part, cost, 0, 1)
     }
 
-    /// Charges tokens that were admitted `age_us` microseconds ago without asking, and were to expire at
-    /// `expires_at_us`. All of them count, however little there is: what would be cut off could be admitted again.
+    /// Charges tokens that were admitted `age_us` microseconds ago without asking, and were to
+    /// expire at `expires_at_us`. All of them count, however little there is: what would be cut off
+    /// could be admitted again.
     pub fn charge_debt(&mut self, charge: u64, age_us: u64, expires_at_us: u64) {
         self.correct(|consumed, quota, at| match (consumed, quota) {
             (Consumption::TokenBucket(backlog), Quota::TokenBucket(bucket)) => {
@@ -186,7 +218,8 @@ impl QuotaState {
     pub fn refund(&mut self, charge: u64, taken_us: u64, expired_at_us: u64) {
         self.correct(|consumed, quota, at| match (consumed, quota) {
             (Consumption::TokenBucket(backlog), Quota::TokenBucket(bucket)) => {
-                if let Some(held_us) = at.now_us.checked_sub(taken_us).filter(|_| backlog.is_own()) {
+                if let Some(held_us) = at.now_us.checked_sub(taken_us).filter(|_| backlog.is_own())
+                {
                     let ticks = token_bucket::refund(bucket, backlog.stored.ticks, charge, held_us);
                     *backlog = backlog.lowered(ticks);
                 }
@@ -198,14 +231,18 @@ impl QuotaState {
         });
     }
 
-    /// This state with `tokens` more, though not more than all. Consumption beyond the burst is forgiven besides:
-    /// otherwise a grant would not show.
+    /// This state with `tokens` more, though not more than all. Consumption beyond the burst is
+    /// forgiven besides: otherwise a grant would not show.
     #[must_use]
     pub fn grant(mut self, tokens: u64) -> Self {
         self.correct(|consumed, quota, _| match (consumed, quota) {
             (Consumption::TokenBucket(backlog), Quota::TokenBucket(bucket)) => {
-                let missing = backlog.stored.ticks.min(backlog.as_stored(bucket.capacity()));
-                *backlog = backlog.lowered(missing.saturating_sub(backlog.as_stored(bucket.charge(tokens))));
+                let missing = backlog
+                    .stored
+                    .ticks
+                    .min(backlog.as_stored(bucket.capacity()));
+                *backlog = backlog
+                    .lowered(missing.saturating_sub(backlog.as_stored(bucket.charge(tokens))));
             }
             (Consumption::Window(entries), Quota::Window(window)) => {
                 entries.lower(entries.used().min(window.quota()).saturating_sub(tokens));
@@ -222,14 +259,17 @@ impl QuotaState {
             Consumption::TokenBucket(backlog) => {
                 *backlog = backlog.lowered(backlog.stored.tick_rate.ticks(full_in_us));
             }
-            Consumption::Window(entries) => entries.end_by(at.now_us, at.now_us.saturating_add(full_in_us)),
+            Consumption::Window(entries) => {
+                entries.end_by(at.now_us, at.now_us.saturating_add(full_in_us))
+            }
         });
         self
     }
 
-    /// Takes over a level that the store replied: at least so much is missing from now on. Time until all tokens are
-    /// back, unlike tokens, means the same under every share. Where a bucket is stored by a faster limit, that time is
-    /// less than by this one; then the remaining tokens tell more.
+    /// Takes over a level that the store replied: at least so much is missing from now on. Time
+    /// until all tokens are back, unlike tokens, means the same under every share. Where a bucket
+    /// is stored by a faster limit, that time is less than by this one; then the remaining tokens
+    /// tell more.
     pub fn observe(&mut self, level: &Level) {
         self.correct(|consumed, quota, at| match (consumed, quota) {
             (Consumption::TokenBucket(backlog), Quota::TokenBucket(bucket)) => {
@@ -242,8 +282,14 @@ impl QuotaState {
             }
             (Consumption::Window(entries), Quota::Window(window)) => {
                 let observed = window.quota().saturating_sub(level.remaining);
-                let until_us = at.now_us.saturating_add(level.reset_after_us).min(at.expires_at_us);
-                entries.add(observed.saturating_sub(entries.used()), until_us.max(at.now_us + 1));
+                let until_us = at
+                    .now_us
+                    .saturating_add(level.reset_after_us)
+                    .min(at.expires_at_us);
+                entries.add(
+                    observed.saturating_sub(entries.used()),
+                    until_us.max(at.now_us + 1),
+                );
             }
             _ => {}
         });

@@ -18,7 +18,8 @@ pub struct Checks {
     pub permits: Vec<PermitCheck>,
 }
 
-/// The token checks of a request: the charges for a store, and beside each the policy that only the limiter needs.
+/// The token checks of a request: the charges for a store, and beside each the policy that only the
+/// limiter needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TokenChecks {
     charges: SmallVec<[BucketCharge; 2]>,
@@ -43,7 +44,10 @@ pub struct PermitCheck {
 /// A single charge, enforced by the node's share while the store is away.
 impl From<BucketCharge> for Checks {
     fn from(charge: BucketCharge) -> Self {
-        Self { tokens: TokenChecks::one(charge, CheckPolicy::default()), permits: Vec::new() }
+        Self {
+            tokens: TokenChecks::one(charge, CheckPolicy::default()),
+            permits: Vec::new(),
+        }
     }
 }
 
@@ -63,7 +67,9 @@ impl TokenChecks {
 
     /// Replaces the check at `at`.
     pub fn replace(&mut self, at: usize, charge: BucketCharge, policy: CheckPolicy) {
-        if let (Some(known), Some(known_policy)) = (self.charges.get_mut(at), self.policies.get_mut(at)) {
+        if let (Some(known), Some(known_policy)) =
+            (self.charges.get_mut(at), self.policies.get_mut(at))
+        {
             (*known, *known_policy) = (charge, policy);
         }
     }
@@ -82,11 +88,15 @@ impl TokenChecks {
         kept
     }
 
-    /// These checks with policies as they are by now, where some change with the time that the store is away.
-    /// `away`: for how long the bucket of a key has been.
+    /// These checks with policies as they are by now, where some change with the time that the
+    /// store is away. `away`: for how long the bucket of a key has been.
     #[must_use]
     pub fn as_of_now(&self, away: impl Fn(&Key) -> Duration) -> Cow<'_, Self> {
-        if !self.policies.iter().any(|policy| matches!(policy.on_outage, OnOutage::LocalFor { .. })) {
+        if !self
+            .policies
+            .iter()
+            .any(|policy| matches!(policy.on_outage, OnOutage::LocalFor { .. }))
+        {
             return Cow::Borrowed(self);
         }
         let mut checks = self.clone();
@@ -107,10 +117,13 @@ impl TokenChecks {
         self.charges.iter().zip(self.policies.iter().copied())
     }
 
-    /// Whether every limit is enforced by the node's share while the store is away, which is nearly always.
+    /// Whether every limit is enforced by the node's share while the store is away, which is nearly
+    /// always.
     #[inline]
     pub fn all_local(&self) -> bool {
-        self.policies.iter().all(|policy| policy.on_outage == OnOutage::Local)
+        self.policies
+            .iter()
+            .all(|policy| policy.on_outage == OnOutage::Local)
     }
 
     #[inline]

@@ -1,7 +1,7 @@
 //! Decisions on requests that need permits, with tokens or without.
 //!
-//! Guarantees all or nothing. Permits are taken first: an unneeded permit can be given back without a trace, tokens
-//! cannot. A request already known to be denied tokens takes no permit.
+//! Guarantees all or nothing. Permits are taken first: an unneeded permit can be given back without
+//! a trace, tokens cannot. A request already known to be denied tokens takes no permit.
 
 use crate::algorithm::concurrency::{ConcurrencyLimit, MAX_PERMITS, Scope};
 use crate::algorithm::level::Level;
@@ -39,22 +39,35 @@ impl TakenPermits {
         }
     }
 
-    /// The decision, where no tokens are needed for it: no permit was left, or the request needs no tokens.
+    /// The decision, where no tokens are needed for it: no permit was left, or the request needs no
+    /// tokens.
     fn settled(&self, checks: &Checks) -> Option<Decision> {
         let decided_by = self.decided_by.last().copied().unwrap_or(DecidedBy::Local);
         if self.full {
             let levels = checks.tokens.iter().map(|_| Level::default()).collect();
             return Some(Decision::new(decided_by, false, 0, levels).of_denials_only());
         }
-        checks.tokens.is_empty().then(|| Decision::new(decided_by, true, 0, Levels::new()))
+        checks
+            .tokens
+            .is_empty()
+            .then(|| Decision::new(decided_by, true, 0, Levels::new()))
     }
 
     /// The decision of permits and tokens together.
     fn with(self, checks: &Checks, tokens: Decision) -> Decision {
         let mut permit_levels = self.levels;
         permit_levels.resize(checks.permits.len(), Level::default());
-        let permits = if tokens.granted { self.permits } else { Vec::new() };
-        Decision { permit_levels, permits, ..tokens }.with_permits_decided_by(self.decided_by)
+        let permits = if tokens.granted {
+            self.permits
+        } else {
+            Vec::new()
+        };
+        Decision {
+            permit_levels,
+            permits,
+            ..tokens
+        }
+        .with_permits_decided_by(self.decided_by)
     }
 }
 
@@ -68,11 +81,14 @@ impl Limiter {
         if self.take_known(&checks.permits, &mut taken).is_some() {
             return None;
         }
-        let tokens = taken.settled(checks).or_else(|| self.tokens_locally(&checks.tokens))?;
+        let tokens = taken
+            .settled(checks)
+            .or_else(|| self.tokens_locally(&checks.tokens))?;
         Some(taken.with(checks, tokens))
     }
 
-    /// The decision, from the store if it answers by `deadline`, for all permits and tokens together.
+    /// The decision, from the store if it answers by `deadline`, for all permits and tokens
+    /// together.
     pub(crate) async fn permits_by_store(&self, checks: &Checks, deadline: Instant) -> Decision {
         if let Some(denied) = self.known_denial(&checks.tokens) {
             return TakenPermits::default().with(checks, denied);
@@ -91,8 +107,8 @@ impl Limiter {
         taken.with(checks, tokens)
     }
 
-    /// Gives back to the store all permits that no request uses, for the end of the process. The others stay this
-    /// node's until their time is over.
+    /// Gives back to the store all permits that no request uses, for the end of the process. The
+    /// others stay this node's until their time is over.
     pub async fn leave_permits(&self) {
         if let Some(client) = self.client() {
             leave_permits(client).await;
@@ -118,7 +134,9 @@ impl Limiter {
         };
         let need = &check.need;
         match self.client() {
-            Some(client) if need.limit.scope() == Scope::Fleet && !client.has_permits_away(&need.key) => {
+            Some(client)
+                if need.limit.scope() == Scope::Fleet && !client.has_permits_away(&need.key) =>
+            {
                 match self.permits().take_held(need, clock::monotonic_micros()) {
                     full @ Admittance::Full(_) => (full, DecidedBy::DenialCache),
                     held => (held, DecidedBy::Lease),
@@ -129,7 +147,10 @@ impl Limiter {
                 keep_claims(client);
                 (taken(self.take_alone(check, client)), DecidedBy::Local)
             }
-            _ => (taken(self.permits().take_alone(need, need.limit)), DecidedBy::Local),
+            _ => (
+                taken(self.permits().take_alone(need, need.limit)),
+                DecidedBy::Local,
+            ),
         }
     }
 
@@ -140,7 +161,10 @@ impl Limiter {
     ) -> (Result<(ConcurrencyPermit, Level), Level>, DecidedBy) {
         let need = &check.need;
         let Some(client) = self.client() else {
-            return (self.permits().take_alone(need, need.limit), DecidedBy::Local);
+            return (
+                self.permits().take_alone(need, need.limit),
+                DecidedBy::Local,
+            );
         };
         match claim_permit(client, need, deadline).await {
             Some(outcome) => (outcome, DecidedBy::Redis),
@@ -149,15 +173,28 @@ impl Limiter {
     }
 
     /// Takes a permit without the store.
-    fn take_alone(&self, check: &PermitCheck, client: &StoreClient) -> Result<(ConcurrencyPermit, Level), Level> {
+    fn take_alone(
+        &self,
+        check: &PermitCheck,
+        client: &StoreClient,
+    ) -> Result<(ConcurrencyPermit, Level), Level> {
         let need = &check.need;
-        match check.on_outage.after(client.away_for(client.store.server_of_permits(&need.key))) {
+        match check
+            .on_outage
+            .after(client.away_for(client.store.server_of_permits(&need.key)))
+        {
             OnOutage::Local | OnOutage::LocalFor { .. } => {
-                let part = client.node.share.get().of_permits(need.key.as_bytes(), need.limit, check.largest_cost);
+                let part = client.node.share.get().of_permits(
+                    need.key.as_bytes(),
+                    need.limit,
+                    check.largest_cost,
+                );
                 self.permits().take_alone(need, part.ok_or(FULL)?)
             }
             // The permits in use are counted all the same.
-            OnOutage::Allow => self.permits().take_alone(need, ConcurrencyLimit::new(MAX_PERMITS, need.limit.scope())),
+            OnOutage::Allow => self
+                .permits()
+                .take_alone(need, ConcurrencyLimit::new(MAX_PERMITS, need.limit.scope())),
             OnOutage::Deny => Err(FULL),
         }
     }

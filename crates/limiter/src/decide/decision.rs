@@ -24,8 +24,8 @@ pub struct Decision {
     pub granted: bool,
     /// When it was made, in microseconds of the clock that counts for `decided_by`.
     pub taken_at_us: u64,
-    /// A level per token check, in order. Of a denied request, levels with a `retry_after_us` are those of the denying
-    /// limits.
+    /// A level per token check, in order. Of a denied request, levels with a `retry_after_us` are
+    /// those of the denying limits.
     pub levels: Levels,
     /// The levels of the permit checks, in order.
     pub permit_levels: Vec<Level>,
@@ -37,7 +37,8 @@ pub struct Decision {
     pub(crate) sources: Option<Box<LimitSources>>,
 }
 
-/// The maker of the decision on one limit, and when it was made, in microseconds of the clock that counts for that maker.
+/// The maker of the decision on one limit, and when it was made, in microseconds of the clock that
+/// counts for that maker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DecisionSource {
     pub decided_by: DecidedBy,
@@ -72,7 +73,16 @@ impl Decision {
     #[inline]
     pub fn new(decided_by: DecidedBy, granted: bool, taken_at_us: u64, levels: Levels) -> Self {
         let (permit_levels, permits) = (Vec::new(), Vec::new());
-        Self { decided_by, granted, taken_at_us, levels, permit_levels, permits, denials_only: false, sources: None }
+        Self {
+            decided_by,
+            granted,
+            taken_at_us,
+            levels,
+            permit_levels,
+            permits,
+            denials_only: false,
+            sources: None,
+        }
     }
 
     /// This decision, with a source per token check.
@@ -93,20 +103,33 @@ impl Decision {
 
     /// The maker of the decision on the token check at `index`.
     pub fn source(&self, index: usize) -> DecisionSource {
-        let own = self.sources.as_ref().and_then(|sources| sources.tokens.get(index).copied());
-        let all = DecisionSource { decided_by: self.decided_by, taken_at_us: self.taken_at_us, counted: true };
+        let own = self
+            .sources
+            .as_ref()
+            .and_then(|sources| sources.tokens.get(index).copied());
+        let all = DecisionSource {
+            decided_by: self.decided_by,
+            taken_at_us: self.taken_at_us,
+            counted: true,
+        };
         own.unwrap_or(all)
     }
 
     /// The maker of the decision on the permit check at `index`.
     pub fn permit_decided_by(&self, index: usize) -> DecidedBy {
-        let own = self.sources.as_ref().and_then(|sources| sources.permits.get(index).copied());
+        let own = self
+            .sources
+            .as_ref()
+            .and_then(|sources| sources.permits.get(index).copied());
         own.unwrap_or(self.decided_by)
     }
 
     /// Lets what the store decided take effect `us` later.
     pub(crate) fn delay(&mut self, us: u64) {
-        let tokens = self.sources.iter_mut().flat_map(|sources| &mut sources.tokens);
+        let tokens = self
+            .sources
+            .iter_mut()
+            .flat_map(|sources| &mut sources.tokens);
         let tokens = tokens.map(|source| (source.decided_by, &mut source.taken_at_us));
         for (decided_by, taken_at_us) in tokens.chain([(self.decided_by, &mut self.taken_at_us)]) {
             if decided_by == DecidedBy::Redis {
@@ -118,7 +141,10 @@ impl Decision {
     /// This decision, of which only the denying levels are known.
     #[must_use]
     pub fn of_denials_only(self) -> Self {
-        Self { denials_only: true, ..self }
+        Self {
+            denials_only: true,
+            ..self
+        }
     }
 
     /// Whether `level`, one of this decision, is known, and may be shown.

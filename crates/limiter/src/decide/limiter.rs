@@ -1,9 +1,10 @@
-//! Decides on a request by its limits: asks the shared store, or decides in this process when there is none or it is
-//! away.
+//! Decides on a request by its limits: asks the shared store, or decides in this process when there
+//! is none or it is away.
 //!
-//! Guarantees a decision within the store's time limit, never an error: when the store fails, the same request is
-//! decided locally, by each limit's `on_outage`. All that a request waits for the store, for plans, permits and tokens,
-//! has one deadline. Without a store, and while the breaker is open, the decision is made at once.
+//! Guarantees a decision within the store's time limit, never an error: when the store fails, the
+//! same request is decided locally, by each limit's `on_outage`. All that a request waits for the
+//! store, for plans, permits and tokens, has one deadline. Without a store, and while the breaker
+//! is open, the decision is made at once.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -61,8 +62,8 @@ struct LimiterInner {
 /// A decision, or the wait for one.
 pub enum Deciding<F> {
     Done(Decision),
-    /// The store has to be asked. Nothing has happened yet: the future may be dropped, and the decision asked for
-    /// again.
+    /// The store has to be asked. Nothing has happened yet: the future may be dropped, and the
+    /// decision asked for again.
     Waiting(F),
 }
 
@@ -86,19 +87,28 @@ impl<F: Future<Output = Decision>> Deciding<F> {
 }
 
 impl Limiter {
-    /// A limiter without a shared store: limits of this process only, shared by all clones of this limiter.
+    /// A limiter without a shared store: limits of this process only, shared by all clones of this
+    /// limiter.
     pub fn local(memory: Arc<MemoryStore>) -> Self {
         Self::of_process(memory, Arc::default())
     }
 
-    /// Like [`Self::local`], with buckets and permits that several limiters share: one per worker of the process.
+    /// Like [`Self::local`], with buckets and permits that several limiters share: one per worker
+    /// of the process.
     pub fn of_process(memory: Arc<MemoryStore>, permits: Arc<PermitTable>) -> Self {
         let settler = Arc::new(Settler::new(memory.clone(), None));
-        Self(Arc::new(LimiterInner { memory, permits, shared: None, plans: None, settler, _background: None }))
+        Self(Arc::new(LimiterInner {
+            memory,
+            permits,
+            shared: None,
+            plans: None,
+            settler,
+            _background: None,
+        }))
     }
 
-    /// A limiter whose limits hold across all users of `store`, for a node of one worker. Metrics go to the recorder
-    /// that is installed by now.
+    /// A limiter whose limits hold across all users of `store`, for a node of one worker. Metrics
+    /// go to the recorder that is installed by now.
     pub fn shared(
         memory: Arc<MemoryStore>,
         store: Arc<dyn Store>,
@@ -108,28 +118,43 @@ impl Limiter {
         Self::of_node(Arc::new(Node::new(memory, breaker, share)), store)
     }
 
-    /// Like [`Self::shared`], for one of several workers: they share `node`, and each has a `store` connection of its
-    /// own.
+    /// Like [`Self::shared`], for one of several workers: they share `node`, and each has a `store`
+    /// connection of its own.
     pub fn of_node(node: Arc<Node>, store: Arc<dyn Store>) -> Self {
         let (memory, permits) = (node.memory.clone(), node.permits.clone());
         let client = Arc::new(StoreClient::new(node, store));
         let settler = Arc::new(Settler::new(memory.clone(), Some(client.clone())));
         let shared = Some(Arc::new(Batcher::new(client)));
-        Self(Arc::new(LimiterInner { memory, permits, shared, plans: None, settler, _background: None }))
+        Self(Arc::new(LimiterInner {
+            memory,
+            permits,
+            shared,
+            plans: None,
+            settler,
+            _background: None,
+        }))
     }
 
-    /// Reads clients' plans from `hashes`, this worker's connection to the shared store. A limiter without a shared
-    /// store reads none.
+    /// Reads clients' plans from `hashes`, this worker's connection to the shared store. A limiter
+    /// without a shared store reads none.
     #[must_use]
     pub fn reading_plans(self, hashes: Arc<dyn HashReader>) -> Self {
         let breaker = self.client().map(|client| client.node.breaker.clone());
         let plans = breaker.map(|breaker| Arc::new(PlanReader::new(hashes, breaker)));
-        Self(Arc::new(LimiterInner { plans, ..(*self.0).clone() }))
+        Self(Arc::new(LimiterInner {
+            plans,
+            ..(*self.0).clone()
+        }))
     }
 
-    /// Reads a field of a hash that operators write, over this worker's connection to the shared store and within its time
-    /// limit. `None`: there is no shared store that plans are read from, or it may not be asked now.
-    pub fn read_hash(&self, name: Arc<str>, field: Key) -> Option<BoxFuture<'static, Result<FieldValue, StoreError>>> {
+    /// Reads a field of a hash that operators write, over this worker's connection to the shared
+    /// store and within its time limit. `None`: there is no shared store that plans are read from,
+    /// or it may not be asked now.
+    pub fn read_hash(
+        &self,
+        name: Arc<str>,
+        field: Key,
+    ) -> Option<BoxFuture<'static, Result<FieldValue, StoreError>>> {
         self.0.plans.as_ref()?.read_field(name, field)
     }
 
@@ -138,18 +163,27 @@ impl Limiter {
         self.0.plans.is_some()
     }
 
-    /// Keeps `background`, such as tasks that the limiter relies on, as long as a clone of the limiter lives.
+    /// Keeps `background`, such as tasks that the limiter relies on, as long as a clone of the
+    /// limiter lives.
     #[must_use]
     pub fn keeping(self, background: Arc<dyn Any + Send + Sync>) -> Self {
-        Self(Arc::new(LimiterInner { _background: Some(background), ..(*self.0).clone() }))
+        Self(Arc::new(LimiterInner {
+            _background: Some(background),
+            ..(*self.0).clone()
+        }))
     }
 
-    /// The end of all that a request waits for the store, when it begins to wait now: the store's time limit from now.
+    /// The end of all that a request waits for the store, when it begins to wait now: the store's
+    /// time limit from now.
     pub fn deadline(&self) -> Instant {
-        clock::now() + self.client().map_or(Duration::ZERO, |client| client.timeout())
+        clock::now()
+            + self
+                .client()
+                .map_or(Duration::ZERO, |client| client.timeout())
     }
 
-    /// Starts to read plans. `Some`: a decision goes by them, so they are waited for, until `deadline` at most.
+    /// Starts to read plans. `Some`: a decision goes by them, so they are waited for, until
+    /// `deadline` at most.
     pub fn read_plans<'q>(
         &self,
         queries: impl Iterator<Item = &'q PlanQuery>,
@@ -158,13 +192,18 @@ impl Limiter {
         self.0.plans.as_ref()?.start(queries, deadline)
     }
 
-    /// Decides on a request: at once, or, where the store has to be asked, when it has answered or its time is over.
+    /// Decides on a request: at once, or, where the store has to be asked, when it has answered or
+    /// its time is over.
     #[inline]
-    pub fn decide<'a>(&'a self, checks: &'a Checks) -> Deciding<impl Future<Output = Decision> + 'a> {
+    pub fn decide<'a>(
+        &'a self,
+        checks: &'a Checks,
+    ) -> Deciding<impl Future<Output = Decision> + 'a> {
         self.decide_within(checks, None)
     }
 
-    /// Like [`Self::decide`], for a request that has waited for the store already: it waits until `deadline` at most.
+    /// Like [`Self::decide`], for a request that has waited for the store already: it waits until
+    /// `deadline` at most.
     #[inline]
     pub fn decide_by<'a>(
         &'a self,
@@ -208,7 +247,9 @@ impl Limiter {
             None => Some(self.by_share(checks.charges(), Share::WHOLE)),
             Some(client) if client.is_any_away(checks) => {
                 // Where only some are, the store has to be asked for the others.
-                client.are_all_away(checks).then(|| self.during_outage(checks, &client.node, None))
+                client
+                    .are_all_away(checks)
+                    .then(|| self.during_outage(checks, &client.node, None))
             }
             Some(_) if checks.is_empty() => Some(self.by_share(checks.charges(), Share::WHOLE)),
             Some(client) => client.known(checks),
@@ -223,17 +264,23 @@ impl Limiter {
         }
     }
 
-    /// The decision on tokens that are not known in this process, from the store if it answers by `deadline`.
+    /// The decision on tokens that are not known in this process, from the store if it answers by
+    /// `deadline`.
     async fn tokens_by_store(&self, checks: &TokenChecks, deadline: Instant) -> Decision {
-        let Some(batcher) = &self.0.shared else { return self.by_share(checks.charges(), Share::WHOLE) };
+        let Some(batcher) = &self.0.shared else {
+            return self.by_share(checks.charges(), Share::WHOLE);
+        };
         if batcher.client.is_any_away(checks) {
             return Box::pin(self.partly_by_store(checks, batcher, deadline)).await;
         }
         let decision = by_store(checks, batcher, deadline).await;
-        decision.unwrap_or_else(|NoAnswer(late)| self.during_outage(checks, batcher.node(), late.as_deref()))
+        decision.unwrap_or_else(|NoAnswer(late)| {
+            self.during_outage(checks, batcher.node(), late.as_deref())
+        })
     }
 
-    /// The decision on a request that is known to be denied tokens, so that it need not take permits.
+    /// The decision on a request that is known to be denied tokens, so that it need not take
+    /// permits.
     pub(crate) fn known_denial(&self, checks: &TokenChecks) -> Option<Decision> {
         self.client()?.denied(checks.charges())
     }
@@ -256,12 +303,14 @@ impl Limiter {
         &self.0.settler
     }
 
-    /// Waits until all costs that responses have told by now are charged to the store, or noted as debts.
+    /// Waits until all costs that responses have told by now are charged to the store, or noted as
+    /// debts.
     pub async fn settled(&self) {
         self.0.settler.idle().await;
     }
 
-    /// Forgets what this node knows of a bucket that was reset in the store: the next request asks for it.
+    /// Forgets what this node knows of a bucket that was reset in the store: the next request asks
+    /// for it.
     pub fn forget(&self, key: &Key) {
         if let Some(client) = self.client() {
             client.node.forget(key);
@@ -270,12 +319,16 @@ impl Limiter {
 
     #[inline]
     pub(crate) fn by_share(&self, charges: &[BucketCharge], share: Share) -> Decision {
-        let grant = self.0.memory.take_at(charges, 1, clock::monotonic_micros(), share);
+        let grant = self
+            .0
+            .memory
+            .take_at(charges, 1, clock::monotonic_micros(), share);
         Decision::new(DecidedBy::Local, grant.units > 0, grant.at_us, grant.levels)
     }
 }
 
-/// The decision from the store, if it answers by `deadline`. A request whose time is over does not ask it any more.
+/// The decision from the store, if it answers by `deadline`. A request whose time is over does not
+/// ask it any more.
 pub(crate) async fn by_store(
     checks: &TokenChecks,
     batcher: &Arc<Batcher>,
@@ -289,26 +342,43 @@ pub(crate) async fn by_store(
 }
 
 /// The decision where some limits are leased.
-async fn leased(checks: &TokenChecks, batcher: &Arc<Batcher>, deadline: Instant) -> Result<Decision, NoAnswer> {
+async fn leased(
+    checks: &TokenChecks,
+    batcher: &Arc<Batcher>,
+    deadline: Instant,
+) -> Result<Decision, NoAnswer> {
     let mixed = !checks.charges().iter().all(BucketCharge::is_leased);
-    match if mixed { batcher.client.spend(checks) } else { None } {
+    match if mixed {
+        batcher.client.spend(checks)
+    } else {
+        None
+    } {
         Some(spent) => from_lease_and_store(checks, spent, batcher, deadline).await,
         None => match batcher.take(checks, deadline).await {
             Ok(denied) if local_decision::lacks_leased(checks.charges(), &denied) => {
-                Ok(from_lease(checks, batcher, deadline).await.unwrap_or(denied))
+                Ok(from_lease(checks, batcher, deadline)
+                    .await
+                    .unwrap_or(denied))
             }
             other => other,
         },
     }
 }
 
-/// Tries tokens taken ahead after a denial: the bucket may lack the very tokens that this node was just taking.
-async fn from_lease(checks: &TokenChecks, batcher: &Arc<Batcher>, deadline: Instant) -> Option<Decision> {
+/// Tries tokens taken ahead after a denial: the bucket may lack the very tokens that this node was
+/// just taking.
+async fn from_lease(
+    checks: &TokenChecks,
+    batcher: &Arc<Batcher>,
+    deadline: Instant,
+) -> Option<Decision> {
     let spent = batcher.client.spend(checks)?;
     if checks.charges().iter().all(BucketCharge::is_leased) {
         return Some(local_decision::paid(&spent));
     }
-    from_lease_and_store(checks, spent, batcher, deadline).await.ok()
+    from_lease_and_store(checks, spent, batcher, deadline)
+        .await
+        .ok()
 }
 
 /// Leased limits from tokens taken ahead, the others from the store.
@@ -319,22 +389,29 @@ async fn from_lease_and_store(
     deadline: Instant,
 ) -> Result<Decision, NoAnswer> {
     let exact = checks.filtered(|charge, _| !charge.is_leased());
-    let uncommitted = UncommittedTokens { client: &batcher.client, charges: checks.charges(), spent };
+    let uncommitted = UncommittedTokens {
+        client: &batcher.client,
+        charges: checks.charges(),
+        spent,
+    };
     let decision = batcher.take(&exact, deadline).await?;
     if decision.granted && !uncommitted.is_valid(clock::monotonic_micros()) {
-        // This process was stopped meanwhile. The charge of the exact limits is lost, which is better than spending
-        // tokens too late.
+        // This process was stopped meanwhile. The charge of the exact limits is lost, which is
+        // better than spending tokens too late.
         return batcher.take(checks, deadline).await;
     }
     let mut levels = decision.levels.iter().copied();
-    let level =
-        |spent: &Option<SpentLease>| spent.map_or_else(|| levels.next().unwrap_or_default(), |spent| spent.level);
+    let level = |spent: &Option<SpentLease>| {
+        spent.map_or_else(|| levels.next().unwrap_or_default(), |spent| spent.level)
+    };
     let levels = uncommitted.spent.iter().map(level).collect();
     let mut places = 0..;
     let source = |spent: &Option<SpentLease>| match spent {
-        Some(spent) => {
-            DecisionSource { decided_by: DecidedBy::Lease, taken_at_us: spent.source.taken_at_us, counted: true }
-        }
+        Some(spent) => DecisionSource {
+            decided_by: DecidedBy::Lease,
+            taken_at_us: spent.source.taken_at_us,
+            counted: true,
+        },
         None => decision.source(places.next().unwrap_or_default()),
     };
     let sources: Vec<_> = uncommitted.spent.iter().map(source).collect();
@@ -344,8 +421,8 @@ async fn from_lease_and_store(
     Ok(Decision { levels, ..decision }.with_sources(sources))
 }
 
-/// Tokens taken ahead that are spent while the store is asked for the other limits. They return to the lease unless
-/// they are committed, also when the request is dropped.
+/// Tokens taken ahead that are spent while the store is asked for the other limits. They return to
+/// the lease unless they are committed, also when the request is dropped.
 struct UncommittedTokens<'a> {
     client: &'a Arc<StoreClient>,
     charges: &'a [BucketCharge],
@@ -357,7 +434,11 @@ impl UncommittedTokens<'_> {
         let end = |(charge, spent): (&BucketCharge, &Option<SpentLease>)| {
             Some(spent.as_ref()?.source.sent_us + charge.quota.lease_us())
         };
-        self.charges.iter().zip(&self.spent).filter_map(end).all(|end_us| now_us <= end_us)
+        self.charges
+            .iter()
+            .zip(&self.spent)
+            .filter_map(end)
+            .all(|end_us| now_us <= end_us)
     }
 
     fn commit(mut self) {

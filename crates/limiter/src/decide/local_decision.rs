@@ -1,4 +1,5 @@
-//! Decisions that need no call: from tokens taken ahead, or because the store denied the same a moment ago.
+//! Decisions that need no call: from tokens taken ahead, or because the store denied the same a
+//! moment ago.
 //!
 //! Guarantees all or nothing: a request that cannot pay all of its leased limits pays none.
 
@@ -16,12 +17,16 @@ use crate::node::Node;
 use crate::node::lease::SpentLease;
 use crate::store::{self, BucketCharge, Levels};
 
-/// Tokens spent for the leased limits of a request, in the order of its checks; `None` for the others.
+/// Tokens spent for the leased limits of a request, in the order of its checks; `None` for the
+/// others.
 pub(crate) type SpentTokens = SmallVec<[Option<SpentLease>; 2]>;
 
 /// Whether only leased limits deny.
 pub(crate) fn lacks_leased(charges: &[BucketCharge], decision: &Decision) -> bool {
-    let denying = charges.iter().zip(&decision.levels).filter(|(_, level)| level.retry_after_us > 0);
+    let denying = charges
+        .iter()
+        .zip(&decision.levels)
+        .filter(|(_, level)| level.retry_after_us > 0);
     let mut denying = denying.peekable();
     !decision.granted && denying.peek().is_some() && denying.all(|(charge, _)| charge.is_leased())
 }
@@ -29,7 +34,10 @@ pub(crate) fn lacks_leased(charges: &[BucketCharge], decision: &Decision) -> boo
 /// The decision on a request whose limits are all paid with tokens taken ahead.
 pub(crate) fn paid(spent: &SpentTokens) -> Decision {
     let each = || spent.iter().flatten();
-    let taken_at_us = each().map(|spent| spent.source.taken_at_us).min().unwrap_or_default();
+    let taken_at_us = each()
+        .map(|spent| spent.source.taken_at_us)
+        .min()
+        .unwrap_or_default();
     let levels = each().map(|spent| spent.level).collect();
     Decision::new(DecidedBy::Lease, true, taken_at_us, levels)
 }
@@ -57,17 +65,24 @@ impl StoreClient {
         Some(paid(&spent))
     }
 
-    /// The denial, when the store is known to deny one of the limits of `charges` that are not leased.
+    /// The denial, when the store is known to deny one of the limits of `charges` that are not
+    /// leased.
     pub fn denied(&self, charges: &[BucketCharge]) -> Option<Decision> {
-        denied_before(charges, &self.node, |charge| !charge.is_leased() && !self.is_away(&charge.key))
+        denied_before(charges, &self.node, |charge| {
+            !charge.is_leased() && !self.is_away(&charge.key)
+        })
     }
 
-    /// Spends tokens taken ahead for each leased limit of `checks`, or for none of them. When other limits need a call,
-    /// the tokens must still be valid when its answer comes.
+    /// Spends tokens taken ahead for each leased limit of `checks`, or for none of them. When other
+    /// limits need a call, the tokens must still be valid when its answer comes.
     pub fn spend(self: &Arc<Self>, checks: &TokenChecks) -> Option<SpentTokens> {
         let charges = checks.charges();
         let alone = charges.iter().all(BucketCharge::is_leased);
-        let life_us = if alone { 0 } else { u64::try_from(self.timeout().as_micros()).unwrap_or(u64::MAX) };
+        let life_us = if alone {
+            0
+        } else {
+            u64::try_from(self.timeout().as_micros()).unwrap_or(u64::MAX)
+        };
         let (now_us, nodes) = (clock::monotonic_micros(), self.node.share.get().nodes());
         let mut all = SpentTokens::new();
         for (charge, policy) in checks.iter() {
@@ -79,7 +94,12 @@ impl StoreClient {
                 self.put_back(charges, &all);
                 // A call for this limit alone takes tokens ahead by itself.
                 if charges.len() > 1 {
-                    self.fill(charge, policy, self.node.leases.lack(charge, nodes, now_us), now_us);
+                    self.fill(
+                        charge,
+                        policy,
+                        self.node.leases.lack(charge, nodes, now_us),
+                        now_us,
+                    );
                 }
                 return None;
             };
@@ -99,9 +119,21 @@ impl StoreClient {
     }
 
     /// Takes `tokens` ahead in the background, unless the bucket is known to be empty.
-    fn fill(self: &Arc<Self>, charge: &BucketCharge, policy: CheckPolicy, tokens: u64, now_us: u64) {
+    fn fill(
+        self: &Arc<Self>,
+        charge: &BucketCharge,
+        policy: CheckPolicy,
+        tokens: u64,
+        now_us: u64,
+    ) {
         let units = u32::try_from(tokens / charge.cost.max(1)).unwrap_or(u32::MAX);
-        if units == 0 || self.node.denials.find(charge, charge.cost, now_us).is_some() {
+        if units == 0
+            || self
+                .node
+                .denials
+                .find(charge, charge.cost, now_us)
+                .is_some()
+        {
             return;
         }
         if let Ok(runtime) = Handle::try_current() {
@@ -111,8 +143,13 @@ impl StoreClient {
     }
 }
 
-/// The denial, when the store is known to deny one of `charges`. Charges that do not `count` are not looked up.
-fn denied_before(charges: &[BucketCharge], node: &Node, counts: impl Fn(&BucketCharge) -> bool) -> Option<Decision> {
+/// The denial, when the store is known to deny one of `charges`. Charges that do not `count` are
+/// not looked up.
+fn denied_before(
+    charges: &[BucketCharge],
+    node: &Node,
+    counts: impl Fn(&BucketCharge) -> bool,
+) -> Option<Decision> {
     if node.denials.is_empty() {
         return None;
     }
@@ -120,7 +157,11 @@ fn denied_before(charges: &[BucketCharge], node: &Node, counts: impl Fn(&BucketC
     let mut denied = false;
     let level = |charge: &BucketCharge| -> Level {
         let cost = || store::cost_of(charges, charge);
-        let found = if counts(charge) { node.denials.find(charge, cost(), now_us) } else { None };
+        let found = if counts(charge) {
+            node.denials.find(charge, cost(), now_us)
+        } else {
+            None
+        };
         denied |= found.is_some();
         found.unwrap_or_default()
     };

@@ -1,8 +1,8 @@
-//! Decisions without the store, or with a part of it: where a server of it is away, some of a request's buckets may be
-//! there.
+//! Decisions without the store, or with a part of it: where a server of it is away, some of a
+//! request's buckets may be there.
 //!
-//! Guarantees all or nothing, and that the buckets on other servers are decided by the store. The local buckets are charged
-//! first: they can be put right without a trace.
+//! Guarantees all or nothing, and that the buckets on other servers are decided by the store. The
+//! local buckets are charged first: they can be put right without a trace.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -24,7 +24,11 @@ use crate::store::{BucketCharge, Levels};
 
 /// The level of a limit that lets everything pass while the store is away.
 fn uncounted(charge: &BucketCharge) -> Level {
-    Level { remaining: charge.quota.burst(), retry_after_us: 0, reset_after_us: 0 }
+    Level {
+        remaining: charge.quota.burst(),
+        retry_after_us: 0,
+        reset_after_us: 0,
+    }
 }
 
 /// The checks of a request, by whether the store may be asked.
@@ -36,10 +40,18 @@ struct PartedChecks {
 }
 
 impl Limiter {
-    /// The decision of this node alone. What it grants is owed to the store. `late`: the call that was given up.
-    pub(crate) fn during_outage(&self, checks: &TokenChecks, node: &Node, late: Option<&LateCall>) -> Decision {
+    /// The decision of this node alone. What it grants is owed to the store. `late`: the call that
+    /// was given up.
+    pub(crate) fn during_outage(
+        &self,
+        checks: &TokenChecks,
+        node: &Node,
+        late: Option<&LateCall>,
+    ) -> Decision {
         let share = node.share.get();
-        let checks = self.client().map_or(Cow::Borrowed(checks), |client| client.as_of_now(checks));
+        let checks = self
+            .client()
+            .map_or(Cow::Borrowed(checks), |client| client.as_of_now(checks));
         let decision = self.take_locally(&checks, share);
         if decision.granted {
             note_grant(&checks, &decision.levels, share, node, late);
@@ -52,11 +64,15 @@ impl Limiter {
         if checks.all_local() {
             return self.by_share(checks.charges(), share);
         }
-        let denied = checks.iter().any(|(_, policy)| policy.on_outage == OnOutage::Deny);
+        let denied = checks
+            .iter()
+            .any(|(_, policy)| policy.on_outage == OnOutage::Deny);
         let local = checks.filtered(|_, policy| policy.on_outage.is_local());
         // No units: this reads the level and charges nothing.
         let units = if denied { 0 } else { 1 };
-        let grant = self.memory().take_at(local.charges(), units, clock::monotonic_micros(), share);
+        let grant = self
+            .memory()
+            .take_at(local.charges(), units, clock::monotonic_micros(), share);
         let taken_at_us = grant.at_us;
         let mut levels = grant.levels.into_iter();
         let levels: Levels = checks
@@ -69,19 +85,44 @@ impl Limiter {
             .collect();
         let source = |(_, policy): (&BucketCharge, CheckPolicy)| {
             let counted = policy.on_outage.is_local();
-            DecisionSource { decided_by: DecidedBy::Local, taken_at_us, counted }
+            DecisionSource {
+                decided_by: DecidedBy::Local,
+                taken_at_us,
+                counted,
+            }
         };
-        Decision::new(DecidedBy::Local, !denied && grant.units > 0, taken_at_us, levels)
-            .with_sources(checks.iter().map(source).collect())
+        Decision::new(
+            DecidedBy::Local,
+            !denied && grant.units > 0,
+            taken_at_us,
+            levels,
+        )
+        .with_sources(checks.iter().map(source).collect())
     }
 
     /// Undoes [`Self::take_locally`].
     pub(crate) fn put_back(&self, checks: &TokenChecks, taken_at_us: u64, share: Share) {
         let now_us = clock::monotonic_micros();
-        for (charge, _) in checks.iter().filter(|(_, policy)| policy.on_outage.is_local()) {
-            let Some(part) = share.of(charge.key.as_bytes(), charge.quota, charge.largest_cost) else { continue };
-            let change = Change::Refund { charge: part.charge(charge.cost), taken_at_us };
-            self.memory().adjust_at([&Adjustment { key: charge.key.clone(), quota: charge.quota, change }], now_us);
+        for (charge, _) in checks
+            .iter()
+            .filter(|(_, policy)| policy.on_outage.is_local())
+        {
+            let Some(part) = share.of(charge.key.as_bytes(), charge.quota, charge.largest_cost)
+            else {
+                continue;
+            };
+            let change = Change::Refund {
+                charge: part.charge(charge.cost),
+                taken_at_us,
+            };
+            self.memory().adjust_at(
+                [&Adjustment {
+                    key: charge.key.clone(),
+                    quota: charge.quota,
+                    change,
+                }],
+                now_us,
+            );
         }
     }
 
@@ -103,7 +144,9 @@ impl Limiter {
             Some(known) => Ok(known),
             None => by_store(&parted.shared, batcher, deadline).await,
         };
-        let shared = shared.unwrap_or_else(|NoAnswer(late)| self.during_outage(&parted.shared, node, late.as_deref()));
+        let shared = shared.unwrap_or_else(|NoAnswer(late)| {
+            self.during_outage(&parted.shared, node, late.as_deref())
+        });
         if shared.granted {
             note_grant(&parted.local, &local.levels, share, node, None);
         } else {
@@ -115,10 +158,18 @@ impl Limiter {
 
 impl PartedChecks {
     fn of(checks: &TokenChecks, batcher: &Arc<Batcher>) -> Self {
-        let mut parted = Self { away: SmallVec::new(), local: TokenChecks::default(), shared: TokenChecks::default() };
+        let mut parted = Self {
+            away: SmallVec::new(),
+            local: TokenChecks::default(),
+            shared: TokenChecks::default(),
+        };
         for (charge, policy) in checks.iter() {
             let away = batcher.client.is_away(&charge.key);
-            let part = if away { &mut parted.local } else { &mut parted.shared };
+            let part = if away {
+                &mut parted.local
+            } else {
+                &mut parted.shared
+            };
             part.push(charge.clone(), policy);
             parted.away.push(away);
         }
@@ -138,7 +189,11 @@ impl PartedChecks {
             .away
             .iter()
             .map(|away| {
-                let (decision, places) = if *away { (local, &mut of_local) } else { (&shared, &mut of_shared) };
+                let (decision, places) = if *away {
+                    (local, &mut of_local)
+                } else {
+                    (&shared, &mut of_shared)
+                };
                 decision.source(places.next().unwrap_or_default())
             })
             .collect();
@@ -148,7 +203,11 @@ impl PartedChecks {
     /// The levels of both parts, in the order of the checks.
     fn spread(&self, local: &[Level], shared: &[Level]) -> Levels {
         let (mut local, mut shared) = (local.iter(), shared.iter());
-        let level = |away: &bool| if *away { local.next() } else { shared.next() }.copied().unwrap_or_default();
+        let level = |away: &bool| {
+            if *away { local.next() } else { shared.next() }
+                .copied()
+                .unwrap_or_default()
+        };
         self.away.iter().map(level).collect()
     }
 }

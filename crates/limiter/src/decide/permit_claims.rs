@@ -1,7 +1,7 @@
 //! Claims permits for this node from the fleet's store, renews the claims, and gives permits back.
 //!
-//! Guarantees that requests which need an answer share one call, each waiting no longer than its deadline. A call goes
-//! on when nobody waits for it any more: its answer is learned all the same.
+//! Guarantees that requests which need an answer share one call, each waiting no longer than its
+//! deadline. A call goes on when nobody waits for it any more: its answer is learned all the same.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,8 @@ use crate::node::permits::{ConcurrencyPermit, PermitNeed, PermitTable, PermitWai
 /// Permits that were not needed for so long are given back.
 const IDLE: Duration = Duration::from_millis(10);
 
-/// Permits that others wait for are given back after so long: others may come back meanwhile and go in the same call.
+/// Permits that others wait for are given back after so long: others may come back meanwhile and go
+/// in the same call.
 const URGENT: Duration = Duration::from_millis(1);
 
 /// Between two looks for permits whose time ends soon. Each looks at one part of the keys.
@@ -32,15 +33,16 @@ const KEYS_OF_A_CALL: usize = 64;
 /// Calls of the upkeep at a time.
 const CALLS_AT_A_TIME: usize = 8;
 
-/// The task that renews claims and returns spare permits. There is one at a time; when it is dropped with its runtime,
-/// another may start.
+/// The task that renews claims and returns spare permits. There is one at a time; when it is
+/// dropped with its runtime, another may start.
 struct Upkeep {
     client: Arc<StoreClient>,
     /// Dropped before its end.
     is_running: bool,
 }
 
-/// Takes one of the fleet's permits, if there is one. `None`: the store did not answer by `deadline`.
+/// Takes one of the fleet's permits, if there is one. `None`: the store did not answer by
+/// `deadline`.
 pub(crate) async fn claim_permit(
     client: &Arc<StoreClient>,
     need: &PermitNeed,
@@ -58,8 +60,8 @@ pub(crate) async fn claim_permit(
     timeout_at(deadline, waiting.outcome()).await.ok()?
 }
 
-/// Claims permits of `key` until nobody waits for them whom no claim asked for. Requests that come before this runs are
-/// in the first claim.
+/// Claims permits of `key` until nobody waits for them whom no claim asked for. Requests that come
+/// before this runs are in the first claim.
 async fn claim_for_waiters(client: Arc<StoreClient>, key: Key) {
     while let Some(claims) = client.node.permits.claim_for_waiters(&key) {
         if call(&client, claims).await.is_empty() {
@@ -71,17 +73,28 @@ async fn claim_for_waiters(client: Arc<StoreClient>, key: Key) {
 /// Claims in one call. Returns the keys that somebody waits for still.
 async fn call(client: &StoreClient, mut claims: ClaimsUnderWay) -> Vec<Key> {
     // While their server is away, a later upkeep claims again.
-    let away = claims.first().is_some_and(|claim| client.has_permits_away(&claim.key));
-    let granted = if away { None } else { client.claim(claims.send()).await };
+    let away = claims
+        .first()
+        .is_some_and(|claim| client.has_permits_away(&claim.key));
+    let granted = if away {
+        None
+    } else {
+        client.claim(claims.send()).await
+    };
     claims.end(granted.as_deref())
 }
 
 /// Claims in as many calls as needed, several at a time.
 async fn call_all(client: &Arc<StoreClient>, claims: ClaimsUnderWay) {
-    let mut parts = claims.split(KEYS_OF_A_CALL, |claim| client.store.server_of_permits(&claim.key));
+    let mut parts = claims.split(KEYS_OF_A_CALL, |claim| {
+        client.store.server_of_permits(&claim.key)
+    });
     while !parts.is_empty() {
         let now = parts.split_off(parts.len().saturating_sub(CALLS_AT_A_TIME));
-        for key in join_all(now.into_iter().map(|claims| call(client, claims))).await.concat() {
+        for key in join_all(now.into_iter().map(|claims| call(client, claims)))
+            .await
+            .concat()
+        {
             tokio::spawn(claim_for_waiters(client.clone(), key));
         }
     }
@@ -92,7 +105,13 @@ pub(crate) fn keep_claims(client: &Arc<StoreClient>) {
     if let Ok(runtime) = Handle::try_current()
         && client.node.permits.start_upkeep()
     {
-        runtime.spawn(Upkeep { client: client.clone(), is_running: true }.run());
+        runtime.spawn(
+            Upkeep {
+                client: client.clone(),
+                is_running: true,
+            }
+            .run(),
+        );
     }
 }
 

@@ -1,7 +1,8 @@
 //! Calls the shared store, measures the calls and learns from their answers.
 //!
-//! Guarantees that the whole node learns from each answer: the breaker, the local buckets that an outage starts from,
-//! remembered denials, leases, metrics. The breaker does not learn from answers that come too late.
+//! Guarantees that the whole node learns from each answer: the breaker, the local buckets that an
+//! outage starts from, remembered denials, leases, metrics. The breaker does not learn from answers
+//! that come too late.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -21,16 +22,19 @@ use crate::node::Node;
 use crate::node::lease::LeaseSource;
 use crate::store::adjustment::{self, Adjustment, AdjustmentBatch, AdjustmentResult, Change};
 use crate::store::merged_charges::MergedCharge;
-use crate::store::{self, BucketCharge, Grant, PermitClaim, ServerId, Store, StoreError, StoreFailure};
+use crate::store::{
+    self, BucketCharge, Grant, PermitClaim, ServerId, Store, StoreError, StoreFailure,
+};
 
 /// The tokens left of a lease are given back when three of this many parts of its time have passed.
 const LEASE_PARTS: u32 = 4;
 
-/// Calls of a worker that go on after their requests have given up, about 1 KiB each. Beyond, a call is dropped, and
-/// what its requests were granted is owed.
+/// Calls of a worker that go on after their requests have given up, about 1 KiB each. Beyond, a
+/// call is dropped, and what its requests were granted is owed.
 const MAX_LATE_CALLS: usize = 1_024;
 
-/// The estimate of a call's duration follows a rise at once, and a fall by one of so many parts with each call.
+/// The estimate of a call's duration follows a rise at once, and a fall by one of so many parts
+/// with each call.
 const ESTIMATE_DECAY: u64 = 8;
 
 /// A worker's access to the shared store.
@@ -52,7 +56,14 @@ impl StoreClient {
         let late_calls = Arc::new(Semaphore::new(MAX_LATE_CALLS));
         let seconds = histogram!("tollgate_store_call_duration_seconds");
         let batch_requests = histogram!("tollgate_store_batch_requests");
-        Self { node, store, late_calls, duration_us: AtomicU64::new(0), seconds, batch_requests }
+        Self {
+            node,
+            store,
+            late_calls,
+            duration_us: AtomicU64::new(0),
+            seconds,
+            batch_requests,
+        }
     }
 
     /// The longest that a request may wait.
@@ -64,7 +75,8 @@ impl StoreClient {
     #[inline]
     pub fn is_away(&self, key: &Key) -> bool {
         let breaker = &self.node.breaker;
-        (breaker.is_open() && breaker.is_open_for(self.store.server_of(key))) || self.is_foreign(key)
+        (breaker.is_open() && breaker.is_open_for(self.store.server_of(key)))
+            || self.is_foreign(key)
     }
 
     fn is_foreign(&self, key: &Key) -> bool {
@@ -76,29 +88,44 @@ impl StoreClient {
     #[inline]
     pub fn is_any_away(&self, checks: &TokenChecks) -> bool {
         let impaired = self.node.breaker.is_open() || !self.node.foreign_keys.is_empty();
-        impaired && checks.charges().iter().any(|charge| self.is_away(&charge.key))
+        impaired
+            && checks
+                .charges()
+                .iter()
+                .any(|charge| self.is_away(&charge.key))
     }
 
-    /// `checks` with the policies that hold by now, after the time that the servers of their buckets have been away.
+    /// `checks` with the policies that hold by now, after the time that the servers of their
+    /// buckets have been away.
     pub fn as_of_now<'a>(&self, checks: &'a TokenChecks) -> Cow<'a, TokenChecks> {
         checks.as_of_now(|key| self.away_for(self.store.server_of(key)))
     }
 
-    /// For how long this node may have decided alone on the keys of `server`. The others count from when they last heard
-    /// of it.
+    /// For how long this node may have decided alone on the keys of `server`. The others count from
+    /// when they last heard of it.
     pub fn away_for(&self, server: ServerId) -> Duration {
-        self.node.breaker.open_for(server).max(self.node.share.unheard_for())
+        self.node
+            .breaker
+            .open_for(server)
+            .max(self.node.share.unheard_for())
     }
 
     /// Whether the store may be asked for none of the buckets of `checks`.
     pub fn are_all_away(&self, checks: &TokenChecks) -> bool {
-        checks.charges().iter().all(|charge| self.is_away(&charge.key))
+        checks
+            .charges()
+            .iter()
+            .all(|charge| self.is_away(&charge.key))
     }
 
     /// Like [`Self::is_away`], of permits.
     #[inline]
     pub fn has_permits_away(&self, key: &Key) -> bool {
-        self.node.breaker.is_open() && self.node.breaker.is_open_for(self.store.server_of_permits(key))
+        self.node.breaker.is_open()
+            && self
+                .node
+                .breaker
+                .is_open_for(self.store.server_of_permits(key))
     }
 
     /// The end of a call that is made now, and that nobody has waited for yet.
@@ -113,16 +140,23 @@ impl StoreClient {
 
     fn learn_duration(&self, us: u64) {
         let known = self.duration_us.load(Ordering::Relaxed);
-        self.duration_us.store(us.max(known - known.saturating_sub(us) / ESTIMATE_DECAY), Ordering::Relaxed);
+        self.duration_us.store(
+            us.max(known - known.saturating_sub(us) / ESTIMATE_DECAY),
+            Ordering::Relaxed,
+        );
     }
 
-    /// Units that a call for `requests` equal requests takes ahead for the lease. Only a single leased limit has some.
+    /// Units that a call for `requests` equal requests takes ahead for the lease. Only a single
+    /// leased limit has some.
     pub fn units_ahead(&self, checks: &TokenChecks, requests: u32, now_us: u64) -> u32 {
         let [charge] = checks.charges() else { return 0 };
         if !charge.is_leased() {
             return 0;
         }
-        let (needed, nodes) = (charge.cost.saturating_mul(requests.into()), self.node.share.get().nodes());
+        let (needed, nodes) = (
+            charge.cost.saturating_mul(requests.into()),
+            self.node.share.get().nodes(),
+        );
         let ahead = self.node.leases.ahead(charge, needed, nodes, now_us) / charge.cost.max(1);
         u32::try_from(ahead).unwrap_or(u32::MAX)
     }
@@ -134,12 +168,17 @@ impl StoreClient {
         match timeout_at(clock::now() + limit, self.ask(checks, 0, ahead, sent_us)).await {
             Ok(Ok(_)) if waited(sent_us) > self.timeout() => self.node.outcomes.count_late(),
             Ok(answer) => drop(self.hear_grant(answer, checks, 0, sent_us)),
-            Err(_) => self.fail(self.server_of_all(checks.charges()), &StoreError::Timeout, 0, sent_us),
+            Err(_) => self.fail(
+                self.server_of_all(checks.charges()),
+                &StoreError::Timeout,
+                0,
+                sent_us,
+            ),
         }
     }
 
-    /// Asks for `requests` units, and for `ahead` more, which go to the lease. The levels in the answer do not tell the
-    /// two apart. The node learns from the answer, however late it is.
+    /// Asks for `requests` units, and for `ahead` more, which go to the lease. The levels in the
+    /// answer do not tell the two apart. The node learns from the answer, however late it is.
     pub async fn ask(
         self: &Arc<Self>,
         checks: &TokenChecks,
@@ -153,7 +192,8 @@ impl StoreClient {
         }
         let answer = self.store.take(charges, units).await;
         let now_us = clock::monotonic_micros();
-        self.seconds.record(Duration::from_micros(now_us.saturating_sub(sent_us)));
+        self.seconds
+            .record(Duration::from_micros(now_us.saturating_sub(sent_us)));
         let grant = answer?;
         self.learn_duration(now_us.saturating_sub(sent_us));
         for (index, ((charge, policy), level)) in checks.iter().zip(&grant.levels).enumerate() {
@@ -172,8 +212,13 @@ impl StoreClient {
             && charge.is_leased()
             && grant.foreign.is_empty()
         {
-            let tokens = charge.cost.saturating_mul(grant.units.saturating_sub(requests).into());
-            let source = LeaseSource { sent_us, taken_at_us: grant.at_us };
+            let tokens = charge
+                .cost
+                .saturating_mul(grant.units.saturating_sub(requests).into());
+            let source = LeaseSource {
+                sent_us,
+                taken_at_us: grant.at_us,
+            };
             self.node.leases.deposit(charge, tokens, *level, source);
             if tokens > 0 {
                 self.return_later(charge, source);
@@ -196,7 +241,8 @@ impl StoreClient {
         }
     }
 
-    /// Like [`Self::hear`], of a call to take from the buckets of `checks`. Their servers have decided.
+    /// Like [`Self::hear`], of a call to take from the buckets of `checks`. Their servers have
+    /// decided.
     pub fn hear_grant(
         self: &Arc<Self>,
         answer: Result<Grant, StoreFailure>,
@@ -205,54 +251,84 @@ impl StoreClient {
         sent_us: u64,
     ) -> Option<Grant> {
         let grant = self.hear(answer, requests, sent_us)?;
-        self.decided(checks.charges().iter().map(|charge| self.store.server_of(&charge.key)));
+        self.decided(
+            checks
+                .charges()
+                .iter()
+                .map(|charge| self.store.server_of(&charge.key)),
+        );
         match grant.foreign.is_empty() {
             true => Some(grant),
             false => Some(self.decide_foreign(checks, grant, requests)),
         }
     }
 
-    /// Counts a failure. The breaker hears of it, unless the call was given up within half of the time limit: its requests
-    /// had spent the rest on something else. `server` is `None` where nobody knows which of several is late.
+    /// Counts a failure. The breaker hears of it, unless the call was given up within half of the
+    /// time limit: its requests had spent the rest on something else. `server` is `None` where
+    /// nobody knows which of several is late.
     fn fail(&self, server: Option<ServerId>, error: &StoreError, requests: u32, sent_us: u64) {
         self.node.outcomes.count(Some(error));
         let in_vain = *error != StoreError::Timeout || waited(sent_us) >= self.timeout() / 2;
         if let Some(server) = server.filter(|_| in_vain) {
-            self.node.breaker.failed(server, error, requests, || self.store.server_name(server));
+            self.node
+                .breaker
+                .failed(server, error, requests, || self.store.server_name(server));
         }
     }
 
-    /// Notes that `requests` requests gave up the call of `sent_us`, which takes longer than this at least.
+    /// Notes that `requests` requests gave up the call of `sent_us`, which takes longer than this
+    /// at least.
     pub fn give_up(&self, checks: &TokenChecks, requests: u32, sent_us: u64) {
         self.learn_duration(u64::try_from(waited(sent_us).as_micros()).unwrap_or(u64::MAX));
-        self.fail(self.server_of_all(checks.charges()), &StoreError::Timeout, requests, sent_us);
+        self.fail(
+            self.server_of_all(checks.charges()),
+            &StoreError::Timeout,
+            requests,
+            sent_us,
+        );
     }
 
     /// Tells the breaker which server failed a call to several, when nobody could tell at the time.
     pub fn blame(&self, checks: &TokenChecks, failure: &StoreFailure, requests: u32) {
         if self.server_of_all(checks.charges()).is_none() {
             let StoreFailure { server, error } = failure;
-            self.node.breaker.failed(*server, error, requests, || self.store.server_name(*server));
+            self.node
+                .breaker
+                .failed(*server, error, requests, || self.store.server_name(*server));
         }
     }
 
-    /// Refunds `units` that were taken at `taken_at_us` of the store's clock, and that no request used.
+    /// Refunds `units` that were taken at `taken_at_us` of the store's clock, and that no request
+    /// used.
     pub async fn refund(&self, checks: &TokenChecks, units: u32, taken_at_us: u64) {
         let refund = |charge: &BucketCharge| {
             // A client that was denied for lack of these tokens may pass now.
             self.node.denials.forget(&charge.key);
-            let charge_back = charge.quota.charge(charge.cost.saturating_mul(units.into()));
-            let change = Change::Refund { charge: charge_back, taken_at_us };
-            Adjustment { key: charge.key.clone(), quota: charge.quota, change }
+            let charge_back = charge
+                .quota
+                .charge(charge.cost.saturating_mul(units.into()));
+            let change = Change::Refund {
+                charge: charge_back,
+                taken_at_us,
+            };
+            Adjustment {
+                key: charge.key.clone(),
+                quota: charge.quota,
+                change,
+            }
         };
-        self.adjust(&AdjustmentBatch::once(checks.charges().iter().map(refund).collect())).await;
+        self.adjust(&AdjustmentBatch::once(
+            checks.charges().iter().map(refund).collect(),
+        ))
+        .await;
     }
 
     /// Gives back the tokens of `source` that are not spent by the end of the lease's useful time.
     fn return_later(self: &Arc<Self>, charge: &BucketCharge, source: LeaseSource) {
         let age = clock::monotonic_micros().saturating_sub(source.sent_us);
         let lease = Duration::from_micros(charge.quota.lease_us());
-        let at = clock::now() + (lease * (LEASE_PARTS - 1) / LEASE_PARTS).saturating_sub(Duration::from_micros(age));
+        let at = clock::now()
+            + (lease * (LEASE_PARTS - 1) / LEASE_PARTS).saturating_sub(Duration::from_micros(age));
         let (client, charge) = (self.clone(), charge.clone());
         tokio::spawn(async move {
             sleep_until(at).await;
@@ -267,15 +343,27 @@ impl StoreClient {
         if charge.quota.flow_us(tokens) <= held_us || self.is_away(&charge.key) {
             return;
         }
-        let held = self.node.share.held_back_since(&MergedCharge::of(charge), source.sent_us);
-        let charge_back = charge.quota.refund_holding_back(held, charge.quota.charge(tokens));
-        let change = Change::Refund { charge: charge_back, taken_at_us: source.taken_at_us };
-        // A client that was denied for lack of these tokens may pass now: the next request is asked for after the
-        // refund.
+        let held = self
+            .node
+            .share
+            .held_back_since(&MergedCharge::of(charge), source.sent_us);
+        let charge_back = charge
+            .quota
+            .refund_holding_back(held, charge.quota.charge(tokens));
+        let change = Change::Refund {
+            charge: charge_back,
+            taken_at_us: source.taken_at_us,
+        };
+        // A client that was denied for lack of these tokens may pass now: the next request is asked
+        // for after the refund.
         self.node.denials.forget(&charge.key);
         // Sent once: nothing is owed, and a refund that is lost admits nothing too much.
-        self.adjust(&AdjustmentBatch::once(vec![Adjustment { key: charge.key.clone(), quota: charge.quota, change }]))
-            .await;
+        self.adjust(&AdjustmentBatch::once(vec![Adjustment {
+            key: charge.key.clone(),
+            quota: charge.quota,
+            change,
+        }]))
+        .await;
     }
 
     /// Corrects buckets.
@@ -283,7 +371,9 @@ impl StoreClient {
         let sent_us = clock::monotonic_micros();
         let results = self.store.adjust(batch).await;
         self.seconds.record(waited(sent_us));
-        self.node.outcomes.count(adjustment::summary(&results).err().as_ref());
+        self.node
+            .outcomes
+            .count(adjustment::summary(&results).err().as_ref());
         results
     }
 
@@ -293,21 +383,38 @@ impl StoreClient {
     }
 
     /// Like [`Self::claim`], for a request that waits until `deadline` at most.
-    pub async fn claim_by(&self, claims: &[PermitClaim], deadline: Instant) -> Option<Vec<GrantedPermits>> {
+    pub async fn claim_by(
+        &self,
+        claims: &[PermitClaim],
+        deadline: Instant,
+    ) -> Option<Vec<GrantedPermits>> {
         if clock::now() >= deadline {
             return None;
         }
-        let server = || claims.first().map(|first| self.store.server_of_permits(&first.key));
+        let server = || {
+            claims
+                .first()
+                .map(|first| self.store.server_of_permits(&first.key))
+        };
         let call = self.store.claim(claims);
-        let call = call.map_err(|error| StoreFailure { server: server().unwrap_or(ServerId::ONLY), error });
+        let call = call.map_err(|error| StoreFailure {
+            server: server().unwrap_or(ServerId::ONLY),
+            error,
+        });
         let answer = self.call(call, 1, deadline, server).await?;
-        self.decided(claims.iter().map(|claim| self.store.server_of_permits(&claim.key)));
+        self.decided(
+            claims
+                .iter()
+                .map(|claim| self.store.server_of_permits(&claim.key)),
+        );
         Some(answer)
     }
 
     /// The server that has the buckets of all of these charges.
     fn server_of_all(&self, charges: &[BucketCharge]) -> Option<ServerId> {
-        let mut servers = charges.iter().map(|charge| self.store.server_of(&charge.key));
+        let mut servers = charges
+            .iter()
+            .map(|charge| self.store.server_of(&charge.key));
         let first = servers.next()?;
         servers.all(|server| server == first).then_some(first)
     }
@@ -320,8 +427,8 @@ impl StoreClient {
         }
     }
 
-    /// Makes a call that is given up at `deadline`. `server` is asked when the time is over. `None`: the call is to several
-    /// servers, and nobody knows which of them is late.
+    /// Makes a call that is given up at `deadline`. `server` is asked when the time is over.
+    /// `None`: the call is to several servers, and nobody knows which of them is late.
     async fn call<T>(
         &self,
         call: impl Future<Output = Result<T, StoreFailure>>,

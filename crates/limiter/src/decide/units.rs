@@ -1,9 +1,10 @@
-//! Decides on several equal requests at once, for those that wait in a line: tokens that come soon are charged in
-//! advance.
+//! Decides on several equal requests at once, for those that wait in a line: tokens that come soon
+//! are charged in advance.
 //!
-//! A request that is charged in advance waits until the bucket would have granted it. So each goes on at a time at
-//! which the limit had room for it, and neither the time of a call nor a late timer loses a token. Guarantees that a
-//! charge in advance is never refunded: what flowed in for it meanwhile would count twice.
+//! A request that is charged in advance waits until the bucket would have granted it. So each goes
+//! on at a time at which the limit had room for it, and neither the time of a call nor a late timer
+//! loses a token. Guarantees that a charge in advance is never refunded: what flowed in for it
+//! meanwhile would count twice.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -49,26 +50,38 @@ struct AdvancedBucket {
 }
 
 impl Limiter {
-    /// Whether tokens of the bucket of `key` may be charged in advance: nothing may come back of them. Leases are
-    /// tokens taken ahead already.
+    /// Whether tokens of the bucket of `key` may be charged in advance: nothing may come back of
+    /// them. Leases are tokens taken ahead already.
     pub(crate) fn may_advance(&self, checks: &Checks, key: &Key) -> bool {
-        let nodes = self.client().map_or(1, |client| client.node.share.get().nodes());
-        // A limit that cannot be divided among nodes is one node's alone, which a larger capacity would hide.
-        let is_divisible = |charge: &BucketCharge| charge.quota.shared_by(nodes).holds(charge.largest_cost);
+        let nodes = self
+            .client()
+            .map_or(1, |client| client.node.share.get().nodes());
+        // A limit that cannot be divided among nodes is one node's alone, which a larger capacity
+        // would hide.
+        let is_divisible =
+            |charge: &BucketCharge| charge.quota.shared_by(nodes).holds(charge.largest_cost);
         let is_bucket = |charge: &BucketCharge| {
-            charge.key == *key && matches!(charge.quota, Quota::TokenBucket(_)) && is_divisible(charge)
+            charge.key == *key
+                && matches!(charge.quota, Quota::TokenBucket(_))
+                && is_divisible(charge)
         };
         let charges = checks.tokens.charges();
         checks.permits.is_empty()
             && charges.iter().any(is_bucket)
             && !charges.iter().any(BucketCharge::is_leased)
-            && self.client().is_none_or(|client| client.store.charges_at_once())
+            && self
+                .client()
+                .is_none_or(|client| client.store.charges_at_once())
     }
 
-    /// The decisions that need no call: those granted, in order, and a denial if there are fewer than asked for.
+    /// The decisions that need no call: those granted, in order, and a denial if there are fewer
+    /// than asked for.
     pub(crate) fn units_locally(&self, call: &UnitsCall) -> Option<Vec<DelayedDecision>> {
         if !call.checks.permits.is_empty() {
-            return self.decide(&call.checks).done().map(|decision| vec![decision.without_wait()]);
+            return self
+                .decide(&call.checks)
+                .done()
+                .map(|decision| vec![decision.without_wait()]);
         }
         let advances = !call.advance.is_zero();
         match self.client() {
@@ -83,9 +96,18 @@ impl Limiter {
 
     /// The decisions, from the store if it answers in time.
     pub(crate) async fn units_by_store(&self, call: &UnitsCall) -> Vec<DelayedDecision> {
-        let leased = call.checks.tokens.charges().iter().any(BucketCharge::is_leased);
+        let leased = call
+            .checks
+            .tokens
+            .charges()
+            .iter()
+            .any(BucketCharge::is_leased);
         let client = match self.client() {
-            Some(client) if call.checks.permits.is_empty() && !leased && !client.is_any_away(&call.checks.tokens) => {
+            Some(client)
+                if call.checks.permits.is_empty()
+                    && !leased
+                    && !client.is_any_away(&call.checks.tokens) =>
+            {
                 client
             }
             _ => return vec![self.decide(&call.checks).wait().await.without_wait()],
@@ -93,25 +115,40 @@ impl Limiter {
         let decided = match call.advance.is_zero() {
             false => {
                 let (checks, advanced) = in_advance(call);
-                let decisions =
-                    take(checks, call.units, |checks| TakeCall::new(client, checks, call.units).without_refunds())
-                        .await;
-                decisions.map(|decisions| decisions.into_iter().map(|one| delayed(one, &advanced)).collect())
+                let decisions = take(checks, call.units, |checks| {
+                    TakeCall::new(client, checks, call.units).without_refunds()
+                })
+                .await;
+                decisions.map(|decisions| {
+                    decisions
+                        .into_iter()
+                        .map(|one| delayed(one, &advanced))
+                        .collect()
+                })
             }
             true => {
                 let checks = call.checks.tokens.clone();
-                let decisions = take(checks, call.units, |checks| TakeCall::new(client, checks, call.units)).await;
-                decisions.map(|decisions| decisions.into_iter().map(Decision::without_wait).collect())
+                let decisions = take(checks, call.units, |checks| {
+                    TakeCall::new(client, checks, call.units)
+                })
+                .await;
+                decisions
+                    .map(|decisions| decisions.into_iter().map(Decision::without_wait).collect())
             }
         };
-        decided.unwrap_or_else(|NoAnswer(late)| self.during_outage_units(call, client, late.as_deref()))
+        decided.unwrap_or_else(|NoAnswer(late)| {
+            self.during_outage_units(call, client, late.as_deref())
+        })
     }
 
     /// Decisions of this process alone, some of them in advance.
     fn units_in_advance(&self, call: &UnitsCall) -> Vec<DelayedDecision> {
         let (checks, advanced) = in_advance(call);
         let decisions = self.plain_units(&checks, call.units);
-        decisions.into_iter().map(|delayed_decision| delayed(delayed_decision.decision, &advanced)).collect()
+        decisions
+            .into_iter()
+            .map(|delayed_decision| delayed(delayed_decision.decision, &advanced))
+            .collect()
     }
 
     /// Decisions that need no call, one after the other, up to the first denial.
@@ -125,13 +162,19 @@ impl Limiter {
         client: &StoreClient,
         late: Option<&LateCall>,
     ) -> Vec<DelayedDecision> {
-        until_denied((0..call.units).map(|_| self.during_outage(&call.checks.tokens, &client.node, late)))
+        until_denied(
+            (0..call.units).map(|_| self.during_outage(&call.checks.tokens, &client.node, late)),
+        )
     }
 }
 
 impl Decision {
     fn without_wait(self) -> DelayedDecision {
-        DelayedDecision { decision: self, wait: Duration::ZERO, in_advance: false }
+        DelayedDecision {
+            decision: self,
+            wait: Duration::ZERO,
+            in_advance: false,
+        }
     }
 }
 
@@ -147,7 +190,8 @@ fn until_denied(decisions: impl Iterator<Item = Decision>) -> Vec<DelayedDecisio
     list
 }
 
-/// The decisions of a `call` of so many units: those that grant them, and a denial if there are fewer.
+/// The decisions of a `call` of so many units: those that grant them, and a denial if there are
+/// fewer.
 async fn take(
     checks: TokenChecks,
     units: u32,
@@ -158,18 +202,30 @@ async fn take(
     let deadline = clock::now() + call.timeout();
     let grant = call.grant_by(deadline).await?;
     let decisions = grant.units.saturating_add(1).min(units);
-    Ok((0..decisions).map(|index| unit(checks.charges(), &grant, index)).collect())
+    Ok((0..decisions)
+        .map(|index| unit(checks.charges(), &grant, index))
+        .collect())
 }
 
-/// The checks of a call with the bucket of its key in advance. The buckets are in the order of the checks.
+/// The checks of a call with the bucket of its key in advance. The buckets are in the order of the
+/// checks.
 fn in_advance(call: &UnitsCall) -> (TokenChecks, Vec<Option<AdvancedBucket>>) {
     let advance_us = u64::try_from(call.advance.as_micros()).unwrap_or(u64::MAX);
-    let (mut checks, mut buckets) = (TokenChecks::default(), Vec::with_capacity(call.checks.tokens.len()));
+    let (mut checks, mut buckets) = (
+        TokenChecks::default(),
+        Vec::with_capacity(call.checks.tokens.len()),
+    );
     for (charge, policy) in call.checks.tokens.iter() {
         match charge.quota {
             Quota::TokenBucket(bucket) if charge.key == call.key => {
                 let quota = Quota::TokenBucket(bucket.in_advance(advance_us));
-                checks.push(BucketCharge { quota, ..charge.clone() }, policy);
+                checks.push(
+                    BucketCharge {
+                        quota,
+                        ..charge.clone()
+                    },
+                    policy,
+                );
                 buckets.push(Some(AdvancedBucket { bucket, advance_us }));
             }
             _ => {
@@ -181,16 +237,25 @@ fn in_advance(call: &UnitsCall) -> (TokenChecks, Vec<Option<AdvancedBucket>>) {
     (checks, buckets)
 }
 
-/// A decision on a request that was charged in advance: its wait, and the levels at the end of that.
+/// A decision on a request that was charged in advance: its wait, and the levels at the end of
+/// that.
 fn delayed(mut decision: Decision, buckets: &[Option<AdvancedBucket>]) -> DelayedDecision {
     let granted = decision.granted;
     let advanced = |level: &Level, bucket: &Option<AdvancedBucket>| {
-        bucket.filter(|_| granted).map_or(0, |advanced| advanced.bucket.wait_us(level.reset_after_us))
+        bucket
+            .filter(|_| granted)
+            .map_or(0, |advanced| advanced.bucket.wait_us(level.reset_after_us))
     };
-    let waits = decision.levels.iter().zip(buckets).map(|(level, bucket)| advanced(level, bucket));
+    let waits = decision
+        .levels
+        .iter()
+        .zip(buckets)
+        .map(|(level, bucket)| advanced(level, bucket));
     let wait_us = waits.max().unwrap_or_default();
     for (level, advanced) in decision.levels.iter_mut().zip(buckets) {
-        let Some(AdvancedBucket { bucket, advance_us }) = *advanced else { continue };
+        let Some(AdvancedBucket { bucket, advance_us }) = *advanced else {
+            continue;
+        };
         level.reset_after_us = level.reset_after_us.saturating_sub(wait_us);
         level.remaining = bucket.tokens_left(level.reset_after_us);
         if level.retry_after_us > 0 {
@@ -199,5 +264,9 @@ fn delayed(mut decision: Decision, buckets: &[Option<AdvancedBucket>]) -> Delaye
     }
     // By the shared store's clock, the request goes on when its tokens are there.
     decision.delay(wait_us);
-    DelayedDecision { decision, wait: Duration::from_micros(wait_us), in_advance: true }
+    DelayedDecision {
+        decision,
+        wait: Duration::from_micros(wait_us),
+        in_advance: true,
+    }
 }

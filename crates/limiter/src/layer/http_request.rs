@@ -26,16 +26,29 @@ where
     type Kept = (RateLimitFields, Permit);
     type Immediate = Response<PermitBody<A>>;
 
-    fn with_facts<T>(&self, trusted: Option<&TrustedProxies>, read: impl FnOnce(&Facts<'_>) -> T) -> T {
+    fn with_facts<T>(
+        &self,
+        trusted: Option<&TrustedProxies>,
+        read: impl FnOnce(&Facts<'_>) -> T,
+    ) -> T {
         let client_ip = peer_ip(self).map(|peer| match trusted {
             Some(trusted) => trusted.client_address(self.headers(), peer),
             None => peer,
         });
-        read(&Facts { body_length: self.body().size_hint().exact(), client_ip, route: route(self), ..Facts::of(self) })
+        read(&Facts {
+            body_length: self.body().size_hint().exact(),
+            client_ip,
+            route: route(self),
+            ..Facts::of(self)
+        })
     }
 
     fn admit(&mut self, admitted: Admitted) -> ControlFlow<Self::Immediate, Self::Kept> {
-        let Admitted { fields, mut permit, degraded } = admitted;
+        let Admitted {
+            fields,
+            mut permit,
+            degraded,
+        } = admitted;
         if let Some(Degrade::Respond(fixed)) = degraded {
             let response: Response<PermitBody<A>> = fixed.response();
             permit.answered(response.status(), response.headers());
@@ -53,7 +66,10 @@ where
         }
         let id = request_id(&self);
         let problem_id = id.as_ref().and_then(|id| id.to_str().ok());
-        with_id(told(denial.respond(HeaderMap::new(), problem_id), fields), id)
+        with_id(
+            told(denial.respond(HeaderMap::new(), problem_id), fields),
+            id,
+        )
     }
 
     fn answer(response: Self::Immediate) -> Result<Self::Response, E> {
@@ -68,7 +84,10 @@ where
 
 /// The id that the request came with, if it is a fit one.
 fn request_id<B>(request: &Request<B>) -> Option<HeaderValue> {
-    request.headers().get(REQUEST_ID).and_then(request_id::accept)
+    request
+        .headers()
+        .get(REQUEST_ID)
+        .and_then(request_id::accept)
 }
 
 /// An answer that the service has no part in tells the request's id.
@@ -88,14 +107,21 @@ fn told<B>(mut response: Response<B>, fields: RateLimitFields) -> Response<B> {
 fn peer_ip<B>(request: &Request<B>) -> Option<IpAddr> {
     let told = request.extensions().get::<SocketAddr>().copied();
     #[cfg(feature = "axum")]
-    let told = request.extensions().get::<axum::extract::ConnectInfo<SocketAddr>>().map(|info| info.0).or(told);
+    let told = request
+        .extensions()
+        .get::<axum::extract::ConnectInfo<SocketAddr>>()
+        .map(|info| info.0)
+        .or(told);
     told.map(|peer| peer.ip())
 }
 
 #[cfg(feature = "axum")]
 fn route<B>(request: &Request<B>) -> &str {
     use axum::extract::MatchedPath;
-    request.extensions().get::<MatchedPath>().map_or("", MatchedPath::as_str)
+    request
+        .extensions()
+        .get::<MatchedPath>()
+        .map_or("", MatchedPath::as_str)
 }
 
 #[cfg(not(feature = "axum"))]

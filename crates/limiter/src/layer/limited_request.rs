@@ -10,20 +10,27 @@ use crate::request::denial::Denial;
 use crate::request::headers::RateLimitFields;
 use crate::request::permit::Permit;
 
-/// A request that limits can be put before, where the service behind them answers `A` or fails with `E`.
+/// A request that limits can be put before, where the service behind them answers `A` or fails with
+/// `E`.
 pub trait LimitedRequest<A, E>: Sized {
     /// The response in the end.
     type Response;
     /// The part of the admission that is kept until the service has answered.
     type Kept;
-    /// An answer that the service has no part in. It is moved with the future of the answer, so a small type is cheap.
+    /// An answer that the service has no part in. It is moved with the future of the answer, so a
+    /// small type is cheap.
     type Immediate;
 
-    /// Lets `read` see what keys and costs are made of. `trusted`: the proxies whose word on the client's address the layer
-    /// believes.
-    fn with_facts<T>(&self, trusted: Option<&TrustedProxies>, read: impl FnOnce(&Facts<'_>) -> T) -> T;
+    /// Lets `read` see what keys and costs are made of. `trusted`: the proxies whose word on the
+    /// client's address the layer believes.
+    fn with_facts<T>(
+        &self,
+        trusted: Option<&TrustedProxies>,
+        read: impl FnOnce(&Facts<'_>) -> T,
+    ) -> T;
 
-    /// The request passes its limits: `Continue` lets the service answer it, `Break` answers it here.
+    /// The request passes its limits: `Continue` lets the service answer it, `Break` answers it
+    /// here.
     fn admit(&mut self, admitted: Admitted) -> ControlFlow<Self::Immediate, Self::Kept>;
 
     /// A limit refuses the request.

@@ -1,8 +1,8 @@
 //! The limiter as a tower layer, for any service: `Router::layer` of axum takes it as it is.
 //!
-//! A request that a limit denies is answered 429 at once and its body is never read; every answer says what is left. The
-//! Tollgate gateway runs this layer in its own chain. Not to be mistaken for `tower::limit::RateLimitLayer`, which makes
-//! requests wait and knows no clients.
+//! A request that a limit denies is answered 429 at once and its body is never read; every answer
+//! says what is left. The Tollgate gateway runs this layer in its own chain. Not to be mistaken for
+//! `tower::limit::RateLimitLayer`, which makes requests wait and knows no clients.
 
 mod http_request;
 mod limited_request;
@@ -52,16 +52,20 @@ const MAX_BUCKETS: usize = 100_000;
 pub struct RateLimitLayer<L = Limiter>(LayerLimits<L>);
 
 impl RateLimitLayer {
-    /// A layer that holds every request to all of `limits`, with buckets in this process: a request that one of the limits
-    /// denies charges none.
+    /// A layer that holds every request to all of `limits`, with buckets in this process: a request
+    /// that one of the limits denies charges none.
     ///
     /// # Errors
     /// When a limit cannot be one: the message names it.
     pub fn in_memory(limits: impl IntoIterator<Item = LimitBuilder>) -> Result<Self, LimitError> {
-        Self::new(Limiter::local(Arc::new(MemoryStore::new(MAX_BUCKETS))), limits)
+        Self::new(
+            Limiter::local(Arc::new(MemoryStore::new(MAX_BUCKETS))),
+            limits,
+        )
     }
 
-    /// Like [`Self::in_memory`], with buckets where `limiter` keeps them: `&SharedLimiter` for a fleet's.
+    /// Like [`Self::in_memory`], with buckets where `limiter` keeps them: `&SharedLimiter` for a
+    /// fleet's.
     ///
     /// # Errors
     /// When a limit cannot be one: the message names it.
@@ -69,21 +73,30 @@ impl RateLimitLayer {
         limiter: impl Into<Limiter>,
         limits: impl IntoIterator<Item = LimitBuilder>,
     ) -> Result<Self, LimitError> {
-        let limits = limits.into_iter().map(LimitBuilder::build).collect::<Result<Vec<_>, _>>()?;
+        let limits = limits
+            .into_iter()
+            .map(LimitBuilder::build)
+            .collect::<Result<Vec<_>, _>>()?;
         let mut names = HashSet::new();
         if let Some(twice) = limits.iter().find(|one| !names.insert(&one.limit.name)) {
             return Err(LimitError::Twice(twice.limit.name.clone()));
         }
         let limiter = limiter.into();
-        if let Some(unread) = limits.iter().find(|one| one.limit.plans.is_some() && !limiter.reads_plans()) {
+        if let Some(unread) = limits
+            .iter()
+            .find(|one| one.limit.plans.is_some() && !limiter.reads_plans())
+        {
             return Err(LimitError::PlansUnread(unread.limit.name.clone()));
         }
-        let unnamed = |error| LimitError::Quota { limit: "".into(), error };
+        let unnamed = |error| LimitError::Quota {
+            limit: "".into(),
+            error,
+        };
         Self::of_uses(limiter, &limits).map_err(unnamed)
     }
 
-    /// A layer of limits that were put together field by field. Where a limit would send a request to another upstream, it is
-    /// refused: a layer has none.
+    /// A layer of limits that were put together field by field. Where a limit would send a request
+    /// to another upstream, it is refused: a layer has none.
     ///
     /// # Errors
     /// When a limit's rate or burst is out of bounds.
@@ -94,25 +107,39 @@ impl RateLimitLayer {
         Ok(Self::of_rules(limiter, Arc::new(rules)))
     }
 
-    /// Believes `X-Forwarded-For` as far as these proxies wrote it. Without it, the client's address is the peer's.
+    /// Believes `X-Forwarded-For` as far as these proxies wrote it. Without it, the client's
+    /// address is the peer's.
     #[must_use]
     pub fn trust_proxies(self, networks: impl IntoIterator<Item = IpNet>) -> Self {
         let networks: Vec<IpNet> = networks.into_iter().collect();
-        Self(LayerLimits { trusted: Some(Arc::new(networks.into())), ..self.0 })
+        Self(LayerLimits {
+            trusted: Some(Arc::new(networks.into())),
+            ..self.0
+        })
     }
 }
 
 impl<L> RateLimitLayer<L> {
     /// A layer of limits that were prepared before.
     pub fn of_rules(limiter: L, rules: Arc<RuleSet>) -> Self {
-        Self(LayerLimits { limiter, rules, trusted: None })
+        Self(LayerLimits {
+            limiter,
+            rules,
+            trusted: None,
+        })
     }
 }
 
 /// A layer has no other upstream to send a request to.
 fn without_upstreams(LimitUse { limit, cost }: &LimitUse) -> LimitUse {
-    let limit = Limit { on_limit: limit.on_limit.without_upstreams(), ..(**limit).clone() };
-    LimitUse { limit: Arc::new(limit), cost: cost.clone() }
+    let limit = Limit {
+        on_limit: limit.on_limit.without_upstreams(),
+        ..(**limit).clone()
+    };
+    LimitUse {
+        limit: Arc::new(limit),
+        cost: cost.clone(),
+    }
 }
 
 impl<S, L: Clone> Layer<S> for RateLimitLayer<L> {

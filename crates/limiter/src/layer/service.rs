@@ -73,16 +73,27 @@ where
 
     #[inline]
     fn call(&mut self, request: R) -> RateLimited<S, R> {
-        let LayerLimits { limiter: limiter_of, rules, trusted } = &self.limits;
+        let LayerLimits {
+            limiter: limiter_of,
+            rules,
+            trusted,
+        } = &self.limits;
         let limiter = limiter_of.limiter(&request);
-        let step = match request.with_facts(trusted.as_deref(), |facts| rules.admit(limiter, facts)) {
-            Ok(Admission::Judged(judgement)) => go_on(&mut self.inner, request, judgement, limiter_of),
+        let step = match request.with_facts(trusted.as_deref(), |facts| rules.admit(limiter, facts))
+        {
+            Ok(Admission::Judged(judgement)) => {
+                go_on(&mut self.inner, request, judgement, limiter_of)
+            }
             Ok(Admission::Waiting(judging)) => {
                 let limiter = limiter.clone();
-                // The service that was polled ready must be the one that is called: a clone of it need not be ready.
+                // The service that was polled ready must be the one that is called: a clone of it
+                // need not be ready.
                 let clone = self.inner.clone();
                 let inner = std::mem::replace(&mut self.inner, clone);
-                Step::Waiting { judging, then: Some((inner, limiter, request)) }
+                Step::Waiting {
+                    judging,
+                    then: Some((inner, limiter, request)),
+                }
             }
             Err(denial) => {
                 release(&mut self.inner);
@@ -95,21 +106,38 @@ where
 
 /// Refuses a judged request, or lets the service answer it.
 #[inline]
-fn go_on<S, R, L>(inner: &mut S, mut request: R, judgement: Judgement, limiter_of: &L) -> Step<S, R, S::Future>
+fn go_on<S, R, L>(
+    inner: &mut S,
+    mut request: R,
+    judgement: Judgement,
+    limiter_of: &L,
+) -> Step<S, R, S::Future>
 where
     S: Service<R> + Clone,
     R: LimitedRequest<S::Response, S::Error>,
     L: LimiterOf<R>,
 {
-    let Judgement { fields, denied, degraded, reserved } = judgement;
+    let Judgement {
+        fields,
+        denied,
+        degraded,
+        reserved,
+    } = judgement;
     if let Some(denial) = denied {
         release(inner);
         return Step::answered(request.refuse(denial, fields));
     }
     // From here on the permit holds what was reserved: dropping it gives that back.
     let permit = reserved.hold(limiter_of.limiter(&request));
-    match request.admit(Admitted { fields, permit, degraded }) {
-        ControlFlow::Continue(kept) => Step::Passing { answering: inner.call(request), kept: Some(kept) },
+    match request.admit(Admitted {
+        fields,
+        permit,
+        degraded,
+    }) {
+        ControlFlow::Continue(kept) => Step::Passing {
+            answering: inner.call(request),
+            kept: Some(kept),
+        },
         ControlFlow::Break(answer) => {
             release(inner);
             Step::answered(answer)
@@ -117,8 +145,8 @@ where
     }
 }
 
-/// Drops what the service reserved when it was polled ready, such as a place among its requests in flight: it is not
-/// called.
+/// Drops what the service reserved when it was polled ready, such as a place among its requests in
+/// flight: it is not called.
 #[inline]
 fn release<S: Clone>(inner: &mut S) {
     let clone = inner.clone();
@@ -157,7 +185,9 @@ where
 {
     #[inline]
     fn answered(answer: R::Immediate) -> Self {
-        Self::Answered { answer: Some(answer) }
+        Self::Answered {
+            answer: Some(answer),
+        }
     }
 }
 
@@ -175,16 +205,22 @@ where
             let next = match this.step.as_mut().project() {
                 StepProjection::Waiting { judging, then } => {
                     let judgement = ready!(judging.as_mut().poll(cx));
-                    let Some((mut inner, limiter, request)) = then.take() else { return Poll::Pending };
+                    let Some((mut inner, limiter, request)) = then.take() else {
+                        return Poll::Pending;
+                    };
                     go_on(&mut inner, request, judgement, &limiter)
                 }
                 StepProjection::Passing { answering, kept } => {
                     let answer = ready!(answering.poll(cx));
-                    let Some(kept) = kept.take() else { return Poll::Pending };
+                    let Some(kept) = kept.take() else {
+                        return Poll::Pending;
+                    };
                     return Poll::Ready(answer.map(|answer| R::finish(kept, answer)));
                 }
                 StepProjection::Answered { answer } => {
-                    return answer.take().map_or(Poll::Pending, |answer| Poll::Ready(R::answer(answer)));
+                    return answer
+                        .take()
+                        .map_or(Poll::Pending, |answer| Poll::Ready(R::answer(answer)));
                 }
             };
             this.step.set(next);

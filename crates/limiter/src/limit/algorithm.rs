@@ -1,7 +1,7 @@
 //! How a limit counts, and how much it allows, as an operator says it.
 //!
-//! Guarantees that the numbers were checked before a store counts by them: [`Algorithm::compile`] is the only way
-//! there.
+//! Guarantees that the numbers were checked before a store counts by them: [`Algorithm::compile`]
+//! is the only way there.
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -61,9 +61,13 @@ pub enum WindowLength {
 pub enum Algorithm {
     /// Tokens flow back one by one, and `burst` of them fit the bucket.
     TokenBucket { rate: Rate, burst: NonZeroU64 },
-    /// `rate.tokens` in each window, one window after the other. With a `zone`, an IANA time zone's name, windows are
-    /// minutes, hours, days or months there; without, they are counted from 1970 on, and months are those of UTC.
-    FixedWindow { rate: WindowRate, zone: Option<Arc<str>> },
+    /// `rate.tokens` in each window, one window after the other. With a `zone`, an IANA time zone's
+    /// name, windows are minutes, hours, days or months there; without, they are counted from 1970
+    /// on, and months are those of UTC.
+    FixedWindow {
+        rate: WindowRate,
+        zone: Option<Arc<str>>,
+    },
     /// `rate.tokens` in any stretch of time of the rate's period.
     SlidingWindow { rate: Rate },
     /// `most` requests in flight, each until its response's body has ended.
@@ -148,7 +152,9 @@ impl CompiledAlgorithm {
 impl WindowLength {
     /// The unit of a calendar that has this length.
     fn unit(self) -> Option<CalendarUnit> {
-        let Self::Micros(micros) = self else { return Some(CalendarUnit::Month) };
+        let Self::Micros(micros) = self else {
+            return Some(CalendarUnit::Month);
+        };
         [CalendarUnit::Minute, CalendarUnit::Hour, CalendarUnit::Day]
             .into_iter()
             .find(|unit| unit.longest_us() == micros.get())
@@ -180,20 +186,33 @@ impl AlgorithmKind {
         }
     }
 
-    /// The algorithm of this kind with a rate. A bucket's burst is the rate's tokens unless `burst` is given.
+    /// The algorithm of this kind with a rate. A bucket's burst is the rate's tokens unless `burst`
+    /// is given.
     ///
     /// # Errors
     /// When this kind has no rate, no burst, or no months.
-    pub fn with_rate(&self, rate: WindowRate, burst: Option<NonZeroU64>) -> Result<Algorithm, Unsupported> {
+    pub fn with_rate(
+        &self,
+        rate: WindowRate,
+        burst: Option<NonZeroU64>,
+    ) -> Result<Algorithm, Unsupported> {
         let WindowRate { tokens, per } = rate;
         let rate_per_period = || match per {
             WindowLength::Micros(period_us) => Ok(Rate { tokens, period_us }),
             WindowLength::Month => Err(Unsupported::Month(self.name())),
         };
         let algorithm = match self {
-            Self::TokenBucket => Algorithm::TokenBucket { rate: rate_per_period()?, burst: burst.unwrap_or(tokens) },
-            Self::FixedWindow { zone } => Algorithm::FixedWindow { rate, zone: zone.clone() },
-            Self::SlidingWindow => Algorithm::SlidingWindow { rate: rate_per_period()? },
+            Self::TokenBucket => Algorithm::TokenBucket {
+                rate: rate_per_period()?,
+                burst: burst.unwrap_or(tokens),
+            },
+            Self::FixedWindow { zone } => Algorithm::FixedWindow {
+                rate,
+                zone: zone.clone(),
+            },
+            Self::SlidingWindow => Algorithm::SlidingWindow {
+                rate: rate_per_period()?,
+            },
             Self::Concurrency { .. } => return Err(Unsupported::Rate(self.name())),
         };
         match (self, burst) {
@@ -208,7 +227,10 @@ impl AlgorithmKind {
     /// When this kind counts tokens.
     pub fn with_permits(&self, most: NonZeroU64) -> Result<Algorithm, Unsupported> {
         match self {
-            Self::Concurrency { scope } => Ok(Algorithm::Concurrency { most, scope: *scope }),
+            Self::Concurrency { scope } => Ok(Algorithm::Concurrency {
+                most,
+                scope: *scope,
+            }),
             other => Err(Unsupported::Permits(other.name())),
         }
     }
@@ -228,16 +250,24 @@ impl Algorithm {
     /// Checks the numbers and makes them the limiter's.
     ///
     /// # Errors
-    /// When the numbers are out of bounds, the time zone is unknown, or it needs the feature `calendar`.
+    /// When the numbers are out of bounds, the time zone is unknown, or it needs the feature
+    /// `calendar`.
     pub fn compile(&self) -> Result<CompiledAlgorithm, QuotaError> {
         let quota = match self {
-            Self::TokenBucket { rate, burst } => TokenBucket::new(rate.tokens, rate.period_us, *burst)?.into(),
+            Self::TokenBucket { rate, burst } => {
+                TokenBucket::new(rate.tokens, rate.period_us, *burst)?.into()
+            }
             Self::FixedWindow { rate, zone } => {
                 Window::fixed(rate.tokens.get(), rate.per.period(zone.as_ref())?)?.into()
             }
-            Self::SlidingWindow { rate } => Window::sliding(rate.tokens.get(), rate.period_us.get())?.into(),
+            Self::SlidingWindow { rate } => {
+                Window::sliding(rate.tokens.get(), rate.period_us.get())?.into()
+            }
             Self::Concurrency { most, scope } => {
-                return Ok(CompiledAlgorithm::Permits(ConcurrencyLimit::new(most.get(), *scope)));
+                return Ok(CompiledAlgorithm::Permits(ConcurrencyLimit::new(
+                    most.get(),
+                    *scope,
+                )));
             }
         };
         Ok(CompiledAlgorithm::Tokens(quota))

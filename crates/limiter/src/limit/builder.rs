@@ -1,6 +1,7 @@
 //! Limits in a line: `Limit::per_second("per-client", 10).burst(20).key(client_ip())`.
 //!
-//! Nothing is checked before [`LimitBuilder::build`], which names the limit and what is wrong with it.
+//! Nothing is checked before [`LimitBuilder::build`], which names the limit and what is wrong with
+//! it.
 
 mod error;
 
@@ -117,37 +118,54 @@ impl LimitBuilder {
 
     /// Tokens that may be taken at once. Without it: as many as the rate says.
     pub fn burst(self, tokens: u64) -> Self {
-        Self { burst: Some(tokens), ..self }
+        Self {
+            burst: Some(tokens),
+            ..self
+        }
     }
 
     /// Sets the key that tells requests apart: one part, or an array of them.
     pub fn key(self, key: impl Into<KeySpec>) -> Self {
-        Self { key: Some(key.into()), ..self }
+        Self {
+            key: Some(key.into()),
+            ..self
+        }
     }
 
-    /// Sets how a request that lacks a part of the key is treated. Without it: all of them share a bucket.
+    /// Sets how a request that lacks a part of the key is treated. Without it: all of them share a
+    /// bucket.
     pub fn on_missing(self, on_missing: OnMissing) -> Self {
         Self { on_missing, ..self }
     }
 
     /// Counts so many tokens in each window of the period, one window after the other.
     pub fn fixed_window(self) -> Self {
-        Self { counting: CountingBy::FixedWindow, ..self }
+        Self {
+            counting: CountingBy::FixedWindow,
+            ..self
+        }
     }
 
     /// Counts so many tokens in any stretch of time as long as the period.
     pub fn sliding_window(self) -> Self {
-        Self { counting: CountingBy::SlidingWindow, ..self }
+        Self {
+            counting: CountingBy::SlidingWindow,
+            ..self
+        }
     }
 
     /// Tokens that a request takes; 1 without it.
     pub fn cost(self, tokens: u64) -> Self {
-        Self { cost: tokens, ..self }
+        Self {
+            cost: tokens,
+            ..self
+        }
     }
 
-    /// Counts only requests whose response has one of these status codes: the others get back what they took, once their
-    /// response has begun. A request takes its tokens before, so as many as are in flight never exceed the limit. One that
-    /// is given up before its response counts. Without it: all count.
+    /// Counts only requests whose response has one of these status codes: the others get back what
+    /// they took, once their response has begun. A request takes its tokens before, so as many as
+    /// are in flight never exceed the limit. One that is given up before its response counts.
+    /// Without it: all count.
     ///
     /// Five wrong passwords a minute, and any number of right ones:
     /// ```
@@ -158,12 +176,20 @@ impl LimitBuilder {
     /// # (logins.build()?, failures.build()?);
     /// # Ok::<(), tollgate_limiter::LimitError>(())
     /// ```
-    pub fn count_statuses<S: Into<StatusRange>>(self, statuses: impl IntoIterator<Item = S>) -> Self {
-        let count = self.count.into_iter().chain(statuses.into_iter().map(Into::into)).collect();
+    pub fn count_statuses<S: Into<StatusRange>>(
+        self,
+        statuses: impl IntoIterator<Item = S>,
+    ) -> Self {
+        let count = self
+            .count
+            .into_iter()
+            .chain(statuses.into_iter().map(Into::into))
+            .collect();
         Self { count, ..self }
     }
 
-    /// Sets how the limit is enforced while the shared store is away. Without it: each node enforces its share.
+    /// Sets how the limit is enforced while the shared store is away. Without it: each node
+    /// enforces its share.
     pub fn on_outage(self, on_outage: OnOutage) -> Self {
         Self { on_outage, ..self }
     }
@@ -175,21 +201,31 @@ impl LimitBuilder {
 
     /// Lets requests over the limit wait, each for `max_wait` at most and `max_waiting` at a time.
     pub fn queue(self, max_wait: Duration, max_waiting: NonZeroUsize) -> Self {
-        self.on_limit(OnLimit::Queue(Queueing { max_wait, max_waiting }))
+        self.on_limit(OnLimit::Queue(Queueing {
+            max_wait,
+            max_waiting,
+        }))
     }
 
-    /// Takes tokens ahead of the requests that need them: fewer calls to the store, at the price of a part of the burst.
+    /// Takes tokens ahead of the requests that need them: fewer calls to the store, at the price of
+    /// a part of the burst.
     pub fn leased(self) -> Self {
-        Self { consistency: Consistency::Leased, ..self }
+        Self {
+            consistency: Consistency::Leased,
+            ..self
+        }
     }
 
     /// Counts and denies nobody: to try a limit out.
     pub fn shadow(self) -> Self {
-        Self { rollout: Rollout::NONE, ..self }
+        Self {
+            rollout: Rollout::NONE,
+            ..self
+        }
     }
 
-    /// Hides the limit from clients: answers have no fields of it, and a refusal does not name it. A denied request is
-    /// told when to come back all the same.
+    /// Hides the limit from clients: answers have no fields of it, and a refusal does not name it.
+    /// A denied request is told when to come back all the same.
     ///
     /// ```
     /// use tollgate_limiter::{Limit, client_ip};
@@ -200,7 +236,10 @@ impl LimitBuilder {
     /// # Ok::<(), tollgate_limiter::LimitError>(())
     /// ```
     pub fn hidden(self) -> Self {
-        Self { hidden: true, ..self }
+        Self {
+            hidden: true,
+            ..self
+        }
     }
 
     /// Skips these requests.
@@ -208,11 +247,18 @@ impl LimitBuilder {
         Self { exemption, ..self }
     }
 
-    /// Takes the rate of some clients from a hash in Redis: the plan of a request is the field that `by` says, a text such
-    /// as `100/s burst=200 cost=2`. A request without a plan has the limit's own rate. For layers of a
-    /// [`SharedLimiter`](crate::SharedLimiter). See [`PlanHash`] for how such a hash is written.
+    /// Takes the rate of some clients from a hash in Redis: the plan of a request is the field that
+    /// `by` says, a text such as `100/s burst=200 cost=2`. A request without a plan has the limit's
+    /// own rate. For layers of a [`SharedLimiter`](crate::SharedLimiter). See [`PlanHash`] for how
+    /// such a hash is written.
     pub fn plans(self, by: KeyPart, hash: PlanHash) -> Self {
-        Self { plans: Some(Plans { by, source: PlanSource::Hash(hash) }), ..self }
+        Self {
+            plans: Some(Plans {
+                by,
+                source: PlanSource::Hash(hash),
+            }),
+            ..self
+        }
     }
 
     /// The limit, for a [`RateLimitLayer`](crate::RateLimitLayer).
@@ -223,22 +269,49 @@ impl LimitBuilder {
         if !is_name(&self.name) {
             return Err(LimitError::Name(self.name));
         }
-        if let Some(Plans { source: PlanSource::Hash(PlanHash { name: hash, .. }), .. }) = &self.plans
+        if let Some(Plans {
+            source: PlanSource::Hash(PlanHash { name: hash, .. }),
+            ..
+        }) = &self.plans
             && !is_name(hash)
         {
-            return Err(LimitError::PlanHash { limit: self.name, hash: hash.clone() });
+            return Err(LimitError::PlanHash {
+                limit: self.name,
+                hash: hash.clone(),
+            });
         }
         let algorithm = self.algorithm()?;
         let count = self.counted()?;
-        let Self { name, key, on_missing, on_outage, on_limit, consistency, rollout, exemption, plans, hidden, .. } =
-            self;
-        let quota = |error| LimitError::Quota { limit: name.clone(), error };
+        let Self {
+            name,
+            key,
+            on_missing,
+            on_outage,
+            on_limit,
+            consistency,
+            rollout,
+            exemption,
+            plans,
+            hidden,
+            ..
+        } = self;
+        let quota = |error| LimitError::Quota {
+            limit: name.clone(),
+            error,
+        };
         let burst = algorithm.compile().map_err(quota)?.burst();
         let cost = nonzero(&name, "the cost", self.cost)?;
         if cost.get() > burst {
-            return Err(LimitError::Cost { limit: name, cost: cost.get(), burst });
+            return Err(LimitError::Cost {
+                limit: name,
+                cost: cost.get(),
+                burst,
+            });
         }
-        let key = KeySpec { on_missing, ..key.ok_or_else(|| LimitError::NoKey(name.clone()))? };
+        let key = KeySpec {
+            on_missing,
+            ..key.ok_or_else(|| LimitError::NoKey(name.clone()))?
+        };
         let cost = Cost::Fixed(cost);
         let limit = Limit {
             name,
@@ -254,7 +327,10 @@ impl LimitBuilder {
             consistency,
             hidden,
         };
-        Ok(LimitUse { limit: Arc::new(limit), cost: None })
+        Ok(LimitUse {
+            limit: Arc::new(limit),
+            cost: None,
+        })
     }
 
     /// The status codes to count by, if any are set.
@@ -263,72 +339,108 @@ impl LimitBuilder {
             return Ok(None);
         }
         match (self.counting, self.consistency) {
-            (CountingBy::Concurrency, _) => return Err(LimitError::StatusesInFlight(self.name.clone())),
+            (CountingBy::Concurrency, _) => {
+                return Err(LimitError::StatusesInFlight(self.name.clone()));
+            }
             (_, Consistency::Leased) => return Err(LimitError::StatusesLeased(self.name.clone())),
             (_, Consistency::Exact) => {}
         }
         let set = StatusSet::new(self.count.iter().cloned());
-        set.map(Some).map_err(|error| LimitError::Statuses { limit: self.name.clone(), error })
+        set.map(Some).map_err(|error| LimitError::Statuses {
+            limit: self.name.clone(),
+            error,
+        })
     }
 
     fn algorithm(&self) -> Result<Algorithm, LimitError> {
         let tokens = nonzero(&self.name, "the number of tokens", self.tokens)?;
         if self.counting == CountingBy::Concurrency {
             self.without_burst()?;
-            return Ok(Algorithm::Concurrency { most: tokens, scope: Scope::default() });
+            return Ok(Algorithm::Concurrency {
+                most: tokens,
+                scope: Scope::default(),
+            });
         }
         let period_us = u64::try_from(self.period.as_micros()).unwrap_or(u64::MAX);
         let period_us = nonzero(&self.name, "the period in microseconds", period_us)?;
         match self.counting {
             CountingBy::FixedWindow => {
                 self.without_burst()?;
-                let rate = WindowRate { tokens, per: WindowLength::Micros(period_us) };
+                let rate = WindowRate {
+                    tokens,
+                    per: WindowLength::Micros(period_us),
+                };
                 Ok(Algorithm::FixedWindow { rate, zone: None })
             }
             CountingBy::SlidingWindow => {
                 self.without_burst()?;
-                Ok(Algorithm::SlidingWindow { rate: Rate { tokens, period_us } })
+                Ok(Algorithm::SlidingWindow {
+                    rate: Rate { tokens, period_us },
+                })
             }
             CountingBy::TokenBucket | CountingBy::Concurrency => {
-                let burst = self.burst.map_or(Ok(tokens), |burst| nonzero(&self.name, "the burst", burst))?;
-                Ok(Algorithm::TokenBucket { rate: Rate { tokens, period_us }, burst })
+                let burst = self
+                    .burst
+                    .map_or(Ok(tokens), |burst| nonzero(&self.name, "the burst", burst))?;
+                Ok(Algorithm::TokenBucket {
+                    rate: Rate { tokens, period_us },
+                    burst,
+                })
             }
         }
     }
 
     fn without_burst(&self) -> Result<(), LimitError> {
-        if self.burst.is_some() { Err(LimitError::Burst(self.name.clone())) } else { Ok(()) }
+        if self.burst.is_some() {
+            Err(LimitError::Burst(self.name.clone()))
+        } else {
+            Ok(())
+        }
     }
 }
 
-/// Names begin the keys and stand in header fields: no key of one limit may be that of another, or of a hash of plans.
+/// Names begin the keys and stand in header fields: no key of one limit may be that of another, or
+/// of a hash of plans.
 fn is_name(name: &str) -> bool {
     let fine = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-');
     (1..=64).contains(&name.len()) && name.bytes().all(fine)
 }
 
 fn nonzero(limit: &Arc<str>, what: &'static str, number: u64) -> Result<NonZeroU64, LimitError> {
-    NonZeroU64::new(number).ok_or_else(|| LimitError::Zero { limit: limit.clone(), what })
+    NonZeroU64::new(number).ok_or_else(|| LimitError::Zero {
+        limit: limit.clone(),
+        what,
+    })
 }
 
 impl From<KeyPart> for KeySpec {
     fn from(part: KeyPart) -> Self {
-        Self { parts: vec![part], on_missing: OnMissing::default() }
+        Self {
+            parts: vec![part],
+            on_missing: OnMissing::default(),
+        }
     }
 }
 
 impl<const N: usize> From<[KeyPart; N]> for KeySpec {
     fn from(parts: [KeyPart; N]) -> Self {
-        Self { parts: parts.into(), on_missing: OnMissing::default() }
+        Self {
+            parts: parts.into(),
+            on_missing: OnMissing::default(),
+        }
     }
 }
 
 /// The client's address: IPv4 addresses each, IPv6 by their /64.
 pub fn client_ip() -> KeyPart {
-    KeyPart::ClientIp { ipv4_prefix: 32, ipv6_prefix: 64 }
+    KeyPart::ClientIp {
+        ipv4_prefix: 32,
+        ipv6_prefix: 64,
+    }
 }
 
-/// A header field. Whoever may send any value has as many buckets: meant for fields that a proxy in front sets or checks.
+/// A header field. Whoever may send any value has as many buckets: meant for fields that a proxy in
+/// front sets or checks.
 pub fn header(name: HeaderName) -> KeyPart {
     KeyPart::Header(name)
 }
@@ -358,8 +470,9 @@ pub fn everyone() -> KeyPart {
     KeyPart::Constant("everyone".into())
 }
 
-/// A key of your own, called `name` in messages: what `read` makes of a request. `None`: the request lacks it. Counts as
-/// secret: longer values, and values of any length in the store, are hashed.
+/// A key of your own, called `name` in messages: what `read` makes of a request. `None`: the
+/// request lacks it. Counts as secret: longer values, and values of any length in the store, are
+/// hashed.
 ///
 /// ```
 /// use tollgate_limiter::{Limit, key_fn};
@@ -368,11 +481,15 @@ pub fn everyone() -> KeyPart {
 /// let limit = Limit::per_hour("per-tenant", 1_000).key(tenant);
 /// # limit.build().unwrap();
 /// ```
-pub fn key_fn(name: &str, read: impl Fn(&Facts<'_>) -> Option<String> + Send + Sync + 'static) -> KeyPart {
+pub fn key_fn(
+    name: &str,
+    read: impl Fn(&Facts<'_>) -> Option<String> + Send + Sync + 'static,
+) -> KeyPart {
     KeyPart::Custom(CustomKey::new(name, read))
 }
 
-/// A value that a layer outside put into the request's extensions, such as the id of a user it authenticated.
+/// A value that a layer outside put into the request's extensions, such as the id of a user it
+/// authenticated.
 ///
 /// ```
 /// use tollgate_limiter::{Limit, extension};
@@ -383,8 +500,13 @@ pub fn key_fn(name: &str, read: impl Fn(&Facts<'_>) -> Option<String> + Send + S
 /// let limit = Limit::per_minute("per-user", 60).key(extension("user", |user: &UserId| user.0.to_string()));
 /// # limit.build().unwrap();
 /// ```
-pub fn extension<T: Send + Sync + 'static>(name: &str, read: impl Fn(&T) -> String + Send + Sync + 'static) -> KeyPart {
-    key_fn(name, move |request| request.extensions.and_then(Extensions::get::<T>).map(&read))
+pub fn extension<T: Send + Sync + 'static>(
+    name: &str,
+    read: impl Fn(&T) -> String + Send + Sync + 'static,
+) -> KeyPart {
+    key_fn(name, move |request| {
+        request.extensions.and_then(Extensions::get::<T>).map(&read)
+    })
 }
 
 #[cfg(test)]

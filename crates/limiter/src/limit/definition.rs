@@ -31,8 +31,9 @@ pub enum OnOutage {
     Allow,
     /// Every request is denied.
     Deny,
-    /// Like [`Self::Local`] until the store has been away for `time`, then `then`. With [`AfterLocal::Deny`] and a time of
-    /// the store's `autonomy` at most, the limit holds however long a part of the fleet is cut off.
+    /// Like [`Self::Local`] until the store has been away for `time`, then `then`. With
+    /// [`AfterLocal::Deny`] and a time of the store's `autonomy` at most, the limit holds however
+    /// long a part of the fleet is cut off.
     LocalFor { time: Duration, then: AfterLocal },
 }
 
@@ -60,8 +61,14 @@ impl OnOutage {
     #[must_use]
     pub fn after(self, away: Duration) -> Self {
         match self {
-            Self::LocalFor { time, then: AfterLocal::Allow } if away >= time => Self::Allow,
-            Self::LocalFor { time, then: AfterLocal::Deny } if away >= time => Self::Deny,
+            Self::LocalFor {
+                time,
+                then: AfterLocal::Allow,
+            } if away >= time => Self::Allow,
+            Self::LocalFor {
+                time,
+                then: AfterLocal::Deny,
+            } if away >= time => Self::Deny,
             Self::LocalFor { .. } => Self::Local,
             Self::Local | Self::Allow | Self::Deny => self,
         }
@@ -74,7 +81,8 @@ impl OnOutage {
     }
 }
 
-/// How a fleet shares one limit: with a call per request, or with fewer. The limit holds either way.
+/// How a fleet shares one limit: with a call per request, or with fewer. The limit holds either
+/// way.
 ///
 /// ```
 /// use tollgate_limiter::{Limit, client_ip};
@@ -87,8 +95,9 @@ pub enum Consistency {
     /// The store decides on each request.
     #[default]
     Exact,
-    /// A node takes a few tokens ahead and spends them in process for up to 50 ms, at the price of a part of the burst. A
-    /// limit whose burst is too small for that is exact. For token buckets only.
+    /// A node takes a few tokens ahead and spends them in process for up to 50 ms, at the price of
+    /// a part of the burst. A limit whose burst is too small for that is exact. For token buckets
+    /// only.
     Leased,
 }
 
@@ -115,7 +124,8 @@ pub struct Limit {
     pub algorithm: Algorithm,
     /// Tokens one request takes, unless the route or the client's plan says otherwise.
     pub cost: Cost,
-    /// The responses that count: what a request took is refunded if its response has another status. `None`: all.
+    /// The responses that count: what a request took is refunded if its response has another
+    /// status. `None`: all.
     pub count: Option<StatusSet>,
     /// The decision while the store is away.
     pub on_outage: OnOutage,
@@ -129,8 +139,8 @@ pub struct Limit {
     pub plans: Option<Plans>,
     /// How nodes share the limit.
     pub consistency: Consistency,
-    /// Clients are not told of the limit: neither by fields, nor by its name where it refuses them. A denied request is
-    /// told when to come back all the same.
+    /// Clients are not told of the limit: neither by fields, nor by its name where it refuses them.
+    /// A denied request is told when to come back all the same.
     pub hidden: bool,
 }
 
@@ -151,7 +161,8 @@ pub struct Limit {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LimitUse {
     pub limit: Arc<Limit>,
-    /// Tokens one request takes here, at most the burst. `None`: as many as the client's plan or the limit says.
+    /// Tokens one request takes here, at most the burst. `None`: as many as the client's plan or
+    /// the limit says.
     pub cost: Option<Cost>,
 }
 
@@ -159,7 +170,11 @@ impl Limit {
     /// Whether requests are told apart by the client's address.
     pub fn needs_client_ip(&self) -> bool {
         let is_address = |part: &KeyPart| matches!(part, KeyPart::ClientIp { .. });
-        self.key.parts.iter().any(is_address) || self.plans.as_ref().is_some_and(|plans| is_address(&plans.by))
+        self.key.parts.iter().any(is_address)
+            || self
+                .plans
+                .as_ref()
+                .is_some_and(|plans| is_address(&plans.by))
     }
 
     /// A token bucket per `key`, one token a request, with all else at its default.

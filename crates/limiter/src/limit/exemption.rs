@@ -1,6 +1,7 @@
 //! Requests that a limit does not count.
 //!
-//! A header exempts any client that sends it: a proxy in front must remove it from clients that may not.
+//! A header exempts any client that sends it: a proxy in front must remove it from clients that may
+//! not.
 
 use http::{HeaderName, HeaderValue};
 use ipnet::IpNet;
@@ -38,15 +39,24 @@ impl Exemption {
             return false;
         }
         let client = facts.client_ip.map(|ip| ip.to_canonical());
-        let by_client = client.is_some_and(|client| self.clients.iter().any(|network| network.contains(&client)));
-        by_client || self.headers.iter().any(|(name, wanted)| sent(facts, name, wanted.as_ref()))
+        let by_client = client
+            .is_some_and(|client| self.clients.iter().any(|network| network.contains(&client)));
+        by_client
+            || self
+                .headers
+                .iter()
+                .any(|(name, wanted)| sent(facts, name, wanted.as_ref()))
     }
 }
 
 fn sent(facts: &Facts<'_>, name: &HeaderName, wanted: Option<&HeaderValue>) -> bool {
     match wanted {
         None => facts.headers.contains_key(name),
-        Some(wanted) => facts.headers.get_all(name).iter().any(|value| value == wanted),
+        Some(wanted) => facts
+            .headers
+            .get_all(name)
+            .iter()
+            .any(|value| value == wanted),
     }
 }
 
@@ -57,19 +67,41 @@ mod tests {
     use super::*;
 
     fn covers(exempt: &Exemption, ip: &str, header: &'static str) -> bool {
-        let request = Request::builder().header("x-internal", header).body(()).unwrap();
-        exempt.covers(&Facts { client_ip: ip.parse().ok(), ..Facts::of(&request) })
+        let request = Request::builder()
+            .header("x-internal", header)
+            .body(())
+            .unwrap();
+        exempt.covers(&Facts {
+            client_ip: ip.parse().ok(),
+            ..Facts::of(&request)
+        })
     }
 
     #[test]
     fn any_condition_is_enough() {
         let name = HeaderName::from_static("x-internal");
         let clients = vec!["10.0.0.0/8".parse().unwrap(), "fd00::/8".parse().unwrap()];
-        let exempt = Exemption { clients, headers: vec![(name.clone(), Some(HeaderValue::from_static("yes")))] };
+        let exempt = Exemption {
+            clients,
+            headers: vec![(name.clone(), Some(HeaderValue::from_static("yes")))],
+        };
         assert!(covers(&exempt, "10.1.2.3", "no") && covers(&exempt, "::ffff:10.1.2.3", "no"));
-        assert!(covers(&exempt, "fd12::1", "no") && covers(&exempt, "192.0.2.1", "yes") && covers(&exempt, "", "yes"));
+        assert!(
+            covers(&exempt, "fd12::1", "no")
+                && covers(&exempt, "192.0.2.1", "yes")
+                && covers(&exempt, "", "yes")
+        );
         assert!(!covers(&exempt, "192.0.2.1", "no") && !covers(&exempt, "", "Yes"));
-        assert!(covers(&Exemption { clients: vec![], headers: vec![(name, None)] }, "", "anything"));
-        assert!(!covers(&Exemption::default(), "10.0.0.1", "yes") && Exemption::default().is_empty());
+        assert!(covers(
+            &Exemption {
+                clients: vec![],
+                headers: vec![(name, None)]
+            },
+            "",
+            "anything"
+        ));
+        assert!(
+            !covers(&Exemption::default(), "10.0.0.1", "yes") && Exemption::default().is_empty()
+        );
     }
 }

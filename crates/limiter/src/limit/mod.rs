@@ -1,8 +1,8 @@
-//! The limits that a person configures: a name, the requests that share a bucket, how much they may take and what
-//! happens beyond.
+//! The limits that a person configures: a name, the requests that share a bucket, how much they may
+//! take and what happens beyond.
 //!
-//! Plain data, to be built in code or from a file. [`definition`] puts a limit together of the other parts. Nothing
-//! here waits, counts or calls a store.
+//! Plain data, to be built in code or from a file. [`definition`] puts a limit together of the
+//! other parts. Nothing here waits, counts or calls a store.
 
 pub mod algorithm;
 pub mod builder;

@@ -39,8 +39,8 @@ pub enum OnLimit {
 pub struct Queueing {
     /// A request that would have to wait longer is refused.
     pub max_wait: Duration,
-    /// Requests that wait on this node at a time, whatever their keys. When all places are taken, the longest line gives
-    /// one to a key with few.
+    /// Requests that wait on this node at a time, whatever their keys. When all places are taken,
+    /// the longest line gives one to a key with few.
     pub max_waiting: NonZeroUsize,
 }
 

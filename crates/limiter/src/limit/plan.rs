@@ -1,7 +1,7 @@
 //! Plans: other rates for some clients, instead of a limit's own.
 //!
-//! Guarantees a look-up that neither waits nor copies, however many plans there are, and that a plan read from text lets
-//! a request pass.
+//! Guarantees a look-up that neither waits nor copies, however many plans there are, and that a
+//! plan read from text lets a request pass.
 
 use std::collections::HashMap;
 use std::num::NonZeroU64;
@@ -18,7 +18,8 @@ use crate::limit::cost::Cost;
 use crate::limit::key::KeyPart;
 use crate::limit::units;
 
-/// Rates by a value of the request. A request without that value, or whose value has no plan, has the limit's own rate.
+/// Rates by a value of the request. A request without that value, or whose value has no plan, has
+/// the limit's own rate.
 ///
 /// In Redis: [`PlanHash`]. In a table of the program:
 ///
@@ -52,7 +53,8 @@ pub enum PlanSource {
     Assigned(AssignedPlans),
 }
 
-/// The plan of each client by name, and what each plan is for one limit. Limits share the clients, however many there are.
+/// The plan of each client by name, and what each plan is for one limit. Limits share the clients,
+/// however many there are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AssignedPlans {
     /// The name of a client's plan, by the value as the key part reads it.
@@ -62,9 +64,9 @@ pub struct AssignedPlans {
 
 /// A hash of the shared store that has plans as text.
 ///
-/// Written with `redis-cli HSET tollgate:plans acme "100/s burst=200"`, where `tollgate:` is the store's `key_prefix`. A
-/// change shows within `cache`, and never admits more than the larger plan does. [`KeyPart::field`] says how a secret or
-/// a long value is spelt.
+/// Written with `redis-cli HSET tollgate:plans acme "100/s burst=200"`, where `tollgate:` is the
+/// store's `key_prefix`. A change shows within `cache`, and never admits more than the larger plan
+/// does. [`KeyPart::field`] says how a secret or a long value is spelt.
 ///
 /// ```
 /// use http::HeaderName;
@@ -142,7 +144,10 @@ pub const LONGEST_TEXT: usize = 128;
 impl PlanHash {
     /// The hash called `name`, whose plans are used for 5 s before they are read again.
     pub fn new(name: impl Into<Arc<str>>) -> Self {
-        Self { name: name.into(), cache: Duration::from_secs(5) }
+        Self {
+            name: name.into(),
+            cache: Duration::from_secs(5),
+        }
     }
 }
 
@@ -154,7 +159,10 @@ impl Plans {
             PlanSource::Assigned(assigned) => (None, Some(assigned.plans.values())),
             PlanSource::Hash(_) => (None, None),
         };
-        table.into_iter().flatten().chain(assigned.into_iter().flatten())
+        table
+            .into_iter()
+            .flatten()
+            .chain(assigned.into_iter().flatten())
     }
 }
 
@@ -171,17 +179,27 @@ impl Plan {
     /// # Errors
     /// When the algorithm's numbers are out of bounds.
     pub fn new(algorithm: Algorithm, cost: Option<Cost>) -> Result<Self, QuotaError> {
-        Ok(Self { compiled: algorithm.compile()?, algorithm, cost })
+        Ok(Self {
+            compiled: algorithm.compile()?,
+            algorithm,
+            cost,
+        })
     }
 
-    /// The plan that `text` is for limits that count by this kind of algorithm. Anyone may have written it.
+    /// The plan that `text` is for limits that count by this kind of algorithm. Anyone may have
+    /// written it.
     ///
     /// # Errors
     /// When it is not a plan, or one of another algorithm.
     pub fn read(text: &[u8], kind: &AlgorithmKind) -> Result<Self, PlanError> {
         let text = Some(text).filter(|text| text.len() <= LONGEST_TEXT && text.is_ascii());
-        let text = str::from_utf8(text.ok_or(PlanError::NotText)?).map_err(|_| PlanError::NotText)?;
-        let PlanText { amount, burst, cost } = text.parse()?;
+        let text =
+            str::from_utf8(text.ok_or(PlanError::NotText)?).map_err(|_| PlanError::NotText)?;
+        let PlanText {
+            amount,
+            burst,
+            cost,
+        } = text.parse()?;
         let algorithm = match amount {
             Amount::Rate(rate) => kind.with_rate(rate, burst)?,
             Amount::Permits(most) => kind.with_permits(most)?,
@@ -209,8 +227,8 @@ impl Plan {
     }
 }
 
-/// `100/s`, `100/s burst=200`, `1000/month cost=2`, `max_in_flight=50`: as in the file, with the words behind the rate
-/// in any order.
+/// `100/s`, `100/s burst=200`, `1000/month cost=2`, `max_in_flight=50`: as in the file, with the
+/// words behind the rate in any order.
 impl FromStr for PlanText {
     type Err = PlanError;
 
@@ -224,7 +242,9 @@ impl FromStr for PlanText {
                 Some(("cost", number)) => (&mut cost, number, PlanError::Cost),
                 _ => return Err(PlanError::Word),
             };
-            let number = units::whole(number).and_then(NonZeroU64::new).ok_or(wrong)?;
+            let number = units::whole(number)
+                .and_then(NonZeroU64::new)
+                .ok_or(wrong)?;
             if slot.replace(number).is_some() {
                 return Err(PlanError::Word);
             }
@@ -234,7 +254,11 @@ impl FromStr for PlanText {
         }
         match amount {
             Amount::Permits(_) if burst.is_some() => Err(PlanError::Word),
-            amount => Ok(Self { amount, burst, cost }),
+            amount => Ok(Self {
+                amount,
+                burst,
+                cost,
+            }),
         }
     }
 }
@@ -245,7 +269,10 @@ fn amount(word: &str) -> Option<Amount> {
         return (most.get() <= MAX_PERMITS).then_some(Amount::Permits(most));
     }
     let (tokens, period_us) = units::parse_window_rate(word)?;
-    Some(Amount::Rate(WindowRate { tokens, per: period_us.map_or(WindowLength::Month, WindowLength::Micros) }))
+    Some(Amount::Rate(WindowRate {
+        tokens,
+        per: period_us.map_or(WindowLength::Month, WindowLength::Micros),
+    }))
 }
 
 #[cfg(test)]
@@ -266,11 +293,16 @@ mod tests {
     }
 
     fn fixed(zone: Option<&str>) -> AlgorithmKind {
-        AlgorithmKind::FixedWindow { zone: zone.map(Into::into) }
+        AlgorithmKind::FixedWindow {
+            zone: zone.map(Into::into),
+        }
     }
 
     fn steady(tokens: u64, seconds: u64) -> Rate {
-        Rate { tokens: nonzero(tokens), period_us: nonzero(seconds * 1_000_000) }
+        Rate {
+            tokens: nonzero(tokens),
+            period_us: nonzero(seconds * 1_000_000),
+        }
     }
 
     fn with_cost(algorithm: Algorithm, cost: Option<u64>) -> Result<Plan, PlanError> {
@@ -278,22 +310,43 @@ mod tests {
     }
 
     fn plan(tokens: u64, seconds: u64, burst: u64, cost: Option<u64>) -> Result<Plan, PlanError> {
-        with_cost(Algorithm::TokenBucket { rate: steady(tokens, seconds), burst: nonzero(burst) }, cost)
+        with_cost(
+            Algorithm::TokenBucket {
+                rate: steady(tokens, seconds),
+                burst: nonzero(burst),
+            },
+            cost,
+        )
     }
 
     #[test]
     fn requests_in_flight_have_plans_of_their_own() {
         let kind = AlgorithmKind::Concurrency { scope: Scope::Node };
-        let most = Algorithm::Concurrency { most: nonzero(50), scope: Scope::Node };
-        assert_eq!(Plan::read(b"max_in_flight=50 cost=2", &kind), with_cost(most, Some(2)));
-        assert_eq!(Plan::read(b"100/s", &kind), Err(PlanError::Unsupported(Unsupported::Rate("concurrency"))));
+        let most = Algorithm::Concurrency {
+            most: nonzero(50),
+            scope: Scope::Node,
+        };
+        assert_eq!(
+            Plan::read(b"max_in_flight=50 cost=2", &kind),
+            with_cost(most, Some(2))
+        );
+        assert_eq!(
+            Plan::read(b"100/s", &kind),
+            Err(PlanError::Unsupported(Unsupported::Rate("concurrency")))
+        );
         assert_eq!(
             Plan::read(b"max_in_flight=50", &BUCKET),
             Err(PlanError::Unsupported(Unsupported::Permits("token_bucket")))
         );
-        assert_eq!(Plan::read(b"max_in_flight=50 burst=2", &kind), Err(PlanError::Word));
+        assert_eq!(
+            Plan::read(b"max_in_flight=50 burst=2", &kind),
+            Err(PlanError::Word)
+        );
         assert_eq!(Plan::read(b"max_in_flight=0", &kind), Err(PlanError::Rate));
-        assert_eq!(Plan::read(b"max_in_flight=50 cost=51", &kind), Err(PlanError::Cost));
+        assert_eq!(
+            Plan::read(b"max_in_flight=50 cost=51", &kind),
+            Err(PlanError::Cost)
+        );
     }
 
     #[test]
@@ -313,11 +366,27 @@ mod tests {
     #[cfg(feature = "calendar")]
     #[test]
     fn a_plan_counts_as_its_limit_does() {
-        let sliding = with_cost(Algorithm::SlidingWindow { rate: steady(5, 90) }, Some(5));
+        let sliding = with_cost(
+            Algorithm::SlidingWindow {
+                rate: steady(5, 90),
+            },
+            Some(5),
+        );
         assert_eq!(Plan::read(b"5/90s cost=5", &SLIDING), sliding);
         for zone in [None, Some("Europe/Berlin")] {
-            let window = |tokens, per| WindowRate { tokens: nonzero(tokens), per };
-            let plan = |rate, cost| with_cost(Algorithm::FixedWindow { rate, zone: zone.map(Into::into) }, cost);
+            let window = |tokens, per| WindowRate {
+                tokens: nonzero(tokens),
+                per,
+            };
+            let plan = |rate, cost| {
+                with_cost(
+                    Algorithm::FixedWindow {
+                        rate,
+                        zone: zone.map(Into::into),
+                    },
+                    cost,
+                )
+            };
             let hourly = window(100, WindowLength::Micros(nonzero(3_600_000_000)));
             assert_eq!(Plan::read(b"100/h", &fixed(zone)), plan(hourly, None));
             assert_eq!(
@@ -332,18 +401,42 @@ mod tests {
         let berlin = fixed(Some("Europe/Berlin"));
         let too_large = QuotaError::Window(WindowError::QuotaTooLarge);
         for (text, kind, why) in [
-            ("100/s burst=100", &SLIDING, PlanError::Unsupported(Unsupported::Burst("sliding_window"))),
-            ("100/s burst=200", &fixed(None), PlanError::Unsupported(Unsupported::Burst("fixed_window"))),
-            ("1000/month", &SLIDING, PlanError::Unsupported(Unsupported::Month("sliding_window"))),
-            ("1000/month burst=5", &BUCKET, PlanError::Unsupported(Unsupported::Month("token_bucket"))),
+            (
+                "100/s burst=100",
+                &SLIDING,
+                PlanError::Unsupported(Unsupported::Burst("sliding_window")),
+            ),
+            (
+                "100/s burst=200",
+                &fixed(None),
+                PlanError::Unsupported(Unsupported::Burst("fixed_window")),
+            ),
+            (
+                "1000/month",
+                &SLIDING,
+                PlanError::Unsupported(Unsupported::Month("sliding_window")),
+            ),
+            (
+                "1000/month burst=5",
+                &BUCKET,
+                PlanError::Unsupported(Unsupported::Month("token_bucket")),
+            ),
             ("1000/2month", &fixed(None), PlanError::Rate),
             ("100/s cost=101", &SLIDING, PlanError::Cost),
             ("100/month cost=101", &fixed(None), PlanError::Cost),
             ("5/90s", &berlin, PlanError::Quota(QuotaError::NoUnit)),
             ("1000000001/s", &SLIDING, PlanError::Quota(too_large)),
-            ("1/367d", &fixed(None), PlanError::Quota(QuotaError::Window(WindowError::TooLong))),
+            (
+                "1/367d",
+                &fixed(None),
+                PlanError::Quota(QuotaError::Window(WindowError::TooLong)),
+            ),
         ] {
-            assert_eq!(Plan::read(text.as_bytes(), kind), Err(why), "{text:?} {kind:?}");
+            assert_eq!(
+                Plan::read(text.as_bytes(), kind),
+                Err(why),
+                "{text:?} {kind:?}"
+            );
         }
     }
 
@@ -374,15 +467,25 @@ mod tests {
             ("100/s cost=101", PlanError::Cost),
             ("100/s burst=5 cost=6", PlanError::Cost),
             ("100/s cost==1", PlanError::Cost),
-            ("20000000/s", PlanError::Quota(TokenBucketError::TooFast.into())),
-            ("1/d burst=400", PlanError::Quota(TokenBucketError::TooSlow.into())),
+            (
+                "20000000/s",
+                PlanError::Quota(TokenBucketError::TooFast.into()),
+            ),
+            (
+                "1/d burst=400",
+                PlanError::Quota(TokenBucketError::TooSlow.into()),
+            ),
             ("100/s \u{a0}", PlanError::NotText),
         ] {
             assert_eq!(Plan::read(text.as_bytes(), &BUCKET), Err(why), "{text:?}");
         }
         assert_eq!(Plan::read(b"\xff", &BUCKET), Err(PlanError::NotText));
-        let long = |length| Plan::read(format!("1/s{}", " ".repeat(length - 3)).as_bytes(), &BUCKET);
-        assert_eq!((long(LONGEST_TEXT).is_ok(), long(LONGEST_TEXT + 1)), (true, Err(PlanError::NotText)));
+        let long =
+            |length| Plan::read(format!("1/s{}", " ".repeat(length - 3)).as_bytes(), &BUCKET);
+        assert_eq!(
+            (long(LONGEST_TEXT).is_ok(), long(LONGEST_TEXT + 1)),
+            (true, Err(PlanError::NotText))
+        );
     }
 
     proptest! {

@@ -1,8 +1,8 @@
 //! Which clients a limit acts on while it is rolled out.
 //!
-//! Guarantees that a client is treated alike on every node, by every request and after every restart, and that raising
-//! the share only adds clients. A hash of the limit's name and the key chooses them, so two limits begin
-//! with different clients.
+//! Guarantees that a client is treated alike on every node, by every request and after every
+//! restart, and that raising the share only adds clients. A hash of the limit's name and the key
+//! chooses them, so two limits begin with different clients.
 
 use crate::algorithm::share::fnv1a;
 
@@ -51,7 +51,8 @@ impl Default for Rollout {
     }
 }
 
-/// FNV leaves similar keys close together; this spreads them (the finalizer of MurmurHash3, public domain).
+/// FNV leaves similar keys close together; this spreads them (the finalizer of MurmurHash3, public
+/// domain).
 fn mix(mut hash: u64) -> u64 {
     for factor in [0xff51_afd7_ed55_8ccd, 0xc4ce_b9fe_1a85_ec53] {
         hash = (hash ^ hash >> 33).wrapping_mul(factor);
@@ -71,9 +72,18 @@ mod tests {
 
     #[test]
     fn takes_the_share_of_similar_keys_that_it_should() {
-        for (hundredths, about) in [(0, 0), (100, 100), (2_500, 2_500), (9_000, 9_000), (10_000, 10_000)] {
+        for (hundredths, about) in [
+            (0, 0),
+            (100, 100),
+            (2_500, 2_500),
+            (9_000, 9_000),
+            (10_000, 10_000),
+        ] {
             let count = taken(hundredths).len();
-            assert!(count.abs_diff(about) <= 150, "{count} of 10000 at {hundredths}");
+            assert!(
+                count.abs_diff(about) <= 150,
+                "{count} of 10000 at {hundredths}"
+            );
         }
         assert_eq!((taken(0).len(), taken(10_000).len()), (0, 10_000));
         assert_eq!(Rollout::of_hundredths(10_001), None);

@@ -1,6 +1,7 @@
 //! Status codes by which a limit tells the requests that it counts.
 //!
-//! Guarantees at least one code, and none that no response ends with. A set that is shown reads as it is written.
+//! Guarantees at least one code, and none that no response ends with. A set that is shown reads as
+//! it is written.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -32,11 +33,17 @@ impl StatusSet {
         let sound = |StatusRange(range): &StatusRange| {
             FINAL.contains(range.start()) && FINAL.contains(range.end()) && !range.is_empty()
         };
-        if ranges.is_empty() || !ranges.iter().all(sound) { Err(NoStatus) } else { Ok(Self(ranges)) }
+        if ranges.is_empty() || !ranges.iter().all(sound) {
+            Err(NoStatus)
+        } else {
+            Ok(Self(ranges))
+        }
     }
 
     pub fn contains(&self, status: StatusCode) -> bool {
-        self.0.iter().any(|StatusRange(range)| range.contains(&status.as_u16()))
+        self.0
+            .iter()
+            .any(|StatusRange(range)| range.contains(&status.as_u16()))
     }
 }
 
@@ -51,7 +58,11 @@ impl StatusRange {
             Some(_) => return Err(NoStatus),
             None => text.parse::<u16>().map_err(|_| NoStatus)?.into(),
         };
-        if FINAL.contains(range.0.start()) { Ok(range) } else { Err(NoStatus) }
+        if FINAL.contains(range.0.start()) {
+            Ok(range)
+        } else {
+            Err(NoStatus)
+        }
     }
 
     fn class(digit: u8) -> Self {
@@ -102,21 +113,32 @@ mod tests {
 
     #[test]
     fn a_set_has_the_codes_and_classes_that_are_written() {
-        let set = StatusSet::new(["401", "403", "5xx"].map(|text| StatusRange::parse(text).unwrap())).unwrap();
+        let set =
+            StatusSet::new(["401", "403", "5xx"].map(|text| StatusRange::parse(text).unwrap()))
+                .unwrap();
         let has = |code| set.contains(StatusCode::from_u16(code).unwrap());
         assert_eq!([401, 403, 500, 599].map(has), [true; 4]);
         assert_eq!([200, 400, 402, 499, 600].map(has), [false; 5]);
         assert_eq!(set.to_string(), "401, 403, 5xx");
-        assert_eq!(StatusSet::new([(400..=403).into()]).unwrap().to_string(), "400-403");
+        assert_eq!(
+            StatusSet::new([(400..=403).into()]).unwrap().to_string(),
+            "400-403"
+        );
     }
 
     #[test]
     fn what_no_response_ends_with_is_no_status() {
-        for text in ["", "xx", "4x", "1xx", "6xx", "44xx", "4XX", "100", "600", "-401", "401.0", "4 01", "65937"] {
+        for text in [
+            "", "xx", "4x", "1xx", "6xx", "44xx", "4XX", "100", "600", "-401", "401.0", "4 01",
+            "65937",
+        ] {
             assert_eq!(StatusRange::parse(text), Err(NoStatus), "{text}");
         }
         assert_eq!(StatusSet::new([]), Err(NoStatus));
         assert_eq!(StatusSet::new([101.into()]), Err(NoStatus));
-        assert_eq!(StatusSet::new([StatusRange(RangeInclusive::new(403, 401))]), Err(NoStatus));
+        assert_eq!(
+            StatusSet::new([StatusRange(RangeInclusive::new(403, 401))]),
+            Err(NoStatus)
+        );
     }
 }

@@ -1,6 +1,7 @@
 //! The quantities a person writes: rates, durations, sizes.
 //!
-//! Guarantees that what [`show_rate`], [`show_duration`] and [`show_size`] print reads back as the same quantity.
+//! Guarantees that what [`show_rate`], [`show_duration`] and [`show_size`] print reads back as the
+//! same quantity.
 
 use std::num::NonZeroU64;
 use std::time::Duration;
@@ -18,7 +19,12 @@ pub const BYTE_RATE_FORMS: &str = "a size per second: 500/s, 1KiB/s or 10kB/s";
 const MICROS_PER_MILLI: u64 = 1_000;
 
 /// Longest unit first: the first that divides a quantity is the one it is shown in.
-const PERIODS: [(&str, u64); 4] = [("d", 86_400_000_000), ("h", 3_600_000_000), ("m", 60_000_000), ("s", 1_000_000)];
+const PERIODS: [(&str, u64); 4] = [
+    ("d", 86_400_000_000),
+    ("h", 3_600_000_000),
+    ("m", 60_000_000),
+    ("s", 1_000_000),
+];
 
 const SIZES: [(&str, u64); 8] = [
     ("GiB", 1 << 30),
@@ -37,7 +43,10 @@ pub fn parse_rate(text: &str) -> Option<(NonZeroU64, NonZeroU64)> {
     let (count, unit) = split_unit(period);
     let unit = PERIODS.iter().find(|(name, _)| *name == unit)?.1;
     let count = if count.is_empty() { 1 } else { whole(count)? };
-    Some((NonZeroU64::new(whole(tokens)?)?, NonZeroU64::new(count.checked_mul(unit)?)?))
+    Some((
+        NonZeroU64::new(whole(tokens)?)?,
+        NonZeroU64::new(count.checked_mul(unit)?)?,
+    ))
 }
 
 /// Like [`parse_rate`], or `1000/month`, whose period is `None`: a month has no fixed length.
@@ -61,7 +70,11 @@ pub fn parse_duration(text: &str) -> Option<Duration> {
 /// `4096`, `64KiB`, `10MB` in bytes. `None`: not a size, or beyond 64 bits.
 pub fn parse_size(text: &str) -> Option<u64> {
     let (count, unit) = split_unit(text);
-    let unit = if unit.is_empty() { 1 } else { SIZES.iter().find(|(name, _)| *name == unit)?.1 };
+    let unit = if unit.is_empty() {
+        1
+    } else {
+        SIZES.iter().find(|(name, _)| *name == unit)?.1
+    };
     whole(count)?.checked_mul(unit)
 }
 
@@ -70,7 +83,8 @@ pub fn parse_byte_rate(text: &str) -> Option<u64> {
     parse_size(text.strip_suffix("/s")?)
 }
 
-/// `25%`, `0.5%` or `0.25%` in hundredths of a percent. `None`: not a percentage, or finer than that.
+/// `25%`, `0.5%` or `0.25%` in hundredths of a percent. `None`: not a percentage, or finer than
+/// that.
 pub fn parse_percent(text: &str) -> Option<u16> {
     let number = text.strip_suffix('%')?;
     let (percents, fraction) = number.split_once('.').unwrap_or((number, "0"));
@@ -103,7 +117,10 @@ pub fn show_rate(tokens: NonZeroU64, period_us: NonZeroU64) -> String {
 pub fn show_duration(duration: Duration) -> String {
     let millis = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
     let micros = millis.checked_mul(MICROS_PER_MILLI);
-    match micros.filter(|micros| *micros > 0).and_then(|micros| largest_unit(micros, &PERIODS)) {
+    match micros
+        .filter(|micros| *micros > 0)
+        .and_then(|micros| largest_unit(micros, &PERIODS))
+    {
         Some((count, unit)) => format!("{count}{unit}"),
         None => format!("{millis}ms"),
     }
@@ -118,7 +135,9 @@ pub fn show_size(bytes: u64) -> String {
 }
 
 fn largest_unit(quantity: u64, units: &[(&'static str, u64)]) -> Option<(u64, &'static str)> {
-    let (name, unit) = units.iter().find(|(_, unit)| quantity.is_multiple_of(*unit))?;
+    let (name, unit) = units
+        .iter()
+        .find(|(_, unit)| quantity.is_multiple_of(*unit))?;
     Some((quantity / unit, name))
 }
 

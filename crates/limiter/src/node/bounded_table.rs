@@ -1,7 +1,8 @@
-//! A bounded table by key, for all workers of a node: a few places for each set of keys, and a lock per set.
+//! A bounded table by key, for all workers of a node: a few places for each set of keys, and a lock
+//! per set.
 //!
-//! Guarantees its bound by construction, and that no operation looks at more than one set's places. The caller says
-//! which value is worth most, and gets the value that was displaced.
+//! Guarantees its bound by construction, and that no operation looks at more than one set's places.
+//! The caller says which value is worth most, and gets the value that was displaced.
 
 use std::hash::{BuildHasher, RandomState};
 
@@ -25,17 +26,24 @@ impl<V> BoundedTable<V> {
     /// Room for `places`, or a little more. Memory is taken as they fill.
     pub fn new(places: usize) -> Self {
         let sets = places.div_ceil(WAYS).next_power_of_two();
-        Self { sets: (0..sets).map(|_| Mutex::new(Vec::new())).collect(), hasher: RandomState::new() }
+        Self {
+            sets: (0..sets).map(|_| Mutex::new(Vec::new())).collect(),
+            hasher: RandomState::new(),
+        }
     }
 
     /// Lets `look` see the value of `key`.
     pub fn with<R>(&self, key: &Key, look: impl FnOnce(Option<&mut V>) -> R) -> R {
         let mut set = self.set(key);
-        look(set.iter_mut().find(|(known, _)| known == key).map(|(_, value)| value))
+        look(
+            set.iter_mut()
+                .find(|(known, _)| known == key)
+                .map(|(_, value)| value),
+        )
     }
 
-    /// Lets `change` work on the value of `key`, or on `new` in its place. The value that is `worth` least makes room,
-    /// and is returned.
+    /// Lets `change` work on the value of `key`, or on `new` in its place. The value that is
+    /// `worth` least makes room, and is returned.
     pub fn upsert<R>(
         &self,
         key: &Key,
@@ -58,7 +66,8 @@ impl<V> BoundedTable<V> {
         (result, displaced)
     }
 
-    /// Replaces the value of `key`, or else the one that is `worth` least, unless that is worth more than `value`.
+    /// Replaces the value of `key`, or else the one that is `worth` least, unless that is worth
+    /// more than `value`.
     pub fn offer(&self, key: Key, value: V, worth: impl Fn(&V) -> u64) {
         let mut set = self.set(&key);
         if let Some((_, known)) = set.iter_mut().find(|(known, _)| *known == key) {
@@ -78,9 +87,14 @@ impl<V> BoundedTable<V> {
         Some(set.swap_remove(place).1)
     }
 
-    /// Takes out values whose key is `wanted`, a set at a time, until there are `enough`. It begins at the set `from`,
-    /// visits each once, and returns the set to go on from.
-    pub fn extract(&self, from: usize, enough: usize, wanted: impl Fn(&Key) -> bool) -> (Vec<(Key, V)>, usize) {
+    /// Takes out values whose key is `wanted`, a set at a time, until there are `enough`. It begins
+    /// at the set `from`, visits each once, and returns the set to go on from.
+    pub fn extract(
+        &self,
+        from: usize,
+        enough: usize,
+        wanted: impl Fn(&Key) -> bool,
+    ) -> (Vec<(Key, V)>, usize) {
         let mut taken = Vec::new();
         for visited in 0..self.sets.len() {
             let next = (from + visited) % self.sets.len();
@@ -123,12 +137,23 @@ mod tests {
     fn keeps_no_more_than_its_places_and_drops_the_value_worth_least() {
         let table = BoundedTable::new(8);
         for n in 0..8_u64 {
-            assert_eq!(table.upsert(&Key::from(&*n.to_string()), || n, |n| *n, |_| ()).1, None);
+            assert_eq!(
+                table
+                    .upsert(&Key::from(&*n.to_string()), || n, |n| *n, |_| ())
+                    .1,
+                None
+            );
         }
-        assert_eq!(table.upsert(&Key::from("8"), || 8, |n| *n, |_| ()).1, Some(0));
+        assert_eq!(
+            table.upsert(&Key::from("8"), || 8, |n| *n, |_| ()).1,
+            Some(0)
+        );
         assert_eq!(table.with(&Key::from("0"), |found| found.copied()), None);
         assert_eq!(table.with(&Key::from("8"), |found| found.copied()), Some(8));
-        assert_eq!((table.remove(&Key::from("3")), table.remove(&Key::from("3"))), (Some(3), None));
+        assert_eq!(
+            (table.remove(&Key::from("3")), table.remove(&Key::from("3"))),
+            (Some(3), None)
+        );
     }
 
     #[test]
@@ -142,7 +167,11 @@ mod tests {
             assert_eq!(offer(&n.to_string(), n), Some(n));
         }
         assert_eq!((offer("low", 9), offer("same", 10)), (None, Some(10)));
-        assert_eq!(offer("11", 3), Some(3), "what is there is replaced, whatever it is worth");
+        assert_eq!(
+            offer("11", 3),
+            Some(3),
+            "what is there is replaced, whatever it is worth"
+        );
     }
 
     #[test]
@@ -155,7 +184,12 @@ mod tests {
         table.retain(|n| *n >= 15);
         assert_eq!(table.with(&key(14), |found| found.copied()), None);
         let drained = || {
-            let mut values: Vec<u64> = table.extract(0, 64, |_| true).0.into_iter().map(|(_, n)| n).collect();
+            let mut values: Vec<u64> = table
+                .extract(0, 64, |_| true)
+                .0
+                .into_iter()
+                .map(|(_, n)| n)
+                .collect();
             values.sort_unstable();
             values
         };

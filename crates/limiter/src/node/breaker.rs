@@ -1,8 +1,10 @@
-//! The circuit breaker of the shared store: a circuit for each of its servers, shared by the workers of a node.
+//! The circuit breaker of the shared store: a circuit for each of its servers, shared by the
+//! workers of a node.
 //!
-//! Guarantees that after a few failures in a row no request waits for a server until it is proven to decide again, by the
-//! same calls that requests make, over the same connections; that the other servers go on deciding meanwhile; and that
-//! each change is logged and counted once, by the caller that caused it.
+//! Guarantees that after a few failures in a row no request waits for a server until it is proven
+//! to decide again, by the same calls that requests make, over the same connections; that the other
+//! servers go on deciding meanwhile; and that each change is logged and counted once, by the caller
+//! that caused it.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
@@ -14,10 +16,12 @@ use tokio::sync::Notify;
 use crate::clock;
 use crate::store::{ServerId, StoreError};
 
-/// Requests in a row that failed and open a circuit. Each of them waited for the store's time limit.
+/// Requests in a row that failed and open a circuit. Each of them waited for the store's time
+/// limit.
 const TOLERATED_FAILURES: u32 = 5;
 
-/// A server is asked as long as its circuit is closed. While it is open, a prober finds out when it may be asked again.
+/// A server is asked as long as its circuit is closed. While it is open, a prober finds out when it
+/// may be asked again.
 pub struct Breaker {
     /// Circuits that are open or had failures since the last success. Few, and none nearly always.
     circuits: Mutex<Vec<Circuit>>,
@@ -83,13 +87,21 @@ impl Breaker {
 
     /// Whether no request may ask `server`.
     pub fn is_open_for(&self, server: ServerId) -> bool {
-        self.is_open() && self.circuits.lock().iter().any(|circuit| circuit.server == server && circuit.is_open())
+        self.is_open()
+            && self
+                .circuits
+                .lock()
+                .iter()
+                .any(|circuit| circuit.server == server && circuit.is_open())
     }
 
     /// For how long no request may have asked `server` by now.
     pub fn open_for(&self, server: ServerId) -> Duration {
         let circuits = self.circuits.lock();
-        let since_us = circuits.iter().find(|circuit| circuit.server == server).and_then(|open| open.open_since_us);
+        let since_us = circuits
+            .iter()
+            .find(|circuit| circuit.server == server)
+            .and_then(|open| open.open_since_us);
         since_us.map_or(Duration::ZERO, |since_us| {
             Duration::from_micros(clock::monotonic_micros().saturating_sub(since_us))
         })
@@ -97,7 +109,12 @@ impl Breaker {
 
     /// The servers that may not be asked.
     pub fn open_servers(&self) -> Vec<ServerId> {
-        self.circuits.lock().iter().filter(|circuit| circuit.is_open()).map(|circuit| circuit.server).collect()
+        self.circuits
+            .lock()
+            .iter()
+            .filter(|circuit| circuit.is_open())
+            .map(|circuit| circuit.server)
+            .collect()
     }
 
     /// Whether a success is worth telling: some server had failures since its last one.
@@ -114,14 +131,28 @@ impl Breaker {
         self.count(&circuits);
     }
 
-    /// A server could not decide, and that many requests waited for it in one call. `name` is the server's, for people.
-    /// Says whether this opened the circuit.
-    pub fn failed(&self, server: ServerId, why: &StoreError, requests: u32, name: impl FnOnce() -> String) -> bool {
+    /// A server could not decide, and that many requests waited for it in one call. `name` is the
+    /// server's, for people. Says whether this opened the circuit.
+    pub fn failed(
+        &self,
+        server: ServerId,
+        why: &StoreError,
+        requests: u32,
+        name: impl FnOnce() -> String,
+    ) -> bool {
         let mut circuits = self.circuits.lock();
-        let place = circuits.iter().position(|circuit| circuit.server == server).unwrap_or_else(|| {
-            circuits.push(Circuit { server, name: name(), failures: 0, open_since_us: None });
-            circuits.len() - 1
-        });
+        let place = circuits
+            .iter()
+            .position(|circuit| circuit.server == server)
+            .unwrap_or_else(|| {
+                circuits.push(Circuit {
+                    server,
+                    name: name(),
+                    failures: 0,
+                    open_since_us: None,
+                });
+                circuits.len() - 1
+            });
         let circuit = &mut circuits[place];
         circuit.failures = circuit.failures.saturating_add(requests);
         let opened = !circuit.is_open() && circuit.failures >= TOLERATED_FAILURES;
@@ -129,7 +160,9 @@ impl Breaker {
             circuit.open_since_us = Some(clock::monotonic_micros());
             self.to_open.increment(1);
             match circuit.name.as_str() {
-                "" => tracing::warn!(error = %why, "the store is away: limits are enforced by this node alone"),
+                "" => {
+                    tracing::warn!(error = %why, "the store is away: limits are enforced by this node alone")
+                }
                 server => tracing::warn!(
                     server,
                     error = %why,
@@ -145,20 +178,30 @@ impl Breaker {
     }
 
     /// Opens the circuit of `server`. Says whether this call did.
-    pub(crate) fn trip(&self, server: ServerId, why: &StoreError, name: impl FnOnce() -> String) -> bool {
+    pub(crate) fn trip(
+        &self,
+        server: ServerId,
+        why: &StoreError,
+        name: impl FnOnce() -> String,
+    ) -> bool {
         self.failed(server, why, TOLERATED_FAILURES, name)
     }
 
     /// `server` may be asked again.
     pub(crate) fn close(&self, server: ServerId) {
         let mut circuits = self.circuits.lock();
-        let Some(place) = circuits.iter().position(|circuit| circuit.server == server) else { return };
+        let Some(place) = circuits.iter().position(|circuit| circuit.server == server) else {
+            return;
+        };
         let circuit = circuits.swap_remove(place);
         if circuit.is_open() {
             self.to_closed.increment(1);
             match circuit.name.as_str() {
                 "" => tracing::info!("the store is back: limits hold across the fleet again"),
-                server => tracing::info!(server, "a server of the store is back: the limits of its keys hold again"),
+                server => tracing::info!(
+                    server,
+                    "a server of the store is back: the limits of its keys hold again"
+                ),
             }
         }
         self.count(&circuits);
@@ -168,7 +211,8 @@ impl Breaker {
     fn count(&self, circuits: &[Circuit]) {
         let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
         let open = number(circuits.iter().filter(|circuit| circuit.is_open()).count());
-        self.troubled.store(number(circuits.len()), Ordering::Relaxed);
+        self.troubled
+            .store(number(circuits.len()), Ordering::Relaxed);
         if self.open.swap(open, Ordering::AcqRel) != open {
             self.show(open);
         }

@@ -1,22 +1,25 @@
 //! Debts: tokens that this node admitted without asking the store, until they are charged there.
 //!
-//! A node of n admits one token for each n-th of the limit's rate and burst that its local bucket has. A token weighs n
-//! in that bucket, and one in the limit. So the debt to the limit is the n-th part of the tokens that all local buckets
-//! count beyond the store's level. A node keeps its own n-th of it: each token adds one token's time, which flows off
-//! at an n-th of the limit's rate. It flows off only once the tokens of the store's level have flowed off as well,
-//! since these flow off in the store itself. The store's own level plus all debts is then the mean of the local levels,
-//! and at least the level that the store would have, had it been asked for each token. (The highest local level would
-//! be safe as well, and simpler; but one busy node would then empty the bucket for all.)
+//! A node of n admits one token for each n-th of the limit's rate and burst that its local bucket
+//! has. A token weighs n in that bucket, and one in the limit. So the debt to the limit is the n-th
+//! part of the tokens that all local buckets count beyond the store's level. A node keeps its own
+//! n-th of it: each token adds one token's time, which flows off at an n-th of the limit's rate. It
+//! flows off only once the tokens of the store's level have flowed off as well, since these flow
+//! off in the store itself. The store's own level plus all debts is then the mean of the local
+//! levels, and at least the level that the store would have, had it been asked for each token. (The
+//! highest local level would be safe as well, and simpler; but one busy node would then empty the
+//! bucket for all.)
 //!
 //! A part that flowed off a moment ago stays owed for a while: see [`bucket_debt`].
 //!
-//! In a window, a token of a node's share takes n of the local quota, and the tokens that the nodes admit beside the
-//! store's count are at most the rest of the quota. They are owed token by token, until the end of the window that they
-//! were taken in.
+//! In a window, a token of a node's share takes n of the local quota, and the tokens that the nodes
+//! admit beside the store's count are at most the rest of the quota. They are owed token by token,
+//! until the end of the window that they were taken in.
 //!
-//! Guarantees that all that was admitted is owed, also beyond a full bucket: a part that was cut off would be admitted
-//! again. Guarantees a bound on the number of debts: beyond it, the smallest of a few is waived and counted. From here a
-//! debt goes to the [`outbox`](crate::node::outbox), which charges it once.
+//! Guarantees that all that was admitted is owed, also beyond a full bucket: a part that was cut
+//! off would be admitted again. Guarantees a bound on the number of debts: beyond it, the smallest
+//! of a few is waived and counted. From here a debt goes to the [`outbox`](crate::node::outbox),
+//! which charges it once.
 
 mod bucket_debt;
 
@@ -68,12 +71,18 @@ impl Debts {
         }
     }
 
-    /// Adds a grant of `charge`, from one of `parts` of the limit. For `known_us` more, the level that the store last
-    /// had flows off.
+    /// Adds a grant of `charge`, from one of `parts` of the limit. For `known_us` more, the level
+    /// that the store last had flows off.
     pub fn incur(&self, charge: &BucketCharge, parts: u32, known_us: u64, at: Timestamp) {
         let parts = parts.max(1);
         let new = || Debt::new(charge.quota, at.now_us.saturating_add(known_us), parts);
-        self.add(&charge.key, new, charge.quota, charge.quota.charge(charge.cost), at);
+        self.add(
+            &charge.key,
+            new,
+            charge.quota,
+            charge.quota.charge(charge.cost),
+            at,
+        );
     }
 
     fn add(&self, key: &Key, new: impl FnOnce() -> Debt, quota: Quota, charge: u64, at: Timestamp) {
@@ -82,7 +91,9 @@ impl Debts {
             debt.adopt(quota);
             debt.owe(quota, charge, at);
         };
-        let (_, displaced) = self.table.upsert(key, new, |debt| debt.left_us(at.now_us), add);
+        let (_, displaced) = self
+            .table
+            .upsert(key, new, |debt| debt.left_us(at.now_us), add);
         if displaced.is_some_and(|debt| debt.left_us(at.now_us) > 0) {
             self.waived.increment(1);
         }
@@ -98,8 +109,14 @@ impl Debts {
         }
     }
 
-    /// Takes out about `at_most` debts whose key is `wanted`, as of `now_us`: empty when there are none.
-    pub fn collect(&self, now_us: u64, at_most: usize, wanted: impl Fn(&Key) -> bool) -> Vec<Adjustment> {
+    /// Takes out about `at_most` debts whose key is `wanted`, as of `now_us`: empty when there are
+    /// none.
+    pub fn collect(
+        &self,
+        now_us: u64,
+        at_most: usize,
+        wanted: impl Fn(&Key) -> bool,
+    ) -> Vec<Adjustment> {
         self.any.store(false, Ordering::Release);
         let mut owed = Vec::new();
         while owed.len() < at_most {
@@ -109,7 +126,11 @@ impl Debts {
             if taken.is_empty() {
                 break;
             }
-            owed.extend(taken.into_iter().filter_map(|(key, debt)| debt.adjustment(key, now_us)));
+            owed.extend(
+                taken
+                    .into_iter()
+                    .filter_map(|(key, debt)| debt.adjustment(key, now_us)),
+            );
         }
         if owed.len() >= at_most || !self.table.is_empty() {
             self.any.store(true, Ordering::Release);
@@ -122,15 +143,17 @@ impl Debts {
         self.table.len()
     }
 
-    /// Reduces the debt of `key` by `charge` of `quota`: a reservation that was not spent. In a window, at most by the
-    /// debt since `from_us`.
+    /// Reduces the debt of `key` by `charge` of `quota`: a reservation that was not spent. In a
+    /// window, at most by the debt since `from_us`.
     pub fn reduce(&self, key: &Key, quota: Quota, charge: u64, from_us: u64, now_us: u64) {
         self.table.with(key, |debt| match (debt, quota) {
             (Some(Debt::Bucket(bucket_debt)), Quota::TokenBucket(shape)) => {
                 bucket_debt.flow(now_us);
                 bucket_debt.reduce(shape, charge);
             }
-            (Some(Debt::Window { entries, .. }), Quota::Window(_)) => entries.refund(charge, from_us),
+            (Some(Debt::Window { entries, .. }), Quota::Window(_)) => {
+                entries.refund(charge, from_us)
+            }
             _ => {}
         });
     }
@@ -161,7 +184,10 @@ impl Debt {
     fn new(quota: Quota, at_us: u64, parts: u32) -> Self {
         match quota {
             Quota::TokenBucket(shape) => Self::Bucket(BucketDebt::new(shape, 0, at_us, parts)),
-            Quota::Window(_) => Self::Window { quota, entries: WindowEntries::default() },
+            Quota::Window(_) => Self::Window {
+                quota,
+                entries: WindowEntries::default(),
+            },
         }
     }
 
@@ -179,11 +205,17 @@ impl Debt {
             (Self::Window { quota: own, .. }, Quota::Window(_)) => *own = quota,
             (Self::Bucket(bucket_debt), Quota::Window(window)) => {
                 let until_us = bucket_debt.at_us().saturating_add(window.width_us());
-                *self = Self::Window { quota, entries: WindowEntries::of(bucket_debt.owed_tokens(), until_us) };
+                *self = Self::Window {
+                    quota,
+                    entries: WindowEntries::of(bucket_debt.owed_tokens(), until_us),
+                };
             }
             // A limit of requests in flight has no debts.
             (Self::Window { entries, .. }, Quota::TokenBucket(shape)) => {
-                let (ticks, at_us) = (shape.charge(entries.used()).min(MAX_TICKS), entries.last_us());
+                let (ticks, at_us) = (
+                    shape.charge(entries.used()).min(MAX_TICKS),
+                    entries.last_us(),
+                );
                 *self = Self::Bucket(BucketDebt::new(shape, ticks, at_us, u32::MAX));
             }
         }
@@ -191,7 +223,9 @@ impl Debt {
 
     fn owe(&mut self, quota: Quota, charge: u64, at: Timestamp) {
         match (self, quota) {
-            (Self::Bucket(bucket_debt), Quota::TokenBucket(shape)) => bucket_debt.owe(shape, charge),
+            (Self::Bucket(bucket_debt), Quota::TokenBucket(shape)) => {
+                bucket_debt.owe(shape, charge)
+            }
             (Self::Window { entries, .. }, Quota::Window(_)) => {
                 entries.charge_debt(charge, at.expires_at_us, at.now_us);
             }
@@ -199,15 +233,20 @@ impl Debt {
         }
     }
 
-    /// The charge of what is owed at `now_us`. `None`: it has flowed off. However late the charge is made, it counts from
-    /// when its unsettled part began to flow off; or from when the store's level has flowed off, as far as this node knows.
+    /// The charge of what is owed at `now_us`. `None`: it has flowed off. However late the charge
+    /// is made, it counts from when its unsettled part began to flow off; or from when the store's
+    /// level has flowed off, as far as this node knows.
     fn adjustment(mut self, key: Key, now_us: u64) -> Option<Adjustment> {
         self.flow(now_us);
         let (quota, charge, since_us) = match self {
             Self::Bucket(debt) => (debt.shape().into(), debt.owed(), debt.since_us()),
             Self::Window { quota, entries } => (quota, entries.used(), now_us),
         };
-        (charge > 0).then_some(Adjustment { key, quota, change: Change::Charge { charge, since_us } })
+        (charge > 0).then_some(Adjustment {
+            key,
+            quota,
+            change: Change::Charge { charge, since_us },
+        })
     }
 
     fn lower(&mut self, left_us: u64, now_us: u64) {

@@ -1,12 +1,14 @@
-//! Remembers denials: a request that the store just denied is denied in process until its retry time.
+//! Remembers denials: a request that the store just denied is denied in process until its retry
+//! time.
 //!
-//! Guarantees that no request is denied from memory longer than the store denies. The wait counts from before the call
-//! was sent, and a denial counts for the same limit and for costs not below the one denied. The cache is bounded; a
-//! displaced denial is asked for again. Every denial is asked again after a second: the store may have been emptied or
-//! replaced by one that knows less, and other nodes may have refunded reservations. A leased limit is asked again after
-//! an eighth of its lease at the earliest, so that there are tokens to take, and after its lease at the latest, because
-//! other nodes may have given tokens back. Others may take from the bucket meanwhile: the remaining tokens are those at
-//! the denial.
+//! Guarantees that no request is denied from memory longer than the store denies. The wait counts
+//! from before the call was sent, and a denial counts for the same limit and for costs not below
+//! the one denied. The cache is bounded; a displaced denial is asked for again. Every denial is
+//! asked again after a second: the store may have been emptied or replaced by one that knows less,
+//! and other nodes may have refunded reservations. A leased limit is asked again after an eighth of
+//! its lease at the earliest, so that there are tokens to take, and after its lease at the latest,
+//! because other nodes may have given tokens back. Others may take from the bucket meanwhile: the
+//! remaining tokens are those at the denial.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -42,10 +44,14 @@ struct CachedDenial {
 
 impl DenialCache {
     pub fn new() -> Self {
-        Self { table: BoundedTable::new(CAPACITY), latest_us: AtomicU64::new(0) }
+        Self {
+            table: BoundedTable::new(CAPACITY),
+            latest_us: AtomicU64::new(0),
+        }
     }
 
-    /// Remembers that the store denied `cost` tokens of the bucket of `charge`, in answer to a call sent at `sent_us`.
+    /// Remembers that the store denied `cost` tokens of the bucket of `charge`, in answer to a call
+    /// sent at `sent_us`.
     pub fn remember(&self, charge: &BucketCharge, cost: u64, level: &Level, sent_us: u64) {
         let denial = CachedDenial {
             quota: charge.quota,
@@ -55,7 +61,12 @@ impl DenialCache {
             retry_at_us: sent_us.saturating_add(level.retry_after_us),
             full_at_us: sent_us.saturating_add(level.reset_after_us),
         };
-        self.table.upsert(&charge.key, || denial, |known| known.until_us, |known_denial| *known_denial = denial);
+        self.table.upsert(
+            &charge.key,
+            || denial,
+            |known| known.until_us,
+            |known_denial| *known_denial = denial,
+        );
         self.latest_us.fetch_max(denial.until_us, Ordering::Relaxed);
     }
 
@@ -64,13 +75,16 @@ impl DenialCache {
         self.latest_us.load(Ordering::Relaxed) == 0
     }
 
-    /// The level that denies `cost` tokens of the bucket of `charge` at `now_us`, if a denial is remembered.
+    /// The level that denies `cost` tokens of the bucket of `charge` at `now_us`, if a denial is
+    /// remembered.
     pub fn find(&self, charge: &BucketCharge, cost: u64, now_us: u64) -> Option<Level> {
         if now_us >= self.latest_us.load(Ordering::Relaxed) {
             return None;
         }
         let denial = self.table.with(&charge.key, |found| found.copied())?;
-        (denial.quota == charge.quota).then(|| denial.level(cost, now_us)).flatten()
+        (denial.quota == charge.quota)
+            .then(|| denial.level(cost, now_us))
+            .flatten()
     }
 
     /// Forgets the denial of `key`: its bucket was reset.
@@ -111,21 +125,40 @@ mod tests {
     fn charge(key: &str, burst: u64) -> BucketCharge {
         let nonzero = |n| NonZeroU64::new(n).unwrap();
         let shape = TokenBucket::new(nonzero(10), nonzero(1_000_000), nonzero(burst)).unwrap();
-        BucketCharge { key: Key::from(key), quota: shape.into(), cost: 1, largest_cost: 1 }
+        BucketCharge {
+            key: Key::from(key),
+            quota: shape.into(),
+            cost: 1,
+            largest_cost: 1,
+        }
     }
 
     fn denied(retry_after_us: u64) -> Level {
-        Level { remaining: 2, retry_after_us, reset_after_us: 5_000_000 }
+        Level {
+            remaining: 2,
+            retry_after_us,
+            reset_after_us: 5_000_000,
+        }
     }
 
     #[test]
     fn denies_until_the_wait_is_over_and_counts_it_down() {
         let cache = DenialCache::new();
-        assert_eq!((cache.is_empty(), cache.find(&charge("k", 20), 3, 0)), (true, None));
+        assert_eq!(
+            (cache.is_empty(), cache.find(&charge("k", 20), 3, 0)),
+            (true, None)
+        );
         cache.remember(&charge("k", 20), 3, &denied(100_000), 1_000);
         assert!(!cache.is_empty());
         let level = cache.find(&charge("k", 20), 3, 41_000);
-        assert_eq!(level, Some(Level { remaining: 2, retry_after_us: 60_000, reset_after_us: 4_960_000 }));
+        assert_eq!(
+            level,
+            Some(Level {
+                remaining: 2,
+                retry_after_us: 60_000,
+                reset_after_us: 4_960_000
+            })
+        );
         assert!(cache.find(&charge("k", 20), 3, 100_999).is_some());
         assert_eq!(cache.find(&charge("k", 20), 3, 101_000), None);
     }
@@ -134,7 +167,12 @@ mod tests {
     fn a_dearer_request_waits_for_its_own_tokens_and_a_cheaper_one_is_not_denied() {
         let cache = DenialCache::new();
         cache.remember(&charge("k", 20), 3, &denied(100_000), 0);
-        assert_eq!(cache.find(&charge("k", 20), 5, 0).map(|level| level.retry_after_us), Some(300_000));
+        assert_eq!(
+            cache
+                .find(&charge("k", 20), 5, 0)
+                .map(|level| level.retry_after_us),
+            Some(300_000)
+        );
         assert_eq!(cache.find(&charge("k", 20), 2, 0), None);
     }
 
@@ -154,10 +192,20 @@ mod tests {
         let mut leased = charge("k", 1_000);
         leased.quota = leased.quota.leased(1);
         cache.remember(&leased, 1, &denied(10), 0);
-        assert_eq!(cache.find(&leased, 1, 6_000).map(|level| level.retry_after_us), Some(250));
+        assert_eq!(
+            cache
+                .find(&leased, 1, 6_000)
+                .map(|level| level.retry_after_us),
+            Some(250)
+        );
         assert_eq!(cache.find(&leased, 1, 6_250), None);
         cache.remember(&leased, 1, &denied(100_000), 0);
-        assert_eq!(cache.find(&leased, 1, 49_999).map(|level| level.retry_after_us), Some(50_001));
+        assert_eq!(
+            cache
+                .find(&leased, 1, 49_999)
+                .map(|level| level.retry_after_us),
+            Some(50_001)
+        );
         assert_eq!(cache.find(&leased, 1, 50_000), None);
     }
 
@@ -166,7 +214,12 @@ mod tests {
         let cache = DenialCache::new();
         let denied_charge = charge("k", 20);
         cache.remember(&denied_charge, 3, &denied(4_000_000), 0);
-        assert_eq!(cache.find(&denied_charge, 3, 999_999).map(|level| level.retry_after_us), Some(3_000_001));
+        assert_eq!(
+            cache
+                .find(&denied_charge, 3, 999_999)
+                .map(|level| level.retry_after_us),
+            Some(3_000_001)
+        );
         assert_eq!(cache.find(&denied_charge, 3, 1_000_000), None);
         cache.remember(&denied_charge, 3, &denied(100_000), 0);
         assert_eq!(cache.find(&denied_charge, 3, 100_000), None);
@@ -178,7 +231,9 @@ mod tests {
         for n in 0..100_000 {
             cache.remember(&charge(&n.to_string(), 20), 1, &denied(100_000), 0);
         }
-        let kept = (0..100_000).filter(|n: &u32| cache.find(&charge(&n.to_string(), 20), 1, 1).is_some()).count();
+        let kept = (0..100_000)
+            .filter(|n: &u32| cache.find(&charge(&n.to_string(), 20), 1, 1).is_some())
+            .count();
         assert!(kept > CAPACITY / 2 && kept <= CAPACITY, "{kept}");
     }
 }

@@ -1,6 +1,8 @@
-//! Keys that hold a value which is not Tollgate's, so that no call need be spent on them for a while.
+//! Keys that hold a value which is not Tollgate's, so that no call need be spent on them for a
+//! while.
 //!
-//! Guarantees a bound on their number, one load for a node that knows of none, and that the log tells of them once.
+//! Guarantees a bound on their number, one load for a node that knows of none, and that the log
+//! tells of them once.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -24,7 +26,11 @@ pub struct ForeignKeys {
 
 impl Default for ForeignKeys {
     fn default() -> Self {
-        Self { table: BoundedTable::new(CAPACITY), count: AtomicUsize::new(0), logged: AtomicBool::new(false) }
+        Self {
+            table: BoundedTable::new(CAPACITY),
+            count: AtomicUsize::new(0),
+            logged: AtomicBool::new(false),
+        }
     }
 }
 
@@ -38,12 +44,18 @@ impl ForeignKeys {
     /// Whether the store said so a moment ago.
     #[inline]
     pub fn contains(&self, key: &Key, now_us: u64) -> bool {
-        !self.is_empty() && self.table.with(key, |until_us| until_us.is_some_and(|until_us| *until_us > now_us))
+        !self.is_empty()
+            && self.table.with(key, |until_us| {
+                until_us.is_some_and(|until_us| *until_us > now_us)
+            })
     }
 
     /// Remembers that the store said so at `now_us`.
     pub fn remember(&self, key: &Key, now_us: u64) {
-        self.table.offer(key.clone(), now_us.saturating_add(MEMORY_US), |until_us| *until_us);
+        self.table
+            .offer(key.clone(), now_us.saturating_add(MEMORY_US), |until_us| {
+                *until_us
+            });
         self.count.fetch_add(1, Ordering::AcqRel);
         if !self.logged.swap(true, Ordering::AcqRel) {
             tracing::warn!(
@@ -79,7 +91,10 @@ mod tests {
         keys.sweep(5);
         assert!(keys.contains(&key, 6));
         keys.sweep(MEMORY_US + 5);
-        assert_eq!((keys.count.load(Ordering::Relaxed), keys.table.len()), (0, 0));
+        assert_eq!(
+            (keys.count.load(Ordering::Relaxed), keys.table.len()),
+            (0, 0)
+        );
     }
 
     #[test]

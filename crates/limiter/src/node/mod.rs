@@ -1,9 +1,10 @@
 //! The state that the workers of a node share, beside the store: one per process.
 //!
-//! Guarantees that a node is one node: each worker uses what any of them learned. `breaker` says whether the store may
-//! be asked, `recovery` finds out when it may be again; `denial_cache`, `lease` and `permits` save calls; `debt` has
-//! what was admitted without the store, and `outbox` what is on its way there; `foreign_keys` are those that the store
-//! cannot decide on; `bounded_table` is the table that they keep keys in.
+//! Guarantees that a node is one node: each worker uses what any of them learned. `breaker` says
+//! whether the store may be asked, `recovery` finds out when it may be again; `denial_cache`,
+//! `lease` and `permits` save calls; `debt` has what was admitted without the store, and `outbox`
+//! what is on its way there; `foreign_keys` are those that the store cannot decide on;
+//! `bounded_table` is the table that they keep keys in.
 
 pub(crate) mod bounded_table;
 pub mod breaker;
@@ -82,7 +83,8 @@ impl Node {
     }
 
     pub(crate) fn count_debts(&self) {
-        self.debts_pending.set((self.debts.len() + self.outbox.len()) as f64);
+        self.debts_pending
+            .set((self.debts.len() + self.outbox.len()) as f64);
     }
 
     /// Waits until something is owed to the store.
@@ -99,9 +101,12 @@ impl Node {
             match (result, adjustment.change) {
                 (Ok(AdjustmentOutcome::Foreign), Change::Charge { .. }) => {
                     self.debts_waived.increment(1);
-                    self.foreign_keys.remember(&adjustment.key, clock::monotonic_micros());
+                    self.foreign_keys
+                        .remember(&adjustment.key, clock::monotonic_micros());
                 }
-                (Ok(AdjustmentOutcome::Applied), Change::Refund { .. }) => self.denials.forget(&adjustment.key),
+                (Ok(AdjustmentOutcome::Applied), Change::Refund { .. }) => {
+                    self.denials.forget(&adjustment.key)
+                }
                 _ => {}
             }
         }
@@ -109,8 +114,9 @@ impl Node {
         results.iter().any(Result::is_ok)
     }
 
-    /// Holds nothing against a bucket beyond `full_in_us`: a denial may no longer hold, tokens taken ahead belong to the
-    /// old state, and a debt beyond the store's count is dropped. The local buckets are apart.
+    /// Holds nothing against a bucket beyond `full_in_us`: a denial may no longer hold, tokens
+    /// taken ahead belong to the old state, and a debt beyond the store's count is dropped. The
+    /// local buckets are apart.
     pub fn lower_caches(&self, key: &Key, full_in_us: u64, now_us: u64) {
         self.denials.forget(key);
         self.leases.forget(key);
@@ -118,7 +124,8 @@ impl Node {
         self.outbox.lower(key, full_in_us);
     }
 
-    /// Forgets this node's state of a bucket that was reset in the store: the next request asks the store.
+    /// Forgets this node's state of a bucket that was reset in the store: the next request asks the
+    /// store.
     pub fn forget(&self, key: &Key) {
         self.denials.forget(key);
         self.leases.forget(key);

@@ -1,9 +1,10 @@
 //! Adjustments on their way to the store, until it has confirmed them.
 //!
-//! A call without an answer may have been made all the same. So its batch is kept as it was, under its id, and sent again
-//! until the store says what became of it; the store makes nothing of it twice. Guarantees a bound on the adjustments
-//! that wait: beyond it, the oldest batch is waived and counted. A batch is kept from before it is sent, so it is not lost
-//! with the task that sends it.
+//! A call without an answer may have been made all the same. So its batch is kept as it was, under
+//! its id, and sent again until the store says what became of it; the store makes nothing of it
+//! twice. Guarantees a bound on the adjustments that wait: beyond it, the oldest batch is waived
+//! and counted. A batch is kept from before it is sent, so it is not lost with the task that sends
+//! it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -79,14 +80,29 @@ impl Outbox {
         let mut batches = self.batches.lock();
         batches.last_number += 1;
         let number = batches.last_number;
-        let batch = Arc::new(AdjustmentBatch::new(BatchId { node: self.node, number }, adjustments));
-        let unconfirmed = UnconfirmedBatch { batch: batch.clone(), in_flight: true, failed: false };
+        let batch = Arc::new(AdjustmentBatch::new(
+            BatchId {
+                node: self.node,
+                number,
+            },
+            adjustments,
+        ));
+        let unconfirmed = UnconfirmedBatch {
+            batch: batch.clone(),
+            in_flight: true,
+            failed: false,
+        };
         batches.by_number.insert(number, unconfirmed);
-        SentBatch { outbox: self, number, batch, failed: None }
+        SentBatch {
+            outbox: self,
+            number,
+            batch,
+            failed: None,
+        }
     }
 
-    /// A batch that failed before, which is about to be sent again. Asked often enough, each has its turn. Not one whose
-    /// keys are all out of reach.
+    /// A batch that failed before, which is about to be sent again. Asked often enough, each has
+    /// its turn. Not one whose keys are all out of reach.
     pub fn send_again(&self, is_there: impl Fn(&Key) -> bool) -> Option<SentBatch<'_>> {
         if self.overdue.load(Ordering::Acquire) == 0 {
             return None;
@@ -102,7 +118,12 @@ impl Outbox {
         batches.sent_again = number;
         let unconfirmed = batches.by_number.get_mut(&number)?;
         unconfirmed.in_flight = true;
-        Some(SentBatch { outbox: self, number, batch: unconfirmed.batch.clone(), failed: None })
+        Some(SentBatch {
+            outbox: self,
+            number,
+            batch: unconfirmed.batch.clone(),
+            failed: None,
+        })
     }
 
     /// Batches that wait to be sent again.
@@ -117,8 +138,9 @@ impl Outbox {
         }
     }
 
-    /// Whether an adjustment of `key` waits to be sent again. Another for it should wait as well, and become one with
-    /// those behind it: a server that is away would otherwise be owed without bound.
+    /// Whether an adjustment of `key` waits to be sent again. Another for it should wait as well,
+    /// and become one with those behind it: a server that is away would otherwise be owed without
+    /// bound.
     pub fn holds(&self, key: &Key) -> bool {
         self.overdue() > 0 && self.batches.lock().keys.contains_key(key)
     }
@@ -133,36 +155,46 @@ impl Outbox {
         self.change(key, |_| false);
     }
 
-    /// Waives what is owed by `key` beyond `left_us`, in microseconds. A window owes all or nothing: its tokens come back
-    /// together.
+    /// Waives what is owed by `key` beyond `left_us`, in microseconds. A window owes all or
+    /// nothing: its tokens come back together.
     pub fn lower(&self, key: &Key, left_us: u64) {
-        self.change(key, |Adjustment { quota, change, .. }| match (change, quota) {
-            (Change::Charge { charge, .. }, Quota::TokenBucket(bucket)) => {
-                *charge = (*charge).min(bucket.tick_rate().ticks(left_us));
-                *charge > 0
+        self.change(key, |Adjustment { quota, change, .. }| {
+            match (change, quota) {
+                (Change::Charge { charge, .. }, Quota::TokenBucket(bucket)) => {
+                    *charge = (*charge).min(bucket.tick_rate().ticks(left_us));
+                    *charge > 0
+                }
+                (Change::Charge { .. }, Quota::Window(_)) => left_us > 0,
+                (Change::Refund { .. }, _) => true,
             }
-            (Change::Charge { .. }, Quota::Window(_)) => left_us > 0,
-            (Change::Refund { .. }, _) => true,
         });
     }
 
     fn change(&self, key: &Key, mut change: impl FnMut(&mut Adjustment) -> bool) {
         let mut batches = self.batches.lock();
         let has_key = |(number, unconfirmed): (&u64, &UnconfirmedBatch)| {
-            unconfirmed.batch.iter().any(|adjustment| adjustment.key == *key).then_some(*number)
+            unconfirmed
+                .batch
+                .iter()
+                .any(|adjustment| adjustment.key == *key)
+                .then_some(*number)
         };
         let numbers: Vec<u64> = batches.by_number.iter().filter_map(has_key).collect();
         for number in numbers {
-            batches.update(number, |unconfirmed| Arc::make_mut(&mut unconfirmed.batch).change(key, &mut change));
+            batches.update(number, |unconfirmed| {
+                Arc::make_mut(&mut unconfirmed.batch).change(key, &mut change)
+            });
         }
-        self.overdue.store(batches.failed_batches, Ordering::Release);
+        self.overdue
+            .store(batches.failed_batches, Ordering::Release);
     }
 
     /// A batch that was in flight is done: all of it is confirmed.
     fn confirm(&self, number: u64) {
         let mut batches = self.batches.lock();
         batches.remove(number);
-        self.overdue.store(batches.failed_batches, Ordering::Release);
+        self.overdue
+            .store(batches.failed_batches, Ordering::Release);
     }
 
     /// A batch that was in flight waits to be sent again: those of `places`, or all.
@@ -177,9 +209,11 @@ impl Outbox {
         while batches.failed > CAPACITY
             && let Some(waived) = batches.drop_oldest()
         {
-            self.waived.increment(u64::try_from(waived).unwrap_or(u64::MAX));
+            self.waived
+                .increment(u64::try_from(waived).unwrap_or(u64::MAX));
         }
-        self.overdue.store(batches.failed_batches, Ordering::Release);
+        self.overdue
+            .store(batches.failed_batches, Ordering::Release);
         drop(batches);
         self.failed_once.notify_one();
     }
@@ -188,7 +222,9 @@ impl Outbox {
 impl UnconfirmedBatches {
     /// Changes a batch, and drops it when nothing is left of it.
     fn update(&mut self, number: u64, change: impl FnOnce(&mut UnconfirmedBatch)) {
-        let Some(mut unconfirmed) = self.remove(number) else { return };
+        let Some(mut unconfirmed) = self.remove(number) else {
+            return;
+        };
         change(&mut unconfirmed);
         if unconfirmed.batch.is_empty() {
             return;
@@ -196,7 +232,10 @@ impl UnconfirmedBatches {
         if unconfirmed.failed {
             self.failed_batches += 1;
             self.failed += unconfirmed.batch.len();
-            unconfirmed.batch.iter().for_each(|one| *self.keys.entry(one.key.clone()).or_default() += 1);
+            unconfirmed
+                .batch
+                .iter()
+                .for_each(|one| *self.keys.entry(one.key.clone()).or_default() += 1);
         }
         self.by_number.insert(number, unconfirmed);
     }
@@ -222,18 +261,26 @@ impl UnconfirmedBatches {
     /// Drops the oldest batch that waits: how many adjustments it had.
     fn drop_oldest(&mut self) -> Option<usize> {
         let waits = |unconfirmed: &UnconfirmedBatch| unconfirmed.failed && !unconfirmed.in_flight;
-        let number = self.by_number.iter().find_map(|(number, one)| waits(one).then_some(*number))?;
+        let number = self
+            .by_number
+            .iter()
+            .find_map(|(number, one)| waits(one).then_some(*number))?;
         self.remove(number).map(|dropped| dropped.batch.len())
     }
 }
 
 impl SentBatch<'_> {
-    /// Takes over the store's results, in the order of the adjustments that were sent. What failed waits to be sent
-    /// again.
+    /// Takes over the store's results, in the order of the adjustments that were sent. What failed
+    /// waits to be sent again.
     pub fn answered(mut self, results: &[AdjustmentResult]) {
         let has_failed = |index: usize| !matches!(results.get(index), Some(Ok(_)));
         let placed = self.batch.placed().iter().enumerate();
-        self.failed = Some(placed.filter(|(index, _)| has_failed(*index)).map(|(_, placed)| placed.place).collect());
+        self.failed = Some(
+            placed
+                .filter(|(index, _)| has_failed(*index))
+                .map(|(_, placed)| placed.place)
+                .collect(),
+        );
     }
 }
 
@@ -243,7 +290,9 @@ impl Drop for SentBatch<'_> {
         if failed == 0 {
             return self.outbox.confirm(self.number);
         }
-        self.outbox.failed.increment(u64::try_from(failed).unwrap_or(u64::MAX));
+        self.outbox
+            .failed
+            .increment(u64::try_from(failed).unwrap_or(u64::MAX));
         self.outbox.keep(self.number, self.failed.as_deref());
     }
 }

@@ -1,9 +1,11 @@
-//! Permits for requests in flight: those of this process, and those that its node holds of the fleet's.
+//! Permits for requests in flight: those of this process, and those that its node holds of the
+//! fleet's.
 //!
-//! A request takes a permit and gives it back when its response's body has ended or it is dropped. A node claims
-//! permits of a key for a few seconds at a time, passes them on among its own requests, and returns those that it has
-//! not needed for a moment. Guarantees that memory is used only for keys with requests in flight or permits held. See
-//! [`concurrency`] for why nothing is counted twice, whatever gets lost, and `pool.rs` for who gets a permit.
+//! A request takes a permit and gives it back when its response's body has ended or it is dropped.
+//! A node claims permits of a key for a few seconds at a time, passes them on among its own
+//! requests, and returns those that it has not needed for a moment. Guarantees that memory is used
+//! only for keys with requests in flight or permits held. See [`concurrency`] for why nothing is
+//! counted twice, whatever gets lost, and `pool.rs` for who gets a permit.
 
 mod pool;
 pub(crate) mod upkeep;
@@ -41,7 +43,8 @@ pub struct PermitTable {
     shards: [Mutex<PermitShard>; SHARDS],
     /// Seeded: clients choose their keys.
     hasher: RandomState,
-    /// Names this table in claims. Not the id of the heartbeat: that need not be the same process for as long.
+    /// Names this table in claims. Not the id of the heartbeat: that need not be the same process
+    /// for as long.
     node: u64,
     turn: AtomicU64,
     visits: Notify,
@@ -82,7 +85,8 @@ pub(crate) enum PermitWait {
     Claiming(WaitingRequest),
 }
 
-/// A request that waits for permits. A permit that was granted meanwhile is given back when this is dropped.
+/// A request that waits for permits. A permit that was granted meanwhile is given back when this is
+/// dropped.
 pub(crate) struct WaitingRequest {
     table: Arc<PermitTable>,
     need: PermitNeed,
@@ -126,16 +130,25 @@ impl PermitTable {
         }
         let pool = shard.pools.entry(need.key.clone()).or_default();
         // The store learns of the whole limit later, whatever part of it holds now.
-        pool.follow(need.limit.most(), need.cost, need.limit.scope() == Scope::Fleet);
+        pool.follow(
+            need.limit.most(),
+            need.cost,
+            need.limit.scope() == Scope::Fleet,
+        );
         pool.take(need.cost);
-        Ok((self.permit(need), concurrency::level(part, pool.in_use(), 0)))
+        Ok((
+            self.permit(need),
+            concurrency::level(part, pool.in_use(), 0),
+        ))
     }
 
     /// Takes one of the permits that the node holds, or says that there is none.
     pub(crate) fn take_held(self: &Arc<Self>, need: &PermitNeed, now_us: u64) -> Admittance {
         let mut shard = self.lock(&need.key);
         let PermitShard { pools, listed } = &mut *shard;
-        let Some(pool) = pools.get_mut(&need.key) else { return Admittance::Unknown };
+        let Some(pool) = pools.get_mut(&need.key) else {
+            return Admittance::Unknown;
+        };
         pool.follow(need.limit.most(), need.cost, true);
         match pool.try_take(need.cost, now_us) {
             PoolAnswer::Taken(level) => {
@@ -159,29 +172,49 @@ impl PermitTable {
             PoolAnswer::Full => PermitWait::Done(Err(FULL)),
             PoolAnswer::Unknown => {
                 let outcome = pool.wait(need.cost);
-                let waiting = WaitingRequest { table: self.clone(), need: need.clone(), outcome };
-                if pool.start_claiming() { PermitWait::Claiming(waiting) } else { PermitWait::Joined(waiting) }
+                let waiting = WaitingRequest {
+                    table: self.clone(),
+                    need: need.clone(),
+                    outcome,
+                };
+                if pool.start_claiming() {
+                    PermitWait::Claiming(waiting)
+                } else {
+                    PermitWait::Joined(waiting)
+                }
             }
         }
     }
 
-    /// Watches for permits that `need` could take. A request that was denied and waits for its turn watches first, then
-    /// tries again, and awaits [`FreePermitWatch::until_free`] between further tries: so it misses none. Where the
-    /// limit is the fleet's, the node asks the store for permits in the meantime.
+    /// Watches for permits that `need` could take. A request that was denied and waits for its turn
+    /// watches first, then tries again, and awaits [`FreePermitWatch::until_free`] between further
+    /// tries: so it misses none. Where the limit is the fleet's, the node asks the store for
+    /// permits in the meantime.
     pub fn watch(self: &Arc<Self>, need: &PermitNeed) -> FreePermitWatch {
         let mut shard = self.lock(&need.key);
         let PermitShard { pools, listed } = &mut *shard;
         let pool = pools.entry(need.key.clone()).or_default();
-        pool.follow(need.limit.most(), need.cost, need.limit.scope() == Scope::Fleet);
+        pool.follow(
+            need.limit.most(),
+            need.cost,
+            need.limit.scope() == Scope::Fleet,
+        );
         let freed = pool.watch(need.cost);
         self.list(pool, listed, &need.key, false);
-        FreePermitWatch { table: self.clone(), key: need.key.clone(), cost: need.cost, freed }
+        FreePermitWatch {
+            table: self.clone(),
+            key: need.key.clone(),
+            cost: need.cost,
+            freed,
+        }
     }
 
     fn give_back(&self, key: &Key, cost: u64) {
         let mut shard = self.lock(key);
         let PermitShard { pools, listed } = &mut *shard;
-        let Some(pool) = pools.get_mut(key) else { return };
+        let Some(pool) = pools.get_mut(key) else {
+            return;
+        };
         pool.give_back(cost);
         if pool.has_spare() {
             self.list(pool, listed, key, false);
@@ -191,7 +224,8 @@ impl PermitTable {
         }
     }
 
-    /// Puts a key on the list of the upkeep, if that has a reason to visit it, or because its share `is_due`.
+    /// Puts a key on the list of the upkeep, if that has a reason to visit it, or because its share
+    /// `is_due`.
     fn list(&self, pool: &mut PermitPool, listed: &mut Vec<Key>, key: &Key, is_due: bool) {
         if pool.is_beyond_share() {
             self.urgent_visits.notify_one();
@@ -204,11 +238,20 @@ impl PermitTable {
     }
 
     fn permit(self: &Arc<Self>, need: &PermitNeed) -> ConcurrencyPermit {
-        ConcurrencyPermit { table: self.clone(), key: need.key.clone(), cost: need.cost }
+        ConcurrencyPermit {
+            table: self.clone(),
+            key: need.key.clone(),
+            cost: need.cost,
+        }
     }
 
     fn claim_in(&self, key: &Key, most: u64, claim: PermitRequest) -> PermitClaim {
-        PermitClaim { key: key.clone(), most, node: self.node, claim }
+        PermitClaim {
+            key: key.clone(),
+            most,
+            node: self.node,
+            claim,
+        }
     }
 
     fn lock(&self, key: &Key) -> MutexGuard<'_, PermitShard> {
@@ -240,9 +283,10 @@ impl Drop for WaitingRequest {
 }
 
 impl FreePermitWatch {
-    /// Waits until a permit of the key came back on this node, or the store granted one, that nobody had asked for yet.
-    /// Watchers are woken in the order in which they began to wait, one for each permit. A permit that comes while
-    /// nobody waits wakes the next one that does. Somebody else may take it first, and the woken request has to try.
+    /// Waits until a permit of the key came back on this node, or the store granted one, that
+    /// nobody had asked for yet. Watchers are woken in the order in which they began to wait, one
+    /// for each permit. A permit that comes while nobody waits wakes the next one that does.
+    /// Somebody else may take it first, and the woken request has to try.
     pub async fn until_free(&self) {
         self.freed.notified().await;
     }
@@ -251,7 +295,9 @@ impl FreePermitWatch {
 impl Drop for FreePermitWatch {
     fn drop(&mut self) {
         let mut shard = self.table.lock(&self.key);
-        let Some(pool) = shard.pools.get_mut(&self.key) else { return };
+        let Some(pool) = shard.pools.get_mut(&self.key) else {
+            return;
+        };
         pool.unwatch(self.cost);
         if pool.is_idle(0) {
             shard.pools.remove(&self.key);
@@ -267,6 +313,8 @@ impl Drop for ConcurrencyPermit {
 
 impl std::fmt::Debug for ConcurrencyPermit {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ConcurrencyPermit").field("cost", &self.cost).finish_non_exhaustive()
+        f.debug_struct("ConcurrencyPermit")
+            .field("cost", &self.cost)
+            .finish_non_exhaustive()
     }
 }

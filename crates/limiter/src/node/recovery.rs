@@ -1,6 +1,7 @@
 //! Finds out when a server of the shared store decides again, and charges the node's debts to it.
 //!
-//! Guarantees that the debts of an outage are charged before the breaker closes, and that there is one prober per node.
+//! Guarantees that the debts of an outage are charged before the breaker closes, and that there is
+//! one prober per node.
 
 use std::collections::HashMap;
 use std::pin::pin;
@@ -18,19 +19,19 @@ use crate::node::outbox::SentBatch;
 use crate::store::adjustment::summary;
 use crate::store::{PROBE_KEY, ServerId, Store, StoreFailure, probe_bucket};
 
-/// Pause between two rounds of probes: the longest that a recovery goes unnoticed, at ten calls per second and
-/// connection.
+/// Pause between two rounds of probes: the longest that a recovery goes unnoticed, at ten calls per
+/// second and connection.
 const PROBE_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Pause between two probes while a worker starts, and only its listeners wait for it.
 const FIRST_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Debts of one call: few enough that the calls of requests do not wait behind them. Measured, such a call takes
-/// redis-server 0.35 ms, also where limits changed; one of 64 took up to 1 ms.
+/// Debts of one call: few enough that the calls of requests do not wait behind them. Measured, such
+/// a call takes redis-server 0.35 ms, also where limits changed; one of 64 took up to 1 ms.
 const DEBTS_OF_A_CALL: usize = 32;
 
-/// Pause between two such calls, for each node of the fleet, since they all come back at the same time: so Redis spends
-/// most of its time on requests.
+/// Pause between two such calls, for each node of the fleet, since they all come back at the same
+/// time: so Redis spends most of its time on requests.
 const CALL_INTERVAL: Duration = Duration::from_millis(2);
 
 /// The longest such pause.
@@ -39,15 +40,18 @@ const LONGEST_INTERVAL: Duration = Duration::from_millis(50);
 /// Calls in flight at most. Those for a server of a cluster that is away take their whole time.
 const CALLS_IN_FLIGHT: usize = 64;
 
-/// Calls without any result, in a row, after which the rest waits for the next round: the store is away.
+/// Calls without any result, in a row, after which the rest waits for the next round: the store is
+/// away.
 const TOLERATED_FAILURES: u32 = 8;
 
-/// Closes a server's circuit when it has decided over the connection of each of `stores`, one per worker, and charges the
-/// node's debts before that. Also charges debts that single failed calls left. Runs until dropped; a second one on the same
-/// node ends at once.
+/// Closes a server's circuit when it has decided over the connection of each of `stores`, one per
+/// worker, and charges the node's debts before that. Also charges debts that single failed calls
+/// left. Runs until dropped; a second one on the same node ends at once.
 pub async fn run_control(node: Arc<Node>, stores: Vec<Arc<dyn Store>>) {
     let breaker = &node.breaker;
-    let Some(_turn) = breaker.claim_prober() else { return };
+    let Some(_turn) = breaker.claim_prober() else {
+        return;
+    };
     let mut probes = ServerProbes::default();
     loop {
         tokio::select! {
@@ -63,8 +67,8 @@ pub async fn run_control(node: Arc<Node>, stores: Vec<Arc<dyn Store>>) {
     }
 }
 
-/// The workers over whose connections each server that is away has yet to decide. Not all at once: of many workers, some
-/// call is slow nearly always.
+/// The workers over whose connections each server that is away has yet to decide. Not all at once:
+/// of many workers, some call is slow nearly always.
 #[derive(Default)]
 struct ServerProbes(HashMap<ServerId, Vec<usize>>);
 
@@ -74,7 +78,11 @@ impl ServerProbes {
         let away = node.breaker.open_servers();
         self.0.retain(|server, _| away.contains(server));
         let probes = away.iter().map(|server| {
-            let waiting = self.0.entry(*server).or_insert_with(|| (0..stores.len()).collect()).clone();
+            let waiting = self
+                .0
+                .entry(*server)
+                .or_insert_with(|| (0..stores.len()).collect())
+                .clone();
             ask(node, stores, *server, waiting)
         });
         let probes: Vec<_> = probes.collect();
@@ -91,17 +99,36 @@ impl ServerProbes {
     }
 }
 
-/// Probes `server` over the connections of the workers that are `waiting`. Returns those that wait still.
-async fn ask(node: &Node, stores: &[Arc<dyn Store>], server: ServerId, waiting: Vec<usize>) -> Vec<usize> {
-    let answers =
-        join_all(waiting.iter().filter_map(|worker| stores.get(*worker)).map(|store| store.probe(server))).await;
+/// Probes `server` over the connections of the workers that are `waiting`. Returns those that wait
+/// still.
+async fn ask(
+    node: &Node,
+    stores: &[Arc<dyn Store>],
+    server: ServerId,
+    waiting: Vec<usize>,
+) -> Vec<usize> {
+    let answers = join_all(
+        waiting
+            .iter()
+            .filter_map(|worker| stores.get(*worker))
+            .map(|store| store.probe(server)),
+    )
+    .await;
     // The outcomes show an operator what is wrong: requests no longer do.
-    answers.iter().for_each(|answer| node.outcomes.count(answer.as_ref().err()));
-    waiting.into_iter().zip(answers).filter(|(_, answer)| answer.is_err()).map(|(worker, _)| worker).collect()
+    answers
+        .iter()
+        .for_each(|answer| node.outcomes.count(answer.as_ref().err()));
+    waiting
+        .into_iter()
+        .zip(answers)
+        .filter(|(_, answer)| answer.is_err())
+        .map(|(worker, _)| worker)
+        .collect()
 }
 
-/// Charges the node's debts to the store. What fails stays in the outbox. A server of a cluster that is away holds up
-/// nobody else's debts: batches that failed before are sent beside the others, and no call waits for the one before it.
+/// Charges the node's debts to the store. What fails stays in the outbox. A server of a cluster
+/// that is away holds up nobody else's debts: batches that failed before are sent beside the
+/// others, and no call waits for the one before it.
 ///
 /// Servers that are `back` are asked, although their circuit is still open.
 async fn settle(node: &Node, stores: &[Arc<dyn Store>], back: &[ServerId]) {
@@ -115,20 +142,30 @@ async fn settle(node: &Node, stores: &[Arc<dyn Store>], back: &[ServerId]) {
         left = left.checked_sub(1)?;
         node.outbox.send_again(is_there)
     };
-    // A busy node makes new ones all the time: they wait for the next round, and hold no circuit open.
+    // A busy node makes new ones all the time: they wait for the next round, and hold no circuit
+    // open.
     let mut calls = node.debts.len().div_ceil(DEBTS_OF_A_CALL);
     let debts = || {
         calls = calls.checked_sub(1)?;
         let wanted = |key: &Key| is_there(key) && !node.outbox.holds(key);
-        let owed = node.debts.collect(clock::monotonic_micros(), DEBTS_OF_A_CALL, wanted);
+        let owed = node
+            .debts
+            .collect(clock::monotonic_micros(), DEBTS_OF_A_CALL, wanted);
         (!owed.is_empty()).then(|| node.outbox.send(owed))
     };
-    tokio::join!(send_batches(node, &**store, failed_before), send_batches(node, &**store, debts));
+    tokio::join!(
+        send_batches(node, &**store, failed_before),
+        send_batches(node, &**store, debts)
+    );
     node.count_debts();
 }
 
 /// Sends batches at a pace, until there is none, or the store does not answer.
-async fn send_batches<'a>(node: &'a Node, store: &dyn Store, mut next: impl FnMut() -> Option<SentBatch<'a>>) {
+async fn send_batches<'a>(
+    node: &'a Node,
+    store: &dyn Store,
+    mut next: impl FnMut() -> Option<SentBatch<'a>>,
+) {
     let interval = (CALL_INTERVAL * node.share.get().nodes()).min(LONGEST_INTERVAL);
     let (mut calls, mut failures) = (FuturesUnordered::new(), 0);
     while failures < TOLERATED_FAILURES
@@ -153,15 +190,17 @@ async fn send_batch(node: &Node, store: &dyn Store, sent: SentBatch<'_>) -> bool
     node.confirm(sent, &results)
 }
 
-/// Waits until `store` decides for the first time, so that no request is spent on connecting. After `timeout` without a
-/// decision, the breaker opens: a store that is away at start is an outage like any other, except that this node does
-/// not know of others.
+/// Waits until `store` decides for the first time, so that no request is spent on connecting. After
+/// `timeout` without a decision, the breaker opens: a store that is away at start is an outage like
+/// any other, except that this node does not know of others.
 pub async fn first_contact(node: &Node, store: &dyn Store, timeout: Duration) {
     let deadline = clock::now() + timeout;
     while let Err(failure) = probe_bucket(store, Key::from(PROBE_KEY)).await {
         if clock::now() >= deadline {
             let StoreFailure { server, error } = failure;
-            let opened = node.breaker.trip(server, &error, || store.server_name(server));
+            let opened = node
+                .breaker
+                .trip(server, &error, || store.server_name(server));
             if opened && node.share.get().nodes() == 1 {
                 tracing::warn!(
                     "the store was away from the start and expected_nodes is 1: until it is reached, this node enforces \

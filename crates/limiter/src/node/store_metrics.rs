@@ -17,7 +17,8 @@ impl CallOutcomes {
         Self {
             ok: counter!("tollgate_store_calls_total", "outcome" => "ok"),
             late: counter!("tollgate_store_calls_total", "outcome" => "late"),
-            failed: StoreError::NAMES.map(|outcome| counter!("tollgate_store_calls_total", "outcome" => outcome)),
+            failed: StoreError::NAMES
+                .map(|outcome| counter!("tollgate_store_calls_total", "outcome" => outcome)),
         }
     }
 

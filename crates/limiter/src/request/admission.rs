@@ -1,8 +1,8 @@
 //! The way of a request through its limits: decided at once, and for most requests that is all.
 //!
-//! Guarantees that each request is judged once, whatever it waited for. A request waits in one queue only: that of the
-//! limit which keeps it longest, or in which other requests wait already. At the head of its line it asks for all of
-//! its limits.
+//! Guarantees that each request is judged once, whatever it waited for. A request waits in one
+//! queue only: that of the limit which keeps it longest, or in which other requests wait already.
+//! At the head of its line it asks for all of its limits.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -32,11 +32,19 @@ impl RuleSet {
     /// # Errors
     /// When the request lacks what a limit counts by, and is refused for that.
     #[inline]
-    pub fn admit(self: &Arc<Self>, limiter: &Limiter, facts: &Facts<'_>) -> Result<Admission, Denial> {
+    pub fn admit(
+        self: &Arc<Self>,
+        limiter: &Limiter,
+        facts: &Facts<'_>,
+    ) -> Result<Admission, Denial> {
         let mut pending = PendingRequest::default();
         self.ask(facts, &mut pending)?;
         let may_wait = self.is_lenient() || pending.lacks_plans();
-        let known = if may_wait { None } else { limiter.known(&pending.checks) };
+        let known = if may_wait {
+            None
+        } else {
+            limiter.known(&pending.checks)
+        };
         Ok(match known {
             Some(mut decision) => Admission::Judged(self.judge(&mut pending, &mut decision)),
             None => Admission::Waiting(Box::pin(wait(self.clone(), limiter.clone(), pending))),
@@ -62,8 +70,8 @@ async fn wait(rules: Arc<RuleSet>, limiter: Limiter, mut pending: PendingRequest
     rules.judge(&mut pending, &mut decision)
 }
 
-/// The decision where a denied request may wait or be degraded. The store has until `deadline`, and a new time limit
-/// for each turn that the request waited for.
+/// The decision where a denied request may wait or be degraded. The store has until `deadline`, and
+/// a new time limit for each turn that the request waited for.
 async fn decide_with_queue(
     rules: &RuleSet,
     limiter: &Limiter,
@@ -96,7 +104,12 @@ async fn decide_with_queue(
         last = match rules.next(pending, &decision) {
             Next::Judge => return decision,
             Next::AskAgain => None,
-            Next::Wait(owner) => match queue_up(rules, limiter, (pending, &decision, owner), (arrival, ticket)) {
+            Next::Wait(owner) => match queue_up(
+                rules,
+                limiter,
+                (pending, &decision, owner),
+                (arrival, ticket),
+            ) {
                 Some(kept) => {
                     ticket = Some(kept);
                     Some(decision)
@@ -115,11 +128,19 @@ fn behind_others(
     arrival: ArrivalNumber,
 ) -> Result<Option<Ticket>, Box<Decision>> {
     for owner in 0..pending.owners.len() {
-        let Some((queue, waiting_for)) = rules.queue(pending, owner) else { continue };
+        let Some((queue, waiting_for)) = rules.queue(pending, owner) else {
+            continue;
+        };
         if !queue.has_line(waiting_for.key) {
             continue;
         }
-        return match Ticket::join(queue, &waiting_for, (arrival, Duration::ZERO), &pending.checks, limiter) {
+        return match Ticket::join(
+            queue,
+            &waiting_for,
+            (arrival, Duration::ZERO),
+            &pending.checks,
+            limiter,
+        ) {
             Ok(ticket) => Ok(Some(ticket)),
             Err(TooLong(wait)) => Err(Box::new(rules.turn_away(pending, owner, micros(wait)))),
         };
@@ -127,7 +148,8 @@ fn behind_others(
     Ok(None)
 }
 
-/// A place behind the requests that came before this one and were denied while it was granted. They get its grant.
+/// A place behind the requests that came before this one and were denied while it was granted. They
+/// get its grant.
 fn yield_grant(
     rules: &RuleSet,
     limiter: &Limiter,
@@ -135,8 +157,16 @@ fn yield_grant(
     (arrival, mut decision): (ArrivalNumber, Decision),
 ) -> ControlFlow<Ticket, Decision> {
     if decision.granted {
-        for (queue, waiting_for) in (0..pending.owners.len()).filter_map(|owner| rules.queue(pending, owner)) {
-            decision = Ticket::yield_grant(queue, &waiting_for, (arrival, decision), &pending.checks, limiter)?;
+        for (queue, waiting_for) in
+            (0..pending.owners.len()).filter_map(|owner| rules.queue(pending, owner))
+        {
+            decision = Ticket::yield_grant(
+                queue,
+                &waiting_for,
+                (arrival, decision),
+                &pending.checks,
+                limiter,
+            )?;
         }
     }
     ControlFlow::Continue(decision)
@@ -160,14 +190,29 @@ fn queue_up(
     }
     let (queue, waiting_for) = rules.queue(pending, owner)?;
     // A permit may have come back before the request began to watch for one.
-    let retry_after = if waiting_for.charge_us == 0 { Duration::ZERO } else { retry_after };
-    Ticket::join(queue, &waiting_for, (arrival, retry_after), &pending.checks, limiter).ok()
+    let retry_after = if waiting_for.charge_us == 0 {
+        Duration::ZERO
+    } else {
+        retry_after
+    };
+    Ticket::join(
+        queue,
+        &waiting_for,
+        (arrival, retry_after),
+        &pending.checks,
+        limiter,
+    )
+    .ok()
 }
 
 /// The decision on a request whose turn did not come in time.
 fn turned_away(rules: &RuleSet, pending: &mut PendingRequest, ticket: &Ticket) -> Decision {
     let waits_for = |owner: &Owner| pending.key(owner.check) == Some(ticket.key());
-    let owner = pending.owners.iter().position(waits_for).unwrap_or_default();
+    let owner = pending
+        .owners
+        .iter()
+        .position(waits_for)
+        .unwrap_or_default();
     rules.turn_away(pending, owner, micros(ticket.wait()))
 }
 

@@ -1,6 +1,8 @@
-//! A limit as one route uses it: the charge of a request under it, by the client's plan if it has one.
+//! A limit as one route uses it: the charge of a request under it, by the client's plan if it has
+//! one.
 //!
-//! Guarantees that a request with a plan costs no more than a full bucket of it, so that no plan locks its client out.
+//! Guarantees that a request with a plan costs no more than a full bucket of it, so that no plan
+//! locks its client out.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -53,8 +55,8 @@ pub enum PlanOrigin {
     },
 }
 
-/// The most tokens that any request takes of each limit, over all uses of the limit. They decide whether nodes can
-/// share it.
+/// The most tokens that any request takes of each limit, over all uses of the limit. They decide
+/// whether nodes can share it.
 #[derive(Debug, Default)]
 pub struct LargestCosts(HashMap<Arc<str>, LargestCost>);
 
@@ -74,7 +76,11 @@ impl LargestCosts {
     pub fn over<'u>(uses: impl Iterator<Item = &'u LimitUse>) -> Self {
         let mut costs = Self::default();
         for LimitUse { limit, cost } in uses {
-            costs.0.entry(limit.name.clone()).or_default().add(cost.as_ref());
+            costs
+                .0
+                .entry(limit.name.clone())
+                .or_default()
+                .add(cost.as_ref());
         }
         costs
     }
@@ -92,7 +98,10 @@ impl LargestCosts {
 
     /// The largest cost over all uses of a limit; of an unused limit, its own cost.
     fn of_limit(&self, name: &str) -> LargestCost {
-        self.0.get(name).copied().unwrap_or(LargestCost { leaves_default: true, ..LargestCost::default() })
+        self.0.get(name).copied().unwrap_or(LargestCost {
+            leaves_default: true,
+            ..LargestCost::default()
+        })
     }
 }
 
@@ -107,18 +116,31 @@ impl LargestCost {
         }
     }
 
-    /// The largest cost under a bucket of `burst` tokens, where a request takes `default_cost` unless its route sets a
-    /// cost.
+    /// The largest cost under a bucket of `burst` tokens, where a request takes `default_cost`
+    /// unless its route sets a cost.
     fn of(self, default_cost: &Cost, burst: NonZeroU64) -> u64 {
-        let largest = if self.leaves_default { self.stated.max(default_cost.largest().get()) } else { self.stated };
+        let largest = if self.leaves_default {
+            self.stated.max(default_cost.largest().get())
+        } else {
+            self.stated
+        };
         largest.min(burst.get())
     }
 }
 
 impl CompiledLimit {
     /// Compiles a limit as one route uses it: `costs` are over all uses.
-    pub fn of_use(limit_use: &LimitUse, costs: &LargestCosts, plans: &PlanCaches) -> Result<Self, QuotaError> {
-        Self::of(&limit_use.limit, limit_use.cost.clone(), costs.with(limit_use), plans)
+    pub fn of_use(
+        limit_use: &LimitUse,
+        costs: &LargestCosts,
+        plans: &PlanCaches,
+    ) -> Result<Self, QuotaError> {
+        Self::of(
+            &limit_use.limit,
+            limit_use.cost.clone(),
+            costs.with(limit_use),
+            plans,
+        )
     }
 
     fn of(
@@ -134,44 +156,83 @@ impl CompiledLimit {
         let (limit, counting) = (limit.clone(), limit.algorithm.compile()?);
         // A cost that depends on the request is read off each; the rest is the same for all.
         let (cost, unit) = (NonZeroU64::MIN, QuotaUnit::Requests);
-        let usual =
-            Charge { counting, cost, scale: QuotaScale { usual_cost: cost, unit }, largest_cost: 1, later: None };
-        let compiled = Self { limit, counting, usual, own_cost, largest, plans };
-        Ok(Self { usual: compiled.charge_by(None, Cost::usual), ..compiled })
+        let usual = Charge {
+            counting,
+            cost,
+            scale: QuotaScale {
+                usual_cost: cost,
+                unit,
+            },
+            largest_cost: 1,
+            later: None,
+        };
+        let compiled = Self {
+            limit,
+            counting,
+            usual,
+            own_cost,
+            largest,
+            plans,
+        };
+        Ok(Self {
+            usual: compiled.charge_by(None, Cost::usual),
+            ..compiled
+        })
     }
 
     /// Compiles a limit for a look at its buckets, whatever the use: `costs` are over all uses.
-    pub fn of_any_use(limit: &Arc<Limit>, costs: &LargestCosts, plans: &PlanCaches) -> Result<Self, QuotaError> {
+    pub fn of_any_use(
+        limit: &Arc<Limit>,
+        costs: &LargestCosts,
+        plans: &PlanCaches,
+    ) -> Result<Self, QuotaError> {
         Self::of(limit, None, costs.of_limit(&limit.name), plans)
     }
 
     /// The request's plan as far as it is known, and the query that has to be made for it.
     pub fn plan(&self, facts: &Facts<'_>) -> (Option<Cow<'_, Plan>>, Option<PlanQuery>) {
-        let Some(plans) = &self.limit.plans else { return (None, None) };
+        let Some(plans) = &self.limit.plans else {
+            return (None, None);
+        };
         match (&plans.source, &self.plans) {
-            (PlanSource::Table(table), _) => {
-                (plans.by.with_value(facts, |value| table.get(value)).flatten().map(Cow::Borrowed), None)
+            (PlanSource::Table(table), _) => (
+                plans
+                    .by
+                    .with_value(facts, |value| table.get(value))
+                    .flatten()
+                    .map(Cow::Borrowed),
+                None,
+            ),
+            (PlanSource::Assigned(assigned), _) => (
+                plans
+                    .by
+                    .with_value(facts, |value| assigned.find(value))
+                    .flatten()
+                    .map(Cow::Borrowed),
+                None,
+            ),
+            (PlanSource::Hash(hash), Some(cache)) => {
+                plans.by.field(facts).map_or((None, None), |field| {
+                    let (plan, lookup) = cache.find(field, hash.cache, clock::monotonic_micros());
+                    (plan.map(Cow::Owned), lookup)
+                })
             }
-            (PlanSource::Assigned(assigned), _) => {
-                (plans.by.with_value(facts, |value| assigned.find(value)).flatten().map(Cow::Borrowed), None)
-            }
-            (PlanSource::Hash(hash), Some(cache)) => plans.by.field(facts).map_or((None, None), |field| {
-                let (plan, lookup) = cache.find(field, hash.cache, clock::monotonic_micros());
-                (plan.map(Cow::Owned), lookup)
-            }),
             (PlanSource::Hash(_), None) => (None, None),
         }
     }
 
-    /// The origin of the request's plan, or the place where one would be. `None`: the limit has no plans, or the
-    /// request does not say which.
+    /// The origin of the request's plan, or the place where one would be. `None`: the limit has no
+    /// plans, or the request does not say which.
     pub fn origin(&self, facts: &Facts<'_>) -> Option<PlanOrigin> {
         let plans = self.limit.plans.as_ref()?;
         match &self.plans {
             None => plans.by.with_value(facts, |_| PlanOrigin::File),
             Some(cache) => {
                 let reading = cache.reading(&plans.by.field(facts)?, clock::monotonic_micros());
-                Some(PlanOrigin::Hash { hash: cache.hash().clone(), reading })
+                Some(PlanOrigin::Hash {
+                    hash: cache.hash().clone(),
+                    reading,
+                })
             }
         }
     }
@@ -181,10 +242,21 @@ impl CompiledLimit {
         (self.counting, scale(self.cost(), self.counting))
     }
 
-    /// Whether a part of a charge may come back to the bucket, on whatever route: some cost is told by the response.
+    /// Whether a part of a charge may come back to the bucket, on whatever route: some cost is told
+    /// by the response.
     pub fn may_be_refunded(&self) -> bool {
-        let planned = || self.limit.plans.iter().flat_map(Plans::all).filter_map(Plan::cost);
-        let defaults = || planned().chain([&self.limit.cost]).any(|cost| cost.later().is_some());
+        let planned = || {
+            self.limit
+                .plans
+                .iter()
+                .flat_map(Plans::all)
+                .filter_map(Plan::cost)
+        };
+        let defaults = || {
+            planned()
+                .chain([&self.limit.cost])
+                .any(|cost| cost.later().is_some())
+        };
         self.largest.settled || (self.largest.leaves_default && defaults())
     }
 
@@ -202,8 +274,9 @@ impl CompiledLimit {
         }
     }
 
-    /// The charge of a request that is no longer at hand, by the plan that was read for it meanwhile. Such a plan's own
-    /// cost is fixed, so a cost that depends on the request is the [stated one](Self::stated_cost).
+    /// The charge of a request that is no longer at hand, by the plan that was read for it
+    /// meanwhile. Such a plan's own cost is fixed, so a cost that depends on the request is the
+    /// [stated one](Self::stated_cost).
     pub fn late_charge(&self, plan: Option<&Plan>, stated_cost: NonZeroU64) -> Charge {
         self.charge_by(plan, |cost, burst| match cost {
             Cost::Fixed(cost) => *cost,
@@ -211,19 +284,34 @@ impl CompiledLimit {
         })
     }
 
-    /// The charge by this plan, where `read` gives a request's cost out of a bucket of that size. By a plan that was
-    /// not known when the file was checked, a request takes a full bucket at most: no plan locks its client out.
-    fn charge_by(&self, plan: Option<&Plan>, read: impl FnOnce(&Cost, NonZeroU64) -> NonZeroU64) -> Charge {
+    /// The charge by this plan, where `read` gives a request's cost out of a bucket of that size.
+    /// By a plan that was not known when the file was checked, a request takes a full bucket at
+    /// most: no plan locks its client out.
+    fn charge_by(
+        &self,
+        plan: Option<&Plan>,
+        read: impl FnOnce(&Cost, NonZeroU64) -> NonZeroU64,
+    ) -> Charge {
         let counting = plan.map_or(self.counting, Plan::compiled);
         let burst = burst(counting);
         let default_cost = plan.and_then(Plan::cost).unwrap_or(&self.limit.cost);
         let cost = self.own_cost.as_ref().unwrap_or(default_cost);
-        let most = if self.plans.is_some() { burst } else { Cost::UNBOUNDED };
+        let most = if self.plans.is_some() {
+            burst
+        } else {
+            Cost::UNBOUNDED
+        };
         let largest_cost = self.largest.of(default_cost, burst);
         // Permits come back by themselves, when the response has ended.
-        let later = cost.later().filter(|_| matches!(counting, CompiledAlgorithm::Tokens(_))).cloned();
+        let later = cost
+            .later()
+            .filter(|_| matches!(counting, CompiledAlgorithm::Tokens(_)))
+            .cloned();
         let scale = scale(cost, counting);
-        let scale = QuotaScale { usual_cost: scale.usual_cost.min(most), ..scale };
+        let scale = QuotaScale {
+            usual_cost: scale.usual_cost.min(most),
+            ..scale
+        };
         let cost = read(cost, burst).min(most);
         let counting = match (counting, self.limit.consistency) {
             (CompiledAlgorithm::Tokens(quota), Consistency::Leased) => {
@@ -231,7 +319,13 @@ impl CompiledLimit {
             }
             (counting, _) => counting,
         };
-        Charge { counting, cost, scale, largest_cost, later }
+        Charge {
+            counting,
+            cost,
+            scale,
+            largest_cost,
+            later,
+        }
     }
 
     /// The cost that a request states, whatever its plan: see [`Self::late_charge`].
@@ -240,13 +334,17 @@ impl CompiledLimit {
     }
 }
 
-/// How a client is told of what requests of this cost leave. Permits are requests in flight, whatever they take.
+/// How a client is told of what requests of this cost leave. Permits are requests in flight,
+/// whatever they take.
 fn scale(cost: &Cost, counting: CompiledAlgorithm) -> QuotaScale {
     let unit = match counting {
         CompiledAlgorithm::Tokens(_) => QuotaUnit::of(cost),
         CompiledAlgorithm::Permits(_) => QuotaUnit::Requests,
     };
-    QuotaScale { usual_cost: cost.usual(burst(counting)), unit }
+    QuotaScale {
+        usual_cost: cost.usual(burst(counting)),
+        unit,
+    }
 }
 
 /// Tokens in a full bucket, or permits in all.

@@ -1,7 +1,8 @@
 //! Whom a limit denies: the keys with most denials of the last minutes, by limit.
 //!
-//! Guarantees that a request which passes pays nothing for it, that no denial waits for another, and that what is kept is
-//! bounded, whatever clients send. A key is personal data: it is kept for minutes, in this process alone.
+//! Guarantees that a request which passes pays nothing for it, that no denial waits for another,
+//! and that what is kept is bounded, whatever clients send. A key is personal data: it is kept for
+//! minutes, in this process alone.
 
 use std::collections::{HashMap, VecDeque};
 use std::mem::take;
@@ -42,8 +43,8 @@ impl DenialWatch {
         self.0.lock().get(name).cloned()
     }
 
-    /// Ends a window and begins another: for a background task, in even intervals. Limits that are gone are forgotten with
-    /// their last window.
+    /// Ends a window and begins another: for a background task, in even intervals. Limits that are
+    /// gone are forgotten with their last window.
     pub fn turn(&self) {
         let mut all = self.0.lock();
         all.retain(|_, keys| !keys.turn() || Arc::strong_count(keys) > 1);
@@ -51,7 +52,8 @@ impl DenialWatch {
 }
 
 impl DeniedKeys {
-    /// Counts a denial of `key`. Where another thread is counting one just now, this one is left out.
+    /// Counts a denial of `key`. Where another thread is counting one just now, this one is left
+    /// out.
     #[cold]
     pub fn count(&self, key: &Key) {
         if let Some(mut current) = self.current.try_lock() {
@@ -59,12 +61,17 @@ impl DeniedKeys {
         }
     }
 
-    /// The `most` keys with the highest counts over all windows that still count, the highest first.
+    /// The `most` keys with the highest counts over all windows that still count, the highest
+    /// first.
     pub fn top(&self, most: usize) -> Vec<HeavyHitter> {
         let mut sums: HashMap<Key, HeavyHitter> = HashMap::new();
         let mut add = |window: &[HeavyHitter]| {
             for hitter in window {
-                let none = || HeavyHitter { key: hitter.key.clone(), count: 0, error: 0 };
+                let none = || HeavyHitter {
+                    key: hitter.key.clone(),
+                    count: 0,
+                    error: 0,
+                };
                 let sum = sums.entry(hitter.key.clone()).or_insert_with(none);
                 sum.count += hitter.count;
                 sum.error += hitter.error;
@@ -74,7 +81,10 @@ impl DeniedKeys {
         self.past.lock().iter().for_each(|window| add(window));
         let mut all: Vec<_> = sums.into_values().collect();
         all.sort_by(|one, other| {
-            other.count.cmp(&one.count).then_with(|| one.key.as_bytes().cmp(other.key.as_bytes()))
+            other
+                .count
+                .cmp(&one.count)
+                .then_with(|| one.key.as_bytes().cmp(other.key.as_bytes()))
         });
         all.truncate(most);
         all
@@ -96,7 +106,12 @@ mod tests {
     use crate::request::heavy_hitters::CAPACITY;
 
     fn top(keys: &DeniedKeys) -> Vec<(String, u64)> {
-        let shown = |hitter: HeavyHitter| (String::from_utf8_lossy(hitter.key.as_bytes()).into_owned(), hitter.count);
+        let shown = |hitter: HeavyHitter| {
+            (
+                String::from_utf8_lossy(hitter.key.as_bytes()).into_owned(),
+                hitter.count,
+            )
+        };
         keys.top(10).into_iter().map(shown).collect()
     }
 
@@ -135,10 +150,16 @@ mod tests {
         assert!(bytes <= 10_240, "{bytes}");
         let keys = DeniedKeys::default();
         for window in 0..10 {
-            (0..10_000).for_each(|number| keys.count(&Key::from(format!("{window}-{number}").as_str())));
+            (0..10_000)
+                .for_each(|number| keys.count(&Key::from(format!("{window}-{number}").as_str())));
             keys.turn();
         }
         let past = keys.past.lock();
-        assert!(past.len() == PAST && past.iter().all(|window| window.len() == KEPT && window.capacity() == KEPT));
+        assert!(
+            past.len() == PAST
+                && past
+                    .iter()
+                    .all(|window| window.len() == KEPT && window.capacity() == KEPT)
+        );
     }
 }

@@ -1,8 +1,9 @@
-//! The keys that are counted most, in bounded room: the algorithm Space-Saving (Metwally, Agrawal and El Abbadi, "Efficient
-//! Computation of Frequent and Top-k Elements in Data Streams", 2005).
+//! The keys that are counted most, in bounded room: the algorithm Space-Saving (Metwally, Agrawal
+//! and El Abbadi, "Efficient Computation of Frequent and Top-k Elements in Data Streams", 2005).
 //!
-//! Guarantees that a count is never too low, and too high by its `error` at most, and that each key with more than one in
-//! [`CAPACITY`] of all that was counted is there. Counting a key that is there allocates nothing.
+//! Guarantees that a count is never too low, and too high by its `error` at most, and that each key
+//! with more than one in [`CAPACITY`] of all that was counted is there. Counting a key that is
+//! there allocates nothing.
 
 use crate::limit::key::Key;
 
@@ -14,7 +15,8 @@ pub const CAPACITY: usize = 32;
 pub struct HeavyHitters {
     /// The highest count first.
     hitters: Vec<HeavyHitter>,
-    /// By place: equal for equal keys, and seldom for others. All of them lie in four lines of a cache.
+    /// By place: equal for equal keys, and seldom for others. All of them lie in four lines of a
+    /// cache.
     tags: Vec<u64>,
     total: u64,
 }
@@ -37,14 +39,19 @@ impl HeavyHitters {
         let at = match self.find(tag, key) {
             Some(at) => at,
             None if self.hitters.len() < CAPACITY => {
-                self.hitters.push(HeavyHitter { key: key.clone(), count: 0, error: 0 });
+                self.hitters.push(HeavyHitter {
+                    key: key.clone(),
+                    count: 0,
+                    error: 0,
+                });
                 self.tags.push(tag);
                 self.hitters.len() - 1
             }
             None => self.displace(tag, key),
         };
         self.hitters[at].count += 1;
-        // Its new place is that of the first with a lower count, which has the same count as all in between.
+        // Its new place is that of the first with a lower count, which has the same count as all in
+        // between.
         let count = self.hitters[at].count;
         let place = self.hitters[..at].partition_point(|before| before.count >= count);
         if place < at {
@@ -74,7 +81,8 @@ impl HeavyHitters {
         }
     }
 
-    /// Puts `key` in place of that with the lowest count, which it inherits: it may have been counted as often before.
+    /// Puts `key` in place of that with the lowest count, which it inherits: it may have been
+    /// counted as often before.
     fn displace(&mut self, tag: u64, key: &Key) -> usize {
         let last = self.hitters.len() - 1;
         let hitter = &mut self.hitters[last];
@@ -117,16 +125,33 @@ mod tests {
         let total: u64 = exact.values().sum();
         assert_eq!(sketch.total(), total);
         assert!(sketch.hitters().len() <= CAPACITY && sketch.tags.len() == sketch.hitters().len());
-        assert!(sketch.hitters().is_sorted_by(|one, other| one.count >= other.count));
-        assert_eq!(sketch.hitters().iter().map(|hitter| hitter.count).sum::<u64>(), total);
+        assert!(
+            sketch
+                .hitters()
+                .is_sorted_by(|one, other| one.count >= other.count)
+        );
+        assert_eq!(
+            sketch
+                .hitters()
+                .iter()
+                .map(|hitter| hitter.count)
+                .sum::<u64>(),
+            total
+        );
         for hitter in sketch.hitters() {
             let really = exact[&text(hitter)];
-            assert!(hitter.count >= really && hitter.count - hitter.error <= really, "{hitter:?}, and it was {really}");
+            assert!(
+                hitter.count >= really && hitter.count - hitter.error <= really,
+                "{hitter:?}, and it was {really}"
+            );
         }
         let known: Vec<_> = sketch.hitters().iter().map(text).collect();
         for (key, count) in exact {
             let is_heavy = *count > total / CAPACITY as u64;
-            assert!(!is_heavy || known.contains(key), "{key} was counted {count} times of {total}");
+            assert!(
+                !is_heavy || known.contains(key),
+                "{key} was counted {count} times of {total}"
+            );
         }
     }
 
@@ -150,7 +175,8 @@ mod tests {
 
     #[test]
     fn a_few_keys_are_counted_exactly() {
-        let keys = (0..100).flat_map(|round| (0..CAPACITY).filter(move |key| round % (key + 1) == 0));
+        let keys =
+            (0..100).flat_map(|round| (0..CAPACITY).filter(move |key| round % (key + 1) == 0));
         let (sketch, exact) = counted(keys.map(|key| key.to_string()));
         assert_eq!(sketch.hitters().len(), CAPACITY);
         for hitter in sketch.hitters() {
@@ -160,10 +186,19 @@ mod tests {
 
     #[test]
     fn a_flood_of_keys_does_not_hide_the_one_that_is_counted_most() {
-        let flood = (0..100_000).map(|number| if number % 20 == 0 { "heavy".into() } else { format!("k{number}") });
+        let flood = (0..100_000).map(|number| {
+            if number % 20 == 0 {
+                "heavy".into()
+            } else {
+                format!("k{number}")
+            }
+        });
         let (sketch, _) = counted(flood);
         let heaviest = &sketch.hitters()[0];
         assert_eq!(text(heaviest), "heavy");
-        assert!(heaviest.count - heaviest.error <= 5_000 && heaviest.count >= 5_000, "{heaviest:?}");
+        assert!(
+            heaviest.count - heaviest.error <= 5_000 && heaviest.count >= 5_000,
+            "{heaviest:?}"
+        );
     }
 }

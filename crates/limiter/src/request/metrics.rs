@@ -1,4 +1,5 @@
-//! `tollgate_ratelimit_decisions_total` and `tollgate_ratelimit_settlements_total` of one limit, resolved once.
+//! `tollgate_ratelimit_decisions_total` and `tollgate_ratelimit_settlements_total` of one limit,
+//! resolved once.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,7 +25,8 @@ pub enum CountedAs {
     ShadowDenied,
 }
 
-/// The counters of limits that are in use: a limit has the same in each configuration, and on each route.
+/// The counters of limits that are in use: a limit has the same in each configuration, and on each
+/// route.
 #[derive(Debug, Default)]
 pub struct LimitMetricsCache(Mutex<CachedMetrics>);
 
@@ -36,7 +38,12 @@ pub struct LimitMetrics {
     rows: [[Counter; BY.len()]; VERDICTS.len()],
 }
 
-const BY: [DecidedBy; 4] = [DecidedBy::Redis, DecidedBy::Lease, DecidedBy::DenialCache, DecidedBy::Local];
+const BY: [DecidedBy; 4] = [
+    DecidedBy::Redis,
+    DecidedBy::Lease,
+    DecidedBy::DenialCache,
+    DecidedBy::Local,
+];
 
 const VERDICTS: [(CountedAs, &str); 6] = [
     (CountedAs::Allowed, "allowed"),
@@ -101,7 +108,8 @@ pub enum SettlementOutcome {
     Even,
     /// Less, but the rest has flowed in since.
     Late,
-    /// The response does not tell; as with the two below, what is reserved or the cost of an absent number is charged.
+    /// The response does not tell; as with the two below, what is reserved or the cost of an absent
+    /// number is charged.
     Absent,
     Unreadable,
     /// The response broke off.
@@ -138,7 +146,11 @@ impl SettlementMetrics {
             let limit = limit.to_string();
             counter!("tollgate_ratelimit_settlements_total", "limit" => limit, "outcome" => outcome)
         };
-        Self { counters: OUTCOMES.map(counter), limit: limit.clone(), logged: AtomicBool::new(false) }
+        Self {
+            counters: OUTCOMES.map(counter),
+            limit: limit.clone(),
+            logged: AtomicBool::new(false),
+        }
     }
 
     /// Counts one. The first that cannot be read is logged: an operator has to change something.
@@ -177,11 +189,18 @@ mod tests {
         let kept = cache.of(&"kept".into(), |_| true);
         assert!(Arc::ptr_eq(&kept, &cache.of(&"kept".into(), |_| true)));
         let fewer = cache.of(&"kept".into(), |counted| counted == CountedAs::Denied);
-        assert!(!Arc::ptr_eq(&kept, &fewer), "what may be counted has changed");
+        assert!(
+            !Arc::ptr_eq(&kept, &fewer),
+            "what may be counted has changed"
+        );
         for number in 0..10_000 {
             drop(cache.of(&format!("gone{number}").into(), |_| true));
         }
-        assert!(cache.0.lock().len() < 100, "{} are kept", cache.0.lock().len());
+        assert!(
+            cache.0.lock().len() < 100,
+            "{} are kept",
+            cache.0.lock().len()
+        );
         assert!(Arc::ptr_eq(&kept, &cache.of(&"kept".into(), |_| true)));
     }
 }

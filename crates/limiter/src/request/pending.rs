@@ -60,8 +60,8 @@ pub(crate) struct DegradedCheck {
 #[derive(Debug)]
 pub struct PlanLookup {
     pub(crate) query: PlanQuery,
-    /// The owner of the check that the plan is for, and the cost that the request states. `None`: no decision waits for
-    /// it.
+    /// The owner of the check that the plan is for, and the cost that the request states. `None`:
+    /// no decision waits for it.
     pub(crate) awaited_by: Option<(usize, NonZeroU64)>,
 }
 
@@ -78,19 +78,36 @@ impl PlanLookup {
 }
 
 impl NewCheck {
-    /// The check of a request with this key at this charge, how its client is told of it, and its later settlement.
+    /// The check of a request with this key at this charge, how its client is told of it, and its
+    /// later settlement.
     pub fn of(rule: &Rule, key: Key, charge: Charge) -> (Self, QuotaScale, Option<LaterCost>) {
-        let Charge { counting, cost, scale, largest_cost, later } = charge;
+        let Charge {
+            counting,
+            cost,
+            scale,
+            largest_cost,
+            later,
+        } = charge;
         let (cost, on_outage) = (cost.get(), rule.limit().on_outage);
         let later = rule.later(later);
         let check = match counting {
             CompiledAlgorithm::Tokens(quota) => {
                 let policy = CheckPolicy { on_outage };
-                Self::Tokens(BucketCharge { key, quota, cost, largest_cost }, policy)
+                Self::Tokens(
+                    BucketCharge {
+                        key,
+                        quota,
+                        cost,
+                        largest_cost,
+                    },
+                    policy,
+                )
             }
-            CompiledAlgorithm::Permits(limit) => {
-                Self::Permit(PermitCheck { need: PermitNeed { key, limit, cost }, largest_cost, on_outage })
-            }
+            CompiledAlgorithm::Permits(limit) => Self::Permit(PermitCheck {
+                need: PermitNeed { key, limit, cost },
+                largest_cost,
+                on_outage,
+            }),
         };
         (check, scale, later)
     }
@@ -114,8 +131,8 @@ impl NewCheck {
 }
 
 impl PendingRequest {
-    /// Adds the check of a request with this key by the rule at `index`. No request waits for a limit that only counts,
-    /// nor for its plan.
+    /// Adds the check of a request with this key by the rule at `index`. No request waits for a
+    /// limit that only counts, nor for its plan.
     pub(crate) fn add(&mut self, index: usize, rule: &Rule, key: Key, facts: &Facts<'_>) {
         let (plan, query) = rule.compiled.plan(facts);
         let charge = rule.compiled.charge(plan.as_deref(), facts);
@@ -123,7 +140,9 @@ impl PendingRequest {
         let acts = rule.limit().rollout.takes(check.key().as_bytes());
         if let Some(mut query) = query {
             query.urgent &= acts;
-            let awaited_by = query.urgent.then(|| (self.owners.len(), rule.compiled.stated_cost(facts)));
+            let awaited_by = query
+                .urgent
+                .then(|| (self.owners.len(), rule.compiled.stated_cost(facts)));
             self.plan_lookups.push(PlanLookup { query, awaited_by });
         }
         if !acts {
@@ -140,12 +159,21 @@ impl PendingRequest {
                 CheckIndex::Permit(self.checks.permits.len() - 1)
             }
         };
-        self.owners.push(Owner { rule: index, check: place, scale, planned: plan.is_some(), later });
+        self.owners.push(Owner {
+            rule: index,
+            check: place,
+            scale,
+            planned: plan.is_some(),
+            later,
+        });
     }
 
-    /// Replaces the check of `owner` by the one for a plan that was read: a plan has its limit's algorithm.
+    /// Replaces the check of `owner` by the one for a plan that was read: a plan has its limit's
+    /// algorithm.
     pub(crate) fn replace(&mut self, owner: usize, check: NewCheck) {
-        let Some(owner) = self.owners.get(owner) else { return };
+        let Some(owner) = self.owners.get(owner) else {
+            return;
+        };
         match (owner.check, check) {
             (CheckIndex::Tokens(at), NewCheck::Tokens(charge, policy)) => {
                 self.checks.tokens.replace(at, charge, policy)
@@ -173,32 +201,55 @@ impl PendingRequest {
     #[inline]
     pub(crate) fn counting(&self, check: CheckIndex) -> Option<CompiledAlgorithm> {
         match check {
-            CheckIndex::Tokens(at) => {
-                self.checks.tokens.charges().get(at).map(|charge| CompiledAlgorithm::Tokens(charge.quota))
-            }
-            CheckIndex::Permit(at) => {
-                self.checks.permits.get(at).map(|check| CompiledAlgorithm::Permits(check.need.limit))
-            }
+            CheckIndex::Tokens(at) => self
+                .checks
+                .tokens
+                .charges()
+                .get(at)
+                .map(|charge| CompiledAlgorithm::Tokens(charge.quota)),
+            CheckIndex::Permit(at) => self
+                .checks
+                .permits
+                .get(at)
+                .map(|check| CompiledAlgorithm::Permits(check.need.limit)),
         }
     }
 
     pub(crate) fn key(&self, check: CheckIndex) -> Option<&Key> {
         match check {
-            CheckIndex::Tokens(at) => self.checks.tokens.charges().get(at).map(|charge| &charge.key),
+            CheckIndex::Tokens(at) => self
+                .checks
+                .tokens
+                .charges()
+                .get(at)
+                .map(|charge| &charge.key),
             CheckIndex::Permit(at) => self.checks.permits.get(at).map(|check| &check.need.key),
         }
     }
 
     /// The tokens that a check takes. None of permits.
     pub(crate) fn cost(&self, check: CheckIndex) -> u64 {
-        let CheckIndex::Tokens(at) = check else { return 0 };
-        self.checks.tokens.charges().get(at).map_or(0, |charge| charge.cost)
+        let CheckIndex::Tokens(at) = check else {
+            return 0;
+        };
+        self.checks
+            .tokens
+            .charges()
+            .get(at)
+            .map_or(0, |charge| charge.cost)
     }
 
-    /// Microseconds in which the bucket of a check yields one such request. When a permit comes back is not known.
+    /// Microseconds in which the bucket of a check yields one such request. When a permit comes
+    /// back is not known.
     pub(crate) fn pace_us(&self, check: CheckIndex) -> u64 {
-        let CheckIndex::Tokens(at) = check else { return 0 };
-        self.checks.tokens.charges().get(at).map_or(0, |charge| charge.quota.pace_us(charge.cost))
+        let CheckIndex::Tokens(at) = check else {
+            return 0;
+        };
+        self.checks
+            .tokens
+            .charges()
+            .get(at)
+            .map_or(0, |charge| charge.quota.pace_us(charge.cost))
     }
 
     /// Removes an owner and its check.

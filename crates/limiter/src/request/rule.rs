@@ -32,8 +32,8 @@ pub(crate) struct Rule {
     pub denied_keys: Option<Arc<DeniedKeys>>,
 }
 
-/// The state of limits that outlives a change of the configuration: plans that were read, requests that wait, whom limits
-/// deny, and counters.
+/// The state of limits that outlives a change of the configuration: plans that were read, requests
+/// that wait, whom limits deny, and counters.
 #[derive(Debug, Default)]
 pub struct LimitStates {
     pub plans: PlanCaches,
@@ -44,21 +44,36 @@ pub struct LimitStates {
 }
 
 impl LimitStates {
-    /// States that watch whom limits deny. Somebody has to end its windows: see [`DenialWatch::turn`].
+    /// States that watch whom limits deny. Somebody has to end its windows: see
+    /// [`DenialWatch::turn`].
     pub fn watching_denials() -> Self {
-        Self { denials: Some(DenialWatch::default()), ..Self::default() }
+        Self {
+            denials: Some(DenialWatch::default()),
+            ..Self::default()
+        }
     }
 }
 
 impl Rule {
-    pub fn new(limit_use: &LimitUse, costs: &LargestCosts, states: &LimitStates) -> Result<Self, QuotaError> {
+    pub fn new(
+        limit_use: &LimitUse,
+        costs: &LargestCosts,
+        states: &LimitStates,
+    ) -> Result<Self, QuotaError> {
         let limit = &limit_use.limit;
-        let queue = matches!(limit.on_limit, OnLimit::Queue(_)).then(|| states.queues.of(&limit.name));
+        let queue =
+            matches!(limit.on_limit, OnLimit::Queue(_)).then(|| states.queues.of(&limit.name));
         Ok(Self {
-            metrics: states.metrics.of(&limit.name, |counted| may_count(limit, counted)),
-            settlements: may_settle(limit_use).then(|| Arc::new(SettlementMetrics::of(&limit.name))),
+            metrics: states
+                .metrics
+                .of(&limit.name, |counted| may_count(limit, counted)),
+            settlements: may_settle(limit_use)
+                .then(|| Arc::new(SettlementMetrics::of(&limit.name))),
             compiled: CompiledLimit::of_use(limit_use, costs, &states.plans)?,
-            denied_keys: states.denials.as_ref().map(|denials| denials.of(&limit.name)),
+            denied_keys: states
+                .denials
+                .as_ref()
+                .map(|denials| denials.of(&limit.name)),
             queue,
         })
     }
@@ -85,7 +100,11 @@ impl Rule {
         if by.is_none() && counted.is_none() {
             return None;
         }
-        Some(LaterCost { by, counted: counted.clone(), settlements: self.settlements.clone()? })
+        Some(LaterCost {
+            by,
+            counted: counted.clone(),
+            settlements: self.settlements.clone()?,
+        })
     }
 
     /// The policy for clients without a plan.
@@ -99,7 +118,12 @@ impl Rule {
             CompiledAlgorithm::Tokens(quota) => Some(seconds_up(quota.fill_us()).max(1)),
             CompiledAlgorithm::Permits(_) => None,
         };
-        PolicyItem { name: self.name(), quota: scale.quota(counting.burst()), unit: scale.unit, window_secs }
+        PolicyItem {
+            name: self.name(),
+            quota: scale.quota(counting.burst()),
+            unit: scale.unit,
+            window_secs,
+        }
     }
 
     /// Takes note of a request over the limit.
@@ -115,15 +139,21 @@ impl Rule {
         self.limit().rollout != Rollout::NONE
     }
 
-    /// Whether a request is refused where the server does not tell the client's address: otherwise all clients would share
-    /// one bucket. A limit that only counts refuses nobody, and `on_missing` may say otherwise.
+    /// Whether a request is refused where the server does not tell the client's address: otherwise
+    /// all clients would share one bucket. A limit that only counts refuses nobody, and
+    /// `on_missing` may say otherwise.
     pub fn refuses_without_client_ip(&self) -> bool {
-        self.acts() && self.limit().key.on_missing == OnMissing::Share && self.limit().needs_client_ip()
+        self.acts()
+            && self.limit().key.on_missing == OnMissing::Share
+            && self.limit().needs_client_ip()
     }
 
     /// Whether a request that the limit denies may still wait, or pass to something cheaper.
     pub fn is_lenient(&self) -> bool {
-        matches!(self.limit().on_limit, OnLimit::Queue(_) | OnLimit::Degrade(_))
+        matches!(
+            self.limit().on_limit,
+            OnLimit::Queue(_) | OnLimit::Degrade(_)
+        )
     }
 
     pub fn degrades(&self) -> Option<&Degrade> {
@@ -135,21 +165,43 @@ impl Rule {
 }
 
 /// The standing of a client. `passed`: the cost of the request, if it passed.
-pub(crate) fn standing(counting: CompiledAlgorithm, scale: QuotaScale, level: &Level, passed: Option<u64>) -> Standing {
-    let (quota, remaining) = (scale.quota(counting.burst()), scale.remaining(level.remaining));
-    let CompiledAlgorithm::Tokens(tokens) = counting else { return Standing { quota, remaining, reset_secs: None } };
+pub(crate) fn standing(
+    counting: CompiledAlgorithm,
+    scale: QuotaScale,
+    level: &Level,
+    passed: Option<u64>,
+) -> Standing {
+    let (quota, remaining) = (
+        scale.quota(counting.burst()),
+        scale.remaining(level.remaining),
+    );
+    let CompiledAlgorithm::Tokens(tokens) = counting else {
+        return Standing {
+            quota,
+            remaining,
+            reset_secs: None,
+        };
+    };
     // A request that passed tells the wait for another of its own cost, where it tells one.
     let usual_cost = scale.usual_cost.get();
-    let tells_wait = level.retry_after_us > 0 && passed.is_none_or(|cost| remaining == 0 && cost >= usual_cost);
+    let tells_wait =
+        level.retry_after_us > 0 && passed.is_none_or(|cost| remaining == 0 && cost >= usual_cost);
     let wait_us = match remaining {
         _ if tells_wait => level.retry_after_us,
         // Granted, with nothing left: the next request passes once its cost is back.
-        0 => level.reset_after_us.saturating_sub(tokens.spare_us(usual_cost)),
+        0 => level
+            .reset_after_us
+            .saturating_sub(tokens.spare_us(usual_cost)),
         _ => level.reset_after_us,
     };
-    // An old level may be wrong: the bucket may have tokens again, or have given them to a lease. Neither is promised.
+    // An old level may be wrong: the bucket may have tokens again, or have given them to a lease.
+    // Neither is promised.
     let least = u64::from(remaining == 0);
-    Standing { quota, remaining, reset_secs: Some(seconds_up(wait_us).max(least)) }
+    Standing {
+        quota,
+        remaining,
+        reset_secs: Some(seconds_up(wait_us).max(least)),
+    }
 }
 
 /// Whether a limit can ever count such a decision.
@@ -167,7 +219,14 @@ fn may_settle(LimitUse { limit, cost }: &LimitUse) -> bool {
     if limit.count.is_some() {
         return true;
     }
-    let planned = || limit.plans.iter().flat_map(Plans::all).filter_map(Plan::cost).chain([&limit.cost]);
+    let planned = || {
+        limit
+            .plans
+            .iter()
+            .flat_map(Plans::all)
+            .filter_map(Plan::cost)
+            .chain([&limit.cost])
+    };
     match cost {
         Some(cost) => cost.later().is_some(),
         None => planned().any(|cost| cost.later().is_some()),

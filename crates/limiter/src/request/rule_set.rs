@@ -1,7 +1,8 @@
-//! The limits of one route: from a request to the checks for the limiter, and from its decision to an answer.
+//! The limits of one route: from a request to the checks for the limiter, and from its decision to
+//! an answer.
 //!
-//! Guarantees that each decision is counted once and shown once. Waits for nothing: where a request may wait, the
-//! result says so.
+//! Guarantees that each decision is counted once and shown once. Waits for nothing: where a request
+//! may wait, the result says so.
 
 use std::sync::Arc;
 
@@ -21,7 +22,9 @@ use crate::request::answer::headers::{self, RateLimitFields};
 use crate::request::compiled_limit::LargestCosts;
 use crate::request::metrics::CountedAs;
 use crate::request::operator::explanation::{AppliedLimit, LimitsExplanation, lacking};
-use crate::request::pending::{CheckIndex, DegradedCheck, NewCheck, Owner, PendingRequest, PlanLookup};
+use crate::request::pending::{
+    CheckIndex, DegradedCheck, NewCheck, Owner, PendingRequest, PlanLookup,
+};
 use crate::request::queue::{Queue, WaitingFor};
 use crate::request::response::permit::{LaterCost, Permit};
 use crate::request::rule::{LimitStates, Rule, seconds_up, standing};
@@ -31,8 +34,8 @@ use crate::request::shadow::Shadows;
 #[derive(Debug)]
 pub struct RuleSet {
     rules: Vec<Rule>,
-    /// `RateLimit-Policy` when all enforced limits apply and the client has no plan, which is nearly always. Like all
-    /// fields, it has the limits that clients are told of.
+    /// `RateLimit-Policy` when all enforced limits apply and the client has no plan, which is
+    /// nearly always. Like all fields, it has the limits that clients are told of.
     policy: Option<HeaderValue>,
     /// The number of those limits.
     acting: usize,
@@ -46,7 +49,8 @@ pub struct RuleSet {
 pub(crate) enum Next {
     /// The decision stands: [`RuleSet::judge`] it.
     Judge,
-    /// Limits that degrade were taken out: ask again for the others, which count for the request all the same.
+    /// Limits that degrade were taken out: ask again for the others, which count for the request
+    /// all the same.
     AskAgain,
     /// The request may wait in the queue of this owner's limit.
     Wait(usize),
@@ -60,7 +64,8 @@ pub struct Judgement {
     pub denied: Option<Denial>,
     /// The cheaper thing that it gets, if it is degraded.
     pub degraded: Option<Degrade>,
-    /// Reservations and permits, to be held until the response has ended, and limits that only count.
+    /// Reservations and permits, to be held until the response has ended, and limits that only
+    /// count.
     pub reserved: Reserved,
 }
 
@@ -77,8 +82,8 @@ struct ReservedParts {
 }
 
 impl RuleSet {
-    /// Prepares `uses`, each limit once: a later use of the same limit replaces an earlier one. Plans that were read
-    /// and requests that wait go on as `states` has them.
+    /// Prepares `uses`, each limit once: a later use of the same limit replaces an earlier one.
+    /// Plans that were read and requests that wait go on as `states` has them.
     ///
     /// # Errors
     /// When a limit's rate or burst is out of bounds.
@@ -94,10 +99,20 @@ impl RuleSet {
             rules.push(Rule::new(limit_use, costs, states)?);
         }
         let acting = || rules.iter().filter(|rule| rule.acts());
-        let policy = headers::policy_value(acting().filter(|rule| !rule.limit().hidden).map(Rule::policy));
+        let policy = headers::policy_value(
+            acting()
+                .filter(|rule| !rule.limit().hidden)
+                .map(Rule::policy),
+        );
         let acting = acting().count();
         let lenient = rules.iter().any(Rule::is_lenient);
-        Ok(Self { rules, policy, acting, lenient, legacy_headers })
+        Ok(Self {
+            rules,
+            policy,
+            acting,
+            lenient,
+            legacy_headers,
+        })
     }
 
     /// Whether no limit guards the route.
@@ -110,9 +125,9 @@ impl RuleSet {
         self.lenient
     }
 
-    /// Adds the checks of this request to `pending`, which is too large to be moved about. A limit whose key is not in
-    /// the request is left out, or refuses it. Where [`PendingRequest::take_lookups`] has something,
-    /// [`Limiter::read_plans`] comes first.
+    /// Adds the checks of this request to `pending`, which is too large to be moved about. A limit
+    /// whose key is not in the request is left out, or refuses it. Where
+    /// [`PendingRequest::take_lookups`] has something, [`Limiter::read_plans`] comes first.
     ///
     /// # Errors
     /// When the request lacks what a limit counts by, and is refused for that.
@@ -123,28 +138,44 @@ impl RuleSet {
                 continue;
             }
             if facts.client_ip.is_none() && rule.refuses_without_client_ip() {
-                return Err(Denial::NoClientAddress { limit: rule.name().clone(), hidden: rule.limit().hidden });
+                return Err(Denial::NoClientAddress {
+                    limit: rule.name().clone(),
+                    hidden: rule.limit().hidden,
+                });
             }
             match rule.key(facts) {
                 ExtractedKey::Key(key) => pending.add(index, rule, key, facts),
                 ExtractedKey::Skip => {}
                 ExtractedKey::Refuse => {
-                    let part = lacking(&rule.limit().key, facts).into_iter().next().unwrap_or_default();
+                    let part = lacking(&rule.limit().key, facts)
+                        .into_iter()
+                        .next()
+                        .unwrap_or_default();
                     let (limit, hidden) = (rule.name().clone(), rule.limit().hidden);
-                    return Err(Denial::KeyMissing { limit, part, hidden });
+                    return Err(Denial::KeyMissing {
+                        limit,
+                        part,
+                        hidden,
+                    });
                 }
             }
         }
         Ok(())
     }
 
-    /// Charges `pending` by the plans that were read for it meanwhile, or by those that are known where the read
-    /// failed.
+    /// Charges `pending` by the plans that were read for it meanwhile, or by those that are known
+    /// where the read failed.
     pub(crate) fn adopt_plans(&self, pending: &mut PendingRequest, lookups: &[PlanLookup]) {
         for PlanLookup { query, awaited_by } in lookups {
-            let Some((at, stated_cost)) = *awaited_by else { continue };
-            let Some(owner) = pending.owners.get(at) else { continue };
-            let (index, Some(key)) = (owner.rule, pending.key(owner.check).cloned()) else { continue };
+            let Some((at, stated_cost)) = *awaited_by else {
+                continue;
+            };
+            let Some(owner) = pending.owners.get(at) else {
+                continue;
+            };
+            let (index, Some(key)) = (owner.rule, pending.key(owner.check).cloned()) else {
+                continue;
+            };
             let (plan, rule) = (query.cache.plan(&query.field), &self.rules[index]);
             let charge = rule.compiled.late_charge(plan.as_ref(), stated_cost);
             let (check, scale, later) = NewCheck::of(rule, key, charge);
@@ -155,27 +186,44 @@ impl RuleSet {
         }
     }
 
-    /// Explains the limits on a request, in order, and the policy field of its answer. Nothing is decided.
+    /// Explains the limits on a request, in order, and the policy field of its answer. Nothing is
+    /// decided.
     pub fn explain(&self, facts: &Facts<'_>) -> LimitsExplanation {
-        let limits: Vec<AppliedLimit> = self.rules.iter().map(|rule| AppliedLimit::of(&rule.compiled, facts)).collect();
+        let limits: Vec<AppliedLimit> = self
+            .rules
+            .iter()
+            .map(|rule| AppliedLimit::of(&rule.compiled, facts))
+            .collect();
         let told = |limit: &AppliedLimit| limit.acts() && !limit.limit.hidden;
-        let acting = self.rules.iter().zip(&limits).filter(|(_, limit)| told(limit));
+        let acting = self
+            .rules
+            .iter()
+            .zip(&limits)
+            .filter(|(_, limit)| told(limit));
         let policy = acting.map(|(rule, limit)| rule.policy_of(limit.counting, limit.scale));
-        LimitsExplanation { policy: headers::policy_value(policy), limits }
+        LimitsExplanation {
+            policy: headers::policy_value(policy),
+            limits,
+        }
     }
 
-    /// The step after a decision on `pending`. Takes limits that degrade out of it, once each denying limit degrades or
-    /// can wait.
+    /// The step after a decision on `pending`. Takes limits that degrade out of it, once each
+    /// denying limit degrades or can wait.
     pub(crate) fn next(&self, pending: &mut PendingRequest, decision: &Decision) -> Next {
         if decision.granted || !self.lenient {
             return Next::Judge;
         }
-        let denying = || self.levels(pending, decision).filter(|(.., level)| level.retry_after_us > 0);
+        let denying = || {
+            self.levels(pending, decision)
+                .filter(|(.., level)| level.retry_after_us > 0)
+        };
         if denying().any(|(_, rule, _)| !rule.is_lenient()) {
             return Next::Judge;
         }
         let slowest = denying().filter(|(_, rule, _)| rule.queue.is_some());
-        let slowest = slowest.max_by_key(|(.., level)| level.retry_after_us).map(|(at, ..)| at);
+        let slowest = slowest
+            .max_by_key(|(.., level)| level.retry_after_us)
+            .map(|(at, ..)| at);
         if self.drop_degrading(pending, decision) {
             return Next::AskAgain;
         }
@@ -185,15 +233,28 @@ impl RuleSet {
     /// Takes out the denying limits that degrade. `true`: there was one.
     fn drop_degrading(&self, pending: &mut PendingRequest, decision: &Decision) -> bool {
         let before = pending.owners.len();
-        let levels: Vec<Level> = pending.owners.iter().map(|owner| level(decision, owner)).collect();
+        let levels: Vec<Level> = pending
+            .owners
+            .iter()
+            .map(|owner| level(decision, owner))
+            .collect();
         for (at, level) in levels.into_iter().enumerate().rev() {
-            if level.retry_after_us > 0 && self.rules[pending.owners[at].rule].degrades().is_some() {
+            if level.retry_after_us > 0 && self.rules[pending.owners[at].rule].degrades().is_some()
+            {
                 let check = pending.owners[at].check;
                 let decided_by = decision.decider(check);
                 self.rules[pending.owners[at].rule].watch_denial(pending.key(check));
                 let (owner, counting) = pending.remove(at);
                 if let Some(counting) = counting {
-                    pending.degraded.insert(0, DegradedCheck { owner, counting, level, decided_by });
+                    pending.degraded.insert(
+                        0,
+                        DegradedCheck {
+                            owner,
+                            counting,
+                            level,
+                            decided_by,
+                        },
+                    );
                 }
             }
         }
@@ -208,29 +269,54 @@ impl RuleSet {
     ) -> Option<(&'a Arc<Queue>, WaitingFor<'a>)> {
         let owner = pending.owners.get(owner)?;
         let rule = self.rules.get(owner.rule)?;
-        let OnLimit::Queue(bounds) = rule.limit().on_limit else { return None };
+        let OnLimit::Queue(bounds) = rule.limit().on_limit else {
+            return None;
+        };
         let (key, charge_us) = (pending.key(owner.check)?, pending.pace_us(owner.check));
-        let waiting_for = WaitingFor { key, bounds, charge_us, refunded: rule.compiled.may_be_refunded() };
+        let waiting_for = WaitingFor {
+            key,
+            bounds,
+            charge_us,
+            refunded: rule.compiled.may_be_refunded(),
+        };
         Some((rule.queue.as_ref()?, waiting_for))
     }
 
-    /// The decision on a request whose queue is too long: denied by the owner's limit, whose check is all that is left
-    /// of the request, since no other limit was asked.
-    pub(crate) fn turn_away(&self, pending: &mut PendingRequest, owner: usize, retry_after_us: u64) -> Decision {
+    /// The decision on a request whose queue is too long: denied by the owner's limit, whose check
+    /// is all that is left of the request, since no other limit was asked.
+    pub(crate) fn turn_away(
+        &self,
+        pending: &mut PendingRequest,
+        owner: usize,
+        retry_after_us: u64,
+    ) -> Decision {
         pending.keep_only(owner);
         let retry_after_us = retry_after_us.max(1);
-        let level = Level { remaining: 0, retry_after_us, reset_after_us: retry_after_us };
+        let level = Level {
+            remaining: 0,
+            retry_after_us,
+            reset_after_us: retry_after_us,
+        };
         let levels = pending.checks.tokens.iter().map(|_| level).collect();
         let permit_levels = vec![level; pending.checks.permits.len()];
-        Decision { permit_levels, ..Decision::new(DecidedBy::Local, false, 0, levels) }
+        Decision {
+            permit_levels,
+            ..Decision::new(DecidedBy::Local, false, 0, levels)
+        }
     }
 
-    /// The answer that the last decision on `pending` leads to. Takes the permits out of the decision.
+    /// The answer that the last decision on `pending` leads to. Takes the permits out of the
+    /// decision.
     pub fn judge(&self, pending: &mut PendingRequest, decision: &mut Decision) -> Judgement {
         self.count(pending, decision);
         let denied = (!decision.granted).then(|| self.denial(pending, decision));
-        let first = pending.degraded.first().map(|degraded| &self.rules[degraded.owner.rule]);
-        let degraded = first.filter(|_| decision.granted).and_then(|rule| Some((rule, rule.degrades()?)));
+        let first = pending
+            .degraded
+            .first()
+            .map(|degraded| &self.rules[degraded.owner.rule]);
+        let degraded = first
+            .filter(|_| decision.granted)
+            .and_then(|rule| Some((rule, rule.degrades()?)));
         let mut fields = self.fields(pending, decision);
         if let Some((rule, _)) = degraded
             && !rule.limit().hidden
@@ -238,8 +324,17 @@ impl RuleSet {
             fields.mark_degraded(rule.name());
         }
         let degraded = degraded.map(|(_, degrade)| degrade.clone());
-        let reserved = if decision.granted { Reserved::of(pending, decision) } else { Reserved::default() };
-        Judgement { fields, denied, degraded, reserved }
+        let reserved = if decision.granted {
+            Reserved::of(pending, decision)
+        } else {
+            Reserved::default()
+        };
+        Judgement {
+            fields,
+            denied,
+            degraded,
+            reserved,
+        }
     }
 
     fn levels<'a>(
@@ -248,7 +343,9 @@ impl RuleSet {
         decision: &'a Decision,
     ) -> impl Iterator<Item = (usize, &'a Rule, &'a Level)> + Clone {
         let owners = pending.owners.iter().enumerate();
-        owners.filter_map(|(at, owner)| Some((at, &self.rules[owner.rule], decision.level(owner.check)?)))
+        owners.filter_map(|(at, owner)| {
+            Some((at, &self.rules[owner.rule], decision.level(owner.check)?))
+        })
     }
 
     fn count(&self, pending: &PendingRequest, decision: &Decision) {
@@ -261,47 +358,85 @@ impl RuleSet {
                     CountedAs::Denied
                 }
             };
-            rule.metrics.count(counted, decision.decider(pending.owners[at].check));
+            rule.metrics
+                .count(counted, decision.decider(pending.owners[at].check));
         }
-        let degraded = if decision.granted { CountedAs::Degraded } else { CountedAs::Denied };
-        for DegradedCheck { owner, decided_by, .. } in &pending.degraded {
+        let degraded = if decision.granted {
+            CountedAs::Degraded
+        } else {
+            CountedAs::Denied
+        };
+        for DegradedCheck {
+            owner, decided_by, ..
+        } in &pending.degraded
+        {
             self.rules[owner.rule].metrics.count(degraded, *decided_by);
         }
     }
 
     fn fields(&self, pending: &PendingRequest, decision: &Decision) -> RateLimitFields {
-        let judged = pending
-            .owners
-            .iter()
-            .filter_map(|owner| Some((owner, pending.counting(owner.check)?, decision.level(owner.check)?)));
+        let judged = pending.owners.iter().filter_map(|owner| {
+            Some((
+                owner,
+                pending.counting(owner.check)?,
+                decision.level(owner.check)?,
+            ))
+        });
         let judged = judged.filter(|(.., level)| decision.knows(level));
-        let degraded = pending.degraded.iter().map(|degraded| (&degraded.owner, degraded.counting, &degraded.level));
-        let shown = judged.chain(degraded).filter(|(owner, ..)| !self.rules[owner.rule].limit().hidden);
-        let policy = if pending.owners.len() == self.acting && !pending.owners.iter().any(|owner| owner.planned) {
+        let degraded = pending
+            .degraded
+            .iter()
+            .map(|degraded| (&degraded.owner, degraded.counting, &degraded.level));
+        let shown = judged
+            .chain(degraded)
+            .filter(|(owner, ..)| !self.rules[owner.rule].limit().hidden);
+        let policy = if pending.owners.len() == self.acting
+            && !pending.owners.iter().any(|owner| owner.planned)
+        {
             self.policy.clone()
         } else {
-            let item =
-                |(owner, counting, _): (&Owner, _, &Level)| self.rules[owner.rule].policy_of(counting, owner.scale);
+            let item = |(owner, counting, _): (&Owner, _, &Level)| {
+                self.rules[owner.rule].policy_of(counting, owner.scale)
+            };
             headers::policy_value(shown.clone().map(item))
         };
         let standings = shown.map(|(owner, counting, level)| {
             let passed = decision.granted.then(|| pending.cost(owner.check));
-            (&**self.rules[owner.rule].name(), standing(counting, owner.scale, level, passed))
+            (
+                &**self.rules[owner.rule].name(),
+                standing(counting, owner.scale, level, passed),
+            )
         });
         RateLimitFields::render(policy, standings, self.legacy_headers)
     }
 
     fn denial(&self, pending: &PendingRequest, decision: &Decision) -> Denial {
-        let denying = || self.levels(pending, decision).filter(|(.., level)| level.retry_after_us > 0);
-        let retry_after_us = denying().map(|(.., level)| level.retry_after_us).max().unwrap_or_default();
+        let denying = || {
+            self.levels(pending, decision)
+                .filter(|(.., level)| level.retry_after_us > 0)
+        };
+        let retry_after_us = denying()
+            .map(|(.., level)| level.retry_after_us)
+            .max()
+            .unwrap_or_default();
         let retry_after_secs = seconds_up(retry_after_us).max(1);
-        match denying().next().map(|(_, rule, _)| (rule.name(), &rule.limit().on_limit)) {
-            Some((name, OnLimit::Answer(answer))) => {
-                Denial::FixedAnswer { limit: name.clone(), answer: answer.clone(), retry_after_secs }
-            }
+        match denying()
+            .next()
+            .map(|(_, rule, _)| (rule.name(), &rule.limit().on_limit))
+        {
+            Some((name, OnLimit::Answer(answer))) => Denial::FixedAnswer {
+                limit: name.clone(),
+                answer: answer.clone(),
+                retry_after_secs,
+            },
             _ => {
-                let violated = denying().map(|(_, rule, _)| (rule.name(), rule.limit().hidden)).collect();
-                Denial::QuotaExceeded { violated, retry_after_secs }
+                let violated = denying()
+                    .map(|(_, rule, _)| (rule.name(), rule.limit().hidden))
+                    .collect();
+                Denial::QuotaExceeded {
+                    violated,
+                    retry_after_secs,
+                }
             }
         }
     }
@@ -315,21 +450,31 @@ impl Reserved {
     fn of(pending: &mut PendingRequest, decision: &mut Decision) -> Self {
         let mut list = Vec::new();
         for owner in &mut pending.owners {
-            let CheckIndex::Tokens(at) = owner.check else { continue };
+            let CheckIndex::Tokens(at) = owner.check else {
+                continue;
+            };
             if let Some(later) = owner.later.take()
                 && let Some((charge, policy)) = pending.checks.tokens.iter().nth(at)
             {
-                list.push((later, Reservation::of(charge.clone(), policy.on_outage, decision.source(at))));
+                list.push((
+                    later,
+                    Reservation::of(charge.clone(), policy.on_outage, decision.source(at)),
+                ));
             }
         }
         if list.is_empty() && decision.permits.is_empty() && pending.shadows.is_empty() {
             return Self(None);
         }
         let permits = std::mem::take(&mut decision.permits);
-        Self(Some(Box::new(ReservedParts { list, permits, shadows: std::mem::take(&mut pending.shadows) })))
+        Self(Some(Box::new(ReservedParts {
+            list,
+            permits,
+            shadows: std::mem::take(&mut pending.shadows),
+        })))
     }
 
-    /// Holds reservations and permits until the response has ended, and starts the limits that only count.
+    /// Holds reservations and permits until the response has ended, and starts the limits that only
+    /// count.
     #[inline]
     pub fn hold(self, limiter: &Limiter) -> Permit {
         match self.0 {

@@ -1,7 +1,7 @@
 //! Shadow limits: counted on a request, but not enforced.
 //!
-//! Guarantees that they are charged and counted as if they were enforced, each for itself, and that no request waits
-//! for them.
+//! Guarantees that they are charged and counted as if they were enforced, each for itself, and that
+//! no request waits for them.
 
 use std::sync::Arc;
 
@@ -41,12 +41,17 @@ impl Shadows {
 
     pub(crate) fn add(&mut self, checks: Checks, rule: &Rule, later: Option<LaterCost>) {
         let (metrics, denied_keys) = (rule.metrics.clone(), rule.denied_keys.clone());
-        self.0.push(Box::new(Shadow { checks, metrics, denied_keys, later }));
+        self.0.push(Box::new(Shadow {
+            checks,
+            metrics,
+            denied_keys,
+            later,
+        }));
     }
 
-    /// Decides and counts, beside the request when a store has to be asked. Only for a request that its other limits
-    /// let pass: limits are charged all or none, so an enforced one would not have been charged for a denied request.
-    /// Reservations are held with the request.
+    /// Decides and counts, beside the request when a store has to be asked. Only for a request that
+    /// its other limits let pass: limits are charged all or none, so an enforced one would not have
+    /// been charged for a denied request. Reservations are held with the request.
     pub(crate) fn start(self, limiter: &Limiter, permit: &mut Permit) {
         for shadow in self.0 {
             if let Deciding::Done(decision) = limiter.decide(&shadow.checks) {
@@ -90,18 +95,35 @@ impl Shadow {
     fn reserved(&self, decision: &Decision) -> Option<(LaterCost, Reservation)> {
         let later = self.later.clone().filter(|_| decision.granted)?;
         let (charge, policy) = self.checks.tokens.iter().next()?;
-        Some((later, Reservation::of(charge.clone(), policy.on_outage, decision.source(0))))
+        Some((
+            later,
+            Reservation::of(charge.clone(), policy.on_outage, decision.source(0)),
+        ))
     }
 
     fn count(&self, decision: &Decision) {
-        let counted = if decision.granted { CountedAs::ShadowAllowed } else { CountedAs::ShadowDenied };
+        let counted = if decision.granted {
+            CountedAs::ShadowAllowed
+        } else {
+            CountedAs::ShadowDenied
+        };
         if let (false, Some(denied_keys)) = (decision.granted, &self.denied_keys) {
-            let of_tokens = self.checks.tokens.charges().first().map(|charge| &charge.key);
-            let key = of_tokens.or_else(|| self.checks.permits.first().map(|check| &check.need.key));
+            let of_tokens = self
+                .checks
+                .tokens
+                .charges()
+                .first()
+                .map(|charge| &charge.key);
+            let key =
+                of_tokens.or_else(|| self.checks.permits.first().map(|check| &check.need.key));
             key.into_iter().for_each(|key| denied_keys.count(key));
         }
         let is_permit = self.checks.tokens.is_empty();
-        let by = if is_permit { decision.permit_decided_by(0) } else { decision.source(0).decided_by };
+        let by = if is_permit {
+            decision.permit_decided_by(0)
+        } else {
+            decision.source(0).decided_by
+        };
         self.metrics.count(counted, by);
     }
 }

@@ -1,7 +1,8 @@
-//! Corrections of buckets, for what happened outside of the store, and batches of them that are made once.
+//! Corrections of buckets, for what happened outside of the store, and batches of them that are
+//! made once.
 //!
-//! A batch that may be sent again has an id, and each of its adjustments keeps its place: the store remembers, by both,
-//! what it has made.
+//! A batch that may be sent again has an id, and each of its adjustments keeps its place: the store
+//! remembers, by both, what it has made.
 
 use crate::algorithm::quota::Quota;
 use crate::limit::key::Key;
@@ -18,11 +19,13 @@ pub struct Adjustment {
 /// A correction, in the unit of [`Quota::charge`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// Tokens that were admitted without asking the store, or that a request turned out to cost beyond its grant. All of
-    /// them count, however little the bucket or window has left; tokens that flowed in since `since_us` may pay for
-    /// them. That is a time of this process's monotonic clock; one in the future counts as now.
+    /// Tokens that were admitted without asking the store, or that a request turned out to cost
+    /// beyond its grant. All of them count, however little the bucket or window has left; tokens
+    /// that flowed in since `since_us` may pay for them. That is a time of this process's monotonic
+    /// clock; one in the future counts as now.
     Charge { charge: u64, since_us: u64 },
-    /// The unspent part of a grant, which was made at `taken_at_us` of the store's clock. It never will be spent.
+    /// The unspent part of a grant, which was made at `taken_at_us` of the store's clock. It never
+    /// will be spent.
     Refund { charge: u64, taken_at_us: u64 },
 }
 
@@ -40,7 +43,10 @@ pub enum AdjustmentOutcome {
 
 /// The outcome of a call with these results: the first error, if there is one.
 pub fn summary(results: &[AdjustmentResult]) -> Result<(), StoreError> {
-    results.iter().find_map(|result| result.as_ref().err()).map_or(Ok(()), |error| Err(error.clone()))
+    results
+        .iter()
+        .find_map(|result| result.as_ref().err())
+        .map_or(Ok(()), |error| Err(error.clone()))
 }
 
 /// The name of a batch: no two batches of a fleet have the same.
@@ -72,13 +78,21 @@ pub struct PlacedAdjustment {
 impl AdjustmentBatch {
     /// A batch that may be sent again.
     pub fn new(id: BatchId, adjustments: Vec<Adjustment>) -> Self {
-        Self { id: Some(id), ..Self::once(adjustments) }
+        Self {
+            id: Some(id),
+            ..Self::once(adjustments)
+        }
     }
 
     /// A batch that is sent once.
     pub fn once(adjustments: Vec<Adjustment>) -> Self {
-        let placed = (1..).zip(adjustments).map(|(place, adjustment)| PlacedAdjustment { place, adjustment });
-        Self { id: None, adjustments: placed.collect() }
+        let placed = (1..)
+            .zip(adjustments)
+            .map(|(place, adjustment)| PlacedAdjustment { place, adjustment });
+        Self {
+            id: None,
+            adjustments: placed.collect(),
+        }
     }
 
     /// The adjustments that are still to be made, with their places.
@@ -101,11 +115,13 @@ impl AdjustmentBatch {
 
     /// Keeps the adjustments of `places` only.
     pub fn retain_places(&mut self, places: &[u32]) {
-        self.adjustments.retain(|placed| places.contains(&placed.place));
+        self.adjustments
+            .retain(|placed| places.contains(&placed.place));
     }
 
     /// Changes the adjustments of `key`. Those for which `change` answers `false` are dropped.
     pub fn change(&mut self, key: &Key, mut change: impl FnMut(&mut Adjustment) -> bool) {
-        self.adjustments.retain_mut(|placed| placed.adjustment.key != *key || change(&mut placed.adjustment));
+        self.adjustments
+            .retain_mut(|placed| placed.adjustment.key != *key || change(&mut placed.adjustment));
     }
 }

@@ -1,5 +1,5 @@
-//! The share of every limit that this node enforces alone, and what it holds back for others, as its heartbeat last learned
-//! it.
+//! The share of every limit that this node enforces alone, and what it holds back for others, as
+//! its heartbeat last learned it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -12,7 +12,8 @@ use crate::algorithm::share::Share;
 use crate::clock;
 use crate::store::merged_charges::MergedCharge;
 
-/// The longest until the nodes that reach the store notice that one does not, and hold its share back.
+/// The longest until the nodes that reach the store notice that one does not, and hold its share
+/// back.
 pub(crate) const NOTICE_US: u64 = 2_000_000;
 
 /// No time.
@@ -25,9 +26,11 @@ pub struct FleetShare {
     /// Nodes that are silent. While there are none, no lock is taken.
     silent: AtomicU64,
     silent_ranks: Mutex<Vec<u32>>,
-    /// Since when the share and the silent nodes are the same, in microseconds of the monotonic clock.
+    /// Since when the share and the silent nodes are the same, in microseconds of the monotonic
+    /// clock.
     same_since_us: AtomicU64,
-    /// Since when this node decides without the store, in microseconds of the monotonic clock. [`NEVER`]: it asks it.
+    /// Since when this node decides without the store, in microseconds of the monotonic clock.
+    /// [`NEVER`]: it asks it.
     alone_since_us: AtomicU64,
     /// When this node last announced itself. [`NEVER`]: nobody knows of it yet.
     announced_at_us: AtomicU64,
@@ -63,7 +66,8 @@ impl FleetShare {
     pub fn set(&self, share: Share, silent: Vec<u32>) {
         let mut silent_ranks = self.silent_ranks.lock();
         if self.get() != share || *silent_ranks != silent {
-            self.same_since_us.store(clock::monotonic_micros(), Ordering::Release);
+            self.same_since_us
+                .store(clock::monotonic_micros(), Ordering::Release);
         }
         self.packed.store(share.packed(), Ordering::Relaxed);
         self.fleet_nodes.set(f64::from(share.nodes()));
@@ -81,7 +85,11 @@ impl FleetShare {
 
     /// Notes whether this node decides alone on all keys, although it may be heard of.
     pub(crate) fn note_alone(&self, is_alone: bool) {
-        let since_us = if is_alone { clock::monotonic_micros() } else { NEVER };
+        let since_us = if is_alone {
+            clock::monotonic_micros()
+        } else {
+            NEVER
+        };
         if !is_alone || self.alone_since_us.load(Ordering::Relaxed) == NEVER {
             self.alone_since_us.store(since_us, Ordering::Relaxed);
         }
@@ -110,15 +118,27 @@ impl FleetShare {
         if self.silent.load(Ordering::Relaxed) == 0 {
             return HeldBack::Nothing;
         }
-        let MergedCharge { key, quota, largest_cost, .. } = *charge;
-        self.get().held_back(key, quota, largest_cost, &self.silent_ranks.lock())
+        let MergedCharge {
+            key,
+            quota,
+            largest_cost,
+            ..
+        } = *charge;
+        self.get()
+            .held_back(key, quota, largest_cost, &self.silent_ranks.lock())
     }
 
-    /// Like [`Self::held_back`], of a charge that was made since `since_us`. Nothing, if it may have been another part then.
+    /// Like [`Self::held_back`], of a charge that was made since `since_us`. Nothing, if it may
+    /// have been another part then.
     pub(crate) fn held_back_since(&self, charge: &MergedCharge<'_>, since_us: u64) -> HeldBack {
-        // Read first: `set` changes the time before it changes the part, so a new part never goes with an old time.
+        // Read first: `set` changes the time before it changes the part, so a new part never goes
+        // with an old time.
         let held = self.held_back(charge);
-        if self.same_since_us.load(Ordering::Acquire) <= since_us { held } else { HeldBack::Nothing }
+        if self.same_since_us.load(Ordering::Acquire) <= since_us {
+            held
+        } else {
+            HeldBack::Nothing
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Reads single buckets, and grants them tokens, for operators.
 //!
-//! Beside [`Store`](crate::store::Store) and not part of it: nothing here is on a request's way. Guarantees that
-//! reading changes nothing, and that no bucket ever gets more than full.
+//! Beside [`Store`](crate::store::Store) and not part of it: nothing here is on a request's way.
+//! Guarantees that reading changes nothing, and that no bucket ever gets more than full.
 
 use std::time::Duration;
 
@@ -42,7 +42,8 @@ pub struct BeforeAndAfter {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChangeNotice {
     pub key: Key,
-    /// Microseconds until the bucket is full again, at most, by the rate that it was last charged at.
+    /// Microseconds until the bucket is full again, at most, by the rate that it was last charged
+    /// at.
     pub full_in_us: u64,
 }
 
@@ -57,13 +58,17 @@ pub struct FleetNode {
     pub statement: Vec<u8>,
 }
 
-/// Buckets that operators can read. Of a [`BucketCharge`], only key and quota count; nothing is taken.
+/// Buckets that operators can read. Of a [`BucketCharge`], only key and quota count; nothing is
+/// taken.
 pub trait Inspect: Send + Sync + 'static {
     /// The bucket, unchanged.
     ///
     /// # Errors
     /// When the store could not be asked.
-    fn peek<'a>(&'a self, charge: &'a BucketCharge) -> BoxFuture<'a, Result<BucketState, StoreError>>;
+    fn peek<'a>(
+        &'a self,
+        charge: &'a BucketCharge,
+    ) -> BoxFuture<'a, Result<BucketState, StoreError>>;
 
     /// Permits of requests in flight that the nodes hold of `key`.
     ///
@@ -74,7 +79,8 @@ pub trait Inspect: Send + Sync + 'static {
     /// Grants tokens.
     ///
     /// # Errors
-    /// When the store could not be asked. After [`StoreError::Timeout`] it may have been, nevertheless.
+    /// When the store could not be asked. After [`StoreError::Timeout`] it may have been,
+    /// nevertheless.
     fn grant<'a>(
         &'a self,
         charge: &'a BucketCharge,
@@ -87,7 +93,8 @@ pub trait Inspect: Send + Sync + 'static {
     /// When the store could not be asked: other nodes go by their own state until it has expired.
     fn publish<'a>(&'a self, notice: &'a ChangeNotice) -> BoxFuture<'a, Result<(), StoreError>>;
 
-    /// The nodes of the fleet, by rank. Those that have been silent for the store's `autonomy` are not among them.
+    /// The nodes of the fleet, by rank. Those that have been silent for the store's `autonomy` are
+    /// not among them.
     ///
     /// # Errors
     /// When the store could not be asked.
@@ -104,10 +111,11 @@ pub trait Inspect: Send + Sync + 'static {
     }
 }
 
-/// Keeps state of the shared store's buckets in this process: a local copy, a denial, tokens taken ahead.
+/// Keeps state of the shared store's buckets in this process: a local copy, a denial, tokens taken
+/// ahead.
 pub trait CacheListener: Send + Sync + 'static {
-    /// Holds nothing against the bucket beyond `full_in_us` from `now_us` on. `quota` is the limit's own, whatever plan
-    /// the bucket's client has.
+    /// Holds nothing against the bucket beyond `full_in_us` from `now_us` on. `quota` is the
+    /// limit's own, whatever plan the bucket's client has.
     fn lower(&self, key: &Key, quota: Quota, full_in_us: u64, now_us: u64);
 }
 
@@ -120,11 +128,14 @@ impl BucketState {
     /// The state after a grant.
     #[must_use]
     pub fn granted(&self, tokens: TokenGrant) -> Self {
-        Self { part: self.part, state: tokens.applied(self.state.clone()) }
+        Self {
+            part: self.part,
+            state: tokens.applied(self.state.clone()),
+        }
     }
 
-    /// Microseconds until the bucket is full, by the rate that it is stored with: that of a client's plan, which need
-    /// not be the limit's.
+    /// Microseconds until the bucket is full, by the rate that it is stored with: that of a
+    /// client's plan, which need not be the limit's.
     pub fn full_in_us(&self) -> u64 {
         self.state.full_in_us()
     }
@@ -156,22 +167,43 @@ mod tests {
     }
 
     fn lacking(ticks: u64, by: TokenBucket) -> BucketState {
-        let kept = StoredState::TokenBucket(Backlog { ticks, tick_rate: by.tick_rate() });
-        BucketState { part: shape().into(), state: kept.read_as(shape().into(), Timestamp::default()) }
+        let kept = StoredState::TokenBucket(Backlog {
+            ticks,
+            tick_rate: by.tick_rate(),
+        });
+        BucketState {
+            part: shape().into(),
+            state: kept.read_as(shape().into(), Timestamp::default()),
+        }
     }
 
     #[test]
     fn a_level_is_what_a_request_would_meet_and_takes_nothing() {
         let used = shape().charge(15);
         let level = |ticks, cost| lacking(ticks, shape()).level(cost);
-        assert_eq!(level(0, 1), Level { remaining: 20, retry_after_us: 0, reset_after_us: 0 });
-        assert_eq!(level(used, 5), Level { remaining: 5, retry_after_us: 0, reset_after_us: 1_500_000 });
+        assert_eq!(
+            level(0, 1),
+            Level {
+                remaining: 20,
+                retry_after_us: 0,
+                reset_after_us: 0
+            }
+        );
+        assert_eq!(
+            level(used, 5),
+            Level {
+                remaining: 5,
+                retry_after_us: 0,
+                reset_after_us: 1_500_000
+            }
+        );
         assert_eq!(level(used, 6).retry_after_us, 100_000);
     }
 
     #[test]
     fn a_grant_never_makes_more_than_full() {
-        let left = |tokens: TokenGrant, ticks| lacking(ticks, shape()).granted(tokens).level(1).remaining;
+        let left =
+            |tokens: TokenGrant, ticks| lacking(ticks, shape()).granted(tokens).level(1).remaining;
         let used = shape().charge(15);
         assert_eq!(left(TokenGrant::Tokens(5), used), 10);
         assert_eq!(left(TokenGrant::Tokens(u64::MAX), used), 20);
@@ -185,8 +217,20 @@ mod tests {
         let plan = TokenBucket::new(nonzero(1_000), nonzero(1_000_000), nonzero(500)).unwrap();
         let seen = lacking(plan.charge(18), plan);
         let granted = seen.granted(TokenGrant::Tokens(5));
-        assert_eq!((granted.level(1).remaining, granted.full_in_us()), (7, 13_000));
-        let share = BucketState { part: Quota::from(shape()).shared_by(2), ..seen };
-        assert_eq!((share.level(1).remaining, share.granted(TokenGrant::Tokens(5)).level(1).remaining), (1, 3));
+        assert_eq!(
+            (granted.level(1).remaining, granted.full_in_us()),
+            (7, 13_000)
+        );
+        let share = BucketState {
+            part: Quota::from(shape()).shared_by(2),
+            ..seen
+        };
+        assert_eq!(
+            (
+                share.level(1).remaining,
+                share.granted(TokenGrant::Tokens(5)).level(1).remaining
+            ),
+            (1, 3)
+        );
     }
 }

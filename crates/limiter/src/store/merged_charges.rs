@@ -26,15 +26,28 @@ pub(crate) struct MergedCharge<'a> {
 impl<'a> MergedCharge<'a> {
     /// A charge that stands alone.
     pub fn of(charge: &'a BucketCharge) -> Self {
-        let BucketCharge { ref key, quota, cost, largest_cost } = *charge;
-        Self { key: key.as_bytes(), quota, cost, largest_cost }
+        let BucketCharge {
+            ref key,
+            quota,
+            cost,
+            largest_cost,
+        } = *charge;
+        Self {
+            key: key.as_bytes(),
+            quota,
+            cost,
+            largest_cost,
+        }
     }
 }
 
 impl<'a> MergedCharges<'a> {
     /// The charges of a request.
     pub fn of(charges: &'a [BucketCharge]) -> Self {
-        let mut merged = Self { list: SmallVec::new(), places: SmallVec::new() };
+        let mut merged = Self {
+            list: SmallVec::new(),
+            places: SmallVec::new(),
+        };
         for charge in charges {
             let place = merged.place(charge);
             merged.places.push(place);
@@ -55,13 +68,19 @@ impl<'a> MergedCharges<'a> {
 
     /// The level of each charge's bucket, in the order of the charges.
     pub fn spread(&self, levels: &[Level]) -> Levels {
-        self.places.iter().filter_map(|place| levels.get(*place).copied()).collect()
+        self.places
+            .iter()
+            .filter_map(|place| levels.get(*place).copied())
+            .collect()
     }
 
     /// The charges that go to one of these `places` of the list.
     #[cfg(feature = "redis-core")]
     pub fn charges_at(&self, places: &[usize]) -> SmallVec<[usize; 2]> {
         let charges = self.places.iter().enumerate();
-        charges.filter(|(_, place)| places.contains(place)).map(|(charge, _)| charge).collect()
+        charges
+            .filter(|(_, place)| places.contains(place))
+            .map(|(charge, _)| charge)
+            .collect()
     }
 }

@@ -1,5 +1,6 @@
-//! Where buckets are kept: the trait [`Store`] for requests and its messages, `hash_reader` for plans, `inspect` for
-//! operators, and who implements them, `memory/` in this process and `redis/` for a fleet.
+//! Where buckets are kept: the trait [`Store`] for requests and its messages, `hash_reader` for
+//! plans, `inspect` for operators, and who implements them, `memory/` in this process and `redis/`
+//! for a fleet.
 //!
 //! A store promises atomicity and a bound on its waiting. The arithmetic is [`crate::algorithm`]'s.
 
@@ -41,8 +42,9 @@ pub struct BucketCharge {
     pub quota: Quota,
     /// Tokens.
     pub cost: u64,
-    /// The most tokens that any request of this limit costs, on whatever route. It decides, for all requests alike,
-    /// whether the limit can be divided among nodes (see [`crate::algorithm::share`]).
+    /// The most tokens that any request of this limit costs, on whatever route. It decides, for all
+    /// requests alike, whether the limit can be divided among nodes (see
+    /// [`crate::algorithm::share`]).
     pub largest_cost: u64,
 }
 
@@ -56,11 +58,15 @@ impl BucketCharge {
 
 /// Tokens that `charges` together take from the bucket of `charge`.
 pub fn cost_of(charges: &[BucketCharge], charge: &BucketCharge) -> u64 {
-    charges.iter().filter(|other| other.key == charge.key).map(|other| other.cost).fold(0, u64::saturating_add)
+    charges
+        .iter()
+        .filter(|other| other.key == charge.key)
+        .map(|other| other.cost)
+        .fold(0, u64::saturating_add)
 }
 
-/// Units granted, and the level of each bucket, in the order of the charges. Charges to keys that hold a value which is
-/// not Tollgate's were not made, and had no part in the decision.
+/// Units granted, and the level of each bucket, in the order of the charges. Charges to keys that
+/// hold a value which is not Tollgate's were not made, and had no part in the decision.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Grant {
     pub units: u32,
@@ -87,28 +93,38 @@ pub struct PermitClaim {
 
 /// Keeps buckets, and decides on charges to them.
 pub trait Store: Send + Sync + 'static {
-    /// Takes as many of `units` equal requests as each bucket has room for, and charges that many to each: all or
-    /// nothing over the buckets. A denied unit charges nothing. Charges of the same key are taken together.
+    /// Takes as many of `units` equal requests as each bucket has room for, and charges that many
+    /// to each: all or nothing over the buckets. A denied unit charges nothing. Charges of the same
+    /// key are taken together.
     ///
-    /// Requests wait for [`Self::timeout`] at most. The limiter goes on polling a call that takes longer, for
-    /// [`late_answer_limit`] at most: a late answer says that what they were granted meanwhile is charged already.
+    /// Requests wait for [`Self::timeout`] at most. The limiter goes on polling a call that takes
+    /// longer, for [`late_answer_limit`] at most: a late answer says that what they were granted
+    /// meanwhile is charged already.
     ///
     /// # Errors
     /// When the store could not decide. What it was asked for is owed then.
-    fn take<'a>(&'a self, charges: &'a [BucketCharge], units: u32) -> BoxFuture<'a, Result<Grant, StoreFailure>>;
+    fn take<'a>(
+        &'a self,
+        charges: &'a [BucketCharge],
+        units: u32,
+    ) -> BoxFuture<'a, Result<Grant, StoreFailure>>;
 
-    /// Corrects buckets: see [`Change`](adjustment::Change). A refund returns no more than the charge still weighs. The
-    /// results are in the order of the adjustments. An error says that the correction was not made, or may not have
-    /// been. A batch with an id may be sent again then, in whole or in part: nothing of it is made twice.
+    /// Corrects buckets: see [`Change`](adjustment::Change). A refund returns no more than the
+    /// charge still weighs. The results are in the order of the adjustments. An error says that the
+    /// correction was not made, or may not have been. A batch with an id may be sent again then, in
+    /// whole or in part: nothing of it is made twice.
     fn adjust<'a>(&'a self, batch: &'a AdjustmentBatch) -> BoxFuture<'a, Vec<AdjustmentResult>>;
 
-    /// Takes over a node's claims of permits for requests in flight. Of each key the node gets the permits that the
-    /// others leave, for [`LEASE_US`](crate::algorithm::concurrency::LEASE_US). The answers are in the order of the
-    /// claims.
+    /// Takes over a node's claims of permits for requests in flight. Of each key the node gets the
+    /// permits that the others leave, for [`LEASE_US`](crate::algorithm::concurrency::LEASE_US).
+    /// The answers are in the order of the claims.
     ///
     /// # Errors
     /// When the store did not do so, or may not have. The node's next claim puts it right.
-    fn claim<'a>(&'a self, claims: &'a [PermitClaim]) -> BoxFuture<'a, Result<Vec<GrantedPermits>, StoreError>>;
+    fn claim<'a>(
+        &'a self,
+        claims: &'a [PermitClaim],
+    ) -> BoxFuture<'a, Result<Vec<GrantedPermits>, StoreError>>;
 
     /// Finds out whether `server` decides within the time limit, by the script that requests use.
     ///
@@ -133,8 +149,8 @@ pub trait Store: Send + Sync + 'static {
         String::new()
     }
 
-    /// Whether [`Self::take`] charges several buckets in one step. Otherwise, units that one of them denies may be
-    /// charged to others for a moment, and come back as a refund.
+    /// Whether [`Self::take`] charges several buckets in one step. Otherwise, units that one of
+    /// them denies may be charged to others for a moment, and come back as a refund.
     fn charges_at_once(&self) -> bool {
         true
     }
@@ -148,13 +164,30 @@ pub fn late_answer_limit(timeout: Duration) -> Duration {
     Duration::from_secs(1).max(timeout * 10)
 }
 
-/// Takes from a bucket of its own, wide enough to be granted, so that it proves writing too, within the time limit of
-/// `store`.
-pub(crate) async fn probe_bucket<S: Store + ?Sized>(store: &S, key: Key) -> Result<(), StoreFailure> {
+/// Takes from a bucket of its own, wide enough to be granted, so that it proves writing too, within
+/// the time limit of `store`.
+pub(crate) async fn probe_bucket<S: Store + ?Sized>(
+    store: &S,
+    key: Key,
+) -> Result<(), StoreFailure> {
     let plenty = NonZeroU64::MIN.saturating_add(1_000_000);
-    let Ok(bucket) = TokenBucket::new(plenty, plenty, plenty) else { return Ok(()) };
-    let charge = BucketCharge { key, quota: bucket.into(), cost: 1, largest_cost: 1 };
-    let late = || StoreFailure { server: store.server_of(&charge.key), error: StoreError::Timeout };
-    let answer = timeout(store.timeout(), store.take(std::slice::from_ref(&charge), 1)).await;
+    let Ok(bucket) = TokenBucket::new(plenty, plenty, plenty) else {
+        return Ok(());
+    };
+    let charge = BucketCharge {
+        key,
+        quota: bucket.into(),
+        cost: 1,
+        largest_cost: 1,
+    };
+    let late = || StoreFailure {
+        server: store.server_of(&charge.key),
+        error: StoreError::Timeout,
+    };
+    let answer = timeout(
+        store.timeout(),
+        store.take(std::slice::from_ref(&charge), 1),
+    )
+    .await;
     answer.unwrap_or_else(|_| Err(late())).map(drop)
 }

@@ -28,6 +28,9 @@ impl ServerId {
 /// A failure of the only server.
 impl From<StoreError> for StoreFailure {
     fn from(error: StoreError) -> Self {
-        Self { server: ServerId::ONLY, error }
+        Self {
+            server: ServerId::ONLY,
+            error,
+        }
     }
 }

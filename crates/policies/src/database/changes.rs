@@ -12,8 +12,12 @@ use crate::model::{ObjectChange, ObjectId, Position, SharedParts};
 #[derive(Clone, PartialEq, Debug)]
 pub enum ChangesAfter {
     /// Apply these, and be at `to`.
-    Known { changes: Vec<ObjectChange>, to: Position },
-    /// Load the state anew: this database never was where the follower is. It was restored, or is another.
+    Known {
+        changes: Vec<ObjectChange>,
+        to: Position,
+    },
+    /// Load the state anew: this database never was where the follower is. It was restored, or is
+    /// another.
     Unknown { head: Position },
 }
 
@@ -38,15 +42,24 @@ impl PolicyDatabase {
         lease.give_back();
         changes.retain(|change| !change.is_alike());
         if from > to {
-            changes.iter_mut().for_each(|change| std::mem::swap(&mut change.before, &mut change.after));
+            changes
+                .iter_mut()
+                .for_each(|change| std::mem::swap(&mut change.before, &mut change.after));
         }
         Ok(changes)
     }
 }
 
-pub async fn after(connection: &mut Connection, from: Position, head: Position) -> Result<ChangesAfter, DatabaseError> {
+pub async fn after(
+    connection: &mut Connection,
+    from: Position,
+    head: Position,
+) -> Result<ChangesAfter, DatabaseError> {
     if from == head {
-        return Ok(ChangesAfter::Known { changes: Vec::new(), to: head });
+        return Ok(ChangesAfter::Known {
+            changes: Vec::new(),
+            to: head,
+        });
     }
     let known = match position(connection, from.revision, head).await {
         Err(DatabaseError::UnknownRevision { .. }) => None,
@@ -55,26 +68,45 @@ pub async fn after(connection: &mut Connection, from: Position, head: Position) 
     if known != Some(from) {
         return Ok(ChangesAfter::Unknown { head });
     }
-    Ok(ChangesAfter::Known { changes: between(connection, from.revision, head.revision).await?, to: head })
+    Ok(ChangesAfter::Known {
+        changes: between(connection, from.revision, head.revision).await?,
+        to: head,
+    })
 }
 
-/// The versions that ended in between, which stood before, and those that began and stand after. Both are found by an
-/// index, however many objects there are.
-pub async fn between(connection: &mut Connection, from: u64, to: u64) -> Result<Vec<ObjectChange>, DatabaseError> {
+/// The versions that ended in between, which stood before, and those that began and stand after.
+/// Both are found by an index, however many objects there are.
+pub async fn between(
+    connection: &mut Connection,
+    from: u64,
+    to: u64,
+) -> Result<Vec<ObjectChange>, DatabaseError> {
     let select = format!("SELECT {OBJECT_COLUMNS} FROM {OBJECT_TABLES}");
     let sql = format!(
         "{select} WHERE o.until > ? AND o.until <= ? AND o.since <= ? \
          UNION ALL {select} WHERE o.since > ? AND o.since <= ? AND (o.until IS NULL OR o.until > ?)"
     );
     let (from_value, to_value) = (SqlValue::Int(stored(from)), SqlValue::Int(stored(to)));
-    let values = [from_value, to_value, from_value, from_value, to_value, to_value];
+    let values = [
+        from_value, to_value, from_value, from_value, to_value, to_value,
+    ];
     let mut shared = SharedParts::default();
-    let versions = connection.rows(&sql, &values, |row| read_object(row, &mut shared)).await?;
+    let versions = connection
+        .rows(&sql, &values, |row| read_object(row, &mut shared))
+        .await?;
     let mut changes: BTreeMap<ObjectId, ObjectChange> = BTreeMap::new();
     for version in versions {
         let id = version.id.clone();
-        let change = changes.entry(id.clone()).or_insert_with(|| ObjectChange { id, before: None, after: None });
-        if version.since <= from { change.before = Some(version) } else { change.after = Some(version) }
+        let change = changes.entry(id.clone()).or_insert_with(|| ObjectChange {
+            id,
+            before: None,
+            after: None,
+        });
+        if version.since <= from {
+            change.before = Some(version)
+        } else {
+            change.after = Some(version)
+        }
     }
     Ok(changes.into_values().collect())
 }

@@ -1,5 +1,6 @@
-//! A draft becomes a revision: laid over the newest state, checked, and written if that still is the newest. Nothing is
-//! locked while the check runs; whoever comes second begins again with what the first has made.
+//! A draft becomes a revision: laid over the newest state, checked, and written if that still is
+//! the newest. Nothing is locked while the check runs; whoever comes second begins again with what
+//! the first has made.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,12 +12,13 @@ use super::revoked::find_revoked;
 use super::sql::{Connection, PooledConnection, SqlValue};
 use super::write::{RevisionWrite, write};
 use crate::model::{
-    Conflict, Draft, DraftError, DraftProblem, LastChange, NextRevision, ObjectEdit, ObjectId, PolicyState, Position,
-    Preview, Revision, list,
+    Conflict, Draft, DraftError, DraftProblem, LastChange, NextRevision, ObjectEdit, ObjectId,
+    PolicyState, Position, Preview, Revision, list,
 };
 use crate::time::UnixTime;
 
-/// Every lost race is a revision that somebody else has made, so only a storm of writers comes this far.
+/// Every lost race is a revision that somebody else has made, so only a storm of writers comes this
+/// far.
 const MOST_TRIES: u32 = 64;
 
 /// Why there is no new revision. The database is as it was.
@@ -35,8 +37,8 @@ pub enum CommitError<E> {
 }
 
 impl PolicyDatabase {
-    /// Makes a revision of the draft, if the check agrees with the whole state that would stand. It may be asked several
-    /// times, each time about what it would be by then.
+    /// Makes a revision of the draft, if the check agrees with the whole state that would stand. It
+    /// may be asked several times, each time about what it would be by then.
     pub async fn commit<E: Send>(
         &self,
         draft: &Draft,
@@ -68,8 +70,15 @@ impl PolicyDatabase {
         let mut lease = self.pool.take().await?;
         let (base, now) = head(&mut lease).await?;
         let state = self.newest(&mut lease, base).await?;
-        let position = Position { revision: base.revision + 1, token: 0 };
-        let next = NextRevision { position, author: &draft.author, at: now };
+        let position = Position {
+            revision: base.revision + 1,
+            token: 0,
+        };
+        let next = NextRevision {
+            position,
+            author: &draft.author,
+            at: now,
+        };
         let preview = apply(&mut lease, &state, &draft.edits, &next).await;
         if !matches!(preview, Err(CommitError::Database(_))) {
             lease.give_back();
@@ -86,12 +95,29 @@ impl PolicyDatabase {
     ) -> Result<Option<Revision>, CommitError<E>> {
         let (base, now) = head(lease).await?;
         let state = self.newest(lease, base).await?;
-        let position = Position { revision: base.revision + 1, token: fastrand::u64(1..) };
-        let next = NextRevision { position, author: &draft.author, at: now };
+        let position = Position {
+            revision: base.revision + 1,
+            token: fastrand::u64(1..),
+        };
+        let next = NextRevision {
+            position,
+            author: &draft.author,
+            at: now,
+        };
         let preview = apply(lease, &state, &draft.edits, &next).await?;
         check(&preview.state).map_err(CommitError::Refused)?;
         let changes = &preview.changes;
-        if !write(lease, &RevisionWrite { base, next: &next, reason: &draft.reason, changes }).await? {
+        if !write(
+            lease,
+            &RevisionWrite {
+                base,
+                next: &next,
+                reason: &draft.reason,
+                changes,
+            },
+        )
+        .await?
+        {
             return Ok(None);
         }
         if let Err(error) = lease.commit().await {
@@ -99,7 +125,13 @@ impl PolicyDatabase {
         }
         self.remember(&preview.state);
         let (author, reason) = (draft.author.clone(), draft.reason.clone());
-        Ok(Some(Revision { number: position.revision, author, at: now, reason, edits: changes.len() as u64 }))
+        Ok(Some(Revision {
+            number: position.revision,
+            author,
+            at: now,
+            reason,
+            edits: changes.len() as u64,
+        }))
     }
 
     /// Whether a revision stands whose commit was not answered.
@@ -116,8 +148,14 @@ impl PolicyDatabase {
             Ok(_) | Err(DatabaseError::UnknownRevision { .. }) => Err(error),
             Err(_) => {
                 let place = Arc::clone(self.pool.address().place());
-                let cause = format!("whether revision {} was made is not known: look at the history", made.revision);
-                Err(DatabaseError::Away { place, cause: format!("{error}; {cause}") })
+                let cause = format!(
+                    "whether revision {} was made is not known: look at the history",
+                    made.revision
+                );
+                Err(DatabaseError::Away {
+                    place,
+                    cause: format!("{error}; {cause}"),
+                })
             }
         }
     }
@@ -151,16 +189,26 @@ impl<E> From<DatabaseError> for CommitError<E> {
 }
 
 /// Finds who took the objects away that are not there.
-async fn find_last(connection: &mut Connection, conflicts: &mut [Conflict]) -> Result<(), DatabaseError> {
+async fn find_last(
+    connection: &mut Connection,
+    conflicts: &mut [Conflict],
+) -> Result<(), DatabaseError> {
     let sql = "SELECT r.number, r.author, r.made_at \
                FROM tollgate_objects o JOIN tollgate_revisions r ON r.number = o.until \
                WHERE o.kind = ? AND o.application = ? AND o.name = ? ORDER BY o.until DESC LIMIT 1";
-    for conflict in conflicts.iter_mut().filter(|conflict| conflict.last.is_none()) {
+    for conflict in conflicts
+        .iter_mut()
+        .filter(|conflict| conflict.last.is_none())
+    {
         let id = &conflict.id;
         let values = [id.kind().word(), id.application(), id.name()].map(SqlValue::Text);
         let read = |row: &super::sql::SqlRow<'_>| {
             let at = UnixTime::from_millis(row.int(2)?);
-            Ok(LastChange { revision: row.number(0)?, by: row.text(1)?.into(), at })
+            Ok(LastChange {
+                revision: row.number(0)?,
+                by: row.text(1)?.into(),
+                at,
+            })
         };
         conflict.last = connection.row(sql, &values, read).await?;
     }

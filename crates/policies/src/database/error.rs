@@ -13,10 +13,22 @@ pub enum DatabaseError {
     #[error("the database {place} is locked by somebody else: {cause}. Try again")]
     Busy { place: Arc<str>, cause: String },
     #[error("{}", older(place, *found, *known))]
-    SchemaOlder { place: Arc<str>, found: u32, known: u32 },
-    #[error("the database {place} is of schema {found}, this version knows {known}: upgrade Tollgate")]
-    SchemaNewer { place: Arc<str>, found: u32, known: u32 },
-    #[error("the user of the database {place} may not do this: {cause}. Grant the right, or use another user")]
+    SchemaOlder {
+        place: Arc<str>,
+        found: u32,
+        known: u32,
+    },
+    #[error(
+        "the database {place} is of schema {found}, this version knows {known}: upgrade Tollgate"
+    )]
+    SchemaNewer {
+        place: Arc<str>,
+        found: u32,
+        known: u32,
+    },
+    #[error(
+        "the user of the database {place} may not do this: {cause}. Grant the right, or use another user"
+    )]
     ReadOnly { place: Arc<str>, cause: String },
     #[error("there is no revision {asked}: the newest is {head}")]
     UnknownRevision { asked: u64, head: u64 },
@@ -27,6 +39,8 @@ pub enum DatabaseError {
 fn older(place: &str, found: u32, known: u32) -> String {
     match found {
         0 => format!("the database {place} has no tables of Tollgate yet: migrate it"),
-        _ => format!("the database {place} is of schema {found}, this version needs {known}: migrate it"),
+        _ => format!(
+            "the database {place} is of schema {found}, this version needs {known}: migrate it"
+        ),
     }
 }

@@ -31,7 +31,10 @@ pub struct ObjectRevision {
 
 impl Default for Page {
     fn default() -> Self {
-        Self { before: None, limit: 50 }
+        Self {
+            before: None,
+            limit: 50,
+        }
     }
 }
 
@@ -51,7 +54,9 @@ impl PolicyDatabase {
             "SELECT {REVISION_COLUMNS} FROM tollgate_revisions WHERE number < ? ORDER BY number DESC LIMIT {limit}"
         );
         let mut lease = self.pool.take().await?;
-        let found = lease.rows(&sql, &[SqlValue::Int(before)], read_revision).await?;
+        let found = lease
+            .rows(&sql, &[SqlValue::Int(before)], read_revision)
+            .await?;
         lease.give_back();
         Ok(found)
     }
@@ -61,11 +66,18 @@ impl PolicyDatabase {
         let (head, _) = head(&mut lease).await?;
         let found = revisions(&mut lease, &[number]).await?.remove(&number);
         lease.give_back();
-        found.ok_or(DatabaseError::UnknownRevision { asked: number, head: head.revision })
+        found.ok_or(DatabaseError::UnknownRevision {
+            asked: number,
+            head: head.revision,
+        })
     }
 
     /// The history of one object.
-    pub async fn history_of(&self, id: &ObjectId, page: Page) -> Result<Vec<ObjectRevision>, DatabaseError> {
+    pub async fn history_of(
+        &self,
+        id: &ObjectId,
+        page: Page,
+    ) -> Result<Vec<ObjectRevision>, DatabaseError> {
         let (before, limit) = page.bounds();
         // A version more than asked for: what stood before the last.
         let sql = format!(
@@ -74,11 +86,18 @@ impl PolicyDatabase {
              ORDER BY o.since DESC LIMIT {}",
             limit + 1
         );
-        let [kind, application, name] = [id.kind().word(), id.application(), id.name()].map(SqlValue::Text);
+        let [kind, application, name] =
+            [id.kind().word(), id.application(), id.name()].map(SqlValue::Text);
         let mut lease = self.pool.take().await?;
         let mut shared = SharedParts::default();
         let read = |row: &SqlRow<'_>| Ok((read_object(row, &mut shared)?, row.maybe_int(10)?));
-        let versions = lease.rows(&sql, &[kind, application, name, SqlValue::Int(before)], read).await?;
+        let versions = lease
+            .rows(
+                &sql,
+                &[kind, application, name, SqlValue::Int(before)],
+                read,
+            )
+            .await?;
         let mut events = events(id, &versions, before);
         events.truncate(limit);
         let numbers: Vec<_> = events.iter().map(|(number, _)| *number).collect();
@@ -94,7 +113,11 @@ impl PolicyDatabase {
 }
 
 /// The change of each revision, newest first, given the object's versions in that order.
-fn events(id: &ObjectId, versions: &[(Arc<Object>, Option<i64>)], before: i64) -> Vec<(u64, ObjectChange)> {
+fn events(
+    id: &ObjectId,
+    versions: &[(Arc<Object>, Option<i64>)],
+    before: i64,
+) -> Vec<(u64, ObjectChange)> {
     let change = |before: Option<&Arc<Object>>, after: Option<&Arc<Object>>| ObjectChange {
         id: id.clone(),
         before: before.cloned(),
@@ -102,26 +125,44 @@ fn events(id: &ObjectId, versions: &[(Arc<Object>, Option<i64>)], before: i64) -
     };
     let mut events = Vec::new();
     for (at, (version, until)) in versions.iter().enumerate() {
-        let next = at.checked_sub(1).and_then(|newer| versions.get(newer)).map(|(newer, _)| stored(newer.since));
+        let next = at
+            .checked_sub(1)
+            .and_then(|newer| versions.get(newer))
+            .map(|(newer, _)| stored(newer.since));
         // Where the next version begins, this one was changed and not taken away.
         if let Some(until) = until.filter(|until| *until < before && next != Some(*until)) {
             events.push((until.unsigned_abs(), change(Some(version), None)));
         }
-        let older = versions.get(at + 1).filter(|(_, until)| *until == Some(stored(version.since)));
-        events.push((version.since, change(older.map(|(older, _)| older), Some(version))));
+        let older = versions
+            .get(at + 1)
+            .filter(|(_, until)| *until == Some(stored(version.since)));
+        events.push((
+            version.since,
+            change(older.map(|(older, _)| older), Some(version)),
+        ));
     }
     events
 }
 
-async fn revisions(connection: &mut Connection, numbers: &[u64]) -> Result<BTreeMap<u64, Revision>, DatabaseError> {
+async fn revisions(
+    connection: &mut Connection,
+    numbers: &[u64],
+) -> Result<BTreeMap<u64, Revision>, DatabaseError> {
     if numbers.is_empty() {
         return Ok(BTreeMap::new());
     }
     let places = places(numbers.len(), "?");
-    let sql = format!("SELECT {REVISION_COLUMNS} FROM tollgate_revisions WHERE number IN ({places})");
-    let values: Vec<_> = numbers.iter().map(|number| SqlValue::Int(stored(*number))).collect();
+    let sql =
+        format!("SELECT {REVISION_COLUMNS} FROM tollgate_revisions WHERE number IN ({places})");
+    let values: Vec<_> = numbers
+        .iter()
+        .map(|number| SqlValue::Int(stored(*number)))
+        .collect();
     let found = connection.rows(&sql, &values, read_revision).await?;
-    Ok(found.into_iter().map(|revision| (revision.number, revision)).collect())
+    Ok(found
+        .into_iter()
+        .map(|revision| (revision.number, revision))
+        .collect())
 }
 
 fn read_revision(row: &SqlRow<'_>) -> Result<Revision, BadData> {

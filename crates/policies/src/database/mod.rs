@@ -1,4 +1,5 @@
-//! Revisions of policies in SQLite, PostgreSQL or MySQL: read at any of them, followed, and written by compare and swap.
+//! Revisions of policies in SQLite, PostgreSQL or MySQL: read at any of them, followed, and written
+//! by compare and swap.
 
 mod changes;
 mod commit;

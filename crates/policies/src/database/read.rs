@@ -1,5 +1,5 @@
-//! Reads objects and where revisions are. What stood at a revision never changes again, so a read at a number needs no lock
-//! and no transaction.
+//! Reads objects and where revisions are. What stood at a revision never changes again, so a read
+//! at a number needs no lock and no transaction.
 
 use std::sync::Arc;
 
@@ -9,8 +9,7 @@ use crate::model::{Object, ObjectId, PolicyState, Position, SharedParts};
 use crate::time::UnixTime;
 
 /// The columns that [`read_object`] reads, of versions named `o`.
-pub const OBJECT_COLUMNS: &str =
-    "o.kind, o.application, o.name, o.body, o.since, o.created, c.author, c.made_at, s.author, s.made_at";
+pub const OBJECT_COLUMNS: &str = "o.kind, o.application, o.name, o.body, o.since, o.created, c.author, c.made_at, s.author, s.made_at";
 
 pub const OBJECT_TABLES: &str = "tollgate_objects o \
      JOIN tollgate_revisions s ON s.number = o.since \
@@ -21,40 +20,72 @@ pub async fn head(connection: &mut Connection) -> Result<(Position, UnixTime), D
     let now = connection.dialect().now();
     let sql = format!("SELECT number, mark, {now} FROM tollgate_heads WHERE name = 'policies'");
     let read = |row: &SqlRow<'_>| {
-        Ok((Position { revision: row.number(0)?, token: token(row.text(1)?)? }, UnixTime::from_millis(row.int(2)?)))
+        Ok((
+            Position {
+                revision: row.number(0)?,
+                token: token(row.text(1)?)?,
+            },
+            UnixTime::from_millis(row.int(2)?),
+        ))
     };
     let found = connection.row(&sql, &[], read).await?;
     found.ok_or_else(|| connection.broken("tollgate_heads has no row for policies"))
 }
 
 /// Where a revision is that may be any up to the head.
-pub async fn position(connection: &mut Connection, asked: u64, head: Position) -> Result<Position, DatabaseError> {
+pub async fn position(
+    connection: &mut Connection,
+    asked: u64,
+    head: Position,
+) -> Result<Position, DatabaseError> {
     match asked {
         0 => Ok(Position::default()),
         _ if asked == head.revision => Ok(head),
-        _ if asked > head.revision => Err(DatabaseError::UnknownRevision { asked, head: head.revision }),
+        _ if asked > head.revision => Err(DatabaseError::UnknownRevision {
+            asked,
+            head: head.revision,
+        }),
         _ => {
             let sql = "SELECT token FROM tollgate_revisions WHERE number = ?";
-            let found = connection.row(sql, &[SqlValue::Int(stored(asked))], |row| token(row.text(0)?)).await?;
-            let token = found.ok_or_else(|| connection.broken(format!("it lacks revision {asked}")))?;
-            Ok(Position { revision: asked, token })
+            let found = connection
+                .row(sql, &[SqlValue::Int(stored(asked))], |row| {
+                    token(row.text(0)?)
+                })
+                .await?;
+            let token =
+                found.ok_or_else(|| connection.broken(format!("it lacks revision {asked}")))?;
+            Ok(Position {
+                revision: asked,
+                token,
+            })
         }
     }
 }
 
-/// Versions that stand now, and those that ended after the revision: each half has an index, which `OR` would not use.
+/// Versions that stand now, and those that ended after the revision: each half has an index, which
+/// `OR` would not use.
 pub async fn load(connection: &mut Connection, at: Position) -> Result<PolicyState, DatabaseError> {
-    let half = |condition| format!("SELECT {OBJECT_COLUMNS} FROM {OBJECT_TABLES} WHERE {condition} AND o.since <= ?");
-    let sql = format!("{} UNION ALL {}", half("o.until IS NULL"), half("o.until > ?"));
+    let half = |condition| {
+        format!("SELECT {OBJECT_COLUMNS} FROM {OBJECT_TABLES} WHERE {condition} AND o.since <= ?")
+    };
+    let sql = format!(
+        "{} UNION ALL {}",
+        half("o.until IS NULL"),
+        half("o.until > ?")
+    );
     let number = SqlValue::Int(stored(at.revision));
     let mut shared = SharedParts::default();
-    let objects = connection.rows(&sql, &[number; 3], |row| read_object(row, &mut shared)).await?;
+    let objects = connection
+        .rows(&sql, &[number; 3], |row| read_object(row, &mut shared))
+        .await?;
     Ok(PolicyState::new(at, objects))
 }
 
 pub fn read_object(row: &SqlRow<'_>, shared: &mut SharedParts) -> Result<Arc<Object>, BadData> {
     let id = read_id(row, shared)?;
-    let body = shared.body(row.text(3)?).map_err(|error| BadData(format!("the body of {id} is no JSON: {error}")))?;
+    let body = shared
+        .body(row.text(3)?)
+        .map_err(|error| BadData(format!("the body of {id} is no JSON: {error}")))?;
     if !body.is_object() {
         return Err(BadData(format!("the body of {id} is no JSON object")));
     }
@@ -73,12 +104,15 @@ pub fn read_object(row: &SqlRow<'_>, shared: &mut SharedParts) -> Result<Arc<Obj
 /// The first three columns.
 pub fn read_id(row: &SqlRow<'_>, shared: &mut SharedParts) -> Result<ObjectId, BadData> {
     let (kind, application, name) = (row.text(0)?, shared.text(row.text(1)?), row.text(2)?);
-    let id = kind.parse().and_then(|kind| ObjectId::stored(kind, application, name));
+    let id = kind
+        .parse()
+        .and_then(|kind| ObjectId::stored(kind, application, name));
     id.map_err(|problem| BadData(problem.to_string()))
 }
 
 fn token(text: &str) -> Result<u64, BadData> {
-    text.parse().map_err(|_| BadData(format!("{text:?} is no token of a revision")))
+    text.parse()
+        .map_err(|_| BadData(format!("{text:?} is no token of a revision")))
 }
 
 /// No database has unsigned numbers. Those that are too large are beyond any revision.

@@ -1,5 +1,5 @@
-//! API keys that were taken away, which stay away: a document of before still has them, and so has a revision that somebody
-//! goes back to.
+//! API keys that were taken away, which stay away: a document of before still has them, and so has
+//! a revision that somebody goes back to.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -18,8 +18,9 @@ struct FormerKey {
 /// Hashes, and the object that each is to be the key of.
 type NewKeys<'a> = BTreeMap<String, &'a ObjectId>;
 
-/// The first of the changed objects whose key its application once had and has not in `base`. Asked about the very state
-/// that the changes are swapped for, so no key comes back while it is taken away.
+/// The first of the changed objects whose key its application once had and has not in `base`. Asked
+/// about the very state that the changes are swapped for, so no key comes back while it is taken
+/// away.
 pub async fn find_revoked(
     connection: &mut Connection,
     base: &PolicyState,
@@ -39,19 +40,24 @@ fn new_keys<'a>(base: &PolicyState, changes: &'a [ObjectChange]) -> BTreeMap<&'a
     let mut new: BTreeMap<&str, NewKeys<'_>> = BTreeMap::new();
     for object in changes.iter().filter_map(|change| change.after.as_ref()) {
         if let Some(hash) = object.key_hash() {
-            new.entry(object.id.application()).or_default().insert(hash, &object.id);
+            new.entry(object.id.application())
+                .or_default()
+                .insert(hash, &object.id);
         }
     }
     for (application, keys) in &mut new {
-        let standing: HashSet<String> =
-            base.of(ObjectKind::ApiKey, application).filter_map(|object| Object::key_hash(object)).collect();
+        let standing: HashSet<String> = base
+            .of(ObjectKind::ApiKey, application)
+            .filter_map(|object| Object::key_hash(object))
+            .collect();
         keys.retain(|hash, _| !standing.contains(hash));
     }
     new.retain(|_, keys| !keys.is_empty());
     new
 }
 
-/// Those of the keys that the application once had. All of its former keys are read once, however many are looked for.
+/// Those of the keys that the application once had. All of its former keys are read once, however
+/// many are looked for.
 async fn former_keys(
     connection: &mut Connection,
     application: &str,
@@ -61,9 +67,16 @@ async fn former_keys(
     let values = [ObjectKind::ApiKey.word(), application].map(SqlValue::Text);
     let mut found = BTreeSet::new();
     let read = |row: &SqlRow<'_>| {
-        let key: FormerKey = serde_json::from_str(row.text(0)?)
-            .map_err(|error| BadData(format!("the body of a former API key of {application} is none: {error}")))?;
-        found.extend(key.key_sha256.map(|hash| hash.to_ascii_lowercase()).filter(|hash| new.contains_key(hash)));
+        let key: FormerKey = serde_json::from_str(row.text(0)?).map_err(|error| {
+            BadData(format!(
+                "the body of a former API key of {application} is none: {error}"
+            ))
+        })?;
+        found.extend(
+            key.key_sha256
+                .map(|hash| hash.to_ascii_lowercase())
+                .filter(|hash| new.contains_key(hash)),
+        );
         Ok(())
     };
     connection.rows(sql, &values, read).await?;

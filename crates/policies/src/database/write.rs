@@ -1,4 +1,5 @@
-//! Writes a revision, all of it or nothing: the first statement swaps the head, and whoever comes second changes nothing.
+//! Writes a revision, all of it or nothing: the first statement swaps the head, and whoever comes
+//! second changes nothing.
 
 use std::collections::BTreeMap;
 
@@ -20,20 +21,28 @@ pub struct RevisionWrite<'a> {
     pub changes: &'a [ObjectChange],
 }
 
-/// Begins a transaction and leaves it to be committed. False: another revision came first, and nothing is begun.
-pub async fn write(connection: &mut Connection, write: &RevisionWrite<'_>) -> Result<bool, DatabaseError> {
+/// Begins a transaction and leaves it to be committed. False: another revision came first, and
+/// nothing is begun.
+pub async fn write(
+    connection: &mut Connection,
+    write: &RevisionWrite<'_>,
+) -> Result<bool, DatabaseError> {
     let RevisionWrite { base, next, .. } = write;
     let (before, number) = (stored(base.revision), stored(next.position.revision));
     let (mark, next_mark) = (base.token.to_string(), next.position.token.to_string());
     connection.begin().await?;
     let swap = "UPDATE tollgate_heads SET number = ?, mark = ? WHERE name = 'policies' AND number = ? AND mark = ?";
-    let values = [SqlValue::Int(number), SqlValue::Text(&next_mark), SqlValue::Int(before), SqlValue::Text(&mark)];
+    let values = [
+        SqlValue::Int(number),
+        SqlValue::Text(&next_mark),
+        SqlValue::Int(before),
+        SqlValue::Text(&mark),
+    ];
     if connection.execute(swap, &values).await? != 1 {
         connection.roll_back().await?;
         return Ok(false);
     }
-    let insert =
-        "INSERT INTO tollgate_revisions (number, token, author, made_at, reason, edits) VALUES (?, ?, ?, ?, ?, ?)";
+    let insert = "INSERT INTO tollgate_revisions (number, token, author, made_at, reason, edits) VALUES (?, ?, ?, ?, ?, ?)";
     let values = [
         SqlValue::Int(number),
         SqlValue::Text(&next_mark),
@@ -44,7 +53,11 @@ pub async fn write(connection: &mut Connection, write: &RevisionWrite<'_>) -> Re
     ];
     connection.execute(insert, &values).await?;
     end_versions(connection, write.changes, number).await?;
-    let versions: Vec<_> = write.changes.iter().filter_map(|change| change.after.as_deref()).collect();
+    let versions: Vec<_> = write
+        .changes
+        .iter()
+        .filter_map(|change| change.after.as_deref())
+        .collect();
     for part in parts(&versions) {
         begin_versions(connection, part).await?;
     }
@@ -52,26 +65,43 @@ pub async fn write(connection: &mut Connection, write: &RevisionWrite<'_>) -> Re
 }
 
 /// The versions that stood end with this revision.
-async fn end_versions(connection: &mut Connection, changes: &[ObjectChange], number: i64) -> Result<(), DatabaseError> {
+async fn end_versions(
+    connection: &mut Connection,
+    changes: &[ObjectChange],
+    number: i64,
+) -> Result<(), DatabaseError> {
     let stood = changes.iter().filter(|change| change.before.is_some());
     for (kind, application, names) in grouped(stood) {
         let (condition, named) = named(kind, application, &names);
-        // Not `until IS NULL`, which has an index: a planner that knows no better would go through all that stands.
-        let sql = format!("UPDATE tollgate_objects SET until = ? WHERE {condition} AND COALESCE(until, 0) = 0");
+        // Not `until IS NULL`, which has an index: a planner that knows no better would go through
+        // all that stands.
+        let sql = format!(
+            "UPDATE tollgate_objects SET until = ? WHERE {condition} AND COALESCE(until, 0) = 0"
+        );
         let values: Vec<_> = [SqlValue::Int(number)].into_iter().chain(named).collect();
         let ended = connection.execute(&sql, &values).await?;
         if ended != names.len() as u64 {
             let stood = names.len();
-            return Err(connection.broken(format!("{ended} versions of {stood} objects of kind {kind} stand")));
+            return Err(connection.broken(format!(
+                "{ended} versions of {stood} objects of kind {kind} stand"
+            )));
         }
     }
     Ok(())
 }
 
-async fn begin_versions(connection: &mut Connection, versions: &[&Object]) -> Result<(), DatabaseError> {
+async fn begin_versions(
+    connection: &mut Connection,
+    versions: &[&Object],
+) -> Result<(), DatabaseError> {
     let places = places(versions.len(), "(?, ?, ?, ?, ?, ?)");
-    let sql = format!("INSERT INTO tollgate_objects (kind, application, name, since, created, body) VALUES {places}");
-    let bodies: Vec<_> = versions.iter().map(|object| object.body.to_string()).collect();
+    let sql = format!(
+        "INSERT INTO tollgate_objects (kind, application, name, since, created, body) VALUES {places}"
+    );
+    let bodies: Vec<_> = versions
+        .iter()
+        .map(|object| object.body.to_string())
+        .collect();
     let values = versions.iter().zip(&bodies).flat_map(|(object, body)| {
         [
             SqlValue::Text(object.id.kind().word()),
@@ -82,7 +112,10 @@ async fn begin_versions(connection: &mut Connection, versions: &[&Object]) -> Re
             SqlValue::Text(body),
         ]
     });
-    connection.execute(&sql, &values.collect::<Vec<_>>()).await.map(|_| ())
+    connection
+        .execute(&sql, &values.collect::<Vec<_>>())
+        .await
+        .map(|_| ())
 }
 
 /// The names of changed objects, by kind and application, in order and a bounded number at a time.
@@ -91,22 +124,35 @@ pub fn grouped<'a>(
 ) -> impl Iterator<Item = (ObjectKind, &'a str, Vec<&'a str>)> {
     let mut groups: BTreeMap<(ObjectKind, &str), Vec<&str>> = BTreeMap::new();
     for change in changes {
-        groups.entry((change.id.kind(), change.id.application())).or_default().push(change.id.name());
+        groups
+            .entry((change.id.kind(), change.id.application()))
+            .or_default()
+            .push(change.id.name());
     }
-    groups.into_iter().flat_map(|((kind, application), mut names)| {
-        names.sort_unstable();
-        let parts: Vec<_> = names.chunks(MOST_NAMES).map(<[&str]>::to_vec).collect();
-        parts.into_iter().map(move |part| (kind, application, part))
-    })
+    groups
+        .into_iter()
+        .flat_map(|((kind, application), mut names)| {
+            names.sort_unstable();
+            let parts: Vec<_> = names.chunks(MOST_NAMES).map(<[&str]>::to_vec).collect();
+            parts.into_iter().map(move |part| (kind, application, part))
+        })
 }
 
-/// The condition that finds the objects of these names, which are in order. Their range is for planners without statistics:
-/// they would go through all of the application for each part.
-pub fn named<'a>(kind: ObjectKind, application: &'a str, names: &[&'a str]) -> (String, Vec<SqlValue<'a>>) {
+/// The condition that finds the objects of these names, which are in order. Their range is for
+/// planners without statistics: they would go through all of the application for each part.
+pub fn named<'a>(
+    kind: ObjectKind,
+    application: &'a str,
+    names: &[&'a str],
+) -> (String, Vec<SqlValue<'a>>) {
     let places = places(names.len(), "?");
-    let condition = format!("kind = ? AND application = ? AND name BETWEEN ? AND ? AND name IN ({places})");
+    let condition =
+        format!("kind = ? AND application = ? AND name BETWEEN ? AND ? AND name IN ({places})");
     let range = [names.first(), names.last()].into_iter().flatten();
-    let texts = [kind.word(), application].into_iter().chain(range.copied()).chain(names.iter().copied());
+    let texts = [kind.word(), application]
+        .into_iter()
+        .chain(range.copied())
+        .chain(names.iter().copied());
     (condition, texts.map(SqlValue::Text).collect())
 }
 

@@ -57,16 +57,34 @@ pub struct NextRevision<'a> {
 }
 
 impl PolicyState {
-    /// This state with the draft laid over it, for a look before a commit. Times of changed objects are not known yet.
+    /// This state with the draft laid over it, for a look before a commit. Times of changed objects
+    /// are not known yet.
     pub fn preview(&self, draft: &Draft) -> Result<Preview, DraftError> {
         draft.check()?;
-        let position = Position { revision: self.revision() + 1, token: 0 };
-        self.applied(&draft.edits, &NextRevision { position, author: &draft.author, at: UnixTime::default() })
+        let position = Position {
+            revision: self.revision() + 1,
+            token: 0,
+        };
+        self.applied(
+            &draft.edits,
+            &NextRevision {
+                position,
+                author: &draft.author,
+                at: UnixTime::default(),
+            },
+        )
     }
 
     /// Like [`preview`](Self::preview), for edits whose draft was checked.
-    pub fn applied(&self, edits: &[ObjectEdit], next: &NextRevision<'_>) -> Result<Preview, DraftError> {
-        let conflicts: Vec<_> = edits.iter().filter_map(|edit| self.conflict(edit)).collect();
+    pub fn applied(
+        &self,
+        edits: &[ObjectEdit],
+        next: &NextRevision<'_>,
+    ) -> Result<Preview, DraftError> {
+        let conflicts: Vec<_> = edits
+            .iter()
+            .filter_map(|edit| self.conflict(edit))
+            .collect();
         if !conflicts.is_empty() {
             return Err(DraftError::Conflict(conflicts));
         }
@@ -81,7 +99,10 @@ impl PolicyState {
         if changes.is_empty() {
             return Err(DraftProblem::NoChange.into());
         }
-        Ok(Preview { state: self.advanced(&changes, next.position), changes })
+        Ok(Preview {
+            state: self.advanced(&changes, next.position),
+            changes,
+        })
     }
 
     fn conflict(&self, edit: &ObjectEdit) -> Option<Conflict> {
@@ -100,7 +121,12 @@ impl PolicyState {
             at: object.changed_at,
         });
         let found = found.map(|object| object.since);
-        (!is_as_seen).then(|| Conflict { id: edit.id.clone(), expected: edit.expected, found, last })
+        (!is_as_seen).then(|| Conflict {
+            id: edit.id.clone(),
+            expected: edit.expected,
+            found,
+            last,
+        })
     }
 
     fn change(
@@ -114,13 +140,19 @@ impl PolicyState {
             None => None,
             Some(body) => {
                 // Read again from its text, for it to be what will be read from the database.
-                let body = shared.body(&body.to_string()).map_err(|_| DraftProblem::NoObject(edit.id.clone()))?;
+                let body = shared
+                    .body(&body.to_string())
+                    .map_err(|_| DraftProblem::NoObject(edit.id.clone()))?;
                 let author = shared.text(next.author);
                 Some(Arc::new(Object {
                     id: edit.id.clone(),
                     body,
-                    created: before.as_ref().map_or(next.position.revision, |old| old.created),
-                    created_by: before.as_ref().map_or_else(|| Arc::clone(&author), |old| Arc::clone(&old.created_by)),
+                    created: before
+                        .as_ref()
+                        .map_or(next.position.revision, |old| old.created),
+                    created_by: before
+                        .as_ref()
+                        .map_or_else(|| Arc::clone(&author), |old| Arc::clone(&old.created_by)),
                     created_at: before.as_ref().map_or(next.at, |old| old.created_at),
                     changed_by: author,
                     changed_at: next.at,
@@ -128,13 +160,22 @@ impl PolicyState {
                 }))
             }
         };
-        Ok(ObjectChange { id: edit.id.clone(), before, after })
+        Ok(ObjectChange {
+            id: edit.id.clone(),
+            before,
+            after,
+        })
     }
 }
 
 impl Display for Conflict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { id, expected, found, last } = self;
+        let Self {
+            id,
+            expected,
+            found,
+            last,
+        } = self;
         match (found, last) {
             (_, None) => return write!(f, "{id} is not there, and never was"),
             (Some(_), Some(last)) if *expected == Expected::Absent => {
@@ -144,9 +185,15 @@ impl Display for Conflict {
             (None, Some(last)) => write!(f, "{id} was taken away by {last}")?,
         }
         match expected {
-            Expected::Revision(seen) => write!(f, ", and the draft was made on its version of revision {seen}"),
+            Expected::Revision(seen) => write!(
+                f,
+                ", and the draft was made on its version of revision {seen}"
+            ),
             Expected::Version(seen, at) => {
-                write!(f, ", and the draft was made on its version of revision {seen} of {at}")
+                write!(
+                    f,
+                    ", and the draft was made on its version of revision {seen} of {at}"
+                )
             }
             Expected::Absent | Expected::Any => Ok(()),
         }
@@ -155,14 +202,22 @@ impl Display for Conflict {
 
 impl Display for LastChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} in revision {} at {}", self.by, self.revision, self.at)
+        write!(
+            f,
+            "{} in revision {} at {}",
+            self.by, self.revision, self.at
+        )
     }
 }
 
 /// The conflicts in one message; of many, the first.
 pub fn list(conflicts: &[Conflict]) -> String {
     const SHOWN: usize = 5;
-    let mut lines: Vec<_> = conflicts.iter().take(SHOWN).map(ToString::to_string).collect();
+    let mut lines: Vec<_> = conflicts
+        .iter()
+        .take(SHOWN)
+        .map(ToString::to_string)
+        .collect();
     if conflicts.len() > SHOWN {
         lines.push(format!("and {} more", conflicts.len() - SHOWN));
     }
@@ -177,11 +232,19 @@ mod tests {
     use crate::model::ObjectKind;
 
     fn edit(name: &str, expected: Expected, body: Option<Json>) -> ObjectEdit {
-        ObjectEdit { id: ObjectId::new(ObjectKind::Plan, "shop", name).unwrap(), expected, body }
+        ObjectEdit {
+            id: ObjectId::new(ObjectKind::Plan, "shop", name).unwrap(),
+            expected,
+            body,
+        }
     }
 
     fn draft(edits: Vec<ObjectEdit>) -> Draft {
-        Draft { edits, author: "ada".into(), reason: "a test".into() }
+        Draft {
+            edits,
+            author: "ada".into(),
+            reason: "a test".into(),
+        }
     }
 
     fn conflicts(state: &PolicyState, edits: Vec<ObjectEdit>) -> String {
@@ -195,14 +258,35 @@ mod tests {
     fn edits_change_a_copy_of_the_state() {
         let empty = PolicyState::empty();
         let gold = edit("gold", Expected::Absent, Some(json!({ "a": 1 })));
-        let first = empty.preview(&draft(vec![gold, edit("red", Expected::Any, Some(json!({})))])).unwrap();
-        assert_eq!((empty.len(), first.state.len(), first.state.revision()), (0, 2, 1));
+        let first = empty
+            .preview(&draft(vec![
+                gold,
+                edit("red", Expected::Any, Some(json!({}))),
+            ]))
+            .unwrap();
+        assert_eq!(
+            (empty.len(), first.state.len(), first.state.revision()),
+            (0, 2, 1)
+        );
         let change = edit("gold", Expected::Revision(1), Some(json!({ "a": 2 })));
-        let second = first.state.preview(&draft(vec![change, edit("red", Expected::Any, Some(json!({})))])).unwrap();
-        assert_eq!(second.changes.len(), 1, "what is as it was is no change: {second:?}");
+        let second = first
+            .state
+            .preview(&draft(vec![
+                change,
+                edit("red", Expected::Any, Some(json!({}))),
+            ]))
+            .unwrap();
+        assert_eq!(
+            second.changes.len(),
+            1,
+            "what is as it was is no change: {second:?}"
+        );
         let gold = second.state.get(&second.changes[0].id).unwrap();
         assert_eq!((gold.since, gold.body.as_ref()), (2, &json!({ "a": 2 })));
-        let third = second.state.preview(&draft(vec![edit("gold", Expected::Revision(2), None)])).unwrap();
+        let third = second
+            .state
+            .preview(&draft(vec![edit("gold", Expected::Revision(2), None)]))
+            .unwrap();
         assert_eq!(third.state.len(), 1);
         assert_eq!(first.state.differences(&third.state).len(), 1);
         assert!(second.state.differences(&second.state).is_empty());
@@ -210,19 +294,32 @@ mod tests {
 
     #[test]
     fn a_draft_that_changes_nothing_is_refused() {
-        let state =
-            PolicyState::empty().preview(&draft(vec![edit("gold", Expected::Any, Some(json!({})))])).unwrap().state;
-        for nothing in [edit("gold", Expected::Revision(1), Some(json!({}))), edit("red", Expected::Absent, None)] {
-            assert_eq!(state.preview(&draft(vec![nothing])), Err(DraftError::Problem(DraftProblem::NoChange)));
+        let state = PolicyState::empty()
+            .preview(&draft(vec![edit("gold", Expected::Any, Some(json!({})))]))
+            .unwrap()
+            .state;
+        for nothing in [
+            edit("gold", Expected::Revision(1), Some(json!({}))),
+            edit("red", Expected::Absent, None),
+        ] {
+            assert_eq!(
+                state.preview(&draft(vec![nothing])),
+                Err(DraftError::Problem(DraftProblem::NoChange))
+            );
         }
     }
 
     #[test]
     fn an_object_that_is_not_as_it_was_seen_is_a_conflict() {
-        let made =
-            PolicyState::empty().preview(&draft(vec![edit("gold", Expected::Any, Some(json!({})))])).unwrap().state;
+        let made = PolicyState::empty()
+            .preview(&draft(vec![edit("gold", Expected::Any, Some(json!({})))]))
+            .unwrap()
+            .state;
         let body = || Some(json!({ "a": 1 }));
-        let state = made.preview(&draft(vec![edit("gold", Expected::Any, body())])).unwrap().state;
+        let state = made
+            .preview(&draft(vec![edit("gold", Expected::Any, body())]))
+            .unwrap()
+            .state;
         let seen = conflicts(&state, vec![edit("gold", Expected::Revision(1), body())]);
         assert_eq!(
             seen,
@@ -230,23 +327,48 @@ mod tests {
              and the draft was made on its version of revision 1"
         );
         let again = conflicts(&state, vec![edit("gold", Expected::Absent, body())]);
-        assert!(again.starts_with("plan shop/gold is there already: ada in revision 2"), "{again}");
+        assert!(
+            again.starts_with("plan shop/gold is there already: ada in revision 2"),
+            "{again}"
+        );
         let never = conflicts(&state, vec![edit("red", Expected::Revision(2), body())]);
         assert_eq!(never, "plan shop/red is not there, and never was");
-        let many = (0..7).map(|n| edit(&format!("p{n}"), Expected::Revision(1), body())).collect();
+        let many = (0..7)
+            .map(|n| edit(&format!("p{n}"), Expected::Revision(1), body()))
+            .collect();
         assert!(conflicts(&state, many).ends_with("; and 2 more"));
     }
 
     #[test]
     fn a_state_is_written_whole_and_read_again() {
-        let edits = ["gold", "red"].map(|name| edit(name, Expected::Any, Some(json!({ "a": { "b": [1, 2.5, "ä"] } }))));
-        let state = PolicyState::empty().preview(&draft(edits.to_vec())).unwrap().state;
+        let edits = ["gold", "red"].map(|name| {
+            edit(
+                name,
+                Expected::Any,
+                Some(json!({ "a": { "b": [1, 2.5, "ä"] } })),
+            )
+        });
+        let state = PolicyState::empty()
+            .preview(&draft(edits.to_vec()))
+            .unwrap()
+            .state;
         let text = serde_json::to_string(&state).unwrap();
         let read: PolicyState = serde_json::from_str(&text).unwrap();
         assert_eq!(read, state);
         let bodies: Vec<_> = read.iter().map(|object| &object.body).collect();
-        assert!(Arc::ptr_eq(bodies[0], bodies[1]), "bodies that are alike are shared");
-        assert!(serde_json::from_str::<PolicyState>(&text.replace("\"red\"", "\"gold\"")).is_err(), "one stands twice");
-        assert!(serde_json::from_str::<PolicyState>(&text.replace("{\"a\":{\"b\":[1,2.5,\"ä\"]}}", "[]")).is_err());
+        assert!(
+            Arc::ptr_eq(bodies[0], bodies[1]),
+            "bodies that are alike are shared"
+        );
+        assert!(
+            serde_json::from_str::<PolicyState>(&text.replace("\"red\"", "\"gold\"")).is_err(),
+            "one stands twice"
+        );
+        assert!(
+            serde_json::from_str::<PolicyState>(
+                &text.replace("{\"a\":{\"b\":[1,2.5,\"ä\"]}}", "[]")
+            )
+            .is_err()
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! A draft that an editor hands in: edits of objects, with the version of each that was seen, an author and a reason.
+//! A draft that an editor hands in: edits of objects, with the version of each that was seen, an
+//! author and a reason.
 
 use std::collections::BTreeSet;
 use std::fmt::{self, Display};
@@ -20,7 +21,8 @@ pub const MOST_DRAFT_BYTES: usize = 64 * 1024 * 1024;
 pub const MOST_DRAFT_VALUES: usize = 1_000_000;
 const MOST_AUTHOR_BYTES: usize = 256;
 const MOST_REASON_BYTES: usize = 2048;
-/// Half of what the JSON reader follows, so that whatever is stored can be read again, in a document too.
+/// Half of what the JSON reader follows, so that whatever is stored can be read again, in a
+/// document too.
 const MOST_DEPTH: usize = 64;
 
 /// The version of an object that the editor saw. Any other is a conflict.
@@ -30,7 +32,8 @@ pub enum Expected {
     Absent,
     /// `Object::since`.
     Revision(u64),
-    /// This one, which was made at that time: a database that was restored makes other revisions of the same numbers.
+    /// This one, which was made at that time: a database that was restored makes other revisions of
+    /// the same numbers.
     Version(u64, UnixTime),
     /// Whatever there is.
     Any,
@@ -76,11 +79,15 @@ pub enum DraftProblem {
     Twice(ObjectId),
     #[error("the body of {0} is no JSON object")]
     NoObject(ObjectId),
-    #[error("a text in the body of {0} has control characters, or such as show nothing or turn a line around")]
+    #[error(
+        "a text in the body of {0} has control characters, or such as show nothing or turn a line around"
+    )]
     HiddenText(ObjectId),
     #[error("the body of {0} has more than {MOST_BODY_BYTES} bytes")]
     LargeBody(ObjectId),
-    #[error("the body of {0} has more than {MOST_BODY_VALUES} values: divide it into several objects")]
+    #[error(
+        "the body of {0} has more than {MOST_BODY_VALUES} values: divide it into several objects"
+    )]
     ManyBodyValues(ObjectId),
     #[error("the body of {0} is nested more than {MOST_DEPTH} deep")]
     DeepBody(ObjectId),
@@ -96,7 +103,11 @@ impl Draft {
     /// Finds what is wrong with the draft itself.
     pub fn check(&self) -> Result<(), DraftProblem> {
         check_note(&self.author, &self.reason)?;
-        if self.edits.is_empty() { Err(DraftProblem::NoEdits) } else { check_edits(&self.edits) }
+        if self.edits.is_empty() {
+            Err(DraftProblem::NoEdits)
+        } else {
+            check_edits(&self.edits)
+        }
     }
 }
 
@@ -109,7 +120,11 @@ fn check_edits(edits: &[ObjectEdit]) -> Result<(), DraftProblem> {
         if !seen.insert(&edit.id) {
             return Err(DraftProblem::Twice(edit.id.clone()));
         }
-        bytes += edit.id.size() + edit.body.as_ref().map_or(Ok(0), |body| check_body(&edit.id, body))?;
+        bytes += edit.id.size()
+            + edit
+                .body
+                .as_ref()
+                .map_or(Ok(0), |body| check_body(&edit.id, body))?;
         if bytes > MOST_DRAFT_BYTES {
             return Err(DraftProblem::LargeDraft);
         }
@@ -133,12 +148,15 @@ fn check_note(author: &str, reason: &str) -> Result<(), DraftProblem> {
     }
 }
 
-/// Whether a text or a key in `body` does not show all that it has: pages, logs and terminals repeat them.
+/// Whether a text or a key in `body` does not show all that it has: pages, logs and terminals
+/// repeat them.
 fn hides_something(body: &Json) -> bool {
     match body {
         Json::String(text) => !is_plain_text(text),
         Json::Array(items) => items.iter().any(hides_something),
-        Json::Object(members) => members.iter().any(|(key, value)| !is_plain_line(key) || hides_something(value)),
+        Json::Object(members) => members
+            .iter()
+            .any(|(key, value)| !is_plain_line(key) || hides_something(value)),
         Json::Null | Json::Bool(_) | Json::Number(_) => false,
     }
 }
@@ -188,7 +206,11 @@ struct CountedBytes(usize);
 impl Write for CountedBytes {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0 += bytes.len();
-        if self.0 <= MOST_BODY_BYTES { Ok(bytes.len()) } else { Err(io::ErrorKind::FileTooLarge.into()) }
+        if self.0 <= MOST_BODY_BYTES {
+            Ok(bytes.len())
+        } else {
+            Err(io::ErrorKind::FileTooLarge.into())
+        }
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -197,9 +219,12 @@ impl Write for CountedBytes {
 }
 
 impl Expected {
-    /// The version that an object's ETag names: `12` or `12-19abc0ffee0`. `None`: it is written otherwise.
+    /// The version that an object's ETag names: `12` or `12-19abc0ffee0`. `None`: it is written
+    /// otherwise.
     pub fn of_version(text: &str) -> Option<Self> {
-        let (number, at) = text.split_once('-').map_or((text, None), |(number, at)| (number, Some(at)));
+        let (number, at) = text
+            .split_once('-')
+            .map_or((text, None), |(number, at)| (number, Some(at)));
         let number: u64 = number.parse().ok()?;
         let (version, written) = match at {
             None => (Self::Revision(number), number.to_string()),
@@ -212,7 +237,8 @@ impl Expected {
     }
 }
 
-/// A version by its revision and the time of that, which tells it from one of the same number in another history.
+/// A version by its revision and the time of that, which tells it from one of the same number in
+/// another history.
 pub fn version_text(since: u64, at: UnixTime) -> String {
     format!("{since}-{:x}", at.millis())
 }
@@ -271,37 +297,69 @@ mod tests {
             expected: Expected::Any,
             body: Some(body.clone()),
         });
-        Draft { edits: edits.collect(), author: "ada".into(), reason: "a test".into() }
+        Draft {
+            edits: edits.collect(),
+            author: "ada".into(),
+            reason: "a test".into(),
+        }
     }
 
     #[test]
     fn a_reason_and_an_author_are_asked_for() {
         let noted = |author: &str, reason: &str| {
-            let note = Draft { author: author.into(), reason: reason.into(), ..draft(&[json!({})]) };
+            let note = Draft {
+                author: author.into(),
+                reason: reason.into(),
+                ..draft(&[json!({})])
+            };
             note.check()
         };
         assert_eq!(noted("ada", "more\n\tfor gold"), Ok(()));
         assert_eq!(noted("ada", " \n"), Err(DraftProblem::NoReason));
         assert_eq!(noted(" ", "why"), Err(DraftProblem::NoAuthor));
-        assert_eq!(noted("ada\n", "why"), Err(DraftProblem::HiddenCharacters("author's name")));
-        assert_eq!(noted("ada", "wh\0y"), Err(DraftProblem::HiddenCharacters("reason")));
-        assert_eq!(noted("ada", &"y".repeat(2049)), Err(DraftProblem::LongReason(2049)));
+        assert_eq!(
+            noted("ada\n", "why"),
+            Err(DraftProblem::HiddenCharacters("author's name"))
+        );
+        assert_eq!(
+            noted("ada", "wh\0y"),
+            Err(DraftProblem::HiddenCharacters("reason"))
+        );
+        assert_eq!(
+            noted("ada", &"y".repeat(2049)),
+            Err(DraftProblem::LongReason(2049))
+        );
         assert_eq!(noted("ada", &"y".repeat(2048)), Ok(()));
-        assert_eq!(noted(&"a".repeat(257), "y"), Err(DraftProblem::LongAuthor(257)));
+        assert_eq!(
+            noted(&"a".repeat(257), "y"),
+            Err(DraftProblem::LongAuthor(257))
+        );
     }
 
     #[test]
     fn bodies_are_json_objects_of_a_bounded_size() {
         let sized = |bytes: usize| json!({ "k": "x".repeat(bytes - r#"{"k":""}"#.len()) });
         assert_eq!(draft(&[sized(MOST_BODY_BYTES)]).check(), Ok(()));
-        assert_eq!(draft(&[json!({}), sized(MOST_BODY_BYTES + 1)]).check(), Err(DraftProblem::LargeBody(id("s1"))));
+        assert_eq!(
+            draft(&[json!({}), sized(MOST_BODY_BYTES + 1)]).check(),
+            Err(DraftProblem::LargeBody(id("s1")))
+        );
         for body in [json!([]), json!("a"), json!(null), json!(1)] {
-            assert_eq!(draft(&[body]).check(), Err(DraftProblem::NoObject(id("s0"))));
+            assert_eq!(
+                draft(&[body]).check(),
+                Err(DraftProblem::NoObject(id("s0")))
+            );
         }
         let nested = |depth: usize| (1..depth).fold(json!({}), |inner, _| json!({ "a": inner }));
         assert_eq!(draft(&[nested(MOST_DEPTH)]).check(), Ok(()));
-        assert_eq!(draft(&[nested(MOST_DEPTH + 2)]).check(), Err(DraftProblem::DeepBody(id("s0"))));
-        let large = draft(&vec![sized(MOST_BODY_BYTES); MOST_DRAFT_BYTES / MOST_BODY_BYTES]);
+        assert_eq!(
+            draft(&[nested(MOST_DEPTH + 2)]).check(),
+            Err(DraftProblem::DeepBody(id("s0")))
+        );
+        let large = draft(&vec![
+            sized(MOST_BODY_BYTES);
+            MOST_DRAFT_BYTES / MOST_BODY_BYTES
+        ]);
         assert_eq!(large.check(), Err(DraftProblem::LargeDraft));
     }
 
@@ -312,15 +370,28 @@ mod tests {
         assert_eq!(draft(&[body(MOST_BODY_VALUES)]).check(), Ok(()));
         let beyond = draft(&[json!({}), body(MOST_BODY_VALUES + 1)]);
         assert_eq!(beyond.check(), Err(DraftProblem::ManyBodyValues(id("s1"))));
-        let many = draft(&vec![body(MOST_BODY_VALUES); MOST_DRAFT_VALUES / MOST_BODY_VALUES + 1]);
+        let many = draft(&vec![
+            body(MOST_BODY_VALUES);
+            MOST_DRAFT_VALUES / MOST_BODY_VALUES + 1
+        ]);
         assert_eq!(many.check(), Err(DraftProblem::ManyValues));
     }
 
     #[test]
     fn bodies_hide_nothing() {
-        assert_eq!(draft(&[json!({"a": ["first\n\tsecond", {"b": "ädä"}]})]).check(), Ok(()));
-        for hiding in [json!({"a": ["v\u{9b}2J"]}), json!({"a": {"x\u{202e}": 1}}), json!({"a": "\u{0}"})] {
-            assert_eq!(draft(&[hiding]).check(), Err(DraftProblem::HiddenText(id("s0"))));
+        assert_eq!(
+            draft(&[json!({"a": ["first\n\tsecond", {"b": "ädä"}]})]).check(),
+            Ok(())
+        );
+        for hiding in [
+            json!({"a": ["v\u{9b}2J"]}),
+            json!({"a": {"x\u{202e}": 1}}),
+            json!({"a": "\u{0}"}),
+        ] {
+            assert_eq!(
+                draft(&[hiding]).check(),
+                Err(DraftProblem::HiddenText(id("s0")))
+            );
         }
     }
 
@@ -330,7 +401,10 @@ mod tests {
         let mut twice = draft(&[json!({}), json!({})]);
         twice.edits[1].id = id("s0");
         assert_eq!(twice.check(), Err(DraftProblem::Twice(id("s0"))));
-        let many = Draft { edits: vec![twice.edits[0].clone(); MOST_EDITS + 1], ..draft(&[]) };
+        let many = Draft {
+            edits: vec![twice.edits[0].clone(); MOST_EDITS + 1],
+            ..draft(&[])
+        };
         assert_eq!(many.check(), Err(DraftProblem::ManyEdits(MOST_EDITS + 1)));
     }
 
@@ -345,7 +419,17 @@ mod tests {
             assert_eq!(serde_json::to_string(&expected).unwrap(), text);
             assert_eq!(serde_json::from_str::<Expected>(text).unwrap(), expected);
         }
-        for text in ["\"seven\"", "\"7-\"", "\"07-ff\"", "\"7-FF\"", "\"+7\"", "\"7-f-f\"", "-1", "null", "1.5"] {
+        for text in [
+            "\"seven\"",
+            "\"7-\"",
+            "\"07-ff\"",
+            "\"7-FF\"",
+            "\"+7\"",
+            "\"7-f-f\"",
+            "-1",
+            "null",
+            "1.5",
+        ] {
             assert!(serde_json::from_str::<Expected>(text).is_err(), "{text}");
         }
     }

@@ -1,4 +1,5 @@
-//! Names of objects, checked where they are made: what an `ObjectId` holds may stand in a limit's name and in a URL.
+//! Names of objects, checked where they are made: what an `ObjectId` holds may stand in a limit's
+//! name and in a URL.
 
 use super::text::is_plain_line;
 use std::fmt::{self, Display};
@@ -23,8 +24,14 @@ pub enum ObjectKind {
 }
 
 impl ObjectKind {
-    pub const ALL: [Self; 6] =
-        [Self::Application, Self::Resource, Self::Strategy, Self::Plan, Self::Assignment, Self::ApiKey];
+    pub const ALL: [Self; 6] = [
+        Self::Application,
+        Self::Resource,
+        Self::Strategy,
+        Self::Plan,
+        Self::Assignment,
+        Self::ApiKey,
+    ];
 
     /// The word for the kind, as it is stored and written.
     pub const fn word(self) -> &'static str {
@@ -94,7 +101,9 @@ impl ObjectId {
     /// An application stands on its own: `application` is empty for it, and for nothing else.
     pub fn new(kind: ObjectKind, application: &str, name: &str) -> Result<Self, NameProblem> {
         match kind {
-            ObjectKind::Application if !application.is_empty() => return Err(NameProblem::Nested(excerpt(name))),
+            ObjectKind::Application if !application.is_empty() => {
+                return Err(NameProblem::Nested(excerpt(name)));
+            }
             ObjectKind::Application if is_application(name) => {}
             ObjectKind::Application => return Err(NameProblem::Application(excerpt(name))),
             _ if is_application(application) => {}
@@ -102,9 +111,20 @@ impl ObjectId {
         }
         match kind {
             ObjectKind::Assignment if !is_client(name) => Err(NameProblem::Client(excerpt(name))),
-            ObjectKind::Assignment => Ok(Self { kind, application: application.into(), name: name.into() }),
-            _ if is_name(name) => Ok(Self { kind, application: application.into(), name: name.into() }),
-            _ => Err(NameProblem::Name { kind, name: excerpt(name) }),
+            ObjectKind::Assignment => Ok(Self {
+                kind,
+                application: application.into(),
+                name: name.into(),
+            }),
+            _ if is_name(name) => Ok(Self {
+                kind,
+                application: application.into(),
+                name: name.into(),
+            }),
+            _ => Err(NameProblem::Name {
+                kind,
+                name: excerpt(name),
+            }),
         }
     }
 
@@ -127,18 +147,33 @@ impl ObjectId {
 
     /// The application whose people look after it: for an application, itself.
     pub fn belongs_to(&self) -> &str {
-        if self.kind == ObjectKind::Application { &self.name } else { &self.application }
+        if self.kind == ObjectKind::Application {
+            &self.name
+        } else {
+            &self.application
+        }
     }
 
     /// An id that was stored: its application's name may be shared with others.
-    pub(crate) fn stored(kind: ObjectKind, application: Arc<str>, name: &str) -> Result<Self, NameProblem> {
+    pub(crate) fn stored(
+        kind: ObjectKind,
+        application: Arc<str>,
+        name: &str,
+    ) -> Result<Self, NameProblem> {
         let checked = Self::new(kind, &application, name)?;
-        Ok(Self { application, ..checked })
+        Ok(Self {
+            application,
+            ..checked
+        })
     }
 
     /// Before all objects of this kind and application.
     pub(super) fn before(kind: ObjectKind, application: &str) -> Self {
-        Self { kind, application: application.into(), name: "".into() }
+        Self {
+            kind,
+            application: application.into(),
+            name: "".into(),
+        }
     }
 
     /// Roughly the bytes that it takes to write.
@@ -149,21 +184,35 @@ impl ObjectId {
 
 impl Display for ObjectId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { kind, application, name } = self;
-        if application.is_empty() { write!(f, "{kind} {name}") } else { write!(f, "{kind} {application}/{name}") }
+        let Self {
+            kind,
+            application,
+            name,
+        } = self;
+        if application.is_empty() {
+            write!(f, "{kind} {name}")
+        } else {
+            write!(f, "{kind} {application}/{name}")
+        }
     }
 }
 
 /// Why a name cannot be one.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum NameProblem {
-    #[error("{0} is no kind of object: application, resource, strategy, plan, assignment or api_key")]
+    #[error(
+        "{0} is no kind of object: application, resource, strategy, plan, assignment or api_key"
+    )]
     Kind(String),
-    #[error("{0} is not the name of an application: 1 to 64 letters, digits, dashes and underscores")]
+    #[error(
+        "{0} is not the name of an application: 1 to 64 letters, digits, dashes and underscores"
+    )]
     Application(String),
     #[error("{name} is not a name for an object of kind {kind}: {NAMES}")]
     Name { kind: ObjectKind, name: String },
-    #[error("{0} is not a client: 1 to 256 bytes without control characters and without white space at the ends")]
+    #[error(
+        "{0} is not a client: 1 to 256 bytes without control characters and without white space at the ends"
+    )]
     Client(String),
     #[error("the application {0} is of no other application: leave `application` empty")]
     Nested(String),
@@ -211,21 +260,42 @@ mod tests {
             assert_eq!(strategy(name).unwrap().name(), name);
         }
         let long = "n".repeat(65);
-        for name in ["", ".", "..", "a b", "a/b", "ä", "a\n", "%41", long.as_str()] {
+        for name in [
+            "",
+            ".",
+            "..",
+            "a b",
+            "a/b",
+            "ä",
+            "a\n",
+            "%41",
+            long.as_str(),
+        ] {
             let problem = strategy(name).unwrap_err().to_string();
-            assert!(problem.ends_with("1 to 64 letters, digits, dots, dashes and underscores"), "{name}: {problem}");
+            assert!(
+                problem.ends_with("1 to 64 letters, digits, dots, dashes and underscores"),
+                "{name}: {problem}"
+            );
             assert!(problem.len() < 200, "{problem}");
-            assert!(ObjectId::new(ObjectKind::Strategy, name, "a").is_err(), "{name} is no application either");
-            assert!(ObjectId::of_application(name).is_err(), "{name} is no application either");
+            assert!(
+                ObjectId::new(ObjectKind::Strategy, name, "a").is_err(),
+                "{name} is no application either"
+            );
+            assert!(
+                ObjectId::of_application(name).is_err(),
+                "{name} is no application either"
+            );
         }
     }
 
     #[test]
     fn an_application_has_no_dot_in_its_name() {
-        for problem in [ObjectId::of_application("shop.eu"), ObjectId::new(ObjectKind::Strategy, "shop.eu", "a")] {
+        for problem in [
+            ObjectId::of_application("shop.eu"),
+            ObjectId::new(ObjectKind::Strategy, "shop.eu", "a"),
+        ] {
             let problem = problem.unwrap_err().to_string();
-            let expected =
-                r#""shop.eu" is not the name of an application: 1 to 64 letters, digits, dashes and underscores"#;
+            let expected = r#""shop.eu" is not the name of an application: 1 to 64 letters, digits, dashes and underscores"#;
             assert_eq!(problem, expected);
         }
         ObjectId::new(ObjectKind::Strategy, "shop-eu", "a.b").unwrap();
@@ -235,21 +305,55 @@ mod tests {
     fn a_client_may_be_called_by_more() {
         let client = |name: &str| ObjectId::new(ObjectKind::Assignment, "shop", name);
         let longest = "ä".repeat(128);
-        for name in ["ada@example.com", "auth0|5f7c", "CN=Ada, O=Shop", "10.0.0.1", "a b", longest.as_str()] {
+        for name in [
+            "ada@example.com",
+            "auth0|5f7c",
+            "CN=Ada, O=Shop",
+            "10.0.0.1",
+            "a b",
+            longest.as_str(),
+        ] {
             assert_eq!(client(name).unwrap().name(), name);
         }
         let long = "ä".repeat(129);
-        for name in ["", " a", "a ", "a\u{a0}", "a\tb", "a\u{0}", "a\u{85}b", "..", long.as_str()] {
-            assert!(matches!(client(name), Err(NameProblem::Client(_))), "{name:?}");
+        for name in [
+            "",
+            " a",
+            "a ",
+            "a\u{a0}",
+            "a\tb",
+            "a\u{0}",
+            "a\u{85}b",
+            "..",
+            long.as_str(),
+        ] {
+            assert!(
+                matches!(client(name), Err(NameProblem::Client(_))),
+                "{name:?}"
+            );
         }
     }
 
     #[test]
     fn only_an_application_stands_on_its_own() {
-        assert_eq!(ObjectId::of_application("shop").unwrap().belongs_to(), "shop");
-        assert_eq!(ObjectId::new(ObjectKind::Plan, "shop", "gold").unwrap().belongs_to(), "shop");
-        assert!(matches!(ObjectId::new(ObjectKind::Application, "shop", "a"), Err(NameProblem::Nested(_))));
-        assert!(matches!(ObjectId::new(ObjectKind::Plan, "", "gold"), Err(NameProblem::Application(_))));
+        assert_eq!(
+            ObjectId::of_application("shop").unwrap().belongs_to(),
+            "shop"
+        );
+        assert_eq!(
+            ObjectId::new(ObjectKind::Plan, "shop", "gold")
+                .unwrap()
+                .belongs_to(),
+            "shop"
+        );
+        assert!(matches!(
+            ObjectId::new(ObjectKind::Application, "shop", "a"),
+            Err(NameProblem::Nested(_))
+        ));
+        assert!(matches!(
+            ObjectId::new(ObjectKind::Plan, "", "gold"),
+            Err(NameProblem::Application(_))
+        ));
     }
 
     #[test]
@@ -257,12 +361,23 @@ mod tests {
         let read = |text: &str| serde_json::from_str::<ObjectId>(text);
         let id = read(r#"{"kind": "api_key", "application": "shop", "name": "k1"}"#).unwrap();
         assert_eq!(id.to_string(), "api_key shop/k1");
-        assert_eq!(serde_json::to_string(&id).unwrap(), r#"{"kind":"api_key","application":"shop","name":"k1"}"#);
+        assert_eq!(
+            serde_json::to_string(&id).unwrap(),
+            r#"{"kind":"api_key","application":"shop","name":"k1"}"#
+        );
         assert!(read(r#"{"kind": "plan", "application": "shop", "name": "a/b"}"#).is_err());
-        assert_eq!(read(r#"{"kind": "application", "name": "shop"}"#).unwrap().to_string(), "application shop");
+        assert_eq!(
+            read(r#"{"kind": "application", "name": "shop"}"#)
+                .unwrap()
+                .to_string(),
+            "application shop"
+        );
         for kind in ObjectKind::ALL {
             assert_eq!(kind.word().parse(), Ok(kind));
-            assert_eq!(serde_json::to_string(&kind).unwrap(), format!("{:?}", kind.word()));
+            assert_eq!(
+                serde_json::to_string(&kind).unwrap(),
+                format!("{:?}", kind.word())
+            );
         }
         assert!("plans".parse::<ObjectKind>().is_err());
     }

@@ -1,4 +1,5 @@
-//! The data that people edit: objects, the state that they form at a revision, and drafts of the next.
+//! The data that people edit: objects, the state that they form at a revision, and drafts of the
+//! next.
 
 mod apply;
 mod draft;
@@ -12,7 +13,8 @@ mod text;
 pub use apply::{Conflict, DraftError, LastChange, Preview};
 pub(crate) use apply::{NextRevision, list};
 pub use draft::{
-    Draft, DraftProblem, Expected, MOST_BODY_BYTES, MOST_DRAFT_BYTES, MOST_DRAFT_VALUES, MOST_EDITS, ObjectEdit,
+    Draft, DraftProblem, Expected, MOST_BODY_BYTES, MOST_DRAFT_BYTES, MOST_DRAFT_VALUES,
+    MOST_EDITS, ObjectEdit,
 };
 pub use id::{NameProblem, ObjectId, ObjectKind};
 pub use object::{Object, ObjectChange, key_hash};

@@ -46,12 +46,16 @@ impl Object {
 
     /// Of an API key: the hash of the key, spelt as all of them are compared.
     pub fn key_hash(&self) -> Option<String> {
-        if self.id.kind() == ObjectKind::ApiKey { key_hash(&self.body) } else { None }
+        if self.id.kind() == ObjectKind::ApiKey {
+            key_hash(&self.body)
+        } else {
+            None
+        }
     }
 }
 
-/// The hash in the body of an API key, spelt as all of them are compared. `None`: it is none, which the check of the policies
-/// reports. No database is asked for it.
+/// The hash in the body of an API key, spelt as all of them are compared. `None`: it is none, which
+/// the check of the policies reports. No database is asked for it.
 pub fn key_hash(body: &Json) -> Option<String> {
     let text = body.get("key_sha256")?.as_str()?;
     let is_hash = text.len() == HASH_DIGITS && text.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -77,8 +81,17 @@ mod tests {
 
     #[test]
     fn what_is_no_hash_is_looked_for_nowhere() {
-        assert_eq!(key_hash(&json!({ "key_sha256": "A".repeat(HASH_DIGITS) })), Some("a".repeat(HASH_DIGITS)));
-        for text in ["", "%", &"_".repeat(HASH_DIGITS), &"a".repeat(HASH_DIGITS + 1), &"é".repeat(HASH_DIGITS / 2)] {
+        assert_eq!(
+            key_hash(&json!({ "key_sha256": "A".repeat(HASH_DIGITS) })),
+            Some("a".repeat(HASH_DIGITS))
+        );
+        for text in [
+            "",
+            "%",
+            &"_".repeat(HASH_DIGITS),
+            &"a".repeat(HASH_DIGITS + 1),
+            &"é".repeat(HASH_DIGITS / 2),
+        ] {
             assert_eq!(key_hash(&json!({ "key_sha256": text })), None, "{text}");
         }
     }

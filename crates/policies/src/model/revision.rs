@@ -18,8 +18,8 @@ pub struct Revision {
     pub edits: u64,
 }
 
-/// A revision and its random mark. The number alone would not tell a database that was restored from a backup, or another
-/// one, from the database that was followed.
+/// A revision and its random mark. The number alone would not tell a database that was restored
+/// from a backup, or another one, from the database that was followed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Position {
     /// 0: before the first.

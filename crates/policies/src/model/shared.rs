@@ -1,4 +1,5 @@
-//! Texts and bodies that stand many times, kept once: a hundred thousand assignments name a dozen plans.
+//! Texts and bodies that stand many times, kept once: a hundred thousand assignments name a dozen
+//! plans.
 
 use std::collections::HashMap;
 use std::sync::Arc;

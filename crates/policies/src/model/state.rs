@@ -27,8 +27,14 @@ impl PolicyState {
     }
 
     pub fn new(position: Position, objects: impl IntoIterator<Item = Arc<Object>>) -> Self {
-        let objects = objects.into_iter().map(|object| (object.id.clone(), object)).collect();
-        Self { position, objects: Arc::new(objects) }
+        let objects = objects
+            .into_iter()
+            .map(|object| (object.id.clone(), object))
+            .collect();
+        Self {
+            position,
+            objects: Arc::new(objects),
+        }
     }
 
     pub fn position(&self) -> Position {
@@ -58,13 +64,18 @@ impl PolicyState {
 
     pub fn of_kind(&self, kind: ObjectKind) -> impl Iterator<Item = &Arc<Object>> {
         let from = ObjectId::before(kind, "");
-        self.objects.range(from..).map(|(_, object)| object).take_while(move |object| object.id.kind() == kind)
+        self.objects
+            .range(from..)
+            .map(|(_, object)| object)
+            .take_while(move |object| object.id.kind() == kind)
     }
 
     pub fn of(&self, kind: ObjectKind, application: &str) -> impl Iterator<Item = &Arc<Object>> {
         let from = ObjectId::before(kind, application);
         let found = self.objects.range(from..).map(|(_, object)| object);
-        found.take_while(move |object| object.id.kind() == kind && object.id.application() == application)
+        found.take_while(move |object| {
+            object.id.kind() == kind && object.id.application() == application
+        })
     }
 
     /// The applications that objects are of, with an object of their own or without.
@@ -90,9 +101,16 @@ impl PolicyState {
     pub fn differences(&self, to: &Self) -> Vec<ObjectChange> {
         let gone = self.iter().filter(|object| to.get(&object.id).is_none());
         let gone = gone.map(|object| (object.id.clone(), Some(Arc::clone(object)), None));
-        let there =
-            to.iter().map(|object| (object.id.clone(), self.get(&object.id).cloned(), Some(Arc::clone(object))));
-        let changes = gone.chain(there).map(|(id, before, after)| ObjectChange { id, before, after });
+        let there = to.iter().map(|object| {
+            (
+                object.id.clone(),
+                self.get(&object.id).cloned(),
+                Some(Arc::clone(object)),
+            )
+        });
+        let changes =
+            gone.chain(there)
+                .map(|(id, before, after)| ObjectChange { id, before, after });
         let mut changes: Vec<_> = changes.filter(|change| !change.is_alike()).collect();
         changes.sort_by(|one, other| one.id.cmp(&other.id));
         changes
@@ -118,16 +136,26 @@ impl<'de> Deserialize<'de> for PolicyState {
         let (mut objects, mut shared) = (BTreeMap::new(), SharedParts::default());
         for mut object in written.objects {
             if !object.body.is_object() {
-                return Err(D::Error::custom(format!("the body of {} is no JSON object", object.id)));
+                return Err(D::Error::custom(format!(
+                    "the body of {} is no JSON object",
+                    object.id
+                )));
             }
-            object.body = shared.body(&object.body.to_string()).map_err(D::Error::custom)?;
+            object.body = shared
+                .body(&object.body.to_string())
+                .map_err(D::Error::custom)?;
             object.created_by = shared.text(&object.created_by);
             object.changed_by = shared.text(&object.changed_by);
             match objects.entry(object.id.clone()) {
                 Entry::Vacant(place) => drop(place.insert(Arc::new(object))),
-                Entry::Occupied(_) => return Err(D::Error::custom(format!("{} stands twice", object.id))),
+                Entry::Occupied(_) => {
+                    return Err(D::Error::custom(format!("{} stands twice", object.id)));
+                }
             }
         }
-        Ok(Self { position: written.position, objects: Arc::new(objects) })
+        Ok(Self {
+            position: written.position,
+            objects: Arc::new(objects),
+        })
     }
 }

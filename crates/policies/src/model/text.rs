@@ -1,8 +1,10 @@
-//! Texts that people write: shown in pages, in logs and on terminals, they say what they seem to say.
+//! Texts that people write: shown in pages, in logs and on terminals, they say what they seem to
+//! say.
 
-/// Whether `c` shows nothing itself, or changes how what is beside it shows: control characters, those that turn the direction
-/// of a line or break it (Unicode's `Bidi_Control`, U+2028 and U+2029), and those that are passed over in showing
-/// (`Default_Ignorable_Code_Point`), but for the joiners and selectors that scripts and emoji need.
+/// Whether `c` shows nothing itself, or changes how what is beside it shows: control characters,
+/// those that turn the direction of a line or break it (Unicode's `Bidi_Control`, U+2028 and
+/// U+2029), and those that are passed over in showing (`Default_Ignorable_Code_Point`), but for the
+/// joiners and selectors that scripts and emoji need.
 pub fn is_hidden(c: char) -> bool {
     c.is_control()
         || matches!(c,
@@ -18,7 +20,9 @@ pub fn is_plain_line(text: &str) -> bool {
 
 /// Whether each line of a text does. Browsers end lines with CR LF, and people indent.
 pub fn is_plain_text(text: &str) -> bool {
-    !text.replace("\r\n", "\n").contains(|c| is_hidden(c) && c != '\n' && c != '\t')
+    !text
+        .replace("\r\n", "\n")
+        .contains(|c| is_hidden(c) && c != '\n' && c != '\t')
 }
 
 #[cfg(test)]
@@ -27,7 +31,9 @@ mod tests {
 
     #[test]
     fn what_changes_how_a_text_shows_is_hidden() {
-        assert!(is_plain_line("Ada Lovelace, née Byron ✓ עברית ❤\u{fe0f} می\u{200c}خواهم"));
+        assert!(is_plain_line(
+            "Ada Lovelace, née Byron ✓ עברית ❤\u{fe0f} می\u{200c}خواهم"
+        ));
         assert!(is_plain_text("first\r\n\tsecond\nthird"));
         for hidden in [
             "a\rb",
@@ -43,7 +49,10 @@ mod tests {
             "\u{e0041}",
             "a\u{ad}",
         ] {
-            assert!(!is_plain_line(hidden) && !is_plain_text(hidden), "{hidden:?}");
+            assert!(
+                !is_plain_line(hidden) && !is_plain_text(hidden),
+                "{hidden:?}"
+            );
         }
         assert!(!is_plain_line("a\nb") && !is_plain_line("a\tb"));
     }

@@ -18,9 +18,10 @@ const MOST_APPLICATIONS: usize = 1000;
 /// The author of revisions by which a candidate ends without anybody's doing.
 pub const ROLLOUT_AUTHOR: &str = "rollout";
 
-/// The account that something is made for. Where somebody has proven to be its owner, it is the account as it was then: what comes
-/// of the proof does not outlive the password and the subject that proved it. Other changes do not matter: whoever gives roles would
-/// keep people from signing in.
+/// The account that something is made for. Where somebody has proven to be its owner, it is the
+/// account as it was then: what comes of the proof does not outlive the password and the subject
+/// that proved it. Other changes do not matter: whoever gives roles would keep people from signing
+/// in.
 #[derive(Clone, Copy, Debug)]
 pub struct ProvenAccount<'a> {
     pub name: &'a str,
@@ -32,10 +33,17 @@ impl ProvenAccount<'_> {
     /// When the account is not as it was.
     pub fn check(&self, account: &UserAccount) -> Result<(), PeopleError> {
         let what = |account: &UserAccount| {
-            (account.created_at, account.password.clone(), account.subject.clone(), account.disabled)
+            (
+                account.created_at,
+                account.password.clone(),
+                account.subject.clone(),
+                account.disabled,
+            )
         };
         match self.proven {
-            Some(proven) if what(proven) != what(account) => Err(PeopleError::Changed(account.name.clone())),
+            Some(proven) if what(proven) != what(account) => {
+                Err(PeopleError::Changed(account.name.clone()))
+            }
             _ => Ok(()),
         }
     }
@@ -55,7 +63,10 @@ impl<'a> From<&'a String> for ProvenAccount<'a> {
 
 impl<'a> From<&'a UserAccount> for ProvenAccount<'a> {
     fn from(account: &'a UserAccount) -> Self {
-        Self { name: &account.name, proven: Some(account) }
+        Self {
+            name: &account.name,
+            proven: Some(account),
+        }
     }
 }
 
@@ -85,7 +96,8 @@ impl fmt::Debug for StoredPassword {
     }
 }
 
-/// The identity of a person at an OpenID Connect provider (OpenID Connect Core §2: `iss` and `sub`).
+/// The identity of a person at an OpenID Connect provider (OpenID Connect Core §2: `iss` and
+/// `sub`).
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OidcSubject {
@@ -116,7 +128,8 @@ pub struct AccountChange {
     pub made_at: Option<UnixTime>,
     /// The person who is meant: if the account is not theirs any more, nothing is changed.
     pub of_subject: Option<OidcSubject>,
-    /// Ends the account's sessions and revokes its tokens. So does another `subject` in place of one: it may be another person.
+    /// Ends the account's sessions and revokes its tokens. So does another `subject` in place of
+    /// one: it may be another person.
     pub shuts_out: bool,
 }
 
@@ -129,7 +142,13 @@ pub enum EarlierTokens {
 
 impl fmt::Debug for NewAccount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { name, display_name, password, subject, rights } = self;
+        let Self {
+            name,
+            display_name,
+            password,
+            subject,
+            rights,
+        } = self;
         f.debug_struct("NewAccount")
             .field("name", name)
             .field("display_name", display_name)
@@ -142,12 +161,15 @@ impl fmt::Debug for NewAccount {
 
 /// Names go into paths, and into the history as authors.
 pub fn check_name(name: &str) -> Result<(), PeopleError> {
-    let message = "the name of an account has 1 to 64 letters, digits, dots, dashes, underscores, @ and +";
+    let message =
+        "the name of an account has 1 to 64 letters, digits, dots, dashes, underscores, @ and +";
     if !is_name(name) {
         return Err(PeopleError::Invalid(message.into()));
     }
     if name.starts_with('-') {
-        let message = format!("no account is called {name}: commands would take it for an option. Take another name");
+        let message = format!(
+            "no account is called {name}: commands would take it for an option. Take another name"
+        );
         return Err(PeopleError::Invalid(message));
     }
     // An account of such a name would be taken for the author of what the gateway does by itself.
@@ -163,7 +185,10 @@ pub fn check_name(name: &str) -> Result<(), PeopleError> {
 /// Whether it may be a name, as far as its letters go.
 pub fn is_name(name: &str) -> bool {
     let fine = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-@+".contains(&byte);
-    (1..=MOST_NAME_BYTES).contains(&name.len()) && name.bytes().all(fine) && name != "." && name != ".."
+    (1..=MOST_NAME_BYTES).contains(&name.len())
+        && name.bytes().all(fine)
+        && name != "."
+        && name != ".."
 }
 
 pub fn check_display_name(name: &str) -> Result<(), PeopleError> {
@@ -184,7 +209,8 @@ pub fn check_rights(rights: &Rights) -> Result<(), PeopleError> {
         return Err(PeopleError::Invalid(message));
     }
     for application in rights.applications.keys() {
-        ObjectId::of_application(application).map_err(|problem| PeopleError::Invalid(problem.to_string()))?;
+        ObjectId::of_application(application)
+            .map_err(|problem| PeopleError::Invalid(problem.to_string()))?;
     }
     Ok(())
 }
@@ -193,7 +219,9 @@ pub fn check_text(what: &str, text: &str, most: usize) -> Result<(), PeopleError
     if (1..=most).contains(&text.len()) && is_plain_line(text) {
         return Ok(());
     }
-    Err(PeopleError::Invalid(format!("the {what} has 1 to {most} bytes without control characters")))
+    Err(PeopleError::Invalid(format!(
+        "the {what} has 1 to {most} bytes without control characters"
+    )))
 }
 
 #[cfg(test)]
@@ -211,7 +239,10 @@ mod tests {
         }
         for name in ["rollout", "Rollout", "@rollout", "@ada", "-ada", "--admin"] {
             let told = check_name(name).unwrap_err().to_string();
-            assert!(told.starts_with(&format!("no account is called {name}: ")), "{told}");
+            assert!(
+                told.starts_with(&format!("no account is called {name}: ")),
+                "{told}"
+            );
             assert!(told.ends_with("Take another name"), "{told}");
         }
         assert_eq!(check_name("rollouts"), Ok(()));
@@ -223,13 +254,19 @@ mod tests {
         );
         assert!(check_rights(&Rights::of("shop", ApplicationRole::Owner)).is_ok());
         assert!(check_rights(&Rights::of("a/b", ApplicationRole::Owner)).is_err());
-        let subject = OidcSubject { issuer: "https://id.example.com".into(), subject: "x".repeat(256) };
+        let subject = OidcSubject {
+            issuer: "https://id.example.com".into(),
+            subject: "x".repeat(256),
+        };
         assert!(check_subject(Some(&subject)).is_err() && check_subject(None).is_ok());
     }
 
     #[test]
     fn a_password_is_not_shown() {
-        let new = NewAccount { password: Some("hunter2 hunter2".into()), ..NewAccount::default() };
+        let new = NewAccount {
+            password: Some("hunter2 hunter2".into()),
+            ..NewAccount::default()
+        };
         assert!(!format!("{new:?}").contains("hunter2"));
     }
 }

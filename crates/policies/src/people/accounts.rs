@@ -1,11 +1,11 @@
-//! Accounts in the database. Every change of them waits for the one before, so that two people who take each other's rights
-//! at once do not leave nobody with any.
+//! Accounts in the database. Every change of them waits for the one before, so that two people who
+//! take each other's rights at once do not leave nobody with any.
 
 use std::time::Duration;
 
 use super::account::{
-    AccountChange, EarlierTokens, NewAccount, OidcSubject, ProvenAccount, StoredPassword, UserAccount,
-    check_display_name, check_name, check_rights, check_subject, is_name,
+    AccountChange, EarlierTokens, NewAccount, OidcSubject, ProvenAccount, StoredPassword,
+    UserAccount, check_display_name, check_name, check_rights, check_subject, is_name,
 };
 use super::error::PeopleError;
 use super::handle::{People, begin, now};
@@ -17,8 +17,7 @@ use crate::database::sql::{BadData, Connection, SqlRow, SqlValue};
 use crate::time::UnixTime;
 
 /// The columns that [`read_account`] reads, of accounts named `a`.
-pub const ACCOUNT_COLUMNS: &str =
-    "a.name, a.display_name, a.password, a.issuer, a.subject, a.disabled, a.rights, a.created_at, a.changed_at";
+pub const ACCOUNT_COLUMNS: &str = "a.name, a.display_name, a.password, a.issuer, a.subject, a.disabled, a.rights, a.created_at, a.changed_at";
 
 impl People {
     pub async fn create(&self, new: &NewAccount) -> Result<UserAccount, PeopleError> {
@@ -62,7 +61,10 @@ impl People {
     }
 
     /// The account of somebody whom an OpenID Connect provider vouches for.
-    pub async fn account_of(&self, subject: &OidcSubject) -> Result<Option<UserAccount>, DatabaseError> {
+    pub async fn account_of(
+        &self,
+        subject: &OidcSubject,
+    ) -> Result<Option<UserAccount>, DatabaseError> {
         let mut lease = self.pool.take().await?;
         let found = by_subject(&mut lease, subject).await?;
         lease.give_back();
@@ -78,9 +80,17 @@ impl People {
         Ok(found)
     }
 
-    /// Disabling also ends the account's sessions and revokes its tokens. Tokens lose what the account loses, for good.
-    pub async fn change(&self, name: &str, change: &AccountChange) -> Result<UserAccount, PeopleError> {
-        change.display_name.as_deref().map_or(Ok(()), check_display_name)?;
+    /// Disabling also ends the account's sessions and revokes its tokens. Tokens lose what the
+    /// account loses, for good.
+    pub async fn change(
+        &self,
+        name: &str,
+        change: &AccountChange,
+    ) -> Result<UserAccount, PeopleError> {
+        change
+            .display_name
+            .as_deref()
+            .map_or(Ok(()), check_display_name)?;
         check_subject(change.subject.as_ref().and_then(Option::as_ref))?;
         change.rights.as_ref().map_or(Ok(()), check_rights)?;
         let mut lease = self.pool.take().await?;
@@ -91,8 +101,8 @@ impl People {
         changed
     }
 
-    /// Takes the roles in an application from all accounts that have one, and returns their names: another application may come to
-    /// be called the same.
+    /// Takes the roles in an application from all accounts that have one, and returns their names:
+    /// another application may come to be called the same.
     pub async fn forget_application(&self, application: &str) -> Result<Vec<String>, PeopleError> {
         let mut lease = self.pool.take().await?;
         begin(&mut lease, "people").await?;
@@ -102,7 +112,8 @@ impl People {
         done
     }
 
-    /// Takes an account away, with its sessions and tokens. Its name stays in the history and in the audit log.
+    /// Takes an account away, with its sessions and tokens. Its name stays in the history and in
+    /// the audit log.
     pub async fn remove(&self, name: &str) -> Result<(), PeopleError> {
         let mut lease = self.pool.take().await?;
         begin(&mut lease, "people").await?;
@@ -112,8 +123,8 @@ impl People {
         removed
     }
 
-    /// Ends the account's sessions too, and unless they are kept, its tokens: whoever had the old password may have made some.
-    /// Returns the account as it is then.
+    /// Ends the account's sessions too, and unless they are kept, its tokens: whoever had the old
+    /// password may have made some. Returns the account as it is then.
     pub async fn set_password(
         &self,
         account: impl Into<ProvenAccount<'_>>,
@@ -129,17 +140,31 @@ impl People {
         replaced
     }
 
-    /// `None`: there is no such account, it is disabled, or the password is another. Each takes as long.
-    pub async fn log_in(&self, name: &str, password: &str) -> Result<Option<UserAccount>, DatabaseError> {
-        let found = self.account(name).await?.filter(|account| !account.disabled);
-        let hash = found.as_ref().and_then(|account| account.password.0.as_deref());
+    /// `None`: there is no such account, it is disabled, or the password is another. Each takes as
+    /// long.
+    pub async fn log_in(
+        &self,
+        name: &str,
+        password: &str,
+    ) -> Result<Option<UserAccount>, DatabaseError> {
+        let found = self
+            .account(name)
+            .await?
+            .filter(|account| !account.disabled);
+        let hash = found
+            .as_ref()
+            .and_then(|account| account.password.0.as_deref());
         let fits = verify(password, hash).await;
         Ok(found.filter(|_| fits))
     }
 }
 
-/// Keeps what was done, or takes it back. After a failure of the database there is nothing to take back.
-pub async fn end<T>(connection: &mut Connection, done: &Result<T, PeopleError>) -> Result<(), PeopleError> {
+/// Keeps what was done, or takes it back. After a failure of the database there is nothing to take
+/// back.
+pub async fn end<T>(
+    connection: &mut Connection,
+    done: &Result<T, PeopleError>,
+) -> Result<(), PeopleError> {
     match done {
         Ok(_) => connection.commit().await?,
         Err(PeopleError::Database(error)) => return Err(error.clone().into()),
@@ -152,7 +177,10 @@ async fn insert(connection: &mut Connection, account: &UserAccount) -> Result<()
     // Names that differ in case alone would be taken for each other where people read them.
     let like = SqlValue::Text(&account.name.to_ascii_lowercase());
     let sql = "SELECT name FROM tollgate_accounts WHERE LOWER(name) = ?";
-    if let Some(name) = connection.row(sql, &[like], |row| row.text(0).map(str::to_owned)).await? {
+    if let Some(name) = connection
+        .row(sql, &[like], |row| row.text(0).map(str::to_owned))
+        .await?
+    {
         return Err(PeopleError::Exists(name));
     }
     alone(connection, account.subject.as_ref(), &account.name).await?;
@@ -177,17 +205,26 @@ async fn insert(connection: &mut Connection, account: &UserAccount) -> Result<()
     Ok(())
 }
 
-async fn update(connection: &mut Connection, name: &str, change: &AccountChange) -> Result<UserAccount, PeopleError> {
+async fn update(
+    connection: &mut Connection,
+    name: &str,
+    change: &AccountChange,
+) -> Result<UserAccount, PeopleError> {
     let found = by_name(connection, name).await?;
     let before = found.ok_or_else(|| PeopleError::Unknown(name.to_owned()))?;
-    let is_meant = change.made_at.is_none_or(|made_at| made_at == before.created_at)
+    let is_meant = change
+        .made_at
+        .is_none_or(|made_at| made_at == before.created_at)
         && (change.of_subject.is_none() || change.of_subject == before.subject);
     if !is_meant {
         return Err(PeopleError::Changed(name.to_owned()));
     }
     let mut account = before.clone();
     let was_admin = is_active_admin(&account);
-    let is_another = change.subject.as_ref().is_some_and(|new| account.subject.is_some() && account.subject != *new);
+    let is_another = change
+        .subject
+        .as_ref()
+        .is_some_and(|new| account.subject.is_some() && account.subject != *new);
     let shuts_out = change.shuts_out || is_another;
     if let Some(display_name) = &change.display_name {
         account.display_name.clone_from(display_name);
@@ -199,14 +236,19 @@ async fn update(connection: &mut Connection, name: &str, change: &AccountChange)
     if let Some(rights) = &change.rights {
         account.rights.clone_from(rights);
     }
-    change.roles.iter().for_each(|role| account.rights.give(role));
+    change
+        .roles
+        .iter()
+        .for_each(|role| account.rights.give(role));
     check_rights(&account.rights)?;
     account.disabled = change.disabled.unwrap_or(account.disabled);
     if account == before && !account.disabled && !shuts_out {
         return Ok(account);
     }
     // Never twice the same, nor back with the clock: it tells the account's versions apart.
-    account.changed_at = now(connection).await?.max(account.changed_at.after(Duration::from_millis(1)));
+    account.changed_at = now(connection)
+        .await?
+        .max(account.changed_at.after(Duration::from_millis(1)));
     let (issuer, subject) = parts(account.subject.as_ref());
     let rights = written(&account.rights);
     let values = [
@@ -233,13 +275,21 @@ async fn update(connection: &mut Connection, name: &str, change: &AccountChange)
     Ok(account)
 }
 
-async fn take_roles(connection: &mut Connection, application: &str) -> Result<Vec<String>, PeopleError> {
+async fn take_roles(
+    connection: &mut Connection,
+    application: &str,
+) -> Result<Vec<String>, PeopleError> {
     let sql = format!("SELECT {ACCOUNT_COLUMNS} FROM tollgate_accounts a ORDER BY a.name");
     let accounts = connection.rows(&sql, &[], read_account).await?;
-    let with_role = accounts.into_iter().filter(|account| account.rights.applications.contains_key(application));
+    let with_role = accounts
+        .into_iter()
+        .filter(|account| account.rights.applications.contains_key(application));
     let names: Vec<String> = with_role.map(|account| account.name).collect();
     let roles = vec![RoleChange::Application(application.to_owned(), None)];
-    let change = AccountChange { roles, ..AccountChange::default() };
+    let change = AccountChange {
+        roles,
+        ..AccountChange::default()
+    };
     for name in &names {
         update(connection, name, &change).await?;
     }
@@ -255,29 +305,49 @@ async fn replace_password(
     tokens: EarlierTokens,
 ) -> Result<UserAccount, PeopleError> {
     let name = proven.name;
-    let account = by_name(connection, name).await?.ok_or_else(|| PeopleError::Unknown(name.to_owned()))?;
+    let account = by_name(connection, name)
+        .await?
+        .ok_or_else(|| PeopleError::Unknown(name.to_owned()))?;
     proven.check(&account)?;
-    let changed_at = now(connection).await?.max(account.changed_at.after(Duration::from_millis(1)));
-    let values = [SqlValue::Text(hash), SqlValue::Int(changed_at.millis()), SqlValue::Text(name)];
+    let changed_at = now(connection)
+        .await?
+        .max(account.changed_at.after(Duration::from_millis(1)));
+    let values = [
+        SqlValue::Text(hash),
+        SqlValue::Int(changed_at.millis()),
+        SqlValue::Text(name),
+    ];
     let sql = "UPDATE tollgate_accounts SET password = ?, changed_at = ? WHERE name = ?";
     connection.execute(sql, &values).await?;
     end_sessions(connection, name).await?;
     if tokens == EarlierTokens::Revoke {
         revoke_tokens(connection, name).await?;
     }
-    Ok(UserAccount { has_password: true, password: StoredPassword(Some(hash.to_owned())), changed_at, ..account })
+    Ok(UserAccount {
+        has_password: true,
+        password: StoredPassword(Some(hash.to_owned())),
+        changed_at,
+        ..account
+    })
 }
 
 async fn delete(connection: &mut Connection, name: &str) -> Result<(), PeopleError> {
     let found = by_name(connection, name).await?;
     let account = found.ok_or_else(|| PeopleError::Unknown(name.to_owned()))?;
-    connection.execute("DELETE FROM tollgate_accounts WHERE name = ?", &[SqlValue::Text(name)]).await?;
+    connection
+        .execute(
+            "DELETE FROM tollgate_accounts WHERE name = ?",
+            &[SqlValue::Text(name)],
+        )
+        .await?;
     keep_an_admin(connection, is_active_admin(&account)).await
 }
 
 /// An account without a password and a subject leads nobody in.
 fn is_active_admin(account: &UserAccount) -> bool {
-    account.rights.is_admin() && !account.disabled && (account.has_password || account.subject.is_some())
+    account.rights.is_admin()
+        && !account.disabled
+        && (account.has_password || account.subject.is_some())
 }
 
 /// Somebody is an admin still, if somebody was.
@@ -285,40 +355,70 @@ async fn keep_an_admin(connection: &mut Connection, was_admin: bool) -> Result<(
     let sql = "SELECT COUNT(*) FROM tollgate_accounts \
                WHERE admin = 1 AND disabled = 0 AND (password IS NOT NULL OR subject IS NOT NULL)";
     let left = connection.row(sql, &[], |row| row.int(0)).await?;
-    if was_admin && left == Some(0) { Err(PeopleError::LastAdmin) } else { Ok(()) }
+    if was_admin && left == Some(0) {
+        Err(PeopleError::LastAdmin)
+    } else {
+        Ok(())
+    }
 }
 
 /// A subject leads to one account.
-async fn alone(connection: &mut Connection, subject: Option<&OidcSubject>, name: &str) -> Result<(), PeopleError> {
+async fn alone(
+    connection: &mut Connection,
+    subject: Option<&OidcSubject>,
+    name: &str,
+) -> Result<(), PeopleError> {
     let Some(subject) = subject else {
         return Ok(());
     };
     match by_subject(connection, subject).await? {
-        Some(other) if other.name != name => {
-            Err(PeopleError::Invalid(format!("{} at {} is {} already", subject.subject, subject.issuer, other.name)))
-        }
+        Some(other) if other.name != name => Err(PeopleError::Invalid(format!(
+            "{} at {} is {} already",
+            subject.subject, subject.issuer, other.name
+        ))),
         _ => Ok(()),
     }
 }
 
-pub async fn by_name(connection: &mut Connection, name: &str) -> Result<Option<UserAccount>, DatabaseError> {
+pub async fn by_name(
+    connection: &mut Connection,
+    name: &str,
+) -> Result<Option<UserAccount>, DatabaseError> {
     let sql = format!("SELECT {ACCOUNT_COLUMNS} FROM tollgate_accounts a WHERE a.name = ?");
-    connection.row(&sql, &[SqlValue::Text(name)], read_account).await
+    connection
+        .row(&sql, &[SqlValue::Text(name)], read_account)
+        .await
 }
 
-async fn by_subject(connection: &mut Connection, subject: &OidcSubject) -> Result<Option<UserAccount>, DatabaseError> {
-    let sql = format!("SELECT {ACCOUNT_COLUMNS} FROM tollgate_accounts a WHERE a.issuer = ? AND a.subject = ?");
-    let values = [SqlValue::Text(&subject.issuer), SqlValue::Text(&subject.subject)];
+async fn by_subject(
+    connection: &mut Connection,
+    subject: &OidcSubject,
+) -> Result<Option<UserAccount>, DatabaseError> {
+    let sql = format!(
+        "SELECT {ACCOUNT_COLUMNS} FROM tollgate_accounts a WHERE a.issuer = ? AND a.subject = ?"
+    );
+    let values = [
+        SqlValue::Text(&subject.issuer),
+        SqlValue::Text(&subject.subject),
+    ];
     connection.row(&sql, &values, read_account).await
 }
 
 pub async fn end_sessions(connection: &mut Connection, name: &str) -> Result<u64, DatabaseError> {
-    connection.execute("DELETE FROM tollgate_sessions WHERE account = ?", &[SqlValue::Text(name)]).await
+    connection
+        .execute(
+            "DELETE FROM tollgate_sessions WHERE account = ?",
+            &[SqlValue::Text(name)],
+        )
+        .await
 }
 
 async fn revoke_tokens(connection: &mut Connection, name: &str) -> Result<(), DatabaseError> {
     let sql = "UPDATE tollgate_tokens SET revoked = 1 WHERE account = ?";
-    connection.execute(sql, &[SqlValue::Text(name)]).await.map(|_| ())
+    connection
+        .execute(sql, &[SqlValue::Text(name)])
+        .await
+        .map(|_| ())
 }
 
 pub fn read_account(row: &SqlRow<'_>) -> Result<UserAccount, BadData> {
@@ -327,7 +427,10 @@ pub fn read_account(row: &SqlRow<'_>) -> Result<UserAccount, BadData> {
     let name = row.text(0)?.to_owned();
     Ok(UserAccount {
         display_name: row.text(1)?.to_owned(),
-        subject: subject.map(|(issuer, subject)| OidcSubject { issuer: issuer.into(), subject: subject.into() }),
+        subject: subject.map(|(issuer, subject)| OidcSubject {
+            issuer: issuer.into(),
+            subject: subject.into(),
+        }),
         has_password: password.is_some(),
         password: StoredPassword(password),
         disabled: row.int(5)? != 0,
@@ -339,5 +442,8 @@ pub fn read_account(row: &SqlRow<'_>) -> Result<UserAccount, BadData> {
 }
 
 fn parts(subject: Option<&OidcSubject>) -> (Option<&str>, Option<&str>) {
-    (subject.map(|subject| subject.issuer.as_str()), subject.map(|subject| subject.subject.as_str()))
+    (
+        subject.map(|subject| subject.issuer.as_str()),
+        subject.map(|subject| subject.subject.as_str()),
+    )
 }

@@ -1,5 +1,5 @@
-//! The audit log: it is only appended to, and each entry carries the hash of the one before. The database refuses to change
-//! it; whoever gets around that is found by `verify_audit`.
+//! The audit log: it is only appended to, and each entry carries the hash of the one before. The
+//! database refuses to change it; whoever gets around that is found by `verify_audit`.
 
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -58,16 +58,19 @@ pub struct AuditEntry {
 /// The result of verifying the log.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub enum AuditVerdict {
-    /// The hash of the last entry. Whoever keeps it elsewhere can tell later that nothing was cut off at the end.
+    /// The hash of the last entry. Whoever keeps it elsewhere can tell later that nothing was cut
+    /// off at the end.
     Intact { entries: u64, hash: String },
     /// The first entry that is not as it was written.
     Damaged { number: u64, what: String },
 }
 
 /// A row that the log has not come to: somebody else has written it.
-const STRANGE: &str = "number < 1 OR number > (SELECT number FROM tollgate_heads WHERE name = 'audit')";
+const STRANGE: &str =
+    "number < 1 OR number > (SELECT number FROM tollgate_heads WHERE name = 'audit')";
 
-const AUDIT_COLUMNS: &str = "number, made_at, account, action, object, address, outcome, detail, previous, hash";
+const AUDIT_COLUMNS: &str =
+    "number, made_at, account, action, object, address, outcome, detail, previous, hash";
 
 impl People {
     pub async fn record(&self, record: &AuditRecord) -> Result<AuditEntry, DatabaseError> {
@@ -75,10 +78,23 @@ impl People {
         begin(&mut lease, "audit").await?;
         let now = lease.dialect().now();
         let sql = format!("SELECT number, mark, {now} FROM tollgate_heads WHERE name = 'audit'");
-        let read = |row: &SqlRow<'_>| Ok((row.number(0)?, row.text(1)?.to_owned(), UnixTime::from_millis(row.int(2)?)));
+        let read = |row: &SqlRow<'_>| {
+            Ok((
+                row.number(0)?,
+                row.text(1)?.to_owned(),
+                UnixTime::from_millis(row.int(2)?),
+            ))
+        };
         let found = lease.row(&sql, &[], read).await?;
-        let (number, previous, at) = found.ok_or_else(|| lease.broken("the audit log has no head"))?;
-        let mut entry = AuditEntry { number, at, record: record.cleaned(), previous, hash: String::new() };
+        let (number, previous, at) =
+            found.ok_or_else(|| lease.broken("the audit log has no head"))?;
+        let mut entry = AuditEntry {
+            number,
+            at,
+            record: record.cleaned(),
+            previous,
+            hash: String::new(),
+        };
         entry.hash = entry.computed();
         append(&mut lease, &entry).await?;
         lease.commit().await?;
@@ -93,7 +109,9 @@ impl People {
             "SELECT {AUDIT_COLUMNS} FROM tollgate_audit WHERE number < ? AND NOT ({STRANGE}) ORDER BY number DESC LIMIT {limit}"
         );
         let mut lease = self.pool.take().await?;
-        let found = lease.rows(&sql, &[SqlValue::Int(before)], read_entry).await?;
+        let found = lease
+            .rows(&sql, &[SqlValue::Int(before)], read_entry)
+            .await?;
         lease.give_back();
         Ok(found)
     }
@@ -102,7 +120,13 @@ impl People {
     pub async fn verify_audit(&self) -> Result<AuditVerdict, DatabaseError> {
         let mut lease = self.pool.take().await?;
         let read = |row: &SqlRow<'_>| Ok((row.number(0)?, row.text(1)?.to_owned()));
-        let head = lease.row("SELECT number, mark FROM tollgate_heads WHERE name = 'audit'", &[], read).await?;
+        let head = lease
+            .row(
+                "SELECT number, mark FROM tollgate_heads WHERE name = 'audit'",
+                &[],
+                read,
+            )
+            .await?;
         let (entries, hash) = head.ok_or_else(|| lease.broken("the audit log has no head"))?;
         let (mut seen, mut previous) = (0, NOTHING.to_owned());
         while seen < entries {
@@ -111,7 +135,10 @@ impl People {
             for entry in part.iter().take_while(|entry| entry.number <= entries) {
                 if let Some(what) = entry.fault(seen + 1, &previous) {
                     lease.give_back();
-                    return Ok(AuditVerdict::Damaged { number: seen + 1, what });
+                    return Ok(AuditVerdict::Damaged {
+                        number: seen + 1,
+                        what,
+                    });
                 }
                 seen = entry.number;
                 previous.clone_from(&entry.hash);
@@ -120,41 +147,69 @@ impl People {
                 break;
             }
         }
-        let sql = format!("SELECT number FROM tollgate_audit WHERE {STRANGE} ORDER BY number LIMIT 1");
+        let sql =
+            format!("SELECT number FROM tollgate_audit WHERE {STRANGE} ORDER BY number LIMIT 1");
         let strange = lease.row(&sql, &[], |row| row.int(0)).await?;
         lease.give_back();
         Ok(match seen {
             _ if strange.is_some() => AuditVerdict::Damaged {
-                number: strange.and_then(|number| u64::try_from(number).ok()).unwrap_or_default(),
+                number: strange
+                    .and_then(|number| u64::try_from(number).ok())
+                    .unwrap_or_default(),
                 what: "the log has not come to it: it was added by other means".into(),
             },
-            _ if seen < entries => AuditVerdict::Damaged { number: seen + 1, what: "it is missing".into() },
-            _ if previous != hash => {
-                AuditVerdict::Damaged { number: seen, what: "the log has noted another hash for it".into() }
-            }
+            _ if seen < entries => AuditVerdict::Damaged {
+                number: seen + 1,
+                what: "it is missing".into(),
+            },
+            _ if previous != hash => AuditVerdict::Damaged {
+                number: seen,
+                what: "the log has noted another hash for it".into(),
+            },
             _ => AuditVerdict::Intact { entries, hash },
         })
     }
 }
 
 async fn append(connection: &mut Connection, entry: &AuditEntry) -> Result<(), DatabaseError> {
-    let AuditEntry { number, at, record, previous, hash } = entry;
+    let AuditEntry {
+        number,
+        at,
+        record,
+        previous,
+        hash,
+    } = entry;
     let number = i64::try_from(*number).unwrap_or(i64::MAX);
-    let texts = [&record.account, &record.action, &record.object, &record.address].map(|text| SqlValue::Text(text));
+    let texts = [
+        &record.account,
+        &record.action,
+        &record.object,
+        &record.address,
+    ]
+    .map(|text| SqlValue::Text(text));
     let mut values = vec![SqlValue::Int(number), SqlValue::Int(at.millis())];
     values.extend(texts);
     let rest = [record.outcome.word(), &record.detail, previous, hash];
     values.extend(rest.map(SqlValue::Text));
-    let sql = format!("INSERT INTO tollgate_audit ({AUDIT_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)");
+    let sql = format!(
+        "INSERT INTO tollgate_audit ({AUDIT_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+    );
     connection.execute(&sql, &values).await?;
     let swap = "UPDATE tollgate_heads SET mark = ? WHERE name = 'audit'";
-    connection.execute(swap, &[SqlValue::Text(hash)]).await.map(|_| ())
+    connection
+        .execute(swap, &[SqlValue::Text(hash)])
+        .await
+        .map(|_| ())
 }
 
 async fn part(connection: &mut Connection, after: u64) -> Result<Vec<AuditEntry>, DatabaseError> {
     let after = i64::try_from(after).unwrap_or(i64::MAX);
-    let sql = format!("SELECT {AUDIT_COLUMNS} FROM tollgate_audit WHERE number > ? ORDER BY number LIMIT {PART}");
-    connection.rows(&sql, &[SqlValue::Int(after)], read_entry).await
+    let sql = format!(
+        "SELECT {AUDIT_COLUMNS} FROM tollgate_audit WHERE number > ? ORDER BY number LIMIT {PART}"
+    );
+    connection
+        .rows(&sql, &[SqlValue::Int(after)], read_entry)
+        .await
 }
 
 fn read_entry(row: &SqlRow<'_>) -> Result<AuditEntry, BadData> {
@@ -168,7 +223,13 @@ fn read_entry(row: &SqlRow<'_>) -> Result<AuditEntry, BadData> {
         detail: text(7)?,
     };
     let at = UnixTime::from_millis(row.int(1)?);
-    Ok(AuditEntry { number: row.number(0)?, at, record, previous: text(8)?, hash: text(9)? })
+    Ok(AuditEntry {
+        number: row.number(0)?,
+        at,
+        record,
+        previous: text(8)?,
+        hash: text(9)?,
+    })
 }
 
 impl AuditEntry {
@@ -183,9 +244,32 @@ impl AuditEntry {
     }
 
     fn computed(&self) -> String {
-        let Self { number, at, record, previous, .. } = self;
-        let AuditRecord { account, action, object, address, outcome, detail } = record;
-        let all = json!([number, at.millis(), account, action, object, address, outcome.word(), detail, previous]);
+        let Self {
+            number,
+            at,
+            record,
+            previous,
+            ..
+        } = self;
+        let AuditRecord {
+            account,
+            action,
+            object,
+            address,
+            outcome,
+            detail,
+        } = record;
+        let all = json!([
+            number,
+            at.millis(),
+            account,
+            action,
+            object,
+            address,
+            outcome.word(),
+            detail,
+            previous
+        ]);
         sha256(all.to_string().as_bytes())
     }
 }
@@ -205,8 +289,11 @@ impl AuditRecord {
 
 /// A text that any database stores as it is, and any page shows as it is.
 fn cleaned(text: &str) -> String {
-    let fits = text.char_indices().take_while(|(at, c)| at + c.len_utf8() <= MOST_BYTES);
-    fits.map(|(_, c)| if is_hidden(c) { '\u{fffd}' } else { c }).collect()
+    let fits = text
+        .char_indices()
+        .take_while(|(at, c)| at + c.len_utf8() <= MOST_BYTES);
+    fits.map(|(_, c)| if is_hidden(c) { '\u{fffd}' } else { c })
+        .collect()
 }
 
 impl AuditOutcome {
@@ -219,7 +306,9 @@ impl AuditOutcome {
     }
 
     fn read(text: &str) -> Result<Self, BadData> {
-        let found = [Self::Done, Self::Refused, Self::Failed].into_iter().find(|outcome| outcome.word() == text);
+        let found = [Self::Done, Self::Refused, Self::Failed]
+            .into_iter()
+            .find(|outcome| outcome.word() == text);
         found.ok_or_else(|| BadData(format!("{text:?} is no outcome")))
     }
 }

@@ -6,8 +6,9 @@ use crate::database::sql::{Connection, ConnectionPool, SqlRow};
 use crate::database::{DatabaseError, PolicyDatabase};
 use crate::time::UnixTime;
 
-/// Accounts, sessions, tokens and the audit log of a database of policies. A clone shares its connections. It has as many of
-/// its own as policies have: strangers, who are asked for here, keep no node from following.
+/// Accounts, sessions, tokens and the audit log of a database of policies. A clone shares its
+/// connections. It has as many of its own as policies have: strangers, who are asked for here, keep
+/// no node from following.
 #[derive(Clone, Debug)]
 pub struct People {
     pub(super) pool: Arc<ConnectionPool>,
@@ -15,7 +16,9 @@ pub struct People {
 
 impl PolicyDatabase {
     pub fn people(&self) -> People {
-        People { pool: Arc::new(self.pool().beside()) }
+        People {
+            pool: Arc::new(self.pool().beside()),
+        }
     }
 }
 
@@ -31,6 +34,10 @@ pub async fn begin(connection: &mut Connection, head: &str) -> Result<(), Databa
 
 pub async fn now(connection: &mut Connection) -> Result<UnixTime, DatabaseError> {
     let sql = format!("SELECT {}", connection.dialect().now());
-    let found = connection.row(&sql, &[], |row: &SqlRow<'_>| row.int(0)).await?;
-    found.map(UnixTime::from_millis).ok_or_else(|| connection.broken("it tells no time"))
+    let found = connection
+        .row(&sql, &[], |row: &SqlRow<'_>| row.int(0))
+        .await?;
+    found
+        .map(UnixTime::from_millis)
+        .ok_or_else(|| connection.broken("it tells no time"))
 }

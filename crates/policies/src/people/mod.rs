@@ -1,4 +1,5 @@
-//! The people who edit policies: accounts, what each may do, sessions and tokens, and a log of what was done.
+//! The people who edit policies: accounts, what each may do, sessions and tokens, and a log of what
+//! was done.
 
 mod account;
 mod accounts;
@@ -13,8 +14,8 @@ mod stored_rights;
 mod token;
 
 pub use account::{
-    AccountChange, EarlierTokens, NewAccount, OidcSubject, ProvenAccount, ROLLOUT_AUTHOR, UserAccount,
-    check_display_name,
+    AccountChange, EarlierTokens, NewAccount, OidcSubject, ProvenAccount, ROLLOUT_AUTHOR,
+    UserAccount, check_display_name,
 };
 pub use audit::{AuditEntry, AuditOutcome, AuditRecord, AuditVerdict};
 pub use error::PeopleError;

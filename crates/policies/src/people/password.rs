@@ -1,5 +1,5 @@
-//! Passwords, as argon2id hashes. Hashing takes 19 MiB and a core for a while, so few are under way at once, and none on
-//! the runtime's own threads.
+//! Passwords, as argon2id hashes. Hashing takes 19 MiB and a core for a while, so few are under way
+//! at once, and none on the runtime's own threads.
 
 use std::sync::LazyLock;
 
@@ -22,12 +22,15 @@ static NOBODY: LazyLock<Option<String>> = LazyLock::new(|| hashed("nobody's").ok
 /// Its hash in the PHC's format.
 pub async fn hash(password: &str) -> Result<String, PeopleError> {
     if password.chars().count() < FEWEST_CHARACTERS || password.len() > MOST_BYTES {
-        let bounds =
-            format!("a password has {FEWEST_CHARACTERS} characters or more, and no more than {MOST_BYTES} bytes");
+        let bounds = format!(
+            "a password has {FEWEST_CHARACTERS} characters or more, and no more than {MOST_BYTES} bytes"
+        );
         return Err(PeopleError::Invalid(bounds));
     }
     let password = password.to_owned();
-    on_a_thread(move || hashed(&password)).await.unwrap_or(Err(PeopleError::NoRandomness))
+    on_a_thread(move || hashed(&password))
+        .await
+        .unwrap_or(Err(PeopleError::NoRandomness))
 }
 
 /// Whether it is the password with this hash. Without a hash it takes as long to say no.
@@ -40,7 +43,11 @@ pub async fn verify(password: &str, hash: Option<&str>) -> bool {
         let known = hash.is_some();
         let hash = hash.as_ref().or(NOBODY.as_ref());
         let hash = hash.and_then(|hash| PhcHash::new(hash).ok());
-        let fits = hash.is_some_and(|hash| Argon2::default().verify_password(password.as_bytes(), &hash).is_ok());
+        let fits = hash.is_some_and(|hash| {
+            Argon2::default()
+                .verify_password(password.as_bytes(), &hash)
+                .is_ok()
+        });
         fits && known
     });
     verifying.await.unwrap_or(false)
@@ -71,7 +78,10 @@ mod tests {
     #[tokio::test]
     async fn a_password_is_known_by_its_hash_alone() {
         let hash = hash("correct horse").await.unwrap();
-        assert!(hash.starts_with("$argon2id$v=19$m=19456,t=2,p=1$"), "{hash}");
+        assert!(
+            hash.starts_with("$argon2id$v=19$m=19456,t=2,p=1$"),
+            "{hash}"
+        );
         assert!(verify("correct horse", Some(&hash)).await);
         assert!(!verify("correct house", Some(&hash)).await);
         assert!(!verify("nobody's", None).await, "nobody has no password");
@@ -81,7 +91,10 @@ mod tests {
     #[tokio::test]
     async fn short_and_endless_passwords_are_refused() {
         for password in ["", "elevenchars", &"x".repeat(1025)] {
-            assert!(matches!(hash(password).await, Err(PeopleError::Invalid(_))), "{password}");
+            assert!(
+                matches!(hash(password).await, Err(PeopleError::Invalid(_))),
+                "{password}"
+            );
         }
         assert!(!verify(&"x".repeat(1025), None).await);
     }

@@ -14,7 +14,8 @@ pub enum ApplicationRole {
     Viewer,
     /// Changes strategies, plans and assignments.
     Editor,
-    /// Also changes resources and keys, takes objects away, and says who may do what in the application.
+    /// Also changes resources and keys, takes objects away, and says who may do what in the
+    /// application.
     Owner,
 }
 
@@ -67,17 +68,27 @@ impl Operation {
     /// The operation of an edit. Its application is the one that the object belongs to.
     pub fn of(edit: &ObjectEdit) -> Self {
         let kind = edit.id.kind();
-        if edit.body.is_some() { Self::Change(kind) } else { Self::Delete(kind) }
+        if edit.body.is_some() {
+            Self::Change(kind)
+        } else {
+            Self::Delete(kind)
+        }
     }
 }
 
 impl Rights {
     pub fn admin() -> Self {
-        Self { fleet: Some(FleetRole::Admin), applications: BTreeMap::new() }
+        Self {
+            fleet: Some(FleetRole::Admin),
+            applications: BTreeMap::new(),
+        }
     }
 
     pub fn of(application: &str, role: ApplicationRole) -> Self {
-        Self { fleet: None, applications: [(application.to_owned(), role)].into() }
+        Self {
+            fleet: None,
+            applications: [(application.to_owned(), role)].into(),
+        }
     }
 
     pub fn is_admin(&self) -> bool {
@@ -113,7 +124,10 @@ impl Rights {
             let role = self.role_in(name).min(other.role_in(name))?;
             Some((name.clone(), role))
         });
-        Self { fleet: self.fleet.min(other.fleet), applications: applications.collect() }
+        Self {
+            fleet: self.fleet.min(other.fleet),
+            applications: applications.collect(),
+        }
     }
 
     /// Whether `other` may do all of what these may.
@@ -123,13 +137,16 @@ impl Rights {
     }
 }
 
-/// Whether these rights are enough. Operations on the fleet and on accounts are of no application: any will do for them.
+/// Whether these rights are enough. Operations on the fleet and on accounts are of no application:
+/// any will do for them.
 pub fn may(rights: &Rights, operation: Operation, application: &str) -> bool {
     let role = rights.role_in(application);
     match operation {
         Operation::View => role >= Some(ApplicationRole::Viewer),
         // Its bounds are what its owners must keep.
-        Operation::Change(ObjectKind::Application) | Operation::Delete(ObjectKind::Application) => rights.is_admin(),
+        Operation::Change(ObjectKind::Application) | Operation::Delete(ObjectKind::Application) => {
+            rights.is_admin()
+        }
         Operation::Change(ObjectKind::Strategy | ObjectKind::Plan | ObjectKind::Assignment) => {
             role >= Some(ApplicationRole::Editor)
         }
@@ -147,7 +164,9 @@ mod tests {
     use super::*;
 
     fn operations() -> Vec<Operation> {
-        let of_kinds = ObjectKind::ALL.into_iter().flat_map(|kind| [Operation::Change(kind), Operation::Delete(kind)]);
+        let of_kinds = ObjectKind::ALL
+            .into_iter()
+            .flat_map(|kind| [Operation::Change(kind), Operation::Delete(kind)]);
         let others = [
             Operation::View,
             Operation::ManageRights,
@@ -165,40 +184,87 @@ mod tests {
             Rights::of("shop", ApplicationRole::Viewer),
             Rights::of("shop", ApplicationRole::Editor),
             Rights::of("shop", ApplicationRole::Owner),
-            Rights { fleet: Some(FleetRole::Viewer), ..Rights::default() },
-            Rights { fleet: Some(FleetRole::Operator), ..Rights::default() },
+            Rights {
+                fleet: Some(FleetRole::Viewer),
+                ..Rights::default()
+            },
+            Rights {
+                fleet: Some(FleetRole::Operator),
+                ..Rights::default()
+            },
             Rights::admin(),
         ]
     }
 
     #[test]
     fn every_role_may_do_what_the_table_says() {
-        // In their own application, and in another: nobody, viewer, editor, owner, viewer of the fleet, operator, admin.
+        // In their own application, and in another: nobody, viewer, editor, owner, viewer of the
+        // fleet, operator, admin.
         let table = [
             (Operation::View, ".vwoVOA", "....VOA"),
-            (Operation::Change(ObjectKind::Application), "......A", "......A"),
-            (Operation::Change(ObjectKind::Resource), "...o..A", "......A"),
-            (Operation::Change(ObjectKind::Strategy), "..wo..A", "......A"),
+            (
+                Operation::Change(ObjectKind::Application),
+                "......A",
+                "......A",
+            ),
+            (
+                Operation::Change(ObjectKind::Resource),
+                "...o..A",
+                "......A",
+            ),
+            (
+                Operation::Change(ObjectKind::Strategy),
+                "..wo..A",
+                "......A",
+            ),
             (Operation::Change(ObjectKind::Plan), "..wo..A", "......A"),
-            (Operation::Change(ObjectKind::Assignment), "..wo..A", "......A"),
+            (
+                Operation::Change(ObjectKind::Assignment),
+                "..wo..A",
+                "......A",
+            ),
             (Operation::Change(ObjectKind::ApiKey), "...o..A", "......A"),
-            (Operation::Delete(ObjectKind::Application), "......A", "......A"),
-            (Operation::Delete(ObjectKind::Resource), "...o..A", "......A"),
-            (Operation::Delete(ObjectKind::Strategy), "...o..A", "......A"),
+            (
+                Operation::Delete(ObjectKind::Application),
+                "......A",
+                "......A",
+            ),
+            (
+                Operation::Delete(ObjectKind::Resource),
+                "...o..A",
+                "......A",
+            ),
+            (
+                Operation::Delete(ObjectKind::Strategy),
+                "...o..A",
+                "......A",
+            ),
             (Operation::Delete(ObjectKind::Plan), "...o..A", "......A"),
-            (Operation::Delete(ObjectKind::Assignment), "...o..A", "......A"),
+            (
+                Operation::Delete(ObjectKind::Assignment),
+                "...o..A",
+                "......A",
+            ),
             (Operation::Delete(ObjectKind::ApiKey), "...o..A", "......A"),
             (Operation::ManageRights, "...o..A", "......A"),
             (Operation::ViewFleet, "....VOA", "....VOA"),
             (Operation::ActOnFleet, ".....OA", ".....OA"),
             (Operation::ManageAccounts, "......A", "......A"),
         ];
-        assert_eq!(table.len(), operations().len(), "every operation has its row");
+        assert_eq!(
+            table.len(),
+            operations().len(),
+            "every operation has its row"
+        );
         for (operation, own, other) in table {
             for (application, row) in [("shop", own), ("bank", other)] {
                 for (rights, allowed) in roles().iter().zip(row.chars()) {
                     let found = may(rights, operation, application);
-                    assert_eq!(found, allowed != '.', "{rights:?} {operation:?} in {application}");
+                    assert_eq!(
+                        found,
+                        allowed != '.',
+                        "{rights:?} {operation:?} in {application}"
+                    );
                 }
             }
         }
@@ -208,7 +274,10 @@ mod tests {
     fn common_rights_are_what_both_may() {
         let mut all = roles().to_vec();
         all.push(Rights::of("bank", ApplicationRole::Owner));
-        all.push(Rights { fleet: Some(FleetRole::Operator), ..Rights::of("shop", ApplicationRole::Editor) });
+        all.push(Rights {
+            fleet: Some(FleetRole::Operator),
+            ..Rights::of("shop", ApplicationRole::Editor)
+        });
         for one in &all {
             for other in &all {
                 let common = one.common(other);
@@ -216,7 +285,11 @@ mod tests {
                 for operation in operations() {
                     for application in ["shop", "bank", "else"] {
                         let allowed = |rights| may(rights, operation, application);
-                        assert_eq!(allowed(&common), allowed(one) && allowed(other), "{one:?} {other:?} {operation:?}");
+                        assert_eq!(
+                            allowed(&common),
+                            allowed(one) && allowed(other),
+                            "{one:?} {other:?} {operation:?}"
+                        );
                         covered &= !allowed(one) || allowed(other);
                     }
                 }
@@ -228,11 +301,17 @@ mod tests {
 
     #[test]
     fn rights_are_written_and_read_as_words() {
-        let rights = Rights { fleet: Some(FleetRole::Operator), ..Rights::of("shop", ApplicationRole::Owner) };
+        let rights = Rights {
+            fleet: Some(FleetRole::Operator),
+            ..Rights::of("shop", ApplicationRole::Owner)
+        };
         let text = r#"{"fleet":"operator","applications":{"shop":"owner"}}"#;
         assert_eq!(serde_json::to_string(&rights).unwrap(), text);
         assert_eq!(serde_json::from_str::<Rights>(text).unwrap(), rights);
-        assert_eq!(serde_json::from_str::<Rights>("{}").unwrap(), Rights::default());
+        assert_eq!(
+            serde_json::from_str::<Rights>("{}").unwrap(),
+            Rights::default()
+        );
         assert!(serde_json::from_str::<Rights>(r#"{"fleet":"root"}"#).is_err());
     }
 }

@@ -41,7 +41,8 @@ impl fmt::Debug for Secret {
 /// Whether `text` looks like one, so that nobody asks the database for what it cannot have.
 pub fn is_secret(beginning: &str, text: &str) -> bool {
     let is_of_base64 = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
-    text.strip_prefix(beginning).is_some_and(|rest| rest.len() == ENCODED_BYTES && rest.bytes().all(is_of_base64))
+    text.strip_prefix(beginning)
+        .is_some_and(|rest| rest.len() == ENCODED_BYTES && rest.bytes().all(is_of_base64))
 }
 
 /// In hex. All that is stored: bits that were drawn at random need no slow hash.
@@ -55,7 +56,9 @@ pub fn sha256(bytes: &[u8]) -> String {
 
 pub fn random<const N: usize>() -> Result<[u8; N], PeopleError> {
     let mut bytes = [0; N];
-    SystemRandom::new().fill(&mut bytes).map_err(|_| PeopleError::NoRandomness)?;
+    SystemRandom::new()
+        .fill(&mut bytes)
+        .map_err(|_| PeopleError::NoRandomness)?;
     Ok(bytes)
 }
 
@@ -68,12 +71,18 @@ mod tests {
         let (one, other) = (Secret::new("tgt_").unwrap(), Secret::new("tgt_").unwrap());
         assert_ne!(one.expose(), other.expose());
         assert!(is_secret("tgt_", one.expose()) && !is_secret("tgs_", one.expose()));
-        for other in
-            [&format!("{}A", one.expose()), &one.expose()[..46], &one.expose().replace(&one.expose()[9..10], "é"), ""]
-        {
+        for other in [
+            &format!("{}A", one.expose()),
+            &one.expose()[..46],
+            &one.expose().replace(&one.expose()[9..10], "é"),
+            "",
+        ] {
             assert!(!is_secret("tgt_", other), "{other}");
         }
         assert_eq!(format!("{one:?}"), "Secret(…)");
-        assert_eq!(sha256(b"abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+        assert_eq!(
+            sha256(b"abc"),
+            "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! Sessions: whoever has the secret is logged in, until it was idle for too long, is too old, or was ended.
+//! Sessions: whoever has the secret is logged in, until it was idle for too long, is too old, or
+//! was ended.
 
 use std::time::Duration;
 
@@ -35,14 +36,16 @@ pub struct Session {
     pub read_at: UnixTime,
 }
 
-/// A session is written again only when this part of its idle time has passed, so that a page of twenty requests writes once.
+/// A session is written again only when this part of its idle time has passed, so that a page of
+/// twenty requests writes once.
 const PART_OF_IDLE: i64 = 16;
 
 /// Sessions of one account at a time. A person has a few browsers.
 pub const MOST_SESSIONS: usize = 20;
 
 impl People {
-    /// Logs an account in. Also forgets the sessions of all that have ended, and the oldest of an account with too many.
+    /// Logs an account in. Also forgets the sessions of all that have ended, and the oldest of an
+    /// account with too many.
     pub async fn begin_session(
         &self,
         account: impl Into<ProvenAccount<'_>>,
@@ -57,17 +60,29 @@ impl People {
         begun
     }
 
-    /// The account that is logged in by this secret, with the rights of this moment. Moves the idle end on.
-    pub async fn session(&self, secret: &str) -> Result<Option<(UserAccount, Session)>, DatabaseError> {
+    /// The account that is logged in by this secret, with the rights of this moment. Moves the idle
+    /// end on.
+    pub async fn session(
+        &self,
+        secret: &str,
+    ) -> Result<Option<(UserAccount, Session)>, DatabaseError> {
         self.find_session(secret, true).await
     }
 
-    /// Like [`session`](Self::session), for what nobody has asked for by hand: the session stays as idle as it was.
-    pub async fn idle_session(&self, secret: &str) -> Result<Option<(UserAccount, Session)>, DatabaseError> {
+    /// Like [`session`](Self::session), for what nobody has asked for by hand: the session stays as
+    /// idle as it was.
+    pub async fn idle_session(
+        &self,
+        secret: &str,
+    ) -> Result<Option<(UserAccount, Session)>, DatabaseError> {
         self.find_session(secret, false).await
     }
 
-    async fn find_session(&self, secret: &str, is_used: bool) -> Result<Option<(UserAccount, Session)>, DatabaseError> {
+    async fn find_session(
+        &self,
+        secret: &str,
+        is_used: bool,
+    ) -> Result<Option<(UserAccount, Session)>, DatabaseError> {
         if !is_secret(SESSION_BEGINNING, secret) {
             return Ok(None);
         }
@@ -78,17 +93,29 @@ impl People {
              FROM tollgate_sessions s JOIN tollgate_accounts a ON a.name = s.account WHERE s.hash = ?",
             lease.dialect().now()
         );
-        let found = lease.row(&sql, &[SqlValue::Text(&hash)], read_session).await?;
-        let found = found.filter(|found| !found.account.disabled && found.session.read_at < found.session.idle_until);
-        let Some(mut found) = found.filter(|found| found.session.read_at < found.session.ends_at) else {
+        let found = lease
+            .row(&sql, &[SqlValue::Text(&hash)], read_session)
+            .await?;
+        let found = found.filter(|found| {
+            !found.account.disabled && found.session.read_at < found.session.idle_until
+        });
+        let Some(mut found) = found.filter(|found| found.session.read_at < found.session.ends_at)
+        else {
             lease.give_back();
             return Ok(None);
         };
         let idle = Duration::from_millis(found.idle_millis.unsigned_abs());
         let moved = found.session.read_at.after(idle).min(found.session.ends_at);
-        if is_used && moved.millis() - found.session.idle_until.millis() > found.idle_millis / PART_OF_IDLE {
+        if is_used
+            && moved.millis() - found.session.idle_until.millis() > found.idle_millis / PART_OF_IDLE
+        {
             let values = [SqlValue::Int(moved.millis()), SqlValue::Text(&hash)];
-            lease.execute("UPDATE tollgate_sessions SET idle_until = ? WHERE hash = ?", &values).await?;
+            lease
+                .execute(
+                    "UPDATE tollgate_sessions SET idle_until = ? WHERE hash = ?",
+                    &values,
+                )
+                .await?;
             found.session.idle_until = moved;
         }
         lease.give_back();
@@ -99,7 +126,12 @@ impl People {
     pub async fn end_session(&self, secret: &str) -> Result<(), DatabaseError> {
         let mut lease = self.pool.take().await?;
         let hash = sha256(secret.as_bytes());
-        lease.execute("DELETE FROM tollgate_sessions WHERE hash = ?", &[SqlValue::Text(&hash)]).await?;
+        lease
+            .execute(
+                "DELETE FROM tollgate_sessions WHERE hash = ?",
+                &[SqlValue::Text(&hash)],
+            )
+            .await?;
         lease.give_back();
         Ok(())
     }
@@ -120,16 +152,29 @@ async fn insert(
 ) -> Result<(Secret, Session), PeopleError> {
     let (secret, name) = (Secret::new(SESSION_BEGINNING)?, proven.name);
     let now = now(connection).await?;
-    let account = by_name(connection, name).await?.ok_or_else(|| PeopleError::Unknown(name.to_owned()))?;
+    let account = by_name(connection, name)
+        .await?
+        .ok_or_else(|| PeopleError::Unknown(name.to_owned()))?;
     if account.disabled {
         return Err(PeopleError::Disabled(name.to_owned()));
     }
     proven.check(&account)?;
     let ends_at = now.after(terms.absolute);
     let idle_until = now.after(terms.idle).min(ends_at);
-    let session = Session { account: name.to_owned(), begun_at: now, idle_until, ends_at, read_at: now };
+    let session = Session {
+        account: name.to_owned(),
+        begun_at: now,
+        idle_until,
+        ends_at,
+        read_at: now,
+    };
     let past = [SqlValue::Int(now.millis()); 2];
-    connection.execute("DELETE FROM tollgate_sessions WHERE idle_until <= ? OR ends_at <= ?", &past).await?;
+    connection
+        .execute(
+            "DELETE FROM tollgate_sessions WHERE idle_until <= ? OR ends_at <= ?",
+            &past,
+        )
+        .await?;
     let hash = secret.hash();
     let values = [
         SqlValue::Text(&hash),
@@ -147,12 +192,24 @@ async fn insert(
 }
 
 /// Ends the oldest sessions of an account that has too many, but not the `newest`.
-async fn end_oldest(connection: &mut Connection, name: &str, newest: &str) -> Result<(), DatabaseError> {
-    let sql = "SELECT hash FROM tollgate_sessions WHERE account = ? AND hash <> ? ORDER BY begun_at DESC";
+async fn end_oldest(
+    connection: &mut Connection,
+    name: &str,
+    newest: &str,
+) -> Result<(), DatabaseError> {
+    let sql =
+        "SELECT hash FROM tollgate_sessions WHERE account = ? AND hash <> ? ORDER BY begun_at DESC";
     let values = [SqlValue::Text(name), SqlValue::Text(newest)];
-    let others = connection.rows(sql, &values, |row| row.text(0).map(ToOwned::to_owned)).await?;
+    let others = connection
+        .rows(sql, &values, |row| row.text(0).map(ToOwned::to_owned))
+        .await?;
     for hash in others.iter().skip(MOST_SESSIONS - 1) {
-        connection.execute("DELETE FROM tollgate_sessions WHERE hash = ?", &[SqlValue::Text(hash)]).await?;
+        connection
+            .execute(
+                "DELETE FROM tollgate_sessions WHERE hash = ?",
+                &[SqlValue::Text(hash)],
+            )
+            .await?;
     }
     Ok(())
 }
@@ -173,5 +230,9 @@ fn read_session(row: &SqlRow<'_>) -> Result<FoundSession, BadData> {
         ends_at: time(11)?,
         read_at: time(13)?,
     };
-    Ok(FoundSession { account, session, idle_millis: row.int(12)? })
+    Ok(FoundSession {
+        account,
+        session,
+        idle_millis: row.int(12)?,
+    })
 }

@@ -1,6 +1,7 @@
 //! Rights as the database has them: those of accounts, and the scopes of tokens.
 //!
-//! Guarantees that a scope never goes beyond what its account may: a role that was taken does not come back with a later one.
+//! Guarantees that a scope never goes beyond what its account may: a role that was taken does not
+//! come back with a later one.
 
 use super::rights::Rights;
 use crate::database::DatabaseError;
@@ -15,7 +16,11 @@ pub fn written(rights: &Rights) -> String {
 }
 
 /// Takes from the tokens of an account what it may not do any more.
-pub async fn narrow_tokens(connection: &mut Connection, name: &str, rights: &Rights) -> Result<(), DatabaseError> {
+pub async fn narrow_tokens(
+    connection: &mut Connection,
+    name: &str,
+    rights: &Rights,
+) -> Result<(), DatabaseError> {
     let sql = "SELECT id, scope FROM tollgate_tokens WHERE account = ?";
     let tokens = connection
         .rows(sql, &[SqlValue::Text(name)], |row| {
@@ -26,13 +31,18 @@ pub async fn narrow_tokens(connection: &mut Connection, name: &str, rights: &Rig
     for (scope, id) in tokens.iter().filter(|(scope, _)| !scope.is_within(rights)) {
         let narrowed = written(&scope.common(rights));
         let values = [SqlValue::Text(&narrowed), SqlValue::Text(id)];
-        connection.execute("UPDATE tollgate_tokens SET scope = ? WHERE id = ?", &values).await?;
+        connection
+            .execute("UPDATE tollgate_tokens SET scope = ? WHERE id = ?", &values)
+            .await?;
     }
     Ok(())
 }
 
 /// Takes the role in an application from every token that has one.
-pub async fn take_role_from_tokens(connection: &mut Connection, application: &str) -> Result<(), DatabaseError> {
+pub async fn take_role_from_tokens(
+    connection: &mut Connection,
+    application: &str,
+) -> Result<(), DatabaseError> {
     let tokens = connection
         .rows("SELECT id, scope FROM tollgate_tokens", &[], |row| {
             let id = row.text(0)?.to_owned();
@@ -43,7 +53,9 @@ pub async fn take_role_from_tokens(connection: &mut Connection, application: &st
         if scope.applications.remove(application).is_some() {
             let narrowed = written(&scope);
             let values = [SqlValue::Text(&narrowed), SqlValue::Text(&id)];
-            connection.execute("UPDATE tollgate_tokens SET scope = ? WHERE id = ?", &values).await?;
+            connection
+                .execute("UPDATE tollgate_tokens SET scope = ? WHERE id = ?", &values)
+                .await?;
         }
     }
     Ok(())

@@ -69,8 +69,12 @@ impl People {
         made
     }
 
-    /// The account that acts by this secret, with the rights that it and the token have in common at this moment.
-    pub async fn token(&self, secret: &str) -> Result<Option<(UserAccount, ApiToken)>, DatabaseError> {
+    /// The account that acts by this secret, with the rights that it and the token have in common
+    /// at this moment.
+    pub async fn token(
+        &self,
+        secret: &str,
+    ) -> Result<Option<(UserAccount, ApiToken)>, DatabaseError> {
         if !is_secret(BEGINNING, secret) {
             return Ok(None);
         }
@@ -81,8 +85,13 @@ impl People {
              FROM tollgate_tokens t JOIN tollgate_accounts a ON a.name = t.account WHERE t.hash = ?",
             lease.dialect().now()
         );
-        let read =
-            |row: &SqlRow<'_>| Ok((read_account(row)?, read_token(row, 9)?, UnixTime::from_millis(row.int(15)?)));
+        let read = |row: &SqlRow<'_>| {
+            Ok((
+                read_account(row)?,
+                read_token(row, 9)?,
+                UnixTime::from_millis(row.int(15)?),
+            ))
+        };
         let found = lease.row(&sql, &[SqlValue::Text(&hash)], read).await?;
         lease.give_back();
         let valid = found.filter(|(account, token, now)| !account.disabled && token.is_valid(*now));
@@ -104,7 +113,8 @@ impl People {
     pub async fn revoke_token(&self, name: &str, id: &str) -> Result<bool, DatabaseError> {
         let mut lease = self.pool.take().await?;
         let values = [SqlValue::Text(name), SqlValue::Text(id)];
-        let sql = "UPDATE tollgate_tokens SET revoked = 1 WHERE account = ? AND id = ? AND revoked = 0";
+        let sql =
+            "UPDATE tollgate_tokens SET revoked = 1 WHERE account = ? AND id = ? AND revoked = 0";
         let revoked = lease.execute(sql, &values).await?;
         lease.give_back();
         Ok(revoked == 1)
@@ -118,20 +128,31 @@ async fn create(
     new: &NewToken,
 ) -> Result<(Secret, ApiToken), PeopleError> {
     let (now, name) = (now(connection).await?, proven.name);
-    let account = by_name(connection, name).await?.ok_or_else(|| PeopleError::Unknown(name.to_owned()))?;
+    let account = by_name(connection, name)
+        .await?
+        .ok_or_else(|| PeopleError::Unknown(name.to_owned()))?;
     proven.check(&account)?;
     match account {
         UserAccount { disabled: true, .. } => return Err(PeopleError::Disabled(name.to_owned())),
         account if !new.scope.is_within(&account.rights) => return Err(PeopleError::BeyondRights),
         _ => {}
     }
-    let (valid, spent): (Vec<_>, Vec<_>) =
-        tokens_of(connection, name).await?.into_iter().partition(|token| token.is_valid(now));
+    let (valid, spent): (Vec<_>, Vec<_>) = tokens_of(connection, name)
+        .await?
+        .into_iter()
+        .partition(|token| token.is_valid(now));
     if valid.len() >= MOST_TOKENS {
-        return Err(PeopleError::Invalid(format!("{name} has {MOST_TOKENS} tokens, and may have no more: revoke one")));
+        return Err(PeopleError::Invalid(format!(
+            "{name} has {MOST_TOKENS} tokens, and may have no more: revoke one"
+        )));
     }
     for old in spent.iter().rev().skip(MOST_SPENT) {
-        connection.execute("DELETE FROM tollgate_tokens WHERE id = ?", &[SqlValue::Text(&old.id)]).await?;
+        connection
+            .execute(
+                "DELETE FROM tollgate_tokens WHERE id = ?",
+                &[SqlValue::Text(&old.id)],
+            )
+            .await?;
     }
     let (secret, id) = (Secret::new(BEGINNING)?, random::<9>()?);
     let token = ApiToken {
@@ -160,9 +181,16 @@ async fn create(
 }
 
 /// Oldest first.
-async fn tokens_of(connection: &mut Connection, name: &str) -> Result<Vec<ApiToken>, DatabaseError> {
-    let sql = format!("SELECT {TOKEN_COLUMNS} FROM tollgate_tokens t WHERE t.account = ? ORDER BY t.created_at, t.id");
-    connection.rows(&sql, &[SqlValue::Text(name)], |row| read_token(row, 0)).await
+async fn tokens_of(
+    connection: &mut Connection,
+    name: &str,
+) -> Result<Vec<ApiToken>, DatabaseError> {
+    let sql = format!(
+        "SELECT {TOKEN_COLUMNS} FROM tollgate_tokens t WHERE t.account = ? ORDER BY t.created_at, t.id"
+    );
+    connection
+        .rows(&sql, &[SqlValue::Text(name)], |row| read_token(row, 0))
+        .await
 }
 
 impl ApiToken {

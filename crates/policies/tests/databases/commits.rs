@@ -44,7 +44,10 @@ async fn revisions_are_numbered_and_every_state_stays_readable(test: TestDatabas
     for (number, expected) in states.iter().enumerate() {
         for handle in [&database, &other] {
             let state = handle.state(Some(number as u64)).await.unwrap();
-            assert_eq!((&rates(&state), state.revision()), (expected, number as u64));
+            assert_eq!(
+                (&rates(&state), state.revision()),
+                (expected, number as u64)
+            );
         }
     }
     for handle in [&database, &other] {
@@ -54,46 +57,108 @@ async fn revisions_are_numbered_and_every_state_stays_readable(test: TestDatabas
     }
     let beyond = other.state(Some(5)).await.unwrap_err();
     assert_eq!(beyond, DatabaseError::UnknownRevision { asked: 5, head: 4 });
-    assert_eq!(beyond.to_string(), "there is no revision 5: the newest is 4");
+    assert_eq!(
+        beyond.to_string(),
+        "there is no revision 5: the newest is 4"
+    );
 }
 
 async fn objects_know_who_made_and_changed_them(test: TestDatabase) {
     let database = test.migrated().await;
-    let first = database.commit(&draft("ada", vec![rate("a", 1)]), fine).await.unwrap();
-    let second = database.commit(&draft("bob", vec![rate("a", 2)]), fine).await.unwrap();
-    for state in [database.state(None).await.unwrap(), test.handle().state(None).await.unwrap()] {
+    let first = database
+        .commit(&draft("ada", vec![rate("a", 1)]), fine)
+        .await
+        .unwrap();
+    let second = database
+        .commit(&draft("bob", vec![rate("a", 2)]), fine)
+        .await
+        .unwrap();
+    for state in [
+        database.state(None).await.unwrap(),
+        test.handle().state(None).await.unwrap(),
+    ] {
         let object = state.get(&strategy("a")).unwrap();
-        let made = (object.created_by.as_ref(), object.created_at, object.created);
+        let made = (
+            object.created_by.as_ref(),
+            object.created_at,
+            object.created,
+        );
         let changed = (object.changed_by.as_ref(), object.changed_at, object.since);
-        assert_eq!((made, changed), (("ada", first.at, 1), ("bob", second.at, 2)));
+        assert_eq!(
+            (made, changed),
+            (("ada", first.at, 1), ("bob", second.at, 2))
+        );
     }
-    assert!(first.at <= second.at && first.at.millis() > 1_700_000_000_000, "{first:?} {second:?}");
+    assert!(
+        first.at <= second.at && first.at.millis() > 1_700_000_000_000,
+        "{first:?} {second:?}"
+    );
     commit(&database, vec![gone("a")]).await;
-    let again = database.commit(&draft("eve", vec![rate("a", 3)]), fine).await.unwrap();
+    let again = database
+        .commit(&draft("eve", vec![rate("a", 3)]), fine)
+        .await
+        .unwrap();
     let state = test.handle().state(None).await.unwrap();
     let object = state.get(&strategy("a")).unwrap();
-    assert_eq!((object.created_by.as_ref(), object.created, object.since), ("eve", again.number, again.number));
+    assert_eq!(
+        (object.created_by.as_ref(), object.created, object.since),
+        ("eve", again.number, again.number)
+    );
 }
 
 async fn the_second_of_two_editors_is_told_who_was_first(test: TestDatabase) {
     let (ada, bob) = (test.migrated().await, test.handle());
     commit(&ada, vec![rate("a", 1), rate("b", 1)]).await;
-    let seen = bob.state(None).await.unwrap().get(&strategy("a")).unwrap().since;
+    let seen = bob
+        .state(None)
+        .await
+        .unwrap()
+        .get(&strategy("a"))
+        .unwrap()
+        .since;
     let body = |rate: u64| json!({ "limit": { "rate": rate } });
-    let edited = |author: &str, rate| draft(author, vec![edit(&strategy("a"), Expected::Revision(seen), body(rate))]);
+    let edited = |author: &str, rate| {
+        draft(
+            author,
+            vec![edit(&strategy("a"), Expected::Revision(seen), body(rate))],
+        )
+    };
     let first = ada.commit(&edited("ada", 2), fine).await.unwrap();
     let refused = bob.commit(&edited("bob", 3), fine).await.unwrap_err();
-    let CommitError::Conflict(conflicts) = &refused else { panic!("{refused:?}") };
+    let CommitError::Conflict(conflicts) = &refused else {
+        panic!("{refused:?}")
+    };
     assert_eq!(conflicts.len(), 1);
     let last = conflicts[0].last.as_ref().unwrap();
-    assert_eq!((last.by.as_ref(), last.revision, last.at), ("ada", first.number, first.at));
-    assert_eq!((&conflicts[0].id, conflicts[0].found), (&strategy("a"), Some(2)));
-    let message = format!("strategy shop/a was changed by ada in revision 2 at {}", first.at);
+    assert_eq!(
+        (last.by.as_ref(), last.revision, last.at),
+        ("ada", first.number, first.at)
+    );
+    assert_eq!(
+        (&conflicts[0].id, conflicts[0].found),
+        (&strategy("a"), Some(2))
+    );
+    let message = format!(
+        "strategy shop/a was changed by ada in revision 2 at {}",
+        first.at
+    );
     assert!(refused.to_string().starts_with(&message), "{refused}");
     let again = edit(&strategy("a"), Expected::Absent, body(4));
-    let refused = bob.commit(&draft("bob", vec![rate("c", 1), again]), fine).await.unwrap_err();
-    assert!(refused.to_string().starts_with("strategy shop/a is there already: ada in revision 2"), "{refused}");
-    assert_eq!(rates(&bob.state(None).await.unwrap()), named(&[("a", 2), ("b", 1)]), "all or nothing");
+    let refused = bob
+        .commit(&draft("bob", vec![rate("c", 1), again]), fine)
+        .await
+        .unwrap_err();
+    assert!(
+        refused
+            .to_string()
+            .starts_with("strategy shop/a is there already: ada in revision 2"),
+        "{refused}"
+    );
+    assert_eq!(
+        rates(&bob.state(None).await.unwrap()),
+        named(&[("a", 2), ("b", 1)]),
+        "all or nothing"
+    );
     let beside = edit(&strategy("b"), Expected::Revision(1), body(9));
     bob.commit(&draft("bob", vec![beside]), fine).await.unwrap();
 }
@@ -101,12 +166,30 @@ async fn the_second_of_two_editors_is_told_who_was_first(test: TestDatabase) {
 async fn an_object_that_was_taken_away_is_a_conflict_that_names_who_took_it(test: TestDatabase) {
     let database = test.migrated().await;
     commit(&database, vec![rate("a", 1)]).await;
-    database.commit(&draft("eve", vec![gone("a")]), fine).await.unwrap();
-    let late = edit(&strategy("a"), Expected::Revision(1), json!({ "limit": { "rate": 2 } }));
-    let refused = database.commit(&draft("bob", vec![late]), fine).await.unwrap_err().to_string();
-    assert!(refused.starts_with("strategy shop/a was taken away by eve in revision 2"), "{refused}");
+    database
+        .commit(&draft("eve", vec![gone("a")]), fine)
+        .await
+        .unwrap();
+    let late = edit(
+        &strategy("a"),
+        Expected::Revision(1),
+        json!({ "limit": { "rate": 2 } }),
+    );
+    let refused = database
+        .commit(&draft("bob", vec![late]), fine)
+        .await
+        .unwrap_err()
+        .to_string();
+    assert!(
+        refused.starts_with("strategy shop/a was taken away by eve in revision 2"),
+        "{refused}"
+    );
     let never = edit(&strategy("z"), Expected::Revision(1), json!({}));
-    let refused = database.commit(&draft("bob", vec![never]), fine).await.unwrap_err().to_string();
+    let refused = database
+        .commit(&draft("bob", vec![never]), fine)
+        .await
+        .unwrap_err()
+        .to_string();
     assert_eq!(refused, "strategy shop/z is not there, and never was");
 }
 
@@ -123,13 +206,19 @@ async fn a_refused_draft_leaves_nothing_behind(test: TestDatabase) {
         );
         Err("b is too fast")
     };
-    let refused = database.commit(&draft("bob", vec![rate("b", 7)]), check).await.unwrap_err();
+    let refused = database
+        .commit(&draft("bob", vec![rate("b", 7)]), check)
+        .await
+        .unwrap_err();
     assert_eq!(refused, CommitError::Refused("b is too fast"));
     assert_eq!(refused.to_string(), "b is too fast");
     assert_eq!(asked.into_inner(), 1);
     for handle in [&database, &test.handle()] {
         assert_eq!(handle.head().await.unwrap().revision, 1);
-        assert_eq!(rates(&handle.state(None).await.unwrap()), named(&[("a", 1)]));
+        assert_eq!(
+            rates(&handle.state(None).await.unwrap()),
+            named(&[("a", 1)])
+        );
         assert_eq!(handle.history(Page::default()).await.unwrap().len(), 1);
     }
 }
@@ -138,8 +227,13 @@ async fn nothing_to_change_is_no_revision(test: TestDatabase) {
     let database = test.migrated().await;
     commit(&database, vec![rate("a", 1)]).await;
     let problem = |edits, reason: &str| {
-        let (database, draft) =
-            (database.clone(), tollgate_policies::model::Draft { reason: reason.into(), ..draft("ada", edits) });
+        let (database, draft) = (
+            database.clone(),
+            tollgate_policies::model::Draft {
+                reason: reason.into(),
+                ..draft("ada", edits)
+            },
+        );
         async move {
             match database.commit(&draft, fine).await {
                 Err(CommitError::Draft(problem)) => problem,
@@ -147,20 +241,54 @@ async fn nothing_to_change_is_no_revision(test: TestDatabase) {
             }
         }
     };
-    assert_eq!(problem(vec![rate("a", 1), gone("b")], "why").await, DraftProblem::NoChange);
+    assert_eq!(
+        problem(vec![rate("a", 1), gone("b")], "why").await,
+        DraftProblem::NoChange
+    );
     assert_eq!(problem(vec![], "why").await, DraftProblem::NoEdits);
-    assert_eq!(problem(vec![rate("a", 2)], " ").await, DraftProblem::NoReason);
-    assert_eq!(problem(vec![rate("a", 2), rate("a", 3)], "why").await, DraftProblem::Twice(strategy("a")));
+    assert_eq!(
+        problem(vec![rate("a", 2)], " ").await,
+        DraftProblem::NoReason
+    );
+    assert_eq!(
+        problem(vec![rate("a", 2), rate("a", 3)], "why").await,
+        DraftProblem::Twice(strategy("a"))
+    );
     let revision = commit(&database, vec![rate("a", 1), rate("b", 1)]).await;
-    assert_eq!((revision.number, revision.edits), (2, 1), "an edit that changes nothing is not counted");
-    assert_eq!(database.state(None).await.unwrap().get(&strategy("a")).unwrap().since, 1);
+    assert_eq!(
+        (revision.number, revision.edits),
+        (2, 1),
+        "an edit that changes nothing is not counted"
+    );
+    assert_eq!(
+        database
+            .state(None)
+            .await
+            .unwrap()
+            .get(&strategy("a"))
+            .unwrap()
+            .since,
+        1
+    );
 }
 
 async fn names_and_bodies_come_back_byte_by_byte(test: TestDatabase) {
     let database = test.migrated().await;
     // Equal to some collations: case, accents, width, what is between words, what is composed.
-    let clients =
-        ["ada", "Ada", "ädä", "ada\u{301}", "adá", "a da", "ada'; --", "\u{ff41}da", "?", "ß", "ss", "\u{1f600}"];
+    let clients = [
+        "ada",
+        "Ada",
+        "ädä",
+        "ada\u{301}",
+        "adá",
+        "a da",
+        "ada'; --",
+        "\u{ff41}da",
+        "?",
+        "ß",
+        "ss",
+        "\u{1f600}",
+    ];
     let largest = "x\u{1f600}\"\\".repeat(6000);
     let edits = clients.iter().enumerate().map(|(at, client)| {
         let body =
@@ -173,9 +301,22 @@ async fn names_and_bodies_come_back_byte_by_byte(test: TestDatabase) {
     assert_eq!(state.len(), clients.len());
     for edit in &draft.edits {
         let object = state.get(&edit.id).unwrap();
-        assert_eq!((Some(object.body.as_ref()), object.changed_by.as_ref()), (edit.body.as_ref(), "ädä \u{1f600}"));
+        assert_eq!(
+            (Some(object.body.as_ref()), object.changed_by.as_ref()),
+            (edit.body.as_ref(), "ädä \u{1f600}")
+        );
     }
     let one = id(ObjectKind::Assignment, "Ada");
-    database.commit(&crate::drafts::draft("bob", vec![edit(&one, Expected::Revision(1), None)]), fine).await.unwrap();
-    assert_eq!(test.handle().state(None).await.unwrap().len(), clients.len() - 1, "and no other");
+    database
+        .commit(
+            &crate::drafts::draft("bob", vec![edit(&one, Expected::Revision(1), None)]),
+            fine,
+        )
+        .await
+        .unwrap();
+    assert_eq!(
+        test.handle().state(None).await.unwrap().len(),
+        clients.len() - 1,
+        "and no other"
+    );
 }

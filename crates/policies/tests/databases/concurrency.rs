@@ -20,13 +20,25 @@ const ROUNDS: u64 = 6;
 
 async fn eight_writers_at_once_lose_no_update(test: TestDatabase) {
     let database = test.migrated().await;
-    commit(&database, vec![edit(&strategy("sum"), Expected::Absent, json!({ "limit": { "rate": 0 } }))]).await;
+    commit(
+        &database,
+        vec![edit(
+            &strategy("sum"),
+            Expected::Absent,
+            json!({ "limit": { "rate": 0 } }),
+        )],
+    )
+    .await;
     let writers = (0..WRITERS).map(|writer| {
         let handle = test.handle();
         tokio::spawn(async move {
             let mut numbers = Vec::new();
             for round in 0..ROUNDS {
-                numbers.push(commit(&handle, vec![rate(&format!("own{writer}"), round)]).await.number);
+                numbers.push(
+                    commit(&handle, vec![rate(&format!("own{writer}"), round)])
+                        .await
+                        .number,
+                );
                 numbers.push(add_one(&handle).await);
             }
             numbers
@@ -39,11 +51,25 @@ async fn eight_writers_at_once_lose_no_update(test: TestDatabase) {
         }
     }
     let newest = 1 + 2 * WRITERS * ROUNDS;
-    assert_eq!(numbers.into_iter().collect::<Vec<_>>(), (2..=newest).collect::<Vec<_>>(), "without gaps");
+    assert_eq!(
+        numbers.into_iter().collect::<Vec<_>>(),
+        (2..=newest).collect::<Vec<_>>(),
+        "without gaps"
+    );
     let state = test.handle().state(None).await.unwrap();
     assert_eq!(state.revision(), newest);
-    assert_eq!(state.get(&strategy("sum")).unwrap().body["limit"]["rate"], WRITERS * ROUNDS);
-    let history = test.handle().history(Page { before: None, limit: 500 }).await.unwrap();
+    assert_eq!(
+        state.get(&strategy("sum")).unwrap().body["limit"]["rate"],
+        WRITERS * ROUNDS
+    );
+    let history = test
+        .handle()
+        .history(Page {
+            before: None,
+            limit: 500,
+        })
+        .await
+        .unwrap();
     let times: Vec<_> = history.iter().rev().map(|revision| revision.at).collect();
     assert!(times.is_sorted(), "{times:?}");
 }
@@ -55,7 +81,10 @@ async fn add_one(handle: &tollgate_policies::database::PolicyDatabase) -> u64 {
         let seen = state.get(&strategy("sum")).unwrap();
         let sum = seen.body["limit"]["rate"].as_u64().unwrap();
         let body = json!({ "limit": { "rate": sum + 1 } });
-        let draft = draft("ada", vec![edit(&strategy("sum"), Expected::Revision(seen.since), body)]);
+        let draft = draft(
+            "ada",
+            vec![edit(&strategy("sum"), Expected::Revision(seen.since), body)],
+        );
         match handle.commit(&draft, fine).await {
             Ok(revision) => return revision.number,
             Err(CommitError::Conflict(_)) => {}
@@ -71,7 +100,10 @@ async fn of_eight_who_edit_what_they_saw_one_comes_through(test: TestDatabase) {
         let handle = test.handle();
         tokio::spawn(async move {
             let body = json!({ "limit": { "rate": writer } });
-            let draft = draft(&format!("w{writer}"), vec![edit(&strategy("a"), Expected::Revision(1), body)]);
+            let draft = draft(
+                &format!("w{writer}"),
+                vec![edit(&strategy("a"), Expected::Revision(1), body)],
+            );
             handle.commit(&draft, fine).await
         })
     });
@@ -79,27 +111,44 @@ async fn of_eight_who_edit_what_they_saw_one_comes_through(test: TestDatabase) {
     for writer in writers.collect::<Vec<_>>() {
         match writer.await.unwrap() {
             Ok(revision) => first.push(revision.author),
-            Err(CommitError::Conflict(conflicts)) => told.push(conflicts[0].last.as_ref().unwrap().by.to_string()),
+            Err(CommitError::Conflict(conflicts)) => {
+                told.push(conflicts[0].last.as_ref().unwrap().by.to_string())
+            }
             Err(other) => panic!("{other}"),
         }
     }
     assert_eq!((first.len(), told.len()), (1, 7));
-    assert!(told.iter().all(|by| *by == first[0]), "{told:?}, but {first:?} was first");
+    assert!(
+        told.iter().all(|by| *by == first[0]),
+        "{told:?}, but {first:?} was first"
+    );
 }
 
 /// Each draft alone is within the bound, two together are not: one of them must be refused.
 async fn the_check_judges_what_the_one_before_has_made(test: TestDatabase) {
     test.migrated().await;
-    let check = |state: &PolicyState| if state.len() <= 4 { Ok(()) } else { Err("at most four") };
+    let check = |state: &PolicyState| {
+        if state.len() <= 4 {
+            Ok(())
+        } else {
+            Err("at most four")
+        }
+    };
     let writers = (0..WRITERS).map(|writer| {
         let handle = test.handle();
-        tokio::spawn(
-            async move { handle.commit(&draft("ada", vec![rate(&format!("s{writer}"), 1)]), check).await.is_ok() },
-        )
+        tokio::spawn(async move {
+            handle
+                .commit(&draft("ada", vec![rate(&format!("s{writer}"), 1)]), check)
+                .await
+                .is_ok()
+        })
     });
     let mut made = 0;
     for writer in writers.collect::<Vec<_>>() {
         made += u32::from(writer.await.unwrap());
     }
-    assert_eq!((made, test.handle().state(None).await.unwrap().len()), (4, 4));
+    assert_eq!(
+        (made, test.handle().state(None).await.unwrap().len()),
+        (4, 4)
+    );
 }

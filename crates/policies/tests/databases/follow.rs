@@ -34,14 +34,32 @@ async fn a_follower_comes_from_any_revision_to_the_newest(test: TestDatabase) {
     let newest = follower.state(Some(5)).await.unwrap();
     for number in 0..=5 {
         let state = follower.state(Some(number)).await.unwrap();
-        assert_eq!(step(&follower, &state).await, newest, "from revision {number}");
+        assert_eq!(
+            step(&follower, &state).await,
+            newest,
+            "from revision {number}"
+        );
     }
     let third = follower.state(Some(3)).await.unwrap();
-    let ChangesAfter::Known { changes, .. } = follower.changes_after(third.position()).await.unwrap() else { panic!() };
+    let ChangesAfter::Known { changes, .. } =
+        follower.changes_after(third.position()).await.unwrap()
+    else {
+        panic!()
+    };
     let names: Vec<_> = changes.iter().map(|change| change.id.name()).collect();
-    assert_eq!(names, ["a", "b", "c"], "each once, and nothing that is as it was");
+    assert_eq!(
+        names,
+        ["a", "b", "c"],
+        "each once, and nothing that is as it was"
+    );
     let nothing = follower.changes_after(newest.position()).await.unwrap();
-    assert_eq!(nothing, ChangesAfter::Known { changes: vec![], to: newest.position() });
+    assert_eq!(
+        nothing,
+        ChangesAfter::Known {
+            changes: vec![],
+            to: newest.position()
+        }
+    );
 }
 
 async fn a_follower_of_another_database_is_told_to_begin_anew(test: TestDatabase) {
@@ -53,13 +71,20 @@ async fn a_follower_of_another_database_is_told_to_begin_anew(test: TestDatabase
     let other = another.migrated().await;
     commit(&other, vec![rate("a", 7)]).await;
     commit(&other, vec![rate("a", 8)]).await;
-    let ahead = Position { revision: 9, token: head.token };
-    for position in [other.head().await.unwrap(), ahead, other.state(Some(1)).await.unwrap().position()] {
+    let ahead = Position {
+        revision: 9,
+        token: head.token,
+    };
+    for position in [
+        other.head().await.unwrap(),
+        ahead,
+        other.state(Some(1)).await.unwrap().position(),
+    ] {
         let found = database.changes_after(position).await.unwrap();
         assert_eq!(found, ChangesAfter::Unknown { head }, "{position:?}");
     }
-    // Restored from a backup of revision 1, and changed since: its second revision is another. A handle that knew the first
-    // one reads what there is now.
+    // Restored from a backup of revision 1, and changed since: its second revision is another. A
+    // handle that knew the first one reads what there is now.
     let (known, follower) = (database.state(None).await.unwrap(), test.handle());
     for sql in [
         "DELETE FROM tollgate_objects WHERE since = 2",
@@ -71,7 +96,10 @@ async fn a_follower_of_another_database_is_told_to_begin_anew(test: TestDatabase
         test.run(sql).await;
     }
     commit(&follower, vec![rate("a", 3)]).await;
-    assert!(matches!(database.changes_after(known.position()).await.unwrap(), ChangesAfter::Unknown { .. }));
+    assert!(matches!(
+        database.changes_after(known.position()).await.unwrap(),
+        ChangesAfter::Unknown { .. }
+    ));
     let now = database.state(None).await.unwrap();
     assert_eq!(now.get(&strategy("a")).unwrap().body["limit"]["rate"], 3);
 }
@@ -84,9 +112,14 @@ async fn a_diff_has_what_says_something_else(test: TestDatabase) {
     commit(&database, vec![gone("d")]).await;
     let shown = |changes: Vec<tollgate_policies::model::ObjectChange>| -> Vec<String> {
         let rate = |object: Option<std::sync::Arc<tollgate_policies::model::Object>>| {
-            object.map_or("-".to_owned(), |object| object.body["limit"]["rate"].to_string())
+            object.map_or("-".to_owned(), |object| {
+                object.body["limit"]["rate"].to_string()
+            })
         };
-        changes.into_iter().map(|c| format!("{} {} {}", c.id.name(), rate(c.before), rate(c.after))).collect()
+        changes
+            .into_iter()
+            .map(|c| format!("{} {} {}", c.id.name(), rate(c.before), rate(c.after)))
+            .collect()
     };
     for (from, to, expected) in [
         (1, 4, &["b 1 2", "c 1 -"][..]),
@@ -96,7 +129,11 @@ async fn a_diff_has_what_says_something_else(test: TestDatabase) {
         (0, 1, &["a - 1", "b - 1", "c - 1"]),
         (3, 3, &[]),
     ] {
-        assert_eq!(shown(database.diff(from, to).await.unwrap()), expected, "{from} to {to}");
+        assert_eq!(
+            shown(database.diff(from, to).await.unwrap()),
+            expected,
+            "{from} to {to}"
+        );
     }
     assert!(database.diff(1, 5).await.is_err() && database.diff(5, 1).await.is_err());
 }

@@ -17,7 +17,8 @@ pub enum Fault {
     Silent,
     /// Once: the connection is cut before the server gets these words.
     CutBefore(&'static str),
-    /// Once: the connection is cut after the server has answered these words, and the answer is lost.
+    /// Once: the connection is cut after the server has answered these words, and the answer is
+    /// lost.
     CutAfter(&'static str),
 }
 
@@ -37,7 +38,12 @@ impl Front {
         let (known, rounds) = (Arc::clone(&fault), round.clone());
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
-                tokio::spawn(relay(client, server, Arc::clone(&known), rounds.subscribe()));
+                tokio::spawn(relay(
+                    client,
+                    server,
+                    Arc::clone(&known),
+                    rounds.subscribe(),
+                ));
             }
         });
         Self { port, fault, round }
@@ -66,12 +72,18 @@ impl Front {
     }
 }
 
-async fn relay(client: TcpStream, server: u16, fault: Arc<Mutex<Fault>>, mut round: watch::Receiver<u32>) {
+async fn relay(
+    client: TcpStream,
+    server: u16,
+    fault: Arc<Mutex<Fault>>,
+    mut round: watch::Receiver<u32>,
+) {
     if *fault.lock().unwrap() == Fault::Closed {
         return;
     }
     let server = TcpStream::connect(("127.0.0.1", server)).await.unwrap();
-    let ((from_client, to_client), (from_server, to_server)) = (client.into_split(), server.into_split());
+    let ((from_client, to_client), (from_server, to_server)) =
+        (client.into_split(), server.into_split());
     // The next answer is lost.
     let cut = AtomicBool::new(false);
     tokio::select! {
@@ -81,11 +93,20 @@ async fn relay(client: TcpStream, server: u16, fault: Arc<Mutex<Fault>>, mut rou
     }
 }
 
-async fn requests(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, fault: Arc<Mutex<Fault>>, cut: &AtomicBool) {
+async fn requests(
+    mut from: OwnedReadHalf,
+    mut to: OwnedWriteHalf,
+    fault: Arc<Mutex<Fault>>,
+    cut: &AtomicBool,
+) {
     let mut buffer = vec![0; 65536];
     while let Ok(read @ 1..) = from.read(&mut buffer).await {
         let bytes = &buffer[..read];
-        let has = |words: &str| bytes.windows(words.len()).any(|part| part == words.as_bytes());
+        let has = |words: &str| {
+            bytes
+                .windows(words.len())
+                .any(|part| part == words.as_bytes())
+        };
         let now = *fault.lock().unwrap();
         match now {
             Fault::Silent => std::future::pending().await,
@@ -95,14 +116,22 @@ async fn requests(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, fault: Arc<Mu
             }
             _ => {}
         }
-        cut.store(matches!(now, Fault::CutAfter(words) if has(words)), Ordering::Relaxed);
+        cut.store(
+            matches!(now, Fault::CutAfter(words) if has(words)),
+            Ordering::Relaxed,
+        );
         if to.write_all(bytes).await.is_err() {
             return;
         }
     }
 }
 
-async fn answers(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, fault: Arc<Mutex<Fault>>, cut: &AtomicBool) {
+async fn answers(
+    mut from: OwnedReadHalf,
+    mut to: OwnedWriteHalf,
+    fault: Arc<Mutex<Fault>>,
+    cut: &AtomicBool,
+) {
     let mut buffer = vec![0; 65536];
     while let Ok(read @ 1..) = from.read(&mut buffer).await {
         let bytes = &buffer[..read];

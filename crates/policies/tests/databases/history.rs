@@ -13,7 +13,10 @@ over_all! {
 async fn the_history_has_every_revision_newest_first(test: TestDatabase) {
     let database = test.migrated().await;
     for number in 1..=5 {
-        database.commit(&draft(&format!("a{number}"), vec![rate("a", number)]), fine).await.unwrap();
+        database
+            .commit(&draft(&format!("a{number}"), vec![rate("a", number)]), fine)
+            .await
+            .unwrap();
     }
     let pages = |limit| {
         let database = database.clone();
@@ -24,7 +27,11 @@ async fn the_history_has_every_revision_newest_first(test: TestDatabase) {
                 before = page.last().map(|revision| revision.number);
                 match page.len() {
                     0 => return numbers,
-                    _ => numbers.push(page.into_iter().map(|revision| revision.number).collect::<Vec<_>>()),
+                    _ => numbers.push(
+                        page.into_iter()
+                            .map(|revision| revision.number)
+                            .collect::<Vec<_>>(),
+                    ),
                 }
             }
         }
@@ -33,9 +40,15 @@ async fn the_history_has_every_revision_newest_first(test: TestDatabase) {
     assert_eq!(pages(0).await.len(), 5, "a page has one at least");
     assert_eq!(pages(9000).await, [vec![5, 4, 3, 2, 1]]);
     let third = database.revision(3).await.unwrap();
-    assert_eq!((third.author.as_str(), third.reason.as_str(), third.edits), ("a3", "a3 wants it", 1));
+    assert_eq!(
+        (third.author.as_str(), third.reason.as_str(), third.edits),
+        ("a3", "a3 wants it", 1)
+    );
     for number in [0, 6, u64::MAX] {
-        let unknown = DatabaseError::UnknownRevision { asked: number, head: 5 };
+        let unknown = DatabaseError::UnknownRevision {
+            asked: number,
+            head: 5,
+        };
         assert_eq!(database.revision(number).await, Err(unknown));
     }
 }
@@ -57,15 +70,27 @@ async fn the_history_of_an_object_has_what_became_of_it(test: TestDatabase) {
     }
     let shown = |found: &ObjectRevision| {
         let rate = |side: &Option<std::sync::Arc<tollgate_policies::model::Object>>| {
-            side.as_ref().map_or("-".to_owned(), |object| object.body["limit"]["rate"].to_string())
+            side.as_ref().map_or("-".to_owned(), |object| {
+                object.body["limit"]["rate"].to_string()
+            })
         };
-        format!("{}: {} {}", found.revision.number, rate(&found.change.before), rate(&found.change.after))
+        format!(
+            "{}: {} {}",
+            found.revision.number,
+            rate(&found.change.before),
+            rate(&found.change.after)
+        )
     };
-    let expected = ["9: 8 9", "8: - 8", "7: 6 -", "6: - 6", "4: 2 -", "2: 1 2", "1: - 1"];
+    let expected = [
+        "9: 8 9", "8: - 8", "7: 6 -", "6: - 6", "4: 2 -", "2: 1 2", "1: - 1",
+    ];
     for limit in 1..=8 {
         let (mut all, mut before) = (Vec::new(), None);
         loop {
-            let page = database.history_of(&strategy("a"), Page { before, limit }).await.unwrap();
+            let page = database
+                .history_of(&strategy("a"), Page { before, limit })
+                .await
+                .unwrap();
             assert!(page.len() <= limit as usize);
             let Some(last) = page.last() else { break };
             before = Some(last.revision.number);
@@ -73,5 +98,11 @@ async fn the_history_of_an_object_has_what_became_of_it(test: TestDatabase) {
         }
         assert_eq!(all, expected, "{limit} a page");
     }
-    assert!(database.history_of(&strategy("z"), Page::default()).await.unwrap().is_empty());
+    assert!(
+        database
+            .history_of(&strategy("z"), Page::default())
+            .await
+            .unwrap()
+            .is_empty()
+    );
 }

@@ -17,7 +17,11 @@ over_all! {
 }
 
 fn key(name: &str, hash: &str) -> ObjectEdit {
-    edit(&id(ObjectKind::ApiKey, name), Expected::Any, json!({ "key_sha256": hash }))
+    edit(
+        &id(ObjectKind::ApiKey, name),
+        Expected::Any,
+        json!({ "key_sha256": hash }),
+    )
 }
 
 /// A hash of this byte over and over.
@@ -33,23 +37,45 @@ async fn a_key_that_was_taken_away_stays_away_from_its_application(test: TestDat
     let database = test.migrated().await;
     commit(&database, vec![key("a", &of("0A")), key("b", &of("0b"))]).await;
     commit(&database, vec![revoked("a")]).await;
-    for again in [key("a", &of("0a")), key("c", &of("0A")), key("b", &of("0a"))] {
+    for again in [
+        key("a", &of("0a")),
+        key("c", &of("0A")),
+        key("b", &of("0a")),
+    ] {
         let draft = draft("ada", vec![key("d", &of("0d")), again.clone()]);
         let refused = CommitError::Revoked(again.id.clone());
         assert_eq!(database.commit(&draft, fine).await, Err(refused.clone()));
         assert_eq!(database.preview(&draft).await.unwrap_err(), refused);
-        let text = format!("{} has a key that was taken away before: it is not taken again", again.id);
+        let text = format!(
+            "{} has a key that was taken away before: it is not taken again",
+            again.id
+        );
         assert_eq!(refused.to_string(), text);
     }
     // A key may be of another application, and one that stands may have another name.
     let other = ObjectId::new(ObjectKind::ApiKey, "bank", "a").unwrap();
-    let moved =
-        vec![key("e", &of("0B")), revoked("b"), edit(&other, Expected::Absent, json!({ "key_sha256": of("0a") }))];
-    assert_eq!(database.preview::<()>(&draft("ada", moved.clone())).await.unwrap().changes.len(), 3);
+    let moved = vec![
+        key("e", &of("0B")),
+        revoked("b"),
+        edit(&other, Expected::Absent, json!({ "key_sha256": of("0a") })),
+    ];
+    assert_eq!(
+        database
+            .preview::<()>(&draft("ada", moved.clone()))
+            .await
+            .unwrap()
+            .changes
+            .len(),
+        3
+    );
     commit(&database, moved).await;
     commit(
         &database,
-        vec![edit(&id(ObjectKind::ApiKey, "e"), Expected::Any, json!({ "key_sha256": of("0b"), "client": "x" }))],
+        vec![edit(
+            &id(ObjectKind::ApiKey, "e"),
+            Expected::Any,
+            json!({ "key_sha256": of("0b"), "client": "x" }),
+        )],
     )
     .await;
 }
@@ -66,7 +92,9 @@ async fn a_key_that_is_taken_away_meanwhile_does_not_come_back(test: TestDatabas
         Ok::<(), String>(())
     };
     let copied = key("copy", &of("0a"));
-    let refused = database.commit(&draft("ada", vec![copied.clone()]), check).await;
+    let refused = database
+        .commit(&draft("ada", vec![copied.clone()]), check)
+        .await;
     assert_eq!(refused, Err(CommitError::Revoked(copied.id)));
     assert!(test.handle().state(None).await.unwrap().is_empty());
 }
@@ -77,8 +105,11 @@ async fn many_keys_are_looked_for_among_many() {
     const KEYS: usize = 20_000;
     let test = TestDatabase::new(Product::Sqlite).await;
     let database = test.migrated().await;
-    let keys =
-        |rotation: usize| (0..KEYS).map(|at| key(&format!("k{at}"), &format!("{rotation:032}{at:032}"))).collect();
+    let keys = |rotation: usize| {
+        (0..KEYS)
+            .map(|at| key(&format!("k{at}"), &format!("{rotation:032}{at:032}")))
+            .collect()
+    };
     for rotation in 0..3 {
         let commit = commit(&database, keys(rotation));
         let committed = tokio::time::timeout(std::time::Duration::from_secs(60), commit).await;

@@ -1,6 +1,10 @@
 //! A suite over SQLite, PostgreSQL and MariaDB: each test runs on a database of its own of each.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
 
 /// Each test on each database.
 macro_rules! over_all {

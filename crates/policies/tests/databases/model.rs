@@ -7,7 +7,9 @@ use proptest::strategy::ValueTree as _;
 use proptest::test_runner::TestRunner;
 use serde_json::{Value as Json, json};
 use tollgate_policies::database::{ChangesAfter, CommitError, PolicyDatabase};
-use tollgate_policies::model::{DraftProblem, Expected, ObjectEdit, ObjectId, ObjectKind, PolicyState};
+use tollgate_policies::model::{
+    DraftProblem, Expected, ObjectEdit, ObjectId, ObjectKind, PolicyState,
+};
 
 use crate::drafts::{draft, edit, fine, id};
 use crate::servers::{Product, TestDatabase};
@@ -16,7 +18,8 @@ over_all! {
     random_revisions_are_what_the_model_says,
 }
 
-/// The edits of a commit: which object, its body or none, and whether the editor saw the newest version.
+/// The edits of a commit: which object, its body or none, and whether the editor saw the newest
+/// version.
 type Step = Vec<(u8, Option<u8>, bool)>;
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -32,7 +35,11 @@ struct Model {
 }
 
 fn object(number: u8) -> ObjectId {
-    let kinds = [ObjectKind::Strategy, ObjectKind::Plan, ObjectKind::Assignment];
+    let kinds = [
+        ObjectKind::Strategy,
+        ObjectKind::Plan,
+        ObjectKind::Assignment,
+    ];
     id(kinds[usize::from(number % 3)], &format!("o{}", number / 3))
 }
 
@@ -97,7 +104,10 @@ enum Outcome {
 }
 
 async fn act(database: &PolicyDatabase, model: &Model, step: &Step) -> Outcome {
-    match database.commit(&draft("ada", model.edits(step)), fine).await {
+    match database
+        .commit(&draft("ada", model.edits(step)), fine)
+        .await
+    {
         Ok(revision) => Outcome::Made(revision.number),
         Err(CommitError::Draft(DraftProblem::NoChange)) => Outcome::NoChange,
         Err(CommitError::Draft(DraftProblem::Twice(_))) => Outcome::Twice,
@@ -107,7 +117,15 @@ async fn act(database: &PolicyDatabase, model: &Model, step: &Step) -> Outcome {
 }
 
 fn bodies(state: &PolicyState) -> Bodies {
-    state.iter().map(|object| (object.id.clone(), (object.body.as_ref().clone(), object.since))).collect()
+    state
+        .iter()
+        .map(|object| {
+            (
+                object.id.clone(),
+                (object.body.as_ref().clone(), object.since),
+            )
+        })
+        .collect()
 }
 
 fn without_stamps(state: &Bodies) -> BTreeMap<&ObjectId, &Json> {
@@ -126,21 +144,33 @@ async fn random_revisions_are_what_the_model_says(test: TestDatabase) {
 
 async fn check(test: &TestDatabase, steps: &[Step]) {
     let (database, reader) = (test.migrated().await, test.handle());
-    let mut model = Model { states: vec![Bodies::new()] };
+    let mut model = Model {
+        states: vec![Bodies::new()],
+    };
     for step in steps {
         let done = act(&database, &model, step).await;
         assert_eq!(done, model.step(step), "{step:?} of {steps:?}");
     }
-    assert_eq!(bodies(&database.state(None).await.unwrap()), *model.newest(), "{steps:?}");
+    assert_eq!(
+        bodies(&database.state(None).await.unwrap()),
+        *model.newest(),
+        "{steps:?}"
+    );
     let newest = reader.state(None).await.unwrap();
     for (number, expected) in model.states.iter().enumerate() {
         let at = number as u64;
         let state = reader.state(Some(at)).await.unwrap();
         assert_eq!(bodies(&state), *expected, "at {number}: {steps:?}");
-        let ChangesAfter::Known { changes, to } = reader.changes_after(state.position()).await.unwrap() else {
+        let ChangesAfter::Known { changes, to } =
+            reader.changes_after(state.position()).await.unwrap()
+        else {
             panic!("revision {number} is not known: {steps:?}");
         };
-        assert_eq!(state.advanced(&changes, to), newest, "after {number}: {steps:?}");
+        assert_eq!(
+            state.advanced(&changes, to),
+            newest,
+            "after {number}: {steps:?}"
+        );
         for other in 0..=model.head() {
             let target = &model.states[usize::try_from(other).unwrap()];
             let diff = reader.diff(at, other).await.unwrap();
@@ -148,13 +178,21 @@ async fn check(test: &TestDatabase, steps: &[Step]) {
             for change in &diff {
                 let before = change.before.as_ref().map(|object| object.body.as_ref());
                 assert!(!change.is_alike(), "{at} to {other}: {steps:?}");
-                assert_eq!(reached.get(&change.id).copied(), before, "{at} to {other}: {steps:?}");
+                assert_eq!(
+                    reached.get(&change.id).copied(),
+                    before,
+                    "{at} to {other}: {steps:?}"
+                );
                 match &change.after {
                     Some(object) => drop(reached.insert(&change.id, &object.body)),
                     None => drop(reached.remove(&change.id)),
                 }
             }
-            assert_eq!(reached, without_stamps(target), "{at} to {other}: {steps:?}");
+            assert_eq!(
+                reached,
+                without_stamps(target),
+                "{at} to {other}: {steps:?}"
+            );
         }
     }
 }

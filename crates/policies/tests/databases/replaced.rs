@@ -17,7 +17,8 @@ async fn followed() -> (TestDatabase, PolicyDatabase, PathBuf) {
     let database = test.migrated().await;
     commit(&database, vec![rate("a", 1)]).await;
     let backup = test.folder.as_ref().unwrap().path().join("backup.db");
-    test.run(&format!("VACUUM INTO '{}'", backup.display())).await;
+    test.run(&format!("VACUUM INTO '{}'", backup.display()))
+        .await;
     commit(&database, vec![rate("a", 2)]).await;
     (test, database, backup)
 }
@@ -27,16 +28,28 @@ fn beside(file: &Path) -> [PathBuf; 2] {
 }
 
 fn take_logs(file: &Path) {
-    beside(file).iter().for_each(|file| fs::remove_file(file).unwrap());
+    beside(file)
+        .iter()
+        .for_each(|file| fs::remove_file(file).unwrap());
 }
 
 async fn has_the_backup(test: &TestDatabase, database: &PolicyDatabase) {
-    assert_eq!(rates(&database.state(None).await.unwrap()), named(&[("a", 1)]));
+    assert_eq!(
+        rates(&database.state(None).await.unwrap()),
+        named(&[("a", 1)])
+    );
     let other = PolicyDatabase::open_with(&test.url, PATIENCE).unwrap();
     assert_eq!(commit(database, vec![rate("a", 7)]).await.number, 2);
-    assert_eq!(rates(&other.state(None).await.unwrap()), named(&[("a", 7)]), "it is in the file");
+    assert_eq!(
+        rates(&other.state(None).await.unwrap()),
+        named(&[("a", 7)]),
+        "it is in the file"
+    );
     assert_eq!(commit(&other, vec![rate("a", 8)]).await.number, 3);
-    assert_eq!(rates(&database.state(None).await.unwrap()), named(&[("a", 8)]));
+    assert_eq!(
+        rates(&database.state(None).await.unwrap()),
+        named(&[("a", 8)])
+    );
 }
 
 #[tokio::test]
@@ -61,9 +74,15 @@ async fn a_database_that_a_link_leads_to_is_followed_when_the_link_changes() {
     let folder = test.folder.as_ref().unwrap().path().to_owned();
     let link = folder.join("link.db");
     std::os::unix::fs::symlink(test.file(), &link).unwrap();
-    let linked = TestDatabase { url: format!("sqlite://{}", link.display()), ..test };
+    let linked = TestDatabase {
+        url: format!("sqlite://{}", link.display()),
+        ..test
+    };
     let database = linked.handle();
-    assert_eq!(rates(&database.state(None).await.unwrap()), named(&[("a", 2)]));
+    assert_eq!(
+        rates(&database.state(None).await.unwrap()),
+        named(&[("a", 2)])
+    );
     std::os::unix::fs::symlink(backup, folder.join("new.db")).unwrap();
     fs::rename(folder.join("new.db"), &link).unwrap();
     has_the_backup(&linked, &database).await;
@@ -77,10 +96,22 @@ async fn a_database_whose_file_was_deleted_is_away_until_there_is_one() {
     take_logs(&test.file());
     fs::remove_file(test.file()).unwrap();
     for _ in 0..2 {
-        assert!(matches!(database.head().await, Err(DatabaseError::Away { .. })));
-        assert!(matches!(people.accounts().await, Err(DatabaseError::Away { .. })));
-        let refused = database.commit(&draft("ada", vec![rate("a", 3)]), fine).await.unwrap_err();
-        assert!(matches!(refused, CommitError::Database(DatabaseError::Away { .. })), "{refused:?}");
+        assert!(matches!(
+            database.head().await,
+            Err(DatabaseError::Away { .. })
+        ));
+        assert!(matches!(
+            people.accounts().await,
+            Err(DatabaseError::Away { .. })
+        ));
+        let refused = database
+            .commit(&draft("ada", vec![rate("a", 3)]), fine)
+            .await
+            .unwrap_err();
+        assert!(
+            matches!(refused, CommitError::Database(DatabaseError::Away { .. })),
+            "{refused:?}"
+        );
     }
     assert!(!test.file().exists());
     fs::rename(backup, test.file()).unwrap();
@@ -105,17 +136,34 @@ async fn the_log_of_the_file_before_is_not_taken_for_that_of_the_new_one() {
 #[tokio::test]
 async fn a_version_that_was_seen_before_a_restore_is_a_conflict_after_it() {
     let (test, database, backup) = followed().await;
-    let seen = database.state(None).await.unwrap().get(&strategy("a")).unwrap().version();
+    let seen = database
+        .state(None)
+        .await
+        .unwrap()
+        .get(&strategy("a"))
+        .unwrap()
+        .version();
     take_logs(&test.file());
     fs::rename(backup, test.file()).unwrap();
     assert_eq!(commit(&database, vec![rate("a", 7)]).await.number, 2);
-    let now = database.state(None).await.unwrap().get(&strategy("a")).unwrap().version();
+    let now = database
+        .state(None)
+        .await
+        .unwrap()
+        .get(&strategy("a"))
+        .unwrap()
+        .version();
     let upon = |version: &str| {
-        let edit = ObjectEdit { expected: Expected::of_version(version).unwrap(), ..rate("a", 8) };
+        let edit = ObjectEdit {
+            expected: Expected::of_version(version).unwrap(),
+            ..rate("a", 8)
+        };
         draft("ada", vec![edit])
     };
     let refused = database.commit(&upon(&seen), fine).await.unwrap_err();
-    let CommitError::Conflict(conflicts) = &refused else { panic!("{seen} is not {now}: {refused:?}") };
+    let CommitError::Conflict(conflicts) = &refused else {
+        panic!("{seen} is not {now}: {refused:?}")
+    };
     assert_eq!(conflicts[0].found, Some(2));
     assert_eq!(database.commit(&upon(&now), fine).await.unwrap().number, 3);
 }
@@ -140,7 +188,10 @@ async fn many_callers_at_once_find_the_new_file() {
     take_logs(&test.file());
     fs::rename(backup, test.file()).unwrap();
     for caller in before {
-        assert!(matches!(caller.await.unwrap(), Ok(1 | 2) | Err(DatabaseError::Away { .. })));
+        assert!(matches!(
+            caller.await.unwrap(),
+            Ok(1 | 2) | Err(DatabaseError::Away { .. })
+        ));
     }
     for caller in callers(&database) {
         assert_eq!(caller.await.unwrap(), Ok(1));
@@ -154,18 +205,35 @@ async fn an_account_that_is_disabled_in_the_new_file_is_out() {
     let people = test.migrated().await.people();
     for name in ["ada", "ed"] {
         let admin = tollgate_policies::people::Rights::admin();
-        let account =
-            NewAccount { name: name.into(), display_name: name.into(), rights: admin, ..NewAccount::default() };
+        let account = NewAccount {
+            name: name.into(),
+            display_name: name.into(),
+            rights: admin,
+            ..NewAccount::default()
+        };
         people.create(&account).await.unwrap();
     }
     let hour = Duration::from_secs(3_600);
-    let (secret, _) = people.begin_session("ed", SessionTerms { idle: hour, absolute: hour }).await.unwrap();
+    let (secret, _) = people
+        .begin_session(
+            "ed",
+            SessionTerms {
+                idle: hour,
+                absolute: hour,
+            },
+        )
+        .await
+        .unwrap();
     let backup = test.folder.as_ref().unwrap().path().join("backup.db");
-    test.run(&format!("VACUUM INTO '{}'", backup.display())).await;
+    test.run(&format!("VACUUM INTO '{}'", backup.display()))
+        .await;
     take_logs(&test.file());
     fs::rename(backup, test.file()).unwrap();
     let command = test.handle().people();
-    let change = AccountChange { disabled: Some(true), ..AccountChange::default() };
+    let change = AccountChange {
+        disabled: Some(true),
+        ..AccountChange::default()
+    };
     command.change("ed", &change).await.unwrap();
     assert_eq!(people.session(secret.expose()).await.unwrap(), None);
 }

@@ -1,5 +1,6 @@
-//! PostgreSQL and MariaDB of this test run's own, on ports of their own with data in a temporary folder, and databases in
-//! them. A program that is missing fails the test, with a message that says what to install.
+//! PostgreSQL and MariaDB of this test run's own, on ports of their own with data in a temporary
+//! folder, and databases in them. A program that is missing fails the test, with a message that
+//! says what to install.
 
 use std::fs;
 use std::net::TcpListener;
@@ -41,11 +42,25 @@ impl TestDatabase {
         if product == Product::Sqlite {
             let folder = tempfile::tempdir().unwrap();
             let url = format!("sqlite://{}/policies.db", folder.path().display());
-            return Self { product, url, folder: Some(folder) };
+            return Self {
+                product,
+                url,
+                folder: Some(folder),
+            };
         }
-        let server = tokio::task::spawn_blocking(move || port_of(product)).await.unwrap();
-        run(&url_of(product, server, None), &format!("CREATE DATABASE {name}")).await;
-        Self { product, url: url_of(product, server, Some(&name)), folder: None }
+        let server = tokio::task::spawn_blocking(move || port_of(product))
+            .await
+            .unwrap();
+        run(
+            &url_of(product, server, None),
+            &format!("CREATE DATABASE {name}"),
+        )
+        .await;
+        Self {
+            product,
+            url: url_of(product, server, Some(&name)),
+            folder: None,
+        }
     }
 
     /// A handle of its own, as another node has one.
@@ -80,12 +95,15 @@ impl TestDatabase {
 
     /// The URL of the same database through another port.
     pub fn url_through(&self, port: u16) -> String {
-        self.url.replace(&format!(":{}/", self.port()), &format!(":{port}/"))
+        self.url
+            .replace(&format!(":{}/", self.port()), &format!(":{port}/"))
     }
 }
 
 async fn run(url: &str, sql: &str) {
-    try_run(url, sql).await.unwrap_or_else(|error| panic!("{sql}: {error}"));
+    try_run(url, sql)
+        .await
+        .unwrap_or_else(|error| panic!("{sql}: {error}"));
 }
 
 async fn try_run(url: &str, sql: &str) -> Result<(), sqlx::Error> {
@@ -114,9 +132,15 @@ fn url_of(product: Product, port: u16, database: Option<&str>) -> String {
     match product {
         Product::Sqlite => unreachable!("a file has no port"),
         Product::Postgres => {
-            format!("postgres://tollgate:{PASSWORD}@127.0.0.1:{port}/{}", database.unwrap_or("postgres"))
+            format!(
+                "postgres://tollgate:{PASSWORD}@127.0.0.1:{port}/{}",
+                database.unwrap_or("postgres")
+            )
         }
-        Product::MariaDb => format!("mysql://tollgate:{PASSWORD}@127.0.0.1:{port}/{}", database.unwrap_or("mysql")),
+        Product::MariaDb => format!(
+            "mysql://tollgate:{PASSWORD}@127.0.0.1:{port}/{}",
+            database.unwrap_or("mysql")
+        ),
     }
 }
 
@@ -137,19 +161,49 @@ fn start_postgres() -> u16 {
     let password = folder.join("password");
     fs::write(&password, PASSWORD).unwrap();
     // The server refuses to be root.
-    let is_root = Command::new("id").arg("-u").output().unwrap().stdout.starts_with(b"0\n");
-    let by: &[&str] = if is_root { &["runuser", "-u", "postgres", "--"] } else { &[] };
+    let is_root = Command::new("id")
+        .arg("-u")
+        .output()
+        .unwrap()
+        .stdout
+        .starts_with(b"0\n");
+    let by: &[&str] = if is_root {
+        &["runuser", "-u", "postgres", "--"]
+    } else {
+        &[]
+    };
     if is_root {
         finish(Command::new("chown").args(["-R", "postgres"]).arg(&folder));
     }
     let data = folder.join("data");
-    let words = |rest: &[&str]| by.iter().chain(rest).map(|word| (*word).to_owned()).collect::<Vec<_>>();
-    let (initdb, postgres) =
-        (programs.join("initdb").display().to_string(), programs.join("postgres").display().to_string());
+    let words = |rest: &[&str]| {
+        by.iter()
+            .chain(rest)
+            .map(|word| (*word).to_owned())
+            .collect::<Vec<_>>()
+    };
+    let (initdb, postgres) = (
+        programs.join("initdb").display().to_string(),
+        programs.join("postgres").display().to_string(),
+    );
     let (data, password) = (data.display().to_string(), password.display().to_string());
-    let init = words(&[&initdb, "-D", &data, "-U", "tollgate", "-A", "scram-sha-256", "--pwfile", &password, "-N"]);
+    let init = words(&[
+        &initdb,
+        "-D",
+        &data,
+        "-U",
+        "tollgate",
+        "-A",
+        "scram-sha-256",
+        "--pwfile",
+        &password,
+        "-N",
+    ]);
     finish(Command::new(&init[0]).args(&init[1..]));
-    let (port_word, sockets) = (port.to_string(), format!("unix_socket_directories={}", folder.display()));
+    let (port_word, sockets) = (
+        port.to_string(),
+        format!("unix_socket_directories={}", folder.display()),
+    );
     let serve = words(&[
         &postgres,
         "-D",
@@ -171,12 +225,30 @@ fn start_postgres() -> u16 {
 
 fn start_mariadb() -> u16 {
     let (folder, port) = (data_folder(), free_port());
-    let (data, user) = (format!("--datadir={}/data", folder.display()), "--user=root");
+    let (data, user) = (
+        format!("--datadir={}/data", folder.display()),
+        "--user=root",
+    );
     let log = format!("--log-error={}/log.err", folder.display());
-    let is_root = Command::new("id").arg("-u").output().unwrap().stdout.starts_with(b"0\n");
+    let is_root = Command::new("id")
+        .arg("-u")
+        .output()
+        .unwrap()
+        .stdout
+        .starts_with(b"0\n");
     let user = is_root.then_some(user);
-    let init = ["--no-defaults", &data, "--auth-root-authentication-method=normal", "--skip-test-db", "--force"];
-    finish(Command::new(needed("mariadb-install-db", "mariadb-server")).args(init).args(user));
+    let init = [
+        "--no-defaults",
+        &data,
+        "--auth-root-authentication-method=normal",
+        "--skip-test-db",
+        "--force",
+    ];
+    finish(
+        Command::new(needed("mariadb-install-db", "mariadb-server"))
+            .args(init)
+            .args(user),
+    );
     let users = folder.join("users.sql");
     let text = format!(
         "CREATE USER tollgate@'%' IDENTIFIED BY '{PASSWORD}';\nGRANT ALL ON *.* TO tollgate@'%' WITH GRANT OPTION;\n"
@@ -201,15 +273,23 @@ fn start_mariadb() -> u16 {
     port
 }
 
-/// Runs a server beside a shell that waits for this process to end, in whichever way, and then ends the server and takes
-/// its folder away: statics are not dropped.
+/// Runs a server beside a shell that waits for this process to end, in whichever way, and then ends
+/// the server and takes its folder away: statics are not dropped.
 fn keep_running(words: &[String], folder: &Path, port: u16) {
     let script = "trap '' HUP INT TERM; folder=$1; shift; \"$@\" >\"$folder/out\" 2>&1 </dev/null & server=$!; \
                   cat >/dev/null; kill -9 $server $(cat \"$folder/data/postmaster.pid\" 2>/dev/null | head -1) 2>/dev/null; \
                   wait $server 2>/dev/null; rm -rf \"$folder\"";
     let mut command = Command::new("sh");
-    command.args(["-c", script, "sh"]).arg(folder).args(words).stdin(Stdio::piped());
-    let shell = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    command
+        .args(["-c", script, "sh"])
+        .arg(folder)
+        .args(words)
+        .stdin(Stdio::piped());
+    let shell = command
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
     // Its end of the pipe is closed by the end of this process and by nothing else.
     std::mem::forget(shell);
     wait_for(port, folder);
@@ -217,7 +297,11 @@ fn keep_running(words: &[String], folder: &Path, port: u16) {
 
 /// Until it says so itself: a server that still starts accepts connections and refuses them then.
 fn wait_for(port: u16, folder: &Path) {
-    let said = || ["out", "log.err"].map(|file| fs::read_to_string(folder.join(file)).unwrap_or_default()).concat();
+    let said = || {
+        ["out", "log.err"]
+            .map(|file| fs::read_to_string(folder.join(file)).unwrap_or_default())
+            .concat()
+    };
     let ready = ["ready to accept connections", "ready for connections"];
     for _ in 0..PATIENCE.as_millis() / 10 {
         if ready.iter().any(|words| said().contains(words)) {
@@ -229,12 +313,17 @@ fn wait_for(port: u16, folder: &Path) {
 }
 
 fn newest_postgres() -> PathBuf {
-    let found =
-        fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten().map(|entry| entry.path().join("bin"));
+    let found = fs::read_dir("/usr/lib/postgresql")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path().join("bin"));
     let found = found.filter(|bin| bin.join("postgres").exists()).max();
-    found.or_else(|| on_path("postgres").and_then(|path| path.parent().map(Path::to_owned))).unwrap_or_else(|| {
-        panic!("PostgreSQL's server is needed: install the package postgresql");
-    })
+    found
+        .or_else(|| on_path("postgres").and_then(|path| path.parent().map(Path::to_owned)))
+        .unwrap_or_else(|| {
+            panic!("PostgreSQL's server is needed: install the package postgresql");
+        })
 }
 
 fn needed(program: &str, package: &str) -> PathBuf {
@@ -243,14 +332,22 @@ fn needed(program: &str, package: &str) -> PathBuf {
 
 fn on_path(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
-    let folders = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/usr/local/sbin".into()]);
-    folders.map(|folder| folder.join(program)).find(|file| file.exists())
+    let folders =
+        std::env::split_paths(&path).chain(["/usr/sbin".into(), "/usr/local/sbin".into()]);
+    folders
+        .map(|folder| folder.join(program))
+        .find(|file| file.exists())
 }
 
-/// Others may look into it: the server is another user. The shell that ends the server takes it away.
+/// Others may look into it: the server is another user. The shell that ends the server takes it
+/// away.
 fn data_folder() -> PathBuf {
     use std::os::unix::fs::PermissionsExt as _;
-    let folder = tempfile::Builder::new().prefix("tollgate-db-").tempdir().unwrap().keep();
+    let folder = tempfile::Builder::new()
+        .prefix("tollgate-db-")
+        .tempdir()
+        .unwrap()
+        .keep();
     fs::set_permissions(&folder, fs::Permissions::from_mode(0o755)).unwrap();
     folder
 }
@@ -262,6 +359,12 @@ pub fn free_port() -> u16 {
 }
 
 fn finish(command: &mut Command) {
-    let done = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
-    assert!(done.status.success(), "{command:?}: {}", String::from_utf8_lossy(&done.stderr));
+    let done = command
+        .output()
+        .unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    assert!(
+        done.status.success(),
+        "{command:?}: {}",
+        String::from_utf8_lossy(&done.stderr)
+    );
 }

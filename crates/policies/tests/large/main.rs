@@ -1,7 +1,14 @@
 //! A hundred thousand assignments: what a revision costs then, in bytes and in what is read.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
-#![expect(clippy::print_stdout, reason = "how long each step took, for whoever looks")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+#![expect(
+    clippy::print_stdout,
+    reason = "how long each step took, for whoever looks"
+)]
 
 #[path = "../databases/servers.rs"]
 #[expect(dead_code, reason = "the other suite uses all of it")]
@@ -27,12 +34,25 @@ const CLIENTS: usize = 100_000;
 const MOST_BYTES_EACH: usize = 400;
 
 fn assignment(client: usize, plan: usize) -> ObjectEdit {
-    let id = ObjectId::new(ObjectKind::Assignment, "shop", &format!("client-{client:06}@example.com")).unwrap();
-    ObjectEdit { id, expected: Expected::Any, body: Some(json!({ "plan": format!("plan{plan}") })) }
+    let id = ObjectId::new(
+        ObjectKind::Assignment,
+        "shop",
+        &format!("client-{client:06}@example.com"),
+    )
+    .unwrap();
+    ObjectEdit {
+        id,
+        expected: Expected::Any,
+        body: Some(json!({ "plan": format!("plan{plan}") })),
+    }
 }
 
 fn draft(edits: Vec<ObjectEdit>) -> Draft {
-    Draft { edits, author: "ada".into(), reason: "many".into() }
+    Draft {
+        edits,
+        author: "ada".into(),
+        reason: "many".into(),
+    }
 }
 
 fn fine(_: &PolicyState) -> Result<(), Infallible> {
@@ -51,38 +71,95 @@ async fn step<T>(product: Product, name: &str, work: impl Future<Output = T>) ->
 async fn a_revision_costs_what_it_changes(product: Product) {
     let test = TestDatabase::new(product).await;
     let database = test.migrated().await;
-    let all = draft((0..CLIENTS).map(|client| assignment(client, client % 12)).collect());
-    step(product, "100 000 assignments committed", database.commit(&all, fine)).await.unwrap();
+    let all = draft(
+        (0..CLIENTS)
+            .map(|client| assignment(client, client % 12))
+            .collect(),
+    );
+    step(
+        product,
+        "100 000 assignments committed",
+        database.commit(&all, fine),
+    )
+    .await
+    .unwrap();
     drop(all);
     for number in 2..=20 {
-        database.commit(&draft(vec![assignment(number, 100 + number)]), fine).await.unwrap();
+        database
+            .commit(&draft(vec![assignment(number, 100 + number)]), fine)
+            .await
+            .unwrap();
     }
 
     let follower = test.handle();
     let region = Region::new(ALLOCATOR);
-    let first = step(product, "state at revision 1 read", follower.state(Some(1))).await.unwrap();
+    let first = step(product, "state at revision 1 read", follower.state(Some(1)))
+        .await
+        .unwrap();
     let kept = region.change();
     let bytes = kept.bytes_allocated.saturating_sub(kept.bytes_deallocated);
     println!("{product:?}: {} bytes each", bytes / CLIENTS);
     assert_eq!(first.len(), CLIENTS);
-    assert!(bytes / CLIENTS <= MOST_BYTES_EACH, "{} bytes for each of the objects", bytes / CLIENTS);
+    assert!(
+        bytes / CLIENTS <= MOST_BYTES_EACH,
+        "{} bytes for each of the objects",
+        bytes / CLIENTS
+    );
 
-    let newest = step(product, "newest state read", follower.state(None)).await.unwrap();
+    let newest = step(product, "newest state read", follower.state(None))
+        .await
+        .unwrap();
     let position = follower.state(Some(18)).await.unwrap().position();
     let region = Region::new(ALLOCATOR);
-    let found = step(product, "changes after revision 18", follower.changes_after(position)).await.unwrap();
+    let found = step(
+        product,
+        "changes after revision 18",
+        follower.changes_after(position),
+    )
+    .await
+    .unwrap();
     let allocated = region.change().bytes_allocated;
-    let ChangesAfter::Known { changes, .. } = found else { panic!("it is known") };
+    let ChangesAfter::Known { changes, .. } = found else {
+        panic!("it is known")
+    };
     assert_eq!(changes.len(), 2);
     assert!(allocated < 256 * 1024, "two changes took {allocated} bytes");
     let position = first.position();
-    let found = step(product, "changes after revision 1", follower.changes_after(position)).await.unwrap();
-    let ChangesAfter::Known { changes, to } = found else { panic!("it is known") };
-    assert_eq!((changes.len(), first.advanced(&changes, to) == newest), (19, true));
+    let found = step(
+        product,
+        "changes after revision 1",
+        follower.changes_after(position),
+    )
+    .await
+    .unwrap();
+    let ChangesAfter::Known { changes, to } = found else {
+        panic!("it is known")
+    };
+    assert_eq!(
+        (changes.len(), first.advanced(&changes, to) == newest),
+        (19, true)
+    );
 
-    step(product, "one more committed", database.commit(&draft(vec![assignment(0, 99)]), fine)).await.unwrap();
-    let all_gone = (0..CLIENTS).map(|number| ObjectEdit { body: None, ..assignment(number, 0) }).collect();
-    let emptied = step(product, "all of it taken away", database.commit(&draft(all_gone), fine)).await.unwrap();
+    step(
+        product,
+        "one more committed",
+        database.commit(&draft(vec![assignment(0, 99)]), fine),
+    )
+    .await
+    .unwrap();
+    let all_gone = (0..CLIENTS)
+        .map(|number| ObjectEdit {
+            body: None,
+            ..assignment(number, 0)
+        })
+        .collect();
+    let emptied = step(
+        product,
+        "all of it taken away",
+        database.commit(&draft(all_gone), fine),
+    )
+    .await
+    .unwrap();
     assert_eq!(emptied.edits, CLIENTS as u64);
     assert!(follower.state(None).await.unwrap().is_empty());
 }
@@ -91,9 +168,17 @@ async fn a_revision_costs_what_it_changes(product: Product) {
 fn alone(product: Product) {
     static ALONE: Mutex<()> = Mutex::new(());
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .unwrap();
     let limit = Duration::from_secs(120);
-    runtime.block_on(async { tokio::time::timeout(limit, a_revision_costs_what_it_changes(product)).await.unwrap() });
+    runtime.block_on(async {
+        tokio::time::timeout(limit, a_revision_costs_what_it_changes(product))
+            .await
+            .unwrap()
+    });
 }
 
 #[test]

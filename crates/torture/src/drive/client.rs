@@ -38,7 +38,10 @@ pub struct ClientPace {
 
 impl ClientSettings {
     pub fn new(limit: Quota) -> Self {
-        Self { limit: ArcSwap::from_pointee(limit), stop: AtomicBool::new(false) }
+        Self {
+            limit: ArcSwap::from_pointee(limit),
+            stop: AtomicBool::new(false),
+        }
     }
 
     pub fn stopped(&self) -> bool {
@@ -50,10 +53,14 @@ impl ClientPace {
     pub fn new(interval: Duration, rng: &mut Rng) -> Self {
         // Clients do not start in step.
         let first = interval.min(Duration::from_secs(60)).mul_f64(rng.f64());
-        Self { next: clock::now() + first, interval }
+        Self {
+            next: clock::now() + first,
+            interval,
+        }
     }
 
-    /// Waits for that time. A client that is late sends at once, and does not make up for the requests it missed.
+    /// Waits for that time. A client that is late sends at once, and does not make up for the
+    /// requests it missed.
     pub async fn wait(&mut self, settings: &ClientSettings) {
         if self.interval.is_zero() {
             return;
@@ -61,13 +68,13 @@ impl ClientPace {
         while clock::now() < self.next && !settings.stopped() {
             sleep_until(self.next.min(clock::now() + STOP_CHECK)).await;
         }
-        self.next =
-            self.next.max(clock::now() - self.interval.min(STOP_CHECK)) + self.interval.min(Duration::from_secs(3_600));
+        self.next = self.next.max(clock::now() - self.interval.min(STOP_CHECK))
+            + self.interval.min(Duration::from_secs(3_600));
     }
 }
 
-/// Asks `limiter` until the settings say stop, and records each answer once it is there. A client that is dropped while it
-/// waits was admitted to nothing.
+/// Asks `limiter` until the settings say stop, and records each answer once it is there. A client
+/// that is dropped while it waits was admitted to nothing.
 pub async fn client(
     limiter: Limiter,
     load: Arc<OfferedLoad>,
@@ -86,14 +93,26 @@ pub async fn client(
         let key = load.pick_key(&mut rng);
         let quota = **settings.limit.load();
         let cost = load.cost;
-        let charge = BucketCharge { key: load.key(key), quota, cost, largest_cost: cost };
+        let charge = BucketCharge {
+            key: load.key(key),
+            quota,
+            cost,
+            largest_cost: cost,
+        };
         let sent_us = clock::monotonic_micros();
         let expected = load.count_request(key, sent_us);
         let decision = limiter.decide(&Checks::from(charge)).wait().await;
         let now_us = clock::monotonic_micros();
         let admitted = decision.granted.then_some(cost);
         let answer = decision.decided_by.into();
-        observed.lock().record(Observation { key, sent_us, now_us, answer, admitted, expected });
+        observed.lock().record(Observation {
+            key,
+            sent_us,
+            now_us,
+            answer,
+            admitted,
+            expected,
+        });
         if load.spares(key) {
             *observed.lock().of_spared.entry(answer).or_default() += 1;
         }

@@ -1,5 +1,5 @@
-//! Clients of limits whose requests wait for their turn, or are in flight for a while. They go through the limits of a
-//! route, as requests of a gateway do.
+//! Clients of limits whose requests wait for their turn, or are in flight for a while. They go
+//! through the limits of a route, as requests of a gateway do.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -26,14 +26,16 @@ use crate::report::observations::{AnswerKind, Observation, Observations};
 /// Between two bursts, from the first request of one to that of the next.
 const EVERY: Duration = Duration::from_millis(400);
 
-/// The requests of a burst are in flight until so long after its beginning, and for a moment at least.
+/// The requests of a burst are in flight until so long after its beginning, and for a moment at
+/// least.
 const IN_FLIGHT: Duration = Duration::from_millis(200);
 const LEAST: Duration = Duration::from_millis(20);
 
 /// After a denial, a client without a pace waits.
 const AFTER_DENIAL: Duration = Duration::from_millis(5);
 
-/// The limits of a node, and the worker's limiter that decides on them, with the load that its clients share.
+/// The limits of a node, and the worker's limiter that decides on them, with the load that its
+/// clients share.
 #[derive(Clone)]
 pub struct RouteLimits {
     pub limiter: Limiter,
@@ -59,17 +61,25 @@ impl WorkerClients {
         let mut rng = Rng::with_seed(self.seed);
         let seeds = (0..self.count).map(|_| rng.u64(..));
         let each = |seed| {
-            let RouteLimits { limiter, load, settings, observed, .. } = limits.clone();
+            let RouteLimits {
+                limiter,
+                load,
+                settings,
+                observed,
+                ..
+            } = limits.clone();
             tokio::spawn(client(limiter, load, settings, observed, seed))
         };
         match limits.load.pattern {
             LoadPattern::Paced => seeds.map(each).collect(),
-            LoadPattern::Queued { hold, .. } => {
-                seeds.map(|seed| tokio::spawn(limits.clone().ask_and_hold(hold, seed))).collect()
-            }
+            LoadPattern::Queued { hold, .. } => seeds
+                .map(|seed| tokio::spawn(limits.clone().ask_and_hold(hold, seed)))
+                .collect(),
             LoadPattern::Bursts { .. } => {
                 let sizes = [self.most / 2, self.most, self.most * 2];
-                vec![tokio::spawn(limits.clone().send_bursts(sizes, self.place, self.most))]
+                vec![tokio::spawn(
+                    limits.clone().send_bursts(sizes, self.place, self.most),
+                )]
             }
         }
     }
@@ -95,7 +105,8 @@ impl RouteLimits {
         }
     }
 
-    /// Sends this worker's part of each burst, `worker` of so many, for as long as the run lasts. `sizes` take turns.
+    /// Sends this worker's part of each burst, `worker` of so many, for as long as the run lasts.
+    /// `sizes` take turns.
     async fn send_bursts(self, sizes: [u64; 3], (worker, workers): (u64, u64), most: u64) {
         let begun = self.load.begin();
         let mut requests = JoinSet::new();
@@ -121,7 +132,8 @@ impl RouteLimits {
         let sent_us = clock::monotonic_micros();
         self.load.asked.fetch_add(1, Ordering::Relaxed);
         if let Some(permit) = self.ask(key, sent_us, expected).await {
-            self.hold(key, permit, until.max(clock::now() + LEAST)).await;
+            self.hold(key, permit, until.max(clock::now() + LEAST))
+                .await;
         }
     }
 
@@ -138,9 +150,20 @@ impl RouteLimits {
         let judgement = judgement.filter(|judgement| judgement.denied.is_none());
         let permit = judgement.map(|judgement| judgement.reserved.hold(&self.limiter));
         let now_us = clock::monotonic_micros();
-        let answer = if permit.is_some() { AnswerKind::Admitted } else { AnswerKind::Denied };
+        let answer = if permit.is_some() {
+            AnswerKind::Admitted
+        } else {
+            AnswerKind::Denied
+        };
         let admitted = permit.as_ref().map(|_| self.load.cost);
-        self.observed.lock().record(Observation { key, sent_us, now_us, answer, admitted, expected });
+        self.observed.lock().record(Observation {
+            key,
+            sent_us,
+            now_us,
+            answer,
+            admitted,
+            expected,
+        });
         permit
     }
 
@@ -149,6 +172,11 @@ impl RouteLimits {
         sleep_until(until).await;
         let to_us = clock::monotonic_micros();
         drop(permit);
-        self.observed.lock().held.push(HeldRequest { key, cost: 1, from_us, to_us });
+        self.observed.lock().held.push(HeldRequest {
+            key,
+            cost: 1,
+            from_us,
+            to_us,
+        });
     }
 }

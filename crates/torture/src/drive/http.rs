@@ -1,7 +1,8 @@
 //! Drives any gateways over HTTP and judges them by the bound of a limit.
 //!
-//! Keeps a number of HTTP/1.1 connections to each gateway busy with GET requests, one at a time. A 2xx answer admits, 429 and
-//! 503 deny; any other is counted and admits nothing. Only the status is read.
+//! Keeps a number of HTTP/1.1 connections to each gateway busy with GET requests, one at a time. A
+//! 2xx answer admits, 429 and 503 deny; any other is counted and admits nothing. Only the status is
+//! read.
 
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
@@ -71,10 +72,21 @@ struct HttpLoad {
 ///
 /// # Errors
 /// When a URL is not one, or nothing listens there.
-pub fn run_targets(plan: &RunPlan, targets: &Targets, report: &mut dyn FnMut(Progress)) -> Result<RunReport, Error> {
-    let name = if targets.urls.len() == 1 { "1 target".to_owned() } else { format!("{} targets", targets.urls.len()) };
+pub fn run_targets(
+    plan: &RunPlan,
+    targets: &Targets,
+    report: &mut dyn FnMut(Progress),
+) -> Result<RunReport, Error> {
+    let name = if targets.urls.len() == 1 {
+        "1 target".to_owned()
+    } else {
+        format!("{} targets", targets.urls.len())
+    };
     let observed = drive(plan, targets, report, &mut |_| Ok(()))?;
-    let terms = RunTerms { scenario: name, ..RunTerms::of(&Case::only(Scenario::Steady, plan)) };
+    let terms = RunTerms {
+        scenario: name,
+        ..RunTerms::of(&Case::only(Scenario::Steady, plan))
+    };
     Ok(RunReport::new(&terms, &observed))
 }
 
@@ -88,17 +100,37 @@ pub fn drive(
     report: &mut dyn FnMut(Progress),
     step: &mut dyn FnMut(u64) -> Result<(), Error>,
 ) -> Result<Observations, Error> {
-    let plan = &RunPlan { demand: f64::INFINITY, ..plan.clone() };
-    let load = Arc::new(OfferedLoad::new(plan, Scenario::Steady, targets.concurrency.get(), &plan.limit.into()));
+    let plan = &RunPlan {
+        demand: f64::INFINITY,
+        ..plan.clone()
+    };
+    let load = Arc::new(OfferedLoad::new(
+        plan,
+        Scenario::Steady,
+        targets.concurrency.get(),
+        &plan.limit.into(),
+    ));
     let stop = Arc::new(AtomicBool::new(false));
-    let addresses = targets.urls.iter().map(TargetAddress::resolve).collect::<Result<_, _>>()?;
-    let shared = HttpLoad { addresses, key_header: targets.key_header.clone(), load: load.clone(), stop: stop.clone() };
+    let addresses = targets
+        .urls
+        .iter()
+        .map(TargetAddress::resolve)
+        .collect::<Result<_, _>>()?;
+    let shared = HttpLoad {
+        addresses,
+        key_header: targets.key_header.clone(),
+        load: load.clone(),
+        stop: stop.clone(),
+    };
     let shared = Arc::new(shared);
-    let cores = std::thread::available_parallelism().map_or(1, |cores| u32::try_from(cores.get()).unwrap_or(1));
+    let cores = std::thread::available_parallelism()
+        .map_or(1, |cores| u32::try_from(cores.get()).unwrap_or(1));
     let threads = cores.min(targets.concurrency.get());
     let workers = (0..threads).map(|index| {
         let shared = shared.clone();
-        let connections = (index..targets.concurrency.get()).step_by(threads as usize).collect();
+        let connections = (index..targets.concurrency.get())
+            .step_by(threads as usize)
+            .collect();
         let seed = plan.seed ^ u64::from(index) << 32;
         spawn("torture-http", move || work(&shared, connections, seed))
     });
@@ -135,7 +167,10 @@ impl TargetAddress {
     /// When it is no URL of HTTP, or nothing listens there.
     fn resolve(url: &Uri) -> Result<Self, Error> {
         let wrong = || Error::Target(url.to_string());
-        let authority = url.authority().filter(|_| url.scheme_str() == Some("http")).ok_or_else(wrong)?;
+        let authority = url
+            .authority()
+            .filter(|_| url.scheme_str() == Some("http"))
+            .ok_or_else(wrong)?;
         let port = authority.port_u16().unwrap_or(80);
         let host = authority.host().trim_matches(['[', ']']);
         let gone = |_| Error::NoTarget(url.to_string());
@@ -149,7 +184,10 @@ impl TargetAddress {
     }
 
     async fn connect(&self) -> Option<SendRequest<Empty<Bytes>>> {
-        let stream = timeout(PATIENCE, TcpStream::connect(self.address)).await.ok()?.ok()?;
+        let stream = timeout(PATIENCE, TcpStream::connect(self.address))
+            .await
+            .ok()?
+            .ok()?;
         stream.set_nodelay(true).ok()?;
         let (sender, connection) = handshake(TokioIo::new(stream)).await.ok()?;
         // An error of the connection reaches the client through its sender.
@@ -159,8 +197,15 @@ impl TargetAddress {
 }
 
 /// Sends requests to one target, one at a time, until the run is over.
-async fn send_requests(shared: Arc<HttpLoad>, index: usize, observed: Arc<Mutex<Observations>>, mut rng: Rng) {
-    let Some(address) = shared.addresses.get(index % shared.addresses.len().max(1)) else { return };
+async fn send_requests(
+    shared: Arc<HttpLoad>,
+    index: usize,
+    observed: Arc<Mutex<Observations>>,
+    mut rng: Rng,
+) {
+    let Some(address) = shared.addresses.get(index % shared.addresses.len().max(1)) else {
+        return;
+    };
     let mut kept = None;
     while !shared.stop.load(Ordering::Relaxed) {
         let Some(mut sender) = ready(kept.take(), address).await else {
@@ -175,8 +220,16 @@ async fn send_requests(shared: Arc<HttpLoad>, index: usize, observed: Arc<Mutex<
         let response = head.ok().and_then(Result::ok);
         let status = response.as_ref().map(|response| response.status().as_u16());
         let answer = status.map_or(AnswerKind::Broken, AnswerKind::Status);
-        let admitted = (status.and_then(AnswerKind::admits) == Some(true)).then_some(shared.load.cost);
-        observed.lock().record(Observation { key, sent_us, now_us, answer, admitted, expected });
+        let admitted =
+            (status.and_then(AnswerKind::admits) == Some(true)).then_some(shared.load.cost);
+        observed.lock().record(Observation {
+            key,
+            sent_us,
+            now_us,
+            answer,
+            admitted,
+            expected,
+        });
         if let Some(response) = response
             && timeout(PATIENCE, read_to_end(response)).await == Ok(true)
         {
@@ -186,7 +239,10 @@ async fn send_requests(shared: Arc<HttpLoad>, index: usize, observed: Arc<Mutex<
 }
 
 /// The connection that was kept, if it still works, or a new one.
-async fn ready(kept: Option<SendRequest<Empty<Bytes>>>, address: &TargetAddress) -> Option<SendRequest<Empty<Bytes>>> {
+async fn ready(
+    kept: Option<SendRequest<Empty<Bytes>>>,
+    address: &TargetAddress,
+) -> Option<SendRequest<Empty<Bytes>>> {
     if let Some(mut sender) = kept
         && sender.ready().await.is_ok()
     {
@@ -199,15 +255,20 @@ impl HttpLoad {
     fn request(&self, address: &TargetAddress, key: u32) -> Request<Empty<Bytes>> {
         let mut request = Request::new(Empty::new());
         *request.uri_mut() = address.path.clone();
-        request.headers_mut().insert(http::header::HOST, address.host.clone());
+        request
+            .headers_mut()
+            .insert(http::header::HOST, address.host.clone());
         if let Some(name) = &self.key_header {
-            request.headers_mut().insert(name.clone(), HeaderValue::from(key));
+            request
+                .headers_mut()
+                .insert(name.clone(), HeaderValue::from(key));
         }
         request
     }
 }
 
-/// Reads the rest of an answer, so that the connection can carry the next. Returns whether that worked.
+/// Reads the rest of an answer, so that the connection can carry the next. Returns whether that
+/// worked.
 async fn read_to_end(mut response: Response<Incoming>) -> bool {
     while let Some(frame) = response.frame().await {
         if frame.is_err() {

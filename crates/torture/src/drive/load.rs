@@ -42,14 +42,21 @@ impl OfferedLoad {
     /// The load of `plan`, for `clients` clients in all. `bound` is what its limit promises.
     pub fn new(plan: &RunPlan, scenario: Scenario, clients: u32, bound: &AdmissionBound) -> Self {
         let keys = plan.keys.get();
-        let per_second = plan.demand * plan.limit.per_second_f64() * f64::from(keys) / plan.cost.get() as f64;
+        let per_second =
+            plan.demand * plan.limit.per_second_f64() * f64::from(keys) / plan.cost.get() as f64;
         let seconds = f64::from(clients) / per_second;
         Self {
             cost: plan.cost.get(),
-            keys: (0..keys).map(|number| Key::from(key_name(number).as_str())).collect(),
+            keys: (0..keys)
+                .map(|number| Key::from(key_name(number).as_str()))
+                .collect(),
             spared: Vec::new(),
             reference: Reference::new(plan, bound),
-            spread: if scenario == Scenario::ManyKeys { KeySpread::Skewed } else { KeySpread::Even },
+            spread: if scenario == Scenario::ManyKeys {
+                KeySpread::Skewed
+            } else {
+                KeySpread::Even
+            },
             interval: Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX),
             asked: AtomicU64::new(0),
             pattern: plan.pattern,
@@ -66,10 +73,15 @@ impl OfferedLoad {
         }
     }
 
-    /// Counts a request for `key` that is sent at `now_us`. Returns the tokens that the reference admits for it.
+    /// Counts a request for `key` that is sent at `now_us`. Returns the tokens that the reference
+    /// admits for it.
     pub fn count_request(&self, key: u32, now_us: u64) -> u64 {
         self.asked.fetch_add(1, Ordering::Relaxed);
-        if self.reference.take(key, self.cost, now_us) { self.cost } else { 0 }
+        if self.reference.take(key, self.cost, now_us) {
+            self.cost
+        } else {
+            0
+        }
     }
 
     /// The time at which the run began, for all: now, for the first that asks.
@@ -79,7 +91,11 @@ impl OfferedLoad {
 
     /// The number of the key that a burst is for.
     pub fn burst_key(&self, number: u32) -> u32 {
-        if self.pattern == (LoadPattern::Bursts { cold: true }) { number } else { 0 }
+        if self.pattern == (LoadPattern::Bursts { cold: true }) {
+            number
+        } else {
+            0
+        }
     }
 
     /// Whether an outage is to spare the key with this number.
@@ -89,7 +105,10 @@ impl OfferedLoad {
 
     /// The key with this number.
     pub fn key(&self, number: u32) -> Key {
-        self.keys.get(number as usize).cloned().unwrap_or_else(|| Key::from("torture:"))
+        self.keys
+            .get(number as usize)
+            .cloned()
+            .unwrap_or_else(|| Key::from("torture:"))
     }
 }
 

@@ -1,7 +1,7 @@
 //! A node of a fleet in this process: the limiter of a gateway, without its HTTP.
 //!
-//! Guarantees that nodes share nothing but their store: each has its own buckets, breaker, heartbeat, threads and
-//! connections. `limiter` puts them together as a gateway does.
+//! Guarantees that nodes share nothing but their store: each has its own buckets, breaker,
+//! heartbeat, threads and connections. `limiter` puts them together as a gateway does.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
@@ -37,7 +37,8 @@ pub enum Backing {
     /// None: each node keeps its own buckets.
     Memory,
     Redis(RedisSpec),
-    /// The caller's own store, made for each worker of the node with this number: for tests of the judge.
+    /// The caller's own store, made for each worker of the node with this number: for tests of the
+    /// judge.
     Custom(Arc<dyn Fn(u32) -> Arc<dyn Store> + Send + Sync>),
 }
 
@@ -93,14 +94,20 @@ const MAX_BUCKETS: usize = 1_000_000;
 fn limiter(parts: &NodeParts) -> Result<(Limiter, Option<Arc<dyn Store>>), Error> {
     let store: Arc<dyn Store> = match &parts.backing {
         Backing::Memory => return Ok((Limiter::local(parts.node.memory.clone()), None)),
-        Backing::Redis(spec) => Arc::new(RedisStore::connect(spec)?.in_fleet(parts.node.share.clone())),
+        Backing::Redis(spec) => {
+            Arc::new(RedisStore::connect(spec)?.in_fleet(parts.node.share.clone()))
+        }
         Backing::Custom(make) => make(parts.index),
     };
-    Ok((Limiter::of_node(parts.node.clone(), store.clone()), Some(store)))
+    Ok((
+        Limiter::of_node(parts.node.clone(), store.clone()),
+        Some(store),
+    ))
 }
 
 impl DrivenNode {
-    /// Starts a node whose clients wait for [`Self::go`]. Returns once its workers have their connections.
+    /// Starts a node whose clients wait for [`Self::go`]. Returns once its workers have their
+    /// connections.
     ///
     /// # Errors
     /// When a thread cannot be started, or the store is not there.
@@ -133,10 +140,23 @@ impl DrivenNode {
         let workers = (0..plan.workers.get()).map(|worker| {
             let (load, phase, ready) = (load.clone(), waiting.clone(), ready.clone());
             let workers = plan.workers.get();
-            let place = (u64::from(index * workers + worker), u64::from(plan.nodes.get() * workers));
+            let place = (
+                u64::from(index * workers + worker),
+                u64::from(plan.nodes.get() * workers),
+            );
             let (most, count, seed) = (plan.burst(), plan.clients.get(), rng.u64(..));
-            let clients = WorkerClients { place, most, count, seed };
-            let work = NodeWorker { load, clients, phase, ready };
+            let clients = WorkerClients {
+                place,
+                most,
+                count,
+                seed,
+            };
+            let work = NodeWorker {
+                load,
+                clients,
+                phase,
+                ready,
+            };
             let parts = parts.clone();
             spawn("torture-worker", move || work.run(&parts))
         });
@@ -148,7 +168,13 @@ impl DrivenNode {
         let (settings, calls) = (parts.settings.clone(), parts.calls.clone());
         let stores: Vec<Arc<dyn Store>> = stores.into_iter().flatten().collect();
         let control = spawn("torture-control", move || control(&parts, stores, waiting))?;
-        let node = Self { settings, calls, phase, workers, control };
+        let node = Self {
+            settings,
+            calls,
+            phase,
+            workers,
+            control,
+        };
         if !started || away {
             node.end(Phase::Stopping)?;
             return Err(Error::NoRedis);
@@ -166,7 +192,8 @@ impl DrivenNode {
         self.end(Phase::Stopping)
     }
 
-    /// Ends the node at once: its calls in flight are dropped, its leases and its place in the fleet are not given back.
+    /// Ends the node at once: its calls in flight are dropped, its leases and its place in the
+    /// fleet are not given back.
     pub fn crash(self) -> Result<Observations, Error> {
         self.end(Phase::Crashed)
     }
@@ -194,7 +221,11 @@ impl NodeWorker {
         Ok(observed)
     }
 
-    async fn drive(mut self, parts: &NodeParts, observed: &Arc<Mutex<Observations>>) -> Result<(), Error> {
+    async fn drive(
+        mut self,
+        parts: &NodeParts,
+        observed: &Arc<Mutex<Observations>>,
+    ) -> Result<(), Error> {
         let (limiter, store) = limiter(parts)?;
         if let Some(store) = &store {
             recovery::first_contact(&parts.node, &**store, FIRST_CONTACT).await;
@@ -207,7 +238,13 @@ impl NodeWorker {
             return Ok(());
         }
         let (rules, load) = (parts.rules.clone(), self.load);
-        let limits = RouteLimits { limiter, rules, load, settings: parts.settings.clone(), observed: observed.clone() };
+        let limits = RouteLimits {
+            limiter,
+            rules,
+            load,
+            settings: parts.settings.clone(),
+            observed: observed.clone(),
+        };
         let clients = self.clients.start(&limits);
         if until(&mut self.phase, |phase| phase != Phase::Driving).await == Phase::Stopping {
             client::finish(clients, LAST_ANSWERS).await;
@@ -217,7 +254,11 @@ impl NodeWorker {
 }
 
 /// Sends heartbeats and closes the breaker again.
-fn control(parts: &NodeParts, stores: Vec<Arc<dyn Store>>, mut phase: watch::Receiver<Phase>) -> Result<(), Error> {
+fn control(
+    parts: &NodeParts,
+    stores: Vec<Arc<dyn Store>>,
+    mut phase: watch::Receiver<Phase>,
+) -> Result<(), Error> {
     runtime()?.block_on(async {
         let fleet = match &parts.backing {
             Backing::Redis(spec) => Some(Heartbeat::join(spec, parts.node.share.clone())?),
@@ -252,5 +293,8 @@ async fn sweep(node: &node::Node) {
 
 /// A node whose owner is gone has crashed.
 async fn until(phase: &mut watch::Receiver<Phase>, reached: impl Fn(Phase) -> bool) -> Phase {
-    phase.wait_for(|phase| reached(*phase)).await.map_or(Phase::Crashed, |phase| *phase)
+    phase
+        .wait_for(|phase| reached(*phase))
+        .await
+        .map_or(Phase::Crashed, |phase| *phase)
 }

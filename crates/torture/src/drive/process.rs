@@ -1,6 +1,8 @@
-//! Gateways in processes of their own, killed with SIGKILL or stopped with SIGSTOP while they are driven.
+//! Gateways in processes of their own, killed with SIGKILL or stopped with SIGSTOP while they are
+//! driven.
 //!
-//! Guarantees that no process and no file outlives the run. The gateways are this very program, driven over HTTP.
+//! Guarantees that no process and no file outlives the run. The gateways are this very program,
+//! driven over HTTP.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -30,8 +32,8 @@ const KEY_HEADER: &str = "x-torture-client";
 /// Between two kills.
 const KILL_EVERY_US: u64 = 2_000_000;
 
-/// Until the first process is stopped, between two of them, and for how long: longer than any lease lives, and than a
-/// heartbeat may be missed.
+/// Until the first process is stopped, between two of them, and for how long: longer than any lease
+/// lives, and than a heartbeat may be missed.
 const STOP_FIRST_US: u64 = 2_000_000;
 const STOP_EVERY_US: u64 = 6_000_000;
 const STOP_FOR_US: u64 = 3_000_000;
@@ -55,16 +57,25 @@ struct ProcessFaults {
     stopped: Option<(usize, u64)>,
 }
 
-/// Runs the nodes of `case` as processes, kills or stops one of them again and again, and judges what was admitted.
-/// Admitting too little is no broken promise: tokens in flight die with a process, and leases with their time.
+/// Runs the nodes of `case` as processes, kills or stops one of them again and again, and judges
+/// what was admitted. Admitting too little is no broken promise: tokens in flight die with a
+/// process, and leases with their time.
 ///
 /// # Errors
 /// When a gateway does not start.
-pub fn run_processes(case: &Case, redis: &RedisSpec, report: &mut dyn FnMut(Progress)) -> Result<RunReport, Error> {
+pub fn run_processes(
+    case: &Case,
+    redis: &RedisSpec,
+    report: &mut dyn FnMut(Progress),
+) -> Result<RunReport, Error> {
     let plan = &case.plan;
-    let mut gateways =
-        (0..plan.nodes.get()).map(|_| GatewayProcess::start(plan, redis)).collect::<Result<Vec<_>, _>>()?;
-    let urls = gateways.iter().map(GatewayProcess::url).collect::<Result<Vec<_>, _>>()?;
+    let mut gateways = (0..plan.nodes.get())
+        .map(|_| GatewayProcess::start(plan, redis))
+        .collect::<Result<Vec<_>, _>>()?;
+    let urls = gateways
+        .iter()
+        .map(GatewayProcess::url)
+        .collect::<Result<Vec<_>, _>>()?;
     let per_node = plan.workers.saturating_mul(plan.clients);
     let targets = Targets {
         urls,
@@ -72,17 +83,29 @@ pub fn run_processes(case: &Case, redis: &RedisSpec, report: &mut dyn FnMut(Prog
         concurrency: NonZeroU32::MIN.max(per_node.saturating_mul(plan.nodes)),
     };
     let mut faults = ProcessFaults::new(case, clock::monotonic_micros());
-    let observed = drive(plan, &targets, report, &mut |now_us| faults.step(&mut gateways, now_us))?;
+    let observed = drive(plan, &targets, report, &mut |now_us| {
+        faults.step(&mut gateways, now_us)
+    })?;
     let name = match case.scenario {
         Scenario::Suspended => case.name(),
         _ => format!("{} (kill -9)", case.name()),
     };
-    Ok(RunReport::new(&RunTerms { scenario: name, ..RunTerms::of(case) }, &observed))
+    Ok(RunReport::new(
+        &RunTerms {
+            scenario: name,
+            ..RunTerms::of(case)
+        },
+        &observed,
+    ))
 }
 
 impl ProcessFaults {
     fn new(case: &Case, now_us: u64) -> Self {
-        let first_us = if case.scenario == Scenario::Suspended { STOP_FIRST_US } else { KILL_EVERY_US / 2 };
+        let first_us = if case.scenario == Scenario::Suspended {
+            STOP_FIRST_US
+        } else {
+            KILL_EVERY_US / 2
+        };
         let duration_us = u64::try_from(case.plan.duration.as_micros()).unwrap_or(u64::MAX);
         Self {
             scenario: case.scenario,
@@ -100,7 +123,8 @@ impl ProcessFaults {
             gateways[index].signal(Signal::CONT)?;
         }
         // A process that is stopped goes on before the run ends.
-        let is_over = self.scenario == Scenario::Suspended && now_us + STOP_FOR_US + STOP_FOR_US / 6 > self.ends_us;
+        let is_over = self.scenario == Scenario::Suspended
+            && now_us + STOP_FOR_US + STOP_FOR_US / 6 > self.ends_us;
         if now_us < self.next_us || is_over {
             return Ok(());
         }
@@ -120,8 +144,11 @@ impl ProcessFaults {
 impl GatewayProcess {
     fn start(plan: &RunPlan, redis: &RedisSpec) -> Result<Self, Error> {
         let address = free_address()?;
-        let file =
-            std::env::temp_dir().join(format!("tollgate-torture-{}-{}.yaml", std::process::id(), address.port()));
+        let file = std::env::temp_dir().join(format!(
+            "tollgate-torture-{}-{}.yaml",
+            std::process::id(),
+            address.port()
+        ));
         // The file holds the URL of Redis, perhaps with a password.
         let mut open = OpenOptions::new();
         open.write(true)
@@ -129,7 +156,11 @@ impl GatewayProcess {
             .mode(0o600)
             .open(&file)?
             .write_all(configuration(plan, redis, address).as_bytes())?;
-        let mut gateway = Self { address, file, child: None };
+        let mut gateway = Self {
+            address,
+            file,
+            child: None,
+        };
         gateway.launch()?;
         gateway.wait_until_up()?;
         Ok(gateway)
@@ -137,7 +168,10 @@ impl GatewayProcess {
 
     fn launch(&mut self) -> Result<(), Error> {
         let mut command = Command::new(std::env::current_exe()?);
-        command.args(["run", "--log", "off", "--config"]).arg(&self.file).stdin(Stdio::null());
+        command
+            .args(["run", "--log", "off", "--config"])
+            .arg(&self.file)
+            .stdin(Stdio::null());
         self.child = Some(command.stdout(Stdio::null()).spawn()?);
         Ok(())
     }
@@ -145,12 +179,18 @@ impl GatewayProcess {
     fn wait_until_up(&mut self) -> Result<(), Error> {
         let begun = clock::now();
         while TcpStream::connect(self.address).is_err() {
-            let ended = self.child.as_mut().and_then(|child| child.try_wait().ok().flatten());
+            let ended = self
+                .child
+                .as_mut()
+                .and_then(|child| child.try_wait().ok().flatten());
             if let Some(status) = ended {
                 return Err(Error::Gateway(format!("it ended with {status}")));
             }
             if clock::now().saturating_duration_since(begun) > START {
-                return Err(Error::Gateway(format!("nothing listens on {}", self.address)));
+                return Err(Error::Gateway(format!(
+                    "nothing listens on {}",
+                    self.address
+                )));
             }
             std::thread::sleep(Duration::from_millis(10));
         }
@@ -163,7 +203,10 @@ impl GatewayProcess {
     }
 
     fn signal(&self, signal: Signal) -> Result<(), Error> {
-        let child = self.child.as_ref().ok_or_else(|| Error::Gateway("it has ended".to_owned()))?;
+        let child = self
+            .child
+            .as_ref()
+            .ok_or_else(|| Error::Gateway("it has ended".to_owned()))?;
         kill_process(Pid::from_child(child), signal).map_err(|errno| Error::Io(errno.into()))
     }
 
@@ -183,17 +226,25 @@ impl Drop for GatewayProcess {
     }
 }
 
-/// A free port below those that systems hand out by themselves: a gateway that was killed must find its own free again.
+/// A free port below those that systems hand out by themselves: a gateway that was killed must find
+/// its own free again.
 fn free_address() -> Result<SocketAddr, Error> {
     let ports = std::iter::repeat_with(|| fastrand::u16(10_000..32_000)).take(100);
-    let free = ports.map(|port| TcpListener::bind(("127.0.0.1", port))).find_map(Result::ok);
+    let free = ports
+        .map(|port| TcpListener::bind(("127.0.0.1", port)))
+        .find_map(Result::ok);
     let listener = free.ok_or_else(|| Error::Gateway("no port is free".to_owned()))?;
     Ok(listener.local_addr()?)
 }
 
-/// A configuration with one limit and one route that answers by itself. It is JSON, which is YAML and quotes what needs it.
+/// A configuration with one limit and one route that answers by itself. It is JSON, which is YAML
+/// and quotes what needs it.
 fn configuration(plan: &RunPlan, redis: &RedisSpec, address: SocketAddr) -> String {
-    let rate = format!("{}/{}s", plan.limit.rate.tokens, plan.limit.rate.period_us.get() / 1_000_000);
+    let rate = format!(
+        "{}/{}s",
+        plan.limit.rate.tokens,
+        plan.limit.rate.period_us.get() / 1_000_000
+    );
     let store = serde_json::json!({
         "redis": &*redis.url,
         "timeout": format!("{}ms", redis.timeout.as_millis()),

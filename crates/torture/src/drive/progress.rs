@@ -1,4 +1,5 @@
-//! The clock of a run: waits until it is over, does what is planned meanwhile and reports how far it is.
+//! The clock of a run: waits until it is over, does what is planned meanwhile and reports how far
+//! it is.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -20,7 +21,8 @@ pub struct Progress {
 /// Pause between two steps.
 const STEP: Duration = Duration::from_millis(5);
 
-/// Waits for `duration`. Meanwhile it calls `step` with the time in microseconds, and `report` with the progress.
+/// Waits for `duration`. Meanwhile it calls `step` with the time in microseconds, and `report` with
+/// the progress.
 ///
 /// # Errors
 /// When a step fails.
@@ -33,7 +35,11 @@ pub fn wait(
     let begun = clock::now();
     loop {
         let passed = clock::now().saturating_duration_since(begun).min(duration);
-        report(Progress { passed, of: duration, asked: load.asked.load(Ordering::Relaxed) });
+        report(Progress {
+            passed,
+            of: duration,
+            asked: load.asked.load(Ordering::Relaxed),
+        });
         if passed == duration {
             return Ok(());
         }

@@ -1,6 +1,8 @@
-//! The few commands that a run itself sends to Redis: what its clock says, which master has a key, a pause.
+//! The few commands that a run itself sends to Redis: what its clock says, which master has a key,
+//! a pause.
 //!
-//! Guarantees to share nothing with the limiter's own connections, and to wait for no answer longer than [`PATIENCE`].
+//! Guarantees to share nothing with the limiter's own connections, and to wait for no answer longer
+//! than [`PATIENCE`].
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
@@ -52,7 +54,8 @@ impl RedisCommands {
     }
 
     /// # Errors
-    /// When there is no answer in time, or an error. The error does not quote the command, which may be a login.
+    /// When there is no answer in time, or an error. The error does not quote the command, which
+    /// may be a login.
     pub fn send(&mut self, command: &[&str]) -> Result<RedisReply, Error> {
         let mut bytes = format!("*{}\r\n", command.len());
         for word in command {
@@ -71,16 +74,32 @@ impl RedisCommands {
         let reply = self.send(&["TIME"])?;
         // The next whole microsecond, since this one is cut.
         let answered_us = clock::monotonic_micros() + 1;
-        let RedisReply::List(parts) = &reply else { return Err(strange(&reply)) };
-        let number = |at: usize| parts.get(at).and_then(RedisReply::text).and_then(|text| text.parse::<u64>().ok());
-        let (Some(seconds), Some(micros)) = (number(0), number(1)) else { return Err(strange(&reply)) };
-        Ok(ServerClock::told(seconds * 1_000_000 + micros, (asked_us, answered_us)))
+        let RedisReply::List(parts) = &reply else {
+            return Err(strange(&reply));
+        };
+        let number = |at: usize| {
+            parts
+                .get(at)
+                .and_then(RedisReply::text)
+                .and_then(|text| text.parse::<u64>().ok())
+        };
+        let (Some(seconds), Some(micros)) = (number(0), number(1)) else {
+            return Err(strange(&reply));
+        };
+        Ok(ServerClock::told(
+            seconds * 1_000_000 + micros,
+            (asked_us, answered_us),
+        ))
     }
 }
 
 impl RedisReply {
     pub fn text(&self) -> Option<&str> {
-        if let Self::Text(text) = self { Some(text) } else { None }
+        if let Self::Text(text) = self {
+            Some(text)
+        } else {
+            None
+        }
     }
 }
 
@@ -89,20 +108,32 @@ fn read(from: &mut impl BufRead) -> Result<RedisReply, Error> {
     from.read_line(&mut line)?;
     let line = line.trim_end();
     let (kind, rest) = line.split_at_checked(1).unwrap_or_default();
-    let number = || rest.parse::<i64>().map_err(|_| Error::Redis(line.to_owned()));
+    let number = || {
+        rest.parse::<i64>()
+            .map_err(|_| Error::Redis(line.to_owned()))
+    };
     match kind {
         "+" => Ok(RedisReply::Text(rest.to_owned())),
         ":" => number().map(RedisReply::Number),
         "$" => {
-            let Ok(length) = usize::try_from(number()?) else { return Ok(RedisReply::Nothing) };
+            let Ok(length) = usize::try_from(number()?) else {
+                return Ok(RedisReply::Nothing);
+            };
             let mut bytes = vec![0; length + 2];
             from.read_exact(&mut bytes)?;
             bytes.truncate(length);
-            Ok(RedisReply::Text(String::from_utf8_lossy(&bytes).into_owned()))
+            Ok(RedisReply::Text(
+                String::from_utf8_lossy(&bytes).into_owned(),
+            ))
         }
         "*" => {
-            let Ok(length) = usize::try_from(number()?) else { return Ok(RedisReply::Nothing) };
-            (0..length).map(|_| read(from)).collect::<Result<_, _>>().map(RedisReply::List)
+            let Ok(length) = usize::try_from(number()?) else {
+                return Ok(RedisReply::Nothing);
+            };
+            (0..length)
+                .map(|_| read(from))
+                .collect::<Result<_, _>>()
+                .map(RedisReply::List)
         }
         _ => Err(Error::Redis(line.to_owned())),
     }
@@ -129,9 +160,14 @@ mod tests {
 
     #[test]
     fn servers_are_those_that_speak_without_tls() {
-        let names = |url| servers_of(url).map(|(hosts, _)| hosts.iter().map(Host::to_string).collect::<Vec<_>>());
+        let names = |url| {
+            servers_of(url).map(|(hosts, _)| hosts.iter().map(Host::to_string).collect::<Vec<_>>())
+        };
         assert_eq!(names("redis://u:p@h"), Some(vec!["h:6379".to_owned()]));
-        assert_eq!(names("redis-cluster://a:1,b:2"), Some(vec!["a:1".to_owned(), "b:2".to_owned()]));
+        assert_eq!(
+            names("redis-cluster://a:1,b:2"),
+            Some(vec!["a:1".to_owned(), "b:2".to_owned()])
+        );
         assert_eq!(names("rediss://h"), None);
     }
 }

@@ -1,4 +1,5 @@
-//! Counts the calls to the store, and how often its breaker opened, by the limiter's own metrics, so that it measures what an operator sees.
+//! Counts the calls to the store, and how often its breaker opened, by the limiter's own metrics,
+//! so that it measures what an operator sees.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -45,7 +46,11 @@ impl Recorder for StoreCalls {
             return Counter::noop();
         }
         let ok = key.labels().any(|label| label.value() == "ok");
-        Counter::from_arc(if ok { self.ok.clone() } else { self.failed.clone() })
+        Counter::from_arc(if ok {
+            self.ok.clone()
+        } else {
+            self.failed.clone()
+        })
     }
 
     fn register_gauge(&self, _: &Key, _: &Metadata<'_>) -> Gauge {

@@ -16,5 +16,7 @@ pub fn spawn<T: Send + 'static>(
     name: &str,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<JoinHandle<T>, std::io::Error> {
-    std::thread::Builder::new().name(name.to_owned()).spawn(work)
+    std::thread::Builder::new()
+        .name(name.to_owned())
+        .spawn(work)
 }

@@ -1,6 +1,7 @@
 //! A master of a Redis Cluster that stops answering: which keys it has, and how it is paused.
 //!
-//! Guarantees to pause it for a stated time, with a command that needs no end: an aborted run leaves nothing paused.
+//! Guarantees to pause it for a stated time, with a command that needs no end: an aborted run
+//! leaves nothing paused.
 
 use std::time::Duration;
 
@@ -26,11 +27,16 @@ struct SlotRange {
 }
 
 impl PausedMaster {
-    /// Chooses a master of the cluster of `spec` by the seed of `plan`, and finds out which of its keys it has.
+    /// Chooses a master of the cluster of `spec` by the seed of `plan`, and finds out which of its
+    /// keys it has.
     ///
     /// # Errors
     /// When the cluster does not say, or has one master only.
-    pub fn choose(spec: &RedisSpec, plan: &RunPlan, name: impl Fn(u32) -> String) -> Result<Self, Error> {
+    pub fn choose(
+        spec: &RedisSpec,
+        plan: &RunPlan,
+        name: impl Fn(u32) -> String,
+    ) -> Result<Self, Error> {
         let (servers, login) = servers_of(&spec.url).ok_or(Error::NoCluster)?;
         let entry = servers.first().ok_or(Error::NoCluster)?;
         let mut commands = RedisCommands::connect(entry, &login)?;
@@ -48,9 +54,16 @@ impl PausedMaster {
             let RedisReply::Number(slot) = commands.send(&["CLUSTER", "KEYSLOT", &key])? else {
                 return Err(Error::NoCluster);
             };
-            spared.push(!ranges.iter().any(|range| range.master == *chosen && (range.from..=range.to).contains(&slot)));
+            spared.push(
+                !ranges.iter().any(|range| {
+                    range.master == *chosen && (range.from..=range.to).contains(&slot)
+                }),
+            );
         }
-        Ok(Self { commands: RedisCommands::connect(chosen, &login)?, spared })
+        Ok(Self {
+            commands: RedisCommands::connect(chosen, &login)?,
+            spared,
+        })
     }
 
     /// Whether each key is another master's, by its number.
@@ -64,24 +77,51 @@ impl PausedMaster {
     /// When it refuses.
     pub fn pause(&mut self, time: Duration) -> Result<(), Error> {
         let millis = time.as_millis().to_string();
-        self.commands.send(&["CLIENT", "PAUSE", &millis, "ALL"]).map(drop)
+        self.commands
+            .send(&["CLIENT", "PAUSE", &millis, "ALL"])
+            .map(drop)
     }
 }
 
 /// Reads the answer of `entry` to `CLUSTER SLOTS`.
 fn slot_ranges(reply: &RedisReply, entry: &Host) -> Result<Vec<SlotRange>, Error> {
-    let RedisReply::List(ranges) = reply else { return Err(strange(reply)) };
+    let RedisReply::List(ranges) = reply else {
+        return Err(strange(reply));
+    };
     let range = |range: &RedisReply| {
-        let RedisReply::List(parts) = range else { return None };
-        let [RedisReply::Number(from), RedisReply::Number(to), RedisReply::List(master), ..] = parts.as_slice() else {
+        let RedisReply::List(parts) = range else {
             return None;
         };
-        let [name, RedisReply::Number(port), ..] = master.as_slice() else { return None };
+        let [
+            RedisReply::Number(from),
+            RedisReply::Number(to),
+            RedisReply::List(master),
+            ..,
+        ] = parts.as_slice()
+        else {
+            return None;
+        };
+        let [name, RedisReply::Number(port), ..] = master.as_slice() else {
+            return None;
+        };
         // A node that does not know its own address leaves it out.
-        let name = name.text().filter(|name| !name.is_empty()).unwrap_or(&entry.name);
-        Some(SlotRange { from: *from, to: *to, master: Host { name: name.into(), port: u16::try_from(*port).ok()? } })
+        let name = name
+            .text()
+            .filter(|name| !name.is_empty())
+            .unwrap_or(&entry.name);
+        Some(SlotRange {
+            from: *from,
+            to: *to,
+            master: Host {
+                name: name.into(),
+                port: u16::try_from(*port).ok()?,
+            },
+        })
     };
-    ranges.iter().map(|one| range(one).ok_or_else(|| strange(one))).collect()
+    ranges
+        .iter()
+        .map(|one| range(one).ok_or_else(|| strange(one)))
+        .collect()
 }
 
 #[cfg(test)]
@@ -90,14 +130,30 @@ mod tests {
 
     #[test]
     fn masters_are_read_with_their_slots_and_the_one_asked_may_not_name_itself() {
-        let (number, text) = (RedisReply::Number, |text: &str| RedisReply::Text(text.to_owned()));
+        let (number, text) = (RedisReply::Number, |text: &str| {
+            RedisReply::Text(text.to_owned())
+        });
         let node = |name| RedisReply::List(vec![text(name), number(7), text("id")]);
-        let range = |from, to, name| RedisReply::List(vec![number(from), number(to), node(name), node("replica")]);
-        let entry = Host { name: "entry".into(), port: 1 };
+        let range = |from, to, name| {
+            RedisReply::List(vec![number(from), number(to), node(name), node("replica")])
+        };
+        let entry = Host {
+            name: "entry".into(),
+            port: 1,
+        };
         let reply = RedisReply::List(vec![range(0, 9, ""), range(10, 16_383, "other")]);
         let ranges = slot_ranges(&reply, &entry).unwrap();
-        let read: Vec<_> = ranges.iter().map(|range| (range.from, range.to, range.master.to_string())).collect();
-        assert_eq!(read, [(0, 9, "entry:7".to_owned()), (10, 16_383, "other:7".to_owned())]);
+        let read: Vec<_> = ranges
+            .iter()
+            .map(|range| (range.from, range.to, range.master.to_string()))
+            .collect();
+        assert_eq!(
+            read,
+            [
+                (0, 9, "entry:7".to_owned()),
+                (10, 16_383, "other:7".to_owned())
+            ]
+        );
         assert!(slot_ranges(&RedisReply::List(vec![number(1)]), &entry).is_err());
     }
 }

@@ -25,7 +25,8 @@ const EVERY_US: u64 = 2_000_000;
 const RELOAD_US: u64 = 1_000_000;
 const STAGGER_US: u64 = 50_000;
 
-/// The longest that a call is delayed: below the store's usual time limit, or it would be an outage.
+/// The longest that a call is delayed: below the store's usual time limit, or it would be an
+/// outage.
 const LONGEST_DELAY: Duration = Duration::from_millis(8);
 
 /// The distance to Redis of [`Scenario::Queue`].
@@ -54,7 +55,8 @@ pub struct FaultyFleet<'a> {
     reloaded: usize,
 }
 
-/// The place of a node in the fleet, with its way to the store. A node that crashes is replaced in its place.
+/// The place of a node in the fleet, with its way to the store. A node that crashes is replaced in
+/// its place.
 struct FleetSlot {
     node: Option<DrivenNode>,
     backing: Backing,
@@ -109,7 +111,12 @@ impl<'a> FaultyFleet<'a> {
 
     /// Lets the clients begin.
     pub fn go(&mut self, now_us: u64) {
-        self.next_us = now_us + if self.scenario == Scenario::Reload { RELOAD_US } else { EVERY_US / 2 };
+        self.next_us = now_us
+            + if self.scenario == Scenario::Reload {
+                RELOAD_US
+            } else {
+                EVERY_US / 2
+            };
         if let Some(interrupting) = &mut self.interrupting {
             interrupting.begin(now_us);
         }
@@ -138,34 +145,62 @@ impl<'a> FaultyFleet<'a> {
 
     /// Calls to the store so far: all, and those without an answer.
     pub fn calls(&self) -> (u64, u64) {
-        self.nodes().fold(self.calls, |(all, failed), node| (all + node.calls.all(), failed + node.calls.failed()))
+        self.nodes().fold(self.calls, |(all, failed), node| {
+            (all + node.calls.all(), failed + node.calls.failed())
+        })
     }
 
     /// Ends all nodes in order.
     pub fn stop(mut self, now_us: u64) -> Result<FleetResult, Error> {
         interrupt(&self.slots, u32::MAX, Fault::None);
-        let interruptions = self.interrupting.as_ref().map_or(0, |interrupting| interrupting.lasts().1);
-        let openings = (interruptions, self.nodes().map(|node| node.calls.opened()).max().unwrap_or_default());
-        let concessions = self.interrupting.take().map_or_else(Vec::new, |interrupting| interrupting.end(now_us));
+        let interruptions = self
+            .interrupting
+            .as_ref()
+            .map_or(0, |interrupting| interrupting.lasts().1);
+        let openings = (
+            interruptions,
+            self.nodes()
+                .map(|node| node.calls.opened())
+                .max()
+                .unwrap_or_default(),
+        );
+        let concessions = self
+            .interrupting
+            .take()
+            .map_or_else(Vec::new, |interrupting| interrupting.end(now_us));
         let mut observations = Observations::default();
-        let nodes: Vec<DrivenNode> = self.slots.iter_mut().filter_map(|slot| slot.node.take()).collect();
+        let nodes: Vec<DrivenNode> = self
+            .slots
+            .iter_mut()
+            .filter_map(|slot| slot.node.take())
+            .collect();
         for node in &nodes {
-            node.settings.stop.store(true, std::sync::atomic::Ordering::Relaxed);
+            node.settings
+                .stop
+                .store(true, std::sync::atomic::Ordering::Relaxed);
         }
         for node in nodes {
             let calls = node.calls.clone();
             observations.absorb(node.stop()?);
             self.calls = (self.calls.0 + calls.all(), self.calls.1 + calls.failed());
         }
-        self.crashed.into_iter().for_each(|crashed| observations.absorb(crashed));
-        Ok(FleetResult { observations, calls: self.calls, concessions, openings })
+        self.crashed
+            .into_iter()
+            .for_each(|crashed| observations.absorb(crashed));
+        Ok(FleetResult {
+            observations,
+            calls: self.calls,
+            concessions,
+            openings,
+        })
     }
 
     fn nodes(&self) -> impl Iterator<Item = &DrivenNode> {
         self.slots.iter().filter_map(|slot| slot.node.as_ref())
     }
 
-    /// Crashes a random node in the middle of its calls, and starts one with no memory in its place.
+    /// Crashes a random node in the middle of its calls, and starts one with no memory in its
+    /// place.
     fn crash(&mut self) -> Result<(), Error> {
         let index = self.rng.usize(0..self.slots.len());
         let seed = self.rng.u64(..);
@@ -188,9 +223,19 @@ impl<'a> FaultyFleet<'a> {
             return Ok(());
         }
         let half = halved(&self.plan.limit, self.plan.cost.get());
-        let limit = if self.reloads.is_multiple_of(2) { half } else { self.plan.limit };
-        if let Some(node) = self.slots.get(self.reloaded).and_then(|slot| slot.node.as_ref()) {
-            node.settings.limit.store(Arc::new(self.plan.quota(&limit)?));
+        let limit = if self.reloads.is_multiple_of(2) {
+            half
+        } else {
+            self.plan.limit
+        };
+        if let Some(node) = self
+            .slots
+            .get(self.reloaded)
+            .and_then(|slot| slot.node.as_ref())
+        {
+            node.settings
+                .limit
+                .store(Arc::new(self.plan.quota(&limit)?));
         }
         self.reloaded += 1;
         if self.reloaded < self.slots.len() {
@@ -206,7 +251,10 @@ impl<'a> FaultyFleet<'a> {
 
 /// Puts `fault` between Redis and the first `nodes`.
 fn interrupt(slots: &[FleetSlot], nodes: u32, fault: Fault) {
-    let proxies = slots.iter().take(nodes as usize).filter_map(|slot| slot.proxy.as_ref());
+    let proxies = slots
+        .iter()
+        .take(nodes as usize)
+        .filter_map(|slot| slot.proxy.as_ref());
     proxies.for_each(|proxy| proxy.set(fault));
 }
 
@@ -218,9 +266,23 @@ fn halved(limit: &TestedLimit, cost: u64) -> TestedLimit {
 }
 
 impl FleetSlot {
-    fn start(fleet: &FaultyFleet<'_>, backing: &Backing, index: u32, seed: u64) -> Result<Self, Error> {
-        let FaultyFleet { plan, scenario, load, .. } = fleet;
-        let timeout = if let Backing::Redis(spec) = backing { spec.timeout } else { Duration::ZERO };
+    fn start(
+        fleet: &FaultyFleet<'_>,
+        backing: &Backing,
+        index: u32,
+        seed: u64,
+    ) -> Result<Self, Error> {
+        let FaultyFleet {
+            plan,
+            scenario,
+            load,
+            ..
+        } = fleet;
+        let timeout = if let Backing::Redis(spec) = backing {
+            spec.timeout
+        } else {
+            Duration::ZERO
+        };
         let fault = match scenario {
             Scenario::Skew => Fault::Distance(LONGEST_DELAY * index / plan.nodes.get()),
             Scenario::Reorder => Fault::Delay(LONGEST_DELAY),
@@ -237,6 +299,10 @@ impl FleetSlot {
             other => (other.clone(), None),
         };
         let node = DrivenNode::start(plan, &backing, load, index, seed)?;
-        Ok(Self { node: Some(node), backing, proxy })
+        Ok(Self {
+            node: Some(node),
+            backing,
+            proxy,
+        })
     }
 }

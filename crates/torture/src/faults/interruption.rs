@@ -1,7 +1,7 @@
 //! Interruptions of the way to Redis: which nodes they meet, when, and what each concedes.
 //!
-//! Guarantees that what is conceded is what docs/exactness.md promises, and that only windows which overlap an interruption
-//! have it.
+//! Guarantees that what is conceded is what docs/exactness.md promises, and that only windows which
+//! overlap an interruption have it.
 
 use std::time::Duration;
 
@@ -11,10 +11,11 @@ use crate::judge::Concession;
 use crate::plan::RunPlan;
 use crate::scenario::Scenario;
 
-/// The longest until a node knows that Redis is back: a round of probes, a connection, and its answer.
+/// The longest until a node knows that Redis is back: a round of probes, a connection, and its
+/// answer.
 const RECOVERY_US: u64 = 1_000_000;
-/// The time between two probes of a node whose Redis is away. The first node that notices its return is ahead of the last
-/// by that much and a call's time limit.
+/// The time between two probes of a node whose Redis is away. The first node that notices its
+/// return is ahead of the last by that much and a call's time limit.
 const PROBE_US: u64 = 100_000;
 
 /// The time in which the other nodes notice that one has fallen silent.
@@ -61,10 +62,15 @@ impl Interruption {
     /// The interruptions of `scenario`, if it has any.
     pub fn of(scenario: Scenario, plan: &RunPlan, backing: &Backing) -> Option<Self> {
         let (all, burst) = (plan.nodes.get(), plan.burst());
-        let timeout = if let Backing::Redis(spec) = backing { spec.timeout } else { Duration::ZERO };
+        let timeout = if let Backing::Redis(spec) = backing {
+            spec.timeout
+        } else {
+            Duration::ZERO
+        };
         let timeout_us = u64::try_from(timeout.as_micros()).unwrap_or(u64::MAX);
         match scenario {
-            // Redis refills while the nodes admit their shares, and learns of those only afterwards.
+            // Redis refills while the nodes admit their shares, and learns of those only
+            // afterwards.
             Scenario::Flap => Some(Self {
                 faults: vec![Fault::Cut, Fault::Silence],
                 first_us: 1_000_000,
@@ -77,7 +83,11 @@ impl Interruption {
             // Until they are noticed, the nodes cut off admit their share beside the others.
             Scenario::Partition => {
                 let cut = all / 2;
-                let share = plan.limit.bound(NOTICE_US).saturating_mul(cut.into()).div_ceil(all.into());
+                let share = plan
+                    .limit
+                    .bound(NOTICE_US)
+                    .saturating_mul(cut.into())
+                    .div_ceil(all.into());
                 Some(Self {
                     faults: vec![Fault::Cut, Fault::Silence],
                     first_us: 1_000_000,
@@ -95,7 +105,8 @@ impl Interruption {
                 every_us: 12_000_000,
                 for_us: 2_000_000,
                 nodes: 0,
-                // The bucket in Redis has refilled, and the nodes notice one after the other that it answers again.
+                // The bucket in Redis has refilled, and the nodes notice one after the other that
+                // it answers again.
                 conceded: Conceded::Each(plan.limit.bound(PROBE_US + timeout_us)),
                 repaid_us: u64::MAX,
             }),
@@ -124,7 +135,14 @@ impl Interruption {
 
 impl Interrupting {
     pub fn new(interruption: Interruption) -> Self {
-        Self { interruption, begun_us: 0, next_us: u64::MAX, since_us: None, count: 0, concessions: Vec::new() }
+        Self {
+            interruption,
+            begun_us: 0,
+            next_us: u64::MAX,
+            since_us: None,
+            count: 0,
+            concessions: Vec::new(),
+        }
     }
 
     /// The run begins.
@@ -134,7 +152,9 @@ impl Interrupting {
 
     /// The fault to set by `now_us`, where it changes.
     pub fn step(&mut self, now_us: u64) -> Option<Fault> {
-        let Interruption { for_us, every_us, .. } = self.interruption;
+        let Interruption {
+            for_us, every_us, ..
+        } = self.interruption;
         if let Some(since_us) = self.since_us {
             return (now_us >= since_us + for_us).then(|| {
                 self.concede(since_us, now_us);
@@ -168,7 +188,12 @@ impl Interrupting {
         }
         if let Conceded::InAll(tokens) = self.interruption.conceded {
             let (from_us, to_us) = (self.begun_us, now_us + RECOVERY_US);
-            self.concessions = vec![Concession { from_us, to_us, tokens, repaid_us: u64::MAX }];
+            self.concessions = vec![Concession {
+                from_us,
+                to_us,
+                tokens,
+                repaid_us: u64::MAX,
+            }];
         }
         self.concessions
     }
@@ -177,7 +202,12 @@ impl Interrupting {
         self.since_us = None;
         if let Conceded::Each(tokens) = self.interruption.conceded {
             let repaid_us = now_us.saturating_add(self.interruption.repaid_us);
-            self.concessions.push(Concession { from_us: since_us, to_us: now_us + RECOVERY_US, tokens, repaid_us });
+            self.concessions.push(Concession {
+                from_us: since_us,
+                to_us: now_us + RECOVERY_US,
+                tokens,
+                repaid_us,
+            });
         }
     }
 }
@@ -209,11 +239,17 @@ mod tests {
     #[test]
     fn faults_come_in_turns_and_end_in_time() {
         let mut interrupting = interrupting(Conceded::Each(7));
-        let steps = [1_009, 1_010, 1_020, 1_039, 1_040, 1_109, 1_110, 1_140].map(|at| interrupting.step(at));
+        let steps = [1_009, 1_010, 1_020, 1_039, 1_040, 1_109, 1_110, 1_140]
+            .map(|at| interrupting.step(at));
         let (cut, silence, none) = (Some(Fault::Cut), Some(Fault::Silence), Some(Fault::None));
         assert_eq!(steps, [None, cut, None, None, none, None, silence, none]);
         let conceded = interrupting.end(1_150);
-        let first = Concession { from_us: 1_010, to_us: 1_040 + RECOVERY_US, tokens: 7, repaid_us: 5_001_040 };
+        let first = Concession {
+            from_us: 1_010,
+            to_us: 1_040 + RECOVERY_US,
+            tokens: 7,
+            repaid_us: 5_001_040,
+        };
         assert_eq!((conceded.len(), conceded.first()), (2, Some(&first)));
     }
 
@@ -223,7 +259,12 @@ mod tests {
         interrupting.step(1_010);
         interrupting.step(1_040);
         interrupting.step(1_110);
-        let all = Concession { from_us: 1_000, to_us: 1_120 + RECOVERY_US, tokens: 5, repaid_us: u64::MAX };
+        let all = Concession {
+            from_us: 1_000,
+            to_us: 1_120 + RECOVERY_US,
+            tokens: 5,
+            repaid_us: u64::MAX,
+        };
         assert_eq!(interrupting.end(1_120), [all]);
     }
 }

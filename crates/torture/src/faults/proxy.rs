@@ -1,6 +1,8 @@
-//! A TCP proxy on loopback between a node and Redis, with faults that can be switched while it runs.
+//! A TCP proxy on loopback between a node and Redis, with faults that can be switched while it
+//! runs.
 //!
-//! Guarantees to keep the bytes of a connection in order, as TCP does. Calls overtake each other on different connections.
+//! Guarantees to keep the bytes of a connection in order, as TCP does. Calls overtake each other on
+//! different connections.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -66,7 +68,12 @@ impl FaultyProxy {
                 }
             });
         })?;
-        Ok(Self { address, fault, _stop: stop, _thread: thread })
+        Ok(Self {
+            address,
+            fault,
+            _stop: stop,
+            _thread: thread,
+        })
     }
 
     pub fn set(&self, fault: Fault) {
@@ -74,9 +81,16 @@ impl FaultyProxy {
     }
 }
 
-async fn accept(socket: std::net::TcpListener, server: String, fault: Arc<watch::Sender<Fault>>, seed: u64) {
+async fn accept(
+    socket: std::net::TcpListener,
+    server: String,
+    fault: Arc<watch::Sender<Fault>>,
+    seed: u64,
+) {
     let mut rng = Rng::with_seed(seed);
-    let Ok(listener) = TcpListener::from_std(socket) else { return };
+    let Ok(listener) = TcpListener::from_std(socket) else {
+        return;
+    };
     loop {
         match listener.accept().await {
             Ok((client, _)) if *fault.borrow() != Fault::Cut => {
@@ -117,7 +131,10 @@ struct Delays {
 
 impl Delays {
     fn of(fault: watch::Receiver<Fault>, rng: Rng) -> Self {
-        Self { fault, rng: Some(rng) }
+        Self {
+            fault,
+            rng: Some(rng),
+        }
     }
 
     fn none(fault: watch::Receiver<Fault>) -> Self {
@@ -167,7 +184,11 @@ async fn deliver(
         if clock::now() < arrival {
             sleep_until(arrival).await;
         }
-        if fault.wait_for(|fault| *fault != Fault::Silence).await.is_err() {
+        if fault
+            .wait_for(|fault| *fault != Fault::Silence)
+            .await
+            .is_err()
+        {
             return Ok(());
         }
         to.write_all(&piece).await?;
@@ -222,7 +243,9 @@ mod tests {
         assert!(passes(&mut client, &mut server, b"before"));
         proxy.set(Fault::Silence);
         client.write_all(b"meanwhile").unwrap();
-        server.set_read_timeout(Some(Duration::from_millis(30))).unwrap();
+        server
+            .set_read_timeout(Some(Duration::from_millis(30)))
+            .unwrap();
         assert!(server.read(&mut [0]).is_err());
         server.set_read_timeout(None).unwrap();
         proxy.set(Fault::None);

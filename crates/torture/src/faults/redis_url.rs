@@ -10,12 +10,23 @@ const PORT: u16 = 6379;
 /// Opens a proxy to the Redis of `spec`, and returns it with a `spec` that goes through it.
 ///
 /// # Errors
-/// When the URL speaks TLS, whose certificates do not name the proxy, or the proxy cannot be opened.
-pub fn through_proxy(spec: &RedisSpec, fault: Fault, seed: u64) -> Result<(FaultyProxy, RedisSpec), Error> {
+/// When the URL speaks TLS, whose certificates do not name the proxy, or the proxy cannot be
+/// opened.
+pub fn through_proxy(
+    spec: &RedisSpec,
+    fault: Fault,
+    seed: u64,
+) -> Result<(FaultyProxy, RedisSpec), Error> {
     let (before, server, after) = split(&spec.url).ok_or(Error::NoProxy)?;
     let proxy = FaultyProxy::open(&with_port(server), fault, seed)?;
     let url = format!("{before}{}{after}", proxy.address);
-    Ok((proxy, RedisSpec { url: url.into(), ..spec.clone() }))
+    Ok((
+        proxy,
+        RedisSpec {
+            url: url.into(),
+            ..spec.clone()
+        },
+    ))
 }
 
 /// Whether a proxy can stand in the place of the address.
@@ -34,8 +45,14 @@ fn split(url: &str) -> Option<(&str, &str, &str)> {
 }
 
 fn with_port(server: &str) -> String {
-    let has_port = server.rsplit_once(':').is_some_and(|(host, _)| !host.contains(':') || host.ends_with(']'));
-    if has_port { server.to_owned() } else { format!("{server}:{PORT}") }
+    let has_port = server
+        .rsplit_once(':')
+        .is_some_and(|(host, _)| !host.contains(':') || host.ends_with(']'));
+    if has_port {
+        server.to_owned()
+    } else {
+        format!("{server}:{PORT}")
+    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! The bound that the admitted requests of a run are held to, and the judge of each kind.
 //!
-//! Guarantees that each kind of limit is judged by what docs/exactness.md says of it, with the same types for all.
+//! Guarantees that each kind of limit is judged by what docs/exactness.md says of it, with the same
+//! types for all.
 
 use crate::judge::in_flight::HeldRequest;
 use crate::judge::server_clock::ServerClock;
@@ -12,8 +13,13 @@ use crate::limit::TestedLimit;
 pub enum AdmissionBound {
     /// Every window of length t admits at most burst + rate · t.
     TokenBucket(TestedLimit),
-    /// Every window that begins at a multiple of the period, on the store's clock, admits at most the quota.
-    FixedWindow { quota: u64, period_us: u64, clock: ServerClock },
+    /// Every window that begins at a multiple of the period, on the store's clock, admits at most
+    /// the quota.
+    FixedWindow {
+        quota: u64,
+        period_us: u64,
+        clock: ServerClock,
+    },
     /// Every stretch that is shorter than the width admits at most the quota.
     SlidingWindow { quota: u64, width_us: u64 },
     /// At no moment more than so many are in flight.
@@ -27,7 +33,8 @@ impl From<TestedLimit> for AdmissionBound {
 }
 
 impl AdmissionBound {
-    /// Judges every window of every key, or every moment: by `held`, where requests in flight are counted.
+    /// Judges every window of every key, or every moment: by `held`, where requests in flight are
+    /// counted.
     pub fn judge(
         &self,
         admissions: &[AdmittedRequest],
@@ -37,9 +44,11 @@ impl AdmissionBound {
         match self {
             Self::InFlight { most } => in_flight::judge_in_flight(held, *most),
             Self::TokenBucket(limit) => judge::judge(admissions, limit, concessions),
-            Self::FixedWindow { quota, period_us, clock } => {
-                windows::judge_fixed(admissions, (*quota, *period_us), *clock, concessions)
-            }
+            Self::FixedWindow {
+                quota,
+                period_us,
+                clock,
+            } => windows::judge_fixed(admissions, (*quota, *period_us), *clock, concessions),
             Self::SlidingWindow { quota, width_us } => {
                 windows::judge_sliding(admissions, (*quota, *width_us), concessions)
             }
@@ -50,29 +59,50 @@ impl AdmissionBound {
     pub fn window(&self, now_us: u64) -> Option<(u64, u64)> {
         match self {
             Self::TokenBucket(_) | Self::InFlight { .. } => None,
-            Self::FixedWindow { quota, period_us, clock } => {
-                let end = (windows::window_at(now_us, clock.least_us, *period_us) + 1) * i128::from(*period_us);
-                Some((*quota, u64::try_from(end - i128::from(clock.least_us)).unwrap_or(u64::MAX)))
+            Self::FixedWindow {
+                quota,
+                period_us,
+                clock,
+            } => {
+                let end = (windows::window_at(now_us, clock.least_us, *period_us) + 1)
+                    * i128::from(*period_us);
+                Some((
+                    *quota,
+                    u64::try_from(end - i128::from(clock.least_us)).unwrap_or(u64::MAX),
+                ))
             }
-            Self::SlidingWindow { quota, width_us } => Some((*quota, now_us.saturating_add(*width_us))),
+            Self::SlidingWindow { quota, width_us } => {
+                Some((*quota, now_us.saturating_add(*width_us)))
+            }
         }
     }
 
-    /// The bound of all keys in use together, each over the whole time. `None`: there is none over a time.
+    /// The bound of all keys in use together, each over the whole time. `None`: there is none over
+    /// a time.
     pub fn total(&self, admissions: &[AdmittedRequest]) -> Option<u64> {
         let first = admissions.iter().map(|one| one.sent_us).min().unwrap_or(0);
-        let last = admissions.iter().map(|one| one.answered_us).max().unwrap_or(0);
+        let last = admissions
+            .iter()
+            .map(|one| one.answered_us)
+            .max()
+            .unwrap_or(0);
         let mut keys: Vec<u32> = admissions.iter().map(|one| one.key).collect();
         keys.sort_unstable();
         keys.dedup();
         let of_key = match self {
             Self::TokenBucket(limit) => limit.bound(last - first),
-            Self::FixedWindow { quota, period_us, clock } => {
+            Self::FixedWindow {
+                quota,
+                period_us,
+                clock,
+            } => {
                 let window = |us: u64, ahead: i64| windows::window_at(us, ahead, *period_us);
                 let windows = window(last, clock.most_us) - window(first, clock.least_us) + 1;
                 quota.saturating_mul(u64::try_from(windows).unwrap_or(1))
             }
-            Self::SlidingWindow { quota, width_us } => quota.saturating_mul((last - first) / width_us.max(&1) + 1),
+            Self::SlidingWindow { quota, width_us } => {
+                quota.saturating_mul((last - first) / width_us.max(&1) + 1)
+            }
             Self::InFlight { .. } => return None,
         };
         Some(of_key.saturating_mul(keys.len() as u64))

@@ -1,12 +1,13 @@
 //! Judges whether a limit was kept, from outside: by which requests were admitted and when.
 //!
-//! A request was admitted at some time between its sending and its answer. So a window is charged only with requests that were
-//! sent *and* answered within it: those were admitted in it for certain. Guarantees that a limiter which keeps its limit is
-//! never accused, and that an accusation names a window to count in. What it cannot see is bounded by the rate times the
+//! A request was admitted at some time between its sending and its answer. So a window is charged
+//! only with requests that were sent *and* answered within it: those were admitted in it for
+//! certain. Guarantees that a limiter which keeps its limit is never accused, and that an
+//! accusation names a window to count in. What it cannot see is bounded by the rate times the
 //! latencies at the window's two edges. Integers throughout.
 //!
-//! Here is the judge of token buckets; `windows` judges fixed and sliding windows, and `in_flight` limits of requests
-//! in flight. `bound` chooses.
+//! Here is the judge of token buckets; `windows` judges fixed and sliding windows, and `in_flight`
+//! limits of requests in flight. `bound` chooses.
 
 #[cfg(test)]
 mod tests;
@@ -36,7 +37,8 @@ pub struct AdmittedRequest {
     pub answered_us: u64,
 }
 
-/// Extra tokens that each key may have in every window that overlaps a time, and ends before they must be repaid.
+/// Extra tokens that each key may have in every window that overlaps a time, and ends before they
+/// must be repaid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Concession {
     pub from_us: u64,
@@ -70,14 +72,22 @@ pub struct ExceededWindow {
 }
 
 /// Judges every window of every key: in O(n log n).
-pub fn judge(admissions: &[AdmittedRequest], limit: &TestedLimit, concessions: &[Concession]) -> TraceJudgement {
+pub fn judge(
+    admissions: &[AdmittedRequest],
+    limit: &TestedLimit,
+    concessions: &[Concession],
+) -> TraceJudgement {
     let mut sorted = admissions.to_vec();
     sorted.sort_unstable_by_key(|admission| (admission.key, std::cmp::Reverse(admission.sent_us)));
-    let mut judgement =
-        TraceJudgement { admitted: admissions.iter().map(|one| one.cost).sum(), ..TraceJudgement::default() };
+    let mut judgement = TraceJudgement {
+        admitted: admissions.iter().map(|one| one.cost).sum(),
+        ..TraceJudgement::default()
+    };
     let mut worst = 0;
     for of_one_key in sorted.chunk_by(|a, b| a.key == b.key) {
-        let Some(found) = worst_window(of_one_key, limit, concessions) else { continue };
+        let Some(found) = worst_window(of_one_key, limit, concessions) else {
+            continue;
+        };
         if found.excess > worst {
             worst = found.excess;
             judgement.over = tokens(found.excess.unsigned_abs().div_ceil(limit.period()));
@@ -87,10 +97,17 @@ pub fn judge(admissions: &[AdmittedRequest], limit: &TestedLimit, concessions: &
     judgement
 }
 
-/// The requests as if each had been admitted when its answer arrived. A client that counts so may find more than the bound
-/// although the limit was kept, since answers that took longer meet those that did not.
+/// The requests as if each had been admitted when its answer arrived. A client that counts so may
+/// find more than the bound although the limit was kept, since answers that took longer meet those
+/// that did not.
 pub fn as_answered(admissions: &[AdmittedRequest]) -> Vec<AdmittedRequest> {
-    admissions.iter().map(|one| AdmittedRequest { sent_us: one.answered_us, ..*one }).collect()
+    admissions
+        .iter()
+        .map(|one| AdmittedRequest {
+            sent_us: one.answered_us,
+            ..*one
+        })
+        .collect()
 }
 
 /// The window with the largest excess.
@@ -101,8 +118,9 @@ struct WorstWindow {
     excess: i128,
 }
 
-/// An amount that counts in the windows that begin no later than `from_us` and end no earlier than `to_us`: that of an
-/// admission, or the negative one of a concession, whose times are swapped. When it must be repaid, it ends.
+/// An amount that counts in the windows that begin no later than `from_us` and end no earlier than
+/// `to_us`: that of an admission, or the negative one of a concession, whose times are swapped.
+/// When it must be repaid, it ends.
 struct Weight {
     from_us: u64,
     to_us: u64,
@@ -110,8 +128,8 @@ struct Weight {
     is_admission: bool,
 }
 
-/// Moves the beginning of the window back over the sent requests, latest first, and keeps for every answer the excess of the
-/// window that ends there.
+/// Moves the beginning of the window back over the sent requests, latest first, and keeps for every
+/// answer the excess of the window that ends there.
 fn worst_window(
     admissions: &[AdmittedRequest],
     limit: &TestedLimit,
@@ -122,7 +140,11 @@ fn worst_window(
     ends.dedup();
     let origin = *ends.first()?;
     let (period, rate) = (signed(limit.period()), signed(limit.tokens()));
-    let mut windows = WindowTree::new(ends.iter().map(|end| -rate * i128::from(end - origin)).collect());
+    let mut windows = WindowTree::new(
+        ends.iter()
+            .map(|end| -rate * i128::from(end - origin))
+            .collect(),
+    );
     let mut worst: Option<WorstWindow> = None;
     for weight in weights(admissions, concessions, period) {
         let end = ends.partition_point(|end| *end < weight.to_us);
@@ -135,14 +157,22 @@ fn worst_window(
         let begin = i128::from(weight.from_us) - i128::from(origin);
         let excess = value + rate * begin - signed(u128::from(limit.burst.get())) * period;
         if worst.as_ref().is_none_or(|found| excess > found.excess) {
-            worst = Some(WorstWindow { from_us: weight.from_us, to_us: ends[end], excess });
+            worst = Some(WorstWindow {
+                from_us: weight.from_us,
+                to_us: ends[end],
+                excess,
+            });
         }
     }
     worst
 }
 
 /// Latest beginning first; concessions before the admissions that they excuse.
-fn weights(admissions: &[AdmittedRequest], concessions: &[Concession], period: i128) -> Vec<Weight> {
+fn weights(
+    admissions: &[AdmittedRequest],
+    concessions: &[Concession],
+    period: i128,
+) -> Vec<Weight> {
     let of_admission = |one: &AdmittedRequest| Weight {
         from_us: one.sent_us,
         to_us: one.answered_us,
@@ -162,8 +192,14 @@ fn weights(admissions: &[AdmittedRequest], concessions: &[Concession], period: i
         amount: i128::from(one.tokens) * period,
         is_admission: false,
     };
-    let conceded = concessions.iter().flat_map(|one| [of_concession(one), of_repayment(one)]);
-    let mut all: Vec<Weight> = admissions.iter().map(of_admission).chain(conceded).collect();
+    let conceded = concessions
+        .iter()
+        .flat_map(|one| [of_concession(one), of_repayment(one)]);
+    let mut all: Vec<Weight> = admissions
+        .iter()
+        .map(of_admission)
+        .chain(conceded)
+        .collect();
     all.sort_by_key(|weight| (std::cmp::Reverse(weight.from_us), weight.is_admission));
     all
 }
@@ -175,15 +211,24 @@ impl WorstWindow {
         limit: &TestedLimit,
         concessions: &[Concession],
     ) -> ExceededWindow {
-        let within = admissions.iter().filter(|one| one.sent_us >= self.from_us && one.answered_us <= self.to_us);
-        let overlapping = concessions.iter().filter(|one| one.from_us <= self.to_us && one.to_us >= self.from_us);
-        let conceded: u64 = overlapping.filter(|one| self.to_us < one.repaid_us).map(|one| one.tokens).sum();
+        let within = admissions
+            .iter()
+            .filter(|one| one.sent_us >= self.from_us && one.answered_us <= self.to_us);
+        let overlapping = concessions
+            .iter()
+            .filter(|one| one.from_us <= self.to_us && one.to_us >= self.from_us);
+        let conceded: u64 = overlapping
+            .filter(|one| self.to_us < one.repaid_us)
+            .map(|one| one.tokens)
+            .sum();
         ExceededWindow {
             key: admissions.first().map_or(0, |one| one.key),
             from_us: self.from_us,
             to_us: self.to_us,
             admitted: within.map(|one| one.cost).sum(),
-            allowed: limit.bound(self.to_us - self.from_us).saturating_add(conceded),
+            allowed: limit
+                .bound(self.to_us - self.from_us)
+                .saturating_add(conceded),
         }
     }
 }

@@ -1,4 +1,5 @@
-//! A token bucket beside the limiter: it sees the same requests without any delay, and says how many a correct limiter admits.
+//! A token bucket beside the limiter: it sees the same requests without any delay, and says how
+//! many a correct limiter admits.
 //!
 //! Guarantees to share no arithmetic with the limiter that is judged.
 
@@ -17,7 +18,8 @@ struct ReferenceLevel {
 }
 
 impl ReferenceBucket {
-    /// Whether `cost` tokens were there at `now_us`, which takes them. Time that runs back stands still.
+    /// Whether `cost` tokens were there at `now_us`, which takes them. Time that runs back stands
+    /// still.
     pub fn take(&self, limit: &TestedLimit, cost: u64, now_us: u64) -> bool {
         let mut level = self.0.lock();
         let passed = u128::from(now_us.saturating_sub(level.at_us));
@@ -39,9 +41,16 @@ mod tests {
     #[test]
     fn admits_the_burst_and_then_the_rate() {
         let (limit, bucket) = (TestedLimit::per_second(10, 5), ReferenceBucket::default());
-        let admitted = |from: u64, to: u64| (from..to).filter(|at| bucket.take(&limit, 1, at * 1_000)).count();
+        let admitted = |from: u64, to: u64| {
+            (from..to)
+                .filter(|at| bucket.take(&limit, 1, at * 1_000))
+                .count()
+        };
         assert_eq!(admitted(1, 101), 5);
         assert_eq!(admitted(101, 1_101), 10);
-        assert!(!bucket.take(&limit, 1, 0), "time that runs back refills nothing");
+        assert!(
+            !bucket.take(&limit, 1, 0),
+            "time that runs back refills nothing"
+        );
     }
 }

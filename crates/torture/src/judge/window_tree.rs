@@ -2,7 +2,8 @@
 //!
 //! Guarantees that raising a range of ends and finding the largest take O(log n) each.
 
-/// A value for each possible end of a window, as a tree of maxima: a range grows, and the largest is found, in O(log n).
+/// A value for each possible end of a window, as a tree of maxima: a range grows, and the largest
+/// is found, in O(log n).
 pub struct WindowTree {
     leaves: usize,
     /// Largest value below each node, without what its ancestors add.
@@ -10,7 +11,8 @@ pub struct WindowTree {
     added: Vec<i128>,
 }
 
-/// Keeps out an end that no window of the current beginnings has: more than any value can make up for.
+/// Keeps out an end that no window of the current beginnings has: more than any value can make up
+/// for.
 const CLOSED: i128 = 1 << 120;
 
 impl WindowTree {
@@ -24,7 +26,11 @@ impl WindowTree {
         for node in (1..leaves).rev() {
             largest[node] = largest[2 * node].max(largest[2 * node + 1]);
         }
-        Self { leaves, largest, added: vec![0; 2 * leaves] }
+        Self {
+            leaves,
+            largest,
+            added: vec![0; 2 * leaves],
+        }
     }
 
     /// Lets windows end at `leaf` from now on.
@@ -44,7 +50,13 @@ impl WindowTree {
         self.add_below(1, 0..self.leaves, &range, amount);
     }
 
-    fn add_below(&mut self, node: usize, span: std::ops::Range<usize>, range: &std::ops::Range<usize>, amount: i128) {
+    fn add_below(
+        &mut self,
+        node: usize,
+        span: std::ops::Range<usize>,
+        range: &std::ops::Range<usize>,
+        amount: i128,
+    ) {
         if range.end <= span.start || span.end <= range.start {
             return;
         }
@@ -56,14 +68,19 @@ impl WindowTree {
         let middle = span.start.midpoint(span.end);
         self.add_below(2 * node, span.start..middle, range, amount);
         self.add_below(2 * node + 1, middle..span.end, range, amount);
-        self.largest[node] = self.largest[2 * node].max(self.largest[2 * node + 1]) + self.added[node];
+        self.largest[node] =
+            self.largest[2 * node].max(self.largest[2 * node + 1]) + self.added[node];
     }
 
     /// The leaf with the largest value, and that value.
     pub fn largest(&self) -> (usize, i128) {
         let mut node = 1;
         while node < self.leaves {
-            node = if self.largest[2 * node] >= self.largest[2 * node + 1] { 2 * node } else { 2 * node + 1 };
+            node = if self.largest[2 * node] >= self.largest[2 * node + 1] {
+                2 * node
+            } else {
+                2 * node + 1
+            };
         }
         (node - self.leaves, self.largest[1])
     }

@@ -1,8 +1,8 @@
 //! Judges the quota of fixed and sliding windows.
 //!
-//! Guarantees, like the judge of buckets, to charge a window only with requests that were admitted in it for certain. A
-//! fixed window is one of the store's: where it begins by the clock of the run is known up to the time that the store's
-//! answer took.
+//! Guarantees, like the judge of buckets, to charge a window only with requests that were admitted
+//! in it for certain. A fixed window is one of the store's: where it begins by the clock of the run
+//! is known up to the time that the store's answer took.
 
 use std::collections::HashMap;
 
@@ -29,14 +29,24 @@ pub fn judge_fixed(
         let begin = |window: i128, ahead: i64| {
             u64::try_from(window * i128::from(period_us) - i128::from(ahead)).unwrap_or_default()
         };
-        let (from_us, to_us) = (begin(window, clock.most_us), begin(window + 1, clock.least_us));
-        let window = ExceededWindow { key, from_us, to_us, admitted, allowed: quota };
+        let (from_us, to_us) = (
+            begin(window, clock.most_us),
+            begin(window + 1, clock.least_us),
+        );
+        let window = ExceededWindow {
+            key,
+            from_us,
+            to_us,
+            admitted,
+            allowed: quota,
+        };
         accuse(&mut judgement, concessions, window);
     }
     judgement
 }
 
-/// Judges each stretch that is shorter than `width_us`. Those that begin with the question of a request suffice.
+/// Judges each stretch that is shorter than `width_us`. Those that begin with the question of a
+/// request suffice.
 pub fn judge_sliding(
     admissions: &[AdmittedRequest],
     (quota, width_us): (u64, u64),
@@ -53,15 +63,32 @@ pub fn judge_sliding(
         for (index, first) in of_one_key.iter().enumerate() {
             let (from_us, to_us) = (first.sent_us, first.sent_us.saturating_add(width_us - 1));
             while gone < index && of_one_key[gone].sent_us < from_us {
-                admitted -= if counted[gone] { of_one_key[gone].cost } else { 0 };
+                admitted -= if counted[gone] {
+                    of_one_key[gone].cost
+                } else {
+                    0
+                };
                 gone += 1;
             }
-            while let Some(answered) = by_answer.get(next).filter(|place| of_one_key[**place].answered_us <= to_us) {
+            while let Some(answered) = by_answer
+                .get(next)
+                .filter(|place| of_one_key[**place].answered_us <= to_us)
+            {
                 counted[*answered] = *answered >= gone;
-                admitted += if *answered >= gone { of_one_key[*answered].cost } else { 0 };
+                admitted += if *answered >= gone {
+                    of_one_key[*answered].cost
+                } else {
+                    0
+                };
                 next += 1;
             }
-            let window = ExceededWindow { key: first.key, from_us, to_us, admitted, allowed: quota };
+            let window = ExceededWindow {
+                key: first.key,
+                from_us,
+                to_us,
+                admitted,
+                allowed: quota,
+            };
             accuse(&mut judgement, concessions, window);
         }
     }
@@ -74,19 +101,31 @@ pub fn window_at(us: u64, ahead_us: i64, period_us: u64) -> i128 {
 }
 
 fn begun(admissions: &[AdmittedRequest]) -> TraceJudgement {
-    TraceJudgement { admitted: admissions.iter().map(|one| one.cost).sum(), ..TraceJudgement::default() }
+    TraceJudgement {
+        admitted: admissions.iter().map(|one| one.cost).sum(),
+        ..TraceJudgement::default()
+    }
 }
 
-/// Keeps the window if it exceeds what it is allowed, and its concessions, by more than the worst so far.
+/// Keeps the window if it exceeds what it is allowed, and its concessions, by more than the worst
+/// so far.
 fn accuse(judgement: &mut TraceJudgement, concessions: &[Concession], mut window: ExceededWindow) {
     if window.admitted <= window.allowed.saturating_add(judgement.over) {
         return;
     }
-    let overlapping = concessions.iter().filter(|one| one.from_us <= window.to_us && one.to_us >= window.from_us);
-    window.allowed = overlapping.fold(window.allowed, |allowed, one| allowed.saturating_add(one.tokens));
+    let overlapping = concessions
+        .iter()
+        .filter(|one| one.from_us <= window.to_us && one.to_us >= window.from_us);
+    window.allowed = overlapping.fold(window.allowed, |allowed, one| {
+        allowed.saturating_add(one.tokens)
+    });
     let over = window.admitted.saturating_sub(window.allowed);
     if over > judgement.over {
-        *judgement = TraceJudgement { over, worst: Some(window), ..*judgement };
+        *judgement = TraceJudgement {
+            over,
+            worst: Some(window),
+            ..*judgement
+        };
     }
 }
 

@@ -50,7 +50,10 @@ impl Latencies {
 
 /// The first 32 microseconds have a class each; from there every doubling has 32.
 fn class(us: u64) -> usize {
-    let doublings = us.checked_ilog2().unwrap_or(0).saturating_sub(STEPS.ilog2());
+    let doublings = us
+        .checked_ilog2()
+        .unwrap_or(0)
+        .saturating_sub(STEPS.ilog2());
     usize::try_from(u64::from(doublings) * STEPS + (us >> doublings)).unwrap_or(usize::MAX)
 }
 
@@ -70,7 +73,10 @@ mod tests {
         (1..=100_000).for_each(|us| latencies.record(us));
         for (percent, exact) in [(1, 1_000), (50, 50_000), (99, 99_000), (100, 100_000)] {
             let shown = latencies.percentile(percent);
-            assert!(shown >= exact && shown <= exact + exact / 32 + 1, "{percent}: {shown}");
+            assert!(
+                shown >= exact && shown <= exact + exact / 32 + 1,
+                "{percent}: {shown}"
+            );
         }
         assert_eq!(Latencies::default().percentile(99), 0);
     }
@@ -79,7 +85,10 @@ mod tests {
     fn every_duration_is_within_its_class() {
         for us in (0..5_000).chain([1 << 20, (1 << 20) - 1, 1 << 40]) {
             let class = class(us);
-            assert!(us <= upper(class) && (class == 0 || us > upper(class - 1)), "{us} in {class}");
+            assert!(
+                us <= upper(class) && (class == 0 || us > upper(class - 1)),
+                "{us} in {class}"
+            );
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The report of a run: what its clients observed, the figures, and the verdict.
 //!
-//! `observations` is what clients record while a run lasts, `run_report` judges it, and `table` prints reports for people.
+//! `observations` is what clients record while a run lasts, `run_report` judges it, and `table`
+//! prints reports for people.
 
 mod latencies;
 pub mod observations;

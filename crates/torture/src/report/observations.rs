@@ -54,14 +54,26 @@ pub enum AnswerKind {
 
 impl Observations {
     pub fn record(&mut self, observation: Observation) {
-        let Observation { key, sent_us, now_us, answer, admitted, expected } = observation;
+        let Observation {
+            key,
+            sent_us,
+            now_us,
+            answer,
+            admitted,
+            expected,
+        } = observation;
         self.requests += 1;
         self.expected += expected;
         *self.answers.entry(answer).or_default() += 1;
         self.latencies.record(now_us.saturating_sub(sent_us));
         if let Some(cost) = admitted {
             // Clocks are cut to whole microseconds: the answer came before the next one.
-            self.admissions.push(AdmittedRequest { key, cost, sent_us, answered_us: now_us + 1 });
+            self.admissions.push(AdmittedRequest {
+                key,
+                cost,
+                sent_us,
+                answered_us: now_us + 1,
+            });
         }
     }
 
@@ -107,7 +119,8 @@ impl std::fmt::Display for AnswerKind {
 }
 
 impl AnswerKind {
-    /// Whether a gateway's answer with this status admits the request; `None`: neither that nor a denial.
+    /// Whether a gateway's answer with this status admits the request; `None`: neither that nor a
+    /// denial.
     pub fn admits(status: u16) -> Option<bool> {
         match status {
             200..=299 => Some(true),

@@ -52,13 +52,14 @@ pub struct RunReport {
     pub requests: u64,
     /// Tokens.
     pub admitted: u64,
-    /// Tokens that the limit allows in the time between the first request and the last answer, times the keys in use. Of
-    /// requests in flight: as many as a perfect limiter admits.
+    /// Tokens that the limit allows in the time between the first request and the last answer,
+    /// times the keys in use. Of requests in flight: as many as a perfect limiter admits.
     pub bound: u64,
     /// Tokens over the bound in the worst window of any key; 0 where the promise was kept.
     pub over: u64,
     pub worst: Option<ExceededWindow>,
-    /// Like `over`, if every request had been admitted when its answer came. May accuse a limiter that keeps its limit.
+    /// Like `over`, if every request had been admitted when its answer came. May accuse a limiter
+    /// that keeps its limit.
     pub over_as_answered: u64,
     /// Tokens over the bound and the concessions of this scenario. The verdict.
     pub over_terms: u64,
@@ -83,19 +84,34 @@ pub struct RunReport {
 impl RunReport {
     /// Judges what was observed.
     pub fn new(terms: &RunTerms, observed: &Observations) -> Self {
-        let RunTerms { bound, concessions, .. } = terms;
-        let Observations { admissions, held, .. } = observed;
+        let RunTerms {
+            bound, concessions, ..
+        } = terms;
+        let Observations {
+            admissions, held, ..
+        } = observed;
         let strict = bound.judge(admissions, held, &[]);
         let is_spared = |one: &AdmittedRequest| terms.spared.get(one.key as usize) == Some(&true);
         let conceding = if concessions.is_empty() {
             strict.clone()
         } else {
-            let (spared, others): (Vec<_>, Vec<_>) = admissions.iter().copied().partition(is_spared);
-            let judged = [bound.judge(&spared, held, &[]), bound.judge(&others, held, concessions)];
-            judged.into_iter().max_by_key(|judgement| judgement.over).unwrap_or_default()
+            let (spared, others): (Vec<_>, Vec<_>) =
+                admissions.iter().copied().partition(is_spared);
+            let judged = [
+                bound.judge(&spared, held, &[]),
+                bound.judge(&others, held, concessions),
+            ];
+            judged
+                .into_iter()
+                .max_by_key(|judgement| judgement.over)
+                .unwrap_or_default()
         };
         let as_answered = bound.judge(&judge::as_answered(admissions), held, &[]);
-        let TraceJudgement { admitted, over, worst } = strict;
+        let TraceJudgement {
+            admitted,
+            over,
+            worst,
+        } = strict;
         let short = observed.expected as f64 - admitted as f64;
         Self {
             scenario: terms.scenario.clone(),
@@ -108,7 +124,11 @@ impl RunReport {
             over_as_answered: as_answered.over,
             over_terms: conceding.over,
             due: observed.expected,
-            under_percent: if observed.expected == 0 { 0.0 } else { short * 100.0 / observed.expected as f64 },
+            under_percent: if observed.expected == 0 {
+                0.0
+            } else {
+                short * 100.0 / observed.expected as f64
+            },
             least_percent: terms.least_percent,
             store_calls: None,
             store_calls_failed: None,
@@ -117,13 +137,21 @@ impl RunReport {
             p50_us: observed.latencies.percentile(50),
             p99_us: observed.latencies.percentile(99),
             max_us: observed.latencies.max(),
-            answers: observed.answers.iter().map(|(answer, count)| (answer.to_string(), *count)).collect(),
+            answers: observed
+                .answers
+                .iter()
+                .map(|(answer, count)| (answer.to_string(), *count))
+                .collect(),
         }
     }
 
     /// With the calls to the store: all of them, and those that failed.
     pub fn with_calls(self, (all, failed): (u64, u64)) -> Self {
-        Self { store_calls: Some(all), store_calls_failed: Some(failed), ..self }
+        Self {
+            store_calls: Some(all),
+            store_calls_failed: Some(failed),
+            ..self
+        }
     }
 
     /// Whether a promise was broken.
@@ -132,7 +160,8 @@ impl RunReport {
     }
 
     fn is_short(&self) -> bool {
-        self.least_percent.is_some_and(|least| self.under_percent > 100.0 - least)
+        self.least_percent
+            .is_some_and(|least| self.under_percent > 100.0 - least)
     }
 
     /// `kept`, or what was not.
@@ -148,7 +177,8 @@ impl RunReport {
 }
 
 impl RunTerms {
-    /// The terms of a case, before what happened in its run: without its concessions and the store's clock.
+    /// The terms of a case, before what happened in its run: without its concessions and the
+    /// store's clock.
     pub fn of(case: &Case) -> Self {
         Self {
             scenario: case.name(),
@@ -183,9 +213,19 @@ mod tests {
     }
 
     fn observed(admitted: u64, expected: u64) -> Observations {
-        let mut observed = Observations { expected, ..Observations::default() };
+        let mut observed = Observations {
+            expected,
+            ..Observations::default()
+        };
         let answer = AnswerKind::Redis;
-        let at = |at_us| Observation { key: 0, sent_us: at_us, now_us: at_us, answer, admitted: Some(1), expected: 0 };
+        let at = |at_us| Observation {
+            key: 0,
+            sent_us: at_us,
+            now_us: at_us,
+            answer,
+            admitted: Some(1),
+            expected: 0,
+        };
         (0..admitted).for_each(|n| observed.record(at(n * 1_000)));
         observed
     }
@@ -203,28 +243,66 @@ mod tests {
         assert!(!report(96, 100, None).is_broken());
         let over = RunReport::new(&terms(500, Some(97.0)), &observed(100, 50));
         assert!(over.is_broken() && over.over > 40, "{over:?}");
-        let concessions = vec![Concession { from_us: 0, to_us: 1_000_000, tokens: 100, repaid_us: u64::MAX }];
-        let excused = RunReport::new(&RunTerms { concessions, ..terms(500, None) }, &observed(100, 50));
-        assert_eq!((excused.verdict(), excused.over, excused.over_terms), ("kept", over.over, 0));
+        let concessions = vec![Concession {
+            from_us: 0,
+            to_us: 1_000_000,
+            tokens: 100,
+            repaid_us: u64::MAX,
+        }];
+        let excused = RunReport::new(
+            &RunTerms {
+                concessions,
+                ..terms(500, None)
+            },
+            &observed(100, 50),
+        );
+        assert_eq!(
+            (excused.verdict(), excused.over, excused.over_terms),
+            ("kept", over.over, 0)
+        );
     }
 
     #[test]
     fn keys_that_an_outage_spares_have_no_concession() {
-        let concessions = vec![Concession { from_us: 0, to_us: 1_000_000, tokens: 100, repaid_us: u64::MAX }];
+        let concessions = vec![Concession {
+            from_us: 0,
+            to_us: 1_000_000,
+            tokens: 100,
+            repaid_us: u64::MAX,
+        }];
         let of = |spared| {
             RunReport::new(
-                &RunTerms { concessions: concessions.clone(), spared, ..terms(500, None) },
+                &RunTerms {
+                    concessions: concessions.clone(),
+                    spared,
+                    ..terms(500, None)
+                },
                 &observed(100, 50),
             )
         };
-        assert_eq!((of(vec![true]).verdict(), of(vec![false]).verdict()), ("OVER", "kept"));
+        assert_eq!(
+            (of(vec![true]).verdict(), of(vec![false]).verdict()),
+            ("OVER", "kept")
+        );
     }
 
     #[test]
     fn a_requirement_that_is_not_met_breaks_the_promise() {
         let of = |found| {
-            let requirements = vec![Requirement { name: "share".to_owned(), found, least: 99.0, most: 100.0 }];
-            RunReport::new(&RunTerms { requirements, ..terms(1_001, None) }, &observed(100, 100)).verdict()
+            let requirements = vec![Requirement {
+                name: "share".to_owned(),
+                found,
+                least: 99.0,
+                most: 100.0,
+            }];
+            RunReport::new(
+                &RunTerms {
+                    requirements,
+                    ..terms(1_001, None)
+                },
+                &observed(100, 100),
+            )
+            .verdict()
         };
         assert_eq!((of(99.0), of(98.9)), ("kept", "UNMET"));
     }

@@ -16,7 +16,9 @@ const COLUMNS: [Column; 12] = [
     ("as answered", |report| grouped(report.over_as_answered)),
     ("under", |report| format!("{:.1} %", report.under_percent)),
     ("calls/request", |report| match report.store_calls {
-        Some(calls) if report.requests > 0 => format!("{:.3}", calls as f64 / report.requests as f64),
+        Some(calls) if report.requests > 0 => {
+            format!("{:.3}", calls as f64 / report.requests as f64)
+        }
         _ => "-".to_owned(),
     }),
     ("p50", |report| millis(report.p50_us)),
@@ -28,13 +30,22 @@ const COLUMNS: [Column; 12] = [
 /// A heading, a table with a row for each report, and below it a line of details for each.
 pub fn table(heading: &str, reports: &[RunReport]) -> String {
     let mut rows = vec![COLUMNS.map(|(name, _)| name.to_owned())];
-    rows.extend(reports.iter().map(|report| COLUMNS.map(|(_, show)| show(report))));
-    let widths: Vec<usize> =
-        (0..COLUMNS.len()).map(|column| rows.iter().map(|row| row[column].len()).max().unwrap_or(0)).collect();
+    rows.extend(
+        reports
+            .iter()
+            .map(|report| COLUMNS.map(|(_, show)| show(report))),
+    );
+    let widths: Vec<usize> = (0..COLUMNS.len())
+        .map(|column| rows.iter().map(|row| row[column].len()).max().unwrap_or(0))
+        .collect();
     let mut text = format!("{heading}\n\n");
     for row in &rows {
-        let cells: Vec<String> =
-            row.iter().zip(&widths).enumerate().map(|(place, (cell, width))| align(place, cell, *width)).collect();
+        let cells: Vec<String> = row
+            .iter()
+            .zip(&widths)
+            .enumerate()
+            .map(|(place, (cell, width))| align(place, cell, *width))
+            .collect();
         let _ = writeln!(text, "{}", cells.join("  ").trim_end());
     }
     text.push('\n');
@@ -46,16 +57,25 @@ pub fn table(heading: &str, reports: &[RunReport]) -> String {
 
 /// Words are aligned to the left, numbers to the right.
 fn align(place: usize, cell: &str, width: usize) -> String {
-    if place == 0 || place + 1 == COLUMNS.len() { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
+    if place == 0 || place + 1 == COLUMNS.len() {
+        format!("{cell:<width$}")
+    } else {
+        format!("{cell:>width$}")
+    }
 }
 
 fn details(report: &RunReport) -> String {
-    let answers = report
-        .answers
-        .iter()
-        .map(|(answer, count)| format!("{answer} {:.1} %", *count as f64 * 100.0 / report.requests.max(1) as f64));
+    let answers = report.answers.iter().map(|(answer, count)| {
+        format!(
+            "{answer} {:.1} %",
+            *count as f64 * 100.0 / report.requests.max(1) as f64
+        )
+    });
     let answers = answers.collect::<Vec<_>>().join(", ");
-    let mut text = format!("{}: {}. Decided: {answers}", report.scenario, report.promise);
+    let mut text = format!(
+        "{}: {}. Decided: {answers}",
+        report.scenario, report.promise
+    );
     if let Some(failed) = report.store_calls_failed.filter(|failed| *failed > 0) {
         let _ = write!(text, "; {failed} store calls failed");
         if !report.fails_calls {
@@ -63,11 +83,23 @@ fn details(report: &RunReport) -> String {
         }
     }
     if report.over > report.over_terms {
-        let _ = write!(text, "; {} over the terms of this scenario", report.over_terms);
+        let _ = write!(
+            text,
+            "; {} over the terms of this scenario",
+            report.over_terms
+        );
     }
     for requirement in &report.requirements {
-        let verdict = if requirement.is_met() { "" } else { ", which is NOT ENOUGH OR TOO MUCH" };
-        let _ = write!(text, "; {}: {:.2}{verdict}", requirement.name, requirement.found);
+        let verdict = if requirement.is_met() {
+            ""
+        } else {
+            ", which is NOT ENOUGH OR TOO MUCH"
+        };
+        let _ = write!(
+            text,
+            "; {}: {:.2}{verdict}",
+            requirement.name, requirement.found
+        );
     }
     if let Some(worst) = &report.worst {
         let seconds = (worst.to_us - worst.from_us) as f64 / 1e6;
@@ -87,7 +119,12 @@ fn grouped(number: u64) -> String {
     digits
         .chars()
         .enumerate()
-        .flat_map(|(place, digit)| begins_group(place).then_some(' ').into_iter().chain([digit]))
+        .flat_map(|(place, digit)| {
+            begins_group(place)
+                .then_some(' ')
+                .into_iter()
+                .chain([digit])
+        })
         .collect()
 }
 
@@ -103,9 +140,19 @@ mod tests {
     use crate::report::observations::{AnswerKind, Observation, Observations};
 
     fn report(scenario: &str, admitted: u64, per_second: u64) -> RunReport {
-        let mut observed = Observations { expected: admitted, ..Observations::default() };
+        let mut observed = Observations {
+            expected: admitted,
+            ..Observations::default()
+        };
         let answer = AnswerKind::Redis;
-        let at = |at_us| Observation { key: 0, sent_us: at_us, now_us: at_us, answer, admitted: Some(1), expected: 0 };
+        let at = |at_us| Observation {
+            key: 0,
+            sent_us: at_us,
+            now_us: at_us,
+            answer,
+            admitted: Some(1),
+            expected: 0,
+        };
         (0..admitted).for_each(|n| observed.record(at(n * 1_000)));
         let terms = RunTerms {
             scenario: scenario.to_owned(),
@@ -122,14 +169,20 @@ mod tests {
 
     #[test]
     fn an_unintended_outage_is_pointed_out() {
-        let hints =
-            |scenario, failed| details(&report(scenario, 5, 1_001).with_calls((5, failed))).contains("--store-timeout");
+        let hints = |scenario, failed| {
+            details(&report(scenario, 5, 1_001).with_calls((5, failed))).contains("--store-timeout")
+        };
         assert!(hints("steady", 1) && !hints("steady", 0) && !hints("flap", 1));
     }
 
     #[test]
     fn digits_are_grouped_in_threes() {
-        for (number, shown) in [(0, "0"), (999, "999"), (1_000, "1 000"), (12_345_678, "12 345 678")] {
+        for (number, shown) in [
+            (0, "0"),
+            (999, "999"),
+            (1_000, "1 000"),
+            (12_345_678, "12 345 678"),
+        ] {
             assert_eq!(grouped(number), shown);
         }
     }
@@ -138,6 +191,10 @@ mod tests {
     fn the_table_names_the_worst_window() {
         let text = table("500/s", &[report("steady", 100, 500)]);
         assert!(text.starts_with("500/s\n\nscenario "), "{text}");
-        assert!(text.contains("OVER") && text.contains("worst window: key 0 had 100 tokens within 0.099 s"), "{text}");
+        assert!(
+            text.contains("OVER")
+                && text.contains("worst window: key 0 had 100 tokens within 0.099 s"),
+            "{text}"
+        );
     }
 }

@@ -10,12 +10,31 @@ use crate::{assert_kept, by, plan, run};
 
 #[test]
 fn a_master_that_stops_answering_costs_the_keys_of_the_others_nothing() {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
     let cluster = runtime.block_on(RedisCluster::start());
-    let spec = RedisSpec { expected_nodes: 2, timeout: Duration::from_millis(100), ..cluster.spec() };
-    let report = run(&plan(2, 4_500), Scenario::ClusterNodeDown, &Backing::Redis(spec));
+    let spec = RedisSpec {
+        expected_nodes: 2,
+        timeout: Duration::from_millis(100),
+        ..cluster.spec()
+    };
+    let report = run(
+        &plan(2, 4_500),
+        Scenario::ClusterNodeDown,
+        &Backing::Redis(spec),
+    );
     assert_kept(&report);
-    assert!(by(&report, "local") > 0 && by(&report, "redis") > 0, "{report:#?}");
-    let [by_redis, openings] = report.requirements.as_slice() else { panic!("{report:#?}") };
-    assert!(by_redis.is_met() && openings.is_met() && openings.found > 0.0, "{report:#?}");
+    assert!(
+        by(&report, "local") > 0 && by(&report, "redis") > 0,
+        "{report:#?}"
+    );
+    let [by_redis, openings] = report.requirements.as_slice() else {
+        panic!("{report:#?}")
+    };
+    assert!(
+        by_redis.is_met() && openings.is_met() && openings.found > 0.0,
+        "{report:#?}"
+    );
 }

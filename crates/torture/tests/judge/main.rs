@@ -1,6 +1,10 @@
 //! The judge of the promise: it lets pass what keeps it, and finds what does not.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that lacks what it needs fails")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test that lacks what it needs fails"
+)]
 
 mod cluster;
 mod leaky;
@@ -26,7 +30,13 @@ fn plan(nodes: u32, millis: u64) -> RunPlan {
     let nonzero = |number| NonZeroU64::new(number).unwrap();
     let few = |number| NonZeroU32::new(number).unwrap();
     RunPlan {
-        limit: TestedLimit { rate: Rate { tokens: nonzero(500), period_us: nonzero(1_000_000) }, burst: nonzero(50) },
+        limit: TestedLimit {
+            rate: Rate {
+                tokens: nonzero(500),
+                period_us: nonzero(1_000_000),
+            },
+            burst: nonzero(50),
+        },
         counting: Counting::TokenBucket,
         pattern: LoadPattern::Paced,
         consistency: Consistency::Exact,
@@ -62,11 +72,17 @@ fn assert_kept(outcome: &RunReport) {
 
 #[test]
 fn one_node_keeps_its_promise_from_its_own_memory() {
-    let plan = RunPlan { workers: NonZeroU32::new(2).unwrap(), ..plan(1, 800) };
+    let plan = RunPlan {
+        workers: NonZeroU32::new(2).unwrap(),
+        ..plan(1, 800)
+    };
     for scenario in [Scenario::Steady, Scenario::HotKey] {
         let outcome = run(&plan, scenario, &Backing::Memory);
         assert_kept(&outcome);
-        assert_eq!((outcome.store_calls, outcome.answers["local"]), (Some(0), outcome.requests));
+        assert_eq!(
+            (outcome.store_calls, outcome.answers["local"]),
+            (Some(0), outcome.requests)
+        );
     }
 }
 
@@ -74,13 +90,29 @@ fn one_node_keeps_its_promise_from_its_own_memory() {
 fn nodes_that_share_redis_keep_the_promise_together() {
     let server = RedisServer::start();
     for consistency in BOTH {
-        for scenario in [Scenario::Steady, Scenario::HotKey, Scenario::Reorder, Scenario::Skew] {
+        for scenario in [
+            Scenario::Steady,
+            Scenario::HotKey,
+            Scenario::Reorder,
+            Scenario::Skew,
+        ] {
             let mut spec = server.spec();
             spec.key_prefix = format!("{}-{consistency:?}", scenario.name()).into();
-            let outcome = run(&RunPlan { consistency, ..plan(3, 600) }, scenario, &Backing::Redis(spec));
+            let outcome = run(
+                &RunPlan {
+                    consistency,
+                    ..plan(3, 600)
+                },
+                scenario,
+                &Backing::Redis(spec),
+            );
             assert_kept(&outcome);
             assert!(outcome.store_calls > Some(0), "{outcome:#?}");
-            assert_eq!(by(&outcome, "lease") > 0, consistency == Consistency::Leased, "{outcome:#?}");
+            assert_eq!(
+                by(&outcome, "lease") > 0,
+                consistency == Consistency::Leased,
+                "{outcome:#?}"
+            );
         }
     }
 }
@@ -88,22 +120,36 @@ fn nodes_that_share_redis_keep_the_promise_together() {
 #[test]
 fn a_node_that_crashes_with_calls_in_flight_frees_no_tokens() {
     let server = RedisServer::start();
-    assert_kept(&run(&plan(2, 1_500), Scenario::Crash, &Backing::Redis(server.spec())));
+    assert_kept(&run(
+        &plan(2, 1_500),
+        Scenario::Crash,
+        &Backing::Redis(server.spec()),
+    ));
 }
 
 #[test]
 fn a_node_that_crashes_with_tokens_taken_ahead_frees_none_of_them() {
     let server = RedisServer::start();
-    let plan = RunPlan { consistency: Consistency::Leased, ..plan(2, 3_500) };
+    let plan = RunPlan {
+        consistency: Consistency::Leased,
+        ..plan(2, 3_500)
+    };
     let outcome = run(&plan, Scenario::Crash, &Backing::Redis(server.spec()));
     assert_kept(&outcome);
-    assert!(outcome.over == 0 && by(&outcome, "lease") > 0, "{outcome:#?}");
+    assert!(
+        outcome.over == 0 && by(&outcome, "lease") > 0,
+        "{outcome:#?}"
+    );
 }
 
 #[test]
 fn a_limit_that_changes_on_one_node_after_the_other_keeps_to_the_larger_version() {
     let server = RedisServer::start();
-    let outcome = run(&plan(2, 3_300), Scenario::Reload, &Backing::Redis(server.spec()));
+    let outcome = run(
+        &plan(2, 3_300),
+        Scenario::Reload,
+        &Backing::Redis(server.spec()),
+    );
     assert_kept(&outcome);
     assert_eq!(outcome.over, 0, "{outcome:#?}");
 }
@@ -116,27 +162,49 @@ fn an_outage_admits_no_more_than_one_burst_over() {
         spec.key_prefix = format!("{consistency:?}").into();
         spec.timeout = Duration::from_millis(100);
         spec.expected_nodes = 2;
-        let outcome = run(&RunPlan { consistency, ..plan(2, 3_000) }, Scenario::Flap, &Backing::Redis(spec));
+        let outcome = run(
+            &RunPlan {
+                consistency,
+                ..plan(2, 3_000)
+            },
+            Scenario::Flap,
+            &Backing::Redis(spec),
+        );
         assert_kept(&outcome);
-        assert!(by(&outcome, "local") > 0 && by(&outcome, "redis") > 0, "{outcome:#?}");
+        assert!(
+            by(&outcome, "local") > 0 && by(&outcome, "redis") > 0,
+            "{outcome:#?}"
+        );
         assert!(outcome.store_calls_failed > Some(0), "{outcome:#?}");
     }
 }
 
-/// Of two nodes, one is cut off for seven seconds of ten. It goes on with its half, which the other holds back.
+/// Of two nodes, one is cut off for seven seconds of ten. It goes on with its half, which the other
+/// holds back.
 #[test]
 fn a_node_cut_off_admits_no_more_over_than_until_the_other_notices() {
     let server = RedisServer::start();
-    let spec = RedisSpec { expected_nodes: 2, timeout: Duration::from_secs(1), ..server.spec() };
+    let spec = RedisSpec {
+        expected_nodes: 2,
+        timeout: Duration::from_secs(1),
+        ..server.spec()
+    };
     let outcome = run(&plan(2, 9_500), Scenario::Partition, &Backing::Redis(spec));
     assert_kept(&outcome);
-    assert!(by(&outcome, "local") > 0 && by(&outcome, "redis") > 0, "{outcome:#?}");
+    assert!(
+        by(&outcome, "local") > 0 && by(&outcome, "redis") > 0,
+        "{outcome:#?}"
+    );
 }
 
 #[test]
 fn a_store_that_refills_by_its_callers_clocks_is_found_out() {
     let bucket = OwnClock::default();
-    let outcome = run(&plan(2, 600), Scenario::Steady, &custom(move |node| bucket.of_node(node)));
+    let outcome = run(
+        &plan(2, 600),
+        Scenario::Steady,
+        &custom(move |node| bucket.of_node(node)),
+    );
     assert_eq!(outcome.verdict(), "OVER", "{outcome:#?}");
     let worst = outcome.worst.unwrap();
     assert_eq!(worst.admitted - worst.allowed, outcome.over);
@@ -145,19 +213,30 @@ fn a_store_that_refills_by_its_callers_clocks_is_found_out() {
 #[test]
 fn the_same_store_with_clocks_that_agree_is_not_accused() {
     let bucket = OwnClock::default();
-    assert_kept(&run(&plan(1, 600), Scenario::Steady, &custom(move |_| bucket.of_node(0))));
+    assert_kept(&run(
+        &plan(1, 600),
+        Scenario::Steady,
+        &custom(move |_| bucket.of_node(0)),
+    ));
 }
 
 #[test]
 fn a_store_that_withholds_tokens_is_found_out() {
     let miser = Miser::default();
-    let outcome = run(&plan(1, 600), Scenario::Steady, &custom(move |_| miser.clone()));
+    let outcome = run(
+        &plan(1, 600),
+        Scenario::Steady,
+        &custom(move |_| miser.clone()),
+    );
     assert_eq!(outcome.verdict(), "SHORT", "{outcome:#?}");
 }
 
 #[test]
 fn each_of_many_keys_is_judged_by_itself() {
-    let plan = RunPlan { keys: NonZeroU32::new(2_000).unwrap(), ..plan(1, 600) };
+    let plan = RunPlan {
+        keys: NonZeroU32::new(2_000).unwrap(),
+        ..plan(1, 600)
+    };
     let outcome = run(&plan, Scenario::ManyKeys, &Backing::Memory);
     assert_kept(&outcome);
     assert!(outcome.admitted >= 1_000, "{outcome:#?}");

@@ -1,4 +1,5 @@
-//! Limits of requests in flight, and queues: those that all nodes share are kept, others are found out.
+//! Limits of requests in flight, and queues: those that all nodes share are kept, others are found
+//! out.
 
 use std::num::{NonZeroU32, NonZeroU64};
 use std::sync::Arc;
@@ -15,7 +16,13 @@ use crate::{assert_kept, custom, plan, variants};
 
 fn small(nodes: u32, millis: u64) -> RunPlan {
     let plan = plan(nodes, millis);
-    RunPlan { limit: TestedLimit { burst: NonZeroU64::new(20).unwrap(), ..plan.limit }, ..plan }
+    RunPlan {
+        limit: TestedLimit {
+            burst: NonZeroU64::new(20).unwrap(),
+            ..plan.limit
+        },
+        ..plan
+    }
 }
 
 #[test]
@@ -25,17 +32,33 @@ fn bursts_on_nodes_that_share_a_limit_are_kept_and_those_with_a_limit_each_are_f
     for report in variants(&small(2, 1_700), Scenario::ColdConcurrency, &shared) {
         assert!(report.over == 0 && report.admitted >= 50, "{report:#?}");
     }
-    for report in variants(&small(2, 1_700), Scenario::ColdConcurrency, &custom(|_| MemoryStore::new(10))) {
+    for report in variants(
+        &small(2, 1_700),
+        Scenario::ColdConcurrency,
+        &custom(|_| MemoryStore::new(10)),
+    ) {
         assert_eq!((report.verdict(), report.over), ("OVER", 20), "{report:#?}");
-        assert!(report.worst.is_some_and(|worst| worst.admitted == 40 && worst.allowed == 20));
+        assert!(
+            report
+                .worst
+                .is_some_and(|worst| worst.admitted == 40 && worst.allowed == 20)
+        );
     }
 }
 
 #[test]
 fn bursts_hold_to_a_limit_in_redis() {
     let server = RedisServer::start();
-    let spec = RedisSpec { timeout: Duration::from_secs(1), expected_nodes: 2, ..server.spec() };
-    for report in variants(&small(2, 1_700), Scenario::ColdConcurrency, &Backing::Redis(spec)) {
+    let spec = RedisSpec {
+        timeout: Duration::from_secs(1),
+        expected_nodes: 2,
+        ..server.spec()
+    };
+    for report in variants(
+        &small(2, 1_700),
+        Scenario::ColdConcurrency,
+        &Backing::Redis(spec),
+    ) {
         assert!(report.over == 0 && report.admitted >= 40, "{report:#?}");
     }
 }
@@ -43,7 +66,11 @@ fn bursts_hold_to_a_limit_in_redis() {
 #[test]
 fn queues_keep_both_kinds_of_limits_at_work() {
     let server = RedisServer::start();
-    let spec = RedisSpec { timeout: Duration::from_secs(1), expected_nodes: 2, ..server.spec() };
+    let spec = RedisSpec {
+        timeout: Duration::from_secs(1),
+        expected_nodes: 2,
+        ..server.spec()
+    };
     for report in variants(&plan(2, 2_000), Scenario::Queue, &Backing::Redis(spec)) {
         assert!(report.over == 0 && report.admitted > 0, "{report:#?}");
     }
@@ -52,14 +79,25 @@ fn queues_keep_both_kinds_of_limits_at_work() {
 #[test]
 fn a_queue_that_loses_tokens_is_found_out() {
     let miser = Miser::default();
-    let plan = RunPlan { clients: NonZeroU32::new(32).unwrap(), ..plan(1, 1_500) };
-    let reports = variants_of(&plan, Counting::TokenBucket, &custom(move |_| miser.clone()));
+    let plan = RunPlan {
+        clients: NonZeroU32::new(32).unwrap(),
+        ..plan(1, 1_500)
+    };
+    let reports = variants_of(
+        &plan,
+        Counting::TokenBucket,
+        &custom(move |_| miser.clone()),
+    );
     assert_eq!(reports.verdict(), "SHORT", "{reports:#?}");
 }
 
 #[test]
 fn a_queue_for_more_than_the_limit_in_flight_is_found_out() {
-    let own = variants_of(&plan(2, 1_000), Counting::InFlight, &custom(|_| MemoryStore::new(10)));
+    let own = variants_of(
+        &plan(2, 1_000),
+        Counting::InFlight,
+        &custom(|_| MemoryStore::new(10)),
+    );
     assert_eq!((own.verdict(), own.over), ("OVER", 2), "{own:#?}");
     let shared = Arc::new(MemoryStore::new(10));
     let shared = Backing::Custom(Arc::new(move |_| shared.clone()));
@@ -68,15 +106,29 @@ fn a_queue_for_more_than_the_limit_in_flight_is_found_out() {
 }
 
 /// The queue of such a limit, without a distance to the store.
-fn variants_of(plan: &RunPlan, counting: Counting, backing: &Backing) -> tollgate_torture::report::RunReport {
+fn variants_of(
+    plan: &RunPlan,
+    counting: Counting,
+    backing: &Backing,
+) -> tollgate_torture::report::RunReport {
     let cases = tollgate_torture::Case::of(Scenario::Queue, plan);
-    let case = cases.into_iter().find(|case| case.plan.counting == counting).unwrap();
+    let case = cases
+        .into_iter()
+        .find(|case| case.plan.counting == counting)
+        .unwrap();
     tollgate_torture::run_nodes(&case, backing, &mut |_| {}).unwrap()
 }
 
 #[test]
 fn a_queue_that_all_nodes_share_is_kept() {
     let shared = Arc::new(MemoryStore::new(10));
-    let plan = RunPlan { clients: NonZeroU32::new(32).unwrap(), ..plan(1, 1_500) };
-    assert_kept(&variants_of(&plan, Counting::TokenBucket, &Backing::Custom(Arc::new(move |_| shared.clone()))));
+    let plan = RunPlan {
+        clients: NonZeroU32::new(32).unwrap(),
+        ..plan(1, 1_500)
+    };
+    assert_kept(&variants_of(
+        &plan,
+        Counting::TokenBucket,
+        &Backing::Custom(Arc::new(move |_| shared.clone())),
+    ));
 }

@@ -16,10 +16,22 @@ use crate::{assert_kept, by, custom, plan, variants};
 
 /// Windows, with no fault.
 fn window(counting: Counting, plan: &RunPlan) -> Case {
-    let limit =
-        TestedLimit { rate: Rate { period_us: NonZeroU64::new(250_000).unwrap(), ..plan.limit.rate }, ..plan.limit };
-    let plan = RunPlan { counting, limit, ..plan.clone() };
-    Case { faults: Scenario::Steady, ..Case::only(Scenario::Windows, &plan) }
+    let limit = TestedLimit {
+        rate: Rate {
+            period_us: NonZeroU64::new(250_000).unwrap(),
+            ..plan.limit.rate
+        },
+        ..plan.limit
+    };
+    let plan = RunPlan {
+        counting,
+        limit,
+        ..plan.clone()
+    };
+    Case {
+        faults: Scenario::Steady,
+        ..Case::only(Scenario::Windows, &plan)
+    }
 }
 
 const WINDOWS: [Counting; 2] = [Counting::FixedWindow, Counting::SlidingWindow];
@@ -29,11 +41,20 @@ fn windows_that_all_nodes_share_are_kept_and_windows_of_each_node_are_found_out(
     for counting in WINDOWS {
         let case = window(counting, &plan(2, 1_000));
         let shared = Arc::new(MemoryStore::new(10));
-        let kept = torture::run_nodes(&case, &Backing::Custom(Arc::new(move |_| shared.clone())), &mut |_| {}).unwrap();
+        let kept = torture::run_nodes(
+            &case,
+            &Backing::Custom(Arc::new(move |_| shared.clone())),
+            &mut |_| {},
+        )
+        .unwrap();
         assert_kept(&kept);
-        let own = torture::run_nodes(&case, &custom(|_| MemoryStore::new(10)), &mut |_| {}).unwrap();
+        let own =
+            torture::run_nodes(&case, &custom(|_| MemoryStore::new(10)), &mut |_| {}).unwrap();
         assert_eq!(own.verdict(), "OVER", "{own:#?}");
-        assert!(own.over >= 400, "each node has a quota of its own: {own:#?}");
+        assert!(
+            own.over >= 400,
+            "each node has a quota of its own: {own:#?}"
+        );
         let worst = own.worst.unwrap();
         assert_eq!(worst.admitted - worst.allowed, own.over);
     }
@@ -43,8 +64,11 @@ fn windows_that_all_nodes_share_are_kept_and_windows_of_each_node_are_found_out(
 fn windows_that_withhold_tokens_are_found_out() {
     for counting in WINDOWS {
         let miser = Miser::default();
-        let short =
-            torture::run_nodes(&window(counting, &plan(1, 1_000)), &custom(move |_| miser.clone()), &mut |_| {});
+        let short = torture::run_nodes(
+            &window(counting, &plan(1, 1_000)),
+            &custom(move |_| miser.clone()),
+            &mut |_| {},
+        );
         let short = short.unwrap();
         assert_eq!(short.verdict(), "SHORT", "{short:#?}");
     }
@@ -53,9 +77,17 @@ fn windows_that_withhold_tokens_are_found_out() {
 #[test]
 fn windows_in_redis_hold_under_skew_and_flapping() {
     let server = RedisServer::start();
-    let spec = RedisSpec { expected_nodes: 2, timeout: Duration::from_millis(100), ..server.spec() };
-    // The quota lasts for most of its window: an outage that fell in the rest, where denials are known, would meet no call.
-    let plan = RunPlan { demand: 1.5, ..plan(2, 2_500) };
+    let spec = RedisSpec {
+        expected_nodes: 2,
+        timeout: Duration::from_millis(100),
+        ..server.spec()
+    };
+    // The quota lasts for most of its window: an outage that fell in the rest, where denials are
+    // known, would meet no call.
+    let plan = RunPlan {
+        demand: 1.5,
+        ..plan(2, 2_500)
+    };
     for report in variants(&plan, Scenario::Windows, &Backing::Redis(spec)) {
         assert!(report.over_terms == 0 && report.admitted > 0, "{report:#?}");
         assert_eq!(by(&report, "local") > 0, report.fails_calls, "{report:#?}");

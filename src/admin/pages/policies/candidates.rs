@@ -1,4 +1,5 @@
-//! The end of a strategy's candidate, as people ask for it: it becomes the limit, or it is taken away.
+//! The end of a strategy's candidate, as people ask for it: it becomes the limit, or it is taken
+//! away.
 
 use axum::extract::{Path, State};
 use tollgate_policies::model::{Expected, ObjectEdit};
@@ -76,12 +77,25 @@ async fn end(
     let id = request::id(&application, Some((&kind, &name)))?;
     caller.may(Operation::View, id.belongs_to())?;
     let found = policies.database.state(None).await?;
-    let body = found.get(&id).and_then(|object| Some((object.since, end.of(&object.body)?)));
+    let body = found
+        .get(&id)
+        .and_then(|object| Some((object.since, end.of(&object.body)?)));
     let (since, body) = body.ok_or_else(|| {
-        ProblemDetails::unknown_policy(format!("there is no {id} with a candidate at revision {}", found.revision()))
-            .hint("its history tells whether it was promoted or taken away")
+        ProblemDetails::unknown_policy(format!(
+            "there is no {id} with a candidate at revision {}",
+            found.revision()
+        ))
+        .hint("its history tells whether it was promoted or taken away")
     })?;
-    let edit = ObjectEdit { id, expected: Expected::Revision(since), body: Some(body) };
-    let proposal = Proposal { edits: vec![edit], reason: query.reason(headers), dry_run: query.dry_run };
+    let edit = ObjectEdit {
+        id,
+        expected: Expected::Revision(since),
+        body: Some(body),
+    };
+    let proposal = Proposal {
+        edits: vec![edit],
+        reason: query.reason(headers),
+        dry_run: query.dry_run,
+    };
     Ok(PrettyJson(proposal.submit(policies, caller).await?.into()))
 }

@@ -1,4 +1,5 @@
-//! Admits a change of policies: asks whether the caller may change any, and finds a place for the document.
+//! Admits a change of policies: asks whether the caller may change any, and finds a place for the
+//! document.
 //!
 //! Guarantees that nothing is read of a body before that.
 
@@ -19,14 +20,20 @@ pub async fn admit(
     next: Next,
 ) -> Response {
     let reads = [Method::GET, Method::HEAD].contains(request.method());
-    let Some(policies) = state.policies.filter(|_| !reads && request.uri().path().starts_with("/policies")) else {
+    let Some(policies) = state
+        .policies
+        .filter(|_| !reads && request.uri().path().starts_with("/policies"))
+    else {
         return next.run(request).await;
     };
-    let application = parameters.iter().find(|(name, _)| *name == "application").map(|(_, application)| application);
+    let application = parameters
+        .iter()
+        .find(|(name, _)| *name == "application")
+        .map(|(_, application)| application);
     let admitted = match request.extensions().get::<Caller>() {
-        Some(caller) => {
-            caller.may_change_policies(application).map(|()| (caller.name.clone(), caller.rights.is_admin()))
-        }
+        Some(caller) => caller
+            .may_change_policies(application)
+            .map(|()| (caller.name.clone(), caller.rights.is_admin())),
         None => Err(ProblemDetails::unauthenticated("this needs an account")),
     };
     let place = match admitted {

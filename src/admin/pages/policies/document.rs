@@ -49,7 +49,11 @@ pub async fn export(
     let place = reading_place(&state, &caller).await?;
     let found = service(&state)?.database.state(query.at).await?;
     let etag = format!("\"{}\"", found.position());
-    let answer = ([(ETAG, etag)], PrettyJson(document::of_state(&visible(&caller, &found)))).into_response();
+    let answer = (
+        [(ETAG, etag)],
+        PrettyJson(document::of_state(&visible(&caller, &found))),
+    )
+        .into_response();
     Ok(count_until_sent(answer, place))
 }
 
@@ -85,26 +89,52 @@ pub async fn import(
         None => None,
     };
     // A document of all policies would keep the other pages waiting.
-    let edits = spawn_blocking(move || document::edits_upon(&written, (base.as_ref(), &newest), query.mode)).await;
-    let edits =
-        edits.unwrap_or_else(|_| Err(ProblemDetails::policies_away("the reading of the document broke off")))?;
-    let header = headers.get(REASON).and_then(|reason| reason.to_str().ok()).unwrap_or_default();
-    let reason = if query.reason.is_empty() { header.to_owned() } else { query.reason };
-    let proposal = Proposal { edits, reason, dry_run: query.dry_run };
+    let edits = spawn_blocking(move || {
+        document::edits_upon(&written, (base.as_ref(), &newest), query.mode)
+    })
+    .await;
+    let edits = edits.unwrap_or_else(|_| {
+        Err(ProblemDetails::policies_away(
+            "the reading of the document broke off",
+        ))
+    })?;
+    let header = headers
+        .get(REASON)
+        .and_then(|reason| reason.to_str().ok())
+        .unwrap_or_default();
+    let reason = if query.reason.is_empty() {
+        header.to_owned()
+    } else {
+        query.reason
+    };
+    let proposal = Proposal {
+        edits,
+        reason,
+        dry_run: query.dry_run,
+    };
     Ok(PrettyJson(proposal.submit(policies, &caller).await?.into()))
 }
 
-/// The policies as they were exported, at the revision that is `seen`: `12-5f3a` as the ETag has it, or its number alone.
-async fn exported(state: &AdminState, seen: &str, caller: &Caller) -> Result<PolicyState, ProblemDetails> {
+/// The policies as they were exported, at the revision that is `seen`: `12-5f3a` as the ETag has
+/// it, or its number alone.
+async fn exported(
+    state: &AdminState,
+    seen: &str,
+    caller: &Caller,
+) -> Result<PolicyState, ProblemDetails> {
     let number = seen.split_once('-').map_or(seen, |(number, _)| number);
-    let odd =
-        |_| ProblemDetails::bad_request("upon is the ETag of an export, such as 12-5f3a, or the number of a revision");
+    let odd = |_| {
+        ProblemDetails::bad_request(
+            "upon is the ETag of an export, such as 12-5f3a, or the number of a revision",
+        )
+    };
     let number: u64 = number.parse().map_err(odd)?;
     let _place = reading_place(state, caller).await?;
     let policies = service(state)?.database.state(Some(number)).await?;
     if seen.contains('-') && policies.position().to_string() != seen {
-        let detail =
-            format!("revision {number} is not the one that was exported: the database was restored, or is another");
+        let detail = format!(
+            "revision {number} is not the one that was exported: the database was restored, or is another"
+        );
         return Err(ProblemDetails::conflicting(detail));
     }
     Ok(policies)

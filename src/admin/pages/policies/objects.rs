@@ -16,7 +16,9 @@ use crate::admin::policies::proposal::Proposal;
 use crate::admin::problem_details::{PrettyJson, ProblemDetails};
 use crate::admin::server::answers::count_until_sent;
 use crate::admin::state::AdminState;
-use crate::admin::views::policies::{ObjectHistoryView, PolicyChangeView, PolicyObjectView, RevisionChangesView};
+use crate::admin::views::policies::{
+    ObjectHistoryView, PolicyChangeView, PolicyObjectView, RevisionChangesView,
+};
 
 /// Objects on a page of a list at most.
 const MOST_LISTED: usize = 1_000;
@@ -50,7 +52,10 @@ pub struct HistoryQuery {
 
 impl From<HistoryQuery> for Page {
     fn from(query: HistoryQuery) -> Self {
-        Self { before: query.before, limit: query.limit.unwrap_or(Self::default().limit) }
+        Self {
+            before: query.before,
+            limit: query.limit.unwrap_or(Self::default().limit),
+        }
     }
 }
 
@@ -67,8 +72,13 @@ pub async fn applications(
 ) -> Result<Response, ProblemDetails> {
     let place = reading_place(&state, &caller).await?;
     let found = visible(&caller, &service(&state)?.database.state(query.at).await?);
-    let shown = found.of_kind(ObjectKind::Application).map(|object| PolicyObjectView::of(object));
-    Ok(count_until_sent(PrettyJson(shown.collect::<Vec<_>>()).into_response(), place))
+    let shown = found
+        .of_kind(ObjectKind::Application)
+        .map(|object| PolicyObjectView::of(object));
+    Ok(count_until_sent(
+        PrettyJson(shown.collect::<Vec<_>>()).into_response(),
+        place,
+    ))
 }
 
 /// `GET /policies/applications/{application}/{kind}`: objects of a kind
@@ -98,15 +108,26 @@ pub async fn list(
     let found = policies.database.state(query.at).await?;
     let own = request::id(&application, None)?;
     if found.get(&own).is_none()
-        && ObjectKind::ALL.into_iter().all(|kind| found.of(kind, &application).next().is_none())
+        && ObjectKind::ALL
+            .into_iter()
+            .all(|kind| found.of(kind, &application).next().is_none())
     {
-        return Err(ProblemDetails::unknown_policy(format!("there is no {own} at revision {}", found.revision()))
-            .hint("GET /policies/applications lists them"));
+        return Err(ProblemDetails::unknown_policy(format!(
+            "there is no {own} at revision {}",
+            found.revision()
+        ))
+        .hint("GET /policies/applications lists them"));
     }
     let limit = query.limit.unwrap_or(MOST_LISTED).min(MOST_LISTED);
-    let listed = found.of(kind, &application).filter(|object| object.id.name() > query.after.as_str());
-    let listed = listed.filter(|object| object.id.name().contains(&query.q)).take(limit);
-    let shown = listed.map(|object| PolicyObjectView::of(object)).collect::<Vec<_>>();
+    let listed = found
+        .of(kind, &application)
+        .filter(|object| object.id.name() > query.after.as_str());
+    let listed = listed
+        .filter(|object| object.id.name().contains(&query.q))
+        .take(limit);
+    let shown = listed
+        .map(|object| PolicyObjectView::of(object))
+        .collect::<Vec<_>>();
     Ok(count_until_sent(PrettyJson(shown).into_response(), place))
 }
 
@@ -120,7 +141,10 @@ pub struct ObjectPath {
 
 impl ObjectPath {
     fn id(&self) -> Result<ObjectId, ProblemDetails> {
-        request::id(&self.application, self.kind.as_deref().zip(self.name.as_deref()))
+        request::id(
+            &self.application,
+            self.kind.as_deref().zip(self.name.as_deref()),
+        )
     }
 }
 
@@ -145,13 +169,23 @@ pub async fn show(
     let id = path.id()?;
     may_see(&caller, id.kind(), id.belongs_to())?;
     // Those of old are all of the policies, read for one of them.
-    let _place = if query.at.is_some() { Some(reading_place(&state, &caller).await?) } else { None };
+    let _place = if query.at.is_some() {
+        Some(reading_place(&state, &caller).await?)
+    } else {
+        None
+    };
     let found = policies.database.state(query.at).await?;
     let object = found.get(&id).ok_or_else(|| {
         ProblemDetails::unknown_policy(format!("there is no {id} at revision {}", found.revision()))
-            .hint(format!("GET /policies/applications lists them; its history: …/{}/history", id.name()))
+            .hint(format!(
+                "GET /policies/applications lists them; its history: …/{}/history",
+                id.name()
+            ))
     })?;
-    Ok(([(ETAG, format!("\"{}\"", object.version()))], PrettyJson(PolicyObjectView::of(object))))
+    Ok((
+        [(ETAG, format!("\"{}\"", object.version()))],
+        PrettyJson(PolicyObjectView::of(object)),
+    ))
 }
 
 /// `PUT /policies/applications/{application}/{kind}/{name}`: makes or changes an object
@@ -219,8 +253,16 @@ async fn change(
     body: Option<Value>,
 ) -> Result<PrettyJson<RevisionChangesView>, ProblemDetails> {
     let policies = service(state)?;
-    let edit = ObjectEdit { id: path.id()?, expected: request::expected(headers)?, body };
-    let proposal = Proposal { edits: vec![edit], reason: query.reason(headers), dry_run: query.dry_run };
+    let edit = ObjectEdit {
+        id: path.id()?,
+        expected: request::expected(headers)?,
+        body,
+    };
+    let proposal = Proposal {
+        edits: vec![edit],
+        reason: query.reason(headers),
+        dry_run: query.dry_run,
+    };
     Ok(PrettyJson(proposal.submit(policies, caller).await?.into()))
 }
 
@@ -302,7 +344,8 @@ pub async fn write_application(
     write(state, caller, path, request, body).await
 }
 
-/// `DELETE /policies/applications/{application}`: takes an application away, which must have nothing left
+/// `DELETE /policies/applications/{application}`: takes an application away, which must have
+/// nothing left
 #[utoipa::path(
     delete, path = "/policies/applications/{application}", operation_id = "deleteApplication", tag = "policies",
     params(

@@ -1,4 +1,5 @@
-//! Reads requests for the pages of policies: the query, the reason for a change, the version that a caller has seen.
+//! Reads requests for the pages of policies: the query, the reason for a change, the version that a
+//! caller has seen.
 
 use std::sync::Arc;
 
@@ -36,15 +37,25 @@ impl<S: Send + Sync> FromRequestParts<S> for ChangeRequest {
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ProblemDetails> {
         let ShapedQuery(query) = ShapedQuery::from_request_parts(parts, state).await?;
-        Ok(Self { query, headers: parts.headers.clone() })
+        Ok(Self {
+            query,
+            headers: parts.headers.clone(),
+        })
     }
 }
 
 impl ChangeQuery {
     /// The reason of the query, or of the header.
     pub fn reason(&self, headers: &HeaderMap) -> String {
-        let header = headers.get(REASON).and_then(|reason| reason.to_str().ok()).unwrap_or_default();
-        if self.reason.is_empty() { header.to_owned() } else { self.reason.clone() }
+        let header = headers
+            .get(REASON)
+            .and_then(|reason| reason.to_str().ok())
+            .unwrap_or_default();
+        if self.reason.is_empty() {
+            header.to_owned()
+        } else {
+            self.reason.clone()
+        }
     }
 }
 
@@ -53,20 +64,31 @@ impl ChangeQuery {
 /// # Errors
 /// When it has none.
 pub fn service(state: &AdminState) -> Result<&Arc<PolicyService>, ProblemDetails> {
-    state.policies.as_ref().ok_or_else(ProblemDetails::no_policies)
+    state
+        .policies
+        .as_ref()
+        .ok_or_else(ProblemDetails::no_policies)
 }
 
 /// A place among the long answers that are made at a time.
 ///
 /// # Errors
 /// When the gateway has no policies, or others read for too long.
-pub async fn reading_place(state: &AdminState, caller: &Caller) -> Result<AccountPlace, ProblemDetails> {
-    service(state)?.place_for_reading(&caller.name, caller.rights.is_admin()).await
+pub async fn reading_place(
+    state: &AdminState,
+    caller: &Caller,
+) -> Result<AccountPlace, ProblemDetails> {
+    service(state)?
+        .place_for_reading(&caller.name, caller.rights.is_admin())
+        .await
 }
 
 /// The applications of a state that the caller may look at, with what they may see of these.
 pub fn visible(caller: &Caller, state: &PolicyState) -> PolicyState {
-    let shown = state.iter().filter(|object| sees(caller, &object.id)).cloned();
+    let shown = state
+        .iter()
+        .filter(|object| sees(caller, &object.id))
+        .cloned();
     PolicyState::new(state.position(), shown.collect::<Vec<Arc<Object>>>())
 }
 
@@ -80,13 +102,17 @@ fn sees(caller: &Caller, id: &ObjectId) -> bool {
     may_see(caller, id.kind(), id.belongs_to()).is_ok()
 }
 
-/// Whether the caller may look at an application's objects of a kind. API keys are for those who may change them: the hash of a
-/// key that somebody made up can be guessed.
+/// Whether the caller may look at an application's objects of a kind. API keys are for those who
+/// may change them: the hash of a key that somebody made up can be guessed.
 ///
 /// # Errors
 /// When the caller may not.
 pub fn may_see(caller: &Caller, kind: ObjectKind, application: &str) -> Result<(), ProblemDetails> {
-    let operation = if kind == ObjectKind::ApiKey { Operation::Change(kind) } else { Operation::View };
+    let operation = if kind == ObjectKind::ApiKey {
+        Operation::Change(kind)
+    } else {
+        Operation::View
+    };
     caller.may(operation, application)
 }
 
@@ -95,7 +121,9 @@ pub fn may_see(caller: &Caller, kind: ObjectKind, application: &str) -> Result<(
 /// # Errors
 /// When there is none.
 pub fn kind(plural: &str) -> Result<ObjectKind, ProblemDetails> {
-    let known = ObjectKind::ALL.into_iter().filter(|kind| *kind != ObjectKind::Application);
+    let known = ObjectKind::ALL
+        .into_iter()
+        .filter(|kind| *kind != ObjectKind::Application);
     let found = known.into_iter().find(|kind| kind.plural() == plural);
     found.ok_or_else(|| {
         ProblemDetails::unknown_policy(format!("there are no {}", plural.escape_debug()))
@@ -115,18 +143,26 @@ pub fn id(application: &str, named: Option<(&str, &str)>) -> Result<ObjectId, Pr
     id.map_err(|problem| ProblemDetails::bad_request(problem.to_string()))
 }
 
-/// The version that a change is made upon: `If-Match: "12-19ac3f5b2e0"`, `If-Match: *`, or `If-None-Match: *` for something new.
+/// The version that a change is made upon: `If-Match: "12-19ac3f5b2e0"`, `If-Match: *`, or
+/// `If-None-Match: *` for something new.
 ///
 /// # Errors
 /// When the request does not say.
 pub fn expected(headers: &HeaderMap) -> Result<Expected, ProblemDetails> {
     let text = |name| {
-        let lines: Vec<&str> = headers.get_all(name).iter().map(|line| line.to_str().unwrap_or_default()).collect();
+        let lines: Vec<&str> = headers
+            .get_all(name)
+            .iter()
+            .map(|line| line.to_str().unwrap_or_default())
+            .collect();
         // Several lines are one list.
         (!lines.is_empty()).then(|| lines.join(", "))
     };
     let (matching, unmatched) = (text(IF_MATCH), text(IF_NONE_MATCH));
-    match (matching.as_deref().map(str::trim), unmatched.as_deref().map(str::trim)) {
+    match (
+        matching.as_deref().map(str::trim),
+        unmatched.as_deref().map(str::trim),
+    ) {
         (Some("*"), None) => Ok(Expected::Any),
         (None, Some("*")) => Ok(Expected::Absent),
         (Some(tag), None) => {
@@ -136,7 +172,9 @@ pub fn expected(headers: &HeaderMap) -> Result<Expected, ProblemDetails> {
                 .ok_or_else(|| ProblemDetails::bad_request("If-Match is one ETag of a policy"))
         }
         (None, None) => Err(ProblemDetails::unconditional()),
-        _ => Err(ProblemDetails::bad_request("If-Match and If-None-Match: *, but not anything else, and not both")),
+        _ => Err(ProblemDetails::bad_request(
+            "If-Match and If-None-Match: *, but not anything else, and not both",
+        )),
     }
 }
 
@@ -161,11 +199,25 @@ mod tests {
         assert_eq!(of(&[(IF_MATCH, "*")]), Ok(Expected::Any));
         assert_eq!(of(&[(IF_NONE_MATCH, "*")]), Ok(Expected::Absent));
         assert_eq!(of(&[]), Err(428));
-        for odd in ["12", "W/\"12\"", "\"12\", \"13\"", "\"a\"", "\"+12\"", "\"012\"", "\"\"", "\"12-\"", "\"12-FF\""] {
+        for odd in [
+            "12",
+            "W/\"12\"",
+            "\"12\", \"13\"",
+            "\"a\"",
+            "\"+12\"",
+            "\"012\"",
+            "\"\"",
+            "\"12-\"",
+            "\"12-FF\"",
+        ] {
             assert_eq!(of(&[(IF_MATCH, odd)]), Err(400), "{odd}");
         }
         for second in ["\"12\"", "\"13\"", "*"] {
-            assert_eq!(of(&[(IF_MATCH, "\"12\""), (IF_MATCH, second)]), Err(400), "{second}");
+            assert_eq!(
+                of(&[(IF_MATCH, "\"12\""), (IF_MATCH, second)]),
+                Err(400),
+                "{second}"
+            );
         }
         assert_eq!(of(&[(IF_NONE_MATCH, "*"), (IF_NONE_MATCH, "*")]), Err(400));
         assert_eq!(of(&[(IF_MATCH, "*"), (IF_NONE_MATCH, "*")]), Err(400));

@@ -1,4 +1,5 @@
-//! `/policies/revisions`: what was changed, by whom and why; and changes of several objects at once.
+//! `/policies/revisions`: what was changed, by whom and why; and changes of several objects at
+//! once.
 
 use axum::extract::State;
 use axum::http::HeaderMap;
@@ -22,8 +23,8 @@ use crate::admin::views::policies::{PolicyChangeView, RevisionChangesView, Revis
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct WrittenDraft {
-    /// Each with `id` (`kind`, `application`, `name`), `expected` (the revision of the object that was seen, `"absent"` or
-    /// `"any"`) and `body` (`null` takes the object away).
+    /// Each with `id` (`kind`, `application`, `name`), `expected` (the revision of the object that
+    /// was seen, `"absent"` or `"any"`) and `body` (`null` takes the object away).
     #[schema(value_type = Vec<Object>)]
     edits: Vec<ObjectEdit>,
 }
@@ -53,28 +54,56 @@ pub async fn list(
     caller: Caller,
     ShapedQuery(query): ShapedQuery<HistoryQuery>,
 ) -> Result<PrettyJson<RevisionsView>, ProblemDetails> {
-    find_page(service(&state)?, &caller, query.into()).await.map(PrettyJson)
+    find_page(service(&state)?, &caller, query.into())
+        .await
+        .map(PrettyJson)
 }
 
 /// A page of the history, as far as the caller may look at it.
 ///
 /// # Errors
 /// When the database cannot be asked.
-pub async fn find_page(policies: &PolicyService, caller: &Caller, page: Page) -> Result<RevisionsView, ProblemDetails> {
+pub async fn find_page(
+    policies: &PolicyService,
+    caller: &Caller,
+    page: Page,
+) -> Result<RevisionsView, ProblemDetails> {
     let all = sees_everything(caller);
-    // For others each revision is compared with the one before, to find what they may look at: few at a time.
-    let _place = if all { None } else { Some(policies.place_for_reading(&caller.name, false).await?) };
-    let page = if all { page } else { Page { limit: page.limit.min(MOST_COMPARED), ..page } };
+    // For others each revision is compared with the one before, to find what they may look at: few
+    // at a time.
+    let _place = if all {
+        None
+    } else {
+        Some(policies.place_for_reading(&caller.name, false).await?)
+    };
+    let page = if all {
+        page
+    } else {
+        Page {
+            limit: page.limit.min(MOST_COMPARED),
+            ..page
+        }
+    };
     let found = policies.database.history(page).await?;
-    let last = found.last().map(|revision| revision.number).filter(|number| *number > 1);
+    let last = found
+        .last()
+        .map(|revision| revision.number)
+        .filter(|number| *number > 1);
     let mut shown: Vec<Revision> = Vec::new();
     for revision in found {
         // Of what the caller may not look at, not even a reason is told.
-        if all || !changes_of(policies, caller, revision.number).await?.is_empty() {
+        if all
+            || !changes_of(policies, caller, revision.number)
+                .await?
+                .is_empty()
+        {
             shown.push(revision);
         }
     }
-    Ok(RevisionsView { revisions: shown.into_iter().map(Into::into).collect(), before: last })
+    Ok(RevisionsView {
+        revisions: shown.into_iter().map(Into::into).collect(),
+        before: last,
+    })
 }
 
 fn sees_everything(caller: &Caller) -> bool {
@@ -86,7 +115,13 @@ async fn changes_of(
     caller: &Caller,
     number: u64,
 ) -> Result<Vec<ObjectChange>, ProblemDetails> {
-    Ok(visible_changes(caller, policies.database.diff(number.saturating_sub(1), number).await?))
+    Ok(visible_changes(
+        caller,
+        policies
+            .database
+            .diff(number.saturating_sub(1), number)
+            .await?,
+    ))
 }
 
 /// `POST /policies/revisions`: changes several objects at once
@@ -128,7 +163,10 @@ pub async fn show(
     let place = reading_place(&state, &caller).await?;
     let (revision, changes) = find(service(&state)?, &caller, number).await?;
     let changes = changes.iter().map(PolicyChangeView::of).collect();
-    let shown = RevisionChangesView { revision: Some(revision.into()), changes };
+    let shown = RevisionChangesView {
+        revision: Some(revision.into()),
+        changes,
+    };
     Ok(count_until_sent(PrettyJson(shown).into_response(), place))
 }
 
@@ -144,7 +182,9 @@ pub async fn find(
     let revision = policies.database.revision(number).await?;
     let changes = changes_of(policies, caller, number).await?;
     if changes.is_empty() && !sees_everything(caller) {
-        return Err(ProblemDetails::unknown_policy(format!("there is no revision {number} of what you may look at")));
+        return Err(ProblemDetails::unknown_policy(format!(
+            "there is no revision {number} of what you may look at"
+        )));
     }
     Ok((revision, changes))
 }
@@ -223,8 +263,17 @@ pub async fn revert(
     let policies = service(&state)?;
     find(policies, &caller, number).await?;
     let database = &policies.database;
-    let (newest, target) = (database.state(None).await?, database.state(Some(number)).await?);
-    submit(&state, &caller, reverting(&newest, &target), (&query, &headers)).await
+    let (newest, target) = (
+        database.state(None).await?,
+        database.state(Some(number)).await?,
+    );
+    submit(
+        &state,
+        &caller,
+        reverting(&newest, &target),
+        (&query, &headers),
+    )
+    .await
 }
 
 async fn submit(
@@ -233,6 +282,12 @@ async fn submit(
     edits: Vec<ObjectEdit>,
     (query, headers): (&ChangeQuery, &HeaderMap),
 ) -> Result<PrettyJson<RevisionChangesView>, ProblemDetails> {
-    let proposal = Proposal { edits, reason: query.reason(headers), dry_run: query.dry_run };
-    Ok(PrettyJson(proposal.submit(service(state)?, caller).await?.into()))
+    let proposal = Proposal {
+        edits,
+        reason: query.reason(headers),
+        dry_run: query.dry_run,
+    };
+    Ok(PrettyJson(
+        proposal.submit(service(state)?, caller).await?.into(),
+    ))
 }

@@ -9,8 +9,15 @@ use crate::transport::listening_socket::bind_unix;
 fn attempts(path: &Path) -> HandoverAttempts {
     let listener = bind_unix(path, 0o600).unwrap();
     listener.set_nonblocking(true).unwrap();
-    let state = OfferState { sockets: Some(Arc::default()), starting: Vec::new() };
-    HandoverAttempts::new(listener, TakeOverRight::create().unwrap(), Arc::new(Mutex::new(state)))
+    let state = OfferState {
+        sockets: Some(Arc::default()),
+        starting: Vec::new(),
+    };
+    HandoverAttempts::new(
+        listener,
+        TakeOverRight::create().unwrap(),
+        Arc::new(Mutex::new(state)),
+    )
 }
 
 /// Answers until so many processes have the sockets.
@@ -22,7 +29,11 @@ fn answer(mut attempts: HandoverAttempts, count: usize) -> HandoverAttempts {
 }
 
 fn ask(path: &Path) -> Predecessor {
-    successor::take_over(path).unwrap().unwrap().predecessor.unwrap()
+    successor::take_over(path)
+        .unwrap()
+        .unwrap()
+        .predecessor
+        .unwrap()
 }
 
 #[test]
@@ -55,10 +66,16 @@ fn a_predecessor_that_answers_after_another_process_has_taken_over_drains() {
 fn processes_that_connect_and_say_nothing_keep_no_other_from_taking_over() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("handover.sock");
-    let (successor, _offer) =
-        HandoverPoint::open(&path, None).unwrap().offer(OfferedSockets::default()).unwrap().open();
+    let (successor, _offer) = HandoverPoint::open(&path, None)
+        .unwrap()
+        .offer(OfferedSockets::default())
+        .unwrap()
+        .open();
     let mut silent = [(); 2].map(|()| UnixStream::connect(&path).unwrap());
     silent[1].write_all(b"{\"take_over\"").unwrap();
     ask(&path).release().unwrap();
-    assert_eq!(successor.blocking_recv().unwrap().pid, Some(std::process::id()));
+    assert_eq!(
+        successor.blocking_recv().unwrap().pid,
+        Some(std::process::id())
+    );
 }

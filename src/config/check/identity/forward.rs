@@ -1,4 +1,5 @@
-//! A service that is asked about requests: its upstream is there, and the fields of its answers may go on.
+//! A service that is asked about requests: its upstream is there, and the fields of its answers may
+//! go on.
 
 use http::HeaderName;
 use http::header::{AUTHORIZATION, COOKIE, SET_COOKIE, WWW_AUTHENTICATE};
@@ -23,26 +24,48 @@ pub fn forward(
 ) -> Option<ForwardSpec> {
     let upstream = raw.upstream.valid();
     let found = upstream.and_then(|name| upstreams.find(name, report));
-    let copied = raw.copy_headers.valid().into_iter().flat_map(|names| &names.0);
-    let taken = copied.chain(raw.id_header.valid()).chain(raw.plan_header.valid());
+    let copied = raw
+        .copy_headers
+        .valid()
+        .into_iter()
+        .flat_map(|names| &names.0);
+    let taken = copied
+        .chain(raw.id_header.valid())
+        .chain(raw.plan_header.valid());
     let mut sound = true;
     for at in taken {
         if let Some(hint) = refused_in_requests(&at.value) {
-            let problem = ValueProblem::new(format!("{} cannot go on to upstreams", quote(at.value.as_str())));
+            let problem = ValueProblem::new(format!(
+                "{} cannot go on to upstreams",
+                quote(at.value.as_str())
+            ));
             report.mistake(&at.location, problem.hint(hint));
             sound = false;
         }
     }
-    for at in raw.id_header.valid().into_iter().chain(raw.plan_header.valid()) {
+    for at in raw
+        .id_header
+        .valid()
+        .into_iter()
+        .chain(raw.plan_header.valid())
+    {
         if CREDENTIALS.contains(&at.value) {
-            let problem = ValueProblem::new(format!("{} has credentials", quote(at.value.as_str())));
-            report.mistake(&at.location, problem.hint("choose a field of its own, such as x-user"));
+            let problem =
+                ValueProblem::new(format!("{} has credentials", quote(at.value.as_str())));
+            report.mistake(
+                &at.location,
+                problem.hint("choose a field of its own, such as x-user"),
+            );
             sound = false;
         }
     }
     let (request_headers, copy_headers) = (names(&raw.request_headers), names(&raw.copy_headers));
     let (id_header, plan_header) = (name(&raw.id_header), name(&raw.plan_header));
-    let (path, timeout, on_failure) = (raw.path.value(), raw.timeout.value(), raw.on_failure.value());
+    let (path, timeout, on_failure) = (
+        raw.path.value(),
+        raw.timeout.value(),
+        raw.on_failure.value(),
+    );
     let cache = raw.cache.build(|raw_cache| {
         if !raw.request_headers.is_present() {
             let problem = ValueProblem::new("an answer is kept for requests with the same fields, whichever they are");

@@ -39,7 +39,13 @@ pub struct ApiKeyEntries<'a> {
 impl<'a> ApiKeyEntries<'a> {
     pub fn of(spaces: &'a [ClientSpace<'a>]) -> Self {
         let tables = spaces.iter().map(|_| Vec::new()).collect();
-        Self { spaces, places: HashMap::new(), clients: HashMap::new(), tables, sound: true }
+        Self {
+            spaces,
+            places: HashMap::new(),
+            clients: HashMap::new(),
+            tables,
+            sound: true,
+        }
     }
 
     /// Takes an entry, or reports what is wrong with it. `None`: that was reported already.
@@ -52,8 +58,14 @@ impl<'a> ApiKeyEntries<'a> {
         if let Some(key) = key
             && let Some(first) = self.places.insert(key.value.0, key.location.clone())
         {
-            let problem = ValueProblem::new(format!("this key is on {} already", first.line_beside(&key.location)));
-            report.mistake(&key.location, problem.hint("a key is one client's: remove one of the two entries"));
+            let problem = ValueProblem::new(format!(
+                "this key is on {} already",
+                first.line_beside(&key.location)
+            ));
+            report.mistake(
+                &key.location,
+                problem.hint("a key is one client's: remove one of the two entries"),
+            );
         }
         let identities = self.identities(raw, report);
         let Some((key, identities)) = key.zip(identities) else {
@@ -67,7 +79,10 @@ impl<'a> ApiKeyEntries<'a> {
 
     /// The client of an entry, as each of the authenticators knows it. Keys of one client share it.
     fn identities(&mut self, raw: &RawApiKey, report: &mut Report) -> Option<ClientIdentities> {
-        let new = self.spaces.iter().map(|space| space.identity(raw).map(Arc::new));
+        let new = self
+            .spaces
+            .iter()
+            .map(|space| space.identity(raw).map(Arc::new));
         let new = new.collect::<Option<Box<[_]>>>()?;
         let id = raw.id.value()?.0;
         match self.clients.entry(id) {
@@ -84,7 +99,12 @@ impl<'a> ApiKeyEntries<'a> {
 
     /// The clients of each authenticator by their keys. `None`: a mistake was reported.
     pub fn into_tables(self) -> Option<Vec<ApiKeyTable>> {
-        self.sound.then(|| self.tables.into_iter().map(ApiKeyTable::from_iter).collect())
+        self.sound.then(|| {
+            self.tables
+                .into_iter()
+                .map(ApiKeyTable::from_iter)
+                .collect()
+        })
     }
 }
 
@@ -94,7 +114,10 @@ impl ClientSpace<'_> {
         let plan = raw.plan.build(|plan| Some(self.own(&plan.value.0)));
         let labels = raw.labels.build(|labels| {
             let label = |entry: &MappingEntry<DefinedName, Located<PlainText>>| {
-                Some((entry.key.as_ref()?.0.to_string(), self.own(&entry.value.as_ref()?.value.0)))
+                Some((
+                    entry.key.as_ref()?.0.to_string(),
+                    self.own(&entry.value.as_ref()?.value.0),
+                ))
             };
             labels.0.iter().map(label).collect()
         });
@@ -116,9 +139,16 @@ impl ClientSpace<'_> {
     }
 }
 
-/// Two keys of one client have one plan and the same labels, or it would depend on the key who the client is.
+/// Two keys of one client have one plan and the same labels, or it would depend on the key who the
+/// client is.
 fn report_unlike(raw: &RawApiKey, id: &str, first: &Location, report: &mut Report) {
     let place = first.line_beside(&raw.location);
-    let problem = ValueProblem::new(format!("{} has another plan or other labels on {place}", quote(id)));
-    report.mistake(&raw.location, problem.hint("write the same plan and labels beside each key of a client"));
+    let problem = ValueProblem::new(format!(
+        "{} has another plan or other labels on {place}",
+        quote(id)
+    ));
+    report.mistake(
+        &raw.location,
+        problem.hint("write the same plan and labels beside each key of a client"),
+    );
 }

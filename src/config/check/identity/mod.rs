@@ -1,6 +1,7 @@
-//! Authenticators, and the routes that use them. `basic` checks what is written of passwords, `forward` of a service that is
-//! asked, `header_place` the fields that may have credentials, `jwt` what tokens must say, `keys` a file of API keys, `users` a
-//! file of users; `usage` what goes by an identity where nobody has one.
+//! Authenticators, and the routes that use them. `basic` checks what is written of passwords,
+//! `forward` of a service that is asked, `header_place` the fields that may have credentials, `jwt`
+//! what tokens must say, `keys` a file of API keys, `users` a file of users; `usage` what goes by
+//! an identity where nobody has one.
 
 mod basic;
 mod forward;
@@ -41,13 +42,20 @@ pub fn build(
     report: &mut Report,
 ) -> Option<AuthenticatorSpec> {
     let methods = [
-        raw.api_key.build(|raw| api_key(raw, context, report)).map(|method| method.map(AuthenticationMethod::ApiKey)),
-        raw.basic.build(|raw| basic::basic(raw, report)).map(|method| method.map(AuthenticationMethod::Basic)),
+        raw.api_key
+            .build(|raw| api_key(raw, context, report))
+            .map(|method| method.map(AuthenticationMethod::ApiKey)),
+        raw.basic
+            .build(|raw| basic::basic(raw, report))
+            .map(|method| method.map(AuthenticationMethod::Basic)),
         raw.forward
             .build(|raw| forward::forward(raw, context.upstreams, report))
             .map(|method| method.map(Arc::new).map(AuthenticationMethod::Forward)),
-        raw.jwt.build(|raw| jwt::jwt(raw, report)).map(|method| method.map(Box::new).map(AuthenticationMethod::Jwt)),
-        raw.client_certificate.build(|part| Some(AuthenticationMethod::ClientCertificate(part.value))),
+        raw.jwt
+            .build(|raw| jwt::jwt(raw, report))
+            .map(|method| method.map(Box::new).map(AuthenticationMethod::Jwt)),
+        raw.client_certificate
+            .build(|part| Some(AuthenticationMethod::ClientCertificate(part.value))),
     ];
     let method = only_one(methods).unwrap_or_else(|_| {
         let problem = ValueProblem::new(
@@ -60,50 +68,96 @@ pub fn build(
         None
     });
     let forward_credential = raw.forward_credential.value();
-    Some(AuthenticatorSpec { name: name.0.clone(), method: method?, forward_credential: forward_credential? })
+    Some(AuthenticatorSpec {
+        name: name.0.clone(),
+        method: method?,
+        forward_credential: forward_credential?,
+    })
 }
 
-fn api_key(raw: &RawApiKeys, context: AuthenticatorContext<'_>, report: &mut Report) -> Option<ApiKeySpec> {
+fn api_key(
+    raw: &RawApiKeys,
+    context: AuthenticatorContext<'_>,
+    report: &mut Report,
+) -> Option<ApiKeySpec> {
     let places = [
-        raw.header.build(|name| field(name, report).map(CredentialPlace::Header)),
-        raw.query.build(|name| parameter(name, report).map(CredentialPlace::Query)),
-        raw.cookie.build(|name| Some(CredentialPlace::Cookie(name.value.0.clone()))),
+        raw.header
+            .build(|name| field(name, report).map(CredentialPlace::Header)),
+        raw.query
+            .build(|name| parameter(name, report).map(CredentialPlace::Query)),
+        raw.cookie
+            .build(|name| Some(CredentialPlace::Cookie(name.value.0.clone()))),
     ];
     let place = only_one(places).unwrap_or_else(|_| {
         let problem = ValueProblem::new("a key is in exactly one of header, query and cookie");
-        report.mistake(&raw.location, problem.hint("write {header: x-api-key, keys: /etc/tollgate/keys.yaml}"));
+        report.mistake(
+            &raw.location,
+            problem.hint("write {header: x-api-key, keys: /etc/tollgate/keys.yaml}"),
+        );
         None
     });
     let sources = [
-        raw.keys.build(|file| Some(ApiKeySource::File(file.value.0.clone()))),
-        raw.redis.build(|raw| stored(raw, context, report)).map(|spec| spec.map(ApiKeySource::Redis)),
-        raw.policies.build(|at| of_policies(&at.location, context, report)),
+        raw.keys
+            .build(|file| Some(ApiKeySource::File(file.value.0.clone()))),
+        raw.redis
+            .build(|raw| stored(raw, context, report))
+            .map(|spec| spec.map(ApiKeySource::Redis)),
+        raw.policies
+            .build(|at| of_policies(&at.location, context, report)),
     ];
     let keys = only_one(sources).unwrap_or_else(|_| {
-        let problem = ValueProblem::new("keys are in exactly one of \"keys\", a file, \"redis\" and \"policies\"");
-        report.mistake(&raw.location, problem.hint("write {header: x-api-key, keys: /etc/tollgate/keys.yaml}"));
+        let problem = ValueProblem::new(
+            "keys are in exactly one of \"keys\", a file, \"redis\" and \"policies\"",
+        );
+        report.mistake(
+            &raw.location,
+            problem.hint("write {header: x-api-key, keys: /etc/tollgate/keys.yaml}"),
+        );
         None
     });
-    Some(ApiKeySpec { place: place?, keys: keys? })
+    Some(ApiKeySpec {
+        place: place?,
+        keys: keys?,
+    })
 }
 
-fn of_policies(at: &Location, context: AuthenticatorContext<'_>, report: &mut Report) -> Option<ApiKeySource> {
+fn of_policies(
+    at: &Location,
+    context: AuthenticatorContext<'_>,
+    report: &mut Report,
+) -> Option<ApiKeySource> {
     if context.has_policies {
         return Some(ApiKeySource::Policies);
     }
-    let problem = ValueProblem::new("the keys are in policies, but the file has no database of them");
-    report.mistake(at, problem.hint("add policies: {database: \"sqlite:///…\"}, or write the keys into a file"));
+    let problem =
+        ValueProblem::new("the keys are in policies, but the file has no database of them");
+    report.mistake(
+        at,
+        problem.hint("add policies: {database: \"sqlite:///…\"}, or write the keys into a file"),
+    );
     None
 }
 
-fn stored(raw: &RawStoredKeys, context: AuthenticatorContext<'_>, report: &mut Report) -> Option<StoredKeySpec> {
+fn stored(
+    raw: &RawStoredKeys,
+    context: AuthenticatorContext<'_>,
+    report: &mut Report,
+) -> Option<StoredKeySpec> {
     if !context.has_store {
         let problem = ValueProblem::new("the keys are in Redis, but the file has no store");
-        report.mistake(&raw.location, problem.hint("add store: {redis: \"redis://…\"}, or write the keys into a file"));
+        report.mistake(
+            &raw.location,
+            problem.hint("add store: {redis: \"redis://…\"}, or write the keys into a file"),
+        );
     }
     let failed_attempts = basic::failed_attempts(&raw.failed_attempts, report);
     let (hash, remember, grace) = (raw.hash.value(), raw.remember.value(), raw.grace.value());
-    Some(StoredKeySpec { hash: hash?.0, remember: remember?.0, grace: grace?.0, failed_attempts: failed_attempts? })
+    Some(StoredKeySpec {
+        hash: hash?.0,
+        remember: remember?.0,
+        grace: grace?.0,
+        failed_attempts: failed_attempts?,
+    })
 }
 
 /// The query parameter of a key. `None`: a mistake was reported.
@@ -112,7 +166,10 @@ fn parameter(at: &Located<PlainText>, report: &mut Report) -> Option<Arc<str>> {
         return Some(at.value.0.clone());
     }
     let problem = ValueProblem::new("the name is empty");
-    report.mistake(&at.location, problem.hint("write the name of a query parameter, such as api_key"));
+    report.mistake(
+        &at.location,
+        problem.hint("write the name of a query parameter, such as api_key"),
+    );
     None
 }
 
@@ -138,7 +195,10 @@ pub fn listed(
                 quote(&name.value.0),
                 quote(before)
             ));
-            report.warning(&name.location, problem.hint("list an authenticator with \"forward\" last"));
+            report.warning(
+                &name.location,
+                problem.hint("list an authenticator with \"forward\" last"),
+            );
         }
         if named.is_some_and(|spec| matches!(spec.method, AuthenticationMethod::Forward(_))) {
             decides = decides.or(Some(name.value.0.clone()));

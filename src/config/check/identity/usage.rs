@@ -34,9 +34,14 @@ pub struct AskingListeners {
 impl AskingListeners {
     pub fn of(file: &RawConfig) -> Self {
         let listeners = file.listeners.valid().map_or(&[][..], |raws| &raws.0);
-        let mut open = listeners.iter().filter(|raw| !raw.authenticate.is_present());
+        let mut open = listeners
+            .iter()
+            .filter(|raw| !raw.authenticate.is_present());
         let some = listeners.iter().any(|raw| raw.authenticate.is_present());
-        Self { some, open: open.next().map(|raw| raw.location.path().into()) }
+        Self {
+            some,
+            open: open.next().map(|raw| raw.location.path().into()),
+        }
     }
 
     /// The requests that have an identity on a route with this list. An invalid one says nothing.
@@ -53,7 +58,8 @@ impl AskingListeners {
         self.of_count(route.authenticate.as_ref().map(Vec::len))
     }
 
-    /// The requests that have an identity on a route that lists so many authenticators. `None`: it does not say.
+    /// The requests that have an identity on a route that lists so many authenticators. `None`: it
+    /// does not say.
     fn of_count(&self, own: Option<usize>) -> IdentifiedRequests {
         match (own, &self.open) {
             (Some(0), _) => IdentifiedRequests::None,
@@ -66,19 +72,29 @@ impl AskingListeners {
 
 /// Whether a key has a part of an identity.
 pub fn part_of_identity(parts: &[KeyPart]) -> Option<String> {
-    parts.iter().find_map(|part| if let KeyPart::Identity(part) = part { Some(part.name()) } else { None })
+    parts.iter().find_map(|part| {
+        if let KeyPart::Identity(part) = part {
+            Some(part.name())
+        } else {
+            None
+        }
+    })
 }
 
-/// Reports a limit of a listener that counts by an identity, where nobody has one: all requests would share a bucket.
+/// Reports a limit of a listener that counts by an identity, where nobody has one: all requests
+/// would share a bucket.
 pub fn check_listener_limit(used: &CheckedUse, report: &mut Report) {
     if let Some(part) = part_of_limit(&used.limit_use.limit) {
         let hint = "add \"authenticate\" to the listener, or list the limit on routes that have it";
-        report.mistake(&used.location, by_nobody(used, &part, "this listener").hint(hint));
+        report.mistake(
+            &used.location,
+            by_nobody(used, &part, "this listener").hint(hint),
+        );
     }
 }
 
-/// Reports what goes by an identity on a route where nobody has one, and limits that count all such requests of a listener
-/// together.
+/// Reports what goes by an identity on a route where nobody has one, and limits that count all such
+/// requests of a listener together.
 pub fn check_route<'t>(
     raw: &RawRoute,
     limits: &[CheckedUse],
@@ -97,7 +113,10 @@ pub fn check_route<'t>(
             for used in limits {
                 if let Some(part) = part_of_limit(&used.limit_use.limit) {
                     let hint = "add \"authenticate\" to the route, and list the limit there";
-                    report.mistake(&used.location, by_nobody(used, &part, "this route").hint(hint));
+                    report.mistake(
+                        &used.location,
+                        by_nobody(used, &part, "this route").hint(hint),
+                    );
                 }
             }
             check_split(&raw.action.split_by, &raw.action.location, report);
@@ -108,18 +127,26 @@ pub fn check_route<'t>(
 
 /// The part of an identity that a limit counts or tells plans by.
 fn part_of_limit(limit: &Limit) -> Option<String> {
-    part_of_identity(&limit.key.parts)
-        .or_else(|| limit.plans.as_ref().and_then(|plans| part_of_identity(std::slice::from_ref(&plans.by))))
+    part_of_identity(&limit.key.parts).or_else(|| {
+        limit
+            .plans
+            .as_ref()
+            .and_then(|plans| part_of_identity(std::slice::from_ref(&plans.by)))
+    })
 }
 
 fn by_nobody(used: &CheckedUse, part: &str, place: &str) -> ValueProblem {
     let limit = quote(&used.limit_use.limit.name);
-    ValueProblem::new(format!("limit {limit} counts by {part}, and {place} authenticates nobody"))
+    ValueProblem::new(format!(
+        "limit {limit} counts by {part}, and {place} authenticates nobody"
+    ))
 }
 
 fn check_shared_bucket(used: &CheckedUse, listener: &str, report: &mut Report) {
     let limit = &used.limit_use.limit;
-    let Some(part) = part_of_identity(&limit.key.parts).filter(|_| limit.key.on_missing == OnMissing::Share) else {
+    let Some(part) =
+        part_of_identity(&limit.key.parts).filter(|_| limit.key.on_missing == OnMissing::Share)
+    else {
         return;
     };
     let name = quote(&limit.name);
@@ -133,15 +160,29 @@ fn check_shared_bucket(used: &CheckedUse, listener: &str, report: &mut Report) {
 fn check_split(split_by: &Setting<RawKey>, location: &Location, report: &mut Report) {
     let parts = split_by.valid().and_then(RawKey::parts).unwrap_or_default();
     if let Some(part) = part_of_identity(&parts) {
-        let problem = ValueProblem::new(format!("requests are split by {part}, and this route authenticates nobody"));
-        report.mistake(location, problem.hint("add \"authenticate\" to the route, or split by another part"));
+        let problem = ValueProblem::new(format!(
+            "requests are split by {part}, and this route authenticates nobody"
+        ));
+        report.mistake(
+            location,
+            problem.hint("add \"authenticate\" to the route, or split by another part"),
+        );
     }
 }
 
 /// Reports a text with a variable of an identity, where nobody has one.
 fn check_template(at: &Located<Template>, report: &mut Report) {
-    if let Some(variable) = at.value.variables().find(|variable| variable.is_of_identity()) {
-        let problem = ValueProblem::new(format!("{{{variable}}} is always empty: the route authenticates nobody"));
-        report.mistake(&at.location, problem.hint("add \"authenticate\" to the route"));
+    if let Some(variable) = at
+        .value
+        .variables()
+        .find(|variable| variable.is_of_identity())
+    {
+        let problem = ValueProblem::new(format!(
+            "{{{variable}}} is always empty: the route authenticates nobody"
+        ));
+        report.mistake(
+            &at.location,
+            problem.hint("add \"authenticate\" to the route"),
+        );
     }
 }

@@ -14,7 +14,12 @@ use crate::identity::password::user_table::{User, UserTable};
 const COMMANDS: &str = "`htpasswd -B FILE NAME` writes bcrypt, `argon2 SALT -id -e` Argon2";
 
 /// The users of an authenticator. `None`: a mistake was reported.
-pub fn table(file: &Arc<str>, text: &str, authenticator: &str, report: &mut Report) -> Option<UserTable> {
+pub fn table(
+    file: &Arc<str>,
+    text: &str,
+    authenticator: &str,
+    report: &mut Report,
+) -> Option<UserTable> {
     let mut lines: HashMap<&str, usize> = HashMap::new();
     let mut users = Vec::new();
     let mut sound = true;
@@ -33,8 +38,14 @@ pub fn table(file: &Arc<str>, text: &str, authenticator: &str, report: &mut Repo
             }
         };
         if let Some(first) = lines.insert(line.split(':').next().unwrap_or_default(), number) {
-            let problem = ValueProblem::new(format!("{} is on line {first} already", quote(user.identity.id())));
-            report.mistake(&at, problem.hint("a user has one password: remove one of the two lines"));
+            let problem = ValueProblem::new(format!(
+                "{} is on line {first} already",
+                quote(user.identity.id())
+            ));
+            report.mistake(
+                &at,
+                problem.hint("a user has one password: remove one of the two lines"),
+            );
             sound = false;
         }
         users.push(user);
@@ -50,17 +61,22 @@ pub fn table(file: &Arc<str>, text: &str, authenticator: &str, report: &mut Repo
 
 /// No part of the line is quoted beside the name: somebody may have written the password itself.
 fn user(line: &str, authenticator: &str) -> Result<User, ValueProblem> {
-    let (name, hash) = line
-        .split_once(':')
-        .ok_or_else(|| ValueProblem::new("the line has no colon").hint("write a name, a colon and a hash"))?;
+    let (name, hash) = line.split_once(':').ok_or_else(|| {
+        ValueProblem::new("the line has no colon").hint("write a name, a colon and a hash")
+    })?;
     let name = ClientId::read(name).map_err(|_| {
-        ValueProblem::new("this is not the name of a user").hint("1 to 256 bytes, without control characters")
+        ValueProblem::new("this is not the name of a user")
+            .hint("1 to 256 bytes, without control characters")
     })?;
     let refused = |error: PasswordHashError| {
         let problem = match error {
-            PasswordHashError::OtherScheme(scheme) => format!("the hash is {scheme}, which is not taken"),
+            PasswordHashError::OtherScheme(scheme) => {
+                format!("the hash is {scheme}, which is not taken")
+            }
             PasswordHashError::Malformed => "this is not a hash of bcrypt or Argon2".to_owned(),
-            PasswordHashError::TooCostly => "each check of this hash would take seconds, or too much memory".to_owned(),
+            PasswordHashError::TooCostly => {
+                "each check of this hash would take seconds, or too much memory".to_owned()
+            }
         };
         let hint = match error {
             PasswordHashError::TooCostly => {
@@ -71,5 +87,8 @@ fn user(line: &str, authenticator: &str) -> Result<User, ValueProblem> {
         ValueProblem::new(format!("user {}: {problem}", quote(&name.0))).hint(hint)
     };
     let hash = PasswordHash::read(hash.trim()).map_err(refused)?;
-    Ok(User { identity: Arc::new(CallerIdentity::new(authenticator, &name.0)), hash })
+    Ok(User {
+        identity: Arc::new(CallerIdentity::new(authenticator, &name.0)),
+        hash,
+    })
 }

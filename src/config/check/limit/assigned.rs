@@ -1,4 +1,5 @@
-//! Plans by assignment: what an application's plans are for one limit, with a table of clients that its limits share.
+//! Plans by assignment: what an application's plans are for one limit, with a table of clients that
+//! its limits share.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -26,8 +27,8 @@ pub struct PolicyTables<'a> {
 /// The plan's name of each client, by the value of a key part.
 type ClientTable = Arc<HashMap<Box<[u8]>, Arc<str>>>;
 
-/// How a key part spells a client: parts that spell alike share a table. A secret is looked up as it is, and hashed where it leaves
-/// the process alone.
+/// How a key part spells a client: parts that spell alike share a table. A secret is looked up as
+/// it is, and hashed where it leaves the process alone.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum ClientSpelling {
     Text,
@@ -40,10 +41,14 @@ enum ClientSpelling {
 
 impl<'a> PolicyTables<'a> {
     pub fn new(plans: &'a PolicyPlans) -> Self {
-        Self { plans, tables: RefCell::default() }
+        Self {
+            plans,
+            tables: RefCell::default(),
+        }
     }
 
-    /// The plans of the limit called `name`, with `own` being those that it has itself. `None`: a mistake was reported.
+    /// The plans of the limit called `name`, with `own` being those that it has itself. `None`: a
+    /// mistake was reported.
     pub fn plans(
         &self,
         name: &str,
@@ -55,44 +60,75 @@ impl<'a> PolicyTables<'a> {
             return own.build(|raw| plan::build(raw, limit?, report));
         };
         if let (Setting::Valid(raw), Some(first)) = (own, assigned.plans.first()) {
-            let problem = ValueProblem::new(format!("plan {} has a rate for this limit, too", quote(&first.name)));
-            report.mistake(&raw.location, problem.hint("take \"plans\" away, or the strategy out of the plans"));
+            let problem = ValueProblem::new(format!(
+                "plan {} has a rate for this limit, too",
+                quote(&first.name)
+            ));
+            report.mistake(
+                &raw.location,
+                problem.hint("take \"plans\" away, or the strategy out of the plans"),
+            );
             return None;
         }
         self.assigned(assigned, limit?, report).map(Some)
     }
 
-    fn assigned(&self, assigned: &StrategyPlans, limit: &PlanContext<'_>, report: &mut Report) -> Option<Plans> {
+    fn assigned(
+        &self,
+        assigned: &StrategyPlans,
+        limit: &PlanContext<'_>,
+        report: &mut Report,
+    ) -> Option<Plans> {
         let by = limit.by(assigned.by.as_ref().and_then(|raw| raw.0.clone()));
         let mut sound = true;
         let mut plans = HashMap::new();
         for one in &assigned.plans {
-            let built = one.raw.as_ref().and_then(|raw| plan::plan(raw, limit, report));
+            let built = one
+                .raw
+                .as_ref()
+                .and_then(|raw| plan::plan(raw, limit, report));
             sound &= built.is_some();
             plans.extend(built.map(|built| (one.name.clone(), built)));
         }
         let by = by.filter(|_| sound)?;
         let source = if by == KeyPart::Identity(IdentityPart::Plan) {
             // Such a request names its plan itself.
-            let own = |name: &str| CallerIdentity::of_application_alone(&assigned.application.name, name);
+            let own =
+                |name: &str| CallerIdentity::of_application_alone(&assigned.application.name, name);
             let named = plans.into_iter().flat_map(|(name, plan)| {
-                [(own(&name).into_bytes().into(), plan.clone()), (name.as_bytes().into(), plan)]
+                [
+                    (own(&name).into_bytes().into(), plan.clone()),
+                    (name.as_bytes().into(), plan),
+                ]
             });
             PlanSource::Table(named.collect())
         } else {
-            PlanSource::Assigned(AssignedPlans { clients: self.table(assigned, &by, report)?, plans })
+            PlanSource::Assigned(AssignedPlans {
+                clients: self.table(assigned, &by, report)?,
+                plans,
+            })
         };
         Some(Plans { by, source })
     }
 
     /// `None`: the application has too many, which was reported.
-    fn table(&self, assigned: &StrategyPlans, by: &KeyPart, report: &mut Report) -> Option<ClientTable> {
+    fn table(
+        &self,
+        assigned: &StrategyPlans,
+        by: &KeyPart,
+        report: &mut Report,
+    ) -> Option<ClientTable> {
         let (application, spelling) = (&*assigned.application, ClientSpelling::of(by));
         let mut tables = self.tables.borrow_mut();
         if let Some(table) = tables.get(&(application.name.clone(), spelling)) {
             return Some(table.clone());
         }
-        if tables.keys().filter(|(name, _)| *name == application.name).count() >= MOST_SPELLINGS {
+        if tables
+            .keys()
+            .filter(|(name, _)| *name == application.name)
+            .count()
+            >= MOST_SPELLINGS
+        {
             let name = quote(&application.name);
             let problem = ValueProblem::new(format!(
                 "with this one, the limits of application {name} that have plans tell clients in more than \
@@ -111,7 +147,10 @@ impl<'a> PolicyTables<'a> {
 impl ClientSpelling {
     fn of(by: &KeyPart) -> Self {
         match by {
-            KeyPart::ClientIp { ipv4_prefix, ipv6_prefix } => Self::Address(*ipv4_prefix, *ipv6_prefix),
+            KeyPart::ClientIp {
+                ipv4_prefix,
+                ipv6_prefix,
+            } => Self::Address(*ipv4_prefix, *ipv6_prefix),
             KeyPart::Host => Self::LowerCase,
             KeyPart::Identity(_) => Self::OfIdentity,
             _ => Self::Text,
@@ -120,13 +159,21 @@ impl ClientSpelling {
 
     /// The clients as a part spells them. A client that it cannot spell is one of other limits.
     fn table(self, application: &ApplicationClients, report: &mut Report) -> ClientTable {
-        let mut table: HashMap<Box<[u8]>, Arc<str>> = HashMap::with_capacity(application.clients.len());
+        let mut table: HashMap<Box<[u8]>, Arc<str>> =
+            HashMap::with_capacity(application.clients.len());
         for assigned in &application.clients {
-            let Some(value) = self.value(&assigned.client) else { continue };
-            let own = (self == Self::OfIdentity)
-                .then(|| CallerIdentity::of_application_alone(&application.name, &assigned.client).into_bytes().into());
+            let Some(value) = self.value(&assigned.client) else {
+                continue;
+            };
+            let own = (self == Self::OfIdentity).then(|| {
+                CallerIdentity::of_application_alone(&application.name, &assigned.client)
+                    .into_bytes()
+                    .into()
+            });
             for value in [value].into_iter().chain(own) {
-                let Some(other) = table.insert(value, assigned.plan.clone()).filter(|other| *other != assigned.plan)
+                let Some(other) = table
+                    .insert(value, assigned.plan.clone())
+                    .filter(|other| *other != assigned.plan)
                 else {
                     continue;
                 };
@@ -135,7 +182,10 @@ impl ClientSpelling {
                     quote(&assigned.client),
                     quote(&other)
                 ));
-                report.mistake(&assigned.location, problem.hint("give both the same plan, or keep one of them"));
+                report.mistake(
+                    &assigned.location,
+                    problem.hint("give both the same plan, or keep one of them"),
+                );
             }
         }
         Arc::new(table)

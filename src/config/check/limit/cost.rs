@@ -12,8 +12,14 @@ use crate::config::file::scalar::number::WholeNumber;
 use crate::config::report::{Location, Report, ValueProblem};
 use crate::config::yaml::decode::{Located, Setting};
 
-/// A cost of at most what `algorithm` holds, called `whose` in messages. `None`: a mistake was reported.
-pub fn build(raw: &RawCost, algorithm: &Algorithm, whose: &str, report: &mut Report) -> Option<Cost> {
+/// A cost of at most what `algorithm` holds, called `whose` in messages. `None`: a mistake was
+/// reported.
+pub fn build(
+    raw: &RawCost,
+    algorithm: &Algorithm,
+    whose: &str,
+    report: &mut Report,
+) -> Option<Cost> {
     let burst = algorithm.burst();
     match raw {
         RawCost::Fixed(at) => {
@@ -27,18 +33,34 @@ pub fn build(raw: &RawCost, algorithm: &Algorithm, whose: &str, report: &mut Rep
             if let Setting::Valid(max) = max
                 && default > most
             {
-                let problem = ValueProblem::new(format!("the default of {default} is over the max, {most}"));
-                report.mistake(&max.location, problem.hint("raise \"max\" or lower \"default\""));
+                let problem =
+                    ValueProblem::new(format!("the default of {default} is over the max, {most}"));
+                report.mistake(
+                    &max.location,
+                    problem.hint("raise \"max\" or lower \"default\""),
+                );
                 return None;
             }
-            Some(Cost::Header { name: name.value.clone(), default, max: most })
+            Some(Cost::Header {
+                name: name.value.clone(),
+                default,
+                max: most,
+            })
         }
         RawCost::Response { field, .. } if matches!(algorithm, Algorithm::Concurrency { .. }) => {
             let problem = ValueProblem::new("concurrency is settled when the request ends");
-            report.mistake(field.location(), problem.hint("give it a fixed cost, or one by the request"));
+            report.mistake(
+                field.location(),
+                problem.hint("give it a fixed cost, or one by the request"),
+            );
             None
         }
-        RawCost::Response { field, reserve, absent, max } => {
+        RawCost::Response {
+            field,
+            reserve,
+            absent,
+            max,
+        } => {
             let reserve = optional(reserve, NonZeroU64::MIN, burst, whose, report)?;
             let max = match max {
                 Setting::Absent => burst,
@@ -46,16 +68,30 @@ pub fn build(raw: &RawCost, algorithm: &Algorithm, whose: &str, report: &mut Rep
                 Setting::Valid(at) => flows_back(at, algorithm, report)?,
             };
             if reserve > max {
-                let problem = ValueProblem::new(format!("the reserve of {reserve} is over the max, {max}"));
-                report.mistake(field.location(), problem.hint("raise \"max\" or lower \"reserve\""));
+                let problem =
+                    ValueProblem::new(format!("the reserve of {reserve} is over the max, {max}"));
+                report.mistake(
+                    field.location(),
+                    problem.hint("raise \"max\" or lower \"reserve\""),
+                );
                 return None;
             }
-            let absent = absent.build(|at| self::absent(at, reserve, max, report))?.flatten();
-            Some(Cost::Response(Arc::new(ResponseCost { field: field.field(), reserve, max, absent })))
+            let absent = absent
+                .build(|at| self::absent(at, reserve, max, report))?
+                .flatten();
+            Some(Cost::Response(Arc::new(ResponseCost {
+                field: field.field(),
+                reserve,
+                max,
+                absent,
+            })))
         }
         RawCost::Body { unit, max } => {
             let max = optional(max, Cost::UNBOUNDED, burst, whose, report)?;
-            Some(Cost::Body { unit: NonZeroU64::new(unit.value.0)?, max })
+            Some(Cost::Body {
+                unit: NonZeroU64::new(unit.value.0)?,
+                max,
+            })
         }
     }
 }
@@ -75,14 +111,18 @@ fn absent(
     if (reserve..=max).contains(&tokens) {
         return Some(Some(tokens));
     }
-    let problem =
-        ValueProblem::new(format!("{tokens} tokens are not between the reserve, {reserve}, and the max, {max}"));
-    report.mistake(&at.location, problem.hint("write reserve, max or a number between them"));
+    let problem = ValueProblem::new(format!(
+        "{tokens} tokens are not between the reserve, {reserve}, and the max, {max}"
+    ));
+    report.mistake(
+        &at.location,
+        problem.hint("write reserve, max or a number between them"),
+    );
     None
 }
 
-/// A bound on what a request may turn out to cost. All later requests wait until that has flowed back, and no wait is
-/// longer than a bucket's.
+/// A bound on what a request may turn out to cost. All later requests wait until that has flowed
+/// back, and no wait is longer than a bucket's.
 fn flows_back(
     max: &Located<WholeNumber<1, MAX_BURST>>,
     algorithm: &Algorithm,
@@ -90,10 +130,17 @@ fn flows_back(
 ) -> Option<NonZeroU64> {
     let tokens = NonZeroU64::new(max.value.0)?;
     // A window forgets at its end.
-    let Algorithm::TokenBucket { rate, .. } = algorithm else { return Some(tokens) };
+    let Algorithm::TokenBucket { rate, .. } = algorithm else {
+        return Some(tokens);
+    };
     if let Err(TokenBucketError::TooSlow) = TokenBucket::new(rate.tokens, rate.period_us, tokens) {
-        let problem = ValueProblem::new(format!("{tokens} tokens would take over 366 days to come back"));
-        report.mistake(&max.location, problem.hint("lower \"max\" or raise the rate"));
+        let problem = ValueProblem::new(format!(
+            "{tokens} tokens would take over 366 days to come back"
+        ));
+        report.mistake(
+            &max.location,
+            problem.hint("lower \"max\" or raise the rate"),
+        );
         return None;
     }
     Some(tokens)
@@ -109,8 +156,9 @@ pub fn check_fixed(
 ) -> Option<()> {
     match cost {
         Cost::Fixed(cost) if *cost > burst => {
-            let problem =
-                ValueProblem::new(format!("a cost of {cost} is over {whose}, {burst}: no request would pass"));
+            let problem = ValueProblem::new(format!(
+                "a cost of {cost} is over {whose}, {burst}: no request would pass"
+            ));
             report.mistake(location, problem.hint("lower the cost or raise the burst"));
             None
         }
@@ -125,7 +173,11 @@ fn optional(
     whose: &str,
     report: &mut Report,
 ) -> Option<NonZeroU64> {
-    Some(setting.build(|at| tokens(at, burst, whose, report))?.unwrap_or(absent))
+    Some(
+        setting
+            .build(|at| tokens(at, burst, whose, report))?
+            .unwrap_or(absent),
+    )
 }
 
 fn tokens(

@@ -1,4 +1,5 @@
-//! Parts of a request that have a credential of some authenticator: they leave the process only as a hash.
+//! Parts of a request that have a credential of some authenticator: they leave the process only as
+//! a hash.
 
 use tollgate_limiter::limit::key::KeyPart;
 
@@ -11,5 +12,9 @@ pub fn hashed(part: KeyPart, credentials: &[CredentialPlace]) -> KeyPart {
         (CredentialPlace::Query(place), KeyPart::Query(name)) => place == name,
         _ => false,
     });
-    if is_credential { KeyPart::Secret(Box::new(part)) } else { part }
+    if is_credential {
+        KeyPart::Secret(Box::new(part))
+    } else {
+        part
+    }
 }

@@ -1,4 +1,5 @@
-//! The plans of a limit: a table by what a part of the request says, or where in Redis there is one.
+//! The plans of a limit: a table by what a part of the request says, or where in Redis there is
+//! one.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -30,7 +31,8 @@ pub struct PlanContext<'a> {
 }
 
 impl PlanContext<'_> {
-    /// The part of a request that tells a client's plan: `own`, or else the first of the limit's key.
+    /// The part of a request that tells a client's plan: `own`, or else the first of the limit's
+    /// key.
     pub fn by(&self, own: Option<KeyPart>) -> Option<KeyPart> {
         let hashed = own.map(|part| credential::hashed(part, self.credentials));
         hashed.or_else(|| self.key?.first().cloned())
@@ -42,8 +44,10 @@ pub fn build(raw: &RawPlans, limit: &PlanContext<'_>, report: &mut Report) -> Op
     let by = raw.by.build(|RawKeyPart(part)| part.clone());
     let by = by.and_then(|own| limit.by(own));
     let sources = [
-        raw.table.build(|plans| table(plans, by.as_ref(), limit, report)),
-        raw.redis.build(|redis| hash(redis, limit.has_store, report)),
+        raw.table
+            .build(|plans| table(plans, by.as_ref(), limit, report)),
+        raw.redis
+            .build(|redis| hash(redis, limit.has_store, report)),
     ];
     let source = only_one(sources).unwrap_or_else(|_| {
         let problem = ValueProblem::new("plans are in exactly one of table and redis");
@@ -51,16 +55,25 @@ pub fn build(raw: &RawPlans, limit: &PlanContext<'_>, report: &mut Report) -> Op
         report.mistake(&raw.location, problem.hint(hint));
         None
     });
-    Some(Plans { by: by?, source: source? })
+    Some(Plans {
+        by: by?,
+        source: source?,
+    })
 }
 
 fn hash(raw: &RawPlanHash, has_store: bool, report: &mut Report) -> Option<PlanSource> {
     if !has_store {
         let problem = ValueProblem::new("the plans are in Redis, but the file has no store");
-        report.mistake(&raw.location, problem.hint("add store: {redis: \"redis://…\"}, or write the plans in a table"));
+        report.mistake(
+            &raw.location,
+            problem.hint("add store: {redis: \"redis://…\"}, or write the plans in a table"),
+        );
         return None;
     }
-    Some(PlanSource::Hash(PlanHash { name: raw.hash.value()?.0, cache: raw.cache.value()?.0 }))
+    Some(PlanSource::Hash(PlanHash {
+        name: raw.hash.value()?.0,
+        cache: raw.cache.value()?.0,
+    }))
 }
 
 fn table(
@@ -73,11 +86,19 @@ fn table(
     let mut sound = true;
     for entry in &entries.0 {
         let value = by.and_then(|by| value(by, entry, report));
-        let plan = entry.value.as_ref().and_then(|raw| plan(raw, limit, report));
+        let plan = entry
+            .value
+            .as_ref()
+            .and_then(|raw| plan(raw, limit, report));
         sound &= value.is_some() && plan.is_some();
-        let (Some(value), Some(plan)) = (value, plan) else { continue };
+        let (Some(value), Some(plan)) = (value, plan) else {
+            continue;
+        };
         if let Some(line) = lines.insert(value.clone(), entry.location.line()) {
-            let problem = ValueProblem::new(format!("{} has a plan already, on line {line}", quote(&entry.text)));
+            let problem = ValueProblem::new(format!(
+                "{} has a plan already, on line {line}",
+                quote(&entry.text)
+            ));
             report.mistake(&entry.location, problem.hint("keep one of the two"));
         }
         table.insert(value, plan);
@@ -86,16 +107,42 @@ fn table(
 }
 
 /// The bytes of the key part by which a request is given this plan.
-fn value(by: &KeyPart, entry: &MappingEntry<PlainText, RawPlan>, report: &mut Report) -> Option<Box<[u8]>> {
+fn value(
+    by: &KeyPart,
+    entry: &MappingEntry<PlainText, RawPlan>,
+    report: &mut Report,
+) -> Option<Box<[u8]>> {
     let PlainText(text) = entry.key.as_ref()?;
-    let KeyPart::ClientIp { ipv4_prefix, ipv6_prefix } = by else {
-        let text = if *by == KeyPart::Host { text.to_ascii_lowercase() } else { text.to_string() };
+    let KeyPart::ClientIp {
+        ipv4_prefix,
+        ipv6_prefix,
+    } = by
+    else {
+        let text = if *by == KeyPart::Host {
+            text.to_ascii_lowercase()
+        } else {
+            text.to_string()
+        };
         return Some(text.into_bytes().into());
     };
-    // A network is a client if it is as large as a client is to this limit. Any other network would match no request.
-    let prefix = |network: &IpNet| if network.addr().is_ipv4() { *ipv4_prefix } else { *ipv6_prefix };
-    let network = || text.parse::<IpNet>().ok().filter(|network| network.prefix_len() == prefix(network));
-    let address = text.parse::<IpAddr>().ok().or_else(|| network().map(|network| network.addr()));
+    // A network is a client if it is as large as a client is to this limit. Any other network would
+    // match no request.
+    let prefix = |network: &IpNet| {
+        if network.addr().is_ipv4() {
+            *ipv4_prefix
+        } else {
+            *ipv6_prefix
+        }
+    };
+    let network = || {
+        text.parse::<IpNet>()
+            .ok()
+            .filter(|network| network.prefix_len() == prefix(network))
+    };
+    let address = text
+        .parse::<IpAddr>()
+        .ok()
+        .or_else(|| network().map(|network| network.addr()));
     let Some(address) = address else {
         let problem = ValueProblem::new(format!("{} is not a client's address", quote(text)));
         report.mistake(
@@ -104,22 +151,35 @@ fn value(by: &KeyPart, entry: &MappingEntry<PlainText, RawPlan>, report: &mut Re
         );
         return None;
     };
-    Some(Key::of_ip(address, *ipv4_prefix, *ipv6_prefix).as_bytes().into())
+    Some(
+        Key::of_ip(address, *ipv4_prefix, *ipv6_prefix)
+            .as_bytes()
+            .into(),
+    )
 }
 
 /// The plan for this limit. `None`: a mistake was reported.
 pub fn plan(raw: &RawPlan, limit: &PlanContext<'_>, report: &mut Report) -> Option<Plan> {
     let algorithm = limit.algorithm.build(&raw.quota, report)?;
     let burst = algorithm.burst();
-    let cost = raw.cost.build(|cost| cost::build(cost, &algorithm, limit.algorithm.capacity(), report))?;
+    let cost = raw
+        .cost
+        .build(|cost| cost::build(cost, &algorithm, limit.algorithm.capacity(), report))?;
     if let (None, Some(Cost::Fixed(inherited))) = (&cost, limit.cost)
         && *inherited > burst
     {
         let problem = ValueProblem::new(format!(
             "the limit's cost of {inherited} is over the burst, {burst}: no request would pass"
         ));
-        let location = raw.quota.burst.valid().map_or(&raw.location, |burst| &burst.location);
-        report.mistake(location, problem.hint("raise the burst, or give the plan a cost of its own"));
+        let location = raw
+            .quota
+            .burst
+            .valid()
+            .map_or(&raw.location, |burst| &burst.location);
+        report.mistake(
+            location,
+            problem.hint("raise the burst, or give the plan a cost of its own"),
+        );
         return None;
     }
     Plan::new(algorithm, cost).ok()

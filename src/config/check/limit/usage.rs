@@ -1,4 +1,5 @@
-//! The limits that listeners and routes list: each defined, listed once, and with a cost that it can ever grant.
+//! The limits that listeners and routes list: each defined, listed once, and with a cost that it
+//! can ever grant.
 
 use std::collections::HashSet;
 use std::num::NonZeroU64;
@@ -35,7 +36,10 @@ pub fn uses(
             let first = seen.insert(name.value.0.clone());
             check_first(name, first, report)?;
             let limit = limits.find(name, report)?;
-            Some(CheckedUse { location: name.location.clone(), limit_use: limit_use(&raw.cost, limit, report)? })
+            Some(CheckedUse {
+                location: name.location.clone(),
+                limit_use: limit_use(&raw.cost, limit, report)?,
+            })
         });
         sound &= used.is_some();
         uses.extend(used);
@@ -55,10 +59,24 @@ fn check_first(name: &Located<DefinedName>, first: bool, report: &mut Report) ->
     None
 }
 
-fn limit_use(setting: &Setting<RawCost>, limit: Arc<Limit>, report: &mut Report) -> Option<LimitUse> {
+fn limit_use(
+    setting: &Setting<RawCost>,
+    limit: Arc<Limit>,
+    report: &mut Report,
+) -> Option<LimitUse> {
     let cost = setting.build(|raw| {
-        let cost = cost::build(raw, &limit.algorithm, &format!("the burst of {}", quote(&limit.name)), report)?;
-        let smallest = limit.plans.iter().flat_map(Plans::all).map(|plan| plan.compiled().burst()).min();
+        let cost = cost::build(
+            raw,
+            &limit.algorithm,
+            &format!("the burst of {}", quote(&limit.name)),
+            report,
+        )?;
+        let smallest = limit
+            .plans
+            .iter()
+            .flat_map(Plans::all)
+            .map(|plan| plan.compiled().burst())
+            .min();
         if let Some(burst) = smallest.and_then(NonZeroU64::new) {
             let whose = format!("the smallest burst of the plans of {}", quote(&limit.name));
             cost::check_fixed(&cost, burst, &whose, raw.location(), report)?;
@@ -70,16 +88,26 @@ fn limit_use(setting: &Setting<RawCost>, limit: Arc<Limit>, report: &mut Report)
 
 /// The member of the body that a limit counts or tells plans by, if there is one.
 pub fn body_member(limit: &Limit) -> Option<&BodyMember> {
-    limit.key.parts.iter().chain(limit.plans.iter().map(|plans| &plans.by)).find_map(|part| match part {
-        KeyPart::Body(member) => Some(member),
-        _ => None,
-    })
+    limit
+        .key
+        .parts
+        .iter()
+        .chain(limit.plans.iter().map(|plans| &plans.by))
+        .find_map(|part| match part {
+            KeyPart::Body(member) => Some(member),
+            _ => None,
+        })
 }
 
 /// The path parameters that a limit counts or tells plans by.
 pub fn path_params(limit: &Limit) -> impl Iterator<Item = &Arc<str>> {
-    limit.key.parts.iter().chain(limit.plans.iter().map(|plans| &plans.by)).filter_map(|part| match part {
-        KeyPart::PathParam(name) => Some(name),
-        _ => None,
-    })
+    limit
+        .key
+        .parts
+        .iter()
+        .chain(limit.plans.iter().map(|plans| &plans.by))
+        .filter_map(|part| match part {
+            KeyPart::PathParam(name) => Some(name),
+            _ => None,
+        })
 }

@@ -20,20 +20,40 @@ const LONGEST_SECRET: u64 = 4_096;
 pub fn sign_in(raw: &RawOpenId, report: &mut Report) -> Option<SignInSpec> {
     let tls = tls(raw, report);
     let secret = raw.client_secret_file.build(|path| secret(path, report));
-    let scopes = raw.scopes.build(|list| Some(list.0.iter().map(|at| at.value.0.to_string()).collect::<Vec<_>>()));
+    let scopes = raw.scopes.build(|list| {
+        Some(
+            list.0
+                .iter()
+                .map(|at| at.value.0.to_string())
+                .collect::<Vec<_>>(),
+        )
+    });
     let mut scopes = scopes?.unwrap_or_default();
     if !scopes.iter().any(|scope| scope == OPENID) {
         scopes.insert(0, OPENID.to_owned());
     }
     let roles = raw.roles.build(|groups| {
         let group = |(name, roles): (String, &[Located<GroupRole>])| (name, rights(roles));
-        let entries = groups.0.iter().map(|entry| Some((entry.text.clone(), &*entry.value.as_ref()?.0)));
-        Some(entries.collect::<Option<Vec<_>>>()?.into_iter().map(group).collect::<Vec<_>>())
+        let entries = groups
+            .0
+            .iter()
+            .map(|entry| Some((entry.text.clone(), &*entry.value.as_ref()?.0)));
+        Some(
+            entries
+                .collect::<Option<Vec<_>>>()?
+                .into_iter()
+                .map(group)
+                .collect::<Vec<_>>(),
+        )
     });
     let (roles, creates_accounts) = (roles?, raw.create_accounts.value()?);
     if creates_accounts && roles.is_none() {
-        let problem = ValueProblem::new("accounts that are made at the first sign-in could do nothing");
-        report.mistake(&raw.location, problem.hint("say under roles what each group of the provider may do"));
+        let problem =
+            ValueProblem::new("accounts that are made at the first sign-in could do nothing");
+        report.mistake(
+            &raw.location,
+            problem.hint("say under roles what each group of the provider may do"),
+        );
         return None;
     }
     let issuer = raw.issuer.value()?;
@@ -58,7 +78,10 @@ fn rights(roles: &[Located<GroupRole>]) -> Rights {
         match &at.value {
             GroupRole::Fleet(role) => rights.fleet = rights.fleet.max(Some(*role)),
             GroupRole::Application(application, role) => {
-                let known = rights.applications.entry(application.clone()).or_insert(*role);
+                let known = rights
+                    .applications
+                    .entry(application.clone())
+                    .or_insert(*role);
                 *known = (*known).max(*role);
             }
         }
@@ -77,23 +100,40 @@ fn tls(raw: &RawOpenId, report: &mut Report) -> Option<Option<ClientTls>> {
         if issuer.value.is_here {
             return Some(None);
         }
-        let problem = ValueProblem::new("the provider would be asked in the clear: anybody on the way could sign in");
-        report.mistake(&issuer.location, problem.hint("write https://; http:// is for a provider on this machine"));
+        let problem = ValueProblem::new(
+            "the provider would be asked in the clear: anybody on the way could sign in",
+        );
+        report.mistake(
+            &issuer.location,
+            problem.hint("write https://; http:// is for a provider on this machine"),
+        );
         return None;
     }
     let ca = raw.ca.build(|path| pem(path, report))?;
     let location = raw.ca.valid().map_or(&issuer.location, |ca| &ca.location);
-    let tls = ClientTls::new(ClientTlsSpec { ca: ca.map(Into::into), ..ClientTlsSpec::default() });
+    let tls = ClientTls::new(ClientTlsSpec {
+        ca: ca.map(Into::into),
+        ..ClientTlsSpec::default()
+    });
     let tls = tls.map_err(|error| {
         let problem = ValueProblem::new(format!("no certificate can be verified: {error}"));
-        report.mistake(location, problem.hint("give a PEM file of certificate authorities under ca"));
+        report.mistake(
+            location,
+            problem.hint("give a PEM file of certificate authorities under ca"),
+        );
     });
     Some(Some(tls.ok()?))
 }
 
 /// The secret in a file, without the end of its line.
-fn secret(Located { location, value }: &Located<FilePath>, report: &mut Report) -> Option<ClientSecret> {
-    let read = report.named_files.read(&value.0, LONGEST_SECRET).map_err(|error| format!("cannot be read: {error}"));
+fn secret(
+    Located { location, value }: &Located<FilePath>,
+    report: &mut Report,
+) -> Option<ClientSecret> {
+    let read = report
+        .named_files
+        .read(&value.0, LONGEST_SECRET)
+        .map_err(|error| format!("cannot be read: {error}"));
     let text = read.and_then(|text| String::from_utf8(text).map_err(|_| "has no text".to_owned()));
     match text.as_deref().map(str::trim) {
         Ok(secret) if !secret.is_empty() => Some(ClientSecret(secret.into())),
@@ -102,7 +142,8 @@ fn secret(Located { location, value }: &Located<FilePath>, report: &mut Report) 
             let problem = ValueProblem::new(format!("{} {why}", quote(&value.0.to_string_lossy())));
             report.mistake(
                 location,
-                problem.hint("write the path of a file with the client secret that the provider gave"),
+                problem
+                    .hint("write the path of a file with the client secret that the provider gave"),
             );
             None
         }

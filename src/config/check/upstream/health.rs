@@ -53,7 +53,9 @@ fn latency(raw: &RawLatency) -> Option<LatencyRule> {
 }
 
 fn check(raw: &RawHealth, report: &mut Report) -> Option<HealthCheck> {
-    let status = raw.status.build(|ranges| StatusSet::new(ranges.0.iter().map(|at| at.value.clone())).ok())?;
+    let status = raw
+        .status
+        .build(|ranges| StatusSet::new(ranges.0.iter().map(|at| at.value.clone())).ok())?;
     let host = raw.host.build(|at| Some(at.value.clone()))?;
     if !raw.path.is_present() && (status.is_some() || host.is_some()) {
         let problem = ValueProblem::new("\"status\" and \"host\" are of probes by \"path\"");
@@ -62,13 +64,26 @@ fn check(raw: &RawHealth, report: &mut Report) -> Option<HealthCheck> {
     }
     let usual = || StatusSet::new([StatusRange::from(200..=399)]).ok();
     let options = [
-        raw.path.build(|at| Some(HealthCheck::Http { path: at.value.0.clone(), host, status: status.or_else(usual)? })),
-        raw.grpc.build(|at| Some(HealthCheck::Grpc { service: at.value.0.clone() })),
+        raw.path.build(|at| {
+            Some(HealthCheck::Http {
+                path: at.value.0.clone(),
+                host,
+                status: status.or_else(usual)?,
+            })
+        }),
+        raw.grpc.build(|at| {
+            Some(HealthCheck::Grpc {
+                service: at.value.0.clone(),
+            })
+        }),
         raw.tcp.build(|_| Some(HealthCheck::Tcp)),
     ];
     only_one(options).unwrap_or_else(|_| {
         let problem = ValueProblem::new("an endpoint is probed by exactly one of path, grpc, tcp");
-        report.mistake(&raw.location, problem.hint("write {path: /healthz}, {grpc: name of a service} or {tcp: true}"));
+        report.mistake(
+            &raw.location,
+            problem.hint("write {path: /healthz}, {grpc: name of a service} or {tcp: true}"),
+        );
         None
     })
 }
@@ -82,7 +97,10 @@ fn check_grpc(location: &Location, upstream: &RawUpstream, report: &mut Report) 
         return Some(());
     }
     let problem = ValueProblem::new("gRPC needs HTTP/2, which not every endpoint speaks");
-    report.mistake(location, problem.hint("write h2c:// or https:// endpoints, or probe by path or tcp"));
+    report.mistake(
+        location,
+        problem.hint("write h2c:// or https:// endpoints, or probe by path or tcp"),
+    );
     None
 }
 

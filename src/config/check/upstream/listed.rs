@@ -17,14 +17,23 @@ pub fn endpoints(
 ) -> Option<Vec<EndpointSpec>> {
     if raws.len() > MOST_ENDPOINTS {
         let problem = ValueProblem::new(format!("{} endpoints are too many", raws.len()));
-        report.mistake(start, problem.hint(format!("list {MOST_ENDPOINTS} at most")));
+        report.mistake(
+            start,
+            problem.hint(format!("list {MOST_ENDPOINTS} at most")),
+        );
         return None;
     }
     let mut are_fine = true;
     for (index, raw) in raws.iter().enumerate() {
-        if raws[..index].iter().any(|before| before.url.value == raw.url.value) {
+        if raws[..index]
+            .iter()
+            .any(|before| before.url.value == raw.url.value)
+        {
             let problem = ValueProblem::new("the endpoint is listed twice");
-            report.mistake(&raw.url.location, problem.hint("give it a weight of 2 instead"));
+            report.mistake(
+                &raw.url.location,
+                problem.hint("give it a weight of 2 instead"),
+            );
             are_fine = false;
         }
         if let Some(problem) = problem(&raw.url.value, upstream) {
@@ -33,8 +42,13 @@ pub fn endpoints(
         }
     }
     if let (true, Some(first)) = (raws.iter().all(|raw| raw.backup), raws.first()) {
-        let problem = ValueProblem::new("every endpoint is a backup, and there is none that it could stand in for");
-        report.mistake(&first.url.location, problem.hint("remove \"backup\" from the endpoints that are used first"));
+        let problem = ValueProblem::new(
+            "every endpoint is a backup, and there is none that it could stand in for",
+        );
+        report.mistake(
+            &first.url.location,
+            problem.hint("remove \"backup\" from the endpoints that are used first"),
+        );
         are_fine = false;
     }
     let endpoint = |raw: &RawEndpoint| EndpointSpec {
@@ -48,17 +62,23 @@ pub fn endpoints(
 
 /// Why an endpoint with this URL cannot be one of `upstream`.
 fn problem(url: &EndpointUrl, upstream: &UpstreamSpec) -> Option<ValueProblem> {
-    let is_grpc = upstream.health.as_ref().is_some_and(|health| matches!(health.check, HealthCheck::Grpc { .. }));
+    let is_grpc = upstream
+        .health
+        .as_ref()
+        .is_some_and(|health| matches!(health.check, HealthCheck::Grpc { .. }));
     match (url.scheme, &upstream.tls) {
-        (EndpointScheme::Https, None) => {
-            Some(ValueProblem::new("the upstream says nothing of TLS").hint("write \"tls: {}\" under the upstream"))
-        }
+        (EndpointScheme::Https, None) => Some(
+            ValueProblem::new("the upstream says nothing of TLS")
+                .hint("write \"tls: {}\" under the upstream"),
+        ),
         (EndpointScheme::Https, Some(tls)) if tls.name_of(url).is_none() => {
             let problem = ValueProblem::new("its certificate has no name that could be verified");
             Some(problem.hint("give \"server_name\" under the upstream's \"tls\""))
         }
         (EndpointScheme::H2c, _) if upstream.proxy_protocol => {
-            let problem = ValueProblem::new("with proxy_protocol, a connection carries one request, over HTTP/1.1");
+            let problem = ValueProblem::new(
+                "with proxy_protocol, a connection carries one request, over HTTP/1.1",
+            );
             Some(problem.hint("write http:// or https://"))
         }
         (EndpointScheme::Http, _) if is_grpc => {

@@ -12,41 +12,65 @@ use crate::transport::tls::client::{ClientTls, ClientTlsError, ClientTlsSpec, Pe
 use crate::upstream::tls::UpstreamTls;
 use crate::upstream::url::{EndpointScheme, EndpointUrl};
 
-/// The TLS settings of an upstream; `Some(None)`: no endpoint uses TLS. `None`: a mistake was reported.
+/// The TLS settings of an upstream; `Some(None)`: no endpoint uses TLS. `None`: a mistake was
+/// reported.
 pub fn build(raw: &RawUpstream, report: &mut Report) -> Option<Option<UpstreamTls>> {
     if raw.endpoints.is_invalid() || raw.discover.is_invalid() {
         return None;
     }
-    let endpoints = raw.endpoints.valid().map_or(&[][..], |endpoints| &endpoints.0);
-    let secured: Vec<_> =
-        endpoints.iter().map(|at| &at.url).filter(|at| at.value.scheme == EndpointScheme::Https).collect();
+    let endpoints = raw
+        .endpoints
+        .valid()
+        .map_or(&[][..], |endpoints| &endpoints.0);
+    let secured: Vec<_> = endpoints
+        .iter()
+        .map(|at| &at.url)
+        .filter(|at| at.value.scheme == EndpointScheme::Https)
+        .collect();
     let discovered = discovery::scheme(raw).filter(|(scheme, _)| *scheme == EndpointScheme::Https);
-    let first = secured.first().map(|at| &at.location).or(discovered.map(|(_, location)| location));
+    let first = secured
+        .first()
+        .map(|at| &at.location)
+        .or(discovered.map(|(_, location)| location));
     let tls = match (&raw.tls, first) {
         (Setting::Invalid, _) => None,
         (Setting::Valid(tls), None) if !discovery::is_file(raw) => {
-            let problem = ValueProblem::new("no endpoint uses TLS, so these settings have no effect");
-            report.mistake(&tls.location, problem.hint("begin an endpoint with https, or remove \"tls\""));
+            let problem =
+                ValueProblem::new("no endpoint uses TLS, so these settings have no effect");
+            report.mistake(
+                &tls.location,
+                problem.hint("begin an endpoint with https, or remove \"tls\""),
+            );
             None
         }
-        // Endpoints of a file or of DNS may be https only if the upstream has `tls`; an empty mapping will do.
+        // Endpoints of a file or of DNS may be https only if the upstream has `tls`; an empty
+        // mapping will do.
         (Setting::Absent, None) => return Some(None),
         (Setting::Absent, Some(location)) => settings(ClientTlsSpec::default(), location, report),
         (Setting::Valid(tls), _) => of(tls, report),
     }?;
     let name = discovery::name(raw).and_then(PeerName::of);
-    let tls = UpstreamTls { server_name: tls.server_name.or(name), ..tls };
+    let tls = UpstreamTls {
+        server_name: tls.server_name.or(name),
+        ..tls
+    };
     let named = secured.iter().filter(|at| tls.name_of(&at.value).is_none());
     let unnamed: Vec<&&Located<EndpointUrl>> = named.collect();
     for at in &unnamed {
         let problem = ValueProblem::new("its certificate has no name that could be verified");
-        report.mistake(&at.location, problem.hint("give \"server_name\" under \"tls\""));
+        report.mistake(
+            &at.location,
+            problem.hint("give \"server_name\" under \"tls\""),
+        );
     }
     unnamed.is_empty().then_some(Some(tls))
 }
 
 fn of(raw: &RawUpstreamTls, report: &mut Report) -> Option<UpstreamTls> {
-    let ca = raw.ca.build(|path| pem(path, report)).map(|ca| ca.map(Arc::from));
+    let ca = raw
+        .ca
+        .build(|path| pem(path, report))
+        .map(|ca| ca.map(Arc::from));
     let identity = match (&raw.cert, &raw.key) {
         (Setting::Absent, Setting::Absent) => Some(None),
         (Setting::Valid(cert), Setting::Valid(key)) => {
@@ -62,12 +86,17 @@ fn of(raw: &RawUpstreamTls, report: &mut Report) -> Option<UpstreamTls> {
     };
     let verify = raw.verify.value()?;
     if !verify {
-        let problem =
-            ValueProblem::new("certificates are not verified: anybody on the way can read and change everything");
+        let problem = ValueProblem::new(
+            "certificates are not verified: anybody on the way can read and change everything",
+        );
         let location = raw.verify.valid().map_or(&raw.location, |at| &at.location);
         report.warning(location, problem.hint("give \"ca\" instead"));
     }
-    let spec = ClientTlsSpec { ca: ca?, identity: identity?, verify };
+    let spec = ClientTlsSpec {
+        ca: ca?,
+        identity: identity?,
+        verify,
+    };
     let files = [&raw.ca, &raw.cert, &raw.key];
     let settings = ClientTls::new(spec).map_err(|error| {
         let path = match error {
@@ -84,7 +113,11 @@ fn of(raw: &RawUpstreamTls, report: &mut Report) -> Option<UpstreamTls> {
     Some(UpstreamTls {
         settings: Arc::new(settings.ok()?),
         server_name: raw.server_name.build(|at| Some(at.value.0.clone()))?,
-        files: files.into_iter().filter_map(Setting::valid).map(|at| at.value.0.clone()).collect(),
+        files: files
+            .into_iter()
+            .filter_map(Setting::valid)
+            .map(|at| at.value.0.clone())
+            .collect(),
     })
 }
 
@@ -93,8 +126,14 @@ fn settings(
     location: &crate::config::report::Location,
     report: &mut Report,
 ) -> Option<UpstreamTls> {
-    let settings = ClientTls::new(spec).map_err(|error| report.mistake(location, no_authorities(error))).ok()?;
-    Some(UpstreamTls { settings: Arc::new(settings), server_name: None, files: Vec::new() })
+    let settings = ClientTls::new(spec)
+        .map_err(|error| report.mistake(location, no_authorities(error)))
+        .ok()?;
+    Some(UpstreamTls {
+        settings: Arc::new(settings),
+        server_name: None,
+        files: Vec::new(),
+    })
 }
 
 fn no_authorities(error: ClientTlsError) -> ValueProblem {
@@ -108,5 +147,9 @@ fn unusable(path: &Located<PemPath>, error: ClientTlsError) -> ValueProblem {
         ClientTlsError::Pair => "give the key that the certificate was made for",
         _ => "write the path of a PEM file that begins with -----BEGIN CERTIFICATE-----",
     };
-    ValueProblem::new(format!("{} cannot be used: {error}", quote(&path.value.0.to_string_lossy()))).hint(hint)
+    ValueProblem::new(format!(
+        "{} cannot be used: {error}",
+        quote(&path.value.0.to_string_lossy())
+    ))
+    .hint(hint)
 }

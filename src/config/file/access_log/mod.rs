@@ -1,4 +1,5 @@
-//! `access_log`: a word, or the format, the sample and the destination of its lines, which `destination` reads.
+//! `access_log`: a word, or the format, the sample and the destination of its lines, which
+//! `destination` reads.
 
 pub mod destination;
 
@@ -23,7 +24,8 @@ record! {
     RawAccessLogOptions {
         /// The form of a line: json, combined or extended.
         default("json") format: Located<AccessLogFormat>,
-        /// Where lines go: stdout, stderr, a file, a syslog at unix:/dev/log or udp://HOST:PORT, or bare lines over tcp://HOST:PORT.
+        /// Where lines go: stdout, stderr, a file, a syslog at unix:/dev/log or udp://HOST:PORT, or
+        /// bare lines over tcp://HOST:PORT.
         default("stdout") to: Located<LogDestination>,
         /// The share of successful requests that has lines. All others always have.
         default("100%") sample: Located<Rollout>,
@@ -50,7 +52,11 @@ impl Decode for RawAccessLog {
             YamlValue::Map(_) => {
                 let raw = RawAccessLogOptions::decode(node, report)?;
                 let (format, to, sample) = (raw.format.value(), raw.to.value(), raw.sample.value());
-                Some(Self::On(AccessLogSpec { format: format?, to: to?, sample: sample? }))
+                Some(Self::On(AccessLogSpec {
+                    format: format?,
+                    to: to?,
+                    sample: sample?,
+                }))
             }
             _ => {
                 mismatch(node, "an access log", Some(FORMS), report);
@@ -66,7 +72,11 @@ impl Decode for RawAccessLog {
 
 impl RawAccessLog {
     fn to_stdout(format: AccessLogFormat) -> Self {
-        Self::On(AccessLogSpec { format, to: LogDestination::Stdout, sample: Rollout::ALL })
+        Self::On(AccessLogSpec {
+            format,
+            to: LogDestination::Stdout,
+            sample: Rollout::ALL,
+        })
     }
 
     /// `None`: off.

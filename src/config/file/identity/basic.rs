@@ -15,13 +15,16 @@ use crate::config::yaml::record::record;
 record! {
     /// User names and passwords, as in RFC 7617.
     RawBasic {
-        /// The file of users, as htpasswd writes it with bcrypt or with Argon2. It is read again when it changes.
+        /// The file of users, as htpasswd writes it with bcrypt or with Argon2. It is read again
+        /// when it changes.
         required users: Located<FilePath>,
         /// The name by which browsers ask for a password.
         default("tollgate") realm: Located<Realm>,
-        /// How long a password that was right is not hashed again; 0s: it is hashed for each request.
+        /// How long a password that was right is not hashed again; 0s: it is hashed for each
+        /// request.
         default("5m") remember: Located<BoundedDuration<86_400_000, 0>>,
-        /// How often attempts may fail, by client address and by user name. Default: {rate: 10/m, burst: 10}.
+        /// How often attempts may fail, by client address and by user name. Default: {rate: 10/m,
+        /// burst: 10}.
         optional failed_attempts: RawFailedAttempts,
     }
 }

@@ -1,4 +1,5 @@
-//! `forward` of an authenticator: the service that is asked, what it gets, and what is taken from its answers.
+//! `forward` of an authenticator: the service that is asked, what it gets, and what is taken from
+//! its answers.
 
 use http::HeaderName;
 
@@ -18,7 +19,8 @@ record! {
         required upstream: Located<DefinedName>,
         /// The path that is asked for, with a query if it has one.
         default("/") path: Located<ProbePath>,
-        /// The fields of requests that the service gets. Default: all but those of a connection and of a body.
+        /// The fields of requests that the service gets. Default: all but those of a connection and
+        /// of a body.
         optional request_headers: NonEmptyList<Located<HeaderName>>,
         /// The fields of its answers that go upstream with the request. Clients cannot set them.
         optional copy_headers: NonEmptyList<Located<HeaderName>>,
@@ -30,7 +32,8 @@ record! {
         default("5s") timeout: Located<BoundedDuration<DAY>>,
         /// Requests while the service fails: refuse them (503), or allow them, without an identity.
         default("refuse") on_failure: Located<OnServiceFailure>,
-        /// Keeps answers that let a request pass. Default: the service is asked about every request.
+        /// Keeps answers that let a request pass. Default: the service is asked about every
+        /// request.
         optional cache: RawAnswerCache,
     }
 }
@@ -40,7 +43,8 @@ record! {
     RawAnswerCache at location {
         /// How long at most, such as 30s. The answer's Cache-Control may say less.
         required max_age: Located<BoundedDuration<3_600_000, 100>>,
-        /// Parts of a request that the answer does not depend on: uri, method, client_ip. Default: it depends on all that the service gets.
+        /// Parts of a request that the answer does not depend on: uri, method, client_ip. Default:
+        /// it depends on all that the service gets.
         optional ignore: NonEmptyList<Located<IgnoredPart>>,
     }
 }

@@ -23,7 +23,8 @@ record! {
     RawJwt {
         /// The issuer, as its tokens say it in iss.
         required issuer: Located<PlainText>,
-        /// Whom tokens must be for, as they say it in aud: any of these. Without it, tokens that are for somebody are refused.
+        /// Whom tokens must be for, as they say it in aud: any of these. Without it, tokens that
+        /// are for somebody are refused.
         optional audience: OneOrMore<Located<PlainText>>,
         /// The keys of the issuer: a URL, or the path of a file. Both have a JSON Web Key Set.
         required jwks: Located<KeySetPlace>,
@@ -41,7 +42,8 @@ record! {
         optional plan: Located<PlainText>,
         /// Scopes that a token needs; without one of them 403.
         optional scopes: NonEmptyList<Located<PlainText>>,
-        /// A PEM file of the authorities that the URL's certificate may be of. Default: the system's.
+        /// A PEM file of the authorities that the URL's certificate may be of. Default: the
+        /// system's.
         optional ca: Located<PemPath>,
         /// How often the keys are fetched again.
         default("10m") refresh: Located<BoundedDuration<DAY, 10_000>>,
@@ -76,12 +78,18 @@ impl Scalar for KeySetPlace {
         };
         let uri: http::Uri = text.parse().map_err(|_| problem())?;
         let is_web = matches!(uri.scheme_str(), Some("https" | "http"));
-        if uri.authority().is_some_and(|authority| !has_sound_port(authority)) {
-            return Err(ValueProblem::new("the URL has an invalid port").hint("write 1 to 65535, or no port at all"));
+        if uri
+            .authority()
+            .is_some_and(|authority| !has_sound_port(authority))
+        {
+            return Err(ValueProblem::new("the URL has an invalid port")
+                .hint("write 1 to 65535, or no port at all"));
         }
         match uri.authority() {
             Some(authority)
-                if is_web && !authority.as_str().contains('@') && !uri.host().unwrap_or_default().is_empty() =>
+                if is_web
+                    && !authority.as_str().contains('@')
+                    && !uri.host().unwrap_or_default().is_empty() =>
             {
                 Ok(Self::Url(uri))
             }
@@ -96,8 +104,15 @@ impl Scalar for KeySetPlace {
 
 /// Whether it has no port, or one that there is. The parser passes over a number that is too large.
 fn has_sound_port(authority: &http::uri::Authority) -> bool {
-    let port = authority.as_str().rsplit_once('@').map_or(authority.as_str(), |(_, host)| host);
-    match port.strip_prefix(authority.host()).unwrap_or_default().strip_prefix(':') {
+    let port = authority
+        .as_str()
+        .rsplit_once('@')
+        .map_or(authority.as_str(), |(_, host)| host);
+    match port
+        .strip_prefix(authority.host())
+        .unwrap_or_default()
+        .strip_prefix(':')
+    {
         Some(port) => port.parse().is_ok_and(|port: u16| port > 0),
         None => true,
     }

@@ -35,10 +35,14 @@ impl Scalar for ClientId {
     const WHAT: &'static str = "the id of a client";
 
     fn read(text: &str) -> Result<Self, ValueProblem> {
-        if (1..=256).contains(&text.len()) && !text.contains(char::is_control) && text.trim() == text {
+        if (1..=256).contains(&text.len())
+            && !text.contains(char::is_control)
+            && text.trim() == text
+        {
             return Ok(Self(text.to_owned()));
         }
-        Err(ValueProblem::new("this is not the id of a client").hint("1 to 256 bytes, without control characters"))
+        Err(ValueProblem::new("this is not the id of a client")
+            .hint("1 to 256 bytes, without control characters"))
     }
 
     fn schema() -> Json {
@@ -58,11 +62,16 @@ impl Scalar for KeyHash {
         };
         let digits = text.as_bytes().as_chunks::<2>();
         let mut hash = CredentialHash::default();
-        if digits.0.len() != hash.len() || !digits.1.is_empty() || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        if digits.0.len() != hash.len()
+            || !digits.1.is_empty()
+            || !text.bytes().all(|byte| byte.is_ascii_hexdigit())
+        {
             return Err(problem());
         }
         for (byte, pair) in hash.iter_mut().zip(digits.0) {
-            let pair = str::from_utf8(pair).ok().and_then(|pair| u8::from_str_radix(pair, 16).ok());
+            let pair = str::from_utf8(pair)
+                .ok()
+                .and_then(|pair| u8::from_str_radix(pair, 16).ok());
             *byte = pair.ok_or_else(problem)?;
         }
         Ok(Self(hash))

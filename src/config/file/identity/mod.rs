@@ -1,5 +1,5 @@
-//! `authenticators`: how clients say who they are. `basic` has the keys of passwords, `forward` those of a service that is
-//! asked, `jwt` those of tokens, `keys` mirrors a file of API keys.
+//! `authenticators`: how clients say who they are. `basic` has the keys of passwords, `forward`
+//! those of a service that is asked, `jwt` those of tokens, `keys` mirrors a file of API keys.
 
 pub mod basic;
 pub mod forward;
@@ -47,7 +47,8 @@ record! {
         optional query: Located<PlainText>,
         /// The cookie that has the key.
         optional cookie: Located<CookieName>,
-        /// The file of keys, which is read again when it changes; `tollgate key new` makes an entry.
+        /// The file of keys, which is read again when it changes; `tollgate key new` makes an
+        /// entry.
         optional keys: Located<FilePath>,
         /// A hash in Redis that has the keys.
         optional redis: RawStoredKeys,
@@ -65,7 +66,8 @@ record! {
         default("30s") remember: Located<BoundedDuration<DAY>>,
         /// How long a key is taken after that while the store is away.
         default("10m") grace: Located<BoundedDuration<DAY, 0>>,
-        /// How many unknown keys of a client address are looked up. Default: {rate: 10/m, burst: 10}.
+        /// How many unknown keys of a client address are looked up. Default: {rate: 10/m, burst:
+        /// 10}.
         optional failed_attempts: RawFailedAttempts,
     }
 }

@@ -1,4 +1,5 @@
-//! `openid_connect` of the admin server: the provider that people sign in at, and what its groups may do.
+//! `openid_connect` of the admin server: the provider that people sign in at, and what its groups
+//! may do.
 
 use http::Uri;
 use serde_json::{Value as Json, json};
@@ -27,14 +28,16 @@ record! {
         optional scopes: NonEmptyList<Located<PlainText>>,
         /// The claim of the ID token that lists somebody's groups.
         default("groups") groups_claim: Located<PlainText>,
-        /// The roles of each group: admin, operator, viewer, or APPLICATION=viewer, editor or owner. With this key,
-        /// groups decide at each sign-in.
+        /// The roles of each group: admin, operator, viewer, or APPLICATION=viewer, editor or
+        /// owner. With this key, groups decide at each sign-in.
         optional roles: Mapping<PlainText, OneOrMore<Located<GroupRole>>>,
-        /// Whether an account is made at somebody's first sign-in. Otherwise only those who have one come in.
+        /// Whether an account is made at somebody's first sign-in. Otherwise only those who have
+        /// one come in.
         default(false) create_accounts: Located<bool>,
         /// The claim that an account is called by that is made so.
         default("preferred_username") name_claim: Located<PlainText>,
-        /// A PEM file of the authorities that the provider's certificate may be of. Default: the system's.
+        /// A PEM file of the authorities that the provider's certificate may be of. Default: the
+        /// system's.
         optional ca: Located<PemPath>,
     }
 }
@@ -69,11 +72,18 @@ impl Scalar for IssuerUrl {
             Some("http") => false,
             _ => return Err(problem()),
         };
-        let authority = uri.authority().filter(|authority| !authority.as_str().contains('@')).ok_or_else(problem)?;
+        let authority = uri
+            .authority()
+            .filter(|authority| !authority.as_str().contains('@'))
+            .ok_or_else(problem)?;
         if text.contains(['?', '#']) {
             return Err(problem());
         }
-        Ok(Self { text: text.to_owned(), is_secure, is_here: is_this_machine(authority.host()) })
+        Ok(Self {
+            text: text.to_owned(),
+            is_secure,
+            is_here: is_this_machine(authority.host()),
+        })
     }
 
     fn schema() -> Json {

@@ -1,16 +1,21 @@
-//! How a limit counts: the name of each algorithm, its keys, and the [`Algorithm`] that they describe.
+//! How a limit counts: the name of each algorithm, its keys, and the [`Algorithm`] that they
+//! describe.
 //!
-//! All that the configuration knows of an algorithm stands here. A new one is a variant of [`AlgorithmName`], a row for
-//! each key that it has, and an arm in [`AlgorithmChoice::build`].
+//! All that the configuration knows of an algorithm stands here. A new one is a variant of
+//! [`AlgorithmName`], a row for each key that it has, and an arm in [`AlgorithmChoice::build`].
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use serde_json::{Value as Json, json};
 use tollgate_limiter::algorithm::concurrency::{MAX_PERMITS, Scope};
-use tollgate_limiter::algorithm::token_bucket::{MAX_BURST, MAX_TOKENS_PER_SECOND, TokenBucketError};
+use tollgate_limiter::algorithm::token_bucket::{
+    MAX_BURST, MAX_TOKENS_PER_SECOND, TokenBucketError,
+};
 use tollgate_limiter::algorithm::window::{MAX_QUOTA, WindowError};
-use tollgate_limiter::limit::algorithm::{Algorithm, AlgorithmKind, QuotaError, WindowLength, WindowRate};
+use tollgate_limiter::limit::algorithm::{
+    Algorithm, AlgorithmKind, QuotaError, WindowLength, WindowRate,
+};
 use tollgate_limiter::limit::definition::Consistency;
 use tollgate_limiter::limit::units::{self, RATE_FORMS};
 
@@ -25,14 +30,16 @@ use crate::config::yaml::words::words;
 record! {
     /// The algorithm of a limit with all of its keys.
     RawAlgorithm {
-        /// How tokens come back: one by one, at the end of a window of the clock, when they are a window old, or when
-        /// their request has ended.
+        /// How tokens come back: one by one, at the end of a window of the clock, when they are a
+        /// window old, or when their request has ended.
         default("token_bucket") algorithm: Located<AlgorithmName>,
         /// The limit's own quota.
         group quota: RawQuota,
-        /// Of concurrency: whether the requests of all nodes count together, or each node's alone. Default: fleet.
+        /// Of concurrency: whether the requests of all nodes count together, or each node's alone.
+        /// Default: fleet.
         optional scope: Located<Scope>,
-        /// Where a fixed window's minutes, hours, days and months are, such as Europe/Berlin. Default: UTC.
+        /// Where a fixed window's minutes, hours, days and months are, such as Europe/Berlin.
+        /// Default: UTC.
         optional time_zone: Located<PlainText>,
     }
 }
@@ -40,8 +47,8 @@ record! {
 record! {
     /// The numbers that an algorithm counts by: a limit's, or a plan's.
     RawQuota at location {
-        /// Tokens per period, such as 10/s, 1000/h or 3/90s; of a fixed window also 1000/month. Required except for
-        /// concurrency.
+        /// Tokens per period, such as 10/s, 1000/h or 3/90s; of a fixed window also 1000/month.
+        /// Required except for concurrency.
         optional rate: Located<WindowRate>,
         /// Of concurrency: requests in flight at most, to the end of their responses' bodies.
         optional max_in_flight: Located<WholeNumber<1, MAX_PERMITS>>,
@@ -87,8 +94,8 @@ impl AlgorithmName {
         }
     }
 
-    /// The problem with a key that only some algorithms have, unless this one `has_it`. `lacks` completes the sentence
-    /// "a token_bucket …".
+    /// The problem with a key that only some algorithms have, unless this one `has_it`. `lacks`
+    /// completes the sentence "a token_bucket …".
     fn unsupported(self, has_it: bool, lacks: &str, hint: &str) -> Option<ValueProblem> {
         (!has_it).then(|| ValueProblem::new(format!("{} {lacks}", self.noun())).hint(hint))
     }
@@ -108,11 +115,24 @@ impl RawAlgorithm {
         let time_zone = supported(&self.time_zone, no_zone, report)?;
         let has_scope = name == AlgorithmName::Concurrency;
         let hint = "set \"algorithm: concurrency\", or leave it out";
-        let scope = supported(&self.scope, name.unsupported(has_scope, "has no scope", hint), report)?;
-        let fits = name == AlgorithmName::TokenBucket || consistency.value() != Some(Consistency::Leased);
+        let scope = supported(
+            &self.scope,
+            name.unsupported(has_scope, "has no scope", hint),
+            report,
+        )?;
+        let fits =
+            name == AlgorithmName::TokenBucket || consistency.value() != Some(Consistency::Leased);
         let hint = "leave \"consistency\" out, or take a token_bucket";
-        supported(consistency, name.unsupported(fits, "cannot be leased", hint), report)?;
-        Some(AlgorithmChoice { name, time_zone, scope: scope.map(|scope| scope.value).unwrap_or_default() })
+        supported(
+            consistency,
+            name.unsupported(fits, "cannot be leased", hint),
+            report,
+        )?;
+        Some(AlgorithmChoice {
+            name,
+            time_zone,
+            scope: scope.map(|scope| scope.value).unwrap_or_default(),
+        })
     }
 }
 
@@ -123,12 +143,23 @@ impl AlgorithmChoice<'_> {
         let zone = || self.time_zone.map(|zone| Arc::clone(&zone.value.0));
         match self.name {
             AlgorithmName::TokenBucket => self.by_rate(&AlgorithmKind::TokenBucket, quota, report),
-            AlgorithmName::FixedWindow => self.by_rate(&AlgorithmKind::FixedWindow { zone: zone() }, quota, report),
-            AlgorithmName::SlidingWindow => self.by_rate(&AlgorithmKind::SlidingWindow, quota, report),
+            AlgorithmName::FixedWindow => {
+                self.by_rate(&AlgorithmKind::FixedWindow { zone: zone() }, quota, report)
+            }
+            AlgorithmName::SlidingWindow => {
+                self.by_rate(&AlgorithmKind::SlidingWindow, quota, report)
+            }
             AlgorithmName::Concurrency => {
-                let most =
-                    required(&quota.max_in_flight, "max_in_flight", "max_in_flight: 100", &quota.location, report)?;
-                AlgorithmKind::Concurrency { scope: self.scope }.with_permits(NonZeroU64::new(most.value.0)?).ok()
+                let most = required(
+                    &quota.max_in_flight,
+                    "max_in_flight",
+                    "max_in_flight: 100",
+                    &quota.location,
+                    report,
+                )?;
+                AlgorithmKind::Concurrency { scope: self.scope }
+                    .with_permits(NonZeroU64::new(most.value.0)?)
+                    .ok()
             }
         }
     }
@@ -141,24 +172,40 @@ impl AlgorithmChoice<'_> {
         } else {
             "leave it out: the rate's tokens are all there are in a window"
         };
-        let no_burst = self.name.unsupported(self.name == AlgorithmName::TokenBucket, "has no burst", instead);
-        let no_rate = self.name.unsupported(!counts_requests, "has no rate", instead);
+        let no_burst = self.name.unsupported(
+            self.name == AlgorithmName::TokenBucket,
+            "has no burst",
+            instead,
+        );
+        let no_rate = self
+            .name
+            .unsupported(!counts_requests, "has no rate", instead);
         let hint = "set \"algorithm: concurrency\", or leave it out";
-        let no_max = self.name.unsupported(counts_requests, "has no max_in_flight", hint);
+        let no_max = self
+            .name
+            .unsupported(counts_requests, "has no max_in_flight", hint);
         let burst = supported(&quota.burst, no_burst, report);
         let rate = supported(&quota.rate, no_rate, report);
         let max_in_flight = supported(&quota.max_in_flight, no_max, report);
         (burst.is_some() && rate.is_some() && max_in_flight.is_some()).then_some(())
     }
 
-    fn by_rate(&self, kind: &AlgorithmKind, quota: &RawQuota, report: &mut Report) -> Option<Algorithm> {
+    fn by_rate(
+        &self,
+        kind: &AlgorithmKind,
+        quota: &RawQuota,
+        report: &mut Report,
+    ) -> Option<Algorithm> {
         let rate = required(&quota.rate, "rate", "rate: 10/s", &quota.location, report)?;
         let burst = quota.burst.build(|at| NonZeroU64::new(at.value.0))?;
         let algorithm = match kind.with_rate(rate.value.clone(), burst) {
             Ok(algorithm) => algorithm,
             Err(unsupported) => {
                 let problem = ValueProblem::new(unsupported.to_string());
-                report.mistake(&rate.location, problem.hint("set \"algorithm: fixed_window\", or write 30d"));
+                report.mistake(
+                    &rate.location,
+                    problem.hint("set \"algorithm: fixed_window\", or write 30d"),
+                );
                 return None;
             }
         };
@@ -172,13 +219,23 @@ impl AlgorithmChoice<'_> {
     }
 
     /// Reports numbers beyond the bounds of the arithmetic.
-    fn refuse(&self, bound: &QuotaError, rate: &Located<WindowRate>, quota: &RawQuota, report: &mut Report) {
-        let burst = quota.burst.valid().map_or(&rate.location, |burst| &burst.location);
+    fn refuse(
+        &self,
+        bound: &QuotaError,
+        rate: &Located<WindowRate>,
+        quota: &RawQuota,
+        report: &mut Report,
+    ) {
+        let burst = quota
+            .burst
+            .valid()
+            .map_or(&rate.location, |burst| &burst.location);
         let zone = self.time_zone.map_or(&rate.location, |zone| &zone.location);
         let (location, hint) = match bound {
-            QuotaError::TokenBucket(TokenBucketError::TooFast) => {
-                (&rate.location, format!("write at most {MAX_TOKENS_PER_SECOND}/s"))
-            }
+            QuotaError::TokenBucket(TokenBucketError::TooFast) => (
+                &rate.location,
+                format!("write at most {MAX_TOKENS_PER_SECOND}/s"),
+            ),
             QuotaError::TokenBucket(TokenBucketError::BurstTooLarge) => {
                 (burst, format!("set \"burst\" to at most {MAX_BURST}"))
             }
@@ -188,10 +245,17 @@ impl AlgorithmChoice<'_> {
             QuotaError::Window(WindowError::QuotaTooLarge) => {
                 (&rate.location, format!("write at most {MAX_QUOTA} tokens"))
             }
-            QuotaError::Window(WindowError::TooLong) => (&rate.location, "write a shorter window".to_owned()),
-            QuotaError::NoUnit => (&rate.location, "write a rate per m, h, d or month".to_owned()),
+            QuotaError::Window(WindowError::TooLong) => {
+                (&rate.location, "write a shorter window".to_owned())
+            }
+            QuotaError::NoUnit => (
+                &rate.location,
+                "write a rate per m, h, d or month".to_owned(),
+            ),
             QuotaError::NoCalendar => (zone, "build with the feature \"calendar\"".to_owned()),
-            QuotaError::UnknownZone(_) => (zone, "write a name such as Europe/Berlin or UTC".to_owned()),
+            QuotaError::UnknownZone(_) => {
+                (zone, "write a name such as Europe/Berlin or UTC".to_owned())
+            }
         };
         report.mistake(location, ValueProblem::new(bound.to_string()).hint(hint));
     }
@@ -206,7 +270,8 @@ impl AlgorithmChoice<'_> {
     }
 }
 
-/// The value of a key that the algorithm has, or else reports `unsupported`. `None`: a mistake was reported.
+/// The value of a key that the algorithm has, or else reports `unsupported`. `None`: a mistake was
+/// reported.
 fn supported<'s, T>(
     setting: &'s Setting<Located<T>>,
     unsupported: Option<ValueProblem>,
@@ -236,7 +301,10 @@ fn required<'s, T>(
 ) -> Option<&'s Located<T>> {
     if !setting.is_present() {
         let problem = ValueProblem::new(format!("\"{key}\" is missing"));
-        report.mistake(location, problem.hint(format!("say how much, such as \"{example}\"")));
+        report.mistake(
+            location,
+            problem.hint(format!("say how much, such as \"{example}\"")),
+        );
     }
     setting.valid()
 }
@@ -247,12 +315,18 @@ impl Scalar for WindowRate {
     fn read(text: &str) -> Result<Self, ValueProblem> {
         if text.starts_with("0/") {
             let problem = ValueProblem::new(format!("{} lets nothing pass", quote(text)));
-            return Err(problem.hint("to refuse requests, give them a route that responds with an error"));
+            return Err(
+                problem.hint("to refuse requests, give them a route that responds with an error")
+            );
         }
         let (tokens, period_us) = units::parse_window_rate(text).ok_or_else(|| {
-            ValueProblem::new(format!("{} is not a rate", quote(text))).hint(format!("write {RATE_FORMS}"))
+            ValueProblem::new(format!("{} is not a rate", quote(text)))
+                .hint(format!("write {RATE_FORMS}"))
         })?;
-        Ok(Self { tokens, per: period_us.map_or(WindowLength::Month, WindowLength::Micros) })
+        Ok(Self {
+            tokens,
+            per: period_us.map_or(WindowLength::Month, WindowLength::Micros),
+        })
     }
 
     fn schema() -> Json {

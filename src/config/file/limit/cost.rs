@@ -12,7 +12,8 @@ use crate::config::yaml::node::{YamlNode, YamlValue};
 use crate::config::yaml::record::record;
 
 record! {
-    /// A cost that differs from request to request: by a header field, by the length of the body, or by the response.
+    /// A cost that differs from request to request: by a header field, by the length of the body,
+    /// or by the response.
     RawCostOptions at location {
         /// The header field that says how many tokens the request takes.
         optional header: Located<HeaderName>,
@@ -20,16 +21,19 @@ record! {
         optional default: Located<WholeNumber<1, MAX_BURST>>,
         /// Bytes of body for one token, rounded up.
         optional body: Located<ByteSize<1, { u64::MAX }>>,
-        /// The header field of the response that says how many tokens the request took. Settled after it.
+        /// The header field of the response that says how many tokens the request took. Settled
+        /// after it.
         optional response_header: Located<HeaderName>,
-        /// Like response_header, by a field of a JSON body or of an event stream, names joined by dots:
-        /// `usage.total_tokens`. A list adds several, each with a weight if need be.
+        /// Like response_header, by a field of a JSON body or of an event stream, names joined by
+        /// dots: `usage.total_tokens`. A list adds several, each with a weight if need be.
         optional response_json: RawJsonSum,
         /// Tokens to take before the response. Default: 1.
         optional reserve: Located<WholeNumber<1, MAX_BURST>>,
-        /// Tokens that a successful response costs which lacks the field: reserve, max or a number. Default: reserve.
+        /// Tokens that a successful response costs which lacks the field: reserve, max or a number.
+        /// Default: reserve.
         optional absent: Located<AbsentCost>,
-        /// Tokens at most, and when the field cannot be read or the length is not known. Default: the burst.
+        /// Tokens at most, and when the field cannot be read or the length is not known. Default:
+        /// the burst.
         optional max: Located<WholeNumber<1, MAX_BURST>>,
     }
 }
@@ -89,22 +93,40 @@ enum RawCostBasis {
 
 impl RawCostOptions {
     fn choose(self, report: &mut Report) -> Option<RawCost> {
-        let Self { location, header, default, body, response_header, response_json, reserve, absent, max } = self;
+        let Self {
+            location,
+            header,
+            default,
+            body,
+            response_header,
+            response_json,
+            reserve,
+            absent,
+            max,
+        } = self;
         let of_response = reserve.is_present() || absent.is_present();
         let bases = [
             header.take(|name| Some(RawCostBasis::Header(name))),
             body.take(|unit| Some(RawCostBasis::Body(unit))),
-            response_header.take(|name| Some(RawCostBasis::Response(RawResponseField::Header(name)))),
+            response_header
+                .take(|name| Some(RawCostBasis::Response(RawResponseField::Header(name)))),
             response_json.take(|sum| Some(RawCostBasis::Response(RawResponseField::Json(sum)))),
         ];
         match only_one(bases) {
             Ok(None) => None,
-            Ok(Some(RawCostBasis::Header(name))) if !of_response => Some(RawCost::Header { name, default, max }),
+            Ok(Some(RawCostBasis::Header(name))) if !of_response => {
+                Some(RawCost::Header { name, default, max })
+            }
             Ok(Some(RawCostBasis::Body(unit))) if !default.is_present() && !of_response => {
                 Some(RawCost::Body { unit, max })
             }
             Ok(Some(RawCostBasis::Response(field))) if !default.is_present() => {
-                Some(RawCost::Response { field, reserve, absent, max })
+                Some(RawCost::Response {
+                    field,
+                    reserve,
+                    absent,
+                    max,
+                })
             }
             Ok(Some(_)) | Err(_) => ambiguous(&location, report),
         }
@@ -112,7 +134,8 @@ impl RawCostOptions {
 }
 
 fn ambiguous(location: &Location, report: &mut Report) -> Option<RawCost> {
-    let problem = ValueProblem::new("a cost is by one of header, body, response_header and response_json");
+    let problem =
+        ValueProblem::new("a cost is by one of header, body, response_header and response_json");
     let forms = "write {header: x-cost, default: 1, max: 100}, {body: 1KiB, max: 100} or \
         {response_header: x-used, reserve: 1, max: 100}";
     report.mistake(location, problem.hint(forms));

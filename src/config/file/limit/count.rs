@@ -12,7 +12,8 @@ use crate::config::yaml::record::record;
 use crate::config::yaml::schema::or_variable;
 
 record! {
-    /// The responses that a limit counts. A request takes its cost before, and gets it back if its response is none.
+    /// The responses that a limit counts. A request takes its cost before, and gets it back if its
+    /// response is none.
     RawCount at location {
         /// Status codes such as 401, or classes of them such as 4xx.
         required status: NonEmptyList<Located<StatusRange>>,
@@ -53,7 +54,10 @@ impl Scalar for StatusRange {
 
     fn read(text: &str) -> Result<Self, ValueProblem> {
         Self::parse(text).map_err(|_| {
-            let problem = ValueProblem::new(format!("{} is not a status code of a response", quote(text)));
+            let problem = ValueProblem::new(format!(
+                "{} is not a status code of a response",
+                quote(text)
+            ));
             problem.hint("write 200 to 599, or 2xx, 3xx, 4xx or 5xx")
         })
     }

@@ -1,5 +1,5 @@
-//! `key`: the parts of a request that a limit counts by. Each part of a key is spelt here and nowhere else in the
-//! configuration.
+//! `key`: the parts of a request that a limit counts by. Each part of a key is spelt here and
+//! nowhere else in the configuration.
 
 use std::sync::Arc;
 
@@ -11,7 +11,9 @@ use crate::config::file::scalar::number::WholeNumber;
 use crate::config::file::scalar::text::PlainText;
 use crate::config::report::{Report, ValueProblem, quote};
 use crate::config::yaml::collection::NonEmptyList;
-use crate::config::yaml::decode::{Decode, Located, Scalar, SchemaDefinitions, Setting, mismatch, only_one};
+use crate::config::yaml::decode::{
+    Decode, Located, Scalar, SchemaDefinitions, Setting, mismatch, only_one,
+};
 use crate::config::yaml::node::{YamlNode, YamlValue};
 use crate::config::yaml::record::{Record, record};
 use crate::config::yaml::schema::or_variable;
@@ -32,7 +34,8 @@ record! {
     RawPartOptions at location {
         /// The client's address, by other prefixes than /32 and /64.
         optional client_ip: RawClientIp,
-        /// A part of the certificate by which the client has authenticated itself: subject, san or fingerprint.
+        /// A part of the certificate by which the client has authenticated itself: subject, san or
+        /// fingerprint.
         optional client_certificate: Located<CertificatePart>,
         /// A part of the identity that an authenticator found: id, plan or label.NAME.
         optional identity: Located<IdentityPart>,
@@ -103,10 +106,12 @@ impl Decode for RawKey {
 impl Decode for RawKeyPart {
     fn decode(node: &YamlNode, report: &mut Report) -> Option<Self> {
         let part = match &node.value {
-            YamlValue::Scalar { text, .. } if !node.value.is_null() => {
-                simple(text).map_err(|problem| report.mistake(&node.location, problem)).ok()
+            YamlValue::Scalar { text, .. } if !node.value.is_null() => simple(text)
+                .map_err(|problem| report.mistake(&node.location, problem))
+                .ok(),
+            YamlValue::Map(_) => {
+                RawPartOptions::decode(node, report).and_then(|options| options.part(report))
             }
-            YamlValue::Map(_) => RawPartOptions::decode(node, report).and_then(|options| options.part(report)),
             _ => {
                 let hint = "write client_ip, identity, method, host, route, or {header: x-tenant}, {cookie: sid}, {query: api_key}";
                 mismatch(node, "a part of a key", Some(hint), report);
@@ -123,13 +128,17 @@ impl Decode for RawKeyPart {
 
 fn simple(text: &str) -> Result<KeyPart, ValueProblem> {
     match text {
-        "client_ip" => Ok(KeyPart::ClientIp { ipv4_prefix: 32, ipv6_prefix: 64 }),
+        "client_ip" => Ok(KeyPart::ClientIp {
+            ipv4_prefix: 32,
+            ipv6_prefix: 64,
+        }),
         "identity" => Ok(KeyPart::Identity(IdentityPart::Qualified)),
         "method" => Ok(KeyPart::Method),
         "host" => Ok(KeyPart::Host),
         "route" => Ok(KeyPart::Route),
         option if RawPartOptions::keys().contains(&option) => {
-            Err(ValueProblem::new(format!("\"{option}\" needs a value")).hint(format!("write {{{option}: …}}")))
+            Err(ValueProblem::new(format!("\"{option}\" needs a value"))
+                .hint(format!("write {{{option}: …}}")))
         }
         _ => Err(unknown(text, &SIMPLE)),
     }
@@ -142,20 +151,31 @@ impl RawPartOptions {
         };
         let parts = [
             self.client_ip.build(RawClientIp::part),
-            self.client_certificate.build(|part| Some(KeyPart::ClientCertificate(part.value))),
-            self.identity.build(|part| Some(KeyPart::Identity(part.value.clone()))),
-            text(&self.claim, |name| KeyPart::Identity(IdentityPart::Claim(name))),
-            self.header.build(|name| Some(KeyPart::Header(name.value.clone()))),
-            self.cookie.build(|name| Some(KeyPart::Cookie(name.value.0.clone()))),
+            self.client_certificate
+                .build(|part| Some(KeyPart::ClientCertificate(part.value))),
+            self.identity
+                .build(|part| Some(KeyPart::Identity(part.value.clone()))),
+            text(&self.claim, |name| {
+                KeyPart::Identity(IdentityPart::Claim(name))
+            }),
+            self.header
+                .build(|name| Some(KeyPart::Header(name.value.clone()))),
+            self.cookie
+                .build(|name| Some(KeyPart::Cookie(name.value.0.clone()))),
             text(&self.query, KeyPart::Query),
             text(&self.path, KeyPart::PathParam),
-            self.body.build(|member| Some(KeyPart::Body(member.0.clone()))),
+            self.body
+                .build(|member| Some(KeyPart::Body(member.0.clone()))),
             text(&self.constant, KeyPart::Constant),
         ];
         only_one(parts).unwrap_or_else(|_| {
             let options = Self::keys().join(", ");
-            let problem = ValueProblem::new(format!("a part of a key needs exactly one of {options}"));
-            report.mistake(&self.location, problem.hint("several parts are a list: [{header: x-tenant}, {path: id}]"));
+            let problem =
+                ValueProblem::new(format!("a part of a key needs exactly one of {options}"));
+            report.mistake(
+                &self.location,
+                problem.hint("several parts are a list: [{header: x-tenant}, {path: id}]"),
+            );
             None
         })
     }
@@ -179,7 +199,10 @@ impl Decode for RawBodyMember {
             );
             return None;
         }
-        Some(Self(BodyMember { name: name.value.0, ignore_case }))
+        Some(Self(BodyMember {
+            name: name.value.0,
+            ignore_case,
+        }))
     }
 
     fn schema(definitions: &mut SchemaDefinitions) -> Json {
@@ -191,7 +214,10 @@ impl RawClientIp {
     fn part(&self) -> Option<KeyPart> {
         let ipv4_prefix = u8::try_from(self.ipv4_prefix.value()?.0).ok()?;
         let ipv6_prefix = u8::try_from(self.ipv6_prefix.value()?.0).ok()?;
-        Some(KeyPart::ClientIp { ipv4_prefix, ipv6_prefix })
+        Some(KeyPart::ClientIp {
+            ipv4_prefix,
+            ipv6_prefix,
+        })
     }
 }
 
@@ -203,8 +229,10 @@ impl Scalar for IdentityPart {
             None if text == "id" => Ok(Self::Qualified),
             None if text == "plan" => Ok(Self::Plan),
             Some(("label", name)) if !name.is_empty() => Ok(Self::Label(name.into())),
-            _ => Err(ValueProblem::new(format!("{} is no part of an identity", quote(text)))
-                .hint("write id, plan or label.NAME")),
+            _ => Err(
+                ValueProblem::new(format!("{} is no part of an identity", quote(text)))
+                    .hint("write id, plan or label.NAME"),
+            ),
         }
     }
 
@@ -220,8 +248,11 @@ impl Scalar for CookieName {
     fn read(text: &str) -> Result<Self, ValueProblem> {
         match HeaderName::from_bytes(text.as_bytes()) {
             Ok(_) => Ok(Self(Arc::from(text))),
-            Err(_) => Err(ValueProblem::new(format!("{} is not the name of a cookie", quote(text)))
-                .hint("letters, digits, dashes and underscores, such as sid")),
+            Err(_) => Err(ValueProblem::new(format!(
+                "{} is not the name of a cookie",
+                quote(text)
+            ))
+            .hint("letters, digits, dashes and underscores, such as sid")),
         }
     }
 

@@ -28,14 +28,21 @@ pub struct RawLimitUse {
 impl Decode for RawLimitUse {
     fn decode(node: &YamlNode, report: &mut Report) -> Option<Self> {
         match &node.value {
-            YamlValue::Map(_) => {
-                RawCostedUse::decode(node, report).map(|RawCostedUse { limit, cost, .. }| Self { limit, cost })
-            }
+            YamlValue::Map(_) => RawCostedUse::decode(node, report)
+                .map(|RawCostedUse { limit, cost, .. }| Self { limit, cost }),
             YamlValue::Scalar { .. } if !node.value.is_null() => {
-                Located::decode(node, report).map(|name| Self { limit: Setting::Valid(name), cost: Setting::Absent })
+                Located::decode(node, report).map(|name| Self {
+                    limit: Setting::Valid(name),
+                    cost: Setting::Absent,
+                })
             }
             _ => {
-                mismatch(node, "the name of a limit", Some("write its name, or {limit: name, cost: 5}"), report);
+                mismatch(
+                    node,
+                    "the name of a limit",
+                    Some("write its name, or {limit: name, cost: 5}"),
+                    report,
+                );
                 None
             }
         }

@@ -1,9 +1,10 @@
 //! `limits`: a rate limit as the file has it.
 //!
-//! `policy` is the whole limit. Each question that a limit answers has a file: `key` (what is counted), `algorithm`
-//! (how, and how much), `cost` and `response_cost` (what a request takes), `count` (which requests take it), `plan`
-//! (other numbers for some clients), `on_limit` (what happens beyond) and `on_outage` (what happens without the store).
-//! `limit_use` is how a listener or a route refers to a limit.
+//! `policy` is the whole limit. Each question that a limit answers has a file: `key` (what is
+//! counted), `algorithm` (how, and how much), `cost` and `response_cost` (what a request takes),
+//! `count` (which requests take it), `plan` (other numbers for some clients), `on_limit` (what
+//! happens beyond) and `on_outage` (what happens without the store). `limit_use` is how a listener
+//! or a route refers to a limit.
 
 mod algorithm;
 mod cost;

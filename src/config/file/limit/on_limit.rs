@@ -48,8 +48,8 @@ record! {
     RawQueue {
         /// The longest a request waits: at most 1m. Longer waits are refused at once.
         default("1s") max_wait: Located<BoundedDuration<60_000>>,
-        /// Requests that wait for this limit on one node, all keys together. When all places are taken, the longest line gives
-        /// one to a key with few.
+        /// Requests that wait for this limit on one node, all keys together. When all places are
+        /// taken, the longest line gives one to a key with few.
         default(100) max_waiting: Located<WholeNumber<1, 100_000>>,
     }
 }
@@ -104,7 +104,12 @@ impl Decode for RawOnLimit {
             YamlValue::Map(_) => RawOnLimitOptions::decode(node, report)?.choose(report),
             _ => {
                 let hint = "write reject, shadow, {reject: …}, {queue: …} or {degrade: …}";
-                mismatch(node, "what happens to a request over the limit", Some(hint), report);
+                mismatch(
+                    node,
+                    "what happens to a request over the limit",
+                    Some(hint),
+                    report,
+                );
                 None
             }
         }
@@ -117,16 +122,26 @@ impl Decode for RawOnLimit {
 
 /// A record without keys: all defaults.
 fn empty(node: &YamlNode) -> YamlNode {
-    YamlNode { location: node.location.clone(), value: YamlValue::Map(Vec::new()) }
+    YamlNode {
+        location: node.location.clone(),
+        value: YamlValue::Map(Vec::new()),
+    }
 }
 
 impl RawRefusal {
     /// The answer. `None`: a mistake was reported.
     pub fn build(&self, report: &mut Report) -> Option<FixedResponse> {
         let headers = self.headers.build(|headers| {
-            for entry in headers.0.iter().filter(|entry| entry.key.as_ref() == Some(&CONTENT_TYPE)) {
+            for entry in headers
+                .0
+                .iter()
+                .filter(|entry| entry.key.as_ref() == Some(&CONTENT_TYPE))
+            {
                 let problem = ValueProblem::new("the type of the body has a key of its own");
-                report.mistake(&entry.location, problem.hint("write content_type: … beside \"headers\""));
+                report.mistake(
+                    &entry.location,
+                    problem.hint("write content_type: … beside \"headers\""),
+                );
             }
             answer_headers(headers, report)
         });
@@ -135,28 +150,41 @@ impl RawRefusal {
         if body.is_some() {
             headers.push((CONTENT_TYPE, self.content_type.value()?));
         }
-        Some(FixedResponse { status: self.status.value()?.0, headers, body: body.unwrap_or_default() })
+        Some(FixedResponse {
+            status: self.status.value()?.0,
+            headers,
+            body: body.unwrap_or_default(),
+        })
     }
 }
 
 impl RawQueue {
     /// The bounds of the queue. `None`: a mistake was reported.
     pub fn build(&self) -> Option<Queueing> {
-        Some(Queueing { max_wait: self.max_wait.value()?.0, max_waiting: self.max_waiting.value()?.count() })
+        Some(Queueing {
+            max_wait: self.max_wait.value()?.0,
+            max_waiting: self.max_waiting.value()?.count(),
+        })
     }
 }
 
 impl RawOnLimitOptions {
     fn choose(self, report: &mut Report) -> Option<RawOnLimit> {
         let options = [
-            self.reject.take(|refusal| Some(RawOnLimit::Reject(Some(refusal)))),
+            self.reject
+                .take(|refusal| Some(RawOnLimit::Reject(Some(refusal)))),
             self.queue.take(|queue| Some(RawOnLimit::Queue(queue))),
-            self.degrade.take(|options| options.choose(report).map(RawOnLimit::Degrade)),
+            self.degrade
+                .take(|options| options.choose(report).map(RawOnLimit::Degrade)),
         ];
         only_one(options).unwrap_or_else(|_| {
-            let problem = ValueProblem::new("a request over the limit meets exactly one of reject, queue, degrade");
-            report
-                .mistake(&self.location, problem.hint("write reject, shadow, {reject: …}, {queue: …} or {degrade: …}"));
+            let problem = ValueProblem::new(
+                "a request over the limit meets exactly one of reject, queue, degrade",
+            );
+            report.mistake(
+                &self.location,
+                problem.hint("write reject, shadow, {reject: …}, {queue: …} or {degrade: …}"),
+            );
             None
         })
     }
@@ -166,11 +194,15 @@ impl RawDegradeOptions {
     fn choose(self, report: &mut Report) -> Option<RawDegrade> {
         let options = [
             self.upstream.take(|name| Some(RawDegrade::Upstream(name))),
-            self.respond.take(|respond| Some(RawDegrade::Respond(respond))),
+            self.respond
+                .take(|respond| Some(RawDegrade::Respond(respond))),
         ];
         only_one(options).unwrap_or_else(|_| {
             let problem = ValueProblem::new("\"degrade\" has exactly one of upstream and respond");
-            report.mistake(&self.location, problem.hint("write {upstream: name} or {respond: {status: 200, body: …}}"));
+            report.mistake(
+                &self.location,
+                problem.hint("write {upstream: name} or {respond: {status: 200, body: …}}"),
+            );
             None
         })
     }

@@ -46,7 +46,12 @@ impl Decode for RawOnOutage {
             YamlValue::Map(_) => RawLocalFor::decode(node, report).map(Self::LocalFor),
             _ => {
                 let hint = "write local, allow, deny or {local: 10s, then: deny}";
-                mismatch(node, "how a limit is enforced while the store is away", Some(hint), report);
+                mismatch(
+                    node,
+                    "how a limit is enforced while the store is away",
+                    Some(hint),
+                    report,
+                );
                 None
             }
         }
@@ -58,20 +63,29 @@ impl Decode for RawOnOutage {
 }
 
 impl RawOnOutage {
-    /// The enforcement, where nodes of the fleet hold back a silent one's share for `autonomy`. `None`: a mistake was
-    /// reported.
+    /// The enforcement, where nodes of the fleet hold back a silent one's share for `autonomy`.
+    /// `None`: a mistake was reported.
     pub fn build(&self, autonomy: Option<Duration>, report: &mut Report) -> Option<OnOutage> {
         let raw = match self {
             Self::Always(on_outage) => return Some(*on_outage),
             Self::LocalFor(raw) => raw,
         };
-        let (Located { location, value: BoundedDuration(time) }, then) = (raw.local.valid()?, raw.then.value()?);
+        let (
+            Located {
+                location,
+                value: BoundedDuration(time),
+            },
+            then,
+        ) = (raw.local.valid()?, raw.then.value()?);
         if let Some(autonomy) = autonomy.filter(|autonomy| time > autonomy) {
             let (shown, most) = (show_duration(*time), show_duration(autonomy));
             let problem = ValueProblem::new(format!(
                 "{shown} is longer than store.autonomy ({most}): the other nodes take this node's share back before"
             ));
-            report.mistake(location, problem.hint(format!("write {most} or less, or raise store.autonomy")));
+            report.mistake(
+                location,
+                problem.hint(format!("write {most} or less, or raise store.autonomy")),
+            );
             return None;
         }
         Some(OnOutage::LocalFor { time: *time, then })

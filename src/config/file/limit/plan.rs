@@ -12,7 +12,8 @@ use crate::config::yaml::record::record;
 record! {
     /// Other rates for some clients. Exactly one of table and redis.
     RawPlans at location {
-        /// The part of the request that tells a client's plan. Default: the first part of the limit's key.
+        /// The part of the request that tells a client's plan. Default: the first part of the
+        /// limit's key.
         optional by: RawKeyPart,
         /// The plans, by what that part says.
         optional table: Mapping<PlainText, RawPlan>,

@@ -35,13 +35,16 @@ record! {
         default(1) cost: RawCost,
         /// The responses that count; requests with another get back what they took. Default: all.
         optional count: RawCount,
-        /// While the store is away: this node's share of the limit, let all pass, deny all, or {local: 10s, then: deny}.
+        /// While the store is away: this node's share of the limit, let all pass, deny all, or
+        /// {local: 10s, then: deny}.
         default("local") on_outage: RawOnOutage,
         /// Ask the store for each request, or take tokens ahead and spend them in process.
         default("exact") consistency: Located<Consistency>,
-        /// When a part of the key is not in the request: share one bucket, skip the limit, or refuse with 400.
+        /// When a part of the key is not in the request: share one bucket, skip the limit, or
+        /// refuse with 400.
         default("share") on_missing: Located<OnMissing>,
-        /// The treatment of a request over the limit: reject, shadow, or {reject: …}, {queue: …}, {degrade: …}.
+        /// The treatment of a request over the limit: reject, shadow, or {reject: …}, {queue: …},
+        /// {degrade: …}.
         default("reject") on_limit: RawOnLimit,
         /// The share of keys that the limit acts on; the others are only counted.
         default("100%") enforce: Located<Rollout>,
@@ -49,7 +52,8 @@ record! {
         optional plans: RawPlans,
         /// Requests that the limit does not count.
         optional exempt: RawExemption,
-        /// Clients are told neither the limit's fields nor its name. A denied request has Retry-After all the same.
+        /// Clients are told neither the limit's fields nor its name. A denied request has
+        /// Retry-After all the same.
         default(false) hidden: Located<bool>,
     }
 }
@@ -67,15 +71,27 @@ record! {
 impl RawExemption {
     /// The exemption. `None`: a mistake was reported.
     pub fn build(&self, report: &mut Report) -> Option<Exemption> {
-        let clients = self.client.build(|networks| Some(networks.iter().map(|at| at.network(report)).collect()));
+        let clients = self
+            .client
+            .build(|networks| Some(networks.iter().map(|at| at.network(report)).collect()));
         let headers = self.headers.build(|headers| {
             check_names(headers, report);
-            headers.0.iter().map(|entry| Some((entry.key.clone()?, entry.value.as_ref()?.0.clone()))).collect()
+            headers
+                .0
+                .iter()
+                .map(|entry| Some((entry.key.clone()?, entry.value.as_ref()?.0.clone())))
+                .collect()
         });
-        let exempt = Exemption { clients: clients?.unwrap_or_default(), headers: headers?.unwrap_or_default() };
+        let exempt = Exemption {
+            clients: clients?.unwrap_or_default(),
+            headers: headers?.unwrap_or_default(),
+        };
         if exempt.is_empty() {
             let problem = ValueProblem::new("the exemption is empty");
-            report.mistake(&self.location, problem.hint("write {client: [10.0.0.0/8]} or {headers: {x-name: value}}"));
+            report.mistake(
+                &self.location,
+                problem.hint("write {client: [10.0.0.0/8]} or {headers: {x-name: value}}"),
+            );
             return None;
         }
         Some(exempt)
@@ -92,7 +108,8 @@ impl Scalar for Rollout {
     fn read(text: &str) -> Result<Self, ValueProblem> {
         let share = units::parse_percent(text).and_then(Self::of_hundredths);
         share.ok_or_else(|| {
-            ValueProblem::new(format!("{} is not a share", quote(text))).hint("write 0% to 100%, such as 25% or 0.5%")
+            ValueProblem::new(format!("{} is not a share", quote(text)))
+                .hint("write 0% to 100%, such as 25% or 0.5%")
         })
     }
 

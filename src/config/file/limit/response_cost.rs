@@ -82,17 +82,28 @@ impl Decode for RawJsonSum {
     fn decode(node: &YamlNode, report: &mut Report) -> Option<Self> {
         let location = node.location.clone();
         let (terms, written) = match &node.value {
-            YamlValue::List(items) => (NonEmptyList::<RawJsonTerm>::decode(node, report)?.0, items.len()),
+            YamlValue::List(items) => (
+                NonEmptyList::<RawJsonTerm>::decode(node, report)?.0,
+                items.len(),
+            ),
             _ => (vec![RawJsonTerm::decode(node, report)?], 1),
         };
-        if terms.iter().map(|RawJsonTerm(term)| term.first_of.len()).sum::<usize>() > MAX_PATHS {
+        if terms
+            .iter()
+            .map(|RawJsonTerm(term)| term.first_of.len())
+            .sum::<usize>()
+            > MAX_PATHS
+        {
             let problem = ValueProblem::new(format!("there are more than {MAX_PATHS} paths"));
             report.mistake(&location, problem.hint("name fewer fields"));
             return None;
         }
         // Else a mistake in one of them was reported.
         let sound = terms.len() == written;
-        sound.then(|| Self { location, terms: terms.into_iter().map(|RawJsonTerm(term)| term).collect() })
+        sound.then(|| Self {
+            location,
+            terms: terms.into_iter().map(|RawJsonTerm(term)| term).collect(),
+        })
     }
 
     fn schema(definitions: &mut SchemaDefinitions) -> Json {
@@ -104,8 +115,12 @@ impl Decode for RawJsonSum {
 impl Decode for RawJsonTerm {
     fn decode(node: &YamlNode, report: &mut Report) -> Option<Self> {
         match &node.value {
-            YamlValue::Map(_) => RawJsonTermOptions::decode(node, report)?.choose(report).map(Self),
-            YamlValue::Scalar { .. } => Located::<JsonPath>::decode(node, report).map(|at| Self(at.value.into())),
+            YamlValue::Map(_) => RawJsonTermOptions::decode(node, report)?
+                .choose(report)
+                .map(Self),
+            YamlValue::Scalar { .. } => {
+                Located::<JsonPath>::decode(node, report).map(|at| Self(at.value.into()))
+            }
             _ => {
                 let hint = "write a path such as usage.total_tokens, {path: …, weight: 4} or {first_of: […]}";
                 mismatch(node, JsonPath::WHAT, Some(hint), report);
@@ -121,17 +136,29 @@ impl Decode for RawJsonTerm {
 
 impl RawJsonTermOptions {
     fn choose(self, report: &mut Report) -> Option<JsonTerm> {
-        let Self { location, path, first_of, weight } = self;
-        let values =
-            |NonEmptyList(paths): NonEmptyList<Located<JsonPath>>| Some(paths.into_iter().map(|at| at.value).collect());
+        let Self {
+            location,
+            path,
+            first_of,
+            weight,
+        } = self;
+        let values = |NonEmptyList(paths): NonEmptyList<Located<JsonPath>>| {
+            Some(paths.into_iter().map(|at| at.value).collect())
+        };
         let choices = [path.take(|at| Some(vec![at.value])), first_of.take(values)];
         let first_of = only_one(choices).unwrap_or_else(|_| {
-            let problem = ValueProblem::new("a part of the cost has exactly one of path and first_of");
-            report
-                .mistake(&location, problem.hint("write {path: usage.output_tokens, weight: 4} or {first_of: [a, b]}"));
+            let problem =
+                ValueProblem::new("a part of the cost has exactly one of path and first_of");
+            report.mistake(
+                &location,
+                problem.hint("write {path: usage.output_tokens, weight: 4} or {first_of: [a, b]}"),
+            );
             None
         });
-        Some(JsonTerm { first_of: first_of?, weight: NonZeroU64::new(weight.value()?.0)? })
+        Some(JsonTerm {
+            first_of: first_of?,
+            weight: NonZeroU64::new(weight.value()?.0)?,
+        })
     }
 }
 
@@ -165,7 +192,10 @@ impl Scalar for JsonPath {
 fn sum_hint(text: &str) -> String {
     let terms: Vec<&str> = text.split('+').map(str::trim).collect();
     if terms.len() > 1 && terms.iter().all(|term| JsonPath::parse(term).is_ok()) {
-        return format!("write a list: [{}], with {{path: …, weight: 4}} for one that costs more", terms.join(", "));
+        return format!(
+            "write a list: [{}], with {{path: …, weight: 4}} for one that costs more",
+            terms.join(", ")
+        );
     }
     "write a list to add fields, and a backslash before a space or \"+\" within a name".to_owned()
 }
@@ -180,7 +210,8 @@ impl Scalar for AbsentCost {
             number => match WholeNumber::<1, MAX_BURST>::read(number) {
                 Ok(tokens) => Ok(NonZeroU64::new(tokens.0).map_or(Self::Reserve, Self::Tokens)),
                 Err(_) => {
-                    let problem = ValueProblem::new(format!("{} is not {}", quote(text), Self::WHAT));
+                    let problem =
+                        ValueProblem::new(format!("{} is not {}", quote(text), Self::WHAT));
                     Err(problem.hint(format!("write reserve, max or 1 to {MAX_BURST}")))
                 }
             },

@@ -24,7 +24,8 @@ record! {
         optional bounds: RawCandidateBounds,
         /// The time that the bounds are judged over. 1s to 10m.
         default("10s") over: Located<BoundedDuration<600_000, 1_000>>,
-        /// Requests that a judgement wants: where there are fewer in that time, it goes as far back as it takes to have them.
+        /// Requests that a judgement wants: where there are fewer in that time, it goes as far back
+        /// as it takes to have them.
         default(50) least: Located<WholeNumber<1, 10_000>>,
         /// The time within its bounds after which it becomes the limit. Default: never.
         optional promote_after: Located<BoundedDuration<{ 30 * DAY }, 1_000>>,
@@ -59,18 +60,24 @@ pub struct RawStage {
 
 impl Decode for RawStage {
     fn decode(node: &YamlNode, report: &mut Report) -> Option<Self> {
-        let hint = "write shadow, a share of the keys such as 10%, or {nodes: [edge-1, \"canary-*\"]}";
+        let hint =
+            "write shadow, a share of the keys such as 10%, or {nodes: [edge-1, \"canary-*\"]}";
         let location = node.location.clone();
         let stage = match &node.value {
             YamlValue::Scalar { text, .. } if text == "shadow" => Stage::Shadow,
-            YamlValue::Scalar { text, .. } if Rollout::read(text).is_ok() => Stage::Share(text.as_str().into()),
+            YamlValue::Scalar { text, .. } if Rollout::read(text).is_ok() => {
+                Stage::Share(text.as_str().into())
+            }
             YamlValue::Scalar { text, .. } => {
-                let problem = ValueProblem::new(format!("{} is not where a candidate can act", quote(text)));
+                let problem =
+                    ValueProblem::new(format!("{} is not where a candidate can act", quote(text)));
                 report.mistake(&location, problem.hint(hint));
                 return None;
             }
             YamlValue::Map(_) => {
-                let names = RawCanary::decode(node, report)?.nodes.take(|NonEmptyList(names)| Some(names))??;
+                let names = RawCanary::decode(node, report)?
+                    .nodes
+                    .take(|NonEmptyList(names)| Some(names))??;
                 Stage::Nodes(names.into_iter().map(|name| name.value).collect())
             }
             YamlValue::List(_) | YamlValue::Unusable => {
@@ -90,12 +97,15 @@ impl Scalar for NodePattern {
     const WHAT: &'static str = "the name of a node";
 
     fn read(text: &str) -> Result<Self, ValueProblem> {
-        let fine = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-' | b'*');
+        let fine =
+            |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-' | b'*');
         if (1..=64).contains(&text.len()) && text.bytes().all(fine) {
             return Ok(Self::new(text));
         }
         let problem = ValueProblem::new(format!("{} is not the name of a node", quote(text)));
-        Err(problem.hint("1 to 64 letters, digits, dots, dashes and underscores, with * for any characters"))
+        Err(problem.hint(
+            "1 to 64 letters, digits, dots, dashes and underscores, with * for any characters",
+        ))
     }
 
     fn schema() -> Json {

@@ -1,5 +1,6 @@
-//! The policy document: what people edit beside the file, and what lies over it. `plans` has what its plans say of each limit,
-//! `candidate` a limit that is tried out, `strategy_limit` a limit as it is written, and `source` where a running gateway gets its policies from.
+//! The policy document: what people edit beside the file, and what lies over it. `plans` has what
+//! its plans say of each limit, `candidate` a limit that is tried out, `strategy_limit` a limit as
+//! it is written, and `source` where a running gateway gets its policies from.
 
 pub mod candidate;
 pub mod plans;
@@ -54,7 +55,8 @@ record! {
     RawPolicyKey at location {
         /// The SHA-256 of the key, in hexadecimal digits.
         required key_sha256: Located<KeyHash>,
-        /// The client. Several keys may be of one: the old one and the new one. Default: the key's name.
+        /// The client. Several keys may be of one: the old one and the new one. Default: the key's
+        /// name.
         optional client: Located<ClientId>,
         /// Further names that limits and header fields may go by.
         optional labels: Mapping<DefinedName, Located<PlainText>>,
@@ -78,7 +80,8 @@ record! {
         optional limit: RawStrategyLimit,
         /// The resources that it counts, by name.
         required resources: NonEmptyList<Located<DefinedName>>,
-        /// The part of the request that names the client whose plan counts. Default: the first part of the limit's key.
+        /// The part of the request that names the client whose plan counts. Default: the first part
+        /// of the limit's key.
         optional client: RawKeyPart,
         /// A limit that is tried out before it holds.
         optional candidate: RawCandidate,
@@ -93,7 +96,8 @@ record! {
     }
 }
 
-/// The conditions of a part of a route, as they are written: they are joined with those of the route.
+/// The conditions of a part of a route, as they are written: they are joined with those of the
+/// route.
 pub struct RawPart(pub YamlNode);
 
 impl Decode for RawPart {

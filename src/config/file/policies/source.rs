@@ -15,11 +15,14 @@ use crate::config::yaml::schema::or_variable;
 record! {
     /// Policies that people edit, kept in a database.
     RawPolicySource {
-        /// The database: sqlite:///path, postgres://user:password@host/name or mysql://user:password@host/name.
+        /// The database: sqlite:///path, postgres://user:password@host/name or
+        /// mysql://user:password@host/name.
         required database: Located<DatabaseUrl>,
-        /// This node's copy of the policies that it runs: it starts with them when the database is away.
+        /// This node's copy of the policies that it runs: it starts with them when the database is
+        /// away.
         default("/var/lib/tollgate/policies.json") copy: Located<CopyPath>,
-        /// Whether a start without database and copy fails. Otherwise the limits of the file hold alone until the database answers.
+        /// Whether a start without database and copy fails. Otherwise the limits of the file hold
+        /// alone until the database answers.
         default(true) required: Located<bool>,
     }
 }
@@ -42,7 +45,9 @@ impl Scalar for DatabaseUrl {
                  mysql://user:password@host/name, with special characters of the password percent-encoded",
             )
         };
-        PolicyDatabase::open(text).map(|_| Self(text.into())).map_err(problem)
+        PolicyDatabase::open(text)
+            .map(|_| Self(text.into()))
+            .map_err(problem)
     }
 
     fn schema() -> Json {
@@ -57,7 +62,10 @@ impl Scalar for CopyPath {
         if text.starts_with('/') && !text.ends_with('/') {
             return Ok(Self(text.into()));
         }
-        let problem = ValueProblem::new(format!("{} is not the absolute path of a file", quote(text)));
+        let problem = ValueProblem::new(format!(
+            "{} is not the absolute path of a file",
+            quote(text)
+        ));
         Err(problem.hint("write all of it, such as /var/lib/tollgate/policies.json"))
     }
 

@@ -13,7 +13,12 @@ impl Decode for RawStrategyLimit {
         if let YamlValue::Map(_) = node.value {
             return Some(Self(node.clone()));
         }
-        mismatch(node, "a mapping", Some("write {key: client_ip, rate: 10/s}"), report);
+        mismatch(
+            node,
+            "a mapping",
+            Some("write {key: client_ip, rate: 10/s}"),
+            report,
+        );
         None
     }
 

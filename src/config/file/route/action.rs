@@ -1,4 +1,5 @@
-//! The action of a route: forward, respond or echo. Each action is spelt here and nowhere else in the configuration.
+//! The action of a route: forward, respond or echo. Each action is spelt here and nowhere else in
+//! the configuration.
 //!
 //! Guarantees that a route has exactly one action, and no key of another one.
 
@@ -21,9 +22,11 @@ use crate::upstream::url::authority;
 record! {
     /// The action of a route, and the keys that belong to it.
     RawActionKeys at location {
-        /// Forward to this upstream, or to several: [{to: orders, weight: 95%}, {to: canary, weight: 5%}].
+        /// Forward to this upstream, or to several: [{to: orders, weight: 95%}, {to: canary,
+        /// weight: 5%}].
         optional upstream: RawForwardTo,
-        /// The key by which requests stay with one of several upstreams, as in a limit. Default: each goes to any.
+        /// The key by which requests stay with one of several upstreams, as in a limit. Default:
+        /// each goes to any.
         optional split_by: RawKey,
         /// Copies of requests for another upstream, whose answers are dropped.
         optional mirror: RawMirror,
@@ -39,7 +42,8 @@ record! {
         optional replace_prefix: RawReplacePrefix,
         /// Forward to this path instead of the request's.
         optional replace_path: Located<FullPath>,
-        /// The Host that the upstream sees: the client's (preserve), the endpoint's (endpoint), or this one.
+        /// The Host that the upstream sees: the client's (preserve), the endpoint's (endpoint), or
+        /// this one.
         optional host: Located<HostPolicy>,
     }
 }
@@ -78,7 +82,8 @@ impl RawActionKeys {
             Err(0) => "the route does nothing",
             Err(_) => "the route does more than one thing",
         };
-        let hint = "a route has exactly one of \"upstream\", \"respond\", \"redirect\" and \"echo\"";
+        let hint =
+            "a route has exactly one of \"upstream\", \"respond\", \"redirect\" and \"echo\"";
         report.mistake(&self.location, ValueProblem::new(message).hint(hint));
         None
     }
@@ -90,25 +95,42 @@ impl RawActionKeys {
         let mirror = ("mirror", self.mirror.valid().map(|mirror| &mirror.location));
         let split_by = ("split_by", self.split_by.valid().map(|_| &self.location));
         if !self.upstream.is_present() {
-            for (key, location) in
-                rewrites.iter().chain([&host, &mirror, &split_by]).filter_map(|(key, at)| Some((key, (*at)?)))
+            for (key, location) in rewrites
+                .iter()
+                .chain([&host, &mirror, &split_by])
+                .filter_map(|(key, at)| Some((key, (*at)?)))
             {
                 let problem = ValueProblem::new(format!("\"{key}\" is for routes that forward"));
-                report.mistake(location, problem.hint("give the route an \"upstream\", or remove this key"));
+                report.mistake(
+                    location,
+                    problem.hint("give the route an \"upstream\", or remove this key"),
+                );
             }
         }
-        let mut present = rewrites.iter().filter_map(|(key, location)| Some((key, (*location)?)));
+        let mut present = rewrites
+            .iter()
+            .filter_map(|(key, location)| Some((key, (*location)?)));
         if let (Some((first, _)), Some((second, location))) = (present.next(), present.next()) {
-            let problem = ValueProblem::new(format!("\"{first}\" and \"{second}\" exclude each other"));
+            let problem =
+                ValueProblem::new(format!("\"{first}\" and \"{second}\" exclude each other"));
             report.mistake(location, problem.hint("keep one of the two"));
         }
     }
 
     fn rewrites(&self) -> [(&'static str, Option<&Location>); 3] {
         [
-            ("strip_prefix", self.strip_prefix.valid().map(|at| &at.location)),
-            ("replace_prefix", self.replace_prefix.valid().map(|record| &record.location)),
-            ("replace_path", self.replace_path.valid().map(|at| &at.location)),
+            (
+                "strip_prefix",
+                self.strip_prefix.valid().map(|at| &at.location),
+            ),
+            (
+                "replace_prefix",
+                self.replace_prefix.valid().map(|record| &record.location),
+            ),
+            (
+                "replace_path",
+                self.replace_path.valid().map(|at| &at.location),
+            ),
         ]
     }
 }
@@ -118,7 +140,12 @@ impl Scalar for HostPolicy {
 
     fn read(text: &str) -> Result<Self, ValueProblem> {
         const WORDS: [&str; 2] = ["preserve", "endpoint"];
-        let problem = || ValueProblem::new(format!("{} is neither preserve, endpoint nor a host", quote(text)));
+        let problem = || {
+            ValueProblem::new(format!(
+                "{} is neither preserve, endpoint nor a host",
+                quote(text)
+            ))
+        };
         match text {
             "preserve" => return Ok(Self::Preserve),
             "endpoint" => return Ok(Self::Endpoint),
@@ -128,8 +155,11 @@ impl Scalar for HostPolicy {
             }
             _ => {}
         }
-        let host = authority(text).and_then(|authority| HeaderValue::from_str(authority.as_str()).ok());
-        host.map(Self::Fixed).ok_or_else(|| problem().hint("write preserve, endpoint, or a host such as api.internal"))
+        let host =
+            authority(text).and_then(|authority| HeaderValue::from_str(authority.as_str()).ok());
+        host.map(Self::Fixed).ok_or_else(|| {
+            problem().hint("write preserve, endpoint, or a host such as api.internal")
+        })
     }
 
     fn schema() -> Json {

@@ -66,7 +66,8 @@ impl Scalar for TrafficShare {
     fn read(text: &str) -> Result<Self, ValueProblem> {
         let share = units::parse_percent(text).and_then(Self::of_hundredths);
         share.ok_or_else(|| {
-            ValueProblem::new(format!("{} is not a share", quote(text))).hint("write 0% to 100%, such as 5% or 0.5%")
+            ValueProblem::new(format!("{} is not a share", quote(text)))
+                .hint("write 0% to 100%, such as 5% or 0.5%")
         })
     }
 

@@ -1,4 +1,5 @@
-//! `error_pages`: pages in place of errors, by status and by the type of content that a client asks for.
+//! `error_pages`: pages in place of errors, by status and by the type of content that a client asks
+//! for.
 
 use std::io::{self, Read as _};
 use std::path::Path;
@@ -35,7 +36,8 @@ record! {
         optional body: Located<PlainText>,
         /// Whether clients that ask for no type by name get it too.
         default(false) fallback: Located<bool>,
-        /// Which errors it replaces: those of the gateway, or all, which are those of the upstream too.
+        /// Which errors it replaces: those of the gateway, or all, which are those of the upstream
+        /// too.
         default("gateway") of: Located<ErrorOrigin>,
     }
 }
@@ -52,14 +54,23 @@ words! {
 }
 
 /// The pages. `None`: a mistake was reported.
-pub fn error_pages(raws: &NonEmptyList<RawErrorPage>, report: &mut Report) -> Option<Arc<ErrorPages>> {
+pub fn error_pages(
+    raws: &NonEmptyList<RawErrorPage>,
+    report: &mut Report,
+) -> Option<Arc<ErrorPages>> {
     let pages: Vec<_> = raws.0.iter().map(|raw| raw.build(report)).collect();
-    pages.into_iter().collect::<Option<_>>().map(|pages| Arc::new(ErrorPages(pages)))
+    pages
+        .into_iter()
+        .collect::<Option<_>>()
+        .map(|pages| Arc::new(ErrorPages(pages)))
 }
 
 impl RawErrorPage {
     fn build(&self, report: &mut Report) -> Option<ErrorPage> {
-        let statuses = self.status.valid().and_then(|ranges| statuses(ranges, report));
+        let statuses = self
+            .status
+            .valid()
+            .and_then(|ranges| statuses(ranges, report));
         let content_type = self.r#type.valid().and_then(|at| content_type(at, report));
         let text = page_text(&self.location, (&self.file, &self.body), report);
         Some(ErrorPage {
@@ -75,7 +86,10 @@ impl RawErrorPage {
 /// The page in a file or in a body. `None`: a mistake was reported.
 pub fn page_text(
     location: &Location,
-    (file, body): (&Setting<Located<IncludedPath>>, &Setting<Located<PlainText>>),
+    (file, body): (
+        &Setting<Located<IncludedPath>>,
+        &Setting<Located<PlainText>>,
+    ),
     report: &mut Report,
 ) -> Option<PageText> {
     match (file.valid(), body.valid()) {
@@ -83,8 +97,15 @@ pub fn page_text(
         (Some(file), None) => read(file, report),
         (None, Some(body)) => Some(PageText::parse(&body.value.0)),
         (both, _) => {
-            let which = if both.is_some() { "a page has a file or a body, not both" } else { "the page is missing" };
-            report.mistake(location, ValueProblem::new(which).hint("write \"file\" or \"body\""));
+            let which = if both.is_some() {
+                "a page has a file or a body, not both"
+            } else {
+                "the page is missing"
+            };
+            report.mistake(
+                location,
+                ValueProblem::new(which).hint("write \"file\" or \"body\""),
+            );
             None
         }
     }
@@ -93,10 +114,14 @@ pub fn page_text(
 fn statuses(ranges: &NonEmptyList<Located<StatusRange>>, report: &mut Report) -> Option<StatusSet> {
     for range in &ranges.0 {
         let set = StatusSet::new([range.value.clone()]).ok()?;
-        let is_success = |code: u16| StatusCode::from_u16(code).is_ok_and(|status| set.contains(status));
+        let is_success =
+            |code: u16| StatusCode::from_u16(code).is_ok_and(|status| set.contains(status));
         if (200..400).any(is_success) {
             let problem = ValueProblem::new("an answer with this status is no error");
-            report.mistake(&range.location, problem.hint("list codes from 400 to 599, or 4xx or 5xx"));
+            report.mistake(
+                &range.location,
+                problem.hint("list codes from 400 to 599, or 4xx or 5xx"),
+            );
             return None;
         }
     }
@@ -111,21 +136,32 @@ pub fn content_type(at: &Located<HeaderValue>, report: &mut Report) -> Option<He
         return Some(at.value.clone());
     }
     let problem = ValueProblem::new(format!("{} is not a type of content", quote(text)));
-    report.mistake(&at.location, problem.hint("write text/html; charset=utf-8 or application/json"));
+    report.mistake(
+        &at.location,
+        problem.hint("write text/html; charset=utf-8 or application/json"),
+    );
     None
 }
 
 fn read(file: &Located<IncludedPath>, report: &mut Report) -> Option<PageText> {
-    let path = Path::new(&**file.location.file()).parent().unwrap_or(Path::new("")).join(&file.value.0);
+    let path = Path::new(&**file.location.file())
+        .parent()
+        .unwrap_or(Path::new(""))
+        .join(&file.value.0);
     let mut bytes = Vec::new();
-    let read = regular_file::open(&path).and_then(|file| file.take(MAX_PAGE + 1).read_to_end(&mut bytes));
+    let read =
+        regular_file::open(&path).and_then(|file| file.take(MAX_PAGE + 1).read_to_end(&mut bytes));
     let problem = match (read, String::from_utf8(bytes)) {
         (Err(error), _) => {
             let hint = match error.kind() {
                 io::ErrorKind::NotFound => "paths begin at the folder of the file that names them",
                 _ => "the gateway must be able to read it",
             };
-            ValueProblem::new(format!("cannot read {}: {error}", quote(&path.to_string_lossy()))).hint(hint)
+            ValueProblem::new(format!(
+                "cannot read {}: {error}",
+                quote(&path.to_string_lossy())
+            ))
+            .hint(hint)
         }
         (Ok(_), Ok(text)) if text.len() as u64 <= MAX_PAGE => return Some(PageText::parse(&text)),
         (Ok(_), Ok(_)) => ValueProblem::new(format!("the page is over {}", show_size(MAX_PAGE)))

@@ -1,4 +1,5 @@
-//! `request_headers` and `response_headers` of a route, and `redirect`: whatever is written with variables.
+//! `request_headers` and `response_headers` of a route, and `redirect`: whatever is written with
+//! variables.
 
 use http::header::{EXPECT, HOST};
 use http::{HeaderName, StatusCode};
@@ -64,7 +65,9 @@ fn is_of_websocket(name: &HeaderName) -> bool {
 /// The hint for a field of requests that is not an operator's to set.
 pub fn refused_in_requests(name: &HeaderName) -> Option<&'static str> {
     match name {
-        name if *name == HOST => Some("the key \"host\" of the route says which Host the upstream sees"),
+        name if *name == HOST => {
+            Some("the key \"host\" of the route says which Host the upstream sees")
+        }
         name if SAID_BY_THE_GATEWAY.contains(&name.as_str()) => {
             Some("choose another name: the gateway says this itself")
         }
@@ -85,7 +88,10 @@ impl RawFieldChanges {
     /// The changes of answers. `None`: a mistake was reported.
     pub fn of_answers(&self, report: &mut Report) -> Option<FieldChanges> {
         self.check(report, |name| {
-            let is_of_cors = name.as_str().starts_with("access-control-").then_some("the key \"cors\" says these");
+            let is_of_cors = name
+                .as_str()
+                .starts_with("access-control-")
+                .then_some("the key \"cors\" says these");
             is_of_cors.or_else(|| is_of_websocket(name).then_some(OF_WEBSOCKET))
         });
         self.build()
@@ -95,22 +101,30 @@ impl RawFieldChanges {
     fn check(&self, report: &mut Report, refused: impl Fn(&HeaderName) -> Option<&'static str>) {
         let mut check = |location: &Location, name: &HeaderName| {
             let hint = refused(name);
-            if let Some(hint) = hint.or_else(|| is_connection_header(name).then_some(OF_CONNECTION)) {
-                let problem = ValueProblem::new(format!("{} cannot be changed here", quote(name.as_str())));
+            if let Some(hint) = hint.or_else(|| is_connection_header(name).then_some(OF_CONNECTION))
+            {
+                let problem =
+                    ValueProblem::new(format!("{} cannot be changed here", quote(name.as_str())));
                 report.mistake(location, problem.hint(hint));
             }
         };
         for at in self.remove.valid().into_iter().flat_map(|names| &names.0) {
             check(&at.location, &at.value);
         }
-        for table in [&self.set, &self.add].into_iter().filter_map(Setting::valid) {
+        for table in [&self.set, &self.add]
+            .into_iter()
+            .filter_map(Setting::valid)
+        {
             table
                 .0
                 .iter()
                 .filter_map(|entry| Some((&entry.location, entry.key.as_ref()?)))
                 .for_each(|(at, name)| check(at, name));
         }
-        for table in [&self.set, &self.add].into_iter().filter_map(Setting::valid) {
+        for table in [&self.set, &self.add]
+            .into_iter()
+            .filter_map(Setting::valid)
+        {
             check_names(table, report);
         }
     }
@@ -118,12 +132,16 @@ impl RawFieldChanges {
     fn build(&self) -> Option<FieldChanges> {
         let table = |setting: &Setting<Mapping<HeaderName, Located<Template>>>| {
             setting.build(|table| {
-                let fields =
-                    table.0.iter().map(|entry| Some((entry.key.clone()?, entry.value.as_ref()?.value.clone())));
+                let fields = table
+                    .0
+                    .iter()
+                    .map(|entry| Some((entry.key.clone()?, entry.value.as_ref()?.value.clone())));
                 fields.collect::<Option<Vec<_>>>()
             })
         };
-        let remove = self.remove.build(|names| Some(names.0.iter().map(|at| at.value.clone()).collect()));
+        let remove = self
+            .remove
+            .build(|names| Some(names.0.iter().map(|at| at.value.clone()).collect()));
         let (set, add) = (table(&self.set), table(&self.add));
         Some(FieldChanges {
             remove: remove?.unwrap_or_default(),
@@ -134,8 +152,12 @@ impl RawFieldChanges {
 
     /// The templates, each with its place.
     pub fn templates(&self) -> impl Iterator<Item = &Located<Template>> {
-        let tables = [&self.set, &self.add].into_iter().filter_map(Setting::valid);
-        tables.flat_map(|table| &table.0).filter_map(|entry| entry.value.as_ref())
+        let tables = [&self.set, &self.add]
+            .into_iter()
+            .filter_map(Setting::valid);
+        tables
+            .flat_map(|table| &table.0)
+            .filter_map(|entry| entry.value.as_ref())
     }
 }
 
@@ -147,23 +169,30 @@ impl RawRedirect {
             report.mistake(&to.location, problem_of(problem));
             return None;
         }
-        Some(RedirectRule { to: to.value.clone(), status: self.status.value()?.0 })
+        Some(RedirectRule {
+            to: to.value.clone(),
+            status: self.status.value()?.0,
+        })
     }
 }
 
 fn problem_of(problem: LocationProblem) -> ValueProblem {
-    const PARTS: &str = "clients could be sent anywhere: variables stand behind the host, which may be {host}";
+    const PARTS: &str =
+        "clients could be sent anywhere: variables stand behind the host, which may be {host}";
     match problem {
-        LocationProblem::Start => ValueProblem::new("a redirect goes to a URL or to a path of this host")
-            .hint("begin with https://, {scheme}://, /, {path} or {uri}"),
-        LocationProblem::Host(variable) => {
-            ValueProblem::new(format!("{{{variable}}} is a part of the host, and the client says what it is"))
-                .hint(PARTS)
+        LocationProblem::Start => {
+            ValueProblem::new("a redirect goes to a URL or to a path of this host")
+                .hint("begin with https://, {scheme}://, /, {path} or {uri}")
         }
-        LocationProblem::Character(character) => {
-            ValueProblem::new(format!("{} cannot stand in a URL", quote(&character.to_string())))
-                .hint("write it percent-encoded: %20 for a space")
-        }
+        LocationProblem::Host(variable) => ValueProblem::new(format!(
+            "{{{variable}}} is a part of the host, and the client says what it is"
+        ))
+        .hint(PARTS),
+        LocationProblem::Character(character) => ValueProblem::new(format!(
+            "{} cannot stand in a URL",
+            quote(&character.to_string())
+        ))
+        .hint("write it percent-encoded: %20 for a space"),
     }
 }
 
@@ -172,17 +201,21 @@ impl Scalar for Template {
 
     fn read(text: &str) -> Result<Self, ValueProblem> {
         if text.bytes().any(|byte| byte.is_ascii_control()) {
-            return Err(ValueProblem::new(format!("{} cannot stand in a header field", quote(text)))
-                .hint("write it on one line, without control characters"));
+            return Err(ValueProblem::new(format!(
+                "{} cannot stand in a header field",
+                quote(text)
+            ))
+            .hint("write it on one line, without control characters"));
         }
         if text.is_empty() {
-            return Err(
-                ValueProblem::new("the text is empty").hint("to take a field away, list its name in \"remove\"")
-            );
+            return Err(ValueProblem::new("the text is empty")
+                .hint("to take a field away, list its name in \"remove\""));
         }
         Self::parse(text).map_err(|error| match error {
-            TemplateError::Brace => ValueProblem::new(format!("{} has a brace without another", quote(text)))
-                .hint("write {host} for a variable, and {{ or }} for a brace"),
+            TemplateError::Brace => {
+                ValueProblem::new(format!("{} has a brace without another", quote(text)))
+                    .hint("write {host} for a variable, and {{ or }} for a brace")
+            }
             TemplateError::Unknown(name) => {
                 let known = VARIABLES.iter().map(|(known, _)| *known);
                 let all = known
@@ -209,8 +242,11 @@ impl Scalar for RedirectStatus {
 
     fn read(text: &str) -> Result<Self, ValueProblem> {
         const KNOWN: [&str; 5] = ["301", "302", "303", "307", "308"];
-        let status =
-            text.parse().ok().filter(|_| KNOWN.contains(&text)).and_then(|code| StatusCode::from_u16(code).ok());
+        let status = text
+            .parse()
+            .ok()
+            .filter(|_| KNOWN.contains(&text))
+            .and_then(|code| StatusCode::from_u16(code).ok());
         status.map(Self).ok_or_else(|| {
             ValueProblem::new(format!("{} is not a status that redirects", quote(text)))
                 .hint("write 301 or 308 if it is for good, 302, 303 or 307 if not; 307 and 308 keep method and body")

@@ -28,11 +28,13 @@ record! {
         optional when_file: Located<FilePath>,
         /// Clients in these networks are served all the same.
         optional allow: NonEmptyList<Located<Cidr>>,
-        /// When it is expected to end, such as 2026-11-23T04:00:00Z. Clients are told to come back then.
+        /// When it is expected to end, such as 2026-11-23T04:00:00Z. Clients are told to come back
+        /// then.
         optional until: Located<PointInTime>,
         /// After which time clients may come back, if until does not say so or has passed.
         default("1m") retry_after: Located<BoundedDuration<DAY, 1_000>>,
-        /// Pages for the answer, by the type of content that a client asks for. Default: the error_pages for 503.
+        /// Pages for the answer, by the type of content that a client asks for. Default: the
+        /// error_pages for 503.
         optional pages: NonEmptyList<RawMaintenancePage>,
     }
 }
@@ -60,19 +62,29 @@ pub enum RawMaintenance {
 impl RawMaintenance {
     /// The maintenance, if there is one. `None`: a mistake was reported.
     pub fn build(&self, report: &mut Report) -> Option<Option<Arc<MaintenanceSpec>>> {
-        let Self::On(raw) = self else { return Some(None) };
+        let Self::On(raw) = self else {
+            return Some(None);
+        };
         let when_file = raw.when_file.build(|at| Some(at.value.0.clone()));
-        let allow = raw.allow.build(|list| Some(list.0.iter().map(|at| at.network(report)).collect()));
+        let allow = raw
+            .allow
+            .build(|list| Some(list.0.iter().map(|at| at.network(report)).collect()));
         let until = raw.until.build(|at| {
             if at.value.0 <= clock::wall() {
                 let problem = ValueProblem::new("this time has passed");
-                report.warning(&at.location, problem.hint("clients are told retry_after: say when it will be over"));
+                report.warning(
+                    &at.location,
+                    problem.hint("clients are told retry_after: say when it will be over"),
+                );
             }
             Some(at.value.0)
         });
         let pages = raw.pages.build(|raws| {
             let pages: Vec<_> = raws.0.iter().map(|raw| raw.build(report)).collect();
-            pages.into_iter().collect::<Option<_>>().map(|pages| Arc::new(ErrorPages(pages)))
+            pages
+                .into_iter()
+                .collect::<Option<_>>()
+                .map(|pages| Arc::new(ErrorPages(pages)))
         });
         Some(Some(Arc::new(MaintenanceSpec {
             when_file: when_file?,
@@ -90,7 +102,13 @@ impl RawMaintenancePage {
         let text = page_text(&self.location, (&self.file, &self.body), report);
         let statuses = StatusSet::new([StatusCode::SERVICE_UNAVAILABLE.as_u16().into()]).ok();
         let fallback = self.fallback.value()?;
-        Some(ErrorPage { statuses: statuses?, content_type: content_type?, fallback, of_upstream: false, text: text? })
+        Some(ErrorPage {
+            statuses: statuses?,
+            content_type: content_type?,
+            fallback,
+            of_upstream: false,
+            text: text?,
+        })
     }
 }
 
@@ -101,7 +119,10 @@ impl Decode for RawMaintenance {
             _ if !Located::<bool>::decode(node, report)?.value => return Some(Self::Off),
             // All settings at their defaults.
             _ => {
-                let empty = YamlNode { location: node.location.clone(), value: YamlValue::Map(Vec::new()) };
+                let empty = YamlNode {
+                    location: node.location.clone(),
+                    value: YamlValue::Map(Vec::new()),
+                };
                 RawMaintenanceSettings::decode(&empty, report)?
             }
         };

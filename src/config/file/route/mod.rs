@@ -1,6 +1,8 @@
-//! `routes`: which requests a route takes, and its bounds. `action` has the keys of its action, `cors` the pages that may
-//! read its answers, `fields` the header fields that it changes, `compress` the answers that it compresses, `distribution` its
-//! upstreams, `error_pages` the pages in place of errors, `maintenance` when it is not served, `path` its paths, `retry` when requests are sent again.
+//! `routes`: which requests a route takes, and its bounds. `action` has the keys of its action,
+//! `cors` the pages that may read its answers, `fields` the header fields that it changes,
+//! `compress` the answers that it compresses, `distribution` its upstreams, `error_pages` the pages
+//! in place of errors, `maintenance` when it is not served, `path` its paths, `retry` when requests
+//! are sent again.
 
 pub mod action;
 pub mod compress;
@@ -47,18 +49,21 @@ record! {
         optional allow: NonEmptyList<Located<Cidr>>,
         /// Clients in these networks get 403, also those of allow.
         optional deny: NonEmptyList<Located<Cidr>>,
-        /// Maintenance, during which all clients but some get 503: true, false, or how. Default: false.
+        /// Maintenance, during which all clients but some get 503: true, false, or how. Default:
+        /// false.
         optional maintenance: RawMaintenance,
-        /// The authenticators that are asked who the client is, in this order; a client that none knows gets 401. An empty list: none.
-        /// Default: those of the listener.
+        /// The authenticators that are asked who the client is, in this order; a client that none
+        /// knows gets 401. An empty list: none. Default: those of the listener.
         optional authenticate: Vec<Located<DefinedName>>,
-        /// Which pages of other origins may read the answers. Default: those that the upstream lets.
+        /// Which pages of other origins may read the answers. Default: those that the upstream
+        /// lets.
         optional cors: RawCors,
         /// Changes of the header fields of requests, after the limits have counted them.
         optional request_headers: RawFieldChanges,
         /// Changes of the header fields of all answers, the gateway's own included.
         optional response_headers: RawFieldChanges,
-        /// Compresses answers for clients that take it: true, or how. Default: answers are sent as they come.
+        /// Compresses answers for clients that take it: true, or how. Default: answers are sent as
+        /// they come.
         optional compress: RawCompress,
         /// Pages in place of errors. Default: those of the gateway as a whole.
         optional error_pages: NonEmptyList<RawErrorPage>,
@@ -68,7 +73,8 @@ record! {
         default(true) access_log: Located<bool>,
         /// A request body longer than this is refused with 413. Default: no bound.
         optional max_body: Located<ByteSize<1, { u64::MAX }>>,
-        /// From when the limits let the request pass to the response's header section; then 504. Default: the upstream's timeouts only.
+        /// From when the limits let the request pass to the response's header section; then 504.
+        /// Default: the upstream's timeouts only.
         optional timeout: Located<BoundedDuration<DAY>>,
         /// Time limits of the route, each in place of its upstream's.
         optional timeouts: RawRouteTimeouts,
@@ -80,16 +86,20 @@ record! {
 record! {
     /// Time limits of a route.
     RawRouteTimeouts {
-        /// To open a connection, and to wait for one at the bounds. Default: the upstream's connect_timeout.
+        /// To open a connection, and to wait for one at the bounds. Default: the upstream's
+        /// connect_timeout.
         optional connect: Located<BoundedDuration<DAY>>,
-        /// To the response's header section, each time that the request is sent. Default: the upstream's response_timeout.
+        /// To the response's header section, each time that the request is sent. Default: the
+        /// upstream's response_timeout.
         optional response: Located<BoundedDuration<DAY>>,
         /// Between two pieces of a body. Default: the upstream's idle_timeout.
         optional idle: Located<BoundedDuration<DAY>>,
-        /// A tunnel that carries nothing either way is closed after this. Default: the upstream's tunnel_idle_timeout.
+        /// A tunnel that carries nothing either way is closed after this. Default: the upstream's
+        /// tunnel_idle_timeout.
         optional tunnel_idle: Located<BoundedDuration<DAY>>,
-        /// From the request's header section until the answer is read from the upstream; then 504, or the answer is cut.
-        /// Clients that read slowly are bounded by min_body_rate and body_timeout. Default: none.
+        /// From the request's header section until the answer is read from the upstream; then 504,
+        /// or the answer is cut. Clients that read slowly are bounded by min_body_rate and
+        /// body_timeout. Default: none.
         optional request: Located<BoundedDuration<DAY>>,
     }
 }
@@ -97,7 +107,8 @@ record! {
 record! {
     /// Which requests a route takes: all conditions hold.
     RawMatch {
-        /// A host such as api.example.com, or *.example.com for all below it, or a list of hosts. Default: any.
+        /// A host such as api.example.com, or *.example.com for all below it, or a list of hosts.
+        /// Default: any.
         optional host: OneOrMore<Located<HostMatch>>,
         /// /exact, /users/{id} or /prefix/*, or {regex: "^/v[0-9]+/"}, or a list of these.
         default("/*") path: OneOrMore<RawPathMatch>,
@@ -112,7 +123,9 @@ impl Scalar for HostMatch {
     const WHAT: &'static str = "a host";
 
     fn read(text: &str) -> Result<Self, ValueProblem> {
-        let problem = |hint: &str| ValueProblem::new(format!("{} is not a host to match", quote(text))).hint(hint);
+        let problem = |hint: &str| {
+            ValueProblem::new(format!("{} is not a host to match", quote(text))).hint(hint)
+        };
         if text == "*" {
             return Err(problem("leave \"host\" out to match any host"));
         }
@@ -120,7 +133,9 @@ impl Scalar for HostMatch {
         let suffix = lower.strip_prefix("*.");
         let name = suffix.unwrap_or(&lower);
         if name.contains('*') {
-            return Err(problem("the only wildcard is a leading \"*.\": \"*.example.com\""));
+            return Err(problem(
+                "the only wildcard is a leading \"*.\": \"*.example.com\"",
+            ));
         }
         if suffix.is_none() && is_ipv6_literal(name) {
             return Ok(Self::Exact(name.into()));
@@ -143,7 +158,9 @@ impl Scalar for HostMatch {
 }
 
 fn is_ipv6_literal(host: &str) -> bool {
-    let inner = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+    let inner = host
+        .strip_prefix('[')
+        .and_then(|host| host.strip_suffix(']'));
     inner.is_some_and(|inner| inner.parse::<std::net::Ipv6Addr>().is_ok())
 }
 

@@ -13,7 +13,8 @@ use crate::route::{PathMatch, PathPattern};
 record! {
     /// Paths by a regular expression.
     RawRegexPath {
-        /// An expression such as "^/v[0-9]+/users/(?<id>[^/]+)$". Its named groups are path parameters.
+        /// An expression such as "^/v[0-9]+/users/(?<id>[^/]+)$". Its named groups are path
+        /// parameters.
         required regex: Located<PathExpression>,
     }
 }
@@ -29,7 +30,8 @@ impl Decode for RawPathMatch {
         let location = node.location.clone();
         let value = match &node.value {
             YamlValue::Map(_) => {
-                let Located { location: _, value } = RawRegexPath::decode(node, report)?.regex.take(Some)??;
+                let Located { location: _, value } =
+                    RawRegexPath::decode(node, report)?.regex.take(Some)??;
                 PathMatch::Expression(value)
             }
             YamlValue::Scalar { .. } if !node.value.is_null() => {
@@ -37,7 +39,12 @@ impl Decode for RawPathMatch {
                 PathMatch::Pattern(at.value)
             }
             _ => {
-                mismatch(node, "a path", Some("write /users/{id}, or {regex: \"^/v[0-9]+/\"}"), report);
+                mismatch(
+                    node,
+                    "a path",
+                    Some("write /users/{id}, or {regex: \"^/v[0-9]+/\"}"),
+                    report,
+                );
                 return None;
             }
         };
@@ -68,9 +75,13 @@ impl Scalar for PathExpression {
                     .hint("the syntax is that of docs.rs/regex; there are no look-arounds and no back-references")
             }
         })?;
-        let fine = |name: &str| name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+        let fine = |name: &str| {
+            name.bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+        };
         if let Some(name) = expression.params().find(|name| !fine(name)) {
-            let problem = ValueProblem::new(format!("{} is not the name of a parameter", quote(name)));
+            let problem =
+                ValueProblem::new(format!("{} is not the name of a parameter", quote(name)));
             return Err(problem.hint("letters, digits and underscores: (?<id>[^/]+)"));
         }
         Ok(expression)

@@ -18,19 +18,24 @@ const MOST_KEPT: u64 = 1 << 20;
 record! {
     /// When requests are sent again.
     RawRetry {
-        /// connect, reset, timeout; statuses such as 503, or 5xx; statuses of gRPC, such as unavailable.
+        /// connect, reset, timeout; statuses such as 503, or 5xx; statuses of gRPC, such as
+        /// unavailable.
         required on: NonEmptyList<Located<RetryCondition>>,
         /// How often a request is sent in all.
         default(2) attempts: Located<WholeNumber<2, 10>>,
-        /// The longest time of one attempt, to the response's header section. Default: the upstream's timeouts only.
+        /// The longest time of one attempt, to the response's header section. Default: the
+        /// upstream's timeouts only.
         optional per_try: Located<BoundedDuration<DAY>>,
         /// The pauses between attempts. Default: {base: 25ms, max: 250ms}.
         optional back_off: RawBackOff,
-        /// The longest Retry-After of an answer that is waited for. Default: the field is not looked at.
+        /// The longest Retry-After of an answer that is waited for. Default: the field is not
+        /// looked at.
         optional retry_after: Located<BoundedDuration<DAY>>,
-        /// Bytes of a request's body that are kept for the next attempt. Default: none, and no body is sent again.
+        /// Bytes of a request's body that are kept for the next attempt. Default: none, and no body
+        /// is sent again.
         optional keep_body: Located<ByteSize<1, MOST_KEPT>>,
-        /// Sends requests again that are not idempotent, such as POST, although the upstream may have done what they ask for.
+        /// Sends requests again that are not idempotent, such as POST, although the upstream may
+        /// have done what they ask for.
         default(false) non_idempotent: Located<bool>,
     }
 }
@@ -57,7 +62,10 @@ impl RawRetry {
             per_try: self.per_try.build(|at| Some(at.value.0))?,
             back_off: back_off?.unwrap_or(BackOff::DEFAULT),
             retry_after: self.retry_after.build(|at| Some(at.value.0))?,
-            keep_body: self.keep_body.build(|at| usize::try_from(at.value.0).ok())?.unwrap_or(0),
+            keep_body: self
+                .keep_body
+                .build(|at| usize::try_from(at.value.0).ok())?
+                .unwrap_or(0),
             non_idempotent,
         })
     }
@@ -68,10 +76,16 @@ impl RawBackOff {
         let (base, max) = (self.base.valid()?, self.max.valid()?);
         if max.value.0 < base.value.0 {
             let problem = ValueProblem::new("the longest pause is shorter than the first one");
-            report.mistake(&self.location, problem.hint("give a \"max\" that is no shorter than \"base\""));
+            report.mistake(
+                &self.location,
+                problem.hint("give a \"max\" that is no shorter than \"base\""),
+            );
             return None;
         }
-        Some(BackOff { base: base.value.0, max: max.value.0 })
+        Some(BackOff {
+            base: base.value.0,
+            max: max.value.0,
+        })
     }
 }
 
@@ -122,8 +136,18 @@ impl Scalar for RetryCondition {
     const WHAT: &'static str = "a condition";
 
     fn read(text: &str) -> Result<Self, ValueProblem> {
-        let call = || CALLS.iter().find(|(name, _)| *name == text).map(|(_, status)| Self::Call(*status));
-        let status = || StatusRange::parse(text).ok().filter(|_| text.starts_with(['4', '5'])).map(Self::Status);
+        let call = || {
+            CALLS
+                .iter()
+                .find(|(name, _)| *name == text)
+                .map(|(_, status)| Self::Call(*status))
+        };
+        let status = || {
+            StatusRange::parse(text)
+                .ok()
+                .filter(|_| text.starts_with(['4', '5']))
+                .map(Self::Status)
+        };
         let word = match text {
             "connect" => Some(Self::Connect),
             "reset" => Some(Self::Reset),
@@ -137,7 +161,9 @@ impl Scalar for RetryCondition {
     }
 
     fn schema() -> Json {
-        let words = ["connect", "reset", "timeout"].into_iter().chain(CALLS.map(|(name, _)| name));
+        let words = ["connect", "reset", "timeout"]
+            .into_iter()
+            .chain(CALLS.map(|(name, _)| name));
         let words = words.collect::<Vec<_>>().join("|");
         json!({ "anyOf": [
             { "type": "integer", "minimum": 400, "maximum": 599 },

@@ -11,10 +11,13 @@ use crate::config::report::{ValueProblem, quote};
 use crate::config::yaml::decode::Scalar;
 use crate::config::yaml::schema::or_variable;
 
-/// The registered method that `text` names in any case. Methods are case-sensitive (RFC 9110 §9.1), so this is for
-/// people who write them, never for requests; a method that is not registered may well be meant as it is written.
+/// The registered method that `text` names in any case. Methods are case-sensitive (RFC 9110 §9.1),
+/// so this is for people who write them, never for requests; a method that is not registered may
+/// well be meant as it is written.
 pub fn registered_method(text: &str) -> Option<&'static str> {
-    REGISTERED_METHODS.into_iter().find(|method| method.eq_ignore_ascii_case(text))
+    REGISTERED_METHODS
+        .into_iter()
+        .find(|method| method.eq_ignore_ascii_case(text))
 }
 
 /// Bytes of a method at most: no registered one has as many.
@@ -30,7 +33,10 @@ impl Scalar for Method {
             return Err(problem().hint(format!("a method has {LONGEST_METHOD} bytes at most")));
         }
         if text.bytes().any(|byte| byte.is_ascii_lowercase()) {
-            let upper = format!("methods are upper case: {}", quote(&text.to_ascii_uppercase()));
+            let upper = format!(
+                "methods are upper case: {}",
+                quote(&text.to_ascii_uppercase())
+            );
             return Err(problem().suggest(text, REGISTERED_METHODS.into_iter(), upper));
         }
         Self::from_bytes(text.as_bytes()).map_err(|_| problem().hint("write GET, POST, PUT, …"))
@@ -42,7 +48,10 @@ impl Scalar for Method {
             '|' => "|".to_owned(),
             letter => format!("[{letter}{}]", letter.to_ascii_uppercase()),
         };
-        let known: String = "get|head|post|put|delete|connect|options|trace|patch".chars().map(any_case).collect();
+        let known: String = "get|head|post|put|delete|connect|options|trace|patch"
+            .chars()
+            .map(any_case)
+            .collect();
         json!({ "type": "string", "pattern": or_variable(&format!("[^a-z\\s]+|{known}")) })
     }
 }
@@ -67,11 +76,15 @@ impl Scalar for HeaderValue {
 
     /// Not quoted in the mistake: values of header fields are often secrets.
     fn read(text: &str) -> Result<Self, ValueProblem> {
-        let problem = |what: &str| ValueProblem::new(what).hint("visible characters and spaces on one line");
+        let problem =
+            |what: &str| ValueProblem::new(what).hint("visible characters and spaces on one line");
         if text.trim_ascii() != text {
-            return Err(problem("the value of a header field starts or ends with a space"));
+            return Err(problem(
+                "the value of a header field starts or ends with a space",
+            ));
         }
-        Self::from_str(text).map_err(|_| problem("the value of a header field has a character that cannot be sent"))
+        Self::from_str(text)
+            .map_err(|_| problem("the value of a header field has a character that cannot be sent"))
     }
 
     fn schema() -> Json {
@@ -101,11 +114,17 @@ impl Scalar for PublicUrl {
             Some("http") => false,
             _ => return Err(problem()),
         };
-        let authority = uri.authority().filter(|authority| !authority.as_str().contains('@')).ok_or_else(problem)?;
+        let authority = uri
+            .authority()
+            .filter(|authority| !authority.as_str().contains('@'))
+            .ok_or_else(problem)?;
         if !matches!(uri.path(), "" | "/") || uri.query().is_some() || text.contains('#') {
             return Err(problem());
         }
-        Ok(Self { is_secure, authority: authority.clone() })
+        Ok(Self {
+            is_secure,
+            authority: authority.clone(),
+        })
     }
 
     fn schema() -> Json {
@@ -115,7 +134,12 @@ impl Scalar for PublicUrl {
 
 impl fmt::Display for PublicUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}://{}", if self.is_secure { "https" } else { "http" }, self.authority)
+        write!(
+            f,
+            "{}://{}",
+            if self.is_secure { "https" } else { "http" },
+            self.authority
+        )
     }
 }
 
@@ -125,9 +149,11 @@ impl Scalar for StatusCode {
     /// A 1xx is never a whole answer (RFC 9110 §15.2).
     fn read(text: &str) -> Result<Self, ValueProblem> {
         let code = text.parse().ok().and_then(|code| Self::from_u16(code).ok());
-        code.filter(|code| (200..=599).contains(&code.as_u16())).ok_or_else(|| {
-            ValueProblem::new(format!("{} is not a status code of an answer", quote(text))).hint("write 200 to 599")
-        })
+        code.filter(|code| (200..=599).contains(&code.as_u16()))
+            .ok_or_else(|| {
+                ValueProblem::new(format!("{} is not a status code of an answer", quote(text)))
+                    .hint("write 200 to 599")
+            })
     }
 
     fn schema() -> Json {
@@ -146,10 +172,16 @@ impl Scalar for ErrorStatus {
     const WHAT: &'static str = "a status code";
 
     fn read(text: &str) -> Result<Self, ValueProblem> {
-        let code = text.parse().ok().and_then(|code| StatusCode::from_u16(code).ok());
-        code.filter(|code| (400..=599).contains(&code.as_u16())).map(Self).ok_or_else(|| {
-            ValueProblem::new(format!("{} is not a status code of a refusal", quote(text))).hint("write 400 to 599")
-        })
+        let code = text
+            .parse()
+            .ok()
+            .and_then(|code| StatusCode::from_u16(code).ok());
+        code.filter(|code| (400..=599).contains(&code.as_u16()))
+            .map(Self)
+            .ok_or_else(|| {
+                ValueProblem::new(format!("{} is not a status code of a refusal", quote(text)))
+                    .hint("write 400 to 599")
+            })
     }
 
     fn schema() -> Json {

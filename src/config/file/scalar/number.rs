@@ -44,7 +44,10 @@ impl<const MAX: u64> ByteRate<MAX> {
 impl<const MIN: u64, const MAX: u64> WholeNumber<MIN, MAX> {
     /// A count of things in memory; MIN is at least 1 wherever this is asked.
     pub fn count(self) -> NonZeroUsize {
-        usize::try_from(self.0).ok().and_then(NonZeroUsize::new).unwrap_or(NonZeroUsize::MIN)
+        usize::try_from(self.0)
+            .ok()
+            .and_then(NonZeroUsize::new)
+            .unwrap_or(NonZeroUsize::MIN)
     }
 }
 
@@ -72,10 +75,14 @@ impl<const MAX_MS: u64, const MIN_MS: u64> Scalar for BoundedDuration<MAX_MS, MI
 
     fn read(text: &str) -> Result<Self, ValueProblem> {
         let duration = units::parse_duration(text).ok_or_else(|| {
-            ValueProblem::new(format!("{} is not a duration", quote(text))).hint(format!("write {DURATION_FORMS}"))
+            ValueProblem::new(format!("{} is not a duration", quote(text)))
+                .hint(format!("write {DURATION_FORMS}"))
         })?;
         let (least, most) = (Duration::from_millis(MIN_MS), Duration::from_millis(MAX_MS));
-        within(duration, least, most, |duration| units::show_duration(*duration)).map(Self)
+        within(duration, least, most, |duration| {
+            units::show_duration(*duration)
+        })
+        .map(Self)
     }
 
     fn schema() -> Json {
@@ -88,7 +95,8 @@ impl<const MIN: u64, const MAX: u64> Scalar for ByteSize<MIN, MAX> {
 
     fn read(text: &str) -> Result<Self, ValueProblem> {
         let bytes = units::parse_size(text).ok_or_else(|| {
-            ValueProblem::new(format!("{} is not a size", quote(text))).hint(format!("write {SIZE_FORMS}"))
+            ValueProblem::new(format!("{} is not a size", quote(text)))
+                .hint(format!("write {SIZE_FORMS}"))
         })?;
         within(bytes, MIN, MAX, |bytes| units::show_size(*bytes)).map(Self)
     }
@@ -109,7 +117,10 @@ impl<const MAX: u64> Scalar for ByteRate<MAX> {
             ValueProblem::new(format!("{} is not a rate of bytes", quote(text)))
                 .hint(format!("write {BYTE_RATE_FORMS}"))
         })?;
-        within(bytes, 1, MAX, |bytes| format!("{}/s", units::show_size(*bytes))).map(Self)
+        within(bytes, 1, MAX, |bytes| {
+            format!("{}/s", units::show_size(*bytes))
+        })
+        .map(Self)
     }
 
     fn schema() -> Json {
@@ -121,10 +132,17 @@ impl Scalar for Percent {
     const WHAT: &'static str = "a percentage";
 
     fn read(text: &str) -> Result<Self, ValueProblem> {
-        let number = text.strip_suffix('%').and_then(units::whole).and_then(|number| u8::try_from(number).ok());
-        number.filter(|percent| *percent <= 100).map(|percent| Self(Percentage::new(percent))).ok_or_else(|| {
-            ValueProblem::new(format!("{} is not a percentage", quote(text))).hint("write 0% to 100%, in whole percent")
-        })
+        let number = text
+            .strip_suffix('%')
+            .and_then(units::whole)
+            .and_then(|number| u8::try_from(number).ok());
+        number
+            .filter(|percent| *percent <= 100)
+            .map(|percent| Self(Percentage::new(percent)))
+            .ok_or_else(|| {
+                ValueProblem::new(format!("{} is not a percentage", quote(text)))
+                    .hint("write 0% to 100%, in whole percent")
+            })
     }
 
     fn schema() -> Json {
@@ -132,7 +150,12 @@ impl Scalar for Percent {
     }
 }
 
-fn within<T: PartialOrd + Copy>(value: T, least: T, most: T, show: impl Fn(&T) -> String) -> Result<T, ValueProblem> {
+fn within<T: PartialOrd + Copy>(
+    value: T,
+    least: T,
+    most: T,
+    show: impl Fn(&T) -> String,
+) -> Result<T, ValueProblem> {
     let (fault, bound) = if value < least {
         ("too small", format!("at least {}", show(&least)))
     } else if value > most {

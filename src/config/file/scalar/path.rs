@@ -1,7 +1,7 @@
 //! Paths: patterns to match, prefixes to strip and paths to put in their place.
 //!
-//! Literals are kept the way a request's path is compared: percent-encoded, with upper-case digits and without
-//! encodings of characters that need none (RFC 3986 §6.2.2).
+//! Literals are kept the way a request's path is compared: percent-encoded, with upper-case digits
+//! and without encodings of characters that need none (RFC 3986 §6.2.2).
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -46,8 +46,10 @@ impl Scalar for PathPattern {
             if let Segment::Param(name) = &segment
                 && !names.insert(name.clone())
             {
-                return Err(wrong(text, &format!("has two parameters called {}", quote(name)))
-                    .hint("give each parameter a name of its own"));
+                return Err(
+                    wrong(text, &format!("has two parameters called {}", quote(name)))
+                        .hint("give each parameter a name of its own"),
+                );
             }
             segments.push(segment);
         }
@@ -64,7 +66,10 @@ impl Scalar for PathPrefix {
 
     fn read(text: &str) -> Result<Self, ValueProblem> {
         let parts = split(text)?;
-        let literals = parts.into_iter().map(|part| literal(text, part)).collect::<Result<Vec<_>, _>>()?;
+        let literals = parts
+            .into_iter()
+            .map(|part| literal(text, part))
+            .collect::<Result<Vec<_>, _>>()?;
         Ok(Self(format!("/{}", literals.join("/")).into()))
     }
 
@@ -78,7 +83,9 @@ impl Scalar for FilePath {
 
     fn read(text: &str) -> Result<Self, ValueProblem> {
         let problem = || ValueProblem::new("the path is empty").hint("write the path of a file");
-        (!text.is_empty()).then(|| Self(text.into())).ok_or_else(problem)
+        (!text.is_empty())
+            .then(|| Self(text.into()))
+            .ok_or_else(problem)
     }
 
     fn schema() -> Json {
@@ -91,9 +98,19 @@ impl Scalar for FullPath {
 
     /// Goes into the request line: whatever ends a path there is refused, and so are dot segments.
     fn read(text: &str) -> Result<Self, ValueProblem> {
-        split(text.strip_suffix('/').filter(|shorter| !shorter.is_empty()).unwrap_or(text))?;
-        let fine = text.split('/').all(|part| normalise(part).is_some_and(|part| part != "." && part != ".."));
-        if fine { Ok(Self(text.into())) } else { Err(characters(text)) }
+        split(
+            text.strip_suffix('/')
+                .filter(|shorter| !shorter.is_empty())
+                .unwrap_or(text),
+        )?;
+        let fine = text
+            .split('/')
+            .all(|part| normalise(part).is_some_and(|part| part != "." && part != ".."));
+        if fine {
+            Ok(Self(text.into()))
+        } else {
+            Err(characters(text))
+        }
     }
 
     fn schema() -> Json {
@@ -105,9 +122,13 @@ impl Scalar for FullPath {
 fn split(text: &str) -> Result<Vec<&str>, ValueProblem> {
     let hint = || format!("did you mean {}?", quote(&format!("/{text}")));
     if text.len() > MOST_BYTES {
-        return Err(wrong(text, &format!("has more than {MOST_BYTES} bytes")).hint("shorten the path"));
+        return Err(
+            wrong(text, &format!("has more than {MOST_BYTES} bytes")).hint("shorten the path")
+        );
     }
-    let below = text.strip_prefix('/').ok_or_else(|| wrong(text, "does not start with /").hint(hint()))?;
+    let below = text
+        .strip_prefix('/')
+        .ok_or_else(|| wrong(text, "does not start with /").hint(hint()))?;
     if text.contains(['?', '#']) {
         return Err(wrong(text, "has more than a path").hint("leave out everything from ? or # on"));
     }
@@ -116,11 +137,15 @@ fn split(text: &str) -> Result<Vec<&str>, ValueProblem> {
     }
     let parts: Vec<&str> = below.split('/').collect();
     if parts.len() > MOST_SEGMENTS {
-        return Err(wrong(text, &format!("has more than {MOST_SEGMENTS} segments"))
-            .hint("write /prefix/* for everything below a prefix"));
+        return Err(
+            wrong(text, &format!("has more than {MOST_SEGMENTS} segments"))
+                .hint("write /prefix/* for everything below a prefix"),
+        );
     }
     if parts.last() == Some(&"") {
-        return Err(wrong(text, "ends in /").hint(format!("write {}", quote(text.trim_end_matches('/')))));
+        return Err(
+            wrong(text, "ends in /").hint(format!("write {}", quote(text.trim_end_matches('/'))))
+        );
     }
     if parts.contains(&"") {
         return Err(wrong(text, "has an empty segment").hint("write each / once"));
@@ -130,16 +155,23 @@ fn split(text: &str) -> Result<Vec<&str>, ValueProblem> {
 
 fn segment(text: &str, part: &str) -> Result<Segment, ValueProblem> {
     if part == "*" {
-        return Err(wrong(text, "goes on after *").hint("* stands last, for everything below: /prefix/*"));
+        return Err(
+            wrong(text, "goes on after *").hint("* stands last, for everything below: /prefix/*")
+        );
     }
-    if let Some(name) = part.strip_prefix('{').and_then(|part| part.strip_suffix('}')) {
+    if let Some(name) = part
+        .strip_prefix('{')
+        .and_then(|part| part.strip_suffix('}'))
+    {
         return param(text, name);
     }
     if part.contains('*') {
         return Err(wrong(text, "has a * that is not a whole segment").hint("write /prefix/*"));
     }
     if part.contains(['{', '}']) {
-        return Err(wrong(text, "has a parameter that is not a whole segment").hint("write /users/{id}"));
+        return Err(
+            wrong(text, "has a parameter that is not a whole segment").hint("write /users/{id}")
+        );
     }
     literal(text, part).map(|literal| Segment::Literal(literal.into()))
 }
@@ -149,19 +181,24 @@ fn param(text: &str, name: &str) -> Result<Segment, ValueProblem> {
     if (1..=64).contains(&name.len()) && name.bytes().all(fine) {
         return Ok(Segment::Param(name.into()));
     }
-    Err(wrong(text, &format!("has a parameter called {}", quote(name)))
-        .hint("1 to 64 letters, digits, dashes and underscores: /users/{id}"))
+    Err(
+        wrong(text, &format!("has a parameter called {}", quote(name)))
+            .hint("1 to 64 letters, digits, dashes and underscores: /users/{id}"),
+    )
 }
 
 fn literal(text: &str, part: &str) -> Result<String, ValueProblem> {
     let literal = normalise(part).ok_or_else(|| characters(text))?;
     if literal == "." || literal == ".." {
-        return Err(wrong(text, "has a segment of dots").hint("a request's path is compared without them"));
+        return Err(
+            wrong(text, "has a segment of dots").hint("a request's path is compared without them")
+        );
     }
     Ok(literal)
 }
 
-/// The characters of a path segment (RFC 3986 §3.3), in their one form. `None`: another character, or half an encoding.
+/// The characters of a path segment (RFC 3986 §3.3), in their one form. `None`: another character,
+/// or half an encoding.
 fn normalise(part: &str) -> Option<String> {
     let mut normal = String::with_capacity(part.len());
     let mut bytes = part.bytes();
@@ -169,9 +206,14 @@ fn normalise(part: &str) -> Option<String> {
         let unreserved = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
         match byte {
             b'%' => {
-                let digits = [bytes.next()?, bytes.next()?].map(|digit| char::from(digit).to_digit(16));
+                let digits =
+                    [bytes.next()?, bytes.next()?].map(|digit| char::from(digit).to_digit(16));
                 let byte = u8::try_from(digits[0]? * 16 + digits[1]?).ok()?;
-                if unreserved(byte) { normal.push(byte.into()) } else { normal.push_str(&format!("%{byte:02X}")) }
+                if unreserved(byte) {
+                    normal.push(byte.into())
+                } else {
+                    normal.push_str(&format!("%{byte:02X}"))
+                }
             }
             _ if unreserved(byte) || b"!$&'()*+,;=:@".contains(&byte) => normal.push(byte.into()),
             _ => return None,

@@ -69,9 +69,10 @@ impl Scalar for bool {
         match text {
             "true" => Ok(true),
             "false" => Ok(false),
-            _ => {
-                Err(ValueProblem::new(format!("{} is neither true nor false", quote(text))).hint("write true or false"))
-            }
+            _ => Err(
+                ValueProblem::new(format!("{} is neither true nor false", quote(text)))
+                    .hint("write true or false"),
+            ),
         }
     }
 
@@ -86,9 +87,8 @@ impl Scalar for OnlyTrue {
     fn read(text: &str) -> Result<Self, ValueProblem> {
         match text {
             "true" => Ok(Self),
-            _ => {
-                Err(ValueProblem::new(format!("{} is not true", quote(text))).hint("write true, or leave the key out"))
-            }
+            _ => Err(ValueProblem::new(format!("{} is not true", quote(text)))
+                .hint("write true, or leave the key out")),
         }
     }
 

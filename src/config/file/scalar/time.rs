@@ -26,7 +26,8 @@ impl Scalar for PointInTime {
     }
 
     fn schema() -> Json {
-        let pattern = "[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(Z|[+-][0-9]{2}:[0-9]{2})";
+        let pattern =
+            "[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(Z|[+-][0-9]{2}:[0-9]{2})";
         json!({ "type": "string", "pattern": or_variable(pattern) })
     }
 }
@@ -38,7 +39,11 @@ fn unix_seconds(text: &[u8]) -> Option<i64> {
     if separators.iter().any(|(at, byte)| date_time[*at] != *byte) {
         return None;
     }
-    let [year, month, day] = [number(&date_time[..4])?, number(&date_time[5..7])?, number(&date_time[8..10])?];
+    let [year, month, day] = [
+        number(&date_time[..4])?,
+        number(&date_time[5..7])?,
+        number(&date_time[8..10])?,
+    ];
     let [hour, minute, second] = [11, 14, 17].map(|at| number(&date_time[at..at + 2]));
     let (hour, minute, second) = (hour?, minute?, second?);
     let is_real = (1..=12).contains(&month) && (1..=days_of(year, month)).contains(&day);
@@ -51,7 +56,13 @@ fn unix_seconds(text: &[u8]) -> Option<i64> {
         [sign @ (b'+' | b'-'), hours @ .., b':', _, _] if hours.len() == 2 => {
             let (hours, minutes) = (number(hours)?, number(&zone[4..])?);
             let distance = hours * 3_600 + minutes * 60;
-            (hours < 24 && minutes < 60).then(|| if *sign == b'+' { seconds - distance } else { seconds + distance })
+            (hours < 24 && minutes < 60).then(|| {
+                if *sign == b'+' {
+                    seconds - distance
+                } else {
+                    seconds + distance
+                }
+            })
         }
         _ => None,
     }
@@ -59,7 +70,11 @@ fn unix_seconds(text: &[u8]) -> Option<i64> {
 
 fn number(digits: &[u8]) -> Option<i64> {
     let is_number = digits.iter().all(u8::is_ascii_digit);
-    is_number.then(|| digits.iter().fold(0, |number, digit| number * 10 + i64::from(digit - b'0')))
+    is_number.then(|| {
+        digits
+            .iter()
+            .fold(0, |number, digit| number * 10 + i64::from(digit - b'0'))
+    })
 }
 
 fn is_leap(year: i64) -> bool {

@@ -13,20 +13,29 @@ use crate::identity::api_key::ApiKeyTable;
 /// Bytes of a label at most.
 const LONGEST_LABEL: usize = 256;
 
-/// The application's keys, which are taken out of `raw`. `None`: it has none, or one with a mistake, which was reported.
-pub fn table(application: &str, raw: &mut RawApplication, report: &mut Report) -> Option<ApiKeyTable> {
+/// The application's keys, which are taken out of `raw`. `None`: it has none, or one with a
+/// mistake, which was reported.
+pub fn table(
+    application: &str,
+    raw: &mut RawApplication,
+    report: &mut Report,
+) -> Option<ApiKeyTable> {
     let keys = std::mem::replace(&mut raw.keys, Setting::Absent).into_members();
     if keys.is_empty() {
         return None;
     }
     let clients = raw.clients.members().iter();
-    let plans: HashMap<&str, &Located<DefinedName>> =
-        clients.filter_map(|client| Some((client.text.as_str(), client.value.as_ref()?))).collect();
+    let plans: HashMap<&str, &Located<DefinedName>> = clients
+        .filter_map(|client| Some((client.text.as_str(), client.value.as_ref()?)))
+        .collect();
     let space = [ClientSpace::Application(application)];
     let mut entries = ApiKeyEntries::of(&space);
     for key in keys {
         key.value.iter().for_each(|raw| check_labels(raw, report));
-        let raw = key.key.zip(key.value).map(|(name, raw)| as_of_file(&name.0, raw, &plans));
+        let raw = key
+            .key
+            .zip(key.value)
+            .map(|(name, raw)| as_of_file(&name.0, raw, &plans));
         entries.add(raw.as_ref(), report);
     }
     entries.into_tables()?.pop()
@@ -34,25 +43,53 @@ pub fn table(application: &str, raw: &mut RawApplication, report: &mut Report) -
 
 /// Reports labels that no header field could have.
 fn check_labels(raw: &RawPolicyKey, report: &mut Report) {
-    for Located { location, value: PlainText(text) } in
-        raw.labels.members().iter().filter_map(|label| label.value.as_ref())
+    for Located {
+        location,
+        value: PlainText(text),
+    } in raw
+        .labels
+        .members()
+        .iter()
+        .filter_map(|label| label.value.as_ref())
     {
         if text.len() > LONGEST_LABEL || text.contains(char::is_control) {
-            let problem =
-                ValueProblem::new(format!("a label has at most {LONGEST_LABEL} bytes, and no control characters"));
+            let problem = ValueProblem::new(format!(
+                "a label has at most {LONGEST_LABEL} bytes, and no control characters"
+            ));
             report.mistake(location, problem.hint("shorten it"));
         }
     }
 }
 
 /// The key as a file would have it.
-fn as_of_file(name: &str, raw: RawPolicyKey, plans: &HashMap<&str, &Located<DefinedName>>) -> RawApiKey {
-    let RawPolicyKey { location, key_sha256, client, labels } = raw;
+fn as_of_file(
+    name: &str,
+    raw: RawPolicyKey,
+    plans: &HashMap<&str, &Located<DefinedName>>,
+) -> RawApiKey {
+    let RawPolicyKey {
+        location,
+        key_sha256,
+        client,
+        labels,
+    } = raw;
     let id = match client {
-        Setting::Absent => Setting::Valid(Located { location: location.clone(), value: ClientId(name.to_owned()) }),
+        Setting::Absent => Setting::Valid(Located {
+            location: location.clone(),
+            value: ClientId(name.to_owned()),
+        }),
         written => written,
     };
     let plan = id.valid().and_then(|id| plans.get(id.value.0.as_str()));
-    let plan = plan.map(|plan| Located { location: plan.location.clone(), value: DefinedName(plan.value.0.clone()) });
-    RawApiKey { location, id, key_sha256, plan: plan.map_or(Setting::Absent, Setting::Valid), labels }
+    let plan = plan.map(|plan| Located {
+        location: plan.location.clone(),
+        value: DefinedName(plan.value.0.clone()),
+    });
+    RawApiKey {
+        location,
+        id,
+        key_sha256,
+        plan: plan.map_or(Setting::Absent, Setting::Valid),
+        labels,
+    }
 }

@@ -1,5 +1,5 @@
-//! Which application each route of the file belongs to: its resources name routes of its own alone, so that nobody changes the
-//! limits of another application.
+//! Which application each route of the file belongs to: its resources name routes of its own alone,
+//! so that nobody changes the limits of another application.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,7 +22,8 @@ pub struct OwnedRoutes<'a> {
 }
 
 impl<'a> OwnedRoutes<'a> {
-    /// Reads the lists of all applications, and reports routes that are gone or that two of them have.
+    /// Reads the lists of all applications, and reports routes that are gone or that two of them
+    /// have.
     pub fn read(
         applications: &'a [Arc<CheckedApplication>],
         file: &'a HashMap<String, usize>,
@@ -42,7 +43,8 @@ impl<'a> OwnedRoutes<'a> {
                     continue;
                 };
                 let problem = if *owner == name {
-                    ValueProblem::new(format!("{} is in the list twice", quote(route))).hint("keep one of the two")
+                    ValueProblem::new(format!("{} is in the list twice", quote(route)))
+                        .hint("keep one of the two")
                 } else {
                     let (route, owner, application) = (quote(route), quote(owner), quote(name));
                     let place = first.line_beside(location);
@@ -57,14 +59,18 @@ impl<'a> OwnedRoutes<'a> {
         Self { file, owners }
     }
 
-    /// The route that a resource of `application` names, by its place in the file. `None`: a mistake was reported.
+    /// The route that a resource of `application` names, by its place in the file. `None`: a
+    /// mistake was reported.
     pub fn find(
         &self,
         (application, raw): (&CheckedApplication, &RawApplication),
         resource: &RawResource,
         report: &mut Report,
     ) -> Option<usize> {
-        let Located { location, value: DefinedName(name) } = resource.route.valid()?;
+        let Located {
+            location,
+            value: DefinedName(name),
+        } = resource.route.valid()?;
         let found = self.file.get(&**name).copied();
         let owner = self.owners.get(&**name).map(|(owner, _)| *owner);
         if raw.routes.is_invalid() || owner == Some(&*application.name) {
@@ -81,17 +87,29 @@ impl<'a> OwnedRoutes<'a> {
                 report.misnamed(location, gone(name), (name, own.into_iter()), otherwise);
                 return None;
             }
-            Some(_) => ValueProblem::new(format!("route {} is of another application", quote(name)))
-                .hint(format!("name a route of application {}, or take the resource away", quote(&application.name))),
+            Some(_) => {
+                ValueProblem::new(format!("route {} is of another application", quote(name))).hint(
+                    format!(
+                        "name a route of application {}, or take the resource away",
+                        quote(&application.name)
+                    ),
+                )
+            }
             None => {
                 own.push(name);
-                let all = if own.len() > MOST_SHOWN { format!("…, {name}") } else { own.join(", ") };
+                let all = if own.len() > MOST_SHOWN {
+                    format!("…, {name}")
+                } else {
+                    own.join(", ")
+                };
                 ValueProblem::new(format!(
                     "application {} does not have route {}",
                     quote(&application.name),
                     quote(name)
                 ))
-                .hint(format!("write routes: [{all}] in the application; in a database only an admin may"))
+                .hint(format!(
+                    "write routes: [{all}] in the application; in a database only an admin may"
+                ))
             }
         };
         report.mistake(location, problem);

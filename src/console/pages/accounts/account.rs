@@ -70,12 +70,15 @@ pub async fn submit(
         "password" => change_password(&console, &mut form, peer).await,
         "token" => create_token(&console, &form, peer).await,
         "revoke" => revoke_token(&console, &form).await,
-        _ => Err(ProblemDetails::bad_request("the form asks for nothing that there is")),
+        _ => Err(ProblemDetails::bad_request(
+            "the form asks for nothing that there is",
+        )),
     };
     answer(&console, &form.visitor, outcome).await
 }
 
-/// Ends all sessions of the account, this one too: a cookie that somebody else has is of no use then.
+/// Ends all sessions of the account, this one too: a cookie that somebody else has is of no use
+/// then.
 async fn sign_out_everywhere(console: &ConsoleState, form: &ConsoleForm) -> Response {
     match end_sessions(console, form).await {
         Ok(cookie) => ([(SET_COOKIE, cookie)], Redirect::to("/console/sign-in")).into_response(),
@@ -84,15 +87,32 @@ async fn sign_out_everywhere(console: &ConsoleState, form: &ConsoleForm) -> Resp
 }
 
 /// The cookie that takes the visitor's away.
-async fn end_sessions(console: &ConsoleState, form: &ConsoleForm) -> Result<HeaderValue, ProblemDetails> {
+async fn end_sessions(
+    console: &ConsoleState,
+    form: &ConsoleForm,
+) -> Result<HeaderValue, ProblemDetails> {
     let (accounts, caller) = (console.accounts()?, form.visitor.caller()?);
     console.tokens.spend(form.token)?;
-    let ended = accounts.people.end_sessions(&caller.name).await.map_err(|error| ProblemDetails::database(&error))?;
+    let ended = accounts
+        .people
+        .end_sessions(&caller.name)
+        .await
+        .map_err(|error| ProblemDetails::database(&error))?;
     if accounts.records_session(&caller.name) {
         let detail = format!("everywhere: {ended} sessions");
-        caller.record("sign_out", &format!("account {}", caller.name), AuditOutcome::Done, &detail).await;
+        caller
+            .record(
+                "sign_out",
+                &format!("account {}", caller.name),
+                AuditOutcome::Done,
+                &detail,
+            )
+            .await;
     }
-    accounts.cookies.end().ok_or_else(|| ProblemDetails::bad_request("the cookie cannot be taken away"))
+    accounts
+        .cookies
+        .end()
+        .ok_or_else(|| ProblemDetails::bad_request("the cookie cannot be taken away"))
 }
 
 async fn answer(
@@ -124,7 +144,9 @@ async fn change_password(
     let (accounts, caller) = (console.accounts()?, form.visitor.caller()?.clone());
     let new = form.exact_field("new");
     if new != form.exact_field("again") {
-        return Err(ProblemDetails::bad_request("the new password was not written twice alike"));
+        return Err(ProblemDetails::bad_request(
+            "the new password was not written twice alike",
+        ));
     }
     let account = check_current_password(accounts, &caller, form, peer).await?;
     console.tokens.spend(form.token)?;
@@ -132,11 +154,27 @@ async fn change_password(
     let changed = accounts.people.set_password(&account, new, tokens).await;
     let account = changed.map_err(|error| ProblemDetails::people(&error))?;
     let detail = format!("their own{}", and_tokens(tokens));
-    caller.record("password", &format!("account {}", caller.name), AuditOutcome::Done, &detail).await;
-    let secret = accounts.begin_session(&account, peer.ip(), "after a change of the password").await?;
+    caller
+        .record(
+            "password",
+            &format!("account {}", caller.name),
+            AuditOutcome::Done,
+            &detail,
+        )
+        .await;
+    let secret = accounts
+        .begin_session(&account, peer.ip(), "after a change of the password")
+        .await?;
     form.visitor.caller = Some(caller.in_session(secret.expose()));
-    let done = format!("Your password was changed. Your other sessions have ended{}.", and_tokens(tokens));
-    Ok(AccountOutcome { done, cookie: accounts.cookies.begin(&secret), ..AccountOutcome::default() })
+    let done = format!(
+        "Your password was changed. Your other sessions have ended{}.",
+        and_tokens(tokens)
+    );
+    Ok(AccountOutcome {
+        done,
+        cookie: accounts.cookies.begin(&secret),
+        ..AccountOutcome::default()
+    })
 }
 
 async fn create_token(
@@ -145,40 +183,85 @@ async fn create_token(
     peer: SocketAddr,
 ) -> Result<AccountOutcome, ProblemDetails> {
     let (accounts, caller) = (console.accounts()?, form.visitor.caller()?);
-    let days = form.field("days").parse::<u64>().ok().filter(|days| *days <= MOST_DAYS);
-    let days = days.ok_or_else(|| ProblemDetails::bad_request(format!("a token lasts 0 to {MOST_DAYS} days")))?;
+    let days = form
+        .field("days")
+        .parse::<u64>()
+        .ok()
+        .filter(|days| *days <= MOST_DAYS);
+    let days = days.ok_or_else(|| {
+        ProblemDetails::bad_request(format!("a token lasts 0 to {MOST_DAYS} days"))
+    })?;
     let scope = match form.field("scope") {
         "all" => caller.rights.clone(),
         "view" => only_looking(&caller.rights),
-        _ => return Err(ProblemDetails::bad_request("a token may do all that you may, or look")),
+        _ => {
+            return Err(ProblemDetails::bad_request(
+                "a token may do all that you may, or look",
+            ));
+        }
     };
     let expires_in = (days > 0).then(|| Duration::from_secs(days * 86_400));
-    let new = NewToken { label: form.field("label").to_owned(), scope, expires_in };
+    let new = NewToken {
+        label: form.field("label").to_owned(),
+        scope,
+        expires_in,
+    };
     let account = check_presence(accounts, caller, form, peer).await?;
     console.tokens.spend(form.token)?;
     let made = accounts.people.create_token(&account, &new).await;
     let (secret, token) = made.map_err(|error| ProblemDetails::people(&error))?;
     let detail = format!("{}: {}", token.label, show_rights(&token.scope));
-    caller.record("token_create", &format!("token {}", token.id), AuditOutcome::Done, &detail).await;
-    Ok(AccountOutcome { secret: secret.expose().to_owned(), ..AccountOutcome::default() })
+    caller
+        .record(
+            "token_create",
+            &format!("token {}", token.id),
+            AuditOutcome::Done,
+            &detail,
+        )
+        .await;
+    Ok(AccountOutcome {
+        secret: secret.expose().to_owned(),
+        ..AccountOutcome::default()
+    })
 }
 
-async fn revoke_token(console: &ConsoleState, form: &ConsoleForm) -> Result<AccountOutcome, ProblemDetails> {
+async fn revoke_token(
+    console: &ConsoleState,
+    form: &ConsoleForm,
+) -> Result<AccountOutcome, ProblemDetails> {
     let (accounts, caller) = (console.accounts()?, form.visitor.caller()?);
     let id = form.field("id");
     console.tokens.spend(form.token)?;
     let revoked = accounts.people.revoke_token(&caller.name, id).await;
     if !revoked.map_err(|error| ProblemDetails::database(&error))? {
-        return Err(ProblemDetails::not_found("such token of yours, or it was revoked before"));
+        return Err(ProblemDetails::not_found(
+            "such token of yours, or it was revoked before",
+        ));
     }
-    caller.record("token_revoke", &format!("token {id}"), AuditOutcome::Done, "").await;
-    Ok(AccountOutcome { done: "The token was revoked.".to_owned(), ..AccountOutcome::default() })
+    caller
+        .record(
+            "token_revoke",
+            &format!("token {id}"),
+            AuditOutcome::Done,
+            "",
+        )
+        .await;
+    Ok(AccountOutcome {
+        done: "The token was revoked.".to_owned(),
+        ..AccountOutcome::default()
+    })
 }
 
 /// The least of each role.
 fn only_looking(rights: &Rights) -> Rights {
-    let applications = rights.applications.keys().map(|name| (name.clone(), ApplicationRole::Viewer));
-    Rights { fleet: rights.fleet.map(|_| FleetRole::Viewer), applications: applications.collect() }
+    let applications = rights
+        .applications
+        .keys()
+        .map(|name| (name.clone(), ApplicationRole::Viewer));
+    Rights {
+        fleet: rights.fleet.map(|_| FleetRole::Viewer),
+        applications: applications.collect(),
+    }
 }
 
 impl AccountPage {
@@ -194,7 +277,9 @@ impl AccountPage {
         let row = |token: tollgate_policies::people::ApiToken| TokenRow {
             scope: show_rights(&token.scope),
             created: short_time(&token.created_at.to_string()),
-            expires: token.expires_at.map_or_else(|| "never".to_owned(), |at| short_time(&at.to_string())),
+            expires: token
+                .expires_at
+                .map_or_else(|| "never".to_owned(), |at| short_time(&at.to_string())),
             is_revoked: token.revoked,
             id: token.id,
             label: token.label,
@@ -220,10 +305,17 @@ mod tests {
 
     #[test]
     fn a_token_that_only_looks_is_within_the_rights_of_its_account() {
-        let rights = Rights { fleet: Some(FleetRole::Admin), ..Rights::of("shop", ApplicationRole::Owner) };
+        let rights = Rights {
+            fleet: Some(FleetRole::Admin),
+            ..Rights::of("shop", ApplicationRole::Owner)
+        };
         let scope = only_looking(&rights);
         assert!(scope.is_within(&rights) && may(&scope, Operation::ViewFleet, ""));
-        for changing in [Operation::ActOnFleet, Operation::Change(ObjectKind::Strategy), Operation::ManageRights] {
+        for changing in [
+            Operation::ActOnFleet,
+            Operation::Change(ObjectKind::Strategy),
+            Operation::ManageRights,
+        ] {
             assert!(!may(&scope, changing, "shop"), "{changing:?}");
         }
         assert_eq!(only_looking(&Rights::default()), Rights::default());

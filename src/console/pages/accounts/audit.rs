@@ -47,7 +47,11 @@ pub struct AuditQuery {
 }
 
 /// `GET /console/audit`
-pub async fn show(State(console): State<ConsoleState>, visitor: Visitor, Query(query): Query<AuditQuery>) -> Response {
+pub async fn show(
+    State(console): State<ConsoleState>,
+    visitor: Visitor,
+    Query(query): Query<AuditQuery>,
+) -> Response {
     match AuditPage::of(&console, &visitor, query).await {
         Ok(shown) => page(&shown),
         Err(problem) => console.refuse(&visitor, &problem),
@@ -55,23 +59,46 @@ pub async fn show(State(console): State<ConsoleState>, visitor: Visitor, Query(q
 }
 
 impl AuditPage {
-    async fn of(console: &ConsoleState, visitor: &Visitor, query: AuditQuery) -> Result<Self, ProblemDetails> {
+    async fn of(
+        console: &ConsoleState,
+        visitor: &Visitor,
+        query: AuditQuery,
+    ) -> Result<Self, ProblemDetails> {
         let people = &console.accounts()?.people;
         visitor.may(Operation::ViewFleet, "")?;
         let away = |error| ProblemDetails::database(&error);
-        let entries = people.audit(Page { before: query.before, limit: ON_PAGE }).await.map_err(away)?;
+        let entries = people
+            .audit(Page {
+                before: query.before,
+                limit: ON_PAGE,
+            })
+            .await
+            .map_err(away)?;
         let (verdict, is_damaged) = match query.verify {
             false => (String::new(), false),
             true => match console.accounts()?.verify_audit().await? {
-                AuditVerdict::Intact { entries, hash } => {
-                    (format!("All {entries} entries are as they were written. The hash of the last: {hash}"), false)
+                AuditVerdict::Intact { entries, hash } => (
+                    format!(
+                        "All {entries} entries are as they were written. The hash of the last: {hash}"
+                    ),
+                    false,
+                ),
+                AuditVerdict::Damaged { number, what } => {
+                    (format!("Entry {number} is damaged: {what}"), true)
                 }
-                AuditVerdict::Damaged { number, what } => (format!("Entry {number} is damaged: {what}"), true),
             },
         };
-        let before = entries.last().map_or(0, |entry| if entry.number > 1 { entry.number } else { 0 });
+        let before = entries
+            .last()
+            .map_or(0, |entry| if entry.number > 1 { entry.number } else { 0 });
         let shell = visitor.shell(console, "Audit log", "Audit log");
-        Ok(Self { shell, rows: entries.into_iter().map(AuditRow::of).collect(), before, verdict, is_damaged })
+        Ok(Self {
+            shell,
+            rows: entries.into_iter().map(AuditRow::of).collect(),
+            before,
+            verdict,
+            is_damaged,
+        })
     }
 }
 

@@ -1,4 +1,5 @@
-//! The pages of people: signing in, one's own account, everybody's, and the audit log. `words` has what they say of rights.
+//! The pages of people: signing in, one's own account, everybody's, and the audit log. `words` has
+//! what they say of rights.
 
 pub mod account;
 pub mod audit;

@@ -52,7 +52,11 @@ pub async fn create(
     }
 }
 
-async fn answer(console: &ConsoleState, visitor: &Visitor, problem: Option<ProblemDetails>) -> Response {
+async fn answer(
+    console: &ConsoleState,
+    visitor: &Visitor,
+    problem: Option<ProblemDetails>,
+) -> Response {
     let head = problem.as_ref().map(ProblemDetails::head);
     match PeoplePage::of(console, visitor, problem).await {
         Ok(shown) => page_with(&shown, head),
@@ -60,34 +64,63 @@ async fn answer(console: &ConsoleState, visitor: &Visitor, problem: Option<Probl
     }
 }
 
-async fn make(console: &ConsoleState, form: &ConsoleForm, peer: SocketAddr) -> Result<String, ProblemDetails> {
+async fn make(
+    console: &ConsoleState,
+    form: &ConsoleForm,
+    peer: SocketAddr,
+) -> Result<String, ProblemDetails> {
     let (accounts, caller) = (console.accounts()?, form.visitor.caller()?);
     caller.may(Operation::ManageAccounts, "")?;
     let password = form.exact_field("password");
     let (name, display_name) = (form.field("name"), form.field("display_name"));
     let new = NewAccount {
         name: name.to_owned(),
-        display_name: if display_name.is_empty() { name } else { display_name }.to_owned(),
+        display_name: if display_name.is_empty() {
+            name
+        } else {
+            display_name
+        }
+        .to_owned(),
         password: (!password.is_empty()).then(|| password.to_owned()),
         subject: None,
-        rights: Rights { fleet: chosen_fleet_role(form.field("fleet"))?, ..Rights::default() },
+        rights: Rights {
+            fleet: chosen_fleet_role(form.field("fleet"))?,
+            ..Rights::default()
+        },
     };
     check_presence(accounts, caller, form, peer).await?;
     console.tokens.spend(form.token)?;
-    let made = accounts.people.create(&new).await.map_err(|error| ProblemDetails::people(&error))?;
+    let made = accounts
+        .people
+        .create(&new)
+        .await
+        .map_err(|error| ProblemDetails::people(&error))?;
     let object = format!("account {}", made.name);
-    caller.record("account_create", &object, AuditOutcome::Done, &show_rights(&made.rights)).await;
+    caller
+        .record(
+            "account_create",
+            &object,
+            AuditOutcome::Done,
+            &show_rights(&made.rights),
+        )
+        .await;
     Ok(made.name)
 }
 
-/// The rights of an account as far as somebody may see them: operators all, owners those in their applications.
+/// The rights of an account as far as somebody may see them: operators all, owners those in their
+/// applications.
 pub fn visible_rights(caller: &Caller, rights: &Rights) -> Rights {
     if caller.may(Operation::ViewFleet, "").is_ok() {
         return rights.clone();
     }
     let owns = |name: &String| caller.may(Operation::ManageRights, name).is_ok();
     let applications = rights.applications.iter().filter(|(name, _)| owns(name));
-    Rights { fleet: None, applications: applications.map(|(name, role)| (name.clone(), *role)).collect() }
+    Rights {
+        fleet: None,
+        applications: applications
+            .map(|(name, role)| (name.clone(), *role))
+            .collect(),
+    }
 }
 
 /// Whether somebody may see who there is: operators, and owners, who give roles.
@@ -95,7 +128,12 @@ pub fn visible_rights(caller: &Caller, rights: &Rights) -> Rights {
 /// # Errors
 /// When not.
 pub fn may_see_people(caller: &Caller) -> Result<(), ProblemDetails> {
-    match caller.rights.applications.keys().any(|name| caller.may(Operation::ManageRights, name).is_ok()) {
+    match caller
+        .rights
+        .applications
+        .keys()
+        .any(|name| caller.may(Operation::ManageRights, name).is_ok())
+    {
         true => Ok(()),
         false => caller.may(Operation::ViewFleet, ""),
     }
@@ -109,7 +147,11 @@ impl PeoplePage {
     ) -> Result<Self, ProblemDetails> {
         let (accounts, caller) = (console.accounts()?, visitor.caller()?);
         may_see_people(caller)?;
-        let all = accounts.people.accounts().await.map_err(|error| ProblemDetails::database(&error))?;
+        let all = accounts
+            .people
+            .accounts()
+            .await
+            .map_err(|error| ProblemDetails::database(&error))?;
         let row = |account: UserAccount| PersonRow {
             href: format!("/console/people/{}", encode(&account.name)),
             rights: show_rights(&visible_rights(caller, &account.rights)),

@@ -13,7 +13,9 @@ use tollgate_policies::time::UnixTime;
 
 use super::people::{may_see_people, visible_rights};
 use super::presence::{PresencePart, check_presence};
-use super::words::{and_tokens, chosen_fleet_role, chosen_role, earlier_tokens, show_rights, show_role_change};
+use super::words::{
+    and_tokens, chosen_fleet_role, chosen_role, earlier_tokens, show_rights, show_role_change,
+};
 use crate::admin::caller::{Caller, fleet_word};
 use crate::admin::problem_details::ProblemDetails;
 use crate::console::forms::ConsoleForm;
@@ -44,7 +46,11 @@ struct PersonPage {
 }
 
 /// `GET /console/people/{name}`
-pub async fn show(State(console): State<ConsoleState>, visitor: Visitor, Path(name): Path<String>) -> Response {
+pub async fn show(
+    State(console): State<ConsoleState>,
+    visitor: Visitor,
+    Path(name): Path<String>,
+) -> Response {
     answer(&console, &visitor, &name, None).await
 }
 
@@ -61,7 +67,12 @@ pub async fn change(
     }
 }
 
-async fn answer(console: &ConsoleState, visitor: &Visitor, name: &str, problem: Option<ProblemDetails>) -> Response {
+async fn answer(
+    console: &ConsoleState,
+    visitor: &Visitor,
+    name: &str,
+    problem: Option<ProblemDetails>,
+) -> Response {
     let head = problem.as_ref().map(ProblemDetails::head);
     match PersonPage::of(console, visitor, name, problem).await {
         Ok(shown) => page_with(&shown, head),
@@ -70,7 +81,12 @@ async fn answer(console: &ConsoleState, visitor: &Visitor, name: &str, problem: 
 }
 
 async fn find(console: &ConsoleState, name: &str) -> Result<UserAccount, ProblemDetails> {
-    let found = console.accounts()?.people.account(name).await.map_err(|error| ProblemDetails::database(&error))?;
+    let found = console
+        .accounts()?
+        .people
+        .account(name)
+        .await
+        .map_err(|error| ProblemDetails::database(&error))?;
     found.ok_or_else(|| ProblemDetails::not_found("such account"))
 }
 
@@ -87,11 +103,15 @@ async fn carry_out(
     let change = asked_change(form)?;
     let account = find(console, name).await?;
     if change.made_at != Some(account.created_at) {
-        return Err(ProblemDetails::people(&PeopleError::Changed(name.to_owned())));
+        return Err(ProblemDetails::people(&PeopleError::Changed(
+            name.to_owned(),
+        )));
     }
     if action == "password" && name == caller.name {
-        return Err(ProblemDetails::bad_request("your own password is changed on the page of your account")
-            .hint("open it by your name in the head of each page"));
+        return Err(ProblemDetails::bad_request(
+            "your own password is changed on the page of your account",
+        )
+        .hint("open it by your name in the head of each page"));
     }
     // These lead in, and the session may be somebody else's by now.
     let gives_role = action == "role" && form.field("role") != "none";
@@ -99,10 +119,22 @@ async fn carry_out(
         check_presence(accounts, caller, form, peer).await?;
     }
     console.tokens.spend(form.token)?;
-    let detail =
-        apply(&accounts.people, &account, &change, form).await.map_err(|error| ProblemDetails::people(&error))?;
-    caller.record(&format!("account_{action}"), &format!("account {name}"), AuditOutcome::Done, &detail).await;
-    Ok(if action == "remove" { "/console/people".to_owned() } else { format!("/console/people/{}", encode(name)) })
+    let detail = apply(&accounts.people, &account, &change, form)
+        .await
+        .map_err(|error| ProblemDetails::people(&error))?;
+    caller
+        .record(
+            &format!("account_{action}"),
+            &format!("account {name}"),
+            AuditOutcome::Done,
+            &detail,
+        )
+        .await;
+    Ok(if action == "remove" {
+        "/console/people".to_owned()
+    } else {
+        format!("/console/people/{}", encode(name))
+    })
 }
 
 /// Whether the visitor has the role that a form takes.
@@ -115,19 +147,32 @@ fn check_role(caller: &Caller, form: &ConsoleForm) -> Result<(), ProblemDetails>
     }
 }
 
-/// The change that a form asks for. Nothing of it for a password and a removal, which are no changes of this kind.
+/// The change that a form asks for. Nothing of it for a password and a removal, which are no
+/// changes of this kind.
 fn asked_change(form: &ConsoleForm) -> Result<AccountChange, ProblemDetails> {
-    let mut change = AccountChange { made_at: Some(made_at(form)?), ..AccountChange::default() };
+    let mut change = AccountChange {
+        made_at: Some(made_at(form)?),
+        ..AccountChange::default()
+    };
     match form.field("action") {
         "role" => {
             let role = chosen_role(form.field("role"))?;
-            change.roles.push(RoleChange::Application(form.field("application").to_owned(), role));
+            change.roles.push(RoleChange::Application(
+                form.field("application").to_owned(),
+                role,
+            ));
         }
-        "fleet" => change.roles.push(RoleChange::Fleet(chosen_fleet_role(form.field("role"))?)),
+        "fleet" => change
+            .roles
+            .push(RoleChange::Fleet(chosen_fleet_role(form.field("role"))?)),
         "disable" => change.disabled = Some(true),
         "enable" => change.disabled = Some(false),
         "password" | "remove" => {}
-        _ => return Err(ProblemDetails::bad_request("the form asks for nothing that there is")),
+        _ => {
+            return Err(ProblemDetails::bad_request(
+                "the form asks for nothing that there is",
+            ));
+        }
     }
     Ok(change)
 }
@@ -142,13 +187,18 @@ async fn apply(
     match form.field("action") {
         "password" => {
             let tokens = earlier_tokens(form);
-            people.set_password(account, form.exact_field("password"), tokens).await?;
+            people
+                .set_password(account, form.exact_field("password"), tokens)
+                .await?;
             Ok(format!("a new password{}", and_tokens(tokens)))
         }
         "remove" => people.remove(&account.name).await.map(|()| String::new()),
         _ => {
             let changed = people.change(&account.name, change).await?;
-            let told = change.roles.iter().map(|role| show_role_change(role, &account.rights, &changed.rights));
+            let told = change
+                .roles
+                .iter()
+                .map(|role| show_role_change(role, &account.rights, &changed.rights));
             Ok(told.collect::<Vec<_>>().join("; "))
         }
     }
@@ -171,12 +221,25 @@ impl PersonPage {
         } else {
             caller.rights.applications.keys().cloned().collect()
         };
-        let owned = owned.into_iter().filter(|name| caller.may(Operation::ManageRights, name).is_ok());
+        let owned = owned
+            .into_iter()
+            .filter(|name| caller.may(Operation::ManageRights, name).is_ok());
         let facts = [
             ("Name", account.display_name),
             ("Roles", show_rights(&rights)),
-            ("Signs in by", sign_in(account.has_password, account.subject.is_some()).to_owned()),
-            ("State", if account.disabled { "disabled" } else { "active" }.to_owned()),
+            (
+                "Signs in by",
+                sign_in(account.has_password, account.subject.is_some()).to_owned(),
+            ),
+            (
+                "State",
+                if account.disabled {
+                    "disabled"
+                } else {
+                    "active"
+                }
+                .to_owned(),
+            ),
             ("Made", short_time(&account.created_at.to_string())),
             ("Changed", short_time(&account.changed_at.to_string())),
         ];
@@ -185,7 +248,10 @@ impl PersonPage {
             problem,
             name: name.to_owned(),
             action: format!("/console/people/{}", encode(name)),
-            facts: facts.into_iter().filter(|(_, value)| !value.is_empty()).collect(),
+            facts: facts
+                .into_iter()
+                .filter(|(_, value)| !value.is_empty())
+                .collect(),
             owned: owned.collect(),
             fleet: account.rights.fleet.map_or("none", fleet_word),
             is_disabled: account.disabled,
@@ -203,10 +269,21 @@ impl PersonPage {
 }
 
 /// Those that there are, and those that somebody still has a role in.
-async fn applications(console: &ConsoleState, rights: &Rights) -> Result<BTreeSet<String>, ProblemDetails> {
+async fn applications(
+    console: &ConsoleState,
+    rights: &Rights,
+) -> Result<BTreeSet<String>, ProblemDetails> {
     let mut names: BTreeSet<String> = rights.applications.keys().cloned().collect();
     if let Some(policies) = &console.admin.policies {
-        names.extend(policies.database.state(None).await?.applications().into_iter().map(str::to_owned));
+        names.extend(
+            policies
+                .database
+                .state(None)
+                .await?
+                .applications()
+                .into_iter()
+                .map(str::to_owned),
+        );
     }
     Ok(names)
 }
@@ -214,8 +291,10 @@ async fn applications(console: &ConsoleState, rights: &Rights) -> Result<BTreeSe
 /// When the account was made that a form is about.
 fn made_at(form: &ConsoleForm) -> Result<UnixTime, ProblemDetails> {
     let made_at = form.field("made_at").parse().map(UnixTime::from_millis);
-    made_at
-        .map_err(|_| ProblemDetails::bad_request("the form does not say whom it is about").hint("load the page anew"))
+    made_at.map_err(|_| {
+        ProblemDetails::bad_request("the form does not say whom it is about")
+            .hint("load the page anew")
+    })
 }
 
 fn sign_in(has_password: bool, has_subject: bool) -> &'static str {

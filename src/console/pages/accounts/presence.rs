@@ -1,7 +1,9 @@
-//! Proof that an account's owner is in front of the console, for forms whose effect outlives the session.
+//! Proof that an account's owner is in front of the console, for forms whose effect outlives the
+//! session.
 //!
-//! Guarantees that whoever comes by an open browser, or by the cookie of one, makes no lasting way into the admin port: no token, no
-//! account, no password and no role. API keys of an application lead to its routes, and are made without.
+//! Guarantees that whoever comes by an open browser, or by the cookie of one, makes no lasting way
+//! into the admin port: no token, no account, no password and no role. API keys of an application
+//! lead to its routes, and are made without.
 
 use std::net::SocketAddr;
 
@@ -15,8 +17,8 @@ use crate::console::pages::encode;
 use crate::console::shell::Visitor;
 use crate::console::state::ConsoleState;
 
-/// The account of the caller, who has just proven to be its owner: by the field `current` of the form, or without a password by
-/// having been asked by the provider within ten minutes.
+/// The account of the caller, who has just proven to be its owner: by the field `current` of the
+/// form, or without a password by having been asked by the provider within ten minutes.
 ///
 /// # Errors
 /// When they have not, too many passwords were wrong, or the database is away.
@@ -26,16 +28,23 @@ pub async fn check_presence(
     form: &ConsoleForm,
     peer: SocketAddr,
 ) -> Result<UserAccount, ProblemDetails> {
-    let found = accounts.people.session(caller.session()).await.map_err(|error| ProblemDetails::database(&error))?;
+    let found = accounts
+        .people
+        .session(caller.session())
+        .await
+        .map_err(|error| ProblemDetails::database(&error))?;
     let (account, _) = found.ok_or_else(|| ProblemDetails::bad_request("the session has ended"))?;
     if account.has_password {
         return check_current_password(accounts, caller, form, peer).await;
     }
-    // Not when the session began: the provider may have asked nothing then, for whoever came by an open browser.
+    // Not when the session began: the provider may have asked nothing then, for whoever came by an
+    // open browser.
     match accounts.was_asked_lately(caller.session()) {
         true => Ok(account),
-        false => Err(ProblemDetails::bad_request("the provider has not asked you lately who you are")
-            .hint("choose \"Prove that it is you\" on this page, and do this within ten minutes")),
+        false => Err(ProblemDetails::bad_request(
+            "the provider has not asked you lately who you are",
+        )
+        .hint("choose \"Prove that it is you\" on this page, and do this within ten minutes")),
     }
 }
 
@@ -49,10 +58,16 @@ pub async fn check_current_password(
     form: &ConsoleForm,
     peer: SocketAddr,
 ) -> Result<UserAccount, ProblemDetails> {
-    let checked = accounts.check_password(&caller.name, form.exact_field("current"), peer.ip()).await;
+    let checked = accounts
+        .check_password(&caller.name, form.exact_field("current"), peer.ip())
+        .await;
     checked.map_err(|problem| {
         // Not 401: somebody is signed in.
-        if problem.is_of_strangers() { ProblemDetails::bad_request("the current password is wrong") } else { problem }
+        if problem.is_of_strangers() {
+            ProblemDetails::bad_request("the current password is wrong")
+        } else {
+            problem
+        }
     })
 }
 
@@ -68,10 +83,22 @@ impl PresencePart {
     /// When the database is away.
     pub async fn of(console: &ConsoleState, visitor: &Visitor) -> Result<Self, ProblemDetails> {
         let (accounts, caller) = (console.accounts()?, visitor.caller()?);
-        let account = accounts.people.account(&caller.name).await.map_err(|error| ProblemDetails::database(&error))?;
+        let account = accounts
+            .people
+            .account(&caller.name)
+            .await
+            .map_err(|error| ProblemDetails::database(&error))?;
         let asks_password = account.is_some_and(|account| account.has_password);
-        let may_prove = !asks_password && accounts.provider().is_ok() && !accounts.was_asked_lately(caller.session());
-        let href = format!("/console/sign-in/provider?prove=true&page={}", encode(visitor.page()));
-        Ok(Self { asks_password, href: if may_prove { href } else { String::new() } })
+        let may_prove = !asks_password
+            && accounts.provider().is_ok()
+            && !accounts.was_asked_lately(caller.session());
+        let href = format!(
+            "/console/sign-in/provider?prove=true&page={}",
+            encode(visitor.page())
+        );
+        Ok(Self {
+            asks_password,
+            href: if may_prove { href } else { String::new() },
+        })
     }
 }

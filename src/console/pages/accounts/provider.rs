@@ -1,7 +1,9 @@
-//! `/console/sign-in/provider` and `/console/sign-in/return`: signing in at a provider of OpenID Connect.
+//! `/console/sign-in/provider` and `/console/sign-in/return`: signing in at a provider of OpenID
+//! Connect.
 //!
-//! Guarantees that only the browser that began a sign-in ends it. The session's cookie is for this site alone, so it is not
-//! sent with the redirect from the provider: a page that goes on from here comes between.
+//! Guarantees that only the browser that began a sign-in ends it. The session's cookie is for this
+//! site alone, so it is not sent with the redirect from the provider: a page that goes on from here
+//! comes between.
 
 use std::net::SocketAddr;
 
@@ -39,8 +41,8 @@ struct SignedInPage {
     next: String,
 }
 
-/// `GET /console/sign-in/provider`: a link of the page for signing in. Not a form, since browsers keep forms from leading to the
-/// provider (`form-action`).
+/// `GET /console/sign-in/provider`: a link of the page for signing in. Not a form, since browsers
+/// keep forms from leading to the provider (`form-action`).
 pub async fn begin(
     State(console): State<ConsoleState>,
     ConnectInfo(peer): ConnectInfo<SocketAddr>,
@@ -49,9 +51,15 @@ pub async fn begin(
     Query(next): Query<NextPage>,
 ) -> Response {
     let (next, proves) = (page_of_console(next.page()), next.proves());
-    // Another site's page would use up what its visitor's network may begin, or sign them in unasked.
+    // Another site's page would use up what its visitor's network may begin, or sign them in
+    // unasked.
     if !is_at_home(&console, &headers) || console.admin.origins.check_site(&headers).is_err() {
-        return Redirect::to(&format!("{}{SIGN_IN}?page={}", home(&console), encode(&next))).into_response();
+        return Redirect::to(&format!(
+            "{}{SIGN_IN}?page={}",
+            home(&console),
+            encode(&next)
+        ))
+        .into_response();
     }
     match begun(&console, peer, &next, proves).await {
         Ok((cookie, place)) => ([(SET_COOKIE, cookie)], Redirect::to(&place)).into_response(),
@@ -69,13 +77,19 @@ async fn begun(
     let accounts = console.accounts()?;
     let provider = &accounts.provider()?.provider;
     accounts.start_at_provider(peer.ip()).await?;
-    let next = Some(encode(next)).filter(|next| next.len() <= MAX_NEXT).unwrap_or_default();
+    let next = Some(encode(next))
+        .filter(|next| next.len() <= MAX_NEXT)
+        .unwrap_or_default();
     let pending = PendingSignIn::begin(now(), next, proves)
         .map_err(|_| ProblemDetails::provider_away("the system has no random numbers"))?;
     let place = provider.sign_in_url(&pending, &return_to(console)).await;
-    let place = place.map_err(|fault| ProblemDetails::provider_for_strangers(provider.issuer(), &fault))?;
+    let place =
+        place.map_err(|fault| ProblemDetails::provider_for_strangers(provider.issuer(), &fault))?;
     let cookie = accounts.cookies.begin_sign_in(&pending.text(&provider.key));
-    Ok((cookie.ok_or_else(|| ProblemDetails::bad_request("the page to go on with is too odd"))?, place))
+    Ok((
+        cookie.ok_or_else(|| ProblemDetails::bad_request("the page to go on with is too odd"))?,
+        place,
+    ))
 }
 
 /// `GET /console/sign-in/return`
@@ -90,13 +104,19 @@ pub async fn finish(
     let visitor = visitor.at(SIGN_IN);
     let mut response = match finished(&console, &headers, &answer, peer).await {
         Ok((cookie, next)) => {
-            let shown = page(&SignedInPage { shell: visitor.shell(&console, "", "Signed in"), next });
+            let shown = page(&SignedInPage {
+                shell: visitor.shell(&console, "", "Signed in"),
+                next,
+            });
             (AppendHeaders([(SET_COOKIE, cookie)]), shown).into_response()
         }
         Err(problem) => console.refuse(&visitor, &problem),
     };
     // Good for one answer, whatever came of it.
-    let over = console.accounts().ok().and_then(|accounts| accounts.cookies.end_sign_in());
+    let over = console
+        .accounts()
+        .ok()
+        .and_then(|accounts| accounts.cookies.end_sign_in());
     if let Some(cookie) = over {
         response.headers_mut().append(SET_COOKIE, cookie);
     }
@@ -113,12 +133,18 @@ async fn finished(
     let accounts = console.accounts()?;
     let provider = &accounts.provider()?.provider;
     let kept = accounts.cookies.sign_in(headers);
-    let pending = kept.and_then(|kept| PendingSignIn::read(kept, &provider.key, now())).ok_or_else(|| {
-        ProblemDetails::unauthenticated("this browser has begun no sign-in, or more than ten minutes ago")
+    let pending = kept
+        .and_then(|kept| PendingSignIn::read(kept, &provider.key, now()))
+        .ok_or_else(|| {
+            ProblemDetails::unauthenticated(
+                "this browser has begun no sign-in, or more than ten minutes ago",
+            )
             .hint("begin anew from the page for signing in, with cookies allowed")
-    })?;
+        })?;
     let next = page_of_console(&percent_decode_str(&pending.next).decode_utf8_lossy());
-    let cookie = accounts.sign_in_by_provider((answer, &return_to(console)), &pending, peer.ip()).await?;
+    let cookie = accounts
+        .sign_in_by_provider((answer, &return_to(console)), &pending, peer.ip())
+        .await?;
     Ok((cookie, next))
 }
 
@@ -126,13 +152,17 @@ fn now() -> u64 {
     clock::unix_micros() / 1_000_000
 }
 
-/// Where browsers find the console: by the name that the file has, or else its address. Never by the name that a request has:
-/// whoever sends it says that.
+/// Where browsers find the console: by the name that the file has, or else its address. Never by
+/// the name that a request has: whoever sends it says that.
 fn home(console: &ConsoleState) -> String {
     let origins = &console.admin.origins;
     match &origins.public_url {
         Some(url) => url.to_string(),
-        None => format!("{}://{}", if origins.has_tls { "https" } else { "http" }, console.address),
+        None => format!(
+            "{}://{}",
+            if origins.has_tls { "https" } else { "http" },
+            console.address
+        ),
     }
 }
 
@@ -140,7 +170,8 @@ fn return_to(console: &ConsoleState) -> String {
     format!("{}{RETURN}", home(console))
 }
 
-/// Whether the browser is where it comes back to, and so has the cookie then. A proxy in front may name another host.
+/// Whether the browser is where it comes back to, and so has the cookie then. A proxy in front may
+/// name another host.
 fn is_at_home(console: &ConsoleState, headers: &HeaderMap) -> bool {
     let host = headers.get(HOST).and_then(|host| host.to_str().ok());
     console.admin.origins.public_url.is_some() || host == Some(&console.address.to_string())

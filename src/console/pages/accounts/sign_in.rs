@@ -1,7 +1,7 @@
 //! `/console/sign-in` and `/console/sign-out`.
 //!
-//! Guarantees that a session is always a new one: a secret that a browser brought along is never taken over, and one that
-//! is left is ended in the database.
+//! Guarantees that a session is always a new one: a secret that a browser brought along is never
+//! taken over, and one that is left is ended in the database.
 
 use std::net::SocketAddr;
 
@@ -55,7 +55,11 @@ impl NextPage {
 }
 
 /// `GET /console/sign-in`
-pub async fn show(State(console): State<ConsoleState>, visitor: Visitor, Query(next): Query<NextPage>) -> Response {
+pub async fn show(
+    State(console): State<ConsoleState>,
+    visitor: Visitor,
+    Query(next): Query<NextPage>,
+) -> Response {
     let next = page_of_console(&next.page);
     let accounts = match console.accounts() {
         Ok(accounts) => accounts,
@@ -96,30 +100,66 @@ pub async fn sign_out(State(console): State<ConsoleState>, form: ConsoleForm) ->
 }
 
 /// The cookie of a new session.
-async fn sign_in(console: &ConsoleState, form: &ConsoleForm, peer: SocketAddr) -> Result<HeaderValue, ProblemDetails> {
+async fn sign_in(
+    console: &ConsoleState,
+    form: &ConsoleForm,
+    peer: SocketAddr,
+) -> Result<HeaderValue, ProblemDetails> {
     let accounts = console.accounts()?;
-    let account = accounts.check_password(form.field("name"), form.exact_field("password"), peer.ip()).await?;
-    if form.visitor.caller.as_ref().is_some_and(|caller| caller.by == CallerProof::Session) {
+    let account = accounts
+        .check_password(form.field("name"), form.exact_field("password"), peer.ip())
+        .await?;
+    if form
+        .visitor
+        .caller
+        .as_ref()
+        .is_some_and(|caller| caller.by == CallerProof::Session)
+    {
         end(console, &form.visitor).await?;
     }
-    accounts.new_session(&account, peer.ip(), "by password").await
+    accounts
+        .new_session(&account, peer.ip(), "by password")
+        .await
 }
 
 /// Ends the visitor's session in the database. The cookie that takes theirs away.
 async fn end(console: &ConsoleState, visitor: &Visitor) -> Result<HeaderValue, ProblemDetails> {
     let (accounts, caller) = (console.accounts()?, visitor.caller()?);
-    accounts.people.end_session(caller.session()).await.map_err(|error| ProblemDetails::database(&error))?;
+    accounts
+        .people
+        .end_session(caller.session())
+        .await
+        .map_err(|error| ProblemDetails::database(&error))?;
     if accounts.records_session(&caller.name) {
-        caller.record("sign_out", &format!("account {}", caller.name), AuditOutcome::Done, "").await;
+        caller
+            .record(
+                "sign_out",
+                &format!("account {}", caller.name),
+                AuditOutcome::Done,
+                "",
+            )
+            .await;
     }
-    accounts.cookies.end().ok_or_else(|| ProblemDetails::bad_request("the session cannot be ended"))
+    accounts
+        .cookies
+        .end()
+        .ok_or_else(|| ProblemDetails::bad_request("the session cannot be ended"))
 }
 
 impl SignInPage {
     fn new(console: &ConsoleState, visitor: &Visitor, next: String) -> Self {
-        let by_provider = console.accounts().is_ok_and(|accounts| accounts.provider().is_ok());
+        let by_provider = console
+            .accounts()
+            .is_ok_and(|accounts| accounts.provider().is_ok());
         let (shell, next_encoded) = (visitor.shell(console, "", "Sign in"), encode(&next));
-        Self { shell, problem: None, name: String::new(), next, next_encoded, by_provider }
+        Self {
+            shell,
+            problem: None,
+            name: String::new(),
+            next,
+            next_encoded,
+            by_provider,
+        }
     }
 }
 

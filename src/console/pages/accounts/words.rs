@@ -13,7 +13,9 @@ pub fn chosen_role(word: &str) -> Result<Option<ApplicationRole>, ProblemDetails
         "viewer" => Ok(Some(ApplicationRole::Viewer)),
         "editor" => Ok(Some(ApplicationRole::Editor)),
         "owner" => Ok(Some(ApplicationRole::Owner)),
-        _ => Err(ProblemDetails::bad_request("a role in an application is none, viewer, editor or owner")),
+        _ => Err(ProblemDetails::bad_request(
+            "a role in an application is none, viewer, editor or owner",
+        )),
     }
 }
 
@@ -24,13 +26,19 @@ pub fn chosen_fleet_role(word: &str) -> Result<Option<FleetRole>, ProblemDetails
         "viewer" => Ok(Some(FleetRole::Viewer)),
         "operator" => Ok(Some(FleetRole::Operator)),
         "admin" => Ok(Some(FleetRole::Admin)),
-        _ => Err(ProblemDetails::bad_request("a role in the fleet is none, viewer, operator or admin")),
+        _ => Err(ProblemDetails::bad_request(
+            "a role in the fleet is none, viewer, operator or admin",
+        )),
     }
 }
 
 /// Tokens are revoked with a new password, unless the form says otherwise.
 pub fn earlier_tokens(form: &ConsoleForm) -> EarlierTokens {
-    if form.field("earlier_tokens") == "keep" { EarlierTokens::Keep } else { EarlierTokens::Revoke }
+    if form.field("earlier_tokens") == "keep" {
+        EarlierTokens::Keep
+    } else {
+        EarlierTokens::Revoke
+    }
 }
 
 /// The words for that, after those about sessions.

@@ -1,7 +1,7 @@
 //! A body that is compressed as it streams.
 //!
-//! Guarantees that a client is never kept waiting for what has come already: when the body pauses, everything that was
-//! compressed goes out.
+//! Guarantees that a client is never kept waiting for what has come already: when the body pauses,
+//! everything that was compressed goes out.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -53,17 +53,31 @@ enum CodingState {
 type BodyFrame = Option<Result<Frame<Bytes>, BoxError>>;
 
 impl CompressedBody {
-    pub fn new(body: Body, (coding, place): (ContentCoding, Option<CompressorPlace>), sizes: CompressedSizes) -> Self {
-        Self { body, state: CodingState::New(coding), sizes, place }
+    pub fn new(
+        body: Body,
+        (coding, place): (ContentCoding, Option<CompressorPlace>),
+        sizes: CompressedSizes,
+    ) -> Self {
+        Self {
+            body,
+            state: CodingState::New(coding),
+            sizes,
+            place,
+        }
     }
 
     /// Compresses some content. Returns what comes out, once it is enough.
     fn write(&mut self, data: &Bytes) -> Result<Option<Bytes>, BoxError> {
         self.sizes.original.increment(data.len() as u64);
         if let CodingState::New(coding) = self.state {
-            self.state = CodingState::Coding { encoder: Encoder::new(coding)?, unflushed: false };
+            self.state = CodingState::Coding {
+                encoder: Encoder::new(coding)?,
+                unflushed: false,
+            };
         }
-        let CodingState::Coding { encoder, unflushed } = &mut self.state else { return Ok(None) };
+        let CodingState::Coding { encoder, unflushed } = &mut self.state else {
+            return Ok(None);
+        };
         encoder.write(data)?;
         *unflushed = true;
         Ok((encoder.ready() >= PIECE).then(|| encoder.take()))
@@ -71,7 +85,9 @@ impl CompressedBody {
 
     /// Lets out what was written, when nothing more is there for now.
     fn flush(&mut self) -> Result<Option<Bytes>, BoxError> {
-        let CodingState::Coding { encoder, unflushed } = &mut self.state else { return Ok(None) };
+        let CodingState::Coding { encoder, unflushed } = &mut self.state else {
+            return Ok(None);
+        };
         if !std::mem::take(unflushed) {
             return Ok(None);
         }
@@ -91,7 +107,10 @@ impl CompressedBody {
         Ok(Some(encoder.finish()?).filter(|output| !output.is_empty()))
     }
 
-    fn poll_compressed(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Frame<Bytes>>, BoxError>> {
+    fn poll_compressed(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Option<Frame<Bytes>>, BoxError>> {
         let mut compressed = 0;
         loop {
             if let CodingState::Ended(trailers) = &mut self.state {
@@ -148,7 +167,10 @@ mod tests {
     use super::*;
 
     fn sizes() -> CompressedSizes {
-        CompressedSizes { original: Counter::noop(), compressed: Counter::noop() }
+        CompressedSizes {
+            original: Counter::noop(),
+            compressed: Counter::noop(),
+        }
     }
 
     fn gzip(frames: impl IntoIterator<Item = Result<Frame<Bytes>, BoxError>>) -> CompressedBody {
@@ -162,11 +184,18 @@ mod tests {
         let mut trailers = HeaderMap::new();
         trailers.insert("x-sum", HeaderValue::from_static("7"));
         let data = Bytes::from("text ".repeat(100_000));
-        let collected =
-            gzip([Ok(Frame::data(data.clone())), Ok(Frame::trailers(trailers.clone()))]).collect().await.unwrap();
+        let collected = gzip([
+            Ok(Frame::data(data.clone())),
+            Ok(Frame::trailers(trailers.clone())),
+        ])
+        .collect()
+        .await
+        .unwrap();
         assert_eq!(collected.trailers(), Some(&trailers));
         let mut decoded = Vec::new();
-        GzDecoder::new(&*collected.to_bytes()).read_to_end(&mut decoded).unwrap();
+        GzDecoder::new(&*collected.to_bytes())
+            .read_to_end(&mut decoded)
+            .unwrap();
         assert_eq!(decoded, data);
     }
 
@@ -174,13 +203,18 @@ mod tests {
     async fn no_content_is_compressed_to_none() {
         let compressed = gzip([]).collect().await.unwrap().to_bytes();
         let mut decoded = Vec::new();
-        GzDecoder::new(&*compressed).read_to_end(&mut decoded).unwrap();
+        GzDecoder::new(&*compressed)
+            .read_to_end(&mut decoded)
+            .unwrap();
         assert!(decoded.is_empty() && !compressed.is_empty());
     }
 
     #[tokio::test]
     async fn content_that_breaks_off_never_looks_whole() {
-        let mut body = gzip([Ok(Frame::data(Bytes::from("half a text"))), Err("gone".into())]);
+        let mut body = gzip([
+            Ok(Frame::data(Bytes::from("half a text"))),
+            Err("gone".into()),
+        ]);
         let mut compressed = Vec::new();
         let failure = loop {
             match body.frame().await.unwrap() {
@@ -189,6 +223,10 @@ mod tests {
             }
         };
         assert_eq!(failure.to_string(), "gone");
-        assert!(GzDecoder::new(&*compressed).read_to_end(&mut Vec::new()).is_err());
+        assert!(
+            GzDecoder::new(&*compressed)
+                .read_to_end(&mut Vec::new())
+                .is_err()
+        );
     }
 }

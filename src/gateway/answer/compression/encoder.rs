@@ -12,14 +12,16 @@ use zstd::stream::write::Encoder as ZstdEncoder;
 
 use crate::route::compression::ContentCoding;
 
-/// The windows are 64 KiB, and gzip's 32 KiB: with more, each answer under way would hold megabytes.
+/// The windows are 64 KiB, and gzip's 32 KiB: with more, each answer under way would hold
+/// megabytes.
 const WINDOW_LOG: u8 = 16;
-/// Levels that compress as fast as an upstream on the same network sends, as those of nginx and Caddy do. The next one of br
-/// has a table of twice the size.
+/// Levels that compress as fast as an upstream on the same network sends, as those of nginx and
+/// Caddy do. The next one of br has a table of twice the size.
 const GZIP_LEVEL: u32 = 5;
 const BROTLI_QUALITY: i32 = 3;
 const ZSTD_LEVEL: i32 = 3;
-/// The tables of zstd, of 64 KiB and 32 KiB: enough for its window. Those of its level have three quarters of a MiB.
+/// The tables of zstd, of 64 KiB and 32 KiB: enough for its window. Those of its level have three
+/// quarters of a MiB.
 const ZSTD_TABLES: [CParameter; 2] = [CParameter::HashLog(14), CParameter::ChainLog(13)];
 
 /// A compressor and what it has put out. Boxed: they are of different sizes, and all are large.
@@ -41,11 +43,21 @@ impl Encoder {
                 Self::Zstd(Box::new(encoder))
             }
             ContentCoding::Brotli => {
-                let params =
-                    BrotliEncoderParams { quality: BROTLI_QUALITY, lgwin: WINDOW_LOG.into(), ..Default::default() };
-                Self::Brotli(Box::new(CompressorWriter::with_params(Vec::new(), 4096, &params)))
+                let params = BrotliEncoderParams {
+                    quality: BROTLI_QUALITY,
+                    lgwin: WINDOW_LOG.into(),
+                    ..Default::default()
+                };
+                Self::Brotli(Box::new(CompressorWriter::with_params(
+                    Vec::new(),
+                    4096,
+                    &params,
+                )))
             }
-            ContentCoding::Gzip => Self::Gzip(Box::new(GzEncoder::new(Vec::new(), GzipLevel::new(GZIP_LEVEL)))),
+            ContentCoding::Gzip => Self::Gzip(Box::new(GzEncoder::new(
+                Vec::new(),
+                GzipLevel::new(GZIP_LEVEL),
+            ))),
         })
     }
 

@@ -1,7 +1,7 @@
 //! Compresses the content of an answer, where its client takes that and it is worth it.
 //!
-//! Guarantees that an answer whose content differs from coding to coding says so (`Vary`), and that its validators and
-//! lengths are not those of the content that was compressed.
+//! Guarantees that an answer whose content differs from coding to coding says so (`Vary`), and that
+//! its validators and lengths are not those of the content that was compressed.
 
 mod compressed_body;
 mod encoder;
@@ -10,8 +10,8 @@ mod place;
 use std::sync::Arc;
 
 use http::header::{
-    ACCEPT_ENCODING, ACCEPT_RANGES, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG,
-    IF_NONE_MATCH,
+    ACCEPT_ENCODING, ACCEPT_RANGES, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE,
+    CONTENT_TYPE, ETAG, IF_NONE_MATCH,
 };
 use http::{HeaderMap, HeaderValue, Response};
 use http_body::Body as _;
@@ -60,24 +60,43 @@ impl Compression {
             compressed: counter!("tollgate_compression_compressed_bytes_total", "route" => route.to_string()),
         };
         let skipped = counter!("tollgate_compression_skipped_total", "route" => route.to_string());
-        Self { rules: rules.clone(), sizes, skipped, places: &PLACES }
+        Self {
+            rules: rules.clone(),
+            sizes,
+            skipped,
+            places: &PLACES,
+        }
     }
 
-    /// The coding for a request with these `headers`: the one that its client likes best, and of several such the best of
-    /// the route.
+    /// The coding for a request with these `headers`: the one that its client likes best, and of
+    /// several such the best of the route.
     pub fn accepted(&self, headers: &HeaderMap, is_head: bool) -> AcceptedCoding {
-        let identity = stated(headers.get_all(ACCEPT_ENCODING)).find(|(name, _)| name.eq_ignore_ascii_case("identity"));
+        let identity = stated(headers.get_all(ACCEPT_ENCODING))
+            .find(|(name, _)| name.eq_ignore_ascii_case("identity"));
         let least = identity.map_or(1, |(_, weight)| weight.max(1));
-        let weighed = self.rules.codings.iter().map(|coding| (weight_of_coding(headers, coding.name()), *coding));
+        let weighed = self
+            .rules
+            .codings
+            .iter()
+            .map(|coding| (weight_of_coding(headers, coding.name()), *coding));
         // The first of the heaviest: `max_by_key` takes the last.
-        let best = weighed.rev().filter(|(weight, _)| *weight >= least).max_by_key(|(weight, _)| *weight);
+        let best = weighed
+            .rev()
+            .filter(|(weight, _)| *weight >= least)
+            .max_by_key(|(weight, _)| *weight);
         let known_tags = headers.get_all(IF_NONE_MATCH).iter().cloned().collect();
-        AcceptedCoding { compression: self.clone(), coding: best.map(|(_, coding)| coding), is_head, known_tags }
+        AcceptedCoding {
+            compression: self.clone(),
+            coding: best.map(|(_, coding)| coding),
+            is_head,
+            known_tags,
+        }
     }
 }
 
 impl AcceptedCoding {
-    /// Compresses the answer, unless it should stay as it is. Then `permit` reads what is compressed.
+    /// Compresses the answer, unless it should stay as it is. Then `permit` reads what is
+    /// compressed.
     pub fn apply(self, response: &mut Response<Body>, permit: &mut Permit) {
         if response_rules::has_length_of_another(response.status()) {
             return self.apply_to_unchanged(response.headers_mut());
@@ -89,7 +108,11 @@ impl AcceptedCoding {
         vary_on(headers, &ACCEPT_ENCODING);
         let Some(coding) = self.coding else { return };
         // The answer to a HEAD has no content to compress.
-        let place = if self.is_head { None } else { self.compression.places.take() };
+        let place = if self.is_head {
+            None
+        } else {
+            self.compression.places.take()
+        };
         if place.is_none() && !self.is_head {
             return self.compression.skipped.increment(1);
         }
@@ -108,14 +131,20 @@ impl AcceptedCoding {
         if !self.is_head {
             body.observe(Box::new(PermitReader(std::mem::take(permit))));
         }
-        *response.body_mut() = Body::boxed(CompressedBody::new(body, (coding, place), self.compression.sizes));
+        *response.body_mut() = Body::boxed(CompressedBody::new(
+            body,
+            (coding, place),
+            self.compression.sizes,
+        ));
     }
 
-    /// Lets an answer that says that nothing has changed say it of the answer that its client has (RFC 9110 §15.4.5).
+    /// Lets an answer that says that nothing has changed say it of the answer that its client has
+    /// (RFC 9110 §15.4.5).
     fn apply_to_unchanged(&self, headers: &mut HeaderMap) {
         vary_on(headers, &ACCEPT_ENCODING);
         // No tag has a quote in it, so it is found nowhere but as a whole.
-        let weak = weakened_etag(headers).filter(|weak| self.known_tags.iter().any(|tags| contains(tags, weak)));
+        let weak = weakened_etag(headers)
+            .filter(|weak| self.known_tags.iter().any(|tags| contains(tags, weak)));
         if let Some(weak) = weak {
             headers.insert(ETAG, weak);
         }
@@ -123,7 +152,10 @@ impl AcceptedCoding {
 
     fn is_worth_it(&self, response: &Response<Body>) -> bool {
         let (headers, rules) = (response.headers(), &self.compression.rules);
-        let content_type = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let content_type = headers
+            .get(CONTENT_TYPE)
+            .and_then(|value| value.to_str().ok())
+            .unwrap_or_default();
         response_rules::has_content(response.status())
             && !response_rules::is_part(response.status())
             && !headers.contains_key(CONTENT_ENCODING)
@@ -133,14 +165,26 @@ impl AcceptedCoding {
                 .get(..EVENT_STREAM.len())
                 .is_some_and(|kind| kind.eq_ignore_ascii_case(EVENT_STREAM))
             && rules.types.iter().any(|range| range.contains(content_type))
-            && self.length(response).is_none_or(|length| length >= rules.min_size)
+            && self
+                .length(response)
+                .is_none_or(|length| length >= rules.min_size)
             && !forbids_transformation(headers)
     }
 
-    /// The length of the content, where it is known. That of an answer to HEAD has a length and no content.
+    /// The length of the content, where it is known. That of an answer to HEAD has a length and no
+    /// content.
     fn length(&self, response: &Response<Body>) -> Option<u64> {
-        let stated = response.headers().get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
-        stated.or_else(|| response.body().size_hint().exact().filter(|length| *length > 0 || !self.is_head))
+        let stated = response
+            .headers()
+            .get(CONTENT_LENGTH)
+            .and_then(|value| value.to_str().ok()?.parse().ok());
+        stated.or_else(|| {
+            response
+                .body()
+                .size_hint()
+                .exact()
+                .filter(|length| *length > 0 || !self.is_head)
+        })
     }
 }
 
@@ -158,18 +202,23 @@ impl BodyObserver for PermitReader {
 
 /// RFC 9111 §5.2.2.6
 fn forbids_transformation(headers: &HeaderMap) -> bool {
-    stated(headers.get_all(CACHE_CONTROL)).any(|(directive, _)| directive.eq_ignore_ascii_case("no-transform"))
+    stated(headers.get_all(CACHE_CONTROL))
+        .any(|(directive, _)| directive.eq_ignore_ascii_case("no-transform"))
 }
 
-/// The weak validator in place of a strong one, which is for one sequence of bytes (RFC 9110 §8.8.1). The compressed content is
-/// another.
+/// The weak validator in place of a strong one, which is for one sequence of bytes (RFC 9110
+/// §8.8.1). The compressed content is another.
 fn weakened_etag(headers: &HeaderMap) -> Option<HeaderValue> {
-    let strong = headers.get(ETAG).filter(|tag| !tag.as_bytes().starts_with(b"W/"))?;
+    let strong = headers
+        .get(ETAG)
+        .filter(|tag| !tag.as_bytes().starts_with(b"W/"))?;
     HeaderValue::from_bytes(&[b"W/", strong.as_bytes()].concat()).ok()
 }
 
 fn contains(tags: &HeaderValue, tag: &HeaderValue) -> bool {
-    tags.as_bytes().windows(tag.len().max(1)).any(|part| part == tag.as_bytes())
+    tags.as_bytes()
+        .windows(tag.len().max(1))
+        .any(|part| part == tag.as_bytes())
 }
 
 #[cfg(test)]
@@ -184,24 +233,40 @@ mod tests {
     fn answer(compression: &Compression) -> Response<Body> {
         let asked = HeaderMap::from_iter([(ACCEPT_ENCODING, HeaderValue::from_static("gzip"))]);
         let mut response = Response::new(Body::from(bytes::Bytes::from("text ".repeat(1000))));
-        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain"));
-        compression.accepted(&asked, false).apply(&mut response, &mut Permit::default());
+        response
+            .headers_mut()
+            .insert(CONTENT_TYPE, HeaderValue::from_static("text/plain"));
+        compression
+            .accepted(&asked, false)
+            .apply(&mut response, &mut Permit::default());
         response
     }
 
     #[tokio::test]
     async fn answers_over_the_bound_on_compressors_are_sent_as_they_are() {
         let types = vec![MediaRange::parse("text/*").unwrap()];
-        let rules = CompressionRules { codings: CODINGS.to_vec(), min_size: MIN_SIZE, types };
-        let compression = Compression { places: &TWO, ..Compression::new(&Arc::new(rules), &"all".into()) };
-        let is_coded = |response: &Response<Body>| response.headers().contains_key(CONTENT_ENCODING);
+        let rules = CompressionRules {
+            codings: CODINGS.to_vec(),
+            min_size: MIN_SIZE,
+            types,
+        };
+        let compression = Compression {
+            places: &TWO,
+            ..Compression::new(&Arc::new(rules), &"all".into())
+        };
+        let is_coded =
+            |response: &Response<Body>| response.headers().contains_key(CONTENT_ENCODING);
         let (one, other) = (answer(&compression), answer(&compression));
         assert!(is_coded(&one) && is_coded(&other));
         let third = answer(&compression);
         assert!(!is_coded(&third));
         assert_eq!(third.headers()["vary"], "accept-encoding");
-        assert_eq!(third.into_body().collect().await.unwrap().to_bytes(), "text ".repeat(1000));
-        // The end of an answer makes room, though it is still held, and so does a client that is gone.
+        assert_eq!(
+            third.into_body().collect().await.unwrap().to_bytes(),
+            "text ".repeat(1000)
+        );
+        // The end of an answer makes room, though it is still held, and so does a client that is
+        // gone.
         let mut read = one.into_body();
         while read.frame().await.is_some() {}
         let fourth = answer(&compression);

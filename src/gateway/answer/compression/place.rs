@@ -1,6 +1,7 @@
 //! Places for compressors: a process has a bounded number of them at a time.
 //!
-//! Guarantees that clients who do not read their answers cannot make the process hold more memory than that.
+//! Guarantees that clients who do not read their answers cannot make the process hold more memory
+//! than that.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -23,13 +24,19 @@ pub struct CompressorPlace(&'static CompressorPlaces);
 
 impl CompressorPlaces {
     pub const fn new(most: usize) -> Self {
-        Self { most, taken: AtomicUsize::new(0) }
+        Self {
+            most,
+            taken: AtomicUsize::new(0),
+        }
     }
 
     /// Takes a place. `None`: there is none left.
     pub fn take(&'static self) -> Option<CompressorPlace> {
         // The place gives back what it has counted, also one over the bound.
-        let (before, place) = (self.taken.fetch_add(1, Ordering::Relaxed), CompressorPlace(self));
+        let (before, place) = (
+            self.taken.fetch_add(1, Ordering::Relaxed),
+            CompressorPlace(self),
+        );
         (before < self.most).then_some(place)
     }
 }

@@ -25,8 +25,9 @@ impl UpstreamConnection {
         sends.limit(&self.timeouts).min(head.limit(&self.timeouts))
     }
 
-    /// Whether a deadline made something happen. An error once the exchange is overdue. The response timeout begins
-    /// when the request is complete; before, the deadline is that of the peer whose turn it is.
+    /// Whether a deadline made something happen. An error once the exchange is overdue. The
+    /// response timeout begins when the request is complete; before, the deadline is that of the
+    /// peer whose turn it is.
     pub(super) fn poll_overdue(&mut self, cx: &mut Context<'_>) -> Result<bool, ExchangeError> {
         if self.timer.poll(cx, self.due).is_pending() {
             return Ok(false);
@@ -47,7 +48,9 @@ impl UpstreamConnection {
         }
         match (phase, &mut self.exchange.upload) {
             (UploadPhase::AwaitingContinue, Some(upload)) => upload.release(),
-            (UploadPhase::AwaitingClient, _) => return Err(ExchangeError::Body(Upload::timed_out())),
+            (UploadPhase::AwaitingClient, _) => {
+                return Err(ExchangeError::Body(Upload::timed_out()));
+            }
             _ => {
                 if !self.has_taken_more() {
                     return Err(ExchangeError::Overdue);

@@ -1,6 +1,7 @@
 //! The body of an upstream's response, which its connection reads.
 //!
-//! Guarantees that the connection goes back to the pool only once both messages have ended, and closes otherwise.
+//! Guarantees that the connection goes back to the pool only once both messages have ended, and
+//! closes otherwise.
 
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -26,11 +27,15 @@ enum ResponseBodyError {
 }
 
 impl UpstreamConnection {
-    /// The response's body. The connection is free once the body has ended, and closes if the body is dropped before.
-    /// `now`: when the header section came.
+    /// The response's body. The connection is free once the body has ended, and closes if the body
+    /// is dropped before. `now`: when the header section came.
     pub fn into_body(mut self: Box<Self>, now: Instant) -> Body {
-        // Most bodies arrive whole with their header section: then the connection need not wait for the client to read.
-        let complete = self.size_hint().exact().filter(|length| *length <= self.input.len() as u64);
+        // Most bodies arrive whole with their header section: then the connection need not wait for
+        // the client to read.
+        let complete = self
+            .size_hint()
+            .exact()
+            .filter(|length| *length <= self.input.len() as u64);
         let Some(length) = complete.and_then(|length| usize::try_from(length).ok()) else {
             return Body::from_source(self);
         };
@@ -51,9 +56,14 @@ impl UpstreamConnection {
             && let Some(pool) = self.pool.upgrade()
         {
             self.used = true;
-            let bounded = self.counted.bound().map(|bound| (Arc::clone(bound), place(&pool, &self.key)));
-            let (limit, expires) =
-                (self.spec.keepalive_connections, now + UpstreamWait::NextExchange.limit(&self.timeouts));
+            let bounded = self
+                .counted
+                .bound()
+                .map(|bound| (Arc::clone(bound), place(&pool, &self.key)));
+            let (limit, expires) = (
+                self.spec.keepalive_connections,
+                now + UpstreamWait::NextExchange.limit(&self.timeouts),
+            );
             pool.put(self, limit, expires);
             if let Some((bound, place)) = bounded {
                 bound.offer_idle(&place);
@@ -62,8 +72,12 @@ impl UpstreamConnection {
     }
 
     fn decode(&mut self) -> Result<Option<Frame<Bytes>>, BoxError> {
-        let Self { input, exchange, .. } = self;
-        exchange.decoder.as_mut().map_or(Ok(None), |decoder| decoder.decode(input).map_err(Into::into))
+        let Self {
+            input, exchange, ..
+        } = self;
+        exchange.decoder.as_mut().map_or(Ok(None), |decoder| {
+            decoder.decode(input).map_err(Into::into)
+        })
     }
 
     /// Ready at the deadline, with an error unless the upload moves.
@@ -74,7 +88,11 @@ impl UpstreamConnection {
         }
         ready!(self.timer.poll(cx, self.due));
         let moves = self.has_taken_more();
-        Poll::Ready(if moves { Ok(()) } else { Err(ResponseBodyError::Stalled.into()) })
+        Poll::Ready(if moves {
+            Ok(())
+        } else {
+            Err(ResponseBodyError::Stalled.into())
+        })
     }
 }
 
@@ -93,10 +111,18 @@ impl BodySource for UpstreamConnection {
                 return Poll::Ready(None);
             }
             match self.poll_fill(cx) {
-                Poll::Ready(Ok(0)) if self.exchange.decoder.as_mut().is_some_and(BodyDecoder::close) => {
+                Poll::Ready(Ok(0))
+                    if self
+                        .exchange
+                        .decoder
+                        .as_mut()
+                        .is_some_and(BodyDecoder::close) =>
+                {
                     return Poll::Ready(None);
                 }
-                Poll::Ready(Ok(0)) => return Poll::Ready(Some(Err(ResponseBodyError::Closed.into()))),
+                Poll::Ready(Ok(0)) => {
+                    return Poll::Ready(Some(Err(ResponseBodyError::Closed.into())));
+                }
                 Poll::Ready(Ok(_)) => {}
                 Poll::Ready(Err(error)) => return Poll::Ready(Some(Err(error.into()))),
                 Poll::Pending => {
@@ -109,11 +135,17 @@ impl BodySource for UpstreamConnection {
     }
 
     fn is_over(&self) -> bool {
-        self.exchange.decoder.as_ref().is_none_or(BodyDecoder::is_over)
+        self.exchange
+            .decoder
+            .as_ref()
+            .is_none_or(BodyDecoder::is_over)
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.exchange.decoder.as_ref().map_or_else(|| SizeHint::with_exact(0), BodyDecoder::size_hint)
+        self.exchange
+            .decoder
+            .as_ref()
+            .map_or_else(|| SizeHint::with_exact(0), BodyDecoder::size_hint)
     }
 
     fn ended(self: Box<Self>) {

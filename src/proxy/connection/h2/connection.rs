@@ -1,7 +1,8 @@
 //! A connection to an upstream that carries many exchanges at once. A task of its own drives it.
 //!
-//! Guarantees that no stream is opened before the upstream has said how many it takes, nor on a connection which it is
-//! about to close, and that one which has fallen silent is noticed: it gets no more streams until it has answered a PING.
+//! Guarantees that no stream is opened before the upstream has said how many it takes, nor on a
+//! connection which it is about to close, and that one which has fallen silent is noticed: it gets
+//! no more streams until it has answered a PING.
 
 use std::future::{Future, pending, poll_fn};
 use std::io;
@@ -32,7 +33,8 @@ use crate::upstream::metrics::CountedConnection;
 /// Streams under way on one connection, if the upstream takes as many. nginx takes 128.
 pub const MOST_STREAMS: u32 = 100;
 
-/// The limit on streams before the upstream's first SETTINGS. No upstream can announce it: it does not fit into 32 bits.
+/// The limit on streams before the upstream's first SETTINGS. No upstream can announce it: it does
+/// not fit into 32 bits.
 const UNANNOUNCED: usize = usize::MAX - 1;
 
 /// A connection for many exchanges. It closes once nobody has it any more.
@@ -40,7 +42,8 @@ pub struct MultiplexedConnection {
     /// Tells it from all others.
     number: u64,
     sender: SendRequest<Bytes>,
-    /// The limit on streams of the upstream's first SETTINGS. `None`: it has closed the connection before.
+    /// The limit on streams of the upstream's first SETTINGS. `None`: it has closed the connection
+    /// before.
     announced: Option<usize>,
     head_size: AnnouncedHeadSize,
     /// Its end was counted against its endpoint.
@@ -71,8 +74,8 @@ struct ConnectionHealth {
 }
 
 impl MultiplexedConnection {
-    /// Begins HTTP/2 on `stream`, and waits for the upstream's SETTINGS, which most send at once. `freed` is told when the
-    /// connection takes more streams, ends or is trusted again.
+    /// Begins HTTP/2 on `stream`, and waits for the upstream's SETTINGS, which most send at once.
+    /// `freed` is told when the connection takes more streams, ends or is trusted again.
     ///
     /// # Errors
     /// When the stream breaks at once, or no SETTINGS have come by the deadline.
@@ -88,21 +91,33 @@ impl MultiplexedConnection {
             .enable_push(false)
             .initial_max_send_streams(UNANNOUNCED)
             .initial_window_size(STREAM_WINDOW)
-            // Room for all streams: one whose client does not read must not keep the others waiting.
+            // Room for all streams: one whose client does not read must not keep the others
+            // waiting.
             .initial_connection_window_size(STREAM_WINDOW * MOST_STREAMS)
             .max_send_buffer_size(STREAM_WINDOW as usize)
             .max_header_list_size(u32::try_from(BOUNDS.bytes).unwrap_or(u32::MAX));
         let broken = |error| UpstreamConnectError::Failed(io::Error::other(error));
         let head_size = AnnouncedHeadSize::default();
         let stream = SettingsReader::new(stream, head_size.clone());
-        let (sender, mut connection) = builder.handshake::<_, Bytes>(stream).await.map_err(broken)?;
+        let (sender, mut connection) = builder
+            .handshake::<_, Bytes>(stream)
+            .await
+            .map_err(broken)?;
         let settings = poll_fn(|cx| poll_settings(&mut connection, cx));
-        let announced = timeout_at(deadline, settings).await.map_err(|_| UpstreamConnectError::Timeout)?;
+        let announced = timeout_at(deadline, settings)
+            .await
+            .map_err(|_| UpstreamConnectError::Timeout)?;
         let health = Arc::new(ConnectionHealth::default());
         let driven = Arc::clone(&health);
         tokio::spawn(async move {
             if announced.is_some() {
-                drive(connection, &driven, &freed, UpstreamWait::PingAnswer.limit(&timeouts)).await;
+                drive(
+                    connection,
+                    &driven,
+                    &freed,
+                    UpstreamWait::PingAnswer.limit(&timeouts),
+                )
+                .await;
             }
             driven.retired.store(true, Ordering::Relaxed);
             freed.notify_waiters();
@@ -137,36 +152,48 @@ impl MultiplexedConnection {
 
     /// Whether it takes no more streams, since its upstream closes it.
     pub fn is_retired(&self) -> bool {
-        let ready = || self.sender.clone().poll_ready(&mut Context::from_waker(Waker::noop()));
+        let ready = || {
+            self.sender
+                .clone()
+                .poll_ready(&mut Context::from_waker(Waker::noop()))
+        };
         self.health.retired.load(Ordering::Relaxed) || matches!(ready(), Poll::Ready(Err(_)))
     }
 
-    /// Whether another stream can be opened now. Once it has begun as many as the upstream's connections last carried, only
-    /// if no other is under way: that one shows whether it goes on.
+    /// Whether another stream can be opened now. Once it has begun as many as the upstream's
+    /// connections last carried, only if no other is under way: that one shows whether it goes on.
     pub fn has_room(&self, lifetime: usize) -> bool {
-        let most = self.sender.current_max_send_streams().min(MOST_STREAMS as usize);
+        let most = self
+            .sender
+            .current_max_send_streams()
+            .min(MOST_STREAMS as usize);
         let streams = self.streams();
         let goes_on = streams == 0 || self.counts.begun() < lifetime;
         streams < most && goes_on && !self.health.suspected.load(Ordering::Relaxed)
     }
 
-    /// The limit on streams of the upstream's first SETTINGS. `None`: it has closed the connection before.
+    /// The limit on streams of the upstream's first SETTINGS. `None`: it has closed the connection
+    /// before.
     pub fn announced(&self) -> Option<usize> {
         self.announced
     }
 
     /// The largest request heads that the upstream says it takes (RFC 9113 §6.5.2).
     pub fn head_bound(&self) -> HeadBound {
-        HeadBound { size: self.head_size.get(), field: None }
+        HeadBound {
+            size: self.head_size.get(),
+            field: None,
+        }
     }
 
-    /// Whether its end is to be counted against its endpoint: with the first of its exchanges. It ends all of them at once.
+    /// Whether its end is to be counted against its endpoint: with the first of its exchanges. It
+    /// ends all of them at once.
     pub fn is_blamed_first(&self) -> bool {
         !self.blamed.swap(true, Ordering::Relaxed)
     }
 
-    /// Whether the upstream has announced that it takes no stream, and not changed that: a new connection would take none
-    /// either.
+    /// Whether the upstream has announced that it takes no stream, and not changed that: a new
+    /// connection would take none either.
     pub fn takes_none(&self) -> bool {
         self.announced == Some(0) && self.sender.current_max_send_streams() == 0
     }
@@ -203,9 +230,12 @@ impl MultiplexedConnection {
         &self.counts
     }
 
-    /// Whether it must get no more streams, so that a request which waits and cannot use it gets its place.
+    /// Whether it must get no more streams, so that a request which waits and cannot use it gets
+    /// its place.
     pub fn gives_way(&self) -> bool {
-        let Some(place) = &self.bounded else { return false };
+        let Some(place) = &self.bounded else {
+            return false;
+        };
         let mut leaving = self.health.leaving.lock();
         if leaving.is_none() {
             *leaving = place.leave();
@@ -220,8 +250,8 @@ impl MultiplexedConnection {
         }
     }
 
-    /// Whether the upstream may be sent an extended CONNECT (RFC 8441 §3). A connection that has ended says so when it is
-    /// asked.
+    /// Whether the upstream may be sent an extended CONNECT (RFC 8441 §3). A connection that has
+    /// ended says so when it is asked.
     pub fn takes_extended_connect(&self) -> bool {
         self.sender.is_extended_connect_protocol_enabled() || self.is_retired()
     }
@@ -232,8 +262,12 @@ fn next_number() -> u64 {
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// Drives the connection until the upstream has said how many streams it takes. `None`: it has closed the connection.
-fn poll_settings(connection: &mut Connection<SettingsReader, Bytes>, cx: &mut Context<'_>) -> Poll<Option<usize>> {
+/// Drives the connection until the upstream has said how many streams it takes. `None`: it has
+/// closed the connection.
+fn poll_settings(
+    connection: &mut Connection<SettingsReader, Bytes>,
+    cx: &mut Context<'_>,
+) -> Poll<Option<usize>> {
     if let Poll::Ready(ended) = Pin::new(&mut *connection).poll(cx) {
         tracing::debug!(error = ?ended.err(), "a connection to an upstream has ended before its SETTINGS");
         return Poll::Ready(None);

@@ -1,7 +1,7 @@
 //! An exchange over HTTP/2: sends a request and waits for the head of its response.
 //!
-//! Guarantees that request and response flow independently of each other, and that a request which the upstream says it
-//! has not processed can be sent again, whatever its method (RFC 9113 §8.7).
+//! Guarantees that request and response flow independently of each other, and that a request which
+//! the upstream says it has not processed can be sent again, whatever its method (RFC 9113 §8.7).
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -72,11 +72,26 @@ struct AwaitedResponse {
 }
 
 impl Http2Exchange {
-    pub fn new(stream: StreamLease, endpoint: PickedEndpoint, spec: &UpstreamSpec, leased_at: Instant) -> Self {
+    pub fn new(
+        stream: StreamLease,
+        endpoint: PickedEndpoint,
+        spec: &UpstreamSpec,
+        leased_at: Instant,
+    ) -> Self {
         let (timeouts, passes_trailers) = (timeouts_of(spec), spec.request_trailers);
         let (endpoint, sent_at) = (Some(endpoint), None);
         let (received, upload, tunnel) = (None, None, None);
-        Self { stream, endpoint, timeouts, passes_trailers, leased_at, sent_at, received, upload, tunnel }
+        Self {
+            stream,
+            endpoint,
+            timeouts,
+            passes_trailers,
+            leased_at,
+            sent_at,
+            received,
+            upload,
+            tunnel,
+        }
     }
 
     /// Where it goes.
@@ -89,7 +104,8 @@ impl Http2Exchange {
         self.leased_at
     }
 
-    /// When the whole request was sent. `None`: it is not, or was not when the response's head came.
+    /// When the whole request was sent. `None`: it is not, or was not when the response's head
+    /// came.
     pub fn sent_at(&self) -> Option<Instant> {
         self.sent_at
     }
@@ -98,9 +114,14 @@ impl Http2Exchange {
     ///
     /// # Errors
     /// When the exchange fails before that; says whether the request may be sent again.
-    pub async fn send(&mut self, request: &mut UpstreamRequest<'_>) -> Result<Response<()>, Box<FailedExchange>> {
+    pub async fn send(
+        &mut self,
+        request: &mut UpstreamRequest<'_>,
+    ) -> Result<Response<()>, Box<FailedExchange>> {
         let mut upload = request.upload.take().unwrap_or_else(Upload::none);
-        let replay = upload.has_body().then(|| ReplayBody::new(upload.take_body(), MOST_KEPT));
+        let replay = upload
+            .has_body()
+            .then(|| ReplayBody::new(upload.take_body(), MOST_KEPT));
         let is_websocket = replay.is_none() && request.asks_for_websocket();
         if is_websocket && !self.stream.connection.takes_extended_connect() {
             return Err(self.fail(ExchangeError::NoWebSocket, upload, None));
@@ -114,18 +135,37 @@ impl Http2Exchange {
         let (sender, websocket) = match body {
             Some(body) => {
                 let sender = BodySender::new(stream, body, limit);
-                (Some(if self.passes_trailers { sender } else { sender.without_trailers() }), None)
+                (
+                    Some(if self.passes_trailers {
+                        sender
+                    } else {
+                        sender.without_trailers()
+                    }),
+                    None,
+                )
             }
-            None => (None, accept.map(|accept| RequestedWebSocket::new(stream, accept))),
+            None => (
+                None,
+                accept.map(|accept| RequestedWebSocket::new(stream, accept)),
+            ),
         };
         let (timer, since) = (Timer::default(), self.leased_at);
-        let mut awaited =
-            AwaitedResponse { response, upload, replay, sender, moved: 0, interim_responses: 0, since, timer };
+        let mut awaited = AwaitedResponse {
+            response,
+            upload,
+            replay,
+            sender,
+            moved: 0,
+            interim_responses: 0,
+            since,
+            timer,
+        };
         let received = poll_fn(|cx| awaited.poll_head(cx, request.interim, &self.timeouts)).await;
         let to_head = *request.method() == Method::HEAD;
         match received.and_then(|response| self.take_head(response, websocket, to_head)) {
             Ok(head) => {
-                self.stream.record_answered(streams_before(&awaited.response));
+                self.stream
+                    .record_answered(streams_before(&awaited.response));
                 let is_sent = awaited.sender.is_none() && awaited.upload.is_complete();
                 self.sent_at = is_sent.then_some(awaited.since);
                 let AwaitedResponse { replay, sender, .. } = awaited;
@@ -137,7 +177,14 @@ impl Http2Exchange {
                 Ok(head)
             }
             Err(error) => {
-                let AwaitedResponse { response, upload, replay, sender, interim_responses, .. } = awaited;
+                let AwaitedResponse {
+                    response,
+                    upload,
+                    replay,
+                    sender,
+                    interim_responses,
+                    ..
+                } = awaited;
                 if matches!(&error, ExchangeError::StreamBroken(error) if is_after_go_away(error)) {
                     self.stream.record_unprocessed(streams_before(&response));
                 }
@@ -161,17 +208,29 @@ impl Http2Exchange {
         complete: bool,
         is_websocket: bool,
     ) -> Result<(ResponseFuture, SendStream<Bytes>, Option<HeaderValue>), ExchangeError> {
-        let Some(endpoint) = &self.endpoint else { return Err(ExchangeError::Overdue) };
+        let Some(endpoint) = &self.endpoint else {
+            return Err(ExchangeError::Overdue);
+        };
         let mut head = request.to_http2(endpoint.host(), endpoint.is_secure())?;
         if !self.passes_trailers {
             head.headers_mut().remove(TRAILER);
         }
-        if !self.stream.connection.head_bound().admits(head.uri(), head.headers()) {
+        if !self
+            .stream
+            .connection
+            .head_bound()
+            .admits(head.uri(), head.headers())
+        {
             return Err(ExchangeError::HeadTooLarge);
         }
-        let accept =
-            is_websocket.then(|| websocket::translate(&mut head).ok_or(ExchangeError::NoWebSocketKey)).transpose()?;
-        let sent = self.stream.connection.sender().send_request(head, complete && !is_websocket);
+        let accept = is_websocket
+            .then(|| websocket::translate(&mut head).ok_or(ExchangeError::NoWebSocketKey))
+            .transpose()?;
+        let sent = self
+            .stream
+            .connection
+            .sender()
+            .send_request(head, complete && !is_websocket);
         let (response, stream) = sent.map_err(|error| {
             self.stream.record_unsent();
             ExchangeError::StreamUnsent(error.into())
@@ -186,12 +245,15 @@ impl Http2Exchange {
         websocket: Option<RequestedWebSocket>,
         to_head: bool,
     ) -> Result<Response<()>, ExchangeError> {
-        let Some(websocket) = websocket else { return self.begin_body(response, to_head) };
+        let Some(websocket) = websocket else {
+            return self.begin_body(response, to_head);
+        };
         if !response.status().is_success() {
             websocket.refused();
             return self.begin_body(response, to_head);
         }
-        // Its client would ignore the field (RFC 9110 §9.3.6), but the library would count the bytes of the tunnel.
+        // Its client would ignore the field (RFC 9110 §9.3.6), but the library would count the
+        // bytes of the tunnel.
         if response.headers().contains_key(CONTENT_LENGTH) {
             return Err(InvalidResponse::new("a WebSocket has no Content-Length").into());
         }
@@ -201,7 +263,11 @@ impl Http2Exchange {
     }
 
     /// Takes the head, and the stream of its body if there is one.
-    fn begin_body(&mut self, response: Response<RecvStream>, to_head: bool) -> Result<Response<()>, ExchangeError> {
+    fn begin_body(
+        &mut self,
+        response: Response<RecvStream>,
+        to_head: bool,
+    ) -> Result<Response<()>, ExchangeError> {
         let (mut parts, received) = response.into_parts();
         if parts.status == StatusCode::SWITCHING_PROTOCOLS {
             return Err(InvalidResponse::new("101 has no meaning in HTTP/2").into());
@@ -220,9 +286,19 @@ impl Http2Exchange {
 
     /// The response's body. The stream is reset if the body is dropped before its end.
     pub fn into_body(self: Box<Self>) -> Body {
-        let Self { stream, endpoint, received, upload, .. } = *self;
-        let Some(received) = received else { return Body::empty() };
-        Body::from_source(Box::new(Http2ResponseBody::new(received, upload, stream, endpoint)))
+        let Self {
+            stream,
+            endpoint,
+            received,
+            upload,
+            ..
+        } = *self;
+        let Some(received) = received else {
+            return Body::empty();
+        };
+        Body::from_source(Box::new(Http2ResponseBody::new(
+            received, upload, stream, endpoint,
+        )))
     }
 
     /// How long `wait` may take.
@@ -232,12 +308,22 @@ impl Http2Exchange {
 
     /// The stream as a plain connection, with what counts it. `None`: it is no tunnel.
     pub fn upgrade(self: Box<Self>) -> Option<(Upgraded, (StreamLease, Option<PickedEndpoint>))> {
-        let Self { stream, endpoint, tunnel, .. } = *self;
+        let Self {
+            stream,
+            endpoint,
+            tunnel,
+            ..
+        } = *self;
         Some((Upgraded::new(tunnel?, Bytes::new()), (stream, endpoint)))
     }
 
     /// The failure to answer with, and whether the request may be sent again.
-    fn fail(&mut self, error: ExchangeError, mut upload: Upload, replay: Option<&ReplayBody>) -> Box<FailedExchange> {
+    fn fail(
+        &mut self,
+        error: ExchangeError,
+        mut upload: Upload,
+        replay: Option<&ReplayBody>,
+    ) -> Box<FailedExchange> {
         let connection = &self.stream.connection;
         if matches!(error, ExchangeError::Overdue) {
             connection.suspect();
@@ -252,14 +338,22 @@ impl Http2Exchange {
             ExchangeError::StreamBroken(error) if whole && is_refused(error) => {
                 connection.counts().count_refused();
                 let streams = Arc::clone(connection.counts());
-                RetryPermission::Refused { upload, by: connection.number(), streams }
+                RetryPermission::Refused {
+                    upload,
+                    by: connection.number(),
+                    streams,
+                }
             }
             ExchangeError::StreamBroken(error) if whole && is_after_go_away(error) => {
-                RetryPermission::Unprocessed { upload, streams: Arc::clone(connection.counts()) }
+                RetryPermission::Unprocessed {
+                    upload,
+                    streams: Arc::clone(connection.counts()),
+                }
             }
-            ExchangeError::StreamUnsent(_) if whole => {
-                RetryPermission::Unprocessed { upload, streams: Arc::clone(connection.counts()) }
-            }
+            ExchangeError::StreamUnsent(_) if whole => RetryPermission::Unprocessed {
+                upload,
+                streams: Arc::clone(connection.counts()),
+            },
             ExchangeError::StreamBroken(error) if error.is_io() && connection.is_used() => {
                 RetryPermission::Stale(upload)
             }
@@ -279,13 +373,14 @@ impl Http2Exchange {
     }
 }
 
-/// Whether the upstream says that it has not processed the request, and refuses its stream alone (RFC 9113 §8.7).
+/// Whether the upstream says that it has not processed the request, and refuses its stream alone
+/// (RFC 9113 §8.7).
 fn is_refused(error: &h2::Error) -> bool {
     error.is_remote() && error.is_reset() && error.reason() == Some(Reason::REFUSED_STREAM)
 }
 
-/// Whether the upstream says that it has not processed the request: its stream is above the last one of a GOAWAY
-/// (RFC 9113 §6.8).
+/// Whether the upstream says that it has not processed the request: its stream is above the last
+/// one of a GOAWAY (RFC 9113 §6.8).
 fn is_after_go_away(error: &h2::Error) -> bool {
     error.is_remote() && error.is_go_away()
 }
@@ -314,33 +409,46 @@ impl AwaitedResponse {
                     status => interim.relay(status, response.into_parts().0.headers),
                 }
             }
-            // A client that has sent its body already waits for no 100, and so the body does not either.
+            // A client that has sent its body already waits for no 100, and so the body does not
+            // either.
             if self.upload.phase() == UploadPhase::AwaitingContinue
-                && self.replay.as_ref().is_some_and(|body| body.poll_arrived(cx).is_ready())
+                && self
+                    .replay
+                    .as_ref()
+                    .is_some_and(|body| body.poll_arrived(cx).is_ready())
             {
                 self.upload.release();
             }
             if let Poll::Ready(response) = Pin::new(&mut self.response).poll(cx) {
-                return Poll::Ready(response.map_err(|error| ExchangeError::StreamBroken(error.into())));
+                return Poll::Ready(
+                    response.map_err(|error| ExchangeError::StreamBroken(error.into())),
+                );
             }
             if self.poll_upload(cx)?.is_ready() {
                 continue;
             }
             let (wait, since) = match (self.upload.phase(), &self.sender) {
                 (UploadPhase::AwaitingContinue, _) => (UpstreamWait::Continue, self.since),
-                (UploadPhase::AwaitingClient, Some(_)) => {
-                    (UpstreamWait::ClientSends, self.upload.since().unwrap_or(self.since))
-                }
+                (UploadPhase::AwaitingClient, Some(_)) => (
+                    UpstreamWait::ClientSends,
+                    self.upload.since().unwrap_or(self.since),
+                ),
                 // The sender has its own deadline.
                 (_, Some(_)) => return Poll::Pending,
                 (_, None) => (UpstreamWait::ResponseHead, self.since),
             };
-            if self.timer.poll(cx, since + wait.limit(timeouts)).is_pending() {
+            if self
+                .timer
+                .poll(cx, since + wait.limit(timeouts))
+                .is_pending()
+            {
                 return Poll::Pending;
             }
             match wait {
                 UpstreamWait::ResponseHead => return Poll::Ready(Err(ExchangeError::Overdue)),
-                UpstreamWait::ClientSends => return Poll::Ready(Err(ExchangeError::Body(Upload::timed_out()))),
+                UpstreamWait::ClientSends => {
+                    return Poll::Ready(Err(ExchangeError::Body(Upload::timed_out())));
+                }
                 _ => self.upload.release(),
             }
         }
@@ -348,11 +456,19 @@ impl AwaitedResponse {
 
     /// Ready when the upload has ended just now.
     fn poll_upload(&mut self, cx: &mut Context<'_>) -> Result<Poll<()>, ExchangeError> {
-        let Some(sender) = self.sender.as_mut().filter(|_| self.upload.phase() != UploadPhase::AwaitingContinue) else {
+        let Some(sender) = self
+            .sender
+            .as_mut()
+            .filter(|_| self.upload.phase() != UploadPhase::AwaitingContinue)
+        else {
             return Ok(Poll::Pending);
         };
         let Poll::Ready(sent) = sender.poll_send(cx) else {
-            let phase = if sender.awaits_body() { UploadPhase::AwaitingClient } else { UploadPhase::Sending };
+            let phase = if sender.awaits_body() {
+                UploadPhase::AwaitingClient
+            } else {
+                UploadPhase::Sending
+            };
             let pieces = self.replay.as_ref().map_or(0, ReplayBody::pieces);
             let moved = std::mem::replace(&mut self.moved, pieces) != pieces;
             self.upload.follow(phase, moved);

@@ -1,9 +1,10 @@
 //! The connections of a worker that carry many exchanges, by endpoint.
 //!
-//! Guarantees that a connection is opened only when all are full, one for all requests that wait for it, and that no
-//! more than [`MOST_CONNECTIONS`] lead to one endpoint. Where connections end after some streams, later ones get no
-//! more than that at once, unless no other can be opened. At the bounds of its upstream, a connection gets no more streams
-//! once requests wait that cannot use it.
+//! Guarantees that a connection is opened only when all are full, one for all requests that wait
+//! for it, and that no more than [`MOST_CONNECTIONS`] lead to one endpoint. Where connections end
+//! after some streams, later ones get no more than that at once, unless no other can be opened. At
+//! the bounds of its upstream, a connection gets no more streams once requests wait that cannot use
+//! it.
 
 use std::sync::Arc;
 
@@ -74,7 +75,8 @@ impl ConnectionGroups {
     /// Drops connections that have ended or were idle for too long.
     pub fn sweep(&self, now: Instant) {
         self.0.lock().retain(|_, group| {
-            let dropped = group.retain(|connection| !connection.is_retired() && !connection.is_expired(now));
+            let dropped =
+                group.retain(|connection| !connection.is_retired() && !connection.is_expired(now));
             drop(dropped);
             Arc::strong_count(group) > 1 || !group.members.lock().connections.is_empty()
         });
@@ -84,16 +86,25 @@ impl ConnectionGroups {
     pub fn retain(&self, wanted: impl Fn(&str) -> bool) {
         let left: Vec<_> = {
             let groups = self.0.lock();
-            groups.iter().filter(|(key, _)| !wanted(key)).map(|(_, group)| Arc::clone(group)).collect()
+            groups
+                .iter()
+                .filter(|(key, _)| !wanted(key))
+                .map(|(_, group)| Arc::clone(group))
+                .collect()
         };
-        left.iter().for_each(|group| drop(group.retain(|connection| connection.streams() > 0)));
+        left.iter()
+            .for_each(|group| drop(group.retain(|connection| connection.streams() > 0)));
     }
 
     /// The number of idle connections.
     pub fn idle(&self) -> usize {
         let count = |group: &Arc<ConnectionGroup>| {
             let members = group.members.lock();
-            members.connections.iter().filter(|connection| connection.streams() == 0).count()
+            members
+                .connections
+                .iter()
+                .filter(|connection| connection.streams() == 0)
+                .count()
         };
         self.0.lock().values().map(count).sum()
     }
@@ -101,7 +112,9 @@ impl ConnectionGroups {
 
 impl IdleConnections for ConnectionGroups {
     fn close_one(&self, key: &str) -> bool {
-        let Some(group) = self.0.lock().get(key).cloned() else { return false };
+        let Some(group) = self.0.lock().get(key).cloned() else {
+            return false;
+        };
         let mut closed = false;
         let dropped = group.retain(|connection| {
             let closes = !closed && connection.streams() == 0;
@@ -119,24 +132,43 @@ impl ConnectionGroup {
         &self.freed
     }
 
-    /// Asks for a stream of a connection that is `allowed` and not expected to end; of any, once no more can be opened.
-    pub fn claim(self: &Arc<Self>, allowed: impl Fn(&MultiplexedConnection) -> bool) -> StreamClaim {
+    /// Asks for a stream of a connection that is `allowed` and not expected to end; of any, once no
+    /// more can be opened.
+    pub fn claim(
+        self: &Arc<Self>,
+        allowed: impl Fn(&MultiplexedConnection) -> bool,
+    ) -> StreamClaim {
         drop(self.retain(|connection| !connection.is_retired()));
         let lifetime = self.lifetime.streams();
         let mut members = self.members.lock();
         let all = members.connections.len() + members.opening;
-        let preferred = members.connections.iter().find(|at| at.has_room(lifetime) && allowed(at));
-        let any = || members.connections.iter().find(|at| all >= MOST_CONNECTIONS && at.has_room(usize::MAX));
+        let preferred = members
+            .connections
+            .iter()
+            .find(|at| at.has_room(lifetime) && allowed(at));
+        let any = || {
+            members
+                .connections
+                .iter()
+                .find(|at| all >= MOST_CONNECTIONS && at.has_room(usize::MAX))
+        };
         if let Some(connection) = preferred.or_else(any) {
             return StreamClaim::Take(self.lease(connection));
         }
-        // A connection that is being opened serves the request that opens it, and this many of those that wait.
-        let most = members.announced.unwrap_or(usize::MAX).min(MOST_STREAMS as usize);
+        // A connection that is being opened serves the request that opens it, and this many of
+        // those that wait.
+        let most = members
+            .announced
+            .unwrap_or(usize::MAX)
+            .min(MOST_STREAMS as usize);
         let served = lifetime.min(most).saturating_sub(1);
         let is_shut = members.connections.iter().any(|at| at.takes_none());
         if all < MOST_CONNECTIONS && !is_shut && members.waiting >= members.opening * served {
             members.opening += 1;
-            return StreamClaim::Open(OpeningConnection { group: Arc::clone(self), withdrawn: false });
+            return StreamClaim::Open(OpeningConnection {
+                group: Arc::clone(self),
+                withdrawn: false,
+            });
         }
         members.waiting += 1;
         StreamClaim::Wait(WaitingForStream(Arc::clone(self)))
@@ -161,7 +193,10 @@ impl ConnectionGroup {
     /// Begins to open a connection, whatever the others do.
     pub fn open(self: &Arc<Self>) -> OpeningConnection {
         self.members.lock().opening += 1;
-        OpeningConnection { group: Arc::clone(self), withdrawn: false }
+        OpeningConnection {
+            group: Arc::clone(self),
+            withdrawn: false,
+        }
     }
 
     /// Whether no connection leads to the endpoint.
@@ -171,27 +206,41 @@ impl ConnectionGroup {
 
     fn lease(self: &Arc<Self>, connection: &Arc<MultiplexedConnection>) -> StreamLease {
         connection.begin_stream();
-        StreamLease { connection: Arc::clone(connection), group: Arc::clone(self) }
+        StreamLease {
+            connection: Arc::clone(connection),
+            group: Arc::clone(self),
+        }
     }
 
-    /// Takes those out that `keep` says not to. They are dropped outside of the lock: their end may be waited for.
-    fn retain(&self, mut keep: impl FnMut(&MultiplexedConnection) -> bool) -> Vec<Arc<MultiplexedConnection>> {
-        self.members.lock().connections.extract_if(.., |connection| !keep(connection)).collect()
+    /// Takes those out that `keep` says not to. They are dropped outside of the lock: their end may
+    /// be waited for.
+    fn retain(
+        &self,
+        mut keep: impl FnMut(&MultiplexedConnection) -> bool,
+    ) -> Vec<Arc<MultiplexedConnection>> {
+        self.members
+            .lock()
+            .connections
+            .extract_if(.., |connection| !keep(connection))
+            .collect()
     }
 }
 
 impl OpeningConnection {
-    /// Adds the connection to its group, and takes its first stream. `None`: its upstream takes none yet.
+    /// Adds the connection to its group, and takes its first stream. `None`: its upstream takes
+    /// none yet.
     pub fn opened(self, connection: &Arc<MultiplexedConnection>) -> Option<StreamLease> {
         let mut members = self.group.members.lock();
         members.announced = connection.announced().or(members.announced);
         members.connections.push(Arc::clone(connection));
         drop(members);
-        connection.has_room(usize::MAX).then(|| self.group.lease(connection))
+        connection
+            .has_room(usize::MAX)
+            .then(|| self.group.lease(connection))
     }
 
-    /// It has to wait for its turn, and the others learn nothing from that: told, they would all ask for a turn again.
-    /// Dropped after that, it tells one of them, which takes its part.
+    /// It has to wait for its turn, and the others learn nothing from that: told, they would all
+    /// ask for a turn again. Dropped after that, it tells one of them, which takes its part.
     pub fn withdraw(&mut self) {
         self.withdrawn = true;
         self.group.members.lock().opening -= 1;
@@ -221,7 +270,8 @@ impl Drop for WaitingForStream {
 }
 
 impl StreamLease {
-    /// The stream was not processed, since the upstream was about to close the connection. `before`: streams in front of it.
+    /// The stream was not processed, since the upstream was about to close the connection.
+    /// `before`: streams in front of it.
     pub fn record_unprocessed(&self, before: usize) {
         let lifetime = match self.connection.counts().count_unprocessed(before) {
             // It tells nothing about the next one.
@@ -248,7 +298,10 @@ impl Drop for StreamLease {
     fn drop(&mut self) {
         self.connection.end_stream();
         if self.connection.gives_way() {
-            drop(self.group.retain(|connection| !std::ptr::eq(connection, &*self.connection)));
+            drop(
+                self.group
+                    .retain(|connection| !std::ptr::eq(connection, &*self.connection)),
+            );
         }
         self.group.freed.notify_one();
     }
@@ -263,8 +316,12 @@ mod tests {
     #[tokio::test]
     async fn a_request_that_leaves_before_it_has_opened_a_connection_tells_one_that_relies_on_it() {
         let group = Arc::new(ConnectionGroup::default());
-        let StreamClaim::Open(mut opening) = group.claim(|_| true) else { panic!("does not open") };
-        let StreamClaim::Wait(_waiting) = group.claim(|_| true) else { panic!("does not wait") };
+        let StreamClaim::Open(mut opening) = group.claim(|_| true) else {
+            panic!("does not open")
+        };
+        let StreamClaim::Wait(_waiting) = group.claim(|_| true) else {
+            panic!("does not wait")
+        };
         let mut freed = Box::pin(group.freed().notified());
         assert!(poll!(&mut freed).is_pending());
         opening.withdraw();

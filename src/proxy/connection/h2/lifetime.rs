@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use crate::clock;
 
-/// How long it is trusted. Long enough that an upstream which goes away after so many streams has little to refuse: the
-/// streams of one connection each time. Short enough that one which was only restarted has its connections shared soon.
+/// How long it is trusted. Long enough that an upstream which goes away after so many streams has
+/// little to refuse: the streams of one connection each time. Short enough that one which was only
+/// restarted has its connections shared soon.
 const TRUSTED: Duration = Duration::from_secs(10);
 
 /// Learned from a connection that its upstream has closed while more streams were under way.
@@ -19,7 +20,10 @@ pub struct LearnedLifetime {
 
 impl Default for LearnedLifetime {
     fn default() -> Self {
-        Self { streams: AtomicUsize::new(usize::MAX), trusted_until: AtomicU64::new(0) }
+        Self {
+            streams: AtomicUsize::new(usize::MAX),
+            trusted_until: AtomicU64::new(0),
+        }
     }
 }
 
@@ -27,15 +31,18 @@ impl LearnedLifetime {
     /// The streams that a connection can be trusted with. [`usize::MAX`]: any number.
     pub fn streams(&self) -> usize {
         let streams = self.streams.load(Ordering::Relaxed);
-        let is_trusted =
-            streams != usize::MAX && clock::monotonic_micros() < self.trusted_until.load(Ordering::Relaxed);
+        let is_trusted = streams != usize::MAX
+            && clock::monotonic_micros() < self.trusted_until.load(Ordering::Relaxed);
         if is_trusted { streams } else { usize::MAX }
     }
 
     /// A connection has ended after so many.
     pub fn learn(&self, streams: usize) {
         let trusted = u64::try_from(TRUSTED.as_micros()).unwrap_or(u64::MAX);
-        self.trusted_until.store(clock::monotonic_micros().saturating_add(trusted), Ordering::Relaxed);
+        self.trusted_until.store(
+            clock::monotonic_micros().saturating_add(trusted),
+            Ordering::Relaxed,
+        );
         self.streams.store(streams, Ordering::Relaxed);
     }
 
@@ -58,8 +65,14 @@ mod tests {
         let lifetime = LearnedLifetime::default();
         assert_eq!(lifetime.streams(), usize::MAX);
         lifetime.learn(7);
-        assert_eq!((lifetime.streams(), lifetime.outlive(6), lifetime.streams()), (7, false, 7));
-        assert_eq!((lifetime.outlive(7), lifetime.streams()), (true, usize::MAX));
+        assert_eq!(
+            (lifetime.streams(), lifetime.outlive(6), lifetime.streams()),
+            (7, false, 7)
+        );
+        assert_eq!(
+            (lifetime.outlive(7), lifetime.streams()),
+            (true, usize::MAX)
+        );
         lifetime.learn(7);
         tokio::time::advance(TRUSTED - Duration::from_millis(1)).await;
         assert_eq!(lifetime.streams(), 7);

@@ -45,18 +45,31 @@ impl Http2ResponseBody {
         stream: StreamLease,
         endpoint: Option<PickedEndpoint>,
     ) -> Self {
-        Self { received, upload, moved: 0, stream, _endpoint: endpoint }
+        Self {
+            received,
+            upload,
+            moved: 0,
+            stream,
+            _endpoint: endpoint,
+        }
     }
 
     fn upload_moved(&mut self) -> bool {
-        let pieces = self.upload.as_ref().map_or(0, |upload| upload.body.pieces());
+        let pieces = self
+            .upload
+            .as_ref()
+            .map_or(0, |upload| upload.body.pieces());
         std::mem::replace(&mut self.moved, pieces) != pieces
     }
 
-    /// A reset without an error follows a complete response: the upstream wants no more of the request (RFC 9113 §8.1).
-    /// An end that came before the reset is known already, so that only a length can tell that all is here.
+    /// A reset without an error follows a complete response: the upstream wants no more of the
+    /// request (RFC 9113 §8.1). An end that came before the reset is known already, so that only a
+    /// length can tell that all is here.
     fn ends_here(&self, error: &BoxError) -> bool {
-        let reason = error.downcast_ref::<h2::Error>().filter(|error| error.is_reset()).and_then(h2::Error::reason);
+        let reason = error
+            .downcast_ref::<h2::Error>()
+            .filter(|error| error.is_reset())
+            .and_then(h2::Error::reason);
         reason == Some(Reason::NO_ERROR) && self.received.size_hint().exact() == Some(0)
     }
 
@@ -98,7 +111,9 @@ impl UploadTask {
     /// Goes on with an upload whose response has begun.
     pub fn spawn(mut sender: BodySender, body: ReplayBody) -> Self {
         let task = tokio::spawn(async move {
-            let Err(failure) = poll_fn(|cx| sender.poll_send(cx)).await else { return };
+            let Err(failure) = poll_fn(|cx| sender.poll_send(cx)).await else {
+                return;
+            };
             tracing::debug!(%failure, "an upload broke off after its response had begun");
             if matches!(failure, SendFailure::Body(_) | SendFailure::Stalled) {
                 sender.into_stream().send_reset(Reason::CANCEL);

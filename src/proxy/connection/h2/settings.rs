@@ -1,6 +1,8 @@
-//! Reads the largest header section that an upstream takes from its SETTINGS, which the HTTP/2 library does not tell.
+//! Reads the largest header section that an upstream takes from its SETTINGS, which the HTTP/2
+//! library does not tell.
 //!
-//! Guarantees that the connection's bytes pass unchanged, and that nothing is looked at behind the first frame.
+//! Guarantees that the connection's bytes pass unchanged, and that nothing is looked at behind the
+//! first frame.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -42,7 +44,8 @@ struct FirstFrame {
 }
 
 impl AnnouncedHeadSize {
-    /// `None`: it has announced none. A server that takes no byte would take no request: that is no bound either.
+    /// `None`: it has announced none. A server that takes no byte would take no request: that is no
+    /// bound either.
     pub fn get(&self) -> Option<usize> {
         Some(self.0.load(Ordering::Relaxed)).filter(|size| *size > 0)
     }
@@ -50,7 +53,11 @@ impl AnnouncedHeadSize {
 
 impl SettingsReader {
     pub fn new(stream: Stream, announced: AnnouncedHeadSize) -> Self {
-        Self { stream, first: Some(FirstFrame::default()), announced }
+        Self {
+            stream,
+            first: Some(FirstFrame::default()),
+            announced,
+        }
     }
 }
 
@@ -66,7 +73,8 @@ impl FirstFrame {
                 None if self.filled < HEADER => {}
                 None => {
                     let [high, middle, low, kind, ..] = self.unit;
-                    let length = usize::from(high) << 16 | usize::from(middle) << 8 | usize::from(low);
+                    let length =
+                        usize::from(high) << 16 | usize::from(middle) << 8 | usize::from(low);
                     if kind != SETTINGS || length == 0 {
                         return true;
                     }
@@ -77,7 +85,8 @@ impl FirstFrame {
                     if self.filled == SETTING {
                         let [id_high, id_low, a, b, c, d, ..] = self.unit;
                         if u16::from_be_bytes([id_high, id_low]) == MAX_HEADER_LIST_SIZE {
-                            let size = usize::try_from(u32::from_be_bytes([a, b, c, d])).unwrap_or(usize::MAX);
+                            let size = usize::try_from(u32::from_be_bytes([a, b, c, d]))
+                                .unwrap_or(usize::MAX);
                             announced.0.store(size, Ordering::Relaxed);
                         }
                         self.filled = 0;
@@ -93,9 +102,15 @@ impl FirstFrame {
 }
 
 impl AsyncRead for SettingsReader {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        let Some(first) = &mut this.first else { return Pin::new(&mut this.stream).poll_read(cx, buffer) };
+        let Some(first) = &mut this.first else {
+            return Pin::new(&mut this.stream).poll_read(cx, buffer);
+        };
         let before = buffer.filled().len();
         ready!(Pin::new(&mut this.stream).poll_read(cx, buffer))?;
         if first.read(&buffer.filled()[before..], &this.announced) {
@@ -106,7 +121,11 @@ impl AsyncRead for SettingsReader {
 }
 
 impl AsyncWrite for SettingsReader {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.get_mut().stream).poll_write(cx, bytes)
     }
 
@@ -136,8 +155,10 @@ mod tests {
     use super::*;
 
     fn frame(kind: u8, settings: &[(u16, u32)]) -> Vec<u8> {
-        let payload: Vec<u8> =
-            settings.iter().flat_map(|(id, value)| [&id.to_be_bytes()[..], &value.to_be_bytes()].concat()).collect();
+        let payload: Vec<u8> = settings
+            .iter()
+            .flat_map(|(id, value)| [&id.to_be_bytes()[..], &value.to_be_bytes()].concat())
+            .collect();
         let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
         [&length[1..], &[kind, 0, 0, 0, 0, 0], &payload].concat()
     }
@@ -146,8 +167,17 @@ mod tests {
     fn the_size_is_read_from_the_first_frame_however_it_is_cut() {
         let later = frame(SETTINGS, &[(MAX_HEADER_LIST_SIZE, 7)]);
         for (first, size) in [
-            (frame(SETTINGS, &[(3, 100), (MAX_HEADER_LIST_SIZE, 16_384), (4, 65_535)]), Some(16_384)),
-            (frame(SETTINGS, &[(MAX_HEADER_LIST_SIZE, u32::MAX)]), Some(u32::MAX as usize)),
+            (
+                frame(
+                    SETTINGS,
+                    &[(3, 100), (MAX_HEADER_LIST_SIZE, 16_384), (4, 65_535)],
+                ),
+                Some(16_384),
+            ),
+            (
+                frame(SETTINGS, &[(MAX_HEADER_LIST_SIZE, u32::MAX)]),
+                Some(u32::MAX as usize),
+            ),
             (frame(SETTINGS, &[(MAX_HEADER_LIST_SIZE, 0)]), None),
             (frame(SETTINGS, &[(3, 100)]), None),
             (frame(SETTINGS, &[]), None),

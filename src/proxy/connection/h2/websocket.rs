@@ -1,6 +1,7 @@
 //! WebSockets to upstreams of HTTP/2: the upgrade of RFC 6455 as an extended CONNECT (RFC 8441).
 //!
-//! Guarantees that clients see the upgrade of HTTP/1.1 that they asked for: a 2xx is a 101 with its proof.
+//! Guarantees that clients see the upgrade of HTTP/1.1 that they asked for: a 2xx is a 101 with its
+//! proof.
 
 use bytes::Bytes;
 use h2::ext::Protocol;
@@ -19,12 +20,14 @@ pub struct RequestedWebSocket {
     accept: HeaderValue,
 }
 
-/// Makes an extended CONNECT of the upgrade in `request`, and returns the proof that its client waits for. `None`: it has
-/// no key.
+/// Makes an extended CONNECT of the upgrade in `request`, and returns the proof that its client
+/// waits for. `None`: it has no key.
 pub fn translate(request: &mut Request<()>) -> Option<HeaderValue> {
     let key = request.headers_mut().remove(SEC_WEBSOCKET_KEY)?;
     *request.method_mut() = Method::CONNECT;
-    request.extensions_mut().insert(Protocol::from_static("websocket"));
+    request
+        .extensions_mut()
+        .insert(Protocol::from_static("websocket"));
     HeaderValue::try_from(websocket_proof::accept(key.as_bytes())).ok()
 }
 
@@ -33,7 +36,8 @@ impl RequestedWebSocket {
         Self { send, accept }
     }
 
-    /// The upstream has refused: it waits for no more of the request. A stream that has ended meanwhile needs no end.
+    /// The upstream has refused: it waits for no more of the request. A stream that has ended
+    /// meanwhile needs no end.
     pub fn refused(mut self) {
         let _ = self.send.send_data(Bytes::new(), true);
     }
@@ -42,9 +46,14 @@ impl RequestedWebSocket {
     pub fn open(self, response: Response<RecvStream>) -> (StreamTunnel, Response<()>) {
         let (mut parts, received) = response.into_parts();
         parts.status = StatusCode::SWITCHING_PROTOCOLS;
-        parts.headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+        parts
+            .headers
+            .insert(CONNECTION, HeaderValue::from_static("upgrade"));
         parts.headers.insert(UPGRADE, WEBSOCKET);
         parts.headers.insert(SEC_WEBSOCKET_ACCEPT, self.accept);
-        (StreamTunnel::new(self.send, received), Response::from_parts(parts, ()))
+        (
+            StreamTunnel::new(self.send, received),
+            Response::from_parts(parts, ()),
+        )
     }
 }

@@ -19,7 +19,9 @@ async fn connected() -> (ClientReader, TcpStream, WriteHalf) {
 
 async fn connected_with(lag: BodyLag) -> (ClientReader, TcpStream, WriteHalf) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+    let client = TcpStream::connect(listener.local_addr().unwrap())
+        .await
+        .unwrap();
     let (read, write) = Stream::from(listener.accept().await.unwrap().0).into_split();
     let minute = Duration::from_secs(60);
     let spec = ListenerSpec {
@@ -36,7 +38,11 @@ async fn connected_with(lag: BodyLag) -> (ClientReader, TcpStream, WriteHalf) {
         max_connections: 1,
         max_connections_per_client: None,
     };
-    (ClientReader::new(read, ConnectionPermit::unlimited(), &spec, lag), client, write)
+    (
+        ClientReader::new(read, ConnectionPermit::unlimited(), &spec, lag),
+        client,
+        write,
+    )
 }
 
 async fn is_silent(reader: &mut ClientReader) -> bool {
@@ -45,7 +51,9 @@ async fn is_silent(reader: &mut ClientReader) -> bool {
 
 /// Reads one request and its content.
 async fn read(reader: &mut ClientReader) -> Vec<u8> {
-    let Arrival::Head(length) = poll_fn(|cx| reader.poll_arrival(cx, false)).await else { panic!("no request") };
+    let Arrival::Head(length) = poll_fn(|cx| reader.poll_arrival(cx, false)).await else {
+        panic!("no request")
+    };
     reader.take_head(length, &mut Request::new(())).unwrap();
     let mut content = Vec::new();
     while let Some(frame) = poll_fn(|cx| reader.poll_content(cx)).await {
@@ -60,7 +68,10 @@ async fn a_connection_that_waits_holds_no_buffer() {
     for _ in 0..3 {
         assert!(is_silent(&mut reader).await);
         assert_eq!(reader.read.capacity(), 0);
-        client.write_all(format!("{REQUEST}abc").as_bytes()).await.unwrap();
+        client
+            .write_all(format!("{REQUEST}abc").as_bytes())
+            .await
+            .unwrap();
         assert_eq!(read(&mut reader).await, b"abc");
     }
 }
@@ -74,7 +85,11 @@ async fn bytes_read_ahead_are_bounded() {
         tokio::task::yield_now().await;
     }
     assert!(poll_fn(|cx| Poll::Ready(reader.poll_gone(cx).is_pending())).await);
-    assert!(reader.read.len() <= MAX_AHEAD + buffers::LARGE, "{}", reader.read.len());
+    assert!(
+        reader.read.len() <= MAX_AHEAD + buffers::LARGE,
+        "{}",
+        reader.read.len()
+    );
     flood.abort();
 }
 
@@ -91,8 +106,13 @@ async fn unread_content_is_skipped_if_it_is_here_or_short_and_not_withheld() {
         ("Transfer-Encoding: chunked", "x", false),
     ] {
         let (mut reader, mut client, _write) = connected().await;
-        client.write_all(format!("POST / HTTP/1.1\r\nHost: a\r\n{head}\r\n\r\n{content}").as_bytes()).await.unwrap();
-        let Arrival::Head(length) = poll_fn(|cx| reader.poll_arrival(cx, false)).await else { panic!("no request") };
+        client
+            .write_all(format!("POST / HTTP/1.1\r\nHost: a\r\n{head}\r\n\r\n{content}").as_bytes())
+            .await
+            .unwrap();
+        let Arrival::Head(length) = poll_fn(|cx| reader.poll_arrival(cx, false)).await else {
+            panic!("no request")
+        };
         reader.take_head(length, &mut Request::new(())).unwrap();
         assert_eq!(reader.can_skip_content(), worth, "{head} {content}");
     }
@@ -102,7 +122,9 @@ async fn unread_content_is_skipped_if_it_is_here_or_short_and_not_withheld() {
 async fn the_wait_for_content_does_not_count_for_the_next_header_section() {
     let (mut reader, mut client, _write) = connected().await;
     client.write_all(REQUEST.as_bytes()).await.unwrap();
-    let Arrival::Head(length) = poll_fn(|cx| reader.poll_arrival(cx, false)).await else { panic!("no request") };
+    let Arrival::Head(length) = poll_fn(|cx| reader.poll_arrival(cx, false)).await else {
+        panic!("no request")
+    };
     reader.take_head(length, &mut Request::new(())).unwrap();
     assert!(poll_fn(|cx| Poll::Ready(reader.poll_content(cx).is_pending())).await);
     tokio::time::advance(Duration::from_secs(59)).await;
@@ -122,13 +144,22 @@ async fn the_wait_for_content_does_not_count_for_the_next_header_section() {
 
 #[tokio::test(start_paused = true)]
 async fn only_time_in_which_content_is_awaited_counts_against_the_least_rate() {
-    let (mut reader, mut client, _write) = connected_with(MinBodyRates::new(NonZeroU64::new(1)).request).await;
-    client.write_all(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n").await.unwrap();
-    let Arrival::Head(length) = poll_fn(|cx| reader.poll_arrival(cx, false)).await else { panic!("no request") };
+    let (mut reader, mut client, _write) =
+        connected_with(MinBodyRates::new(NonZeroU64::new(1)).request).await;
+    client
+        .write_all(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n")
+        .await
+        .unwrap();
+    let Arrival::Head(length) = poll_fn(|cx| reader.poll_arrival(cx, false)).await else {
+        panic!("no request")
+    };
     reader.take_head(length, &mut Request::new(())).unwrap();
     for _ in 0..3 {
         client.write_all(b"x").await.unwrap();
-        poll_fn(|cx| reader.poll_content(cx)).await.unwrap().unwrap();
+        poll_fn(|cx| reader.poll_content(cx))
+            .await
+            .unwrap()
+            .unwrap();
         // Nobody reads: the upstream takes nothing, say.
         tokio::time::advance(Duration::from_secs(3_600)).await;
     }
@@ -136,11 +167,17 @@ async fn only_time_in_which_content_is_awaited_counts_against_the_least_rate() {
         assert!(poll_fn(|cx| Poll::Ready(reader.poll_content(cx).is_pending())).await);
         tokio::time::advance(Duration::from_secs(25)).await;
         client.write_all(b"x").await.unwrap();
-        poll_fn(|cx| reader.poll_content(cx)).await.unwrap().unwrap();
+        poll_fn(|cx| reader.poll_content(cx))
+            .await
+            .unwrap()
+            .unwrap();
     }
     // Behind by twice 25 seconds less one for each byte: 12 of the minute are left.
     let begun = clock::now();
-    let failed = poll_fn(|cx| reader.poll_content(cx)).await.unwrap().unwrap_err();
+    let failed = poll_fn(|cx| reader.poll_content(cx))
+        .await
+        .unwrap()
+        .unwrap_err();
     assert_eq!(failed.downcast_ref(), Some(&BodyFailure::TooSlow));
     assert_eq!((clock::now() - begun).as_secs(), 12);
 }
@@ -148,8 +185,13 @@ async fn only_time_in_which_content_is_awaited_counts_against_the_least_rate() {
 #[tokio::test(start_paused = true)]
 async fn unread_content_has_one_limit_however_it_drips() {
     let (mut reader, mut client, _write) = connected().await;
-    client.write_all(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n").await.unwrap();
-    let Arrival::Head(length) = poll_fn(|cx| reader.poll_arrival(cx, false)).await else { panic!("no request") };
+    client
+        .write_all(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n")
+        .await
+        .unwrap();
+    let Arrival::Head(length) = poll_fn(|cx| reader.poll_arrival(cx, false)).await else {
+        panic!("no request")
+    };
     reader.take_head(length, &mut Request::new(())).unwrap();
     let begun = clock::now();
     for _ in 0..2 {
@@ -163,9 +205,15 @@ async fn unread_content_has_one_limit_however_it_drips() {
 
 #[tokio::test(start_paused = true)]
 async fn content_that_nobody_reads_any_more_is_not_behind() {
-    let (mut reader, mut client, _write) = connected_with(MinBodyRates::new(NonZeroU64::new(1)).request).await;
-    client.write_all(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n").await.unwrap();
-    let Arrival::Head(length) = poll_fn(|cx| reader.poll_arrival(cx, false)).await else { panic!("no request") };
+    let (mut reader, mut client, _write) =
+        connected_with(MinBodyRates::new(NonZeroU64::new(1)).request).await;
+    client
+        .write_all(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n")
+        .await
+        .unwrap();
+    let Arrival::Head(length) = poll_fn(|cx| reader.poll_arrival(cx, false)).await else {
+        panic!("no request")
+    };
     reader.take_head(length, &mut Request::new(())).unwrap();
     assert!(poll_fn(|cx| Poll::Ready(reader.poll_content(cx).is_pending())).await);
     tokio::time::advance(Duration::from_secs(50)).await;

@@ -2,11 +2,17 @@ use proptest::prelude::*;
 
 use super::*;
 
-const BOUNDS: SectionBounds = SectionBounds { bytes: 256, fields: 8 };
+const BOUNDS: SectionBounds = SectionBounds {
+    bytes: 256,
+    fields: 8,
+};
 
-/// Reads a section that arrives in pieces with these `ends`: the request, its refusal, or `None` while it is
-/// incomplete.
-fn read(bytes: &[u8], ends: &[usize]) -> Result<Option<(Request<()>, ConnectionOptions, usize)>, Failure> {
+/// Reads a section that arrives in pieces with these `ends`: the request, its refusal, or `None`
+/// while it is incomplete.
+fn read(
+    bytes: &[u8],
+    ends: &[usize],
+) -> Result<Option<(Request<()>, ConnectionOptions, usize)>, Failure> {
     let mut head = RequestHead::default();
     for end in ends.iter().copied().chain([bytes.len()]) {
         if let Some(length) = head.read(&bytes[..end], &BOUNDS)? {
@@ -94,7 +100,12 @@ proptest! {
 fn a_name_or_method_is_a_token_and_nothing_else() {
     for byte in (0..=u8::MAX).filter(|byte| !b"\n: ".contains(byte)) {
         let good = syntax::is_token(&[byte]);
-        let name = [b"GET / HTTP/1.1\r\nHost: a\r\n", &[byte][..], b"x: 1\r\n\r\n"].concat();
+        let name = [
+            b"GET / HTTP/1.1\r\nHost: a\r\n",
+            &[byte][..],
+            b"x: 1\r\n\r\n",
+        ]
+        .concat();
         let method = [b"G", &[byte][..], b" / HTTP/1.1\r\nHost: a\r\n\r\n"].concat();
         for section in [name, method] {
             assert_eq!(matches!(read(&section, &[]), Ok(Some(_))), good, "{byte}");
@@ -104,18 +115,31 @@ fn a_name_or_method_is_a_token_and_nothing_else() {
 
 #[test]
 fn a_request_has_what_its_section_has() {
-    let (request, _) = whole("\r\nPUT /a?b HTTP/1.1\r\nHost: c\r\nX-Y:  1 2\t\r\nempty:\r\nx-y: 3\r\n\r\n");
-    assert_eq!((request.method(), request.uri().to_string()), (&Method::PUT, "/a?b".to_owned()));
+    let (request, _) =
+        whole("\r\nPUT /a?b HTTP/1.1\r\nHost: c\r\nX-Y:  1 2\t\r\nempty:\r\nx-y: 3\r\n\r\n");
+    assert_eq!(
+        (request.method(), request.uri().to_string()),
+        (&Method::PUT, "/a?b".to_owned())
+    );
     assert_eq!(request.version(), Version::HTTP_11);
     assert_eq!(request.headers().len(), 4);
-    assert_eq!(request.headers().get_all("x-y").iter().collect::<Vec<_>>(), ["1 2", "3"]);
-    assert_eq!((&request.headers()["host"], request.headers()["empty"].len()), (&HeaderValue::from_static("c"), 0));
+    assert_eq!(
+        request.headers().get_all("x-y").iter().collect::<Vec<_>>(),
+        ["1 2", "3"]
+    );
+    assert_eq!(
+        (&request.headers()["host"], request.headers()["empty"].len()),
+        (&HeaderValue::from_static("c"), 0)
+    );
 }
 
 #[test]
 fn the_authority_of_the_target_is_the_host() {
     let (request, _) = whole("GET http://b:81/c HTTP/1.1\r\nHost: a\r\n\r\n");
-    assert_eq!(request.headers().get_all(HOST).iter().collect::<Vec<_>>(), ["b:81"]);
+    assert_eq!(
+        request.headers().get_all(HOST).iter().collect::<Vec<_>>(),
+        ["b:81"]
+    );
 }
 
 #[test]
@@ -124,20 +148,32 @@ fn a_connection_is_kept_by_the_rules_of_its_version() {
         ("1.1", "", true),
         ("1.1", "Connection: keep-alive\r\n", true),
         ("1.1", "Connection: x, CLOSE\r\n", false),
-        ("1.1", "Connection: close\r\nConnection: keep-alive\r\n", false),
+        (
+            "1.1",
+            "Connection: close\r\nConnection: keep-alive\r\n",
+            false,
+        ),
         ("1.0", "", false),
         ("1.0", "Connection: Keep-Alive\r\n", true),
         ("1.0", "Connection: keep-alive, close\r\n", false),
     ] {
-        assert_eq!(options(&format!("GET / HTTP/{version}"), fields).keeps_alive, kept, "{version} {fields}");
+        assert_eq!(
+            options(&format!("GET / HTTP/{version}"), fields).keeps_alive,
+            kept,
+            "{version} {fields}"
+        );
     }
 }
 
 #[test]
 fn only_http_1_1_upgrades_and_awaits_a_100() {
-    let fields = "Upgrade: x\r\nExpect: 100-Continue\r\nTE: gzip, trailers\r\nContent-Length: 7\r\n";
+    let fields =
+        "Upgrade: x\r\nExpect: 100-Continue\r\nTE: gzip, trailers\r\nContent-Length: 7\r\n";
     let new = options("POST / HTTP/1.1", fields);
-    assert_eq!((new.upgrade, new.awaits_continue, new.takes_trailers), (true, true, true));
+    assert_eq!(
+        (new.upgrade, new.awaits_continue, new.takes_trailers),
+        (true, true, true)
+    );
     assert_eq!(new.framing, BodyFraming::Length(7));
     let old = options("POST / HTTP/1.0", fields);
     assert_eq!((old.upgrade, old.awaits_continue), (false, false));

@@ -15,11 +15,21 @@ const GET: ConnectionOptions = ConnectionOptions {
     awaits_continue: false,
     takes_trailers: false,
 };
-const HEAD: ConnectionOptions = ConnectionOptions { is_head: true, ..GET };
-const OLD: ConnectionOptions = ConnectionOptions { http_11: false, ..GET };
+const HEAD: ConnectionOptions = ConnectionOptions {
+    is_head: true,
+    ..GET
+};
+const OLD: ConnectionOptions = ConnectionOptions {
+    http_11: false,
+    ..GET
+};
 
 fn response(status: u16, fields: &[(&str, &str)], body: impl Into<Body>) -> Response<Body> {
-    let fields = fields.iter().fold(Response::builder().status(status), |to, (name, value)| to.header(*name, *value));
+    let fields = fields
+        .iter()
+        .fold(Response::builder().status(status), |to, (name, value)| {
+            to.header(*name, *value)
+        });
     fields.header("date", "now").body(body.into()).unwrap()
 }
 
@@ -33,7 +43,10 @@ fn data(text: &'static str) -> Result<Frame<Bytes>, BoxError> {
 }
 
 /// All that is written, without the date, and whether the connection closes.
-async fn written(options: &ConnectionOptions, response: Response<Body>) -> Result<(String, bool), BoxError> {
+async fn written(
+    options: &ConnectionOptions,
+    response: Response<Body>,
+) -> Result<(String, bool), BoxError> {
     let mut output = WriteBuffer::default();
     let mut encoder = ResponseEncoder::begin(&mut output, response, options, false, clock::now())?;
     assert!(poll_fn(|cx| encoder.poll_content(&mut output, cx)).await);
@@ -57,15 +70,41 @@ async fn the_body_decides_the_framing() {
     for fields in [&[][..], &wrong] {
         let ok = |body| response(200, fields, body);
         let sent = written(&GET, ok(whole())).await.unwrap();
-        assert_eq!(sent, ("HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello".into(), false));
+        assert_eq!(
+            sent,
+            (
+                "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello".into(),
+                false
+            )
+        );
         let sent = written(&GET, ok(Body::empty())).await.unwrap();
-        assert_eq!(sent, ("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n".into(), false));
-        let chunks = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nhe\r\n3\r\nllo\r\n0\r\n\r\n";
-        assert_eq!(written(&GET, ok(pieces())).await.unwrap(), (chunks.into(), false));
+        assert_eq!(
+            sent,
+            ("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n".into(), false)
+        );
+        let chunks =
+            "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nhe\r\n3\r\nllo\r\n0\r\n\r\n";
+        assert_eq!(
+            written(&GET, ok(pieces())).await.unwrap(),
+            (chunks.into(), false)
+        );
         let sent = written(&OLD, ok(pieces())).await.unwrap();
-        assert_eq!(sent, ("HTTP/1.0 200 OK\r\nconnection: close\r\n\r\nhello".into(), true));
+        assert_eq!(
+            sent,
+            (
+                "HTTP/1.0 200 OK\r\nconnection: close\r\n\r\nhello".into(),
+                true
+            )
+        );
         let sent = written(&OLD, ok(whole())).await.unwrap();
-        assert_eq!(sent, ("HTTP/1.0 200 OK\r\ncontent-length: 5\r\nconnection: keep-alive\r\n\r\nhello".into(), false));
+        assert_eq!(
+            sent,
+            (
+                "HTTP/1.0 200 OK\r\ncontent-length: 5\r\nconnection: keep-alive\r\n\r\nhello"
+                    .into(),
+                false
+            )
+        );
     }
 }
 
@@ -81,29 +120,71 @@ async fn without_content_the_length_is_that_of_another_response() {
         (GET, 204, Some("7"), "hello", ""),
         (HEAD, 204, Some("7"), "", ""),
     ] {
-        let fields: Vec<_> = length.map(|length| ("content-length", length)).into_iter().collect();
-        let sent = written(&options, response(status, &fields, Bytes::from_static(body.as_bytes()))).await.unwrap().0;
+        let fields: Vec<_> = length
+            .map(|length| ("content-length", length))
+            .into_iter()
+            .collect();
+        let sent = written(
+            &options,
+            response(status, &fields, Bytes::from_static(body.as_bytes())),
+        )
+        .await
+        .unwrap()
+        .0;
         let (_, rest) = sent.split_once("\r\n").unwrap();
-        assert_eq!(rest, format!("{expected}\r\n"), "{status} {length:?} {body}");
+        assert_eq!(
+            rest,
+            format!("{expected}\r\n"),
+            "{status} {length:?} {body}"
+        );
     }
 }
 
 #[tokio::test]
 async fn a_handler_may_close_the_connection() {
-    let asked_to = ConnectionOptions { keeps_alive: false, ..GET };
-    for (options, value) in [(GET, "close"), (GET, "x, Close"), (asked_to, "x"), (asked_to, "close")] {
-        let (text, closes) = written(&options, response(200, &[("connection", value)], Body::empty())).await.unwrap();
-        assert!(closes && text.matches("connection:").count() == 1 && text.contains("connection: close\r\n"), "{text}");
+    let asked_to = ConnectionOptions {
+        keeps_alive: false,
+        ..GET
+    };
+    for (options, value) in [
+        (GET, "close"),
+        (GET, "x, Close"),
+        (asked_to, "x"),
+        (asked_to, "close"),
+    ] {
+        let (text, closes) = written(
+            &options,
+            response(200, &[("connection", value)], Body::empty()),
+        )
+        .await
+        .unwrap();
+        assert!(
+            closes
+                && text.matches("connection:").count() == 1
+                && text.contains("connection: close\r\n"),
+            "{text}"
+        );
     }
 }
 
 #[tokio::test]
 async fn connection_names_an_upgrade_that_is_asked_for_beside_the_close() {
-    let asked_to = ConnectionOptions { keeps_alive: false, ..GET };
-    for (options, expected) in [(GET, "connection: upgrade\r\n"), (asked_to, "connection: close, upgrade\r\n")] {
+    let asked_to = ConnectionOptions {
+        keeps_alive: false,
+        ..GET
+    };
+    for (options, expected) in [
+        (GET, "connection: upgrade\r\n"),
+        (asked_to, "connection: close, upgrade\r\n"),
+    ] {
         let fields = [("connection", "upgrade"), ("upgrade", "websocket")];
-        let (text, _) = written(&options, response(426, &fields, Body::empty())).await.unwrap();
-        assert!(text.contains(expected) && text.matches("connection:").count() == 1, "{text}");
+        let (text, _) = written(&options, response(426, &fields, Body::empty()))
+            .await
+            .unwrap();
+        assert!(
+            text.contains(expected) && text.matches("connection:").count() == 1,
+            "{text}"
+        );
     }
 }
 
@@ -115,23 +196,54 @@ async fn trailers_go_only_to_clients_that_accept_them() {
         let frames = vec![data("a"), Ok(Frame::trailers(fields.clone()))];
         response(200, &[("trailer", "x-sum")], streamed(frames))
     };
-    let takes = ConnectionOptions { takes_trailers: true, ..GET };
-    assert!(written(&takes, encoder()).await.unwrap().0.ends_with("\r\n\r\n1\r\na\r\n0\r\nx-sum: 1\r\n\r\n"));
-    assert!(written(&GET, encoder()).await.unwrap().0.ends_with("\r\n\r\n1\r\na\r\n0\r\n\r\n"));
+    let takes = ConnectionOptions {
+        takes_trailers: true,
+        ..GET
+    };
+    assert!(
+        written(&takes, encoder())
+            .await
+            .unwrap()
+            .0
+            .ends_with("\r\n\r\n1\r\na\r\n0\r\nx-sum: 1\r\n\r\n")
+    );
+    assert!(
+        written(&GET, encoder())
+            .await
+            .unwrap()
+            .0
+            .ends_with("\r\n\r\n1\r\na\r\n0\r\n\r\n")
+    );
 }
 
 #[tokio::test]
 async fn a_response_without_a_date_gets_one() {
     let (text, _) = written(&GET, Response::new(Body::empty())).await.unwrap();
-    assert!(text.contains(" GMT\r\n") && text.contains("\r\ndate: "), "{text}");
+    assert!(
+        text.contains(" GMT\r\n") && text.contains("\r\ndate: "),
+        "{text}"
+    );
 }
 
 #[tokio::test]
 async fn a_reason_phrase_is_passed_on() {
     let mut fine = response(200, &[], Body::empty());
-    fine.extensions_mut().insert(ReasonPhrase("Fine".parse().unwrap()));
-    assert!(written(&GET, fine).await.unwrap().0.starts_with("HTTP/1.1 200 Fine\r\n"));
-    assert!(written(&GET, response(599, &[], Body::empty())).await.unwrap().0.starts_with("HTTP/1.1 599 \r\n"));
+    fine.extensions_mut()
+        .insert(ReasonPhrase("Fine".parse().unwrap()));
+    assert!(
+        written(&GET, fine)
+            .await
+            .unwrap()
+            .0
+            .starts_with("HTTP/1.1 200 Fine\r\n")
+    );
+    assert!(
+        written(&GET, response(599, &[], Body::empty()))
+            .await
+            .unwrap()
+            .0
+            .starts_with("HTTP/1.1 599 \r\n")
+    );
 }
 
 /// Says that it has five bytes.
@@ -141,7 +253,10 @@ impl http_body::Body for Five {
     type Data = Bytes;
     type Error = BoxError;
 
-    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         Poll::Ready(self.0.pop().map(|text| Ok(Frame::data(text.into()))))
     }
 
@@ -152,12 +267,29 @@ impl http_body::Body for Five {
 
 #[tokio::test]
 async fn a_body_that_contradicts_its_head_breaks_off() {
-    for (pieces, good) in [(vec!["llo", "he"], true), (vec!["he"], false), (vec!["hello!"], false), (vec![], false)] {
+    for (pieces, good) in [
+        (vec!["llo", "he"], true),
+        (vec!["he"], false),
+        (vec!["hello!"], false),
+        (vec![], false),
+    ] {
         let sent = written(&GET, response(200, &[], Body::boxed(Five(pieces.clone())))).await;
         assert_eq!(sent.is_ok(), good, "{pieces:?}");
     }
     for status in [100, 101, 199] {
-        assert!(written(&GET, response(status, &[], Body::empty())).await.is_err(), "{status}");
+        assert!(
+            written(&GET, response(status, &[], Body::empty()))
+                .await
+                .is_err(),
+            "{status}"
+        );
     }
-    assert!(written(&GET, response(200, &[], streamed(vec![data("a"), Err("b".into())]))).await.is_err());
+    assert!(
+        written(
+            &GET,
+            response(200, &[], streamed(vec![data("a"), Err("b".into())]))
+        )
+        .await
+        .is_err()
+    );
 }

@@ -1,7 +1,8 @@
-//! The TLS side of a listener, shared by its workers: the certificates at work, and the handshakes made with them.
+//! The TLS side of a listener, shared by its workers: the certificates at work, and the handshakes
+//! made with them.
 //!
-//! Guarantees that new files are taken over whole or not at all, that no connection notices, and that a client which
-//! resumes a session is held to the certificates that count now.
+//! Guarantees that new files are taken over whole or not at all, that no connection notices, and
+//! that a client which resumes a session is held to the certificates that count now.
 
 use std::io;
 use std::sync::Arc;
@@ -32,10 +33,12 @@ use crate::transport::tls::stream::{EncryptedSocket, TlsStream};
 /// Bytes that the first read takes at most: usual ClientHellos have 300 to 1 800.
 const FIRST_READ: usize = 2048;
 
-/// Most bytes of ciphertext and plaintext, each, that a connection holds for a client that does not read: two records.
+/// Most bytes of ciphertext and plaintext, each, that a connection holds for a client that does not
+/// read: two records.
 const BUFFER_LIMIT: usize = 32 * 1024;
 
-/// How much is read from a client whose handshake failed, and for how long, so that it gets to read why.
+/// How much is read from a client whose handshake failed, and for how long, so that it gets to read
+/// why.
 const LINGER_BYTES: usize = 64 * 1024;
 const LINGER: Duration = Duration::from_secs(1);
 
@@ -64,7 +67,8 @@ struct ClientAuth {
 /// How an accepted connection goes on.
 pub enum Accepted {
     Tls(Box<TlsStream>, TlsSession),
-    /// The client speaks HTTP in the clear: it is owed an answer that says so. With the bytes that were read already.
+    /// The client speaks HTTP in the clear: it is owed an answer that says so. With the bytes that
+    /// were read already.
     PlainHttp(ClearStream, BytesMut),
 }
 
@@ -84,35 +88,57 @@ impl TlsSettings {
     pub fn load(spec: &TlsServerSpec, before: Option<&Self>) -> Result<Self, TlsFileError> {
         let provider = Arc::new(default_provider());
         let load = |files| ServerCertificate::load(files, &provider);
-        let certificates = spec.certificates.iter().map(load).collect::<Result<_, _>>()?;
+        let certificates = spec
+            .certificates
+            .iter()
+            .map(load)
+            .collect::<Result<_, _>>()?;
         let certificates = Arc::new(ServerCertificates(certificates));
-        let clients = spec.client_auth.as_ref().map(|auth| ClientAuth::load(auth, &provider)).transpose()?;
+        let clients = spec
+            .client_auth
+            .as_ref()
+            .map(|auth| ClientAuth::load(auth, &provider))
+            .transpose()?;
         let versions = match spec.min_version {
             MinTlsVersion::Tls12 => &[&version::TLS13, &version::TLS12][..],
             MinTlsVersion::Tls13 => &[&version::TLS13],
         };
-        let unusable = |error: rustls::Error| TlsFileError::new(&spec.certificates[0].cert, error.to_string());
-        let builder =
-            ServerConfig::builder_with_provider(provider).with_protocol_versions(versions).map_err(unusable)?;
+        let unusable =
+            |error: rustls::Error| TlsFileError::new(&spec.certificates[0].cert, error.to_string());
+        let builder = ServerConfig::builder_with_provider(provider)
+            .with_protocol_versions(versions)
+            .map_err(unusable)?;
         let builder = match &clients {
             Some(clients) => builder.with_client_cert_verifier(Arc::clone(&clients.verifier)),
             None => builder.with_no_client_auth(),
         };
         let mut config = builder.with_cert_resolver(Arc::clone(&certificates) as Arc<_>);
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        // Tickets need no memory here, and all workers read them. Their keys change every six hours.
+        // Tickets need no memory here, and all workers read them. Their keys change every six
+        // hours.
         config.session_storage = Arc::new(NoServerSessionStorage {});
-        config.ticketer = match before.filter(|before| before.authenticates_like(clients.as_ref())) {
+        config.ticketer = match before.filter(|before| before.authenticates_like(clients.as_ref()))
+        {
             Some(before) => Arc::clone(&before.config.ticketer),
             // A ticket stands for the authentication that it was given for.
             None => ticketer().map_err(unusable)?,
         };
         let turns = before.filter(|before| before.spec.max_handshakes == spec.max_handshakes);
         let turns = turns.map_or_else(
-            || Arc::new(Semaphore::new(spec.max_handshakes.min(Semaphore::MAX_PERMITS))),
+            || {
+                Arc::new(Semaphore::new(
+                    spec.max_handshakes.min(Semaphore::MAX_PERMITS),
+                ))
+            },
             |before| Arc::clone(&before.turns),
         );
-        Ok(Self { spec: spec.clone(), config: Arc::new(config), certificates, clients, turns })
+        Ok(Self {
+            spec: spec.clone(),
+            config: Arc::new(config),
+            certificates,
+            clients,
+            turns,
+        })
     }
 
     pub fn certificates(&self) -> &[ServerCertificate] {
@@ -127,18 +153,24 @@ impl TlsSettings {
         }
     }
 
-    /// The facts about a client once its handshake has ended. A client that resumes a session shows no certificate:
-    /// the one it showed then must still hold.
+    /// The facts about a client once its handshake has ended. A client that resumes a session shows
+    /// no certificate: the one it showed then must still hold.
     fn session(&self, tls: &rustls::ServerConnection) -> Result<TlsSession, rustls::Error> {
         let presented = tls.peer_certificates().unwrap_or_default();
         if tls.handshake_kind() == Some(HandshakeKind::Resumed)
             && let (Some(clients), Some((own, others))) = (&self.clients, presented.split_first())
         {
-            clients.verifier.verify_client_cert(own, others, UnixTime::now())?;
+            clients
+                .verifier
+                .verify_client_cert(own, others, UnixTime::now())?;
         }
         Ok(TlsSession {
-            server_name: tls.server_name().map(|name| name.trim_end_matches('.').to_ascii_lowercase().into()),
-            client: presented.first().map(|own| Arc::new(ClientIdentity::of(own))),
+            server_name: tls
+                .server_name()
+                .map(|name| name.trim_end_matches('.').to_ascii_lowercase().into()),
+            client: presented
+                .first()
+                .map(|own| Arc::new(ClientIdentity::of(own))),
             is_http2: tls.alpn_protocol() == Some(b"h2"),
             authenticates: self.clients.is_some(),
             certificates: Arc::clone(&self.certificates),
@@ -155,24 +187,39 @@ impl ClientAuth {
         let roots = certificates(&spec.ca)?;
         let mut store = RootCertStore::empty();
         for root in &roots {
-            let unusable =
-                |error| TlsFileError::new(&spec.ca, format!("holds an authority that cannot be used: {error}"));
+            let unusable = |error| {
+                TlsFileError::new(
+                    &spec.ca,
+                    format!("holds an authority that cannot be used: {error}"),
+                )
+            };
             store.add(root.clone()).map_err(unusable)?;
         }
-        let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(store), Arc::clone(provider));
+        let builder =
+            WebPkiClientVerifier::builder_with_provider(Arc::new(store), Arc::clone(provider));
         let builder = match spec.requirement {
             ClientAuthRequirement::Required => builder,
             ClientAuthRequirement::Optional => builder.allow_unauthenticated(),
         };
-        let verifier = builder.build().map_err(|error| TlsFileError::new(&spec.ca, error.to_string()))?;
-        Ok(Self { spec: spec.clone(), roots, verifier })
+        let verifier = builder
+            .build()
+            .map_err(|error| TlsFileError::new(&spec.ca, error.to_string()))?;
+        Ok(Self {
+            spec: spec.clone(),
+            roots,
+            verifier,
+        })
     }
 }
 
 impl TlsAcceptor {
-    /// Speaks TLS as `settings` say. Its metrics belong to the recorder that is installed when it is made.
+    /// Speaks TLS as `settings` say. Its metrics belong to the recorder that is installed when it
+    /// is made.
     pub fn new(settings: TlsSettings) -> Self {
-        Self { settings: ArcSwap::from_pointee(settings), metrics: HandshakeMetrics::new() }
+        Self {
+            settings: ArcSwap::from_pointee(settings),
+            metrics: HandshakeMetrics::new(),
+        }
     }
 
     /// The version at work.
@@ -185,8 +232,8 @@ impl TlsAcceptor {
         self.settings.store(Arc::new(settings));
     }
 
-    /// Makes the handshake on a connection from which `early` was read already, within `limit`. Calls `begin` when its
-    /// first byte has come.
+    /// Makes the handshake on a connection from which `early` was read already, within `limit`.
+    /// Calls `begin` when its first byte has come.
     ///
     /// # Errors
     /// When it came to nothing. The connection is closed then.
@@ -200,10 +247,14 @@ impl TlsAcceptor {
         let begun = clock::now();
         let counted = self.metrics.begin();
         let settings = self.settings.load_full();
-        let accepted = match timeout_at(begun + limit, handshake(&settings, stream, early, begin)).await {
-            Ok(accepted) => accepted,
-            Err(_) => Err(HandshakeError { outcome: HandshakeOutcome::Timeout, error: io::ErrorKind::TimedOut.into() }),
-        };
+        let accepted =
+            match timeout_at(begun + limit, handshake(&settings, stream, early, begin)).await {
+                Ok(accepted) => accepted,
+                Err(_) => Err(HandshakeError {
+                    outcome: HandshakeOutcome::Timeout,
+                    error: io::ErrorKind::TimedOut.into(),
+                }),
+            };
         let outcome = match &accepted {
             Ok((_, outcome)) => *outcome,
             Err(error) => error.outcome,
@@ -230,9 +281,13 @@ async fn handshake(
         }
     }
     begin();
-    // A record of TLS begins with a number below 32, a request with a method, and methods in use are upper-case words.
+    // A record of TLS begins with a number below 32, a request with a method, and methods in use
+    // are upper-case words.
     if early[0].is_ascii_uppercase() {
-        return Ok((Accepted::PlainHttp(stream, early), HandshakeOutcome::PlainHttp));
+        return Ok((
+            Accepted::PlainHttp(stream, early),
+            HandshakeOutcome::PlainHttp,
+        ));
     }
     let socket = EncryptedSocket::new(stream, early.freeze());
     let mut hello = LazyConfigAcceptor::new(Acceptor::default(), socket);
@@ -243,8 +298,9 @@ async fn handshake(
     // The semaphore is never closed: an error would mean that there is no bound to keep.
     let turn = settings.turns.acquire().await.ok();
     // Signs, which is what costs.
-    let finishing =
-        hello.into_stream_with(Arc::clone(&settings.config), |tls| tls.set_buffer_limit(Some(BUFFER_LIMIT)));
+    let finishing = hello.into_stream_with(Arc::clone(&settings.config), |tls| {
+        tls.set_buffer_limit(Some(BUFFER_LIMIT))
+    });
     // A client that is slow to finish takes nobody's turn.
     drop(turn);
     let tls = match finishing.into_fallible().await {
@@ -256,12 +312,17 @@ async fn handshake(
         Some(HandshakeKind::Resumed) => HandshakeOutcome::Resumed,
         _ => HandshakeOutcome::Full,
     };
-    let session = settings.session(connection).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
-    Ok((Accepted::Tls(Box::new(TlsStream::new(tls)), session), outcome))
+    let session = settings
+        .session(connection)
+        .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+    Ok((
+        Accepted::Tls(Box::new(TlsStream::new(tls)), session),
+        outcome,
+    ))
 }
 
-/// Ends a connection whose client was sent an alert. Closing a socket with unread input would reset the connection, and
-/// the reset can overtake the alert.
+/// Ends a connection whose client was sent an alert. Closing a socket with unread input would reset
+/// the connection, and the reset can overtake the alert.
 async fn refuse(error: io::Error, socket: Option<EncryptedSocket>) -> HandshakeError {
     // Only what the client sent makes rustls complain, and only then is there an alert.
     if let (Some(mut socket), Some(_)) = (socket, error.get_ref()) {
@@ -284,7 +345,9 @@ impl From<io::Error> for HandshakeError {
     fn from(error: io::Error) -> Self {
         use rustls::Error as E;
         let outcome = match error.get_ref().and_then(|error| error.downcast_ref()) {
-            Some(E::NoCertificatesPresented | E::InvalidCertificate(_)) => HandshakeOutcome::ClientCertificate,
+            Some(E::NoCertificatesPresented | E::InvalidCertificate(_)) => {
+                HandshakeOutcome::ClientCertificate
+            }
             Some(_) => HandshakeOutcome::Failed,
             None => HandshakeOutcome::Closed,
         };

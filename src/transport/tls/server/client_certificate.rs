@@ -26,30 +26,44 @@ impl ClientIdentity {
     /// The identity that a verified certificate gives. A part that cannot be read is left out.
     pub fn of(der: &CertificateDer<'_>) -> Self {
         let fingerprint = hexadecimal(&Sha256::digest(der));
-        let mut certificate = ClientCertificate { fingerprint, ..ClientCertificate::default() };
+        let mut certificate = ClientCertificate {
+            fingerprint,
+            ..ClientCertificate::default()
+        };
         let mut forwarded = format!("Hash={}", certificate.fingerprint);
         if let Ok((_, parsed)) = X509Certificate::from_der(der) {
             certificate.subject = distinguished_name(parsed.subject());
             push_quoted(&mut forwarded, "Subject", &certificate.subject);
             let extension = parsed.subject_alternative_name().ok().flatten();
-            let names = extension.iter().flat_map(|extension| &extension.value.general_names);
+            let names = extension
+                .iter()
+                .flat_map(|extension| &extension.value.general_names);
             let names: Vec<_> = names.filter_map(alternative_name).collect();
             for (label, name) in &names {
                 push_quoted(&mut forwarded, label, name);
             }
-            certificate.alternative_names = names.iter().map(labelled).collect::<Vec<_>>().join(",");
+            certificate.alternative_names =
+                names.iter().map(labelled).collect::<Vec<_>>().join(",");
         }
         let bytes = HeaderValue::try_from(forwarded.into_bytes());
-        Self { certificate, forwarded: bytes.unwrap_or_else(|_| HeaderValue::from_static("")) }
+        Self {
+            certificate,
+            forwarded: bytes.unwrap_or_else(|_| HeaderValue::from_static("")),
+        }
     }
 }
 
 /// Envoy's form: `;URI="spiffe://example/a"`.
 fn push_quoted(text: &mut String, label: &str, value: &str) {
-    let _ = write!(text, ";{label}=\"{}\"", value.replace('\\', "\\\\").replace('"', "\\\""));
+    let _ = write!(
+        text,
+        ";{label}=\"{}\"",
+        value.replace('\\', "\\\\").replace('"', "\\\"")
+    );
 }
 
-/// The kind of a name and the name, for names of the kinds that name clients. One with control characters names nobody.
+/// The kind of a name and the name, for names of the kinds that name clients. One with control
+/// characters names nobody.
 fn alternative_name(name: &GeneralName<'_>) -> Option<(&'static str, String)> {
     let (label, name) = match name {
         GeneralName::DNSName(name) => ("DNS", (*name).to_owned()),
@@ -72,8 +86,10 @@ fn labelled((label, name): &(&'static str, String)) -> String {
 
 /// A name as RFC 4514 writes it: the most specific part first.
 fn distinguished_name(name: &X509Name<'_>) -> String {
-    let mut parts: Vec<String> =
-        name.iter_rdn().map(|part| part.iter().map(attribute).collect::<Vec<_>>().join("+")).collect();
+    let mut parts: Vec<String> = name
+        .iter_rdn()
+        .map(|part| part.iter().map(attribute).collect::<Vec<_>>().join("+"))
+        .collect();
     parts.reverse();
     parts.join(",")
 }
@@ -98,7 +114,9 @@ fn escaped(value: &str) -> String {
             '#' if at == 0 => text.push_str("\\#"),
             _ if char.is_control() => {
                 let mut bytes = [0; 4];
-                char.encode_utf8(&mut bytes).bytes().for_each(|byte| _ = write!(text, "\\{byte:02x}"));
+                char.encode_utf8(&mut bytes)
+                    .bytes()
+                    .for_each(|byte| _ = write!(text, "\\{byte:02x}"));
             }
             _ => text.push(char),
         }
@@ -107,10 +125,12 @@ fn escaped(value: &str) -> String {
 }
 
 fn hexadecimal(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
+    bytes
+        .iter()
+        .fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
+            let _ = write!(text, "{byte:02x}");
+            text
+        })
 }
 
 #[cfg(test)]

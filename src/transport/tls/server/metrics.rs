@@ -50,10 +50,13 @@ pub struct HandshakeMetrics {
 
 impl HandshakeMetrics {
     pub fn new() -> Self {
-        let ended =
-            HandshakeOutcome::ALL.map(|(_, outcome)| counter!("tollgate_tls_handshakes_total", "outcome" => outcome));
+        let ended = HandshakeOutcome::ALL
+            .map(|(_, outcome)| counter!("tollgate_tls_handshakes_total", "outcome" => outcome));
         ended.iter().for_each(|counter| counter.increment(0));
-        Self { ended, duration: histogram!("tollgate_tls_handshake_duration_seconds") }
+        Self {
+            ended,
+            duration: histogram!("tollgate_tls_handshake_duration_seconds"),
+        }
     }
 
     /// Counts a handshake that begins, once it ends.

@@ -36,13 +36,22 @@ impl CertificateNames {
     /// Whether `host`, in lower case and without a port, is one of them exactly.
     pub fn has(&self, host: &str) -> bool {
         self.exact.iter().any(|name| name == host)
-            || host.trim_matches(['[', ']']).parse().is_ok_and(|address: IpAddr| self.addresses.contains(&address))
+            || host
+                .trim_matches(['[', ']'])
+                .parse()
+                .is_ok_and(|address: IpAddr| self.addresses.contains(&address))
     }
 
     /// Whether a wildcard stands for `host`, in lower case and without a port.
     pub fn has_wildcard_for(&self, host: &str) -> bool {
-        let Some((label, _)) = host.split_once('.') else { return false };
-        !label.is_empty() && self.suffixes.iter().any(|suffix| host[label.len()..] == **suffix)
+        let Some((label, _)) = host.split_once('.') else {
+            return false;
+        };
+        !label.is_empty()
+            && self
+                .suffixes
+                .iter()
+                .any(|suffix| host[label.len()..] == **suffix)
     }
 
     /// Whether the certificate is good for `host`, in lower case and without a port.
@@ -66,7 +75,14 @@ mod tests {
     fn a_wildcard_stands_for_one_label() {
         let names = names(&["*.Example.com"]);
         assert!(names.covers("a.example.com"));
-        for host in ["example.com", "a.b.example.com", ".example.com", "aexample.com", "com", ""] {
+        for host in [
+            "example.com",
+            "a.b.example.com",
+            ".example.com",
+            "aexample.com",
+            "com",
+            "",
+        ] {
             assert!(!names.covers(host), "{host}");
         }
     }

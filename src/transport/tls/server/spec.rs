@@ -5,7 +5,8 @@ use std::path::PathBuf;
 /// How a listener speaks TLS.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsServerSpec {
-    /// At least one. Clients that ask for no name, or for one that no certificate has, get the first.
+    /// At least one. Clients that ask for no name, or for one that no certificate has, get the
+    /// first.
     pub certificates: Vec<CertificateFiles>,
     /// `None`: clients are not asked for certificates.
     pub client_auth: Option<ClientAuthSpec>,
@@ -49,7 +50,10 @@ pub enum MinTlsVersion {
 impl TlsServerSpec {
     /// All files that it names.
     pub fn files(&self) -> impl Iterator<Item = &PathBuf> {
-        let certificates = self.certificates.iter().flat_map(|files| [&files.cert, &files.key]);
+        let certificates = self
+            .certificates
+            .iter()
+            .flat_map(|files| [&files.cert, &files.key]);
         certificates.chain(self.client_auth.iter().map(|auth| &auth.ca))
     }
 }

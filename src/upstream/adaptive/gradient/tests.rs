@@ -5,10 +5,17 @@ use super::*;
 const SECOND: u64 = 1_000_000;
 
 fn rule() -> AdaptiveRule {
-    AdaptiveRule { min: 3, max: 1000, buffer: Percentage::new(25), interval: Duration::from_secs(60), requests: 50 }
+    AdaptiveRule {
+        min: 3,
+        max: 1000,
+        buffer: Percentage::new(25),
+        interval: Duration::from_secs(60),
+        requests: 50,
+    }
 }
 
-/// An upstream that works on so many requests at a time, and on each for so many microseconds. Others wait.
+/// An upstream that works on so many requests at a time, and on each for so many microseconds.
+/// Others wait.
 #[derive(Clone, Copy)]
 struct QueueModel {
     servers: u64,
@@ -26,7 +33,12 @@ struct Simulation {
 impl Simulation {
     fn new(servers: u64, service: u64, wanted: usize) -> Self {
         let upstream = QueueModel { servers, service };
-        Self { gradient: Gradient::new(rule(), 0), upstream, wanted, now: 0 }
+        Self {
+            gradient: Gradient::new(rule(), 0),
+            upstream,
+            wanted,
+            now: 0,
+        }
     }
 
     /// Goes on for so many seconds, in steps of 100 ms. Returns the limits.
@@ -41,8 +53,16 @@ impl Simulation {
             let median = service * in_flight.max(servers) / servers;
             counted += (SECOND / 10 * in_flight) as f64 / median as f64;
             if self.gradient.is_due(self.now, counted as u64) {
-                let sample = AnswerSample { count: counted as u64, median, peak: in_flight as usize };
-                self.gradient.advance(self.now, Some(sample).filter(|sample| sample.count > 0), 0.5);
+                let sample = AnswerSample {
+                    count: counted as u64,
+                    median,
+                    peak: in_flight as usize,
+                };
+                self.gradient.advance(
+                    self.now,
+                    Some(sample).filter(|sample| sample.count > 0),
+                    0.5,
+                );
                 counted = 0.0;
             }
             limits.push(self.gradient.limit());
@@ -66,7 +86,10 @@ fn the_limit_finds_what_an_upstream_takes() {
     for servers in [4, 10, 100] {
         let mut simulation = Simulation::new(servers, 10_000, 5_000);
         let limit = simulation.limit_after(20);
-        assert!(near(servers as usize).contains(&limit), "{limit} for {servers}");
+        assert!(
+            near(servers as usize).contains(&limit),
+            "{limit} for {servers}"
+        );
     }
 }
 
@@ -76,10 +99,16 @@ fn an_upstream_that_gets_faster_or_grows_gets_more() {
     let before = simulation.limit_after(20);
     simulation.upstream.servers = 40;
     let grown = simulation.limit_after(10);
-    assert!(near(40).contains(&grown) && grown > 2 * before, "{grown} after {before}");
+    assert!(
+        near(40).contains(&grown) && grown > 2 * before,
+        "{grown} after {before}"
+    );
     simulation.upstream.service = 2_000;
     let fast = simulation.limit_after(5);
-    assert!(fast > 2 * grown, "{fast} after {grown}: it answers in less than the shortest time known");
+    assert!(
+        fast > 2 * grown,
+        "{fast} after {grown}: it answers in less than the shortest time known"
+    );
 }
 
 #[test]
@@ -90,7 +119,10 @@ fn an_upstream_that_gets_slower_is_measured_anew() {
     let limits = simulation.run(30);
     assert!(limits.contains(&3), "it falls to the lowest");
     assert!(near(10).contains(limits.last().unwrap()), "{limits:?}");
-    assert_eq!(simulation.gradient.shortest_latency(), Some(Duration::from_millis(100)));
+    assert_eq!(
+        simulation.gradient.shortest_latency(),
+        Some(Duration::from_millis(100))
+    );
 }
 
 #[test]
@@ -130,11 +162,17 @@ fn requests_are_rarely_held_back_for_a_measurement_while_nothing_queues() {
 fn a_first_measurement_of_cold_caches_is_corrected() {
     let mut simulation = Simulation::new(4, 500_000, 50);
     simulation.run(20);
-    assert_eq!(simulation.gradient.shortest_latency(), Some(Duration::from_millis(500)));
+    assert_eq!(
+        simulation.gradient.shortest_latency(),
+        Some(Duration::from_millis(500))
+    );
     // The upstream is as slow as before with a queue of 46, and stays so.
     simulation.upstream.service = 40_000;
     let limit = simulation.limit_after(90);
-    assert_eq!(simulation.gradient.shortest_latency(), Some(Duration::from_millis(40)));
+    assert_eq!(
+        simulation.gradient.shortest_latency(),
+        Some(Duration::from_millis(40))
+    );
     assert!(near(4).contains(&limit), "{limit}");
 }
 
@@ -144,9 +182,13 @@ fn an_upstream_of_few_answers_is_measured_by_these() {
         let mut simulation = Simulation::new(1_000, 20_000, 40);
         simulation.run(20);
         simulation.upstream.service = service;
-        // Five changes at the lowest limit, each by ten answers of three at a time, and some before it is there.
+        // Five changes at the lowest limit, each by ten answers of three at a time, and some before
+        // it is there.
         let limits = simulation.run(40 * service / SECOND + 20);
-        assert_eq!(simulation.gradient.shortest_latency(), Some(Duration::from_micros(service)));
+        assert_eq!(
+            simulation.gradient.shortest_latency(),
+            Some(Duration::from_micros(service))
+        );
         assert!(*limits.last().unwrap() > 10, "{service}: {limits:?}");
     }
 }
@@ -155,13 +197,37 @@ fn an_upstream_of_few_answers_is_measured_by_these() {
 fn a_measurement_lasts_until_ten_answers_have_come() {
     let mut gradient = Gradient::new(rule(), 0);
     assert!(!gradient.is_due(HOUR, 9) && gradient.is_due(0, 50));
-    gradient.advance(SECOND, Some(AnswerSample { count: 50, median: 10_000, peak: 3 }), 0.0);
+    gradient.advance(
+        SECOND,
+        Some(AnswerSample {
+            count: 50,
+            median: 10_000,
+            peak: 3,
+        }),
+        0.0,
+    );
     assert!(!gradient.is_measuring());
-    gradient.advance(61 * SECOND, Some(AnswerSample { count: 50, median: 90_000, peak: 3 }), 0.0);
+    gradient.advance(
+        61 * SECOND,
+        Some(AnswerSample {
+            count: 50,
+            median: 90_000,
+            peak: 3,
+        }),
+        0.0,
+    );
     assert!(gradient.is_measuring() && !gradient.is_due(66 * SECOND, 49));
     assert!(gradient.is_due(67 * SECOND, 10), "a tenth of the interval");
     assert!(!gradient.is_due(HOUR, 9));
-    gradient.advance(HOUR, Some(AnswerSample { count: 10, median: 80_000, peak: 3 }), 0.0);
+    gradient.advance(
+        HOUR,
+        Some(AnswerSample {
+            count: 10,
+            median: 80_000,
+            peak: 3,
+        }),
+        0.0,
+    );
     assert!(!gradient.is_measuring());
     assert_eq!(gradient.shortest_latency(), Some(Duration::from_millis(80)));
 }

@@ -1,4 +1,5 @@
-//! Stands for `time_zone.rs` where the crate is built without the feature `calendar`: there is no calendar.
+//! Stands for `time_zone.rs` where the crate is built without the feature `calendar`: there is no
+//! calendar.
 
 pub use self::NoCalendar as Calendar;
 

@@ -45,7 +45,15 @@ mod tests {
 
     #[test]
     fn a_unit_is_as_long_as_its_longest_window() {
-        let units = [CalendarUnit::Minute, CalendarUnit::Hour, CalendarUnit::Day, CalendarUnit::Month];
-        assert_eq!(units.map(|unit| unit.longest_us() / 1_000_000), [60, 3_600, 86_400, 2_678_400]);
+        let units = [
+            CalendarUnit::Minute,
+            CalendarUnit::Hour,
+            CalendarUnit::Day,
+            CalendarUnit::Month,
+        ];
+        assert_eq!(
+            units.map(|unit| unit.longest_us() / 1_000_000),
+            [60, 3_600, 86_400, 2_678_400]
+        );
     }
 }

@@ -8,12 +8,16 @@ const SECOND: u64 = 1_000_000;
 /// Three tokens per second: a microsecond has three ticks.
 fn bucket(burst: u64) -> Quota {
     let nonzero = |number| NonZeroU64::new(number).unwrap();
-    TokenBucket::new(nonzero(3), nonzero(SECOND), nonzero(burst)).unwrap().into()
+    TokenBucket::new(nonzero(3), nonzero(SECOND), nonzero(burst))
+        .unwrap()
+        .into()
 }
 
 /// Twelve tokens per minute.
 fn window() -> Quota {
-    Window::fixed(12, Period::every(60 * SECOND)).unwrap().into()
+    Window::fixed(12, Period::every(60 * SECOND))
+        .unwrap()
+        .into()
 }
 
 #[test]
@@ -22,22 +26,42 @@ fn a_share_knows_how_many_of_it_make_the_whole() {
         assert_eq!(quota.shared_by(3).parts_of(quota), 3);
         assert_eq!(quota.shared_by(6).parts_of(quota.shared_by(2)), 3);
     }
-    assert_eq!(bucket(12).shared_by(3).parts_of(window()), 1, "another algorithm's parts are not comparable");
+    assert_eq!(
+        bucket(12).shared_by(3).parts_of(window()),
+        1,
+        "another algorithm's parts are not comparable"
+    );
 }
 
 #[test]
 fn tokens_of_a_bucket_take_time_one_by_one_and_those_of_a_window_together() {
-    let times = |quota: Quota| (quota.fill_us(), quota.spare_us(6), quota.flow_us(6), quota.dearer_us(6));
-    assert_eq!(times(bucket(12)), (4 * SECOND, 2 * SECOND, 2 * SECOND, 2 * SECOND));
+    let times = |quota: Quota| {
+        (
+            quota.fill_us(),
+            quota.spare_us(6),
+            quota.flow_us(6),
+            quota.dearer_us(6),
+        )
+    };
+    assert_eq!(
+        times(bucket(12)),
+        (4 * SECOND, 2 * SECOND, 2 * SECOND, 2 * SECOND)
+    );
     assert_eq!(times(window()), (60 * SECOND, 0, 0, 0));
-    assert_eq!((bucket(12).pace_us(6), window().pace_us(6)), (2 * SECOND, 30 * SECOND));
+    assert_eq!(
+        (bucket(12).pace_us(6), window().pace_us(6)),
+        (2 * SECOND, 30 * SECOND)
+    );
     assert_eq!(window().shared_by(2).pace_us(3), 30 * SECOND);
 }
 
 #[test]
 fn a_request_larger_than_the_limit_or_its_share_never_fits() {
     for quota in [bucket(12), window()] {
-        assert_eq!((quota.burst(), quota.holds(12), quota.holds(13)), (12, true, false));
+        assert_eq!(
+            (quota.burst(), quota.holds(12), quota.holds(13)),
+            (12, true, false)
+        );
         let third = quota.shared_by(3);
         assert_eq!((third.holds(4), third.holds(5)), (true, false));
     }
@@ -46,8 +70,14 @@ fn a_request_larger_than_the_limit_or_its_share_never_fits() {
 #[test]
 fn a_script_is_told_the_numbers_of_its_algorithm() {
     let told = |quota: Quota| (quota.script().letter(), quota.script_numbers(0));
-    assert_eq!(told(bucket(60).leased(1)), ("b", [SECOND, 60 * SECOND, 3, 150_000]));
-    assert_eq!(told(Window::sliding(200, 64 * SECOND).unwrap().into()), ("s", [200, 64 * SECOND, SECOND, 0]));
+    assert_eq!(
+        told(bucket(60).leased(1)),
+        ("b", [SECOND, 60 * SECOND, 3, 150_000])
+    );
+    assert_eq!(
+        told(Window::sliding(200, 64 * SECOND).unwrap().into()),
+        ("s", [200, 64 * SECOND, SECOND, 0])
+    );
     assert_eq!(told(window()), ("f", [12, 60 * SECOND, 0, 0]));
 }
 
@@ -57,6 +87,8 @@ fn the_script_of_a_calendar_window_is_told_this_window_and_the_end_of_the_next()
     use crate::algorithm::calendar::CalendarUnit;
 
     const DAY: u64 = 86_400 * SECOND;
-    let daily = Quota::from(Window::fixed(12, Period::calendar(CalendarUnit::Day, "UTC").unwrap()).unwrap());
+    let daily = Quota::from(
+        Window::fixed(12, Period::calendar(CalendarUnit::Day, "UTC").unwrap()).unwrap(),
+    );
     assert_eq!(daily.script_numbers(DAY + 1), [12, DAY, 2 * DAY, 3 * DAY]);
 }

@@ -4,11 +4,17 @@ use super::*;
 use crate::algorithm::token_bucket::TokenBucket;
 use crate::algorithm::window::Window;
 
-const AT: Timestamp = Timestamp { now_us: 1_000_000, expires_at_us: 4_000_000, next_expiry_us: 4_000_000 };
+const AT: Timestamp = Timestamp {
+    now_us: 1_000_000,
+    expires_at_us: 4_000_000,
+    next_expiry_us: 4_000_000,
+};
 
 fn bucket() -> Quota {
     let nonzero = |number| NonZeroU64::new(number).unwrap();
-    TokenBucket::new(nonzero(10), nonzero(1_000_000), nonzero(20)).unwrap().into()
+    TokenBucket::new(nonzero(10), nonzero(1_000_000), nonzero(20))
+        .unwrap()
+        .into()
 }
 
 fn window() -> Quota {
@@ -21,10 +27,19 @@ fn left(state: &QuotaState, quota: Quota) -> u64 {
 
 #[test]
 fn another_algorithm_sees_the_tokens_that_were_consumed() {
-    for (from, to) in [(bucket(), window()), (window(), bucket()), (window(), window()), (bucket(), bucket())] {
+    for (from, to) in [
+        (bucket(), window()),
+        (window(), bucket()),
+        (window(), window()),
+        (bucket(), bucket()),
+    ] {
         let mut state = StoredState::full(from).read_as(from, AT);
         state.charge(from, 1, 7, 7);
-        assert_eq!(left(&state.stored().read_as(to, AT), to), 13, "{from:?} to {to:?}");
+        assert_eq!(
+            left(&state.stored().read_as(to, AT), to),
+            13,
+            "{from:?} to {to:?}"
+        );
     }
 }
 
@@ -36,7 +51,11 @@ fn grants_and_observed_levels_count_in_tokens() {
         assert_eq!(left(&spent.clone().grant(u64::MAX), quota), 20);
         assert_eq!(left(&spent.full_by(0), quota), 20);
         let mut full = StoredState::full(quota).read_as(quota, AT);
-        full.observe(&Level { remaining: 8, retry_after_us: 0, reset_after_us: 1_000_000 });
+        full.observe(&Level {
+            remaining: 8,
+            retry_after_us: 0,
+            reset_after_us: 1_000_000,
+        });
         assert_eq!(left(&full, quota), 8);
     }
 }
@@ -65,17 +84,36 @@ fn a_reply_of_the_store_is_read_by_the_algorithm_that_asked() {
     for quota in [bucket(), window()] {
         assert_eq!(read(quota, &[]), Some(StoredState::full(quota)));
     }
-    let backlog = Backlog { ticks: 70, tick_rate: TickRate::new(10, 3).unwrap() };
-    assert_eq!(read(bucket(), &[70, 10, 3]), Some(StoredState::TokenBucket(backlog)));
+    let backlog = Backlog {
+        ticks: 70,
+        tick_rate: TickRate::new(10, 3).unwrap(),
+    };
+    assert_eq!(
+        read(bucket(), &[70, 10, 3]),
+        Some(StoredState::TokenBucket(backlog))
+    );
     let mut entries = WindowEntries::of(5, 1_020);
     entries.add(6, 1_030);
-    assert_eq!(read(window(), &[20, 5, 30, 6]), Some(StoredState::Window(entries)));
+    assert_eq!(
+        read(window(), &[20, 5, 30, 6]),
+        Some(StoredState::Window(entries))
+    );
 }
 
 #[test]
 fn a_reply_that_no_algorithm_gives_is_refused() {
-    for numbers in [&[70][..], &[70, 10], &[70, 0, 3], &[70, 10, 0], &[70, 10, 3, 0]] {
-        assert_eq!(StoredState::from_reply(bucket(), numbers, 0), None, "{numbers:?}");
+    for numbers in [
+        &[70][..],
+        &[70, 10],
+        &[70, 0, 3],
+        &[70, 10, 0],
+        &[70, 10, 3, 0],
+    ] {
+        assert_eq!(
+            StoredState::from_reply(bucket(), numbers, 0),
+            None,
+            "{numbers:?}"
+        );
     }
     assert_eq!(StoredState::from_reply(window(), &[20, 5, 30], 0), None);
 }
@@ -83,8 +121,16 @@ fn a_reply_that_no_algorithm_gives_is_refused() {
 #[test]
 fn a_full_state_read_by_another_algorithm_need_not_be_stored() {
     for (from, to) in [(bucket(), window()), (window(), bucket())] {
-        assert!(!StoredState::full(from).read_as(to, AT).is_changed(), "{from:?} to {to:?}");
-        assert!(StoredState::lacking(from, 1, AT).read_as(to, AT).is_changed(), "{from:?} to {to:?}");
+        assert!(
+            !StoredState::full(from).read_as(to, AT).is_changed(),
+            "{from:?} to {to:?}"
+        );
+        assert!(
+            StoredState::lacking(from, 1, AT)
+                .read_as(to, AT)
+                .is_changed(),
+            "{from:?} to {to:?}"
+        );
     }
 }
 
@@ -102,23 +148,39 @@ fn a_refund_of_a_charge_from_the_future_is_ignored() {
     for quota in [bucket(), window()] {
         let mut state = StoredState::lacking(quota, 6, AT).read_as(quota, AT);
         state.refund(quota.charge(4), AT.now_us + 1, AT.expires_at_us);
-        assert_eq!((left(&state, quota), state.is_changed()), (14, false), "the clock stepped back");
+        assert_eq!(
+            (left(&state, quota), state.is_changed()),
+            (14, false),
+            "the clock stepped back"
+        );
     }
 }
 
 #[test]
 fn an_observed_level_that_is_known_already_changes_nothing() {
     let nonzero = |number| NonZeroU64::new(number).unwrap();
-    let faster = Quota::from(TokenBucket::new(nonzero(100), nonzero(1_000_000), nonzero(20)).unwrap());
+    let faster =
+        Quota::from(TokenBucket::new(nonzero(100), nonzero(1_000_000), nonzero(20)).unwrap());
     let mut state = StoredState::lacking(faster, 6, AT).read_as(bucket(), AT);
     let known = state.clone();
-    state.observe(&Level { remaining: 14, retry_after_us: 0, reset_after_us: 600_000 });
-    assert_eq!(state, known, "tokens still flow back at the faster limit's rate");
+    state.observe(&Level {
+        remaining: 14,
+        retry_after_us: 0,
+        reset_after_us: 600_000,
+    });
+    assert_eq!(
+        state, known,
+        "tokens still flow back at the faster limit's rate"
+    );
 }
 
 #[test]
 fn an_observed_level_counts_at_least_for_the_moment() {
     let mut state = StoredState::full(window()).read_as(window(), AT);
-    state.observe(&Level { remaining: 8, retry_after_us: 0, reset_after_us: 0 });
+    state.observe(&Level {
+        remaining: 8,
+        retry_after_us: 0,
+        reset_after_us: 0,
+    });
     assert_eq!(left(&state.stored().read_as(window(), AT), window()), 8);
 }

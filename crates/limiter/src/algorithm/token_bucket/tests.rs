@@ -16,16 +16,25 @@ fn bucket(tokens: u64, period_us: u64, burst: u64) -> TokenBucket {
 
 /// `emission / ticks_per_us` is `period / tokens`, not nearly but exactly.
 fn is_exact(bucket: TokenBucket, tokens: u64, period_us: u64) -> bool {
-    u128::from(bucket.emission) * u128::from(tokens) == u128::from(period_us) * u128::from(bucket.ticks_per_us)
+    u128::from(bucket.emission) * u128::from(tokens)
+        == u128::from(period_us) * u128::from(bucket.ticks_per_us)
 }
 
 #[test]
 fn common_rates_are_exact() {
-    for (tokens, period) in
-        [(3, 3_600 * SECOND), (1, DAY), (50_000, SECOND), (7, SECOND), (1_000_000, SECOND), (10_000_000, SECOND)]
-    {
+    for (tokens, period) in [
+        (3, 3_600 * SECOND),
+        (1, DAY),
+        (50_000, SECOND),
+        (7, SECOND),
+        (1_000_000, SECOND),
+        (10_000_000, SECOND),
+    ] {
         let bucket = bucket(tokens, period, tokens.min(1_000));
-        assert!(is_exact(bucket, tokens, period), "{tokens} per {period} us: {bucket:?}");
+        assert!(
+            is_exact(bucket, tokens, period),
+            "{tokens} per {period} us: {bucket:?}"
+        );
     }
 }
 
@@ -43,17 +52,33 @@ fn a_fine_fraction_with_a_huge_capacity_falls_back_to_whole_microseconds() {
     let coarse = try_bucket(1_009, 1_009 * 30_000_000 + 1, 1_000_000).unwrap();
     assert_eq!((coarse.ticks_per_us, coarse.emission), (1, 30_000_001));
     let fine = try_bucket(999, 1 << 23, (1 << 29) - 1).unwrap();
-    assert_eq!((fine.ticks_per_us, fine.capacity), (999, MAX_TICKS - (1 << 23)));
-    assert_eq!(try_bucket(999, 1 << 23, 1 << 29).unwrap().ticks_per_us, 1, "the bound itself is too much");
+    assert_eq!(
+        (fine.ticks_per_us, fine.capacity),
+        (999, MAX_TICKS - (1 << 23))
+    );
+    assert_eq!(
+        try_bucket(999, 1 << 23, 1 << 29).unwrap().ticks_per_us,
+        1,
+        "the bound itself is too much"
+    );
 }
 
 #[test]
 fn bounds_are_refused_by_name() {
-    assert_eq!(try_bucket(10_000_001, SECOND, 1), Err(TokenBucketError::TooFast));
-    assert_eq!(try_bucket(1, SECOND, MAX_BURST + 1), Err(TokenBucketError::BurstTooLarge));
+    assert_eq!(
+        try_bucket(10_000_001, SECOND, 1),
+        Err(TokenBucketError::TooFast)
+    );
+    assert_eq!(
+        try_bucket(1, SECOND, MAX_BURST + 1),
+        Err(TokenBucketError::BurstTooLarge)
+    );
     assert_eq!(try_bucket(1, DAY, 367), Err(TokenBucketError::TooSlow));
     assert!(try_bucket(1, DAY, 366).is_ok());
-    assert_eq!(try_bucket(u64::MAX, u64::MAX, u64::MAX), Err(TokenBucketError::BurstTooLarge));
+    assert_eq!(
+        try_bucket(u64::MAX, u64::MAX, u64::MAX),
+        Err(TokenBucketError::BurstTooLarge)
+    );
 }
 
 #[test]
@@ -72,7 +97,10 @@ fn three_per_hour_come_back_every_twenty_minutes() {
 fn one_per_day_passes_once_a_day() {
     let bucket = bucket(1, DAY, 1);
     let first = take(bucket, 0, 1, 1);
-    assert_eq!((first.granted, first.retry_after_us, first.reset_after_us), (1, 0, DAY));
+    assert_eq!(
+        (first.granted, first.retry_after_us, first.reset_after_us),
+        (1, 0, DAY)
+    );
     assert_eq!(take(bucket, first.backlog, 1, 1).retry_after_us, DAY);
 }
 
@@ -86,7 +114,10 @@ fn fifty_thousand_per_second_come_back_every_twenty_microseconds() {
 fn a_request_may_cost_the_whole_burst() {
     let bucket = bucket(5, SECOND, 5);
     let first = take(bucket, 0, 5, 1);
-    assert_eq!((first.granted, first.remaining, first.retry_after_us), (1, 0, 0));
+    assert_eq!(
+        (first.granted, first.remaining, first.retry_after_us),
+        (1, 0, 0)
+    );
     assert_eq!(take(bucket, first.backlog, 5, 1).retry_after_us, SECOND);
 }
 
@@ -101,36 +132,69 @@ fn a_request_over_the_burst_is_never_granted() {
 fn a_backlog_over_the_capacity_leaves_nothing_until_it_has_flowed_off() {
     let bucket = bucket(1, SECOND, 2);
     let denied = take(bucket, bucket.capacity * 100, 1, 1);
-    assert_eq!((denied.granted, denied.remaining, denied.retry_after_us), (0, 0, 199 * SECOND));
+    assert_eq!(
+        (denied.granted, denied.remaining, denied.retry_after_us),
+        (0, 0, 199 * SECOND)
+    );
 }
 
 #[test]
 fn a_changed_limit_keeps_the_tokens_consumed() {
     let (per_second, per_hour) = (bucket(10, SECOND, 20), bucket(10, 3_600 * SECOND, 20));
     let used = take(per_second, 0, 1, 7).backlog;
-    assert_eq!(take(per_hour, convert(used, per_second.tick_rate(), per_hour.tick_rate()), 1, 20).granted, 13);
+    assert_eq!(
+        take(
+            per_hour,
+            convert(used, per_second.tick_rate(), per_hour.tick_rate()),
+            1,
+            20
+        )
+        .granted,
+        13
+    );
     let few = bucket(20, SECOND, 5);
-    assert_eq!(convert(used, per_second.tick_rate(), few.tick_rate()), few.charge(7), "more than it can hold");
+    assert_eq!(
+        convert(used, per_second.tick_rate(), few.tick_rate()),
+        few.charge(7),
+        "more than it can hold"
+    );
 }
 
 #[test]
 fn leases_keep_back_what_flows_in_while_a_token_lives() {
     let wide = bucket(1_000, SECOND, 1_000).leased(1);
-    assert_eq!((wide.lease_us(), take(wide, 0, 1, 2_000).granted), (50_000, 950));
+    assert_eq!(
+        (wide.lease_us(), take(wide, 0, 1, 2_000).granted),
+        (50_000, 950)
+    );
     assert_eq!(take(wide, 0, 1, 950).remaining, 0);
     assert_eq!(take(wide, wide.usable(), 1, 1).retry_after_us, 1_000);
     let narrow = bucket(1_000, SECOND, 100).leased(1);
-    assert_eq!((narrow.lease_us(), take(narrow, 0, 1, 2_000).granted), (25_000, 75));
+    assert_eq!(
+        (narrow.lease_us(), take(narrow, 0, 1, 2_000).granted),
+        (25_000, 75)
+    );
     let slow = bucket(1_000, 3_600 * SECOND, 1_000).leased(1);
-    assert_eq!((slow.lease_us(), take(slow, 0, 1, 2_000).granted), (50_000, 999));
+    assert_eq!(
+        (slow.lease_us(), take(slow, 0, 1, 2_000).granted),
+        (50_000, 999)
+    );
 }
 
 #[test]
 fn a_bucket_too_small_for_leases_has_none() {
-    for small in [bucket(1, 60 * SECOND, 1), bucket(10, SECOND, 20), bucket(50_000, SECOND, 150)] {
+    for small in [
+        bucket(1, 60 * SECOND, 1),
+        bucket(10, SECOND, 20),
+        bucket(50_000, SECOND, 150),
+    ] {
         assert_eq!(small.leased(1), small);
     }
-    assert_eq!(bucket(10_000, SECOND, 40).leased(1).lease_us(), 1_000, "the shortest lease");
+    assert_eq!(
+        bucket(10_000, SECOND, 40).leased(1).lease_us(),
+        1_000,
+        "the shortest lease"
+    );
     let dear = bucket(100, SECOND, 100);
     assert_eq!((dear.leased(2).lease_us(), dear.leased(3)), (50_000, dear));
 }
@@ -143,14 +207,26 @@ fn a_refund_returns_no_more_than_the_charge_still_weighs() {
     let later = taken - 4_000 * bucket.ticks_per_us;
     assert_eq!(refund(bucket, later, taken, 4_000), 0);
     let others = take(bucket, 0, 1, 5).backlog;
-    assert_eq!(refund(bucket, others, taken, 10_000), others, "the charge had flowed off by then");
+    assert_eq!(
+        refund(bucket, others, taken, 10_000),
+        others,
+        "the charge had flowed off by then"
+    );
 }
 
 #[test]
 fn a_debt_counts_beyond_the_burst_from_the_time_it_was_admitted() {
     let rate = bucket(1_000, SECOND, 100).tick_rate();
-    assert_eq!(charge_debt(90_000, 100_000, rate, 0), 190_000, "the burst cuts nothing off");
-    assert_eq!(charge_debt(90_000, 100_000, rate, 30_000), 190_000, "what flowed in since is gone already");
+    assert_eq!(
+        charge_debt(90_000, 100_000, rate, 0),
+        190_000,
+        "the burst cuts nothing off"
+    );
+    assert_eq!(
+        charge_debt(90_000, 100_000, rate, 30_000),
+        190_000,
+        "what flowed in since is gone already"
+    );
     assert_eq!(charge_debt(0, 100_000, rate, 30_000), 70_000);
     assert_eq!(charge_debt(0, 100_000, rate, 100_001), 0);
     assert_eq!(charge_debt(5, u64::MAX, rate, 0), MAX_TICKS);
@@ -160,7 +236,10 @@ fn a_debt_counts_beyond_the_burst_from_the_time_it_was_admitted() {
 fn a_reservation_keeps_its_unspent_tokens_while_no_more_flow_in_than_it_spent() {
     let bucket = bucket(3, SECOND, 12);
     let spent = bucket.charge(6);
-    assert_eq!([1, 2, 5].map(|seconds| covered_us(bucket, spent, seconds * SECOND)), [1, 2, 2].map(|s| s * SECOND));
+    assert_eq!(
+        [1, 2, 5].map(|seconds| covered_us(bucket, spent, seconds * SECOND)),
+        [1, 2, 2].map(|s| s * SECOND)
+    );
 }
 
 #[test]
@@ -168,12 +247,22 @@ fn a_share_fills_in_the_same_time() {
     let whole = bucket(10, SECOND, 10);
     let half = whole.shared_by(2);
     assert_eq!(take(half, 0, 1, 10).granted, 5);
-    assert_eq!(take(half, 0, 1, 5).reset_after_us, take(whole, 0, 1, 10).reset_after_us);
+    assert_eq!(
+        take(half, 0, 1, 5).reset_after_us,
+        take(whole, 0, 1, 10).reset_after_us
+    );
 }
 
 fn any_policy() -> impl Strategy<Value = (u64, u64, u64)> {
-    let period = prop_oneof![Just(SECOND), Just(60 * SECOND), Just(3_600 * SECOND), Just(DAY), 1_u64..100 * SECOND];
-    (1_u64..20_000, period, 1_u64..500).prop_filter("in bounds", |(t, p, b)| try_bucket(*t, *p, *b).is_ok())
+    let period = prop_oneof![
+        Just(SECOND),
+        Just(60 * SECOND),
+        Just(3_600 * SECOND),
+        Just(DAY),
+        1_u64..100 * SECOND
+    ];
+    (1_u64..20_000, period, 1_u64..500)
+        .prop_filter("in bounds", |(t, p, b)| try_bucket(*t, *p, *b).is_ok())
 }
 
 proptest! {

@@ -8,7 +8,13 @@ fn minute(quota: u64) -> Window {
     Window::fixed(quota, Period::every(60 * SECOND)).unwrap()
 }
 
-fn take(entries: &mut WindowEntries, window: Window, cost: u64, units: u32, now_us: u64) -> ChargeOutcome {
+fn take(
+    entries: &mut WindowEntries,
+    window: Window,
+    cost: u64,
+    units: u32,
+    now_us: u64,
+) -> ChargeOutcome {
     let (at, _) = entries.read_at(window.span().timestamp(now_us, 0));
     let granted = entries.fitting(window, cost, units);
     entries.charge(window, cost, granted, at)
@@ -18,8 +24,19 @@ fn take(entries: &mut WindowEntries, window: Window, cost: u64, units: u32, now_
 fn a_fixed_window_starts_anew_at_its_end() {
     let mut entries = WindowEntries::default();
     let all = take(&mut entries, minute(3), 1, 5, 59 * SECOND);
-    assert_eq!((all.granted, all.remaining, all.retry_after_us, all.reset_after_us), (3, 0, SECOND, SECOND));
-    assert_eq!(take(&mut entries, minute(3), 1, 1, 60 * SECOND - 1).granted, 0);
+    assert_eq!(
+        (
+            all.granted,
+            all.remaining,
+            all.retry_after_us,
+            all.reset_after_us
+        ),
+        (3, 0, SECOND, SECOND)
+    );
+    assert_eq!(
+        take(&mut entries, minute(3), 1, 1, 60 * SECOND - 1).granted,
+        0
+    );
     assert_eq!(take(&mut entries, minute(3), 1, 5, 60 * SECOND).granted, 3);
 }
 
@@ -30,15 +47,24 @@ fn a_sliding_window_gives_each_token_back_when_it_is_a_window_old() {
     take(&mut entries, window, 1, 1, 10 * SECOND);
     take(&mut entries, window, 2, 1, 20 * SECOND);
     let denied = take(&mut entries, window, 1, 1, 30 * SECOND);
-    assert_eq!((denied.granted, denied.retry_after_us, denied.reset_after_us), (0, 40 * SECOND, 50 * SECOND));
-    assert_eq!(take(&mut entries, window, 2, 1, 30 * SECOND).retry_after_us, 50 * SECOND);
+    assert_eq!(
+        (denied.granted, denied.retry_after_us, denied.reset_after_us),
+        (0, 40 * SECOND, 50 * SECOND)
+    );
+    assert_eq!(
+        take(&mut entries, window, 2, 1, 30 * SECOND).retry_after_us,
+        50 * SECOND
+    );
     assert_eq!(take(&mut entries, window, 1, 1, 70 * SECOND).granted, 1);
 }
 
 #[test]
 fn a_shorter_window_and_a_clock_that_stepped_back_lock_nobody_out() {
     let mut entries = WindowEntries::of(3, 3_600 * SECOND);
-    assert_eq!(take(&mut entries, minute(3), 1, 1, 0).retry_after_us, 60 * SECOND);
+    assert_eq!(
+        take(&mut entries, minute(3), 1, 1, 0).retry_after_us,
+        60 * SECOND
+    );
     assert_eq!(take(&mut entries, minute(3), 1, 1, 61 * SECOND).granted, 1);
 }
 
@@ -49,8 +75,15 @@ fn a_clock_that_steps_back_over_the_beginning_of_a_window_goes_on_with_that_wind
     take(&mut entries, window, 1, 3, 50 * SECOND);
     assert_eq!(take(&mut entries, window, 1, 2, 60 * SECOND).granted, 2);
     let again = take(&mut entries, window, 1, 5, 60 * SECOND - step);
-    assert_eq!((again.granted, again.retry_after_us), (1, 60 * SECOND + step));
-    assert_eq!(take(&mut entries, window, 1, 5, 60 * SECOND + step).granted, 0, "the clock passes the end twice");
+    assert_eq!(
+        (again.granted, again.retry_after_us),
+        (1, 60 * SECOND + step)
+    );
+    assert_eq!(
+        take(&mut entries, window, 1, 5, 60 * SECOND + step).granted,
+        0,
+        "the clock passes the end twice"
+    );
     assert_eq!(take(&mut entries, window, 1, 5, 120 * SECOND).granted, 3);
 }
 
@@ -60,7 +93,10 @@ fn a_clock_that_steps_back_far_makes_nobody_wait_for_longer_than_a_window() {
         let mut entries = WindowEntries::default();
         take(&mut entries, minute(3), 1, 3, 7_200 * SECOND);
         let denied = take(&mut entries, minute(3), 1, 1, (7_200 - step) * SECOND);
-        assert!(denied.granted == 0 && denied.retry_after_us <= 60 * SECOND, "{denied:?}");
+        assert!(
+            denied.granted == 0 && denied.retry_after_us <= 60 * SECOND,
+            "{denied:?}"
+        );
     }
 }
 
@@ -96,15 +132,39 @@ fn a_debt_counts_beyond_the_quota_until_it_expires() {
 fn beyond_their_bound_the_two_entries_that_expire_first_become_one() {
     let mut entries = WindowEntries::default();
     (0..MAX_ENTRIES as u64).for_each(|until_us| entries.add(1, until_us));
-    assert_eq!((entries.entries.len(), entries.entries[0]), (MAX_ENTRIES, WindowEntry { until_us: 0, tokens: 1 }));
+    assert_eq!(
+        (entries.entries.len(), entries.entries[0]),
+        (
+            MAX_ENTRIES,
+            WindowEntry {
+                until_us: 0,
+                tokens: 1
+            }
+        )
+    );
     entries.add(1, MAX_ENTRIES as u64);
-    assert_eq!((entries.entries.len(), entries.entries[0]), (MAX_ENTRIES, WindowEntry { until_us: 1, tokens: 2 }));
+    assert_eq!(
+        (entries.entries.len(), entries.entries[0]),
+        (
+            MAX_ENTRIES,
+            WindowEntry {
+                until_us: 1,
+                tokens: 2
+            }
+        )
+    );
 }
 
 #[test]
 fn bounds_are_refused_by_name() {
-    assert_eq!(Window::sliding(MAX_QUOTA + 1, SECOND), Err(WindowError::QuotaTooLarge));
-    assert_eq!(Window::sliding(1, MAX_WIDTH_US + 1), Err(WindowError::TooLong));
+    assert_eq!(
+        Window::sliding(MAX_QUOTA + 1, SECOND),
+        Err(WindowError::QuotaTooLarge)
+    );
+    assert_eq!(
+        Window::sliding(1, MAX_WIDTH_US + 1),
+        Err(WindowError::TooLong)
+    );
     assert!(Window::sliding(MAX_QUOTA, MAX_WIDTH_US).is_ok());
 }
 

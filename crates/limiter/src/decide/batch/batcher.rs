@@ -1,7 +1,7 @@
 //! The batches of one worker, by their checks: who calls, who waits, and when the next batch goes.
 //!
-//! Guarantees that a request that is dropped takes none of the others along, and that a batch never waits for nothing: a
-//! call, a timer, or both are there to send it.
+//! Guarantees that a request that is dropped takes none of the others along, and that a batch never
+//! waits for nothing: a call, a timer, or both are there to send it.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
@@ -14,7 +14,9 @@ use tokio::sync::oneshot;
 use tokio::time::sleep_until;
 
 use crate::clock::{self, Instant};
-use crate::decide::batch::group::{Batch, BatchAnswer, BatchGroup, LEAST_WAIT_PARTS, TimerFinding, Waiter, unit};
+use crate::decide::batch::group::{
+    Batch, BatchAnswer, BatchGroup, LEAST_WAIT_PARTS, TimerFinding, Waiter, unit,
+};
 use crate::decide::call::late_call::NoAnswer;
 use crate::decide::call::take_call::TakeCall;
 use crate::decide::check::TokenChecks;
@@ -25,7 +27,8 @@ use crate::node::Node;
 /// A batch waits for the call before it for this part of the time limit at most.
 const LONGEST_WAIT_PARTS: u32 = 4;
 
-/// Beside what a call usually takes, a batch leaves this part of the time limit for it, and [`SPARE_TIME`] for timers.
+/// Beside what a call usually takes, a batch leaves this part of the time limit for it, and
+/// [`SPARE_TIME`] for timers.
 const SPARE_PARTS: u32 = 20;
 const SPARE_TIME: Duration = Duration::from_millis(1);
 
@@ -69,7 +72,11 @@ struct BatchTimer {
 
 impl Batcher {
     pub fn new(client: Arc<StoreClient>) -> Self {
-        Self { client, groups: Mutex::default(), hasher: RandomState::new() }
+        Self {
+            client,
+            groups: Mutex::default(),
+            hasher: RandomState::new(),
+        }
     }
 
     pub fn node(&self) -> &Node {
@@ -77,7 +84,11 @@ impl Batcher {
     }
 
     /// Takes a unit for these checks, if the store decides by `deadline`.
-    pub async fn take(self: &Arc<Self>, checks: &TokenChecks, deadline: Instant) -> Result<Decision, NoAnswer> {
+    pub async fn take(
+        self: &Arc<Self>,
+        checks: &TokenChecks,
+        deadline: Instant,
+    ) -> Result<Decision, NoAnswer> {
         match self.join(checks, deadline) {
             Role::Leader(leader) => {
                 let call = TakeCall::new(&self.client, &leader.0.handle.checks, 1);
@@ -99,9 +110,20 @@ impl Batcher {
             let mut group = BatchGroup::new(checks.clone());
             let number = group.begin_call();
             groups.insert_unique(hash, group, |group| self.hash(&group.checks));
-            return Role::Leader(Leader::of(GroupHandle { batcher: self.clone(), checks, hash }, number));
+            return Role::Leader(Leader::of(
+                GroupHandle {
+                    batcher: self.clone(),
+                    checks,
+                    hash,
+                },
+                number,
+            ));
         };
-        let handle = || GroupHandle { batcher: self.clone(), checks: group.checks.clone(), hash };
+        let handle = || GroupHandle {
+            batcher: self.clone(),
+            checks: group.checks.clone(),
+            hash,
+        };
         if group.in_flight == 0 {
             let handle = handle();
             return Role::Leader(Leader::of(handle, group.begin_call()));
@@ -109,7 +131,11 @@ impl Batcher {
         let leave_at = self.leave_at(deadline);
         if group.timer_at.is_none_or(|at| leave_at < at) {
             // A timer that was to look later ends when it does.
-            tokio::spawn(run_timer(BatchTimer { handle: handle(), at: leave_at, finished: false }));
+            tokio::spawn(run_timer(BatchTimer {
+                handle: handle(),
+                at: leave_at,
+                finished: false,
+            }));
             group.timer_at = Some(leave_at);
         }
         let (answer, decided) = oneshot::channel();
@@ -119,15 +145,19 @@ impl Batcher {
         Role::Member(decided)
     }
 
-    /// When a request with this deadline goes without waiting for the call before it: it leaves the time for a call.
+    /// When a request with this deadline goes without waiting for the call before it: it leaves the
+    /// time for a call.
     fn leave_at(&self, deadline: Instant) -> Instant {
         let limit = self.client.timeout();
         let needed = self.client.usual_duration() + limit / SPARE_PARTS + SPARE_TIME;
-        let wait = limit.saturating_sub(needed).clamp(limit / LEAST_WAIT_PARTS, limit / LONGEST_WAIT_PARTS);
+        let wait = limit
+            .saturating_sub(needed)
+            .clamp(limit / LEAST_WAIT_PARTS, limit / LONGEST_WAIT_PARTS);
         deadline - (limit - wait)
     }
 
-    /// A hash of the keys alone: the rest of the checks seldom differs, and would cost as much again.
+    /// A hash of the keys alone: the rest of the checks seldom differs, and would cost as much
+    /// again.
     fn hash(&self, checks: &TokenChecks) -> u64 {
         let mut hasher = self.hasher.build_hasher();
         for charge in checks.charges() {
@@ -141,7 +171,9 @@ impl GroupHandle {
     /// Lets `act` work on the group. A group without calls and timer is removed afterwards.
     fn with<R>(&self, act: impl FnOnce(&mut BatchGroup) -> R) -> Option<R> {
         let mut groups = self.batcher.groups.lock();
-        let mut found = groups.find_entry(self.hash, |group| *group.checks == *self.checks).ok()?;
+        let mut found = groups
+            .find_entry(self.hash, |group| *group.checks == *self.checks)
+            .ok()?;
         let result = act(found.get_mut());
         if found.get().in_flight == 0 && found.get().timer_at.is_none() {
             found.remove();
@@ -171,13 +203,18 @@ async fn run_calls(mut call: BatchCall, mut batch: Batch) {
 }
 
 impl BatchCall {
-    /// The batch of the next call. `None`: there is none, or it waits for a newer call, and this one has ended. While
-    /// the store is away there is no next call.
+    /// The batch of the next call. `None`: there is none, or it waits for a newer call, and this
+    /// one has ended. While the store is away there is no next call.
     fn next(&mut self) -> Option<Batch> {
         let client = &self.handle.batcher.client;
         let next = self.handle.with(|group| {
             group.end_call(self.number);
-            let due = || group.next_batch.leave_at.is_some_and(|at| at <= clock::now());
+            let due = || {
+                group
+                    .next_batch
+                    .leave_at
+                    .is_some_and(|at| at <= clock::now())
+            };
             if group.newest.is_some() && !client.is_any_away(&group.checks) && !due() {
                 return None;
             }
@@ -203,7 +240,11 @@ impl Drop for BatchCall {
 
 impl Leader {
     fn of(handle: GroupHandle, number: u64) -> Self {
-        Self(BatchCall { handle, number, finished: false })
+        Self(BatchCall {
+            handle,
+            number,
+            finished: false,
+        })
     }
 }
 
@@ -212,13 +253,21 @@ impl Drop for Leader {
         let Some(batch) = self.0.next() else { return };
         if let Ok(runtime) = Handle::try_current() {
             let BatchCall { handle, number, .. } = &self.0;
-            runtime.spawn(run_calls(BatchCall { handle: handle.clone(), number: *number, finished: false }, batch));
+            runtime.spawn(run_calls(
+                BatchCall {
+                    handle: handle.clone(),
+                    number: *number,
+                    finished: false,
+                },
+                batch,
+            ));
             self.0.finished = true;
         }
     }
 }
 
-/// Sends the next batch when it has waited long enough for the call before it, as long as requests join.
+/// Sends the next batch when it has waited long enough for the call before it, as long as requests
+/// join.
 async fn run_timer(mut timer: BatchTimer) {
     loop {
         sleep_until(timer.at).await;
@@ -247,7 +296,11 @@ impl BatchTimer {
         match finding.unwrap_or(TimerFinding::Done) {
             TimerFinding::LookAt(next) => (self.at, self.finished) = (next, false),
             TimerFinding::Leaves(number, batch) => {
-                let call = BatchCall { handle: self.handle.clone(), number, finished: false };
+                let call = BatchCall {
+                    handle: self.handle.clone(),
+                    number,
+                    finished: false,
+                };
                 drop(tokio::spawn(run_calls(call, batch)));
             }
             TimerFinding::Done => {}
@@ -261,7 +314,8 @@ impl Drop for BatchTimer {
         // Dropped with its runtime: another timer must be able to start.
         if !self.finished {
             let at = self.at;
-            self.handle.with(|group| group.timer_at = group.timer_at.filter(|known| *known != at));
+            self.handle
+                .with(|group| group.timer_at = group.timer_at.filter(|known| *known != at));
         }
     }
 }

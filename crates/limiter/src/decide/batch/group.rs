@@ -1,6 +1,7 @@
 //! The requests of one batch, the batches of one set of checks, and the call of a batch.
 //!
-//! Guarantees that each request of a batch has its answer by its deadline, and the units granted in the order they came.
+//! Guarantees that each request of a batch has its answer by its deadline, and the units granted in
+//! the order they came.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,8 +17,8 @@ use crate::decide::decision::{DecidedBy, Decision, DecisionSource};
 use crate::decide::store_client::StoreClient;
 use crate::store::{self, BucketCharge, Grant, Levels};
 
-/// A batch waits for this part of the time limit at least, also when its own call will hardly end in time: a slow store
-/// must not be called for each request.
+/// A batch waits for this part of the time limit at least, also when its own call will hardly end
+/// in time: a slow store must not be called for each request.
 pub(crate) const LEAST_WAIT_PARTS: u32 = 16;
 
 /// Calls of a batch in flight at a time. Each is given up at the deadline of its requests.
@@ -31,8 +32,8 @@ pub(crate) struct BatchGroup {
     pub newest: Option<u64>,
     calls: u64,
     pub next_batch: Batch,
-    /// When the timer of the next batch looks after it, if there is one. There is one for all of its requests:
-    /// a timer for each would cost more than all the rest of their wait.
+    /// When the timer of the next batch looks after it, if there is one. There is one for all of
+    /// its requests: a timer for each would cost more than all the rest of their wait.
     pub timer_at: Option<Instant>,
 }
 
@@ -63,7 +64,14 @@ pub(crate) enum TimerFinding {
 
 impl BatchGroup {
     pub fn new(checks: Arc<TokenChecks>) -> Self {
-        Self { checks, in_flight: 0, newest: None, calls: 0, next_batch: Batch::default(), timer_at: None }
+        Self {
+            checks,
+            in_flight: 0,
+            newest: None,
+            calls: 0,
+            next_batch: Batch::default(),
+            timer_at: None,
+        }
     }
 
     /// Counts a call that begins: its number.
@@ -111,14 +119,18 @@ impl BatchGroup {
 }
 
 impl Batch {
-    /// Makes one call for all of its requests. Those whose time is over meanwhile give up, and when none is left, the
-    /// call goes on without this batch.
+    /// Makes one call for all of its requests. Those whose time is over meanwhile give up, and when
+    /// none is left, the call goes on without this batch.
     pub async fn call(mut self, client: &Arc<StoreClient>, checks: &Arc<TokenChecks>) {
         drop(self.expired(clock::now()));
         if self.waiters.is_empty() {
             return;
         }
-        let mut call = TakeCall::new(client, checks, u32::try_from(self.waiters.len()).unwrap_or(u32::MAX));
+        let mut call = TakeCall::new(
+            client,
+            checks,
+            u32::try_from(self.waiters.len()).unwrap_or(u32::MAX),
+        );
         let (mut late, mut gave_up) = (None::<Arc<LateCall>>, 0);
         while let Some(deadline) = self.waiters.iter().map(|waiter| waiter.deadline).min() {
             match call.answer_by(deadline).await {
@@ -146,7 +158,9 @@ impl Batch {
 
     /// Takes out the requests whose time is over.
     fn expired(&mut self, now: Instant) -> VecDeque<Waiter> {
-        let (expired, left) = std::mem::take(&mut self.waiters).into_iter().partition(|waiter| waiter.deadline <= now);
+        let (expired, left) = std::mem::take(&mut self.waiters)
+            .into_iter()
+            .partition(|waiter| waiter.deadline <= now);
         self.waiters = left;
         expired
     }
@@ -160,8 +174,8 @@ impl Batch {
     }
 }
 
-/// The decision on the request at `index` of a batch. Its levels are those right after it, not after the requests
-/// behind it.
+/// The decision on the request at `index` of a batch. Its levels are those right after it, not
+/// after the requests behind it.
 pub(crate) fn unit(charges: &[BucketCharge], grant: &Grant, index: u32) -> Decision {
     let behind = u64::from(grant.units.saturating_sub(index.saturating_add(1)));
     let granted = index < grant.units;
@@ -172,8 +186,14 @@ pub(crate) fn unit(charges: &[BucketCharge], grant: &Grant, index: u32) -> Decis
         let tokens = store::cost_of(charges, charge).saturating_mul(behind);
         Level {
             remaining: level.remaining.saturating_add(tokens),
-            retry_after_us: if behind == 0 && charge.quota.is_window() { level.retry_after_us } else { 0 },
-            reset_after_us: level.reset_after_us.saturating_sub(charge.quota.flow_us(tokens)),
+            retry_after_us: if behind == 0 && charge.quota.is_window() {
+                level.retry_after_us
+            } else {
+                0
+            },
+            reset_after_us: level
+                .reset_after_us
+                .saturating_sub(charge.quota.flow_us(tokens)),
         }
     };
     let levels: Levels = charges.iter().zip(&grant.levels).map(level).collect();
@@ -186,7 +206,23 @@ pub(crate) fn unit(charges: &[BucketCharge], grant: &Grant, index: u32) -> Decis
 
 /// The sources of a decision where the store could not decide on some of the charges.
 fn sources(charges: &[BucketCharge], grant: &Grant) -> Vec<DecisionSource> {
-    let local = DecisionSource { decided_by: DecidedBy::Local, taken_at_us: clock::monotonic_micros(), counted: true };
-    let shared = DecisionSource { decided_by: DecidedBy::Redis, taken_at_us: grant.at_us, counted: true };
-    (0..charges.len()).map(|place| if grant.foreign.contains(&place) { local } else { shared }).collect()
+    let local = DecisionSource {
+        decided_by: DecidedBy::Local,
+        taken_at_us: clock::monotonic_micros(),
+        counted: true,
+    };
+    let shared = DecisionSource {
+        decided_by: DecidedBy::Redis,
+        taken_at_us: grant.at_us,
+        counted: true,
+    };
+    (0..charges.len())
+        .map(|place| {
+            if grant.foreign.contains(&place) {
+                local
+            } else {
+                shared
+            }
+        })
+        .collect()
 }

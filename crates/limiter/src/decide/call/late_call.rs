@@ -1,9 +1,9 @@
 //! Calls that the store has not answered when their requests' time is over.
 //!
-//! A request that gives up is decided by this node, and its call goes on. The grant in a late answer is set off against
-//! the requests that this node admitted. Guarantees that the store is charged exactly that: tokens that it did not grant
-//! become debts, tokens that no request used are refunded, unless they were charged in advance. Without an answer all
-//! of them are owed.
+//! A request that gives up is decided by this node, and its call goes on. The grant in a late
+//! answer is set off against the requests that this node admitted. Guarantees that the store is
+//! charged exactly that: tokens that it did not grant become debts, tokens that no request used are
+//! refunded, unless they were charged in advance. Without an answer all of them are owed.
 
 use std::sync::Arc;
 
@@ -20,8 +20,8 @@ use crate::decide::store_client::StoreClient;
 use crate::node::Node;
 use crate::store::{self, BucketCharge};
 
-/// The requests that have given up waiting for a call. It is settled when the call and all of these requests have let
-/// go of it.
+/// The requests that have given up waiting for a call. It is settled when the call and all of these
+/// requests have let go of it.
 pub(crate) struct LateCall {
     client: Arc<StoreClient>,
     checks: Arc<TokenChecks>,
@@ -62,7 +62,12 @@ pub(crate) struct NoAnswer(pub Option<Arc<LateCall>>);
 impl LateCall {
     /// `refunds`: units that the answer grants to no request come back.
     pub fn new(client: Arc<StoreClient>, checks: Arc<TokenChecks>, refunds: bool) -> Self {
-        Self { client, checks, refunds, outcome: Mutex::default() }
+        Self {
+            client,
+            checks,
+            refunds,
+            outcome: Mutex::default(),
+        }
     }
 
     /// Notes the store's answer: `units` for the requests that have given up.
@@ -71,7 +76,10 @@ impl LateCall {
     }
 
     fn place(&self, charge: &BucketCharge) -> Option<usize> {
-        self.checks.charges().iter().position(|known| known.key == charge.key)
+        self.checks
+            .charges()
+            .iter()
+            .position(|known| known.key == charge.key)
     }
 
     fn admit(&self, debts: SmallVec<[LocalDebt; 2]>) {
@@ -85,12 +93,25 @@ impl LateCall {
 
 impl Drop for LateCall {
     fn drop(&mut self) {
-        let LateOutcome { admitted, debts, answer } = std::mem::take(self.outcome.get_mut());
+        let LateOutcome {
+            admitted,
+            debts,
+            answer,
+        } = std::mem::take(self.outcome.get_mut());
         let granted = answer.map_or(0, |answer| answer.units);
         let owed = u64::from(admitted.saturating_sub(granted));
-        for LocalDebt { place, parts, known_us, at } in debts.into_iter().filter(|_| owed > 0) {
+        for LocalDebt {
+            place,
+            parts,
+            known_us,
+            at,
+        } in debts.into_iter().filter(|_| owed > 0)
+        {
             if let Some(charge) = self.checks.charges().get(place) {
-                let all = BucketCharge { cost: charge.cost.saturating_mul(owed), ..charge.clone() };
+                let all = BucketCharge {
+                    cost: charge.cost.saturating_mul(owed),
+                    ..charge.clone()
+                };
                 self.client.node.debts.incur(&all, parts, known_us, at);
             }
         }
@@ -104,23 +125,44 @@ impl Drop for LateCall {
     }
 }
 
-/// Notes a grant without the store as a debt to it, or, for charges of a `late` call, until its answer is known. A limit
-/// that lets everything pass meanwhile has no debt, and a bucket that the store cannot charge has none either.
-pub(crate) fn note_grant(checks: &TokenChecks, levels: &[Level], share: Share, node: &Node, late: Option<&LateCall>) {
+/// Notes a grant without the store as a debt to it, or, for charges of a `late` call, until its
+/// answer is known. A limit that lets everything pass meanwhile has no debt, and a bucket that the
+/// store cannot charge has none either.
+pub(crate) fn note_grant(
+    checks: &TokenChecks,
+    levels: &[Level],
+    share: Share,
+    node: &Node,
+    late: Option<&LateCall>,
+) {
     let now_us = clock::monotonic_micros();
     let mut deferred = SmallVec::new();
-    let local = checks.iter().zip(levels).filter(|((_, policy), _)| policy.on_outage.is_local());
+    let local = checks
+        .iter()
+        .zip(levels)
+        .filter(|((_, policy), _)| policy.on_outage.is_local());
     for ((charge, _), level) in local {
         if node.foreign_keys.contains(&charge.key, now_us) {
             continue;
         }
-        let Some(part) = share.of(charge.key.as_bytes(), charge.quota, charge.largest_cost) else { continue };
-        // The local bucket before this charge: without a debt, that is the level that the store knew.
+        let Some(part) = share.of(charge.key.as_bytes(), charge.quota, charge.largest_cost) else {
+            continue;
+        };
+        // The local bucket before this charge: without a debt, that is the level that the store
+        // knew.
         let charged_us = part.flow_us(store::cost_of(checks.charges(), charge));
         let known_us = level.reset_after_us.saturating_sub(charged_us);
-        let (parts, at) = (part.parts_of(charge.quota), node.memory.timestamp(charge.quota, now_us));
+        let (parts, at) = (
+            part.parts_of(charge.quota),
+            node.memory.timestamp(charge.quota, now_us),
+        );
         match late.and_then(|late| late.place(charge)) {
-            Some(place) => deferred.push(LocalDebt { place, parts, known_us, at }),
+            Some(place) => deferred.push(LocalDebt {
+                place,
+                parts,
+                known_us,
+                at,
+            }),
             None => node.debts.incur(charge, parts, known_us, at),
         }
     }

@@ -1,7 +1,7 @@
 //! A call to the store for the tokens of requests, which may outlast them.
 //!
-//! `take_call` is the call, `late_call` what becomes of its answer when its requests gave up, `foreign_charge` the
-//! decision on keys that the store cannot read.
+//! `take_call` is the call, `late_call` what becomes of its answer when its requests gave up,
+//! `foreign_charge` the decision on keys that the store cannot read.
 
 mod foreign_charge;
 pub(crate) mod late_call;

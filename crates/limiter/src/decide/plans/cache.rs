@@ -1,9 +1,11 @@
-//! The plans of one hash in the shared store, as far as this node has read them, for limits of one algorithm.
+//! The plans of one hash in the shared store, as far as this node has read them, for limits of one
+//! algorithm.
 //!
-//! Guarantees a look-up that neither waits nor allocates. A plan is used for [`MAX_AGE`] times its cache time at most
-//! without having been read again, unless the store cannot be asked. Memory is bounded: [`CAPACITY`] values, those
-//! without a plan among them. A value without a plan displaces one with a plan only when that was not used for an hour,
-//! so made-up values displace no client that has a plan.
+//! Guarantees a look-up that neither waits nor allocates. A plan is used for [`MAX_AGE`] times its
+//! cache time at most without having been read again, unless the store cannot be asked. Memory is
+//! bounded: [`CAPACITY`] values, those without a plan among them. A value without a plan displaces
+//! one with a plan only when that was not used for an hour, so made-up values displace no client
+//! that has a plan.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -32,14 +34,14 @@ const PLAN_PRIORITY: Duration = Duration::from_secs(3_600);
 /// Pause before a value is read again that is being read already, or whose read failed.
 const RETRY: Duration = Duration::from_millis(250);
 
-/// Between two lines in the log about plans that cannot be read: a store that fails now and then would fill it. A
-/// failure that is not logged for that reason is logged when it happens again.
+/// Between two lines in the log about plans that cannot be read: a store that fails now and then
+/// would fill it. A failure that is not logged for that reason is logged when it happens again.
 const LOG_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The plans of one hash, for limits of one algorithm. One per node.
 ///
-/// The meaning of a text depends on the algorithm: a burst is no plan of a window. Each algorithm has its own plans,
-/// ready for use, and its own reasons to reject a text.
+/// The meaning of a text depends on the algorithm: a burst is no plan of a window. Each algorithm
+/// has its own plans, ready for use, and its own reasons to reject a text.
 pub struct PlanCache {
     hash: Arc<str>,
     algorithm: AlgorithmKind,
@@ -52,7 +54,8 @@ pub struct PlanCache {
     outcomes: [Counter; 5],
 }
 
-/// The caches of a node. A cache outlives a reload as long as a limit of its algorithm names its hash.
+/// The caches of a node. A cache outlives a reload as long as a limit of its algorithm names its
+/// hash.
 #[derive(Debug, Default)]
 pub struct PlanCaches(Mutex<HashMap<CacheId, Weak<PlanCache>>>);
 
@@ -103,7 +106,8 @@ enum CachedContent {
 }
 
 impl PlanQuery {
-    /// Whether a decision waits for it. After a read that failed no request waits until one has worked.
+    /// Whether a decision waits for it. After a read that failed no request waits until one has
+    /// worked.
     pub(crate) fn is_awaited(&self) -> bool {
         self.urgent && self.cache.is_readable()
     }
@@ -133,7 +137,8 @@ impl PlanCache {
             readable: AtomicBool::new(true),
             unreadable_logged: AtomicBool::new(false),
             logged_us: AtomicU64::new(0),
-            outcomes: outcomes.map(|outcome| counter!("tollgate_plan_lookups_total", "outcome" => outcome)),
+            outcomes: outcomes
+                .map(|outcome| counter!("tollgate_plan_lookups_total", "outcome" => outcome)),
         }
     }
 
@@ -141,8 +146,14 @@ impl PlanCache {
         &self.hash
     }
 
-    /// The plan of a value as far as it is known, and the query that is needed, if one is. A plan is fresh for `hold`.
-    pub(crate) fn find(self: &Arc<Self>, field: Key, hold: Duration, now_us: u64) -> (Option<Plan>, Option<PlanQuery>) {
+    /// The plan of a value as far as it is known, and the query that is needed, if one is. A plan
+    /// is fresh for `hold`.
+    pub(crate) fn find(
+        self: &Arc<Self>,
+        field: Key,
+        hold: Duration,
+        now_us: u64,
+    ) -> (Option<Plan>, Option<PlanQuery>) {
         let known = self.known.with(&field, |found| {
             let entry = found?;
             entry.used_us = now_us;
@@ -151,14 +162,21 @@ impl PlanCache {
                 return Some((entry.plan(), None));
             }
             let urgent = age_us > hold_us.saturating_mul(MAX_AGE);
-            let being_read =
-                entry.queried_us > entry.read_us && now_us.saturating_sub(entry.queried_us) <= micros(RETRY);
+            let being_read = entry.queried_us > entry.read_us
+                && now_us.saturating_sub(entry.queried_us) <= micros(RETRY);
             let due = urgent || !being_read;
             entry.queried_us = if due { now_us } else { entry.queried_us };
             Some((entry.plan(), due.then_some(urgent)))
         });
         let (plan, due) = known.unwrap_or((None, Some(true)));
-        (plan, due.map(|urgent| PlanQuery { cache: self.clone(), field, urgent }))
+        (
+            plan,
+            due.map(|urgent| PlanQuery {
+                cache: self.clone(),
+                field,
+                urgent,
+            }),
+        )
     }
 
     /// The last plan that was read for a value, however old.
@@ -175,12 +193,15 @@ impl PlanCache {
                 CachedContent::Absent => FieldContent::Absent,
                 CachedContent::Invalid { why, .. } => FieldContent::Invalid((**why).clone()),
             };
-            Some(PlanReading { content, age_us: now_us.saturating_sub(entry.read_us) })
+            Some(PlanReading {
+                content,
+                age_us: now_us.saturating_sub(entry.read_us),
+            })
         })
     }
 
-    /// Whether a request that needs a query may wait for it. After a read that failed no request waits until one has
-    /// worked.
+    /// Whether a request that needs a query may wait for it. After a read that failed no request
+    /// waits until one has worked.
     pub(crate) fn is_readable(&self) -> bool {
         self.readable.load(Ordering::Relaxed)
     }
@@ -188,13 +209,20 @@ impl PlanCache {
     /// Takes over the store's values of these fields, read by a call sent at `sent_us`.
     pub(crate) fn learn(&self, values: impl Iterator<Item = (Key, FieldValue)>, sent_us: u64) {
         self.readable.store(true, Ordering::Relaxed);
-        if self.unreadable_logged.load(Ordering::Relaxed) && self.unreadable_logged.swap(false, Ordering::Relaxed) {
+        if self.unreadable_logged.load(Ordering::Relaxed)
+            && self.unreadable_logged.swap(false, Ordering::Relaxed)
+        {
             tracing::info!(hash = %self.hash, "plans can be read again");
         }
         for (field, text) in values {
             let content = self.read_content(&field, text.as_deref(), sent_us);
             self.outcomes[content.outcome()].increment(1);
-            let entry = PlanEntry { content, read_us: sent_us, queried_us: sent_us, used_us: sent_us };
+            let entry = PlanEntry {
+                content,
+                read_us: sent_us,
+                queried_us: sent_us,
+                used_us: sent_us,
+            };
             self.known.offer(field, entry, PlanEntry::worth);
         }
     }
@@ -215,23 +243,33 @@ impl PlanCache {
     }
 
     fn read_content(&self, field: &Key, text: Option<&[u8]>, now_us: u64) -> CachedContent {
-        let Some(text) = text else { return CachedContent::Absent };
+        let Some(text) = text else {
+            return CachedContent::Absent;
+        };
         match Plan::read(text, &self.algorithm) {
             Ok(plan) => CachedContent::Plan(Box::new(plan)),
             Err(why) => {
                 let was_logged = |entry: &PlanEntry| match &entry.content {
-                    CachedContent::Invalid { why: before, logged } => *logged && **before == why,
+                    CachedContent::Invalid {
+                        why: before,
+                        logged,
+                    } => *logged && **before == why,
                     CachedContent::Plan(_) | CachedContent::Absent => false,
                 };
-                let logged = self.known.with(field, |found| found.is_some_and(|entry| was_logged(entry)));
+                let logged = self
+                    .known
+                    .with(field, |found| found.is_some_and(|entry| was_logged(entry)));
                 let logged = logged || self.log_invalid(field, &why, now_us);
-                CachedContent::Invalid { why: Box::new(why), logged }
+                CachedContent::Invalid {
+                    why: Box::new(why),
+                    logged,
+                }
             }
         }
     }
 
-    /// Logs an invalid plan. The field may be shown: it is only there because an operator wrote it, and secrets are
-    /// hashed in it.
+    /// Logs an invalid plan. The field may be shown: it is only there because an operator wrote it,
+    /// and secrets are hashed in it.
     fn log_invalid(&self, field: &Key, why: &PlanError, now_us: u64) -> bool {
         let may = self.may_log(now_us);
         if may {
@@ -245,7 +283,14 @@ impl PlanCache {
     fn may_log(&self, now_us: u64) -> bool {
         let last_us = self.logged_us.load(Ordering::Relaxed);
         let due = last_us == 0 || now_us.saturating_sub(last_us) >= micros(LOG_INTERVAL);
-        let turn = || self.logged_us.compare_exchange(last_us, now_us.max(1), Ordering::Relaxed, Ordering::Relaxed);
+        let turn = || {
+            self.logged_us.compare_exchange(
+                last_us,
+                now_us.max(1),
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            )
+        };
         due && turn().is_ok()
     }
 }
@@ -259,7 +304,11 @@ impl PlanEntry {
     }
 
     fn worth(&self) -> u64 {
-        let lead = if matches!(self.content, CachedContent::Plan(_)) { micros(PLAN_PRIORITY) } else { 0 };
+        let lead = if matches!(self.content, CachedContent::Plan(_)) {
+            micros(PLAN_PRIORITY)
+        } else {
+            0
+        };
         self.used_us.saturating_add(lead)
     }
 }

@@ -1,8 +1,9 @@
 //! Reads plans that are not in the cache, or too old.
 //!
-//! A hash has one call in flight at a time. Fields that are needed meanwhile go together with the next call, each once,
-//! however many requests need it. Guarantees that no request waits beyond its deadline, that while the breaker is open
-//! no request waits and nothing is sent, and that after a read that failed no request waits until one has worked.
+//! A hash has one call in flight at a time. Fields that are needed meanwhile go together with the
+//! next call, each once, however many requests need it. Guarantees that no request waits beyond its
+//! deadline, that while the breaker is open no request waits and nothing is sent, and that after a
+//! read that failed no request waits until one has worked.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -22,15 +23,16 @@ use crate::node::breaker::Breaker;
 use crate::store::StoreError;
 use crate::store::hash_reader::{FieldValue, HashReader};
 
-/// Fields of one call. When so many wait already, further ones are skipped: the next request that needs them queries
-/// again.
+/// Fields of one call. When so many wait already, further ones are skipped: the next request that
+/// needs them queries again.
 const MAX_FIELDS: usize = 1_024;
 
 /// Reads plans over one worker's connection to the shared store.
 pub struct PlanReader {
     hashes: Arc<dyn HashReader>,
     breaker: Arc<Breaker>,
-    /// By the address of the cache, which lives as long as its entry here: the task that reads has it.
+    /// By the address of the cache, which lives as long as its entry here: the task that reads has
+    /// it.
     caches: Mutex<HashMap<usize, CacheReads>>,
 }
 
@@ -54,10 +56,15 @@ type CallEnd = watch::Receiver<()>;
 
 impl PlanReader {
     pub fn new(hashes: Arc<dyn HashReader>, breaker: Arc<Breaker>) -> Self {
-        Self { hashes, breaker, caches: Mutex::default() }
+        Self {
+            hashes,
+            breaker,
+            caches: Mutex::default(),
+        }
     }
 
-    /// Starts to read. `Some`: a decision needs some of the plans, and waits until they are read, or until `deadline`.
+    /// Starts to read. `Some`: a decision needs some of the plans, and waits until they are read,
+    /// or until `deadline`.
     pub(crate) fn start<'q>(
         self: &Arc<Self>,
         queries: impl Iterator<Item = &'q PlanQuery>,
@@ -73,11 +80,15 @@ impl PlanReader {
 
     /// Reads all of them, or those that can be read within the time limit.
     pub async fn read(self: &Arc<Self>, lookups: &[PlanQuery]) {
-        let ends = lookups.iter().filter_map(|lookup| self.join(lookup)).collect();
+        let ends = lookups
+            .iter()
+            .filter_map(|lookup| self.join(lookup))
+            .collect();
         until_ended(ends, clock::now() + self.hashes.timeout()).await;
     }
 
-    /// Reads one field of the hash called `name`, whatever it means. `None`: the server that has the hash may not be asked.
+    /// Reads one field of the hash called `name`, whatever it means. `None`: the server that has
+    /// the hash may not be asked.
     pub(crate) fn read_field(
         &self,
         name: Arc<str>,
@@ -106,23 +117,34 @@ impl PlanReader {
         if let Some(call) = calls.into_iter().find(|call| call.fields.contains(field)) {
             return Some(call.end.subscribe());
         }
-        let call = reads.next.get_or_insert_with(|| ReadCall { fields: HashSet::new(), end: watch::Sender::new(()) });
+        let call = reads.next.get_or_insert_with(|| ReadCall {
+            fields: HashSet::new(),
+            end: watch::Sender::new(()),
+        });
         if call.fields.len() >= MAX_FIELDS {
             cache.skip();
             return None;
         }
         call.fields.insert(field.clone());
         let end = call.end.subscribe();
-        // A driver that has finished but is still here has panicked, and must not hold up the others.
+        // A driver that has finished but is still here has panicked, and must not hold up the
+        // others.
         if reads.driver.as_ref().is_none_or(JoinHandle::is_finished) {
-            reads.driver = Some(Handle::try_current().ok()?.spawn(drive(self.clone(), cache.clone())));
+            reads.driver = Some(
+                Handle::try_current()
+                    .ok()?
+                    .spawn(drive(self.clone(), cache.clone())),
+            );
         }
         Some(end)
     }
 
     /// Whether the server that has the plans may not be asked.
     fn is_away(&self, cache: &PlanCache) -> bool {
-        self.breaker.is_open() && self.breaker.is_open_for(self.hashes.server_of_hash(cache.hash()))
+        self.breaker.is_open()
+            && self
+                .breaker
+                .is_open_for(self.hashes.server_of_hash(cache.hash()))
     }
 
     /// Ends the call in flight and begins the next: its fields. `None`: no request waits.
@@ -149,7 +171,10 @@ async fn drive(reader: Arc<PlanReader>, cache: Arc<PlanCache>) {
 }
 
 async fn until_ended(ends: Vec<CallEnd>, deadline: Instant) {
-    let all = join_all(ends.into_iter().map(|mut end| async move { drop(end.changed().await) }));
+    let all = join_all(
+        ends.into_iter()
+            .map(|mut end| async move { drop(end.changed().await) }),
+    );
     // A request whose wait timed out goes on with the plans that are known.
     let _ = timeout_at(deadline, all).await;
 }
@@ -174,11 +199,18 @@ mod tests {
     }
 
     impl HashReader for ManualHashReader {
-        fn read<'a>(&'a self, _: &'a str, fields: &'a [Key]) -> BoxFuture<'a, Result<Vec<FieldValue>, StoreError>> {
+        fn read<'a>(
+            &'a self,
+            _: &'a str,
+            fields: &'a [Key],
+        ) -> BoxFuture<'a, Result<Vec<FieldValue>, StoreError>> {
             self.calls.lock().push(fields.to_vec());
             Box::pin(async move {
                 let permit = tokio::time::timeout(TIMEOUT, self.permits.acquire()).await;
-                permit.map_err(|_| StoreError::Timeout)?.map_err(|_| StoreError::Io)?.forget();
+                permit
+                    .map_err(|_| StoreError::Timeout)?
+                    .map_err(|_| StoreError::Io)?
+                    .forget();
                 Ok(fields.iter().map(|_| Some(b"7/s".to_vec())).collect())
             })
         }
@@ -197,7 +229,10 @@ mod tests {
 
     impl Setup {
         fn new(permits: usize) -> Self {
-            let store = Arc::new(ManualHashReader { calls: Mutex::default(), permits: Semaphore::new(permits) });
+            let store = Arc::new(ManualHashReader {
+                calls: Mutex::default(),
+                permits: Semaphore::new(permits),
+            });
             let breaker = Arc::new(Breaker::new());
             let reader = Arc::new(PlanReader::new(store.clone(), breaker.clone()));
             Self {
@@ -210,7 +245,11 @@ mod tests {
 
         /// Starts like a request that needs the plans of these values.
         fn start(&self, values: &[&str]) -> Option<BoxFuture<'static, ()>> {
-            let query = |field: &&str| PlanQuery { cache: self.cache.clone(), field: Key::from(*field), urgent: true };
+            let query = |field: &&str| PlanQuery {
+                cache: self.cache.clone(),
+                field: Key::from(*field),
+                urgent: true,
+            };
             let queries: Vec<_> = values.iter().map(query).collect();
             self.reader.start(queries.iter(), clock::now() + TIMEOUT)
         }
@@ -237,7 +276,11 @@ mod tests {
         let first = setup.start(&["a", "b"]).unwrap();
         settle().await;
         let same = setup.start(&["a"]).unwrap();
-        let others = [setup.start(&["c", "d"]), setup.start(&["d"]), setup.start(&["a", "e"])];
+        let others = [
+            setup.start(&["c", "d"]),
+            setup.start(&["d"]),
+            setup.start(&["a", "e"]),
+        ];
         settle().await;
         assert_eq!(setup.calls(), [2]);
         setup.store.permits.add_permits(1);
@@ -251,7 +294,10 @@ mod tests {
         assert_eq!(setup.calls(), [2, 3]);
         assert!(["c", "d", "e"].iter().all(|value| setup.knows(value)));
         settle().await;
-        assert!(setup.reader.caches.lock().is_empty(), "nothing is left behind");
+        assert!(
+            setup.reader.caches.lock().is_empty(),
+            "nothing is left behind"
+        );
     }
 
     #[tokio::test(start_paused = true)]
@@ -261,7 +307,10 @@ mod tests {
         setup.start(&["a"]).unwrap().await;
         assert!(clock::now() - began <= TIMEOUT + Duration::from_millis(1) && !setup.knows("a"));
         settle().await;
-        assert!(setup.start(&["a"]).is_none(), "it is read, and no request waits for it");
+        assert!(
+            setup.start(&["a"]).is_none(),
+            "it is read, and no request waits for it"
+        );
         setup.store.permits.add_permits(1);
         settle().await;
         assert!(setup.knows("a"));
@@ -273,7 +322,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn nothing_is_sent_while_the_breaker_is_open() {
         let setup = Setup::new(9);
-        setup.breaker.trip(ServerId::ONLY, &StoreError::Io, String::new);
+        setup
+            .breaker
+            .trip(ServerId::ONLY, &StoreError::Io, String::new);
         assert!(setup.start(&["a"]).is_none());
         settle().await;
         assert!(setup.calls().is_empty());
@@ -284,8 +335,14 @@ mod tests {
         let setup = Setup::new(1);
         let read = || setup.reader.read_field("keys".into(), Key::from("a"));
         assert_eq!(read().unwrap().await, Ok(Some(b"7/s".to_vec())));
-        assert_eq!(read().unwrap().await, Err(StoreError::Timeout), "the store is silent");
-        setup.breaker.trip(ServerId::ONLY, &StoreError::Io, String::new);
+        assert_eq!(
+            read().unwrap().await,
+            Err(StoreError::Timeout),
+            "the store is silent"
+        );
+        setup
+            .breaker
+            .trip(ServerId::ONLY, &StoreError::Io, String::new);
         assert!(read().is_none());
     }
 
@@ -295,7 +352,10 @@ mod tests {
         drop(setup.start(&["first"]));
         settle().await;
         let names: Vec<String> = (0..MAX_FIELDS + 1).map(|n| n.to_string()).collect();
-        let waiting = names.iter().filter_map(|name| setup.start(&[name.as_str()])).count();
+        let waiting = names
+            .iter()
+            .filter_map(|name| setup.start(&[name.as_str()]))
+            .count();
         assert_eq!(waiting, MAX_FIELDS);
         setup.store.permits.add_permits(2);
         settle().await;

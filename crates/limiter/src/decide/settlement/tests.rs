@@ -1,4 +1,5 @@
-//! `model` holds what settlements do to a bucket against its limit; `sending` has what the settler sends, and when.
+//! `model` holds what settlements do to a bucket against its limit; `sending` has what the settler
+//! sends, and when.
 
 mod model;
 mod sending;
@@ -17,5 +18,10 @@ fn shape(rate: u64, burst: u64) -> TokenBucket {
 }
 
 fn charge(bucket: TokenBucket, cost: u64) -> BucketCharge {
-    BucketCharge { key: Key::from("k"), quota: bucket.into(), cost, largest_cost: cost }
+    BucketCharge {
+        key: Key::from("k"),
+        quota: bucket.into(),
+        cost,
+        largest_cost: cost,
+    }
 }

@@ -8,9 +8,9 @@ use std::sync::Arc;
 /// Names of a path at most.
 pub(crate) const MAX_NAMES: usize = 16;
 
-/// The way to a field: a name for each object to go into. Written with dots between the names. A backslash before a dot,
-/// or before a character that query languages give a meaning, makes it part of the name: `\.`, `\\`, `\$`, `\*`, `\[`,
-/// `\]`, `\+` and `\ `.
+/// The way to a field: a name for each object to go into. Written with dots between the names. A
+/// backslash before a dot, or before a character that query languages give a meaning, makes it part
+/// of the name: `\.`, `\\`, `\$`, `\*`, `\[`, `\]`, `\+` and `\ `.
 ///
 /// ```
 /// use tollgate_limiter::limit::cost::json_path::JsonPath;
@@ -53,8 +53,8 @@ impl JsonPath {
     /// Reads a path as operators write it.
     ///
     /// # Errors
-    /// When a name is empty, there are too many, a backslash escapes nothing, or the text is of another language: such a
-    /// path would never match.
+    /// When a name is empty, there are too many, a backslash escapes nothing, or the text is of
+    /// another language: such a path would never match.
     pub fn parse(text: &str) -> Result<Self, PathError> {
         let (mut names, mut name) = (Vec::new(), String::new());
         let mut letters = text.chars();
@@ -65,7 +65,10 @@ impl JsonPath {
                     Some(escaped) if SPECIAL.contains(&escaped) => name.push(escaped),
                     _ => return Err(PathError::Escape),
                 },
-                '$' if names.is_empty() && name.is_empty() && matches!(letters.clone().next(), None | Some('.')) => {
+                '$' if names.is_empty()
+                    && name.is_empty()
+                    && matches!(letters.clone().next(), None | Some('.')) =>
+                {
                     return Err(PathError::Root);
                 }
                 '*' => return Err(PathError::Wildcard),
@@ -81,7 +84,12 @@ impl JsonPath {
         if names.len() > MAX_NAMES {
             return Err(PathError::TooDeep);
         }
-        Ok(Self(names.into_iter().map(|name| name.into_bytes().into()).collect()))
+        Ok(Self(
+            names
+                .into_iter()
+                .map(|name| name.into_bytes().into())
+                .collect(),
+        ))
     }
 }
 

@@ -1,7 +1,8 @@
 //! How many tokens a request takes.
 //!
-//! Guarantees at least one token, and that a request whose cost cannot be read from its head pays the most. A cost that
-//! only the response tells is reserved before and settled after. No request's body is read for it.
+//! Guarantees at least one token, and that a request whose cost cannot be read from its head pays
+//! the most. A cost that only the response tells is reserved before and settled after. No request's
+//! body is read for it.
 
 pub mod json_path;
 pub mod quota_unit;
@@ -38,10 +39,15 @@ pub use crate::limit::cost::response::{CostField, JsonTerm, ResponseCost};
 pub enum Cost {
     /// Every request takes as many tokens.
     Fixed(NonZeroU64),
-    /// A header field says how many: `default` tokens without it, `max` at most, and `max` if it is not one number
-    /// above 0.
-    Header { name: HeaderName, default: NonZeroU64, max: NonZeroU64 },
-    /// A token for each `unit` of bytes that the body begins: `max` at most, and `max` for a body of unknown length.
+    /// A header field says how many: `default` tokens without it, `max` at most, and `max` if it is
+    /// not one number above 0.
+    Header {
+        name: HeaderName,
+        default: NonZeroU64,
+        max: NonZeroU64,
+    },
+    /// A token for each `unit` of bytes that the body begins: `max` at most, and `max` for a body
+    /// of unknown length.
     Body { unit: NonZeroU64, max: NonZeroU64 },
     /// The response says how many.
     Response(Arc<ResponseCost>),
@@ -51,20 +57,25 @@ impl Cost {
     /// No bound but the burst.
     pub const UNBOUNDED: NonZeroU64 = NonZeroU64::MAX;
 
-    /// Tokens that this request takes of a bucket of `burst` tokens. A cost that varies is never more than a full
-    /// bucket.
+    /// Tokens that this request takes of a bucket of `burst` tokens. A cost that varies is never
+    /// more than a full bucket.
     pub fn of(&self, facts: &Facts<'_>, burst: NonZeroU64) -> NonZeroU64 {
         match self {
             Self::Fixed(cost) => *cost,
-            Self::Header { name, default, max } => header_cost(facts, name, *default, *max).min(*max).min(burst),
-            Self::Body { unit, max } => {
-                facts.body_length.map_or(*max, |length| units(length, *unit)).min(*max).min(burst)
-            }
+            Self::Header { name, default, max } => header_cost(facts, name, *default, *max)
+                .min(*max)
+                .min(burst),
+            Self::Body { unit, max } => facts
+                .body_length
+                .map_or(*max, |length| units(length, *unit))
+                .min(*max)
+                .min(burst),
             Self::Response(by) => by.reserve.min(burst),
         }
     }
 
-    /// Tokens that an ordinary request takes: where all take as much, the fields of a response count in these.
+    /// Tokens that an ordinary request takes: where all take as much, the fields of a response
+    /// count in these.
     pub fn usual(&self, burst: NonZeroU64) -> NonZeroU64 {
         match self {
             Self::Fixed(cost) => *cost,
@@ -98,18 +109,27 @@ impl From<NonZeroU64> for Cost {
     }
 }
 
-fn header_cost(facts: &Facts<'_>, name: &HeaderName, default: NonZeroU64, max: NonZeroU64) -> NonZeroU64 {
+fn header_cost(
+    facts: &Facts<'_>,
+    name: &HeaderName,
+    default: NonZeroU64,
+    max: NonZeroU64,
+) -> NonZeroU64 {
     let mut values = facts.headers.get_all(name).iter();
     match (values.next(), values.next()) {
         (None, _) => default,
-        (Some(value), None) => number(value.as_bytes()).and_then(NonZeroU64::new).unwrap_or(max),
+        (Some(value), None) => number(value.as_bytes())
+            .and_then(NonZeroU64::new)
+            .unwrap_or(max),
         (Some(_), Some(_)) => max,
     }
 }
 
 /// Digits only: no sign, no space. `None`: anything else, or beyond 64 bits.
 pub(crate) fn number(text: &[u8]) -> Option<u64> {
-    let digits = std::str::from_utf8(text).ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()))?;
+    let digits = std::str::from_utf8(text)
+        .ok()
+        .filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()))?;
     digits.parse().ok()
 }
 
@@ -130,18 +150,46 @@ mod tests {
     }
 
     fn cost(cost: &Cost, said: &[&'static str], body_length: Option<u64>) -> u64 {
-        let request = said.iter().fold(Request::get("/"), |request, value| request.header("x-cost", *value));
+        let request = said.iter().fold(Request::get("/"), |request, value| {
+            request.header("x-cost", *value)
+        });
         let request = request.body(()).unwrap();
-        cost.of(&Facts { body_length, ..Facts::of(&request) }, nonzero(BURST)).get()
+        cost.of(
+            &Facts {
+                body_length,
+                ..Facts::of(&request)
+            },
+            nonzero(BURST),
+        )
+        .get()
     }
 
     #[test]
     fn a_header_says_it_and_what_it_says_wrong_costs_the_most() {
-        let by = Cost::Header { name: HeaderName::from_static("x-cost"), default: nonzero(2), max: nonzero(40) };
-        for (said, taken) in [(&[][..], 2), (&["7"], 7), (&["007"], 7), (&["40"], 40), (&["41"], 40)] {
+        let by = Cost::Header {
+            name: HeaderName::from_static("x-cost"),
+            default: nonzero(2),
+            max: nonzero(40),
+        };
+        for (said, taken) in [
+            (&[][..], 2),
+            (&["7"], 7),
+            (&["007"], 7),
+            (&["40"], 40),
+            (&["41"], 40),
+        ] {
             assert_eq!(cost(&by, said, None), taken, "{said:?}");
         }
-        for wrong in ["", "0", "-1", "+1", "1.5", "1 ", "18446744073709551616", "many"] {
+        for wrong in [
+            "",
+            "0",
+            "-1",
+            "+1",
+            "1.5",
+            "1 ",
+            "18446744073709551616",
+            "many",
+        ] {
             assert_eq!(cost(&by, &[wrong], None), 40, "{wrong:?}");
         }
         assert_eq!(cost(&by, &["1", "1"], None), 40);
@@ -150,11 +198,31 @@ mod tests {
 
     #[test]
     fn a_body_costs_by_the_unit_it_begins() {
-        let by = Cost::Body { unit: nonzero(1_024), max: Cost::UNBOUNDED };
-        for (length, taken) in [(0, 1), (1, 1), (1_024, 1), (1_025, 2), (10_240, 10), (u64::MAX, BURST)] {
+        let by = Cost::Body {
+            unit: nonzero(1_024),
+            max: Cost::UNBOUNDED,
+        };
+        for (length, taken) in [
+            (0, 1),
+            (1, 1),
+            (1_024, 1),
+            (1_025, 2),
+            (10_240, 10),
+            (u64::MAX, BURST),
+        ] {
             assert_eq!(cost(&by, &[], Some(length)), taken, "{length}");
         }
         assert_eq!(cost(&by, &[], None), BURST);
-        assert_eq!(cost(&Cost::Body { unit: nonzero(1), max: nonzero(5) }, &[], None), 5);
+        assert_eq!(
+            cost(
+                &Cost::Body {
+                    unit: nonzero(1),
+                    max: nonzero(5)
+                },
+                &[],
+                None
+            ),
+            5
+        );
     }
 }

@@ -34,7 +34,9 @@ impl QuotaUnit {
         match cost {
             Cost::Fixed(_) => Self::Requests,
             Cost::Header { .. } | Cost::Response(_) => Self::Tokens,
-            Cost::Body { unit, .. } => NonZeroU32::try_from(*unit).map_or(Self::Tokens, Self::ContentBytes),
+            Cost::Body { unit, .. } => {
+                NonZeroU32::try_from(*unit).map_or(Self::Tokens, Self::ContentBytes)
+            }
         }
     }
 }
@@ -46,14 +48,20 @@ impl QuotaScale {
         match self.unit {
             QuotaUnit::Requests => tokens / self.usual_cost,
             QuotaUnit::Tokens => tokens,
-            QuotaUnit::ContentBytes(unit) => tokens.saturating_mul(u64::from(unit.get())).min(MAX_INTEGER),
+            QuotaUnit::ContentBytes(unit) => tokens
+                .saturating_mul(u64::from(unit.get()))
+                .min(MAX_INTEGER),
         }
     }
 
     /// Tokens that are left, in the unit: nothing where an ordinary request would be denied.
     #[inline]
     pub fn remaining(self, tokens: u64) -> u64 {
-        if tokens < self.usual_cost.get() { 0 } else { self.quota(tokens) }
+        if tokens < self.usual_cost.get() {
+            0
+        } else {
+            self.quota(tokens)
+        }
     }
 }
 
@@ -64,11 +72,31 @@ mod tests {
     #[test]
     fn what_is_left_counts_in_the_unit_and_is_nothing_below_an_ordinary_request() {
         let nonzero = |number| NonZeroU64::new(number).unwrap();
-        let left = |unit, tokens| QuotaScale { usual_cost: nonzero(10), unit }.remaining(tokens);
-        assert_eq!([9, 10, 29].map(|tokens| left(QuotaUnit::Requests, tokens)), [0, 1, 2]);
-        assert_eq!([9, 10, 29].map(|tokens| left(QuotaUnit::Tokens, tokens)), [0, 10, 29]);
-        let body = |unit| QuotaUnit::of(&Cost::Body { unit: nonzero(unit), max: Cost::UNBOUNDED });
-        assert_eq!([9, 10, 29].map(|tokens| left(body(1_024), tokens)), [0, 10_240, 29_696]);
+        let left = |unit, tokens| {
+            QuotaScale {
+                usual_cost: nonzero(10),
+                unit,
+            }
+            .remaining(tokens)
+        };
+        assert_eq!(
+            [9, 10, 29].map(|tokens| left(QuotaUnit::Requests, tokens)),
+            [0, 1, 2]
+        );
+        assert_eq!(
+            [9, 10, 29].map(|tokens| left(QuotaUnit::Tokens, tokens)),
+            [0, 10, 29]
+        );
+        let body = |unit| {
+            QuotaUnit::of(&Cost::Body {
+                unit: nonzero(unit),
+                max: Cost::UNBOUNDED,
+            })
+        };
+        assert_eq!(
+            [9, 10, 29].map(|tokens| left(body(1_024), tokens)),
+            [0, 10_240, 29_696]
+        );
         assert_eq!(left(body(u32::MAX.into()), 1_000_000_000), MAX_INTEGER);
         assert_eq!(body(u64::MAX), QuotaUnit::Tokens, "no body is as long");
     }

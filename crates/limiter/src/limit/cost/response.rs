@@ -17,8 +17,8 @@ pub struct ResponseCost {
     pub reserve: NonZeroU64,
     /// Tokens that it costs at most. May be more than a bucket holds.
     pub max: NonZeroU64,
-    /// Tokens that a successful response (2xx) costs at least if it does not tell all of its cost, or breaks off before.
-    /// `None`: what is reserved stands.
+    /// Tokens that a successful response (2xx) costs at least if it does not tell all of its cost,
+    /// or breaks off before. `None`: what is reserved stands.
     pub absent: Option<NonZeroU64>,
 }
 
@@ -26,8 +26,8 @@ pub struct ResponseCost {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CostField {
     Header(HeaderName),
-    /// In its body: JSON, several JSON texts on lines, or JSON in the data of an event stream. The cost is the sum of
-    /// these terms.
+    /// In its body: JSON, several JSON texts on lines, or JSON in the data of an event stream. The
+    /// cost is the sum of these terms.
     Json(Box<[JsonTerm]>),
 }
 
@@ -41,7 +41,10 @@ pub struct JsonTerm {
 
 impl From<JsonPath> for JsonTerm {
     fn from(path: JsonPath) -> Self {
-        Self { first_of: vec![path], weight: NonZeroU64::MIN }
+        Self {
+            first_of: vec![path],
+            weight: NonZeroU64::MIN,
+        }
     }
 }
 
@@ -87,10 +90,22 @@ mod tests {
     fn a_sum_is_shown_with_its_weights_and_alternatives() {
         let path = |text: &str| JsonPath::parse(text).unwrap();
         let weight = NonZeroU64::new(4).unwrap();
-        let output = JsonTerm { first_of: vec![path("usage.out"), path("response.usage.out")], weight };
+        let output = JsonTerm {
+            first_of: vec![path("usage.out"), path("response.usage.out")],
+            weight,
+        };
         let sum = CostField::Json([JsonTerm::from(path("usage.in")), output].into());
-        assert_eq!(sum.to_string(), "response_json usage.in + 4 * (usage.out or response.usage.out)");
-        assert_eq!(CostField::from(path("used")).to_string(), "response_json used");
-        assert_eq!(CostField::Header(HeaderName::from_static("x-used")).to_string(), "response_header x-used");
+        assert_eq!(
+            sum.to_string(),
+            "response_json usage.in + 4 * (usage.out or response.usage.out)"
+        );
+        assert_eq!(
+            CostField::from(path("used")).to_string(),
+            "response_json used"
+        );
+        assert_eq!(
+            CostField::Header(HeaderName::from_static("x-used")).to_string(),
+            "response_header x-used"
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! Addresses as text, without the machinery of `fmt`: they are written for every request, several times.
+//! Addresses as text, without the machinery of `fmt`: they are written for every request, several
+//! times.
 //!
 //! Guarantees the same text as `Display`.
 
@@ -21,8 +22,16 @@ const OCTETS: [[u8; 4]; 256] = {
     let mut octets = [[b'.'; 4]; 256];
     let mut octet = 0;
     while octet < 256 {
-        let digits = [b'0' + (octet / 100) as u8, b'0' + (octet / 10 % 10) as u8, b'0' + (octet % 10) as u8];
-        let skipped = if octet >= 100 { 0 } else { 1 + (octet < 10) as usize };
+        let digits = [
+            b'0' + (octet / 100) as u8,
+            b'0' + (octet / 10 % 10) as u8,
+            b'0' + (octet % 10) as u8,
+        ];
+        let skipped = if octet >= 100 {
+            0
+        } else {
+            1 + (octet < 10) as usize
+        };
         let mut at = skipped;
         while at < 3 {
             octets[octet][at - skipped] = digits[at];
@@ -56,7 +65,10 @@ mod tests {
     #[test]
     fn writes_every_octet_as_display_does() {
         for octet in 0..=u8::MAX {
-            for address in [Ipv4Addr::new(octet, 255, 0, octet), Ipv4Addr::new(10, octet, octet, 99)] {
+            for address in [
+                Ipv4Addr::new(octet, 255, 0, octet),
+                Ipv4Addr::new(10, octet, octet, 99),
+            ] {
                 assert_eq!(written(address.into()), address.to_string());
             }
         }

@@ -1,7 +1,7 @@
 //! The bytes of a key, and how values are written into it.
 //!
-//! Guarantees that two different combinations of parts never give one key, whatever values a client sends, and that
-//! long or secret values stand in it only as a hash.
+//! Guarantees that two different combinations of parts never give one key, whatever values a client
+//! sends, and that long or secret values stand in it only as a hash.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -38,7 +38,8 @@ impl Key {
         key
     }
 
-    /// The bucket's name in logs: its limit, and a hash of the key that tells buckets apart without saying whose they are.
+    /// The bucket's name in logs: its limit, and a hash of the key that tells buckets apart without
+    /// saying whose they are.
     pub fn redacted(&self, limit: &str) -> String {
         let mut text = format!("{limit}:#");
         for byte in &Sha256::digest(&self.0)[..8] {
@@ -52,7 +53,8 @@ impl Key {
         while let Some(at) = rest.iter().position(|byte| is_escaped(*byte)) {
             let byte = rest[at];
             self.0.extend_from_slice(&rest[..at]);
-            self.0.extend_from_slice(&[b'%', hex(byte >> 4), hex(byte & 15)]);
+            self.0
+                .extend_from_slice(&[b'%', hex(byte >> 4), hex(byte & 15)]);
             rest = &rest[at + 1..];
         }
         self.0.extend_from_slice(rest);
@@ -66,8 +68,8 @@ impl Key {
         }
     }
 
-    /// A value as operators write it: as it is, or hashed as in keys. A value that looks like a hash is hashed, so that
-    /// a client cannot pass for a value of which only the hash is known.
+    /// A value as operators write it: as it is, or hashed as in keys. A value that looks like a
+    /// hash is hashed, so that a client cannot pass for a value of which only the hash is known.
     pub(super) fn of_field(value: &[u8], secret: bool) -> Self {
         if secret || value.len() > LONGEST_IN_CLEAR || value.first() == Some(&HASHED) {
             let mut key = Self(SmallVec::new());
@@ -103,18 +105,27 @@ impl Key {
     pub(super) fn push_ip(&mut self, ip: IpAddr, ipv4_prefix: u8, ipv6_prefix: u8) {
         let (masked, prefix, whole): (IpAddr, u8, u8) = match ip.to_canonical() {
             IpAddr::V4(v4) => {
-                let mask = u32::MAX.checked_shl(32 - u32::from(ipv4_prefix.min(32))).unwrap_or(0);
+                let mask = u32::MAX
+                    .checked_shl(32 - u32::from(ipv4_prefix.min(32)))
+                    .unwrap_or(0);
                 ((u32::from(v4) & mask).to_be_bytes().into(), ipv4_prefix, 32)
             }
             IpAddr::V6(v6) => {
-                let mask = u128::MAX.checked_shl(128 - u32::from(ipv6_prefix.min(128))).unwrap_or(0);
-                (Ipv6Addr::from(u128::from(v6) & mask).into(), ipv6_prefix, 128)
+                let mask = u128::MAX
+                    .checked_shl(128 - u32::from(ipv6_prefix.min(128)))
+                    .unwrap_or(0);
+                (
+                    Ipv6Addr::from(u128::from(v6) & mask).into(),
+                    ipv6_prefix,
+                    128,
+                )
             }
         };
         push_address(&mut self.0, masked);
         if prefix < whole {
             self.0.push(b'/');
-            self.0.extend_from_slice(itoa::Buffer::new().format(prefix).as_bytes());
+            self.0
+                .extend_from_slice(itoa::Buffer::new().format(prefix).as_bytes());
         }
     }
 }

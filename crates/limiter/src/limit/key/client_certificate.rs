@@ -1,7 +1,7 @@
 //! The certificate by which a client has authenticated itself, as keys see it.
 
-/// A client's certificate that was verified. Whoever terminates TLS fills it in, each part in its one spelling; the layer
-/// takes it from the request's extensions.
+/// A client's certificate that was verified. Whoever terminates TLS fills it in, each part in its
+/// one spelling; the layer takes it from the request's extensions.
 ///
 /// ```
 /// use tollgate_limiter::limit::key::{CertificatePart, KeyPart};

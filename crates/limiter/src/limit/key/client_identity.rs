@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-/// The one who has authenticated a request. An authenticator fills it in; the layer takes it from the request's
-/// extensions.
+/// The one who has authenticated a request. An authenticator fills it in; the layer takes it from
+/// the request's extensions.
 ///
 /// ```
 /// use tollgate_limiter::limit::key::CallerIdentity;
@@ -43,16 +43,24 @@ impl CallerIdentity {
         let mut qualified = String::with_capacity(authenticator.len() + 1 + id.len());
         // Writing to a String cannot fail.
         let _ = write!(qualified, "{authenticator}/{id}");
-        Self { qualified, id_at: authenticator.len() + 1, ..Self::default() }
+        Self {
+            qualified,
+            id_at: authenticator.len() + 1,
+            ..Self::default()
+        }
     }
 
-    /// The client called `id` of an `application`. Its name is never without that: applications speak neither for each other nor
-    /// for an authenticator.
+    /// The client called `id` of an `application`. Its name is never without that: applications
+    /// speak neither for each other nor for an authenticator.
     pub fn of_application(application: &str, id: &str) -> Self {
-        Self { qualified: Self::of_application_alone(application, id), ..Self::default() }
+        Self {
+            qualified: Self::of_application_alone(application, id),
+            ..Self::default()
+        }
     }
 
-    /// A plan or a label that an `application` gives its clients. No authenticator begins with an `@`.
+    /// A plan or a label that an `application` gives its clients. No authenticator begins with an
+    /// `@`.
     pub fn of_application_alone(application: &str, text: &str) -> String {
         format!("@{application}/{text}")
     }
@@ -60,7 +68,10 @@ impl CallerIdentity {
     /// Names the client as an operator writes it: `authenticator/id`, or `@application/id`.
     pub fn name_as(&mut self, qualified: &str) {
         let is_of_application = qualified.starts_with('@');
-        self.id_at = qualified.find('/').filter(|_| !is_of_application).map_or(0, |slash| slash + 1);
+        self.id_at = qualified
+            .find('/')
+            .filter(|_| !is_of_application)
+            .map_or(0, |slash| slash + 1);
         qualified.clone_into(&mut self.qualified);
     }
 
@@ -68,9 +79,12 @@ impl CallerIdentity {
         self.qualified.get(self.id_at..).unwrap_or_default()
     }
 
-    /// The name of the authenticator that found it, or `@` and the application that it is a client of.
+    /// The name of the authenticator that found it, or `@` and the application that it is a client
+    /// of.
     pub fn authenticator(&self) -> &str {
-        self.qualified.split_once('/').map_or("", |(authenticator, _)| authenticator)
+        self.qualified
+            .split_once('/')
+            .map_or("", |(authenticator, _)| authenticator)
     }
 
     /// The authenticator, a slash and the id.

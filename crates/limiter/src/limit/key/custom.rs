@@ -17,8 +17,14 @@ type ReadKey = dyn Fn(&Facts<'_>) -> Option<String> + Send + Sync;
 
 impl CustomKey {
     /// `name` stands in messages.
-    pub fn new(name: &str, read: impl Fn(&Facts<'_>) -> Option<String> + Send + Sync + 'static) -> Self {
-        Self { name: name.into(), read: Arc::new(read) }
+    pub fn new(
+        name: &str,
+        read: impl Fn(&Facts<'_>) -> Option<String> + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            name: name.into(),
+            read: Arc::new(read),
+        }
     }
 
     pub(super) fn read(&self, facts: &Facts<'_>) -> Option<String> {

@@ -42,8 +42,8 @@ pub struct Facts<'a> {
 }
 
 impl<'a> Facts<'a> {
-    /// The facts that the head of a request and its extensions tell: no client's address, no length of the body, no
-    /// route.
+    /// The facts that the head of a request and its extensions tell: no client's address, no length
+    /// of the body, no route.
     #[inline]
     pub fn of<B>(request: &'a Request<B>) -> Self {
         Self {

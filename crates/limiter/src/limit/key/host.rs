@@ -8,26 +8,40 @@ use std::net::Ipv6Addr;
 use http::header::HOST;
 use http::{HeaderMap, Uri};
 
-/// The target's authority where there is one, `Host` otherwise (RFC 9110 §7.1): in lower case, without a port and the
-/// root's dot. Empty: the request names none.
+/// The target's authority where there is one, `Host` otherwise (RFC 9110 §7.1): in lower case,
+/// without a port and the root's dot. Empty: the request names none.
 pub fn of<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> Cow<'a, str> {
     let authority = uri.authority().map(http::uri::Authority::as_str);
-    normal(authority.or_else(|| headers.get(HOST)?.to_str().ok()).unwrap_or_default())
+    normal(
+        authority
+            .or_else(|| headers.get(HOST)?.to_str().ok())
+            .unwrap_or_default(),
+    )
 }
 
 /// An authority in that form: in lower case, without user, port and the root's dot.
 pub fn normal(host: &str) -> Cow<'_, str> {
-    // Nearly every request has a name in lower case and perhaps a port: one look at each byte is enough.
-    let end = host.bytes().position(|byte| !PLAIN[usize::from(byte)]).unwrap_or(host.len());
+    // Nearly every request has a name in lower case and perhaps a port: one look at each byte is
+    // enough.
+    let end = host
+        .bytes()
+        .position(|byte| !PLAIN[usize::from(byte)])
+        .unwrap_or(host.len());
     let (name, rest) = host.split_at(end);
-    if rest.is_empty() || (rest.starts_with(':') && rest.bytes().skip(1).all(|byte| byte.is_ascii_digit())) {
+    if rest.is_empty()
+        || (rest.starts_with(':') && rest.bytes().skip(1).all(|byte| byte.is_ascii_digit()))
+    {
         return without_root(name).into();
     }
     let name = without_root(without_port(host));
     if let Some(address) = ipv6(name) {
         return format!("[{address}]").into();
     }
-    if name.bytes().any(|byte| byte.is_ascii_uppercase()) { name.to_ascii_lowercase().into() } else { name.into() }
+    if name.bytes().any(|byte| byte.is_ascii_uppercase()) {
+        name.to_ascii_lowercase().into()
+    } else {
+        name.into()
+    }
 }
 
 /// The host of a request, found only when a limit asks for it.
@@ -97,7 +111,11 @@ mod tests {
             ("/", "a.:80", "a"),
             ("/", "", ""),
         ] {
-            let request = Request::builder().uri(uri).header(HOST, host).body(()).unwrap();
+            let request = Request::builder()
+                .uri(uri)
+                .header(HOST, host)
+                .body(())
+                .unwrap();
             assert_eq!(of(request.uri(), request.headers()), found, "{uri} {host}");
         }
     }

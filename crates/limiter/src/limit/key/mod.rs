@@ -1,8 +1,10 @@
 //! The key of a limit: the requests with one key share one bucket.
 //!
-//! `part` reads the parts of a key from the `facts` of a request, `custom` has those that a closure reads and
-//! `client_certificate` and `client_identity` those of a certificate and of an identity, `body` those of a body. `bytes` writes them into the key; `spelling`, `host` and `address_text` give
-//! values, hosts and addresses their one spelling. Two different combinations of parts never give one key.
+//! `part` reads the parts of a key from the `facts` of a request, `custom` has those that a closure
+//! reads and `client_certificate` and `client_identity` those of a certificate and of an identity,
+//! `body` those of a body. `bytes` writes them into the key; `spelling`, `host` and `address_text`
+//! give values, hosts and addresses their one spelling. Two different combinations of parts never
+//! give one key.
 
 pub mod address_text;
 pub mod host;

@@ -1,8 +1,9 @@
-//! The parts that a key is made of. A new part is a variant of [`KeyPart`] and an arm in each of its two `match`es.
+//! The parts that a key is made of. A new part is a variant of [`KeyPart`] and an arm in each of
+//! its two `match`es.
 //!
-//! Guarantees that a part which a request has twice, with different values, is told from one that it has once: which of
-//! the values an upstream takes is unknown, and any choice would let a second value stand for a bucket of one's own. Nor
-//! is another spelling of a value: see [`spelling`].
+//! Guarantees that a part which a request has twice, with different values, is told from one that
+//! it has once: which of the values an upstream takes is unknown, and any choice would let a second
+//! value stand for a bucket of one's own. Nor is another spelling of a value: see [`spelling`].
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -31,7 +32,8 @@ use crate::limit::key::spelling;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeyPart {
-    /// The client's address; IPv6 addresses count by their leading `ipv6_prefix` bits, IPv4 by `ipv4_prefix`.
+    /// The client's address; IPv6 addresses count by their leading `ipv6_prefix` bits, IPv4 by
+    /// `ipv4_prefix`.
     ClientIp { ipv4_prefix: u8, ipv6_prefix: u8 },
     /// A part of the certificate by which the client has authenticated itself.
     ClientCertificate(CertificatePart),
@@ -55,9 +57,11 @@ pub enum KeyPart {
     Route,
     /// A text that every request shares.
     Constant(Arc<str>),
-    /// A part whose value is a secret, whatever the part is called: it leaves the process only as a hash.
+    /// A part whose value is a secret, whatever the part is called: it leaves the process only as a
+    /// hash.
     Secret(Box<KeyPart>),
-    /// A closure of a program that uses the limiter as a library. The configuration file has no such thing.
+    /// A closure of a program that uses the limiter as a library. The configuration file has no
+    /// such thing.
     Custom(CustomKey),
 }
 
@@ -77,12 +81,23 @@ impl KeyPart {
     /// Reads this part of a request. `None`: the request lacks it.
     fn value<'a>(&'a self, facts: &'a Facts<'_>) -> Option<PartValue<'a>> {
         let value: &[u8] = match self {
-            Self::ClientIp { ipv4_prefix, ipv6_prefix } => {
+            Self::ClientIp {
+                ipv4_prefix,
+                ipv6_prefix,
+            } => {
                 let ip = facts.client_ip?;
-                return Some(PartValue::Address { ip, ipv4_prefix: *ipv4_prefix, ipv6_prefix: *ipv6_prefix });
+                return Some(PartValue::Address {
+                    ip,
+                    ipv4_prefix: *ipv4_prefix,
+                    ipv6_prefix: *ipv6_prefix,
+                });
             }
             Self::Header(name) => {
-                let values = facts.headers.get_all(name).iter().map(HeaderValue::as_bytes);
+                let values = facts
+                    .headers
+                    .get_all(name)
+                    .iter()
+                    .map(HeaderValue::as_bytes);
                 return if *name == AUTHORIZATION || *name == PROXY_AUTHORIZATION {
                     only(values.map(spelling::credentials))
                 } else {
@@ -92,11 +107,17 @@ impl KeyPart {
             Self::Cookie(name) => return only(cookies(facts.headers, name)),
             Self::Query(name) => return only(parameters(facts.uri.query()?, name)),
             Self::PathParam(name) => {
-                return Some(PartValue::Bytes(spelling::decoded((facts.param)(name)?.as_bytes())));
+                return Some(PartValue::Bytes(spelling::decoded(
+                    (facts.param)(name)?.as_bytes(),
+                )));
             }
             Self::ClientCertificate(part) => part.of(facts.client_certificate?)?.as_bytes(),
             Self::Identity(part) => part.of(facts.client_identity?)?.as_bytes(),
-            Self::Body(member) => return Some(PartValue::Bytes(member.of(facts.extensions?.get::<BodyValues>()?)?)),
+            Self::Body(member) => {
+                return Some(PartValue::Bytes(
+                    member.of(facts.extensions?.get::<BodyValues>()?)?,
+                ));
+            }
             Self::Method => spelling::method(facts.method).as_bytes(),
             Self::Host => match facts.host.find() {
                 Cow::Borrowed(host) => Some(host).filter(|host| !host.is_empty())?.as_bytes(),
@@ -105,7 +126,11 @@ impl KeyPart {
             Self::Route => facts.route.as_bytes(),
             Self::Constant(text) => text.as_bytes(),
             Self::Secret(part) => return part.value(facts),
-            Self::Custom(custom) => return Some(PartValue::Bytes(Cow::Owned(custom.read(facts)?.into_bytes()))),
+            Self::Custom(custom) => {
+                return Some(PartValue::Bytes(Cow::Owned(
+                    custom.read(facts)?.into_bytes(),
+                )));
+            }
         };
         Some(PartValue::Bytes(Cow::Borrowed(value)))
     }
@@ -127,20 +152,23 @@ impl KeyPart {
         }
     }
 
-    /// Calls `read` with the value in its one spelling, neither escaped nor hashed. `None`: the request lacks
-    /// it, or has it twice with different values.
+    /// Calls `read` with the value in its one spelling, neither escaped nor hashed. `None`: the
+    /// request lacks it, or has it twice with different values.
     pub fn with_value<T>(&self, facts: &Facts<'_>, read: impl FnOnce(&[u8]) -> T) -> Option<T> {
         match self.value(facts)? {
-            PartValue::Address { ip, ipv4_prefix, ipv6_prefix } => {
-                Some(read(Key::of_ip(ip, ipv4_prefix, ipv6_prefix).as_bytes()))
-            }
+            PartValue::Address {
+                ip,
+                ipv4_prefix,
+                ipv6_prefix,
+            } => Some(read(Key::of_ip(ip, ipv4_prefix, ipv6_prefix).as_bytes())),
             PartValue::Bytes(value) => Some(read(&value)),
             PartValue::Different => None,
         }
     }
 
-    /// The value as the field of a hash that operators write: as it is up to 64 bytes; otherwise, and if it is a secret
-    /// or begins with `#`, a `#` and the first 32 hexadecimal digits of its SHA-256. Always on the stack.
+    /// The value as the field of a hash that operators write: as it is up to 64 bytes; otherwise,
+    /// and if it is a secret or begins with `#`, a `#` and the first 32 hexadecimal digits of its
+    /// SHA-256. Always on the stack.
     pub fn field(&self, facts: &Facts<'_>) -> Option<Key> {
         self.with_value(facts, |value| Key::of_field(value, self.is_secret()))
     }
@@ -148,7 +176,11 @@ impl KeyPart {
     /// Appends this part of the request to the key. `None`: the request lacks it.
     pub(super) fn push(&self, key: &mut Key, facts: &Facts<'_>) -> Option<()> {
         match self.value(facts)? {
-            PartValue::Address { ip, ipv4_prefix, ipv6_prefix } => key.push_ip(ip, ipv4_prefix, ipv6_prefix),
+            PartValue::Address {
+                ip,
+                ipv4_prefix,
+                ipv6_prefix,
+            } => key.push_ip(ip, ipv4_prefix, ipv6_prefix),
             PartValue::Bytes(value) => key.push_value(&value, self.is_secret()),
             PartValue::Different => key.push_different(),
         }
@@ -160,15 +192,25 @@ impl KeyPart {
 fn only<'a>(mut values: impl Iterator<Item = Cow<'a, [u8]>>) -> Option<PartValue<'a>> {
     let first = values.next()?;
     let agree = values.all(|value| value == first);
-    Some(if agree { PartValue::Bytes(first) } else { PartValue::Different })
+    Some(if agree {
+        PartValue::Bytes(first)
+    } else {
+        PartValue::Different
+    })
 }
 
 /// The values of the cookies called `name`.
 pub fn cookies<'a>(headers: &'a HeaderMap, name: &str) -> impl Iterator<Item = Cow<'a, [u8]>> {
-    let pairs = headers.get_all(COOKIE).iter().flat_map(|value| value.as_bytes().split(|&byte| byte == b';'));
+    let pairs = headers
+        .get_all(COOKIE)
+        .iter()
+        .flat_map(|value| value.as_bytes().split(|&byte| byte == b';'));
     pairs.filter_map(move |pair| {
         let (found, rest) = pair.trim_ascii_start().split_at_checked(name.len())?;
-        let value = rest.trim_ascii_start().strip_prefix(b"=").filter(|_| found == name.as_bytes())?;
+        let value = rest
+            .trim_ascii_start()
+            .strip_prefix(b"=")
+            .filter(|_| found == name.as_bytes())?;
         Some(spelling::cookie(value))
     })
 }
@@ -186,20 +228,39 @@ fn form_decode(text: &str) -> Cow<'_, [u8]> {
     if !text.bytes().any(|byte| byte == b'+' || byte == b'%') {
         return text.as_bytes().into();
     }
-    let spaced: Vec<u8> = text.bytes().map(|byte| if byte == b'+' { b' ' } else { byte }).collect();
+    let spaced: Vec<u8> = text
+        .bytes()
+        .map(|byte| if byte == b'+' { b' ' } else { byte })
+        .collect();
     percent_decode(&spaced).collect::<Vec<_>>().into()
 }
 
 fn is_secret_header(name: &HeaderName) -> bool {
-    *name == AUTHORIZATION || *name == PROXY_AUTHORIZATION || *name == COOKIE || is_secret(name.as_str())
+    *name == AUTHORIZATION
+        || *name == PROXY_AUTHORIZATION
+        || *name == COOKIE
+        || is_secret(name.as_str())
 }
 
 /// Names that people give to things they would not want to read in a key listing.
 fn is_secret(name: &str) -> bool {
-    const WORDS: [&[u8]; 8] = [b"key", b"token", b"secret", b"auth", b"password", b"session", b"signature", b"jwt"];
-    // Without a copy in lower case, and by its first letter before the rest: this runs for each request.
+    const WORDS: [&[u8]; 8] = [
+        b"key",
+        b"token",
+        b"secret",
+        b"auth",
+        b"password",
+        b"session",
+        b"signature",
+        b"jwt",
+    ];
+    // Without a copy in lower case, and by its first letter before the rest: this runs for each
+    // request.
     let begins = |rest: &[u8], word: &[u8]| {
-        rest[0] | 0x20 == word[0] && rest.get(..word.len()).is_some_and(|part| part.eq_ignore_ascii_case(word))
+        rest[0] | 0x20 == word[0]
+            && rest
+                .get(..word.len())
+                .is_some_and(|part| part.eq_ignore_ascii_case(word))
     };
     let name = name.as_bytes();
     (0..name.len()).any(|at| WORDS.iter().any(|word| begins(&name[at..], word)))

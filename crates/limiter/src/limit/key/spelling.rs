@@ -1,4 +1,5 @@
-//! The one spelling of a value that a client can spell in several ways, so that no spelling is a bucket of its own.
+//! The one spelling of a value that a client can spell in several ways, so that no spelling is a
+//! bucket of its own.
 //!
 //! Guarantees that a value in its usual spelling is returned as it is, without a copy.
 
@@ -7,8 +8,8 @@ use std::borrow::Cow;
 use http::Method;
 use percent_encoding::percent_decode;
 
-/// The methods of the IANA registry, but for PRI and `*`, which no request has. All others count as one: a client can make
-/// up any number of them.
+/// The methods of the IANA registry, but for PRI and `*`, which no request has. All others count as
+/// one: a client can make up any number of them.
 pub const REGISTERED_METHODS: [&str; 39] = [
     "ACL",
     "BASELINE-CONTROL",
@@ -51,7 +52,8 @@ pub const REGISTERED_METHODS: [&str; 39] = [
     "VERSION-CONTROL",
 ];
 
-/// Stands for all methods that are not registered. It is none itself: methods are told apart by case.
+/// Stands for all methods that are not registered. It is none itself: methods are told apart by
+/// case.
 const OTHER_METHOD: &str = "other";
 
 /// The registered names of authentication schemes, which are written in any case (RFC 9110 §11.1).
@@ -75,38 +77,59 @@ pub(super) fn method(method: &Method) -> &'static str {
     let usual = match *method {
         Method::GET => Some("GET"),
         Method::POST => Some("POST"),
-        _ => REGISTERED_METHODS.into_iter().find(|known| *known == method.as_str()),
+        _ => REGISTERED_METHODS
+            .into_iter()
+            .find(|known| *known == method.as_str()),
     };
     usual.unwrap_or(OTHER_METHOD)
 }
 
-/// The value of a field without the spaces around it, which are none of it (RFC 9110 §5.5). HTTP/2 lets them through.
+/// The value of a field without the spaces around it, which are none of it (RFC 9110 §5.5). HTTP/2
+/// lets them through.
 pub(super) fn field(value: &[u8]) -> &[u8] {
-    let begin = value.iter().position(|byte| !is_space(*byte)).unwrap_or(value.len());
-    let end = value.iter().rposition(|byte| !is_space(*byte)).map_or(begin, |last| last + 1);
+    let begin = value
+        .iter()
+        .position(|byte| !is_space(*byte))
+        .unwrap_or(value.len());
+    let end = value
+        .iter()
+        .rposition(|byte| !is_space(*byte))
+        .map_or(begin, |last| last + 1);
     &value[begin..end]
 }
 
-/// The value of a cookie without spaces and quotes around it (RFC 6265 §4.1.1), percent-decoded like many servers do.
+/// The value of a cookie without spaces and quotes around it (RFC 6265 §4.1.1), percent-decoded
+/// like many servers do.
 pub(super) fn cookie(value: &[u8]) -> Cow<'_, [u8]> {
     let value = field(value);
-    let bare = value.strip_prefix(b"\"").and_then(|rest| rest.strip_suffix(b"\""));
+    let bare = value
+        .strip_prefix(b"\"")
+        .and_then(|rest| rest.strip_suffix(b"\""));
     decoded(bare.unwrap_or(value))
 }
 
 /// A part of a path or a cookie, percent-decoded.
 pub(super) fn decoded(value: &[u8]) -> Cow<'_, [u8]> {
-    if value.contains(&b'%') { percent_decode(value).collect::<Vec<_>>().into() } else { value.into() }
+    if value.contains(&b'%') {
+        percent_decode(value).collect::<Vec<_>>().into()
+    } else {
+        value.into()
+    }
 }
 
-/// The credentials of `Authorization`: the scheme as it is registered, or else in lower case, a space, and the rest; of
-/// `Basic` in the only base64 that a strict reader takes.
+/// The credentials of `Authorization`: the scheme as it is registered, or else in lower case, a
+/// space, and the rest; of `Basic` in the only base64 that a strict reader takes.
 pub(super) fn credentials(value: &[u8]) -> Cow<'_, [u8]> {
     let value = field(value);
-    let end = value.iter().position(|byte| is_space(*byte)).unwrap_or(value.len());
+    let end = value
+        .iter()
+        .position(|byte| is_space(*byte))
+        .unwrap_or(value.len());
     let (scheme, rest) = value.split_at(end);
     let token = field(rest);
-    let registered = SCHEMES.iter().find(|known| known.as_bytes().eq_ignore_ascii_case(scheme));
+    let registered = SCHEMES
+        .iter()
+        .find(|known| known.as_bytes().eq_ignore_ascii_case(scheme));
     // Without a space there may be no scheme at all: some clients send a bare token.
     if token.is_empty() && registered.is_none() {
         return value.into();
@@ -116,16 +139,24 @@ pub(super) fn credentials(value: &[u8]) -> Cow<'_, [u8]> {
         None if scheme.iter().any(u8::is_ascii_uppercase) => scheme.to_ascii_lowercase().into(),
         None => scheme.into(),
     };
-    let token = if *scheme == *b"Basic" { base64(token) } else { token.into() };
+    let token = if *scheme == *b"Basic" {
+        base64(token)
+    } else {
+        token.into()
+    };
     let usual = value.len() == scheme.len() + 1 + token.len()
         && value.starts_with(&scheme)
         && value[scheme.len()] == b' '
         && value.ends_with(&token);
-    if usual { value.into() } else { [&*scheme, b" ", &*token].concat().into() }
+    if usual {
+        value.into()
+    } else {
+        [&*scheme, b" ", &*token].concat().into()
+    }
 }
 
-/// Base64 as RFC 4648 §4 has it: other characters dropped, as lenient readers do, unused bits zero, and padded. A text
-/// that is no base64 stays as it is.
+/// Base64 as RFC 4648 §4 has it: other characters dropped, as lenient readers do, unused bits zero,
+/// and padded. A text that is no base64 stays as it is.
 fn base64(text: &[u8]) -> Cow<'_, [u8]> {
     let mut bare: Vec<u8> = Vec::new();
     let digits = text.iter().filter_map(|byte| match byte {
@@ -134,7 +165,9 @@ fn base64(text: &[u8]) -> Cow<'_, [u8]> {
         b'+' | b'/' | b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z' => Some(*byte),
         _ => None,
     });
-    let (count, last) = digits.clone().fold((0_usize, 0), |(count, _), digit| (count + 1, digit));
+    let (count, last) = digits
+        .clone()
+        .fold((0_usize, 0), |(count, _), digit| (count + 1, digit));
     let padding: &[u8] = match count % 4 {
         0 => b"",
         2 => b"==",
@@ -162,7 +195,10 @@ fn base64(text: &[u8]) -> Cow<'_, [u8]> {
 fn without_unused_bits(digit: u8, padding: usize) -> u8 {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mask = [0x3f, 0x3c, 0x30][padding.min(2)];
-    DIGITS.iter().position(|known| *known == digit).map_or(digit, |value| DIGITS[value & mask])
+    DIGITS
+        .iter()
+        .position(|known| *known == digit)
+        .map_or(digit, |value| DIGITS[value & mask])
 }
 
 fn is_space(byte: u8) -> bool {
@@ -176,7 +212,10 @@ mod tests {
     #[test]
     fn credentials_have_one_spelling() {
         for (usual, others) in [
-            ("Bearer k", &["bearer k", "BEARER  k", " Bearer\tk ", "bEaReR   k"][..]),
+            (
+                "Bearer k",
+                &["bearer k", "BEARER  k", " Bearer\tk ", "bEaReR   k"][..],
+            ),
             // aladdin:opensesame
             (
                 "Basic YWxhZGRpbjpvcGVuc2VzYW1l",
@@ -186,8 +225,20 @@ mod tests {
                     "Basic YWxhZGRpbjpvcGVuc2VzYW1l==",
                 ],
             ),
-            ("Basic YTpi", &["Basic YTpi=", "Basic YTp=i", "Basic YTpi===="]),
-            ("Basic YTpiYw==", &["Basic YTpiYw", "Basic YTpiYw=", "Basic YTpiYx==", "Basic YTpiYx", "Basic YTpi.Yw=="]),
+            (
+                "Basic YTpi",
+                &["Basic YTpi=", "Basic YTp=i", "Basic YTpi===="],
+            ),
+            (
+                "Basic YTpiYw==",
+                &[
+                    "Basic YTpiYw",
+                    "Basic YTpiYw=",
+                    "Basic YTpiYx==",
+                    "Basic YTpiYx",
+                    "Basic YTpi.Yw==",
+                ],
+            ),
             ("Basic YTp+fn4/", &["Basic YTp-fn4_", "basic YTp+fn4_"]),
             ("Basic x", &["basic  x"]),
             ("apikey K", &["ApiKey K", "APIKEY \t K"]),
@@ -206,8 +257,17 @@ mod tests {
 
     #[test]
     fn different_credentials_stay_different() {
-        let all =
-            ["Bearer k", "Bearer K", "Basic YTpi", "Basic YTpj", "Bearer YTpi", "Bearer YTpi=", "k", "K", "Digest k"];
+        let all = [
+            "Bearer k",
+            "Bearer K",
+            "Basic YTpi",
+            "Basic YTpj",
+            "Bearer YTpi",
+            "Bearer YTpi=",
+            "k",
+            "K",
+            "Digest k",
+        ];
         for (at, one) in all.iter().enumerate() {
             for other in &all[at + 1..] {
                 assert_ne!(credentials(one.as_bytes()), credentials(other.as_bytes()));
@@ -220,7 +280,13 @@ mod tests {
         for other in ["a b", " a b", "\"a b\"", " \"a b\"\t", "a%20b", "\"%61 b\""] {
             assert_eq!(*cookie(other.as_bytes()), *b"a b", "{other}");
         }
-        for (text, value) in [("\"", "\""), ("\"a", "\"a"), ("\"\"a\"\"", "\"a\""), ("%", "%"), ("", "")] {
+        for (text, value) in [
+            ("\"", "\""),
+            ("\"a", "\"a"),
+            ("\"\"a\"\"", "\"a\""),
+            ("%", "%"),
+            ("", ""),
+        ] {
             assert_eq!(*cookie(text.as_bytes()), *value.as_bytes());
         }
     }
@@ -236,7 +302,11 @@ mod tests {
             ("QUERY", "QUERY"),
             ("other", "other"),
         ] {
-            assert_eq!(method(&Method::from_bytes(name.as_bytes()).unwrap()), counted, "{name}");
+            assert_eq!(
+                method(&Method::from_bytes(name.as_bytes()).unwrap()),
+                counted,
+                "{name}"
+            );
         }
     }
 }

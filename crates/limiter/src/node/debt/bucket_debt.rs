@@ -1,9 +1,10 @@
 //! A debt to a bucket, which flows off at this node's part of the rate.
 //!
-//! It may do so only by a share that nobody else uses. The nodes that still reach the store hold this node's share back
-//! from [`NOTICE_US`] after it was cut off. Before that nobody uses it only if no node reaches the store, which the
-//! store alone can tell: its bucket is full then. Guarantees that what flowed off in the last [`NOTICE_US`] stays owed. It
-//! is charged with the time in which it flowed off, and the store takes it off again where nothing else used the share.
+//! It may do so only by a share that nobody else uses. The nodes that still reach the store hold
+//! this node's share back from [`NOTICE_US`] after it was cut off. Before that nobody uses it only
+//! if no node reaches the store, which the store alone can tell: its bucket is full then.
+//! Guarantees that what flowed off in the last [`NOTICE_US`] stays owed. It is charged with the
+//! time in which it flowed off, and the store takes it off again where nothing else used the share.
 
 use crate::algorithm::token_bucket;
 use crate::algorithm::token_bucket::{MAX_TICKS, TokenBucket};
@@ -15,8 +16,8 @@ pub(super) struct BucketDebt {
     shape: TokenBucket,
     /// Ticks of the whole limit, at `at_us`, that have not flowed off.
     ticks: u64,
-    /// Ticks that flowed off since `recent_from_us`, and in the [`NOTICE_US`] before. They are owed unless nobody used this
-    /// node's share.
+    /// Ticks that flowed off since `recent_from_us`, and in the [`NOTICE_US`] before. They are owed
+    /// unless nobody used this node's share.
     recent: u64,
     earlier: u64,
     recent_from_us: u64,
@@ -28,17 +29,29 @@ pub(super) struct BucketDebt {
 impl BucketDebt {
     /// A debt of so many ticks of `shape`. Nothing flows off until `at_us`.
     pub fn new(shape: TokenBucket, ticks: u64, at_us: u64, parts: u32) -> Self {
-        Self { shape, ticks, recent: 0, earlier: 0, recent_from_us: at_us, at_us, parts }
+        Self {
+            shape,
+            ticks,
+            recent: 0,
+            earlier: 0,
+            recent_from_us: at_us,
+            at_us,
+            parts,
+        }
     }
 
     /// Time passes.
     pub fn flow(&mut self, now_us: u64) {
-        let Some(elapsed_us) = now_us.checked_sub(self.at_us) else { return };
+        let Some(elapsed_us) = now_us.checked_sub(self.at_us) else {
+            return;
+        };
         let flowed = self.flowing(elapsed_us).min(self.ticks);
         self.ticks -= flowed;
         if elapsed_us >= NOTICE_US {
             let ended_us = self.at_us.saturating_add(self.flow_us(flowed)).min(now_us);
-            let of_late = self.flowing(ended_us.saturating_sub(now_us - NOTICE_US)).min(flowed);
+            let of_late = self
+                .flowing(ended_us.saturating_sub(now_us - NOTICE_US))
+                .min(flowed);
             (self.recent, self.earlier, self.recent_from_us) = (0, of_late, now_us);
         } else {
             if now_us - self.recent_from_us >= NOTICE_US {
@@ -51,7 +64,9 @@ impl BucketDebt {
 
     /// Ticks that flowed off and are still owed: in [`NOTICE_US`], or a little longer.
     fn unsettled(&self) -> u64 {
-        self.earlier.saturating_add(self.recent).min(self.flowing(NOTICE_US))
+        self.earlier
+            .saturating_add(self.recent)
+            .min(self.flowing(NOTICE_US))
     }
 
     /// Ticks that flow off in so many microseconds.
@@ -61,7 +76,9 @@ impl BucketDebt {
 
     /// Microseconds in which so many ticks flow off, rounded up.
     fn flow_us(&self, ticks: u64) -> u64 {
-        ticks.saturating_mul(self.parts.into()).div_ceil(self.shape.ticks_per_us())
+        ticks
+            .saturating_mul(self.parts.into())
+            .div_ceil(self.shape.ticks_per_us())
     }
 
     /// All that may be charged, in ticks.
@@ -85,7 +102,9 @@ impl BucketDebt {
 
     /// The beginning of the time in which the unsettled part flowed off.
     pub fn since_us(&self) -> u64 {
-        self.at_us.saturating_sub(self.unsettled().saturating_mul(self.parts.into()) / self.shape.ticks_per_us())
+        self.at_us.saturating_sub(
+            self.unsettled().saturating_mul(self.parts.into()) / self.shape.ticks_per_us(),
+        )
     }
 
     /// Counts the debt by the faster limit from now on, and of equally fast ones by the larger: see

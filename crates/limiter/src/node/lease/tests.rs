@@ -14,16 +14,28 @@ const NODES: u32 = 3;
 
 fn charge(tokens: u64, burst: u64, cost: u64) -> BucketCharge {
     let nonzero = |n| NonZeroU64::new(n).unwrap();
-    let shape = TokenBucket::new(nonzero(tokens), nonzero(SECOND), nonzero(burst)).unwrap().leased(cost);
+    let shape = TokenBucket::new(nonzero(tokens), nonzero(SECOND), nonzero(burst))
+        .unwrap()
+        .leased(cost);
     assert!(shape.lease_us() > 0);
-    BucketCharge { key: Key::from("k"), quota: shape.into(), cost, largest_cost: cost }
+    BucketCharge {
+        key: Key::from("k"),
+        quota: shape.into(),
+        cost,
+        largest_cost: cost,
+    }
 }
 
 /// An event at a node.
 #[derive(Clone, Copy, Debug)]
 enum Event {
-    /// `count` requests come: served from the lease, and the rest by a call that takes so long each way.
-    Requests { count: u32, there_us: u64, back_us: u64 },
+    /// `count` requests come: served from the lease, and the rest by a call that takes so long each
+    /// way.
+    Requests {
+        count: u32,
+        there_us: u64,
+        back_us: u64,
+    },
     /// It gives back what it has left, which arrives so much later.
     GivesBack { there_us: u64 },
     /// It dies, and another takes its place.
@@ -33,9 +45,24 @@ enum Event {
 /// A message on its way, by when it arrives.
 #[derive(Debug)]
 enum Message {
-    Call { node: usize, requests: u32, units: u32, sent_us: u64, back_us: u64 },
-    Reply { node: usize, life: u32, tokens: u64, level: Level, source: LeaseSource },
-    GiveBack { tokens: u64, taken_at_us: u64 },
+    Call {
+        node: usize,
+        requests: u32,
+        units: u32,
+        sent_us: u64,
+        back_us: u64,
+    },
+    Reply {
+        node: usize,
+        life: u32,
+        tokens: u64,
+        level: Level,
+        source: LeaseSource,
+    },
+    GiveBack {
+        tokens: u64,
+        taken_at_us: u64,
+    },
 }
 
 /// Nodes, a store, and time. Each node's clock is off by its own offset.
@@ -54,7 +81,15 @@ impl World {
     fn new(charge: BucketCharge) -> Self {
         let nodes = (0..NODES).map(|_| (Leases::new(), 0, Vec::new())).collect();
         let (store, wire) = (MemoryStore::new(10), BTreeMap::new());
-        Self { charge, store, nodes, now_us: SECOND, wire, sent: 0, admitted: Vec::new() }
+        Self {
+            charge,
+            store,
+            nodes,
+            now_us: SECOND,
+            wire,
+            sent: 0,
+            admitted: Vec::new(),
+        }
     }
 
     fn clock(&self, node: usize) -> u64 {
@@ -67,12 +102,17 @@ impl World {
 
     fn send(&mut self, after_us: u64, message: Message) {
         self.sent += 1;
-        self.wire.insert((self.now_us + after_us, Reverse(self.sent)), message);
+        self.wire
+            .insert((self.now_us + after_us, Reverse(self.sent)), message);
     }
 
     fn advance(&mut self, by_us: u64) {
         let until = self.now_us + by_us;
-        while let Some(arrived) = self.wire.first_entry().filter(|first| first.key().0 <= until) {
+        while let Some(arrived) = self
+            .wire
+            .first_entry()
+            .filter(|first| first.key().0 <= until)
+        {
             self.now_us = arrived.key().0;
             let message = arrived.remove();
             self.arrive(&message);
@@ -82,30 +122,72 @@ impl World {
 
     fn admit(&mut self, units: u32) {
         if units > 0 {
-            self.admitted.push((self.now_us, u64::from(units) * self.charge.cost));
+            self.admitted
+                .push((self.now_us, u64::from(units) * self.charge.cost));
         }
     }
 
     fn arrive(&mut self, message: &Message) {
         match *message {
-            Message::Call { node, requests, units, sent_us, back_us } => {
+            Message::Call {
+                node,
+                requests,
+                units,
+                sent_us,
+                back_us,
+            } => {
                 let at = self.store_clock();
-                let grant = self.store.take_at(std::slice::from_ref(&self.charge), units, at, Share::WHOLE);
+                let grant =
+                    self.store
+                        .take_at(std::slice::from_ref(&self.charge), units, at, Share::WHOLE);
                 self.admit(grant.units.min(requests));
                 let tokens = u64::from(grant.units.saturating_sub(requests)) * self.charge.cost;
-                let (source, life) = (LeaseSource { sent_us, taken_at_us: grant.at_us }, self.nodes[node].1);
-                self.send(back_us, Message::Reply { node, life, tokens, level: grant.levels[0], source });
+                let (source, life) = (
+                    LeaseSource {
+                        sent_us,
+                        taken_at_us: grant.at_us,
+                    },
+                    self.nodes[node].1,
+                );
+                self.send(
+                    back_us,
+                    Message::Reply {
+                        node,
+                        life,
+                        tokens,
+                        level: grant.levels[0],
+                        source,
+                    },
+                );
             }
-            Message::Reply { node, life, tokens, level, source } => {
+            Message::Reply {
+                node,
+                life,
+                tokens,
+                level,
+                source,
+            } => {
                 if self.nodes[node].1 == life {
-                    self.nodes[node].0.deposit(&self.charge, tokens, level, source);
+                    self.nodes[node]
+                        .0
+                        .deposit(&self.charge, tokens, level, source);
                     self.nodes[node].2.push(source);
                 }
             }
-            Message::GiveBack { tokens, taken_at_us } => {
+            Message::GiveBack {
+                tokens,
+                taken_at_us,
+            } => {
                 let quota = self.charge.quota;
-                let change = Change::Refund { charge: quota.charge(tokens), taken_at_us };
-                let adjustment = Adjustment { key: self.charge.key.clone(), quota, change };
+                let change = Change::Refund {
+                    charge: quota.charge(tokens),
+                    taken_at_us,
+                };
+                let adjustment = Adjustment {
+                    key: self.charge.key.clone(),
+                    quota,
+                    change,
+                };
                 self.store.adjust_at(&[adjustment], self.store_clock());
             }
         }
@@ -114,22 +196,47 @@ impl World {
     fn happen(&mut self, node: usize, event: Event, hoard: u32) {
         let clock = self.clock(node);
         match event {
-            Event::Requests { count, there_us, back_us } => {
+            Event::Requests {
+                count,
+                there_us,
+                back_us,
+            } => {
                 let paid = (0..count)
-                    .take_while(|_| self.nodes[node].0.spend(&self.charge, NODES, clock, 0).is_some())
+                    .take_while(|_| {
+                        self.nodes[node]
+                            .0
+                            .spend(&self.charge, NODES, clock, 0)
+                            .is_some()
+                    })
                     .count() as u32;
                 self.admit(paid);
                 let requests = count - paid;
                 let needed = u64::from(requests) * self.charge.cost;
-                let ahead = self.nodes[node].0.ahead(&self.charge, needed, NODES, clock) / self.charge.cost;
+                let ahead =
+                    self.nodes[node].0.ahead(&self.charge, needed, NODES, clock) / self.charge.cost;
                 // More than it would: the bound must not depend on modest nodes.
                 let units = requests + ahead as u32 + hoard;
-                self.send(there_us, Message::Call { node, requests, units, sent_us: clock, back_us });
+                self.send(
+                    there_us,
+                    Message::Call {
+                        node,
+                        requests,
+                        units,
+                        sent_us: clock,
+                        back_us,
+                    },
+                );
             }
             Event::GivesBack { there_us } => {
                 for source in std::mem::take(&mut self.nodes[node].2) {
                     let tokens = self.nodes[node].0.withdraw(&self.charge, source);
-                    self.send(there_us, Message::GiveBack { tokens, taken_at_us: source.taken_at_us });
+                    self.send(
+                        there_us,
+                        Message::GiveBack {
+                            tokens,
+                            taken_at_us: source.taken_at_us,
+                        },
+                    );
                 }
             }
             Event::Dies => self.nodes[node] = (Leases::new(), self.nodes[node].1 + 1, Vec::new()),
@@ -142,7 +249,11 @@ impl World {
             let mut sum = 0;
             for (at, amount) in &self.admitted[first..] {
                 sum += amount;
-                assert!(sum * SECOND <= burst * SECOND + tokens * (at - from), "{sum} in {} us", at - from);
+                assert!(
+                    sum * SECOND <= burst * SECOND + tokens * (at - from),
+                    "{sum} in {} us",
+                    at - from
+                );
             }
         }
     }
@@ -183,14 +294,18 @@ proptest! {
     }
 }
 
-/// Everything that can be had is taken ahead, tokens_left to the last moment, and spent together with all that flowed
-/// in since.
+/// Everything that can be had is taken ahead, tokens_left to the last moment, and spent together
+/// with all that flowed in since.
 #[test]
 fn the_worst_that_nodes_can_do_uses_up_the_reserve_and_no_more() {
     let charge = charge(1_000, 200, 1);
     let lease_us = charge.quota.lease_us();
     let mut world = World::new(charge);
-    let quick = |count| Event::Requests { count, there_us: 0, back_us: 0 };
+    let quick = |count| Event::Requests {
+        count,
+        there_us: 0,
+        back_us: 0,
+    };
     world.happen(0, quick(0), 1_000);
     world.advance(lease_us);
     world.happen(1, quick(1_000), 0);
@@ -198,16 +313,26 @@ fn the_worst_that_nodes_can_do_uses_up_the_reserve_and_no_more() {
     world.happen(0, quick(1_000), 0);
     world.advance(0);
     world.assert_within(1_000, 200);
-    assert_eq!(world.admitted.iter().map(|(_, tokens)| tokens).sum::<u64>(), 200);
+    assert_eq!(
+        world.admitted.iter().map(|(_, tokens)| tokens).sum::<u64>(),
+        200
+    );
 }
 
 #[test]
 fn a_token_is_spent_until_its_lease_ends_and_not_a_microsecond_longer() {
     let (leases, charge) = (Leases::new(), charge(1_000, 1_000, 1));
-    let source = LeaseSource { sent_us: 100, taken_at_us: 0 };
+    let source = LeaseSource {
+        sent_us: 100,
+        taken_at_us: 0,
+    };
     leases.deposit(&charge, 2, Level::default(), source);
     let end = 100 + charge.quota.lease_us();
-    assert_eq!(leases.spend(&charge, 1, end - 10, 11), None, "it would be late");
+    assert_eq!(
+        leases.spend(&charge, 1, end - 10, 11),
+        None,
+        "it would be late"
+    );
     assert!(leases.spend(&charge, 1, end, 0).is_some());
     assert_eq!(leases.spend(&charge, 1, end + 1, 0), None);
     assert_eq!(leases.withdraw(&charge, source), 0);
@@ -216,7 +341,15 @@ fn a_token_is_spent_until_its_lease_ends_and_not_a_microsecond_longer() {
 #[test]
 fn tokens_that_another_limits_denial_made_useless_are_put_back() {
     let (leases, charge) = (Leases::new(), charge(1_000, 1_000, 1));
-    leases.deposit(&charge, 1, Level::default(), LeaseSource { sent_us: 0, taken_at_us: 0 });
+    leases.deposit(
+        &charge,
+        1,
+        Level::default(),
+        LeaseSource {
+            sent_us: 0,
+            taken_at_us: 0,
+        },
+    );
     let spent = leases.spend(&charge, 1, 0, 0).unwrap();
     assert_eq!(leases.spend(&charge, 1, 0, 0), None);
     leases.put_back(&charge, spent.source);
@@ -226,7 +359,15 @@ fn tokens_that_another_limits_denial_made_useless_are_put_back() {
 #[test]
 fn tokens_of_a_changed_limit_are_worth_nothing() {
     let (leases, old) = (Leases::new(), charge(1_000, 1_000, 1));
-    leases.deposit(&old, 10, Level::default(), LeaseSource { sent_us: 0, taken_at_us: 0 });
+    leases.deposit(
+        &old,
+        10,
+        Level::default(),
+        LeaseSource {
+            sent_us: 0,
+            taken_at_us: 0,
+        },
+    );
     let new = charge(1_000, 500, 1);
     assert_eq!(leases.spend(&new, 1, 0, 0), None);
     leases.ahead(&new, 1, 1, 0);
@@ -236,15 +377,46 @@ fn tokens_of_a_changed_limit_are_worth_nothing() {
 #[test]
 fn a_lease_covers_half_of_what_is_needed_and_no_more_than_a_fair_share() {
     let (leases, charge) = (Leases::new(), charge(100_000, 100_000, 1));
-    let full = Level { remaining: 90_000, ..Level::default() };
-    leases.deposit(&charge, 0, full, LeaseSource { sent_us: 0, taken_at_us: 0 });
+    let full = Level {
+        remaining: 90_000,
+        ..Level::default()
+    };
+    leases.deposit(
+        &charge,
+        0,
+        full,
+        LeaseSource {
+            sent_us: 0,
+            taken_at_us: 0,
+        },
+    );
     // 2000 in 20 ms: 5000 in the 50 ms of the lease.
     assert_eq!(leases.ahead(&charge, 2_000, 1, 20_000), 2_500);
     // 20000 more in 20 ms: 50000 in the 50 ms of the lease.
-    assert_eq!(leases.ahead(&charge, 20_000, 10, 40_000), 4_500, "half of a tenth of what is there");
-    leases.deposit(&charge, 0, Level::default(), LeaseSource { sent_us: 0, taken_at_us: 0 });
-    assert_eq!(leases.ahead(&charge, 0, 10, 40_001), 500, "a tenth of what flows in");
-    assert_eq!(leases.ahead(&charge, 0, 1, 400_000), 0, "nothing is needed any more");
+    assert_eq!(
+        leases.ahead(&charge, 20_000, 10, 40_000),
+        4_500,
+        "half of a tenth of what is there"
+    );
+    leases.deposit(
+        &charge,
+        0,
+        Level::default(),
+        LeaseSource {
+            sent_us: 0,
+            taken_at_us: 0,
+        },
+    );
+    assert_eq!(
+        leases.ahead(&charge, 0, 10, 40_001),
+        500,
+        "a tenth of what flows in"
+    );
+    assert_eq!(
+        leases.ahead(&charge, 0, 1, 400_000),
+        0,
+        "nothing is needed any more"
+    );
 }
 
 #[test]
@@ -252,26 +424,62 @@ fn a_lease_that_cannot_pay_is_filled_for_the_demand_and_not_at_every_request() {
     let (leases, charge) = (Leases::new(), charge(100_000, 100_000, 100));
     // 100 in 20 ms: 250 in the 50 ms of the lease, and half of that is covered.
     assert_eq!(leases.lack(&charge, 1, 20_000), 125);
-    assert_eq!([20_001, 26_249, 26_250].map(|now_us| leases.lack(&charge, 1, now_us)), [0, 0, 125]);
+    assert_eq!(
+        [20_001, 26_249, 26_250].map(|now_us| leases.lack(&charge, 1, now_us)),
+        [0, 0, 125]
+    );
 }
 
 #[test]
 fn the_demand_is_measured_for_a_quarter_of_the_lease_at_least() {
     let (leases, charge) = (Leases::new(), charge(100_000, 100_000, 1));
-    let full = Level { remaining: 90_000, ..Level::default() };
-    leases.deposit(&charge, 0, full, LeaseSource { sent_us: 0, taken_at_us: 0 });
-    assert_eq!(leases.ahead(&charge, 2_000, 1, 12_499), 0, "too early to tell");
+    let full = Level {
+        remaining: 90_000,
+        ..Level::default()
+    };
+    leases.deposit(
+        &charge,
+        0,
+        full,
+        LeaseSource {
+            sent_us: 0,
+            taken_at_us: 0,
+        },
+    );
+    assert_eq!(
+        leases.ahead(&charge, 2_000, 1, 12_499),
+        0,
+        "too early to tell"
+    );
     // 2000 in 12.5 ms: 8000 in the 50 ms of the lease.
     assert_eq!(leases.ahead(&charge, 0, 1, 12_500), 4_000);
-    assert_eq!(leases.ahead(&charge, 1_000, 1, 12_501), 4_000, "a microsecond tells nothing");
+    assert_eq!(
+        leases.ahead(&charge, 1_000, 1, 12_501),
+        4_000,
+        "a microsecond tells nothing"
+    );
 }
 
 #[test]
 fn a_pause_halves_the_measured_demand_and_one_of_four_leases_ends_it() {
     let (leases, charge) = (Leases::new(), charge(100_000, 100_000, 1));
-    let full = Level { remaining: 90_000, ..Level::default() };
-    leases.deposit(&charge, 0, full, LeaseSource { sent_us: 0, taken_at_us: 0 });
+    let full = Level {
+        remaining: 90_000,
+        ..Level::default()
+    };
+    leases.deposit(
+        &charge,
+        0,
+        full,
+        LeaseSource {
+            sent_us: 0,
+            taken_at_us: 0,
+        },
+    );
     let ahead = |needed, now_us| leases.ahead(&charge, needed, 1, now_us);
     assert_eq!(ahead(4_000, 50_000), 2_000);
-    assert_eq!([150_000, 350_000, 550_001].map(|now_us| ahead(0, now_us)), [1_000, 500, 0]);
+    assert_eq!(
+        [150_000, 350_000, 550_001].map(|now_us| ahead(0, now_us)),
+        [1_000, 500, 0]
+    );
 }

@@ -1,19 +1,22 @@
 //! The permits of one key in this process: which of them requests hold, and who waits for more.
 //!
-//! Guarantees that requests hold no more permits than the store granted, counted from before it was asked. A request is
-//! denied only if the store refused what was asked for it, or this process alone has all permits of the limit in use.
+//! Guarantees that requests hold no more permits than the store granted, counted from before it was
+//! asked. A request is denied only if the store refused what was asked for it, or this process
+//! alone has all permits of the limit in use.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use tokio::sync::{Notify, oneshot};
 
-use crate::algorithm::concurrency::{GrantedPermits, LEASE_US, MAX_PERMITS, PermitRequest, RETRY_US};
+use crate::algorithm::concurrency::{
+    GrantedPermits, LEASE_US, MAX_PERMITS, PermitRequest, RETRY_US,
+};
 use crate::algorithm::level::Level;
 use crate::clock;
 
-/// After a denial, the store is not asked again for so long. A permit that this node's own requests give back is
-/// available at once.
+/// After a denial, the store is not asked again for so long. A permit that this node's own requests
+/// give back is available at once.
 const PAUSE_US: u64 = 20_000;
 
 /// The pause of a node that holds less than its share: the others are giving permits back.
@@ -26,7 +29,11 @@ const SHARE_CHECK_US: u64 = 100_000;
 const SPARE_PART: u64 = 128;
 
 /// The level when no permit is left.
-pub(crate) const FULL: Level = Level { remaining: 0, retry_after_us: RETRY_US, reset_after_us: RETRY_US };
+pub(crate) const FULL: Level = Level {
+    remaining: 0,
+    retry_after_us: RETRY_US,
+    reset_after_us: RETRY_US,
+};
 
 /// The result of asking a pool for permits.
 pub(super) enum PoolAnswer {
@@ -58,7 +65,8 @@ pub(super) struct PermitPool {
     /// The turn of the claim that those are the answer to. 0: the store was never asked.
     answered_turn: u64,
     claiming: bool,
-    /// Whether the store may have granted permits in an answer that was lost: the next claim puts it right.
+    /// Whether the store may have granted permits in an answer that was lost: the next claim puts
+    /// it right.
     is_unsure: bool,
     waiters: VecDeque<PermitWaiter>,
     denied_until_us: u64,
@@ -125,8 +133,15 @@ impl PermitPool {
         self.in_use = self.in_use.saturating_add(cost);
         self.peak = self.peak.max(self.in_use);
         self.is_busy = true;
-        let remaining = self.most.saturating_sub(self.in_use).saturating_sub(self.others);
-        Level { remaining, retry_after_us: 0, reset_after_us: if remaining == 0 { RETRY_US } else { 0 } }
+        let remaining = self
+            .most
+            .saturating_sub(self.in_use)
+            .saturating_sub(self.others);
+        Level {
+            remaining,
+            retry_after_us: 0,
+            reset_after_us: if remaining == 0 { RETRY_US } else { 0 },
+        }
     }
 
     /// Takes permits that the node holds, unless others wait for them.
@@ -144,8 +159,8 @@ impl PermitPool {
         PoolAnswer::Unknown
     }
 
-    /// Whether requests may take `cost` more of the permits that the node holds. What it holds beyond its share goes
-    /// back.
+    /// Whether requests may take `cost` more of the permits that the node holds. What it holds
+    /// beyond its share goes back.
     fn has_room(&self, cost: u64) -> bool {
         self.in_use.saturating_add(cost) <= self.held.min(self.most).min(self.share)
     }
@@ -153,7 +168,11 @@ impl PermitPool {
     /// Lets a request wait for its permits.
     pub fn wait(&mut self, cost: u64) -> oneshot::Receiver<Result<Level, Level>> {
         let (outcome, receiver) = oneshot::channel();
-        self.waiters.push_back(PermitWaiter { cost, asked: false, outcome });
+        self.waiters.push_back(PermitWaiter {
+            cost,
+            asked: false,
+            outcome,
+        });
         receiver
     }
 
@@ -164,31 +183,58 @@ impl PermitPool {
         starts
     }
 
-    /// A claim for all who need permits now. Until the answer comes, requests may use what it keeps.
+    /// A claim for all who need permits now. Until the answer comes, requests may use what it
+    /// keeps.
     pub fn claim(&mut self, turn: u64) -> PermitRequest {
         self.waiters.retain(|waiter| !waiter.outcome.is_closed());
-        let waited_for = self.waiters.iter().fold(0, |sum, waiter| waiter.cost.saturating_add(sum));
-        self.waiters.iter_mut().for_each(|waiter| waiter.asked = true);
+        let waited_for = self
+            .waiters
+            .iter()
+            .fold(0, |sum, waiter| waiter.cost.saturating_add(sum));
+        self.waiters
+            .iter_mut()
+            .for_each(|waiter| waiter.asked = true);
         // More requests may come while the store is asked.
         let ahead = waited_for.min(self.most / SPARE_PART);
-        let new = waited_for.saturating_add(self.watched).saturating_add(ahead);
+        let new = waited_for
+            .saturating_add(self.watched)
+            .saturating_add(ahead);
         self.claim_of(self.in_use.saturating_add(new), turn)
     }
 
     fn claim_of(&mut self, wanted: u64, turn: u64) -> PermitRequest {
         self.claiming = true;
         let wanted = wanted.min(self.most).max(self.in_use);
-        let demand = wanted.saturating_add(std::mem::take(&mut self.denied)).min(self.most).max(wanted);
+        let demand = wanted
+            .saturating_add(std::mem::take(&mut self.denied))
+            .min(self.most)
+            .max(wanted);
         let kept = self.held.min(self.share).min(wanted).max(self.in_use);
         self.held = self.held.min(kept);
-        PermitRequest { wanted, demand, kept, needed: self.in_use, largest_cost: self.largest_cost, turn }
+        PermitRequest {
+            wanted,
+            demand,
+            kept,
+            needed: self.in_use,
+            largest_cost: self.largest_cost,
+            turn,
+        }
     }
 
-    /// Takes over the answer to a claim that was sent at `sent_us`, and gives the permits to those who wait. `None`:
-    /// the store did not answer, and requests that the claim asked for are told so.
-    pub fn answer(&mut self, turn: u64, granted: Option<GrantedPermits>, sent_us: u64, now_us: u64) {
+    /// Takes over the answer to a claim that was sent at `sent_us`, and gives the permits to those
+    /// who wait. `None`: the store did not answer, and requests that the claim asked for are told
+    /// so.
+    pub fn answer(
+        &mut self,
+        turn: u64,
+        granted: Option<GrantedPermits>,
+        sent_us: u64,
+        now_us: u64,
+    ) {
         self.claiming = false;
-        let Some(granted) = granted else { return self.waiters.retain(|waiter| !waiter.asked) };
+        let Some(granted) = granted else {
+            return self.waiters.retain(|waiter| !waiter.asked);
+        };
         self.is_unsure = false;
         if turn >= self.answered_turn {
             (self.answered_turn, self.answered_us) = (turn, now_us);
@@ -197,7 +243,11 @@ impl PermitPool {
         }
         self.serve(now_us);
         if self.waiters.iter().any(|waiter| waiter.asked) {
-            let pause_us = if self.held < self.share.min(self.most) { SHORT_PAUSE_US } else { PAUSE_US };
+            let pause_us = if self.held < self.share.min(self.most) {
+                SHORT_PAUSE_US
+            } else {
+                PAUSE_US
+            };
             // From the answer on: a store may take longer than the pause to give it.
             self.denied_until_us = now_us.saturating_add(pause_us);
             for waiter in self.waiters.drain(..) {
@@ -225,8 +275,16 @@ impl PermitPool {
     /// Gives permits to the requests that wait and have room, in their order.
     fn serve(&mut self, now_us: u64) {
         while self.has_room(1) && now_us < self.until_us {
-            let Some(first) = self.waiters.iter().position(|waiter| self.has_room(waiter.cost)) else { return };
-            let Some(waiter) = self.waiters.remove(first) else { return };
+            let Some(first) = self
+                .waiters
+                .iter()
+                .position(|waiter| self.has_room(waiter.cost))
+            else {
+                return;
+            };
+            let Some(waiter) = self.waiters.remove(first) else {
+                return;
+            };
             let level = self.take(waiter.cost);
             if waiter.outcome.send(Ok(level)).is_err() {
                 // The request is gone.
@@ -256,25 +314,41 @@ impl PermitPool {
         self.has_spare() && self.held > self.share
     }
 
-    /// Whether the node should ask for its share: all permits are held, and requests here pass them on.
+    /// Whether the node should ask for its share: all permits are held, and requests here pass them
+    /// on.
     pub fn is_share_check_due(&self, now_us: u64) -> bool {
         self.of_fleet
             && self.is_busy
-            && self.held.saturating_add(self.others).saturating_add(self.largest_cost) > self.most
+            && self
+                .held
+                .saturating_add(self.others)
+                .saturating_add(self.largest_cost)
+                > self.most
             && now_us >= self.answered_us.saturating_add(SHARE_CHECK_US)
             && self.answered_turn > 0
     }
 
-    /// The claim that a visit of the upkeep finds to make, to give permits back, to learn the share, or for watchers.
-    pub fn claim_on_visit(&mut self, turn: impl FnOnce() -> u64, now_us: u64) -> Option<PermitRequest> {
+    /// The claim that a visit of the upkeep finds to make, to give permits back, to learn the
+    /// share, or for watchers.
+    pub fn claim_on_visit(
+        &mut self,
+        turn: impl FnOnce() -> u64,
+        now_us: u64,
+    ) -> Option<PermitRequest> {
         let peak = std::mem::replace(&mut self.peak, self.in_use);
         if self.claiming || !self.of_fleet {
             return None;
         }
         let hoped_for = self.watched > 0 && self.answered_turn > 0 && !self.has_room(1);
         let asks_for_watchers = hoped_for && now_us >= self.denied_until_us;
-        let wanted = peak.saturating_add(self.most / SPARE_PART).min(self.held.max(peak));
-        if self.held <= wanted && !self.is_beyond_share() && !asks_for_watchers && !self.is_share_check_due(now_us) {
+        let wanted = peak
+            .saturating_add(self.most / SPARE_PART)
+            .min(self.held.max(peak));
+        if self.held <= wanted
+            && !self.is_beyond_share()
+            && !asks_for_watchers
+            && !self.is_share_check_due(now_us)
+        {
             if self.watched > 0 && self.has_room(1) {
                 self.notify_watcher();
             }
@@ -286,7 +360,8 @@ impl PermitPool {
         Some(self.claim_of(wanted.saturating_add(self.watched), turn()))
     }
 
-    /// The claim that renews permits held whose time ends before `end_us`, or reports those taken without the store.
+    /// The claim that renews permits held whose time ends before `end_us`, or reports those taken
+    /// without the store.
     pub fn renewal(&mut self, turn: impl FnOnce() -> u64, end_us: u64) -> Option<PermitRequest> {
         let is_ageing = (self.held > 0 || self.in_use > 0) && self.until_us < end_us;
         let is_due = self.of_fleet && !self.claiming && (is_ageing || self.is_unsure);
@@ -334,8 +409,8 @@ impl PermitPool {
         self.freed.get_or_insert_default().clone()
     }
 
-    /// Removes a watcher. The next one in line looks for itself: this one may have been woken and not have taken
-    /// anything.
+    /// Removes a watcher. The next one in line looks for itself: this one may have been woken and
+    /// not have taken anything.
     pub fn unwatch(&mut self, cost: u64) {
         self.watched = self.watched.saturating_sub(cost);
         if self.watched > 0 && (self.held == 0 || self.has_room(1)) {

@@ -1,4 +1,5 @@
-//! The permits that a node has to claim again, to give back or to ask about, without a request that waits for it.
+//! The permits that a node has to claim again, to give back or to ask about, without a request that
+//! waits for it.
 //!
 //! Guarantees that a claim under way ends, whatever becomes of the task that made it.
 
@@ -34,14 +35,17 @@ impl PermitTable {
         Some(self.under_way(vec![claim]))
     }
 
-    /// Claims of keys that have permits to give back, a share to learn, or watchers. `true`: there will be more soon.
+    /// Claims of keys that have permits to give back, a share to learn, or watchers. `true`: there
+    /// will be more soon.
     pub(crate) fn claims_on_visit(self: &Arc<Self>) -> (ClaimsUnderWay, bool) {
         let (mut claims, mut again, now_us) = (Vec::new(), false, clock::monotonic_micros());
         for shard in &self.shards {
             let mut shard = shard.lock();
             let PermitShard { pools, listed } = &mut *shard;
             listed.retain(|key| {
-                let Some(pool) = pools.get_mut(key) else { return false };
+                let Some(pool) = pools.get_mut(key) else {
+                    return false;
+                };
                 let claim = pool.claim_on_visit(|| self.next_turn(), now_us);
                 claims.extend(claim.map(|claim| self.claim_in(key, pool.most(), claim)));
                 pool.listed = pool.needs_visit();
@@ -52,7 +56,8 @@ impl PermitTable {
         (self.under_way(claims), again)
     }
 
-    /// Claims of the `part`-th of [`SHARDS`] parts of the keys whose permits expire soon. Forgets idle keys.
+    /// Claims of the `part`-th of [`SHARDS`] parts of the keys whose permits expire soon. Forgets
+    /// idle keys.
     pub(crate) fn renewals(self: &Arc<Self>, part: usize) -> ClaimsUnderWay {
         let (mut claims, now_us) = (Vec::new(), clock::monotonic_micros());
         let mut shard = self.shards[part % SHARDS].lock();
@@ -65,7 +70,8 @@ impl PermitTable {
         self.under_way(claims)
     }
 
-    /// Claims that give back all permits which no request uses. `true`: other claims are under way still.
+    /// Claims that give back all permits which no request uses. `true`: other claims are under way
+    /// still.
     pub(crate) fn last_claims(self: &Arc<Self>) -> (ClaimsUnderWay, bool) {
         let (mut claims, mut under_way) = (Vec::new(), false);
         for shard in &self.shards {
@@ -80,7 +86,8 @@ impl PermitTable {
 
     /// Whether the caller is to start the upkeep, of which there is one at a time.
     pub(crate) fn start_upkeep(&self) -> bool {
-        !self.upkeep_running.load(Ordering::Relaxed) && !self.upkeep_running.swap(true, Ordering::SeqCst)
+        !self.upkeep_running.load(Ordering::Relaxed)
+            && !self.upkeep_running.swap(true, Ordering::SeqCst)
     }
 
     /// Ends the upkeep if there is nothing left to keep. `false`: it has to go on.
@@ -114,16 +121,23 @@ impl PermitTable {
     }
 
     fn is_empty(&self) -> bool {
-        self.shards.iter().all(|shard| shard.lock().pools.is_empty())
+        self.shards
+            .iter()
+            .all(|shard| shard.lock().pools.is_empty())
     }
 
-    /// Under the lock of the key's pool, so that of two claims of a key the later one says what was true later.
+    /// Under the lock of the key's pool, so that of two claims of a key the later one says what was
+    /// true later.
     fn next_turn(&self) -> u64 {
         self.turn.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     fn under_way(self: &Arc<Self>, claims: Vec<PermitClaim>) -> ClaimsUnderWay {
-        ClaimsUnderWay { table: self.clone(), claims, sent_us: None }
+        ClaimsUnderWay {
+            table: self.clone(),
+            claims,
+            sent_us: None,
+        }
     }
 }
 
@@ -136,9 +150,13 @@ impl ClaimsUnderWay {
         self.claims.first()
     }
 
-    /// Parts of at most `most` claims, for calls of their own, each to one server: one that is away costs the keys of
-    /// the others nothing.
-    pub(crate) fn split(mut self, most: usize, server: impl Fn(&PermitClaim) -> ServerId) -> Vec<Self> {
+    /// Parts of at most `most` claims, for calls of their own, each to one server: one that is away
+    /// costs the keys of the others nothing.
+    pub(crate) fn split(
+        mut self,
+        most: usize,
+        server: impl Fn(&PermitClaim) -> ServerId,
+    ) -> Vec<Self> {
         let mut by_server: BTreeMap<ServerId, Vec<PermitClaim>> = BTreeMap::new();
         for claim in std::mem::take(&mut self.claims) {
             by_server.entry(server(&claim)).or_default().push(claim);
@@ -147,7 +165,11 @@ impl ClaimsUnderWay {
         for mut claims in by_server.into_values() {
             while !claims.is_empty() {
                 let part = claims.split_off(claims.len().saturating_sub(most));
-                parts.push(Self { table: self.table.clone(), claims: part, sent_us: self.sent_us });
+                parts.push(Self {
+                    table: self.table.clone(),
+                    claims: part,
+                    sent_us: self.sent_us,
+                });
             }
         }
         parts
@@ -159,8 +181,8 @@ impl ClaimsUnderWay {
         &self.claims
     }
 
-    /// Takes over the store's answer, if there is one. Returns the keys that have to be claimed again, by the caller:
-    /// more requests have come to wait meanwhile.
+    /// Takes over the store's answer, if there is one. Returns the keys that have to be claimed
+    /// again, by the caller: more requests have come to wait meanwhile.
     pub(crate) fn end(mut self, granted: Option<&[GrantedPermits]>) -> Vec<Key> {
         let now_us = clock::monotonic_micros();
         let mut again = Vec::new();
@@ -168,11 +190,18 @@ impl ClaimsUnderWay {
             let granted = granted.and_then(|granted| granted.get(at).copied());
             let mut shard = self.table.lock(&claim.key);
             let PermitShard { pools, listed } = &mut *shard;
-            let Some(pool) = pools.get_mut(&claim.key) else { continue };
+            let Some(pool) = pools.get_mut(&claim.key) else {
+                continue;
+            };
             if granted.is_none() && self.sent_us.is_some() {
                 pool.doubt();
             }
-            pool.answer(claim.claim.turn, granted, self.sent_us.unwrap_or(now_us), now_us);
+            pool.answer(
+                claim.claim.turn,
+                granted,
+                self.sent_us.unwrap_or(now_us),
+                now_us,
+            );
             self.table.list(pool, listed, &claim.key, false);
             if pool.start_claiming() {
                 again.push(claim.key);

@@ -49,7 +49,10 @@ impl ViolatedLimits {
 /// Limits that clients are told of.
 impl<const N: usize> From<[Arc<str>; N]> for ViolatedLimits {
     fn from(names: [Arc<str>; N]) -> Self {
-        Self { names: names.into_iter().collect(), shown: N }
+        Self {
+            names: names.into_iter().collect(),
+            shown: N,
+        }
     }
 }
 
@@ -91,12 +94,20 @@ pub enum Denial {
         /// The client is not told which limit it is.
         hidden: bool,
     },
-    /// A limit counts by the client's address, and the server does not tell it: a mistake of whoever put the layer there.
+    /// A limit counts by the client's address, and the server does not tell it: a mistake of
+    /// whoever put the layer there.
     NoClientAddress { limit: Arc<str>, hidden: bool },
     /// A quota is used up, or a limit whose store is away denies meanwhile.
-    QuotaExceeded { violated: ViolatedLimits, retry_after_secs: u64 },
+    QuotaExceeded {
+        violated: ViolatedLimits,
+        retry_after_secs: u64,
+    },
     /// A quota is used up, and its limit has an answer of its own for that.
-    FixedAnswer { limit: Arc<str>, answer: Arc<FixedResponse>, retry_after_secs: u64 },
+    FixedAnswer {
+        limit: Arc<str>,
+        answer: Arc<FixedResponse>,
+        retry_after_secs: u64,
+    },
 }
 
 impl Denial {
@@ -121,9 +132,12 @@ impl Denial {
     /// When to come back, where time is what is missing.
     pub fn retry_after_secs(&self) -> Option<u64> {
         match self {
-            Self::QuotaExceeded { retry_after_secs, .. } | Self::FixedAnswer { retry_after_secs, .. } => {
-                Some(*retry_after_secs)
+            Self::QuotaExceeded {
+                retry_after_secs, ..
             }
+            | Self::FixedAnswer {
+                retry_after_secs, ..
+            } => Some(*retry_after_secs),
             Self::KeyMissing { .. } | Self::NoClientAddress { .. } => None,
         }
     }
@@ -132,16 +146,19 @@ impl Denial {
     pub fn violated(&self) -> &[Arc<str>] {
         match self {
             Self::QuotaExceeded { violated, .. } => violated.shown(),
-            Self::KeyMissing { .. } | Self::NoClientAddress { .. } | Self::FixedAnswer { .. } => &[],
+            Self::KeyMissing { .. } | Self::NoClientAddress { .. } | Self::FixedAnswer { .. } => {
+                &[]
+            }
         }
     }
 
-    /// The limit that refuses, for logs: also one that clients are not told of. The first, if there are several.
+    /// The limit that refuses, for logs: also one that clients are not told of. The first, if there
+    /// are several.
     pub fn limit(&self) -> Option<&Arc<str>> {
         match self {
-            Self::KeyMissing { limit, .. } | Self::NoClientAddress { limit, .. } | Self::FixedAnswer { limit, .. } => {
-                Some(limit)
-            }
+            Self::KeyMissing { limit, .. }
+            | Self::NoClientAddress { limit, .. }
+            | Self::FixedAnswer { limit, .. } => Some(limit),
             Self::QuotaExceeded { violated, .. } => violated.all().first(),
         }
     }
@@ -149,27 +166,55 @@ impl Denial {
     /// The reason, in words.
     pub fn detail(&self) -> Cow<'static, str> {
         match self {
-            Self::KeyMissing { limit, part, hidden } => missing((!hidden).then_some(limit), part).into(),
+            Self::KeyMissing {
+                limit,
+                part,
+                hidden,
+            } => missing((!hidden).then_some(limit), part).into(),
             Self::NoClientAddress { .. } => NO_CLIENT_ADDRESS.into(),
             Self::QuotaExceeded { .. } | Self::FixedAnswer { .. } => QUOTA_DETAIL.into(),
         }
     }
 
     /// The whole answer. Its fields are added to `headers`, which are empty.
-    pub fn respond<B: From<Bytes>>(&self, headers: HeaderMap, request_id: Option<&str>) -> Response<B> {
+    pub fn respond<B: From<Bytes>>(
+        &self,
+        headers: HeaderMap,
+        request_id: Option<&str>,
+    ) -> Response<B> {
         let problem = |detail, members| {
-            ProblemBody { status: self.status(), name: self.name(), detail, request_id, violated: None, members }
-                .to_json()
+            ProblemBody {
+                status: self.status(),
+                name: self.name(),
+                detail,
+                request_id,
+                violated: None,
+                members,
+            }
+            .to_json()
         };
         let body = match self {
-            Self::FixedAnswer { answer, retry_after_secs, .. } => {
+            Self::FixedAnswer {
+                answer,
+                retry_after_secs,
+                ..
+            } => {
                 let mut response: Response<B> = answer.response();
-                response.headers_mut().insert(RETRY_AFTER, headers::number(*retry_after_secs));
+                response
+                    .headers_mut()
+                    .insert(RETRY_AFTER, headers::number(*retry_after_secs));
                 return response;
             }
-            Self::KeyMissing { limit, part, hidden } => {
+            Self::KeyMissing {
+                limit,
+                part,
+                hidden,
+            } => {
                 let members = [("limit", &**limit), ("missing", part.as_str())];
-                problem(&self.detail(), if *hidden { &members[1..] } else { &members })
+                problem(
+                    &self.detail(),
+                    if *hidden { &members[1..] } else { &members },
+                )
             }
             Self::NoClientAddress { limit, hidden } => {
                 let members = [("limit", &**limit)];
@@ -182,9 +227,14 @@ impl Denial {
         let mut response = Response::new(B::from(body));
         *response.status_mut() = self.status();
         *response.headers_mut() = headers;
-        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        response.headers_mut().insert(
+            CONTENT_TYPE,
+            HeaderValue::from_static("application/problem+json"),
+        );
         if let Some(retry_after_secs) = self.retry_after_secs() {
-            response.headers_mut().insert(RETRY_AFTER, headers::number(retry_after_secs));
+            response
+                .headers_mut()
+                .insert(RETRY_AFTER, headers::number(retry_after_secs));
         }
         response
     }
@@ -193,7 +243,14 @@ impl Denial {
 /// The problem of a used-up quota.
 fn quota_problem<'a>(violated: &'a [Arc<str>], request_id: Option<&'a str>) -> ProblemBody<'a> {
     let (status, name, detail) = (QUOTA_STATUS, QUOTA_NAME, QUOTA_DETAIL);
-    ProblemBody { status, name, detail, request_id, violated: Some(violated), members: &[] }
+    ProblemBody {
+        status,
+        name,
+        detail,
+        request_id,
+        violated: Some(violated),
+        members: &[],
+    }
 }
 
 /// The part that a request lacks, in words. Only its name: values may be secret.
@@ -206,7 +263,9 @@ fn missing(limit: Option<&Arc<str>>, part: &str) -> String {
         _ => part.to_owned(),
     };
     match limit {
-        Some(limit) => format!("the request lacks {missing}, by which the rate limit {limit} counts"),
+        Some(limit) => {
+            format!("the request lacks {missing}, by which the rate limit {limit} counts")
+        }
         None => format!("the request lacks {missing}, by which a rate limit counts"),
     }
 }
@@ -223,7 +282,11 @@ mod tests {
     }
 
     fn key_missing(hidden: bool) -> Denial {
-        Denial::KeyMissing { limit: "per-tenant".into(), part: "header.x-tenant".into(), hidden }
+        Denial::KeyMissing {
+            limit: "per-tenant".into(),
+            part: "header.x-tenant".into(),
+            hidden,
+        }
     }
 
     #[test]
@@ -247,26 +310,53 @@ mod tests {
 
     #[test]
     fn a_used_up_quota_names_the_limits_and_when_to_come_back() {
-        let denial = Denial::QuotaExceeded { violated: ["a".into(), "b".into()].into(), retry_after_secs: 3 };
+        let denial = Denial::QuotaExceeded {
+            violated: ["a".into(), "b".into()].into(),
+            retry_after_secs: 3,
+        };
         let (response, problem) = problem(&denial);
-        assert_eq!((response.status(), &response.headers()[RETRY_AFTER]), (StatusCode::TOO_MANY_REQUESTS, &3.into()));
+        assert_eq!(
+            (response.status(), &response.headers()[RETRY_AFTER]),
+            (StatusCode::TOO_MANY_REQUESTS, &3.into())
+        );
         assert_eq!(problem["violated-policies"], json!(["a", "b"]));
     }
 
     #[test]
     fn a_hidden_limit_is_named_in_no_problem() {
-        let limits: [(Arc<str>, bool); 3] = [("a".into(), true), ("b".into(), false), ("c".into(), true)];
-        let violated: ViolatedLimits = limits.iter().map(|(name, hidden)| (name, *hidden)).collect();
+        let limits: [(Arc<str>, bool); 3] =
+            [("a".into(), true), ("b".into(), false), ("c".into(), true)];
+        let violated: ViolatedLimits = limits
+            .iter()
+            .map(|(name, hidden)| (name, *hidden))
+            .collect();
         assert_eq!(violated.all(), ["b".into(), "a".into(), "c".into()]);
-        let of = |violated| problem(&Denial::QuotaExceeded { violated, retry_after_secs: 3 });
+        let of = |violated| {
+            problem(&Denial::QuotaExceeded {
+                violated,
+                retry_after_secs: 3,
+            })
+        };
         assert_eq!(of(violated).1["violated-policies"], json!(["b"]));
-        let (response, hidden) = of(limits[..1].iter().map(|(name, hidden)| (name, *hidden)).collect());
-        assert_eq!((response.status(), &response.headers()[RETRY_AFTER]), (StatusCode::TOO_MANY_REQUESTS, &3.into()));
+        let (response, hidden) = of(limits[..1]
+            .iter()
+            .map(|(name, hidden)| (name, *hidden))
+            .collect());
+        assert_eq!(
+            (response.status(), &response.headers()[RETRY_AFTER]),
+            (StatusCode::TOO_MANY_REQUESTS, &3.into())
+        );
         assert_eq!(hidden.get("violated-policies"), None);
         let (_, lacking) = problem(&key_missing(true));
-        assert_eq!((lacking.get("limit"), &lacking["missing"]), (None, &json!("header.x-tenant")));
+        assert_eq!(
+            (lacking.get("limit"), &lacking["missing"]),
+            (None, &json!("header.x-tenant"))
+        );
         assert!(!lacking.to_string().contains("per-tenant"), "{lacking}");
-        let (_, lacking) = problem(&Denial::NoClientAddress { limit: "per-tenant".into(), hidden: true });
+        let (_, lacking) = problem(&Denial::NoClientAddress {
+            limit: "per-tenant".into(),
+            hidden: true,
+        });
         assert!(!lacking.to_string().contains("per-tenant"), "{lacking}");
     }
 }

@@ -1,8 +1,9 @@
 //! The rate limit fields of an answer: the one place that knows their syntax.
 //!
-//! `RateLimit-Policy` and `RateLimit` of draft-ietf-httpapi-ratelimit-headers-11, in RFC 9651 syntax. Quotas are in
-//! requests where all requests cost the same, and name their unit (`qu`) where they do not. Guarantees that a client
-//! which makes requests worth `r` more, then waits `t` seconds, is not denied for it.
+//! `RateLimit-Policy` and `RateLimit` of draft-ietf-httpapi-ratelimit-headers-11, in RFC 9651
+//! syntax. Quotas are in requests where all requests cost the same, and name their unit (`qu`)
+//! where they do not. Guarantees that a client which makes requests worth `r` more, then waits `t`
+//! seconds, is not denied for it.
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
@@ -26,8 +27,8 @@ pub struct Standing {
     pub quota: u64,
     /// The requests or tokens that would pass now, in the same unit.
     pub remaining: u64,
-    /// Seconds until more would: until the next one when there are none, until all of them otherwise. `None`: once
-    /// requests in flight have ended.
+    /// Seconds until more would: until the next one when there are none, until all of them
+    /// otherwise. `None`: once requests in flight have ended.
     pub reset_secs: Option<u64>,
 }
 
@@ -53,14 +54,21 @@ pub struct PolicyItem<'a> {
     /// A full bucket, in the unit.
     pub quota: u64,
     pub unit: QuotaUnit,
-    /// Seconds until an empty bucket is full. `None`: it counts requests in flight, whatever time they take.
+    /// Seconds until an empty bucket is full. `None`: it counts requests in flight, whatever time
+    /// they take.
     pub window_secs: Option<u64>,
 }
 
 /// The value of `RateLimit-Policy` for these items.
 pub fn policy_value<'a>(items: impl Iterator<Item = PolicyItem<'a>>) -> Option<HeaderValue> {
     let mut text = FieldText::new();
-    for PolicyItem { name, quota, unit, window_secs } in items {
+    for PolicyItem {
+        name,
+        quota,
+        unit,
+        window_secs,
+    } in items
+    {
         match window_secs {
             Some(window_secs) => {
                 text.item(name, [(b";q=", quota), (b";w=", window_secs)]);
@@ -90,7 +98,11 @@ const SHORT: usize = 128;
 
 impl FieldText {
     fn new() -> Self {
-        Self { short: [0; SHORT], length: 0, long: Vec::new() }
+        Self {
+            short: [0; SHORT],
+            length: 0,
+            long: Vec::new(),
+        }
     }
 
     #[inline]
@@ -130,8 +142,9 @@ impl FieldText {
         }
     }
 
-    /// The quota unit of an item, which is requests where nothing is said (§3.1.2 of the draft). Its registry has no word
-    /// for tokens, so that one is ours: a client that does not know it must not take tokens for requests.
+    /// The quota unit of an item, which is requests where nothing is said (§3.1.2 of the draft).
+    /// Its registry has no word for tokens, so that one is ours: a client that does not know it
+    /// must not take tokens for requests.
     fn unit(&mut self, unit: QuotaUnit) {
         match unit {
             QuotaUnit::Requests => {}
@@ -147,8 +160,14 @@ impl FieldText {
     }
 
     fn value(&self) -> Option<HeaderValue> {
-        let text = if self.long.is_empty() { &self.short[..self.length] } else { &self.long };
-        HeaderValue::from_bytes(text).ok().filter(|value| !value.is_empty())
+        let text = if self.long.is_empty() {
+            &self.short[..self.length]
+        } else {
+            &self.long
+        };
+        HeaderValue::from_bytes(text)
+            .ok()
+            .filter(|value| !value.is_empty())
     }
 }
 
@@ -163,15 +182,26 @@ impl RateLimitFields {
         let mut tightest: Option<Standing> = None;
         standings.for_each(|(name, standing)| {
             match standing.reset_secs {
-                Some(reset_secs) => text.item(name, [(b";r=", standing.remaining), (b";t=", reset_secs)]),
+                Some(reset_secs) => {
+                    text.item(name, [(b";r=", standing.remaining), (b";t=", reset_secs)])
+                }
                 None => text.item(name, [(b";r=", standing.remaining)]),
             }
             if legacy {
                 tightest = Some(tightest.map_or(standing, |other| standing.tighter(other)));
             }
         });
-        let rare = tightest.map(|tightest| Box::new(RareFields { legacy: Some(tightest), degraded: None }));
-        Self { policy, limit: text.value(), rare }
+        let rare = tightest.map(|tightest| {
+            Box::new(RareFields {
+                legacy: Some(tightest),
+                degraded: None,
+            })
+        });
+        Self {
+            policy,
+            limit: text.value(),
+            rare,
+        }
     }
 
     /// Marks the answer as degraded by the limit called `limit`.
@@ -191,7 +221,12 @@ impl RateLimitFields {
         if let Some(limit) = rare.degraded {
             headers.insert(DEGRADED, limit);
         }
-        if let Some(Standing { quota, remaining, reset_secs }) = rare.legacy {
+        if let Some(Standing {
+            quota,
+            remaining,
+            reset_secs,
+        }) = rare.legacy
+        {
             headers.insert(LEGACY_LIMIT, number(quota));
             headers.insert(LEGACY_REMAINING, number(remaining));
             headers.insert(LEGACY_RESET, number(reset_secs.unwrap_or(1)));
@@ -202,7 +237,8 @@ impl RateLimitFields {
 impl Standing {
     /// The standing that denies the client first.
     fn tighter(self, other: Self) -> Self {
-        if (self.remaining, std::cmp::Reverse(self.reset_secs)) < (other.remaining, std::cmp::Reverse(other.reset_secs))
+        if (self.remaining, std::cmp::Reverse(self.reset_secs))
+            < (other.remaining, std::cmp::Reverse(other.reset_secs))
         {
             self
         } else {
@@ -215,19 +251,44 @@ impl Standing {
 mod tests {
     use super::*;
 
-    const SPENT: Standing = Standing { quota: 20, remaining: 0, reset_secs: Some(1) };
-    const HALF: Standing = Standing { quota: 1000, remaining: 500, reset_secs: Some(1800) };
+    const SPENT: Standing = Standing {
+        quota: 20,
+        remaining: 0,
+        reset_secs: Some(1),
+    };
+    const HALF: Standing = Standing {
+        quota: 1000,
+        remaining: 500,
+        reset_secs: Some(1800),
+    };
 
     #[test]
     fn writes_the_fields_of_the_draft() {
         let unit = QuotaUnit::Requests;
-        let item = |name, quota, window_secs| PolicyItem { name, quota, unit, window_secs };
-        let policy = policy_value([item("per-client", 20, Some(2)), item("t", 1000, Some(3600))].into_iter());
-        let fields = RateLimitFields::render(policy, [("per-client", SPENT), ("t", HALF)].into_iter(), false);
+        let item = |name, quota, window_secs| PolicyItem {
+            name,
+            quota,
+            unit,
+            window_secs,
+        };
+        let policy = policy_value(
+            [item("per-client", 20, Some(2)), item("t", 1000, Some(3600))].into_iter(),
+        );
+        let fields = RateLimitFields::render(
+            policy,
+            [("per-client", SPENT), ("t", HALF)].into_iter(),
+            false,
+        );
         let mut headers = HeaderMap::new();
         fields.apply(&mut headers);
-        assert_eq!(headers[RATELIMIT_POLICY], "\"per-client\";q=20;w=2, \"t\";q=1000;w=3600");
-        assert_eq!(headers[RATELIMIT], "\"per-client\";r=0;t=1, \"t\";r=500;t=1800");
+        assert_eq!(
+            headers[RATELIMIT_POLICY],
+            "\"per-client\";q=20;w=2, \"t\";q=1000;w=3600"
+        );
+        assert_eq!(
+            headers[RATELIMIT],
+            "\"per-client\";r=0;t=1, \"t\";r=500;t=1800"
+        );
         assert_eq!(headers.len(), 2);
     }
 
@@ -239,26 +300,43 @@ mod tests {
             unit: QuotaUnit::Requests,
             window_secs: None,
         }));
-        let standing = Standing { quota: 5, remaining: 2, reset_secs: None };
+        let standing = Standing {
+            quota: 5,
+            remaining: 2,
+            reset_secs: None,
+        };
         let fields = RateLimitFields::render(policy, std::iter::once(("slots", standing)), false);
         let mut headers = HeaderMap::new();
         fields.apply(&mut headers);
-        assert_eq!(headers[RATELIMIT_POLICY], "\"slots\";q=5;qu=\"concurrent-requests\"");
+        assert_eq!(
+            headers[RATELIMIT_POLICY],
+            "\"slots\";q=5;qu=\"concurrent-requests\""
+        );
         assert_eq!(headers[RATELIMIT], "\"slots\";r=2");
     }
 
     #[test]
     fn a_quota_of_something_else_than_requests_names_its_unit() {
-        let item = |name, unit| PolicyItem { name, quota: 20, unit, window_secs: Some(2) };
+        let item = |name, unit| PolicyItem {
+            name,
+            quota: 20,
+            unit,
+            window_secs: Some(2),
+        };
         let kibibytes = QuotaUnit::ContentBytes(std::num::NonZeroU32::new(1_024).unwrap());
-        let policy = policy_value([item("llm", QuotaUnit::Tokens), item("uploads", kibibytes)].into_iter());
-        assert_eq!(policy.unwrap(), "\"llm\";q=20;w=2;qu=\"tokens\", \"uploads\";q=20;w=2;qu=\"content-bytes\"");
+        let policy =
+            policy_value([item("llm", QuotaUnit::Tokens), item("uploads", kibibytes)].into_iter());
+        assert_eq!(
+            policy.unwrap(),
+            "\"llm\";q=20;w=2;qu=\"tokens\", \"uploads\";q=20;w=2;qu=\"content-bytes\""
+        );
     }
 
     #[test]
     fn the_legacy_fields_tell_of_the_tightest_limit() {
         let mut headers = HeaderMap::new();
-        RateLimitFields::render(None, [("a", HALF), ("b", SPENT)].into_iter(), true).apply(&mut headers);
+        RateLimitFields::render(None, [("a", HALF), ("b", SPENT)].into_iter(), true)
+            .apply(&mut headers);
         assert_eq!(headers[LEGACY_LIMIT], "20");
         assert_eq!(headers[LEGACY_REMAINING], "0");
         assert_eq!(headers[LEGACY_RESET], "1");

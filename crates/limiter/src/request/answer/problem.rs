@@ -1,4 +1,5 @@
-//! ProblemBody documents (RFC 9457), put together and not serialised: denied requests come in floods.
+//! ProblemBody documents (RFC 9457), put together and not serialised: denied requests come in
+//! floods.
 
 use std::sync::Arc;
 
@@ -22,7 +23,8 @@ pub struct ProblemBody<'a> {
     pub name: &'a str,
     pub detail: &'a str,
     pub request_id: Option<&'a str>,
-    /// The limits that denied the request, as far as they are told: then the type is [`QUOTA_EXCEEDED`].
+    /// The limits that denied the request, as far as they are told: then the type is
+    /// [`QUOTA_EXCEEDED`].
     pub violated: Option<&'a [Arc<str>]>,
     /// Further members, each a string.
     pub members: &'a [(&'static str, &'a str)],
@@ -51,10 +53,21 @@ impl ProblemBody<'_> {
     }
 
     fn push_kind(&self, text: &mut Vec<u8>) {
-        let kind = if self.violated.is_some() { [QUOTA_EXCEEDED, ""] } else { [OWN_TYPE, self.name] };
+        let kind = if self.violated.is_some() {
+            [QUOTA_EXCEEDED, ""]
+        } else {
+            [OWN_TYPE, self.name]
+        };
         let title = self.status.canonical_reason().unwrap_or_default();
-        for part in ["{\"type\":\"", kind[0], kind[1], "\",\"title\":\"", title, "\",\"status\":", self.status.as_str()]
-        {
+        for part in [
+            "{\"type\":\"",
+            kind[0],
+            kind[1],
+            "\",\"title\":\"",
+            title,
+            "\",\"status\":",
+            self.status.as_str(),
+        ] {
             text.extend_from_slice(part.as_bytes());
         }
         text.extend_from_slice(b",\"detail\":");
@@ -89,7 +102,8 @@ impl ProblemBody<'_> {
 
 /// Appends a JSON string (RFC 8259 §7).
 fn push_json(text: &mut Vec<u8>, string: &str) {
-    let special = |byte: u8| u8::from(byte < 0x20) | u8::from(byte == b'"') | u8::from(byte == b'\\');
+    let special =
+        |byte: u8| u8::from(byte < 0x20) | u8::from(byte == b'"') | u8::from(byte == b'\\');
     if string.bytes().fold(0, |seen, byte| seen | special(byte)) == 0 {
         text.push(b'"');
         text.extend_from_slice(string.as_bytes());
@@ -128,9 +142,17 @@ mod tests {
             })
         );
         assert_eq!(problem.json_of_kind(&problem.kind()), problem.to_json());
-        let own = ProblemBody { violated: None, request_id: None, members: &[], ..problem };
+        let own = ProblemBody {
+            violated: None,
+            request_id: None,
+            members: &[],
+            ..problem
+        };
         let read: serde_json::Value = serde_json::from_slice(&own.to_json()).unwrap();
         assert_eq!(read["type"], "urn:tollgate:problem:quota-exceeded");
-        assert_eq!((read.get("violated-policies"), read.get("request-id")), (None, None));
+        assert_eq!(
+            (read.get("violated-policies"), read.get("request-id")),
+            (None, None)
+        );
     }
 }

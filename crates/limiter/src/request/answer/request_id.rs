@@ -8,8 +8,8 @@ pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 /// The longest id that is accepted, in bytes.
 const LONGEST: usize = 128;
 
-/// Characters of ids besides letters and digits: those of UUIDs, ULIDs, Base64, dates and addresses. None of them means anything
-/// in HTML, JSON or a shell.
+/// Characters of ids besides letters and digits: those of UUIDs, ULIDs, Base64, dates and
+/// addresses. None of them means anything in HTML, JSON or a shell.
 const MARKS: &[u8] = b"._:/+=@-";
 
 /// The id that somebody sent, if it may stand in a log, a field and a page.

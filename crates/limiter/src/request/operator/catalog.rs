@@ -1,4 +1,5 @@
-//! The limits of a configuration, looked up by name, with the bucket that a described request would take from.
+//! The limits of a configuration, looked up by name, with the bucket that a described request would
+//! take from.
 //!
 //! Guarantees the keys that requests get, since the same code makes them.
 
@@ -11,7 +12,9 @@ use crate::decide::plans::cache::PlanCaches;
 use crate::limit::algorithm::QuotaError;
 use crate::limit::definition::Limit;
 use crate::limit::key::host::RequestHost;
-use crate::limit::key::{CallerIdentity, ClientCertificate, ExtractedKey, Facts, Key, KeyPart, KeySpec, OnMissing};
+use crate::limit::key::{
+    CallerIdentity, ClientCertificate, ExtractedKey, Facts, Key, KeyPart, KeySpec, OnMissing,
+};
 use crate::request::compiled_limit::{CompiledLimit, LargestCosts};
 use crate::request::operator::explanation::{AppliedLimit, BucketUse, part_name};
 
@@ -44,15 +47,21 @@ pub struct RequestDescription {
     pub extensions: Extensions,
 }
 
-/// The longest raw key that is looked up: more than the longest that [`KeySpec::extract`] makes of a sane limit.
+/// The longest raw key that is looked up: more than the longest that [`KeySpec::extract`] makes of
+/// a sane limit.
 const LONGEST_KEY: usize = 4096;
 
 impl Catalog {
-    /// A catalog of `limits`, whose uses cost `costs`. Plans in the shared store are those that `plans` has.
+    /// A catalog of `limits`, whose uses cost `costs`. Plans in the shared store are those that
+    /// `plans` has.
     ///
     /// # Errors
     /// When a limit's rate or burst is out of bounds.
-    pub fn of(limits: &[Arc<Limit>], costs: &LargestCosts, plans: &PlanCaches) -> Result<Self, QuotaError> {
+    pub fn of(
+        limits: &[Arc<Limit>],
+        costs: &LargestCosts,
+        plans: &PlanCaches,
+    ) -> Result<Self, QuotaError> {
         let list = |limit| CompiledLimit::of_any_use(limit, costs, plans).map(CatalogEntry);
         limits.iter().map(list).collect::<Result<_, _>>().map(Self)
     }
@@ -65,7 +74,8 @@ impl Catalog {
         self.0.iter().find(|entry| *entry.limit().name == *name)
     }
 
-    /// The limit that a bucket's key belongs to: its name stands before the first colon, and holds none.
+    /// The limit that a bucket's key belongs to: its name stands before the first colon, and holds
+    /// none.
     pub fn of_key(&self, key: &Key) -> Option<&CatalogEntry> {
         let name = key.as_bytes().split(|byte| *byte == b':').next()?;
         self.find(str::from_utf8(name).ok()?)
@@ -83,7 +93,11 @@ impl CatalogEntry {
     /// The parts of the key that the description lacks, as [`part_name`] calls them.
     pub fn key_of(&self, description: &RequestDescription) -> Result<Key, Vec<String>> {
         let parts = &self.limit().key.parts;
-        let lacking: Vec<String> = parts.iter().filter(|part| !description.has(part)).map(part_name).collect();
+        let lacking: Vec<String> = parts
+            .iter()
+            .filter(|part| !description.has(part))
+            .map(part_name)
+            .collect();
         match description.extract(parts.clone(), &self.limit().name) {
             ExtractedKey::Key(key) if lacking.is_empty() => Ok(key),
             _ => Err(lacking),
@@ -100,7 +114,10 @@ impl CatalogEntry {
 
     /// The part of a request that names its plan, by [`part_name`].
     pub fn plans_by(&self) -> Option<String> {
-        self.limit().plans.as_ref().map(|plans| part_name(&plans.by))
+        self.limit()
+            .plans
+            .as_ref()
+            .map(|plans| part_name(&plans.by))
     }
 
     /// The bucket with this key as a usual request of the description client meets it.
@@ -126,11 +143,22 @@ impl RequestDescription {
     }
 
     fn extract(&self, parts: Vec<KeyPart>, limit: &str) -> ExtractedKey {
-        self.with_facts(|facts| KeySpec { parts, on_missing: OnMissing::Refuse }.extract(limit, facts))
+        self.with_facts(|facts| {
+            KeySpec {
+                parts,
+                on_missing: OnMissing::Refuse,
+            }
+            .extract(limit, facts)
+        })
     }
 
     fn with_facts<T>(&self, read: impl FnOnce(&Facts<'_>) -> T) -> T {
-        let param = |name: &str| self.params.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str());
+        let param = |name: &str| {
+            self.params
+                .iter()
+                .find(|(known, _)| known == name)
+                .map(|(_, value)| value.as_str())
+        };
         read(&Facts {
             method: self.method.as_ref().unwrap_or(&Method::GET),
             uri: &self.uri,
@@ -159,18 +187,35 @@ mod tests {
 
     fn entry(parts: Vec<KeyPart>) -> CatalogEntry {
         let nonzero = |number| NonZeroU64::new(number).unwrap();
-        let rate = Rate { tokens: nonzero(10), period_us: nonzero(1_000_000) };
-        let key = KeySpec { parts, on_missing: OnMissing::Share };
-        let limit = Limit { cost: Cost::Fixed(nonzero(2)), ..Limit::new("per-tenant", key, rate, nonzero(20)) };
-        Catalog::of(&[Arc::new(limit)], &LargestCosts::default(), &PlanCaches::default())
-            .unwrap()
-            .find("per-tenant")
-            .unwrap()
-            .clone()
+        let rate = Rate {
+            tokens: nonzero(10),
+            period_us: nonzero(1_000_000),
+        };
+        let key = KeySpec {
+            parts,
+            on_missing: OnMissing::Share,
+        };
+        let limit = Limit {
+            cost: Cost::Fixed(nonzero(2)),
+            ..Limit::new("per-tenant", key, rate, nonzero(20))
+        };
+        Catalog::of(
+            &[Arc::new(limit)],
+            &LargestCosts::default(),
+            &PlanCaches::default(),
+        )
+        .unwrap()
+        .find("per-tenant")
+        .unwrap()
+        .clone()
     }
 
     fn tenant_and_route() -> CatalogEntry {
-        entry(vec![KeyPart::Header(HeaderName::from_static("x-tenant")), KeyPart::Route, KeyPart::Method])
+        entry(vec![
+            KeyPart::Header(HeaderName::from_static("x-tenant")),
+            KeyPart::Route,
+            KeyPart::Method,
+        ])
     }
 
     #[test]
@@ -180,14 +225,24 @@ mod tests {
             method: Some(Method::POST),
             ..RequestDescription::default()
         };
-        description.headers.insert("x-tenant", "a c".parse().unwrap());
-        assert_eq!(tenant_and_route().key_of(&description), Ok(Key::from("per-tenant:a%20c|orders|POST")));
+        description
+            .headers
+            .insert("x-tenant", "a c".parse().unwrap());
+        assert_eq!(
+            tenant_and_route().key_of(&description),
+            Ok(Key::from("per-tenant:a%20c|orders|POST"))
+        );
     }
 
     #[test]
     fn what_is_not_described_is_named_and_never_guessed() {
         let lacking = tenant_and_route().key_of(&RequestDescription::default());
-        assert_eq!(lacking, Err(["header.x-tenant", "route", "method"].map(str::to_owned).to_vec()));
+        assert_eq!(
+            lacking,
+            Err(["header.x-tenant", "route", "method"]
+                .map(str::to_owned)
+                .to_vec())
+        );
     }
 
     #[test]
@@ -195,18 +250,32 @@ mod tests {
         let limit = tenant_and_route();
         assert!(limit.raw_key("per-tenant:a|orders|GET").is_some());
         assert!(limit.raw_key("per-tenant:").is_some());
-        for odd in ["a|orders|GET", "per-tenants:a", "per-tenant", "per-tenant:a b", "per-tenant:a\n", "per-tenant:é"]
-        {
+        for odd in [
+            "a|orders|GET",
+            "per-tenants:a",
+            "per-tenant",
+            "per-tenant:a b",
+            "per-tenant:a\n",
+            "per-tenant:é",
+        ] {
             assert_eq!(limit.raw_key(odd), None, "{odd}");
         }
-        assert_eq!(limit.raw_key(&format!("per-tenant:{}", "x".repeat(LONGEST_KEY))), None);
+        assert_eq!(
+            limit.raw_key(&format!("per-tenant:{}", "x".repeat(LONGEST_KEY))),
+            None
+        );
     }
 
     #[test]
     fn a_key_leads_back_to_its_limit() {
         let limits = [tenant_and_route().limit().clone()];
-        let catalog = Catalog::of(&limits, &LargestCosts::default(), &PlanCaches::default()).unwrap();
-        assert!(catalog.of_key(&Key::from("per-tenant:2001:db8::/64")).is_some());
+        let catalog =
+            Catalog::of(&limits, &LargestCosts::default(), &PlanCaches::default()).unwrap();
+        assert!(
+            catalog
+                .of_key(&Key::from("per-tenant:2001:db8::/64"))
+                .is_some()
+        );
         assert!(catalog.of_key(&Key::from("!probe")).is_none());
     }
 }

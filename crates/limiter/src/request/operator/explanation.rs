@@ -1,7 +1,7 @@
 //! The limits on one request, explained to people.
 //!
-//! Guarantees the keys, plans and costs that a request gets, since the same code finds them. Asks no store and counts
-//! nothing.
+//! Guarantees the keys, plans and costs that a request gets, since the same code finds them. Asks
+//! no store and counts nothing.
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -36,8 +36,8 @@ pub struct AppliedLimit {
     pub limit: Arc<Limit>,
     /// The client's plan, as a key has it: secrets are hashed.
     pub plan: Option<String>,
-    /// The origin of the plan, or the place where it was looked for. `None`: the limit has no plans, or the request
-    /// does not name one.
+    /// The origin of the plan, or the place where it was looked for. `None`: the limit has no
+    /// plans, or the request does not name one.
     pub origin: Option<PlanOrigin>,
     /// The query that is needed, if the plan is not known or too old.
     pub lookup: Option<PlanQuery>,
@@ -81,13 +81,24 @@ pub enum CountedBy {
 impl AppliedLimit {
     pub(crate) fn of(compiled: &CompiledLimit, facts: &Facts<'_>) -> Self {
         let (plan, lookup) = compiled.plan(facts);
-        let Charge { counting, cost, scale, largest_cost, later } = compiled.charge(plan.as_deref(), facts);
+        let Charge {
+            counting,
+            cost,
+            scale,
+            largest_cost,
+            later,
+        } = compiled.charge(plan.as_deref(), facts);
         let limit = compiled.limit.clone();
         Self {
-            plan: plan.as_ref().and_then(|_| shown(&limit.plans.as_ref()?.by, facts)),
+            plan: plan
+                .as_ref()
+                .and_then(|_| shown(&limit.plans.as_ref()?.by, facts)),
             origin: compiled.origin(facts),
             lookup,
-            algorithm: plan.as_deref().map_or(&limit.algorithm, Plan::algorithm).clone(),
+            algorithm: plan
+                .as_deref()
+                .map_or(&limit.algorithm, Plan::algorithm)
+                .clone(),
             counting,
             cost,
             scale,
@@ -101,13 +112,22 @@ impl AppliedLimit {
 
     /// The refusal of a request that lacks a part of the key.
     pub fn key_missing(&self) -> Denial {
-        let (limit, part) = (self.limit.name.clone(), self.lacking.first().cloned().unwrap_or_default());
-        Denial::KeyMissing { limit, part, hidden: self.limit.hidden }
+        let (limit, part) = (
+            self.limit.name.clone(),
+            self.lacking.first().cloned().unwrap_or_default(),
+        );
+        Denial::KeyMissing {
+            limit,
+            part,
+            hidden: self.limit.hidden,
+        }
     }
 
     /// The bucket that the request would use, if any.
     pub fn ask(&self) -> Option<BucketUse> {
-        let (CountedBy::Enforced(key) | CountedBy::Shadow(key)) = &self.bucket else { return None };
+        let (CountedBy::Enforced(key) | CountedBy::Shadow(key)) = &self.bucket else {
+            return None;
+        };
         Some(self.use_of(key.clone()))
     }
 
@@ -115,8 +135,15 @@ impl AppliedLimit {
     pub(crate) fn use_of(&self, key: Key) -> BucketUse {
         let (cost, largest_cost) = (self.cost.get(), self.largest_cost);
         match self.counting {
-            CompiledAlgorithm::Tokens(quota) => BucketUse::Tokens(BucketCharge { key, quota, cost, largest_cost }),
-            CompiledAlgorithm::Permits(limit) => BucketUse::Permits(PermitNeed { key, limit, cost }),
+            CompiledAlgorithm::Tokens(quota) => BucketUse::Tokens(BucketCharge {
+                key,
+                quota,
+                cost,
+                largest_cost,
+            }),
+            CompiledAlgorithm::Permits(limit) => {
+                BucketUse::Permits(PermitNeed { key, limit, cost })
+            }
         }
     }
 
@@ -158,15 +185,24 @@ impl CountedBy {
 
 /// The value of `part` in a request, as keys have it.
 fn shown(part: &KeyPart, facts: &Facts<'_>) -> Option<String> {
-    let alone = KeySpec { parts: vec![part.clone()], on_missing: OnMissing::Skip };
-    let ExtractedKey::Key(key) = alone.extract("", facts) else { return None };
+    let alone = KeySpec {
+        parts: vec![part.clone()],
+        on_missing: OnMissing::Skip,
+    };
+    let ExtractedKey::Key(key) = alone.extract("", facts) else {
+        return None;
+    };
     // Less the colon behind the name.
     Some(String::from_utf8_lossy(key.as_bytes().get(1..)?).into_owned())
 }
 
 /// The parts of `spec` that a request lacks, by [`part_name`].
 pub fn lacking(spec: &KeySpec, facts: &Facts<'_>) -> Vec<String> {
-    spec.parts.iter().filter(|part| shown(part, facts).is_none()).map(part_name).collect()
+    spec.parts
+        .iter()
+        .filter(|part| shown(part, facts).is_none())
+        .map(part_name)
+        .collect()
 }
 
 /// The name of a part where an operator describes a request: `client_ip`, `header.x-tenant`.

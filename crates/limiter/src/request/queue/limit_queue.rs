@@ -13,7 +13,8 @@ use crate::limit::key::Key;
 use crate::limit::on_limit::Queueing;
 use crate::request::queue::lines::QueueLines;
 
-/// The queues of the node, by limit. A queue lives as long as a limit uses it or a request waits in it.
+/// The queues of the node, by limit. A queue lives as long as a limit uses it or a request waits in
+/// it.
 #[derive(Debug, Default)]
 pub struct Queues(Mutex<HashMap<Arc<str>, Weak<Queue>>>);
 
@@ -35,13 +36,14 @@ pub struct Queue {
     waited: Histogram,
 }
 
-/// Waiting would be in vain: the line is full, or so long that the wait would exceed its bound. This is the least time
-/// until a place is free, or until the request's turn.
+/// Waiting would be in vain: the line is full, or so long that the wait would exceed its bound.
+/// This is the least time until a place is free, or until the request's turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooLong(pub Duration);
 
 impl Queues {
-    /// The queue of the limit called `name`: the existing one, if requests wait in it or a limit uses it.
+    /// The queue of the limit called `name`: the existing one, if requests wait in it or a limit
+    /// uses it.
     pub fn of(&self, name: &Arc<str>) -> Arc<Queue> {
         let mut queues = self.0.lock();
         if let Some(queue) = queues.get(name).and_then(Weak::upgrade) {

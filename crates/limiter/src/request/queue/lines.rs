@@ -1,7 +1,8 @@
-//! The lines of one limit, one for each key with waiting requests, and the bound on all of them together.
+//! The lines of one limit, one for each key with waiting requests, and the bound on all of them
+//! together.
 //!
-//! Guarantees that no key keeps others out: when all places are taken, a request for a key with few of them takes the
-//! place of the last one in the longest line. A lone key may have all places.
+//! Guarantees that no key keeps others out: when all places are taken, a request for a key with few
+//! of them takes the place of the last one in the longest line. A lone key may have all places.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -47,14 +48,16 @@ impl QueueLines {
         self.by_key.get(key)
     }
 
-    /// Makes sure that one more request for `key` has a place: one of `max` that are free, or the last one of the
-    /// longest line, if that stays the longer one. `false`: it has none.
+    /// Makes sure that one more request for `key` has a place: one of `max` that are free, or the
+    /// last one of the longest line, if that stays the longer one. `false`: it has none.
     pub fn make_room(&mut self, key: &Key, max: usize) -> bool {
         if self.waiting < max {
             return true;
         }
         let own = self.by_key.get(key).map_or(0, KeyLine::waiting);
-        let Some(((longest, _), longest_key)) = self.by_length.last_key_value() else { return false };
+        let Some(((longest, _), longest_key)) = self.by_length.last_key_value() else {
+            return false;
+        };
         if own + 1 >= *longest {
             return false;
         }
@@ -62,11 +65,13 @@ impl QueueLines {
         self.with(&longest_key, KeyLine::remove_last).is_some()
     }
 
-    /// Adds a request to the line of `key`: its ticket. Of a new line, the first request may pass at `ready_at`.
+    /// Adds a request to the line of `key`: its ticket. Of a new line, the first request may pass
+    /// at `ready_at`.
     pub fn join(&mut self, key: &Key, request: QueuedRequest, ready_at: Instant) -> Option<u64> {
         if !self.by_key.contains_key(key) {
             self.lines += 1;
-            self.by_key.insert(key.clone(), KeyLine::new(self.lines, ready_at));
+            self.by_key
+                .insert(key.clone(), KeyLine::new(self.lines, ready_at));
             self.by_length.insert((0, self.lines), key.clone());
         }
         self.with(key, |line| line.join(request))

@@ -1,7 +1,7 @@
 //! Queues of requests that wait for their tokens or permits.
 //!
-//! `limit_queue` has the queue of each limit, `ticket` a request's place in it. The order is kept in `lines`: a `line`
-//! for each key, and the bound on all of them together.
+//! `limit_queue` has the queue of each limit, `ticket` a request's place in it. The order is kept
+//! in `lines`: a `line` for each key, and the bound on all of them together.
 
 mod limit_queue;
 mod line;

@@ -29,15 +29,27 @@ struct Fixture {
 
 impl Fixture {
     fn new(max_wait: Duration, max_waiting: usize) -> Self {
-        let bounds = Queueing { max_wait, max_waiting: NonZeroUsize::new(max_waiting).unwrap() };
+        let bounds = Queueing {
+            max_wait,
+            max_waiting: NonZeroUsize::new(max_waiting).unwrap(),
+        };
         let limiter = Limiter::local(Arc::new(MemoryStore::new(100)));
-        Self { queue: Arc::new(Queue::of(&"l".into())), limiter, bounds }
+        Self {
+            queue: Arc::new(Queue::of(&"l".into())),
+            limiter,
+            bounds,
+        }
     }
 
     fn checks(key: &str) -> Checks {
         let (one, second) = (NonZeroU64::MIN, NonZeroU64::new(1_000_000).unwrap());
         let bucket = TokenBucket::new(one, second, one).unwrap();
-        Checks::from(BucketCharge { key: Key::from(key), quota: bucket.into(), cost: 1, largest_cost: 1 })
+        Checks::from(BucketCharge {
+            key: Key::from(key),
+            quota: bucket.into(),
+            cost: 1,
+            largest_cost: 1,
+        })
     }
 
     /// Takes the burst of a key.
@@ -49,10 +61,25 @@ impl Fixture {
         self.join_as(ArrivalNumber::now(), key, retry_after)
     }
 
-    fn join_as(&self, arrival: ArrivalNumber, key: &str, retry_after: Duration) -> Result<Ticket, TooLong> {
-        let waiting_for =
-            WaitingFor { key: &Key::from(key), bounds: self.bounds, charge_us: 1_000_000, refunded: false };
-        Ticket::join(&self.queue, &waiting_for, (arrival, retry_after), &Self::checks(key), &self.limiter)
+    fn join_as(
+        &self,
+        arrival: ArrivalNumber,
+        key: &str,
+        retry_after: Duration,
+    ) -> Result<Ticket, TooLong> {
+        let waiting_for = WaitingFor {
+            key: &Key::from(key),
+            bounds: self.bounds,
+            charge_us: 1_000_000,
+            refunded: false,
+        };
+        Ticket::join(
+            &self.queue,
+            &waiting_for,
+            (arrival, retry_after),
+            &Self::checks(key),
+            &self.limiter,
+        )
     }
 
     /// Waits for a turn as long as it may come, and leaves the line: whether it came.
@@ -74,8 +101,13 @@ async fn first_come_first_served() {
     fixture.spend("k").await;
     let started = clock::now();
     let tickets = [1, 2, 3].map(|_| fixture.join("k", SECOND).unwrap());
-    let passed = join_all(tickets.map(async |ticket| (fixture.pass(ticket, "k").await, started.elapsed()))).await;
-    assert_eq!(passed, [(true, SECOND), (true, 2 * SECOND), (true, 3 * SECOND)]);
+    let passed =
+        join_all(tickets.map(async |ticket| (fixture.pass(ticket, "k").await, started.elapsed())))
+            .await;
+    assert_eq!(
+        passed,
+        [(true, SECOND), (true, 2 * SECOND), (true, 3 * SECOND)]
+    );
     assert_eq!(fixture.queue.waiting(), 0);
 }
 
@@ -90,15 +122,24 @@ async fn a_request_whose_token_comes_just_before_its_time_is_over_does_not_ask_w
 
 #[tokio::test(start_paused = true)]
 async fn a_line_waits_for_its_tokens_while_the_store_is_away() {
-    let (memory, store) = (Arc::new(MemoryStore::new(100)), Arc::new(MemoryStore::new(100)));
+    let (memory, store) = (
+        Arc::new(MemoryStore::new(100)),
+        Arc::new(MemoryStore::new(100)),
+    );
     let breaker = Arc::new(Breaker::new());
     breaker.trip(ServerId::ONLY, &StoreError::Io, String::new);
     let limiter = Limiter::shared(memory, store, breaker, Arc::new(FleetShare::expecting(1)));
-    let fixture = Fixture { limiter, ..Fixture::new(3 * SECOND, 4) };
+    let fixture = Fixture {
+        limiter,
+        ..Fixture::new(3 * SECOND, 4)
+    };
     fixture.spend("k").await;
     tokio::time::advance(Duration::from_millis(980)).await;
     let tickets = [20, 1_020].map(|wait| fixture.join("k", Duration::from_millis(wait)).unwrap());
-    assert_eq!(join_all(tickets.map(async |ticket| fixture.pass(ticket, "k").await)).await, [true, true]);
+    assert_eq!(
+        join_all(tickets.map(async |ticket| fixture.pass(ticket, "k").await)).await,
+        [true, true]
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -121,22 +162,51 @@ async fn a_grant_to_a_later_request_goes_to_the_first_in_line() {
     let early = fixture.join_as(early, "k", SECOND).unwrap();
     // The later request was on its way when the earlier one was denied.
     let decision = fixture.limiter.decide(&Fixture::checks("k")).wait().await;
-    let waiting_for =
-        WaitingFor { key: &Key::from("k"), bounds: fixture.bounds, charge_us: 1_000_000, refunded: false };
-    let yielded =
-        Ticket::yield_grant(&fixture.queue, &waiting_for, (late, decision), &Fixture::checks("k"), &fixture.limiter);
+    let waiting_for = WaitingFor {
+        key: &Key::from("k"),
+        bounds: fixture.bounds,
+        charge_us: 1_000_000,
+        refunded: false,
+    };
+    let yielded = Ticket::yield_grant(
+        &fixture.queue,
+        &waiting_for,
+        (late, decision),
+        &Fixture::checks("k"),
+        &fixture.limiter,
+    );
     let late = yielded.break_value().unwrap();
-    assert_eq!(fixture.pass(early, "k").now_or_never(), Some(true), "with the grant of the later one");
+    assert_eq!(
+        fixture.pass(early, "k").now_or_never(),
+        Some(true),
+        "with the grant of the later one"
+    );
     let started = clock::now();
     assert!(fixture.pass(late, "k").await);
     assert_eq!(started.elapsed(), SECOND);
 
-    let alone = fixture.limiter.decide(&Fixture::checks("other")).wait().await;
-    let waiting_for = WaitingFor { key: &Key::from("other"), ..waiting_for };
+    let alone = fixture
+        .limiter
+        .decide(&Fixture::checks("other"))
+        .wait()
+        .await;
+    let waiting_for = WaitingFor {
+        key: &Key::from("other"),
+        ..waiting_for
+    };
     let checks = Fixture::checks("other");
-    let kept =
-        Ticket::yield_grant(&fixture.queue, &waiting_for, (ArrivalNumber::now(), alone), &checks, &fixture.limiter);
-    assert!(kept.continue_value().is_some_and(|decision| decision.granted), "where nobody came before");
+    let kept = Ticket::yield_grant(
+        &fixture.queue,
+        &waiting_for,
+        (ArrivalNumber::now(), alone),
+        &checks,
+        &fixture.limiter,
+    );
+    assert!(
+        kept.continue_value()
+            .is_some_and(|decision| decision.granted),
+        "where nobody came before"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -149,7 +219,11 @@ async fn a_request_that_leaves_makes_room_and_its_turn_goes_to_the_next() {
         // Shortly before its turn, its token is charged already.
         let checks = Fixture::checks("k");
         let waiting = first.turn(&fixture.limiter, &checks);
-        assert!(tokio::time::timeout(Duration::from_millis(990), waiting).await.is_err());
+        assert!(
+            tokio::time::timeout(Duration::from_millis(990), waiting)
+                .await
+                .is_err()
+        );
     }
     drop(first);
     assert_eq!(fixture.queue.waiting(), 1);
@@ -174,7 +248,11 @@ async fn a_request_that_would_wait_in_vain_does_not_join() {
     let too_long = 3 * SECOND + Duration::from_micros(1);
     assert_eq!(fixture.join("k", too_long).err(), Some(TooLong(too_long)));
     let _line = [1, 2, 3].map(|_| fixture.join("k", SECOND).unwrap());
-    assert_eq!(fixture.join("k", SECOND).err(), Some(TooLong(4 * SECOND)), "three go first, one of them in a second");
+    assert_eq!(
+        fixture.join("k", SECOND).err(),
+        Some(TooLong(4 * SECOND)),
+        "three go first, one of them in a second"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -184,7 +262,11 @@ async fn a_lone_key_may_have_all_places_and_gives_them_up_to_others() {
         fixture.spend(key).await;
     }
     let mut greedy: Vec<_> = (0..4).map(|_| fixture.join("a", SECOND).unwrap()).collect();
-    assert_eq!(fixture.join("a", SECOND).err(), Some(TooLong(5 * SECOND)), "all places are taken");
+    assert_eq!(
+        fixture.join("a", SECOND).err(),
+        Some(TooLong(5 * SECOND)),
+        "all places are taken"
+    );
     let others = ["b", "b"].map(|key| fixture.join(key, SECOND).unwrap());
     assert_eq!(fixture.queue.waiting(), 4);
     assert!(fixture.join("b", SECOND).is_err(), "each has its half");
@@ -194,7 +276,10 @@ async fn a_lone_key_may_have_all_places_and_gives_them_up_to_others() {
         assert_eq!(fixture.pass(gave_way, "a").now_or_never(), Some(false));
     }
     for ticket in greedy {
-        assert!(fixture.pass(ticket, "a").await, "the first one keeps its place");
+        assert!(
+            fixture.pass(ticket, "a").await,
+            "the first one keeps its place"
+        );
     }
     drop((others, more));
     assert_eq!(fixture.queue.waiting(), 0);
@@ -207,12 +292,20 @@ async fn no_request_waits_longer_than_the_bound() {
     let [first, second] = [1, 2].map(|_| fixture.join("k", SECOND).unwrap());
     let started = clock::now();
     first.put_off(2 * SECOND);
-    // The second one's turn would come after its time, which is known when the first one has passed.
+    // The second one's turn would come after its time, which is known when the first one has
+    // passed.
     let passed = tokio::join!(fixture.pass(first, "k"), fixture.pass(second, "k"));
-    assert_eq!(passed, (true, true), "the bucket had tokens for both by then");
+    assert_eq!(
+        passed,
+        (true, true),
+        "the bucket had tokens for both by then"
+    );
     let late = fixture.join("k", 2 * SECOND).unwrap();
     late.put_off(4 * SECOND);
-    assert!(!fixture.pass(late, "k").await, "its turn would come after its time");
+    assert!(
+        !fixture.pass(late, "k").await,
+        "its turn would come after its time"
+    );
     assert!(started.elapsed() <= 4 * SECOND);
 }
 
@@ -242,8 +335,8 @@ fn event() -> impl Strategy<Value = Event> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
-    /// Whatever comes and leaves: each key is served in order, at most one a second, none after its time, and no place
-    /// is lost.
+    /// Whatever comes and leaves: each key is served in order, at most one a second, none after its
+    /// time, and no place is lost.
     #[test]
     fn order_and_bounds_hold_whatever_comes_and_leaves(events in prop::collection::vec(event(), 1..60)) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();

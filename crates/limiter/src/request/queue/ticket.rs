@@ -1,7 +1,8 @@
 //! A request's place in a line, from its joining to its decision.
 //!
-//! Guarantees that a request waits no longer than its bound, and makes room at once when it leaves, for whatever
-//! reason. The first request without a turn makes the line's call, one at a time: on behalf of all that are like it.
+//! Guarantees that a request waits no longer than its bound, and makes room at once when it leaves,
+//! for whatever reason. The first request without a turn makes the line's call, one at a time: on
+//! behalf of all that are like it.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -53,8 +54,8 @@ impl ArrivalNumber {
 }
 
 impl Ticket {
-    /// Joins the line of a key with a request that asks for `checks`. Where there is none, `retry_after` is how long
-    /// until the bucket has room.
+    /// Joins the line of a key with a request that asks for `checks`. Where there is none,
+    /// `retry_after` is how long until the bucket has room.
     ///
     /// # Errors
     /// When it is known by now that the wait would be in vain.
@@ -73,13 +74,15 @@ impl Ticket {
         if wait > bounds.max_wait || !lines.make_room(key, bounds.max_waiting.get()) {
             return Err(TooLong(wait));
         }
-        let number = lines.join(key, request, now + retry_after).ok_or(TooLong(wait))?;
+        let number = lines
+            .join(key, request, now + retry_after)
+            .ok_or(TooLong(wait))?;
         drop(lines);
         Ok(Self::of(queue, key, (number, called), now).watching(checks, limiter))
     }
 
-    /// Gives up a grant to requests that came before, and joins their line. `Continue`: no such request waits, so the
-    /// grant stands.
+    /// Gives up a grant to requests that came before, and joins their line. `Continue`: no such
+    /// request waits, so the grant stands.
     pub fn yield_grant(
         queue: &Arc<Queue>,
         waiting_for: &WaitingFor<'_>,
@@ -89,41 +92,70 @@ impl Ticket {
     ) -> ControlFlow<Self, Decision> {
         let (now, key) = (clock::now(), waiting_for.key);
         let mut lines = queue.lock();
-        if !lines.line(key).is_some_and(|line| line.comes_before(arrival.0, checks, now)) {
+        if !lines
+            .line(key)
+            .is_some_and(|line| line.comes_before(arrival.0, checks, now))
+        {
             return ControlFlow::Continue(decision);
         }
         let request = request(waiting_for, arrival, checks, limiter, now);
         let called = request.called.clone();
         // There is a line, so there is a number.
-        let number = lines.with(key, |line| line.join_granted(request, decision, now)).unwrap_or_default();
+        let number = lines
+            .with(key, |line| line.join_granted(request, decision, now))
+            .unwrap_or_default();
         drop(lines);
         ControlFlow::Break(Self::of(queue, key, (number, called), now).watching(checks, limiter))
     }
 
-    fn of(queue: &Arc<Queue>, key: &Key, (number, called): (u64, Arc<Notify>), joined_at: Instant) -> Self {
+    fn of(
+        queue: &Arc<Queue>,
+        key: &Key,
+        (number, called): (u64, Arc<Notify>),
+        joined_at: Instant,
+    ) -> Self {
         queue.count_joined();
-        Self { queue: queue.clone(), key: key.clone(), number, called, joined_at, freed: None }
+        Self {
+            queue: queue.clone(),
+            key: key.clone(),
+            number,
+            called,
+            joined_at,
+            freed: None,
+        }
     }
 
     fn watching(mut self, checks: &Checks, limiter: &Limiter) -> Self {
-        let need = checks.permits.iter().map(|check| &check.need).find(|need| need.key == self.key);
+        let need = checks
+            .permits
+            .iter()
+            .map(|check| &check.need)
+            .find(|need| need.key == self.key);
         self.freed = need.map(|need| limiter.permits().watch(need));
         self
     }
 
-    /// Waits for a decision on `checks`, which must be those of the request. After a denial it keeps its place, and
-    /// [`Self::put_off`] follows. `None`: its turn does not come in time.
+    /// Waits for a decision on `checks`, which must be those of the request. After a denial it
+    /// keeps its place, and [`Self::put_off`] follows. `None`: its turn does not come in time.
     pub async fn turn(&self, limiter: &Limiter, checks: &Checks) -> Option<Decision> {
-        self.queue.lock().with(&self.key, |line| line.replace_checks(self.number, checks));
+        self.queue
+            .lock()
+            .with(&self.key, |line| line.replace_checks(self.number, checks));
         loop {
             match self.step() {
                 QueueStep::Decided(decision) => return Some(decision),
                 QueueStep::GiveUp => return None,
                 QueueStep::Call(call) => self.call(limiter, call),
-                QueueStep::Wait { until, for_permit: false } => {
+                QueueStep::Wait {
+                    until,
+                    for_permit: false,
+                } => {
                     let _ = timeout_at(until, self.called.notified()).await;
                 }
-                QueueStep::Wait { until, for_permit: true } => tokio::select! {
+                QueueStep::Wait {
+                    until,
+                    for_permit: true,
+                } => tokio::select! {
                     _ = timeout_at(until, self.called.notified()) => {}
                     () = until_free(self.freed.as_ref()) => self.put_off(Duration::ZERO),
                 },
@@ -134,14 +166,26 @@ impl Ticket {
     fn step(&self) -> QueueStep {
         let mut lines = self.queue.lock();
         let (now, call_time) = (clock::now(), lines.call_time());
-        lines.with(&self.key, |line| line.step(&self.key, self.number, now, call_time)).unwrap_or(QueueStep::GiveUp)
+        lines
+            .with(&self.key, |line| {
+                line.step(&self.key, self.number, now, call_time)
+            })
+            .unwrap_or(QueueStep::GiveUp)
     }
 
-    /// Makes the line's call: at once if it needs no store, in a task otherwise, which goes on when this request leaves.
+    /// Makes the line's call: at once if it needs no store, in a task otherwise, which goes on when
+    /// this request leaves.
     fn call(&self, limiter: &Limiter, call: UnitsCall) {
         let line = self.queue.lock().line(&self.key).map_or(0, |line| line.id);
         let (queue, key, started) = (self.queue.clone(), self.key.clone(), clock::now());
-        let mut call = LineCall { queue, key, line, call, started, ended: false };
+        let mut call = LineCall {
+            queue,
+            key,
+            line,
+            call,
+            started,
+            ended: false,
+        };
         match limiter.units_locally(&call.call) {
             Some(decisions) => call.end(decisions),
             None => {
@@ -157,19 +201,28 @@ impl Ticket {
     /// Delays the first request without a turn, which was denied, by `retry_after`.
     pub fn put_off(&self, retry_after: Duration) {
         let ready_at = clock::now() + retry_after;
-        self.queue.lock().with(&self.key, |line| line.put_off(ready_at));
+        self.queue
+            .lock()
+            .with(&self.key, |line| line.put_off(ready_at));
     }
 
     /// Like [`Self::put_off`], where another limit than the one waited for denied the request.
     pub fn put_off_by_another(&self, retry_after: Duration) {
         let ready_at = clock::now() + retry_after;
-        self.queue.lock().with(&self.key, |line| line.put_off_by_another(ready_at));
+        self.queue
+            .lock()
+            .with(&self.key, |line| line.put_off_by_another(ready_at));
     }
 
     /// The time until this request's turn.
     pub fn wait(&self) -> Duration {
         let now = clock::now();
-        self.queue.lock().line(&self.key).map_or(Duration::ZERO, |line| line.ready_at().saturating_duration_since(now))
+        self.queue
+            .lock()
+            .line(&self.key)
+            .map_or(Duration::ZERO, |line| {
+                line.ready_at().saturating_duration_since(now)
+            })
     }
 
     /// The key that is waited for.
@@ -206,8 +259,11 @@ fn request(
 impl Drop for Ticket {
     fn drop(&mut self) {
         let now = clock::now();
-        self.queue.lock().with(&self.key, |line| line.leave(self.number, now));
-        self.queue.count_left(now.saturating_duration_since(self.joined_at));
+        self.queue
+            .lock()
+            .with(&self.key, |line| line.leave(self.number, now));
+        self.queue
+            .count_left(now.saturating_duration_since(self.joined_at));
     }
 }
 

@@ -1,8 +1,10 @@
-//! Reservations and permits that a request holds until its response's body has ended, or told all that they wait for.
+//! Reservations and permits that a request holds until its response's body has ended, or told all
+//! that they wait for.
 //!
-//! The owner of the response hands its head and its body to a [`Permit`], or drops it. A request that holds nothing,
-//! which is nearly every one, costs a null pointer. Guarantees that a reservation is settled once, whatever becomes of
-//! the response, and that nothing of the body is kept or changed.
+//! The owner of the response hands its head and its body to a [`Permit`], or drops it. A request
+//! that holds nothing, which is nearly every one, costs a null pointer. Guarantees that a
+//! reservation is settled once, whatever becomes of the response, and that nothing of the body is
+//! kept or changed.
 
 use std::sync::Arc;
 
@@ -82,21 +84,38 @@ pub(crate) struct Settling {
 impl LaterCost {
     /// The settlement of `reservation`, which was granted by `limiter`.
     pub fn settling(self, reservation: Reservation, limiter: &Limiter) -> Settling {
-        Settling { reservation, settler: limiter.settler().clone(), settlements: self.settlements }
+        Settling {
+            reservation,
+            settler: limiter.settler().clone(),
+            settlements: self.settlements,
+        }
     }
 }
 
 impl Permit {
     /// Holds a reservation until the response has told its cost.
-    pub(crate) fn reserve(&mut self, later: LaterCost, reservation: Reservation, limiter: &Limiter) {
+    pub(crate) fn reserve(
+        &mut self,
+        later: LaterCost,
+        reservation: Reservation,
+        limiter: &Limiter,
+    ) {
         let (by, counted) = (later.by.clone(), later.counted.clone());
-        self.add(by, counted, SettledBy::Request(Box::new(later.settling(reservation, limiter))));
+        self.add(
+            by,
+            counted,
+            SettledBy::Request(Box::new(later.settling(reservation, limiter))),
+        );
     }
 
     /// Resolves with the usage that the response tells.
     pub(crate) fn report(&mut self, later: &LaterCost) -> oneshot::Receiver<Usage> {
         let (sender, usage) = oneshot::channel();
-        self.add(later.by.clone(), later.counted.clone(), SettledBy::Shadow(sender));
+        self.add(
+            later.by.clone(),
+            later.counted.clone(),
+            SettledBy::Shadow(sender),
+        );
         usage
     }
 
@@ -114,10 +133,20 @@ impl Permit {
         ended
     }
 
-    fn add(&mut self, by: Option<Arc<ResponseCost>>, counted: Option<StatusSet>, settled_by: SettledBy) {
+    fn add(
+        &mut self,
+        by: Option<Arc<ResponseCost>>,
+        counted: Option<StatusSet>,
+        settled_by: SettledBy,
+    ) {
         let reading = by.map(UsageReader::new);
         let held = self.0.get_or_insert_default();
-        held.reserved_costs.push(ReservedCost { counted, reading, known: None, settled_by });
+        held.reserved_costs.push(ReservedCost {
+            counted,
+            reading,
+            known: None,
+            settled_by,
+        });
     }
 
     /// Whether nothing is held, and the rest need not be called.
@@ -125,10 +154,15 @@ impl Permit {
         self.0.is_none()
     }
 
-    /// Prepares the request: where the body of the response has the cost, asks for one without a content coding.
+    /// Prepares the request: where the body of the response has the cost, asks for one without a
+    /// content coding.
     pub fn prepare(&self, fields: &mut HeaderMap) {
         let Some(held) = &self.0 else { return };
-        if held.reserved_costs.iter().any(ReservedCost::wants_plain_text) {
+        if held
+            .reserved_costs
+            .iter()
+            .any(ReservedCost::wants_plain_text)
+        {
             // Without the field any coding would be welcome (RFC 9110 §12.5.3).
             fields.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         }
@@ -137,7 +171,9 @@ impl Permit {
     /// The head of the response.
     pub fn answered(&mut self, status: StatusCode, fields: &HeaderMap) {
         let Some(held) = &mut self.0 else { return };
-        held.reserved_costs.iter_mut().for_each(|reserved_cost| reserved_cost.head(status, fields));
+        held.reserved_costs
+            .iter_mut()
+            .for_each(|reserved_cost| reserved_cost.head(status, fields));
         // A cost that the head tells need not wait for the body.
         held.reserved_costs
             .extract_if(.., |reserved_cost| reserved_cost.known.is_some())
@@ -147,18 +183,24 @@ impl Permit {
         }
     }
 
-    /// Ends the permit without a response of an upstream: the failure is answered with `status`. Where no upstream had the
-    /// request, that status counts, and a reservation of a cost that only a response could have told is refunded. Where one
-    /// had it, nothing is refunded, whatever the status.
+    /// Ends the permit without a response of an upstream: the failure is answered with `status`.
+    /// Where no upstream had the request, that status counts, and a reservation of a cost that only
+    /// a response could have told is refunded. Where one had it, nothing is refunded, whatever the
+    /// status.
     pub fn failed(&mut self, status: StatusCode, unanswered: Unanswered) {
         let Some(held) = self.0.take() else { return };
-        held.reserved_costs.into_iter().for_each(|reserved_cost| reserved_cost.fail(status, unanswered));
+        held.reserved_costs
+            .into_iter()
+            .for_each(|reserved_cost| reserved_cost.fail(status, unanswered));
     }
 
     /// A piece of the response's body.
     pub fn saw(&mut self, piece: &[u8]) {
         if let Some(held) = &mut self.0 {
-            let readers = held.reserved_costs.iter_mut().filter_map(|reserved_cost| reserved_cost.reading.as_mut());
+            let readers = held
+                .reserved_costs
+                .iter_mut()
+                .filter_map(|reserved_cost| reserved_cost.reading.as_mut());
             readers.for_each(|reading| reading.feed(piece));
         }
     }
@@ -166,7 +208,9 @@ impl Permit {
     /// The body has ended, or was given up.
     pub fn ended(&mut self, complete: bool) {
         let Some(held) = self.0.take() else { return };
-        held.reserved_costs.into_iter().for_each(|reserved_cost| reserved_cost.end(complete));
+        held.reserved_costs
+            .into_iter()
+            .for_each(|reserved_cost| reserved_cost.end(complete));
     }
 }
 
@@ -184,11 +228,15 @@ impl Drop for Permit {
 
 impl ReservedCost {
     fn wants_plain_text(&self) -> bool {
-        self.reading.as_ref().is_some_and(UsageReader::wants_plain_text)
+        self.reading
+            .as_ref()
+            .is_some_and(UsageReader::wants_plain_text)
     }
 
     fn counts(&self, status: StatusCode) -> bool {
-        self.counted.as_ref().is_none_or(|counted| counted.contains(status))
+        self.counted
+            .as_ref()
+            .is_none_or(|counted| counted.contains(status))
     }
 
     fn head(&mut self, status: StatusCode, fields: &HeaderMap) {
@@ -202,7 +250,8 @@ impl ReservedCost {
 
     fn fail(self, status: StatusCode, unanswered: Unanswered) {
         let usage = match (unanswered, &self.reading) {
-            // The client may have brought the failure about, once it had learned from the upstream's silence what it wanted.
+            // The client may have brought the failure about, once it had learned from the
+            // upstream's silence what it wanted.
             (Unanswered::Forwarded, None) => Usage::Whole,
             (Unanswered::Forwarded, Some(_)) => Usage::AtLeast(0, Untold::Absent),
             _ if !self.counts(status) => Usage::Uncounted,
@@ -215,7 +264,12 @@ impl ReservedCost {
 
     /// Without a head, nobody knows whether the response would have counted.
     fn end(self, complete: bool) {
-        let told = || self.reading.map_or(Usage::AtLeast(0, Untold::Cut), |reading| reading.end(complete));
+        let told = || {
+            self.reading
+                .map_or(Usage::AtLeast(0, Untold::Cut), |reading| {
+                    reading.end(complete)
+                })
+        };
         self.settled_by.settle(self.known.unwrap_or_else(told));
     }
 }

@@ -1,6 +1,7 @@
 //! The body of a response, with the permit of its request.
 //!
-//! Guarantees the inner body unchanged, frame by frame and when it is polled. The permit ends with it.
+//! Guarantees the inner body unchanged, frame by frame and when it is polled. The permit ends with
+//! it.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -33,7 +34,10 @@ impl<B: Body> PermitBody<B> {
 /// An answer without a permit.
 impl<B: From<Bytes>> From<Bytes> for PermitBody<B> {
     fn from(bytes: Bytes) -> Self {
-        Self { inner: bytes.into(), permit: Permit::default() }
+        Self {
+            inner: bytes.into(),
+            permit: Permit::default(),
+        }
     }
 }
 
@@ -41,7 +45,10 @@ impl<B: Body<Data = Bytes>> Body for PermitBody<B> {
     type Data = Bytes;
     type Error = B::Error;
 
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
         let mut this = self.project();
         let polled = ready!(this.inner.as_mut().poll_frame(cx));
         if !this.permit.is_empty() {

@@ -1,9 +1,11 @@
-//! A key's state in the compact form that a table in memory keeps: by the time at which all is back, so that it stays
-//! true as time passes. With the floor under states that were dropped to make room.
+//! A key's state in the compact form that a table in memory keeps: by the time at which all is
+//! back, so that it stays true as time passes. With the floor under states that were dropped to
+//! make room.
 //!
-//! Guarantees that no key ever has more tokens than it should: a key that is not known lacks at least as much as any
-//! of its limit that was dropped. That holds while its limit stands. A limit that changed after its key was dropped
-//! starts from the floor in time, not in tokens, and one whose algorithm changed starts anew.
+//! Guarantees that no key ever has more tokens than it should: a key that is not known lacks at
+//! least as much as any of its limit that was dropped. That holds while its limit stands. A limit
+//! that changed after its key was dropped starts from the floor in time, not in tokens, and one
+//! whose algorithm changed starts anew.
 
 use crate::algorithm::conversion::Backlog;
 use crate::algorithm::quota::Quota;
@@ -36,9 +38,10 @@ pub(crate) struct EvictionFloor {
 impl CompactState {
     pub fn new(state: StoredState, now_us: u64) -> Self {
         match state {
-            StoredState::TokenBucket(Backlog { ticks, tick_rate }) => {
-                Self::TokenBucket { full_at: tick_rate.ticks(now_us).saturating_add(ticks), tick_rate }
-            }
+            StoredState::TokenBucket(Backlog { ticks, tick_rate }) => Self::TokenBucket {
+                full_at: tick_rate.ticks(now_us).saturating_add(ticks),
+                tick_rate,
+            },
             StoredState::Window(entries) => Self::Window(Box::new(entries)),
         }
     }
@@ -47,16 +50,22 @@ impl CompactState {
         match self {
             Self::TokenBucket { full_at, tick_rate } => {
                 let left = full_at.saturating_sub(tick_rate.ticks(now_us));
-                StoredState::TokenBucket(Backlog { ticks: left.min(MAX_TICKS), tick_rate: *tick_rate })
+                StoredState::TokenBucket(Backlog {
+                    ticks: left.min(MAX_TICKS),
+                    tick_rate: *tick_rate,
+                })
             }
             Self::Window(entries) => StoredState::Window(WindowEntries::clone(entries)),
         }
     }
 
-    /// Makes all tokens be back at `full_at_us` at the latest, by the rate that the state is stored by.
+    /// Makes all tokens be back at `full_at_us` at the latest, by the rate that the state is stored
+    /// by.
     pub fn lower(&mut self, full_at_us: u64, now_us: u64) {
         match self {
-            Self::TokenBucket { full_at, tick_rate } => *full_at = (*full_at).min(tick_rate.ticks(full_at_us)),
+            Self::TokenBucket { full_at, tick_rate } => {
+                *full_at = (*full_at).min(tick_rate.ticks(full_at_us))
+            }
             Self::Window(entries) => entries.end_by(now_us, full_at_us),
         }
     }
@@ -76,7 +85,8 @@ impl CompactState {
         }
     }
 
-    /// The loss that dropping it would be: until when, and of how many tokens as far as that counts.
+    /// The loss that dropping it would be: until when, and of how many tokens as far as that
+    /// counts.
     pub fn loss(&self) -> (u64, u64) {
         match self {
             Self::TokenBucket { full_at, tick_rate } => (tick_rate.micros(*full_at), 0),
@@ -90,9 +100,15 @@ impl EvictionFloor {
     pub fn raise(&mut self, dropped: &CompactState, now_us: u64) {
         let (full_at_us, tokens) = dropped.loss();
         match dropped {
-            CompactState::TokenBucket { .. } => self.buckets_full_at_us = self.buckets_full_at_us.max(full_at_us),
+            CompactState::TokenBucket { .. } => {
+                self.buckets_full_at_us = self.buckets_full_at_us.max(full_at_us)
+            }
             CompactState::Window(_) => {
-                let still = if self.window_until_us > now_us { self.window_tokens } else { 0 };
+                let still = if self.window_until_us > now_us {
+                    self.window_tokens
+                } else {
+                    0
+                };
                 self.window_tokens = still.max(tokens);
                 self.window_until_us = self.window_until_us.max(full_at_us);
             }
@@ -114,16 +130,23 @@ impl EvictionFloor {
         match quota {
             Quota::TokenBucket(bucket) => {
                 let tick_rate = bucket.tick_rate();
-                let until_floor = tick_rate.ticks(self.buckets_full_at_us.saturating_sub(at.now_us));
+                let until_floor =
+                    tick_rate.ticks(self.buckets_full_at_us.saturating_sub(at.now_us));
                 let ticks = until_floor.min(bucket.capacity());
-                let state = StoredState::TokenBucket(Backlog { ticks, tick_rate }).read_as(quota, at);
-                // A denial stores the bucket then. Otherwise the floor of a slower limit would go on denying for as
-                // long as that takes.
-                if until_floor > bucket.capacity() { state.changed() } else { state }
+                let state =
+                    StoredState::TokenBucket(Backlog { ticks, tick_rate }).read_as(quota, at);
+                // A denial stores the bucket then. Otherwise the floor of a slower limit would go
+                // on denying for as long as that takes.
+                if until_floor > bucket.capacity() {
+                    state.changed()
+                } else {
+                    state
+                }
             }
             Quota::Window(window) if self.window_until_us > at.now_us => {
                 let tokens = self.window_tokens.min(window.quota());
-                StoredState::Window(WindowEntries::of(tokens, self.window_until_us)).read_as(quota, at)
+                StoredState::Window(WindowEntries::of(tokens, self.window_until_us))
+                    .read_as(quota, at)
             }
             Quota::Window(_) => StoredState::full(quota).read_as(quota, at),
         }

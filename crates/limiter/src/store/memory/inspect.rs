@@ -1,4 +1,5 @@
-//! An operator's view of the buckets of this process: reads them, grants tokens, and lowers what is held against them.
+//! An operator's view of the buckets of this process: reads them, grants tokens, and lowers what is
+//! held against them.
 
 use crate::algorithm::quota::Quota;
 use crate::algorithm::share::Share;
@@ -9,28 +10,46 @@ use crate::store::inspect::{BeforeAndAfter, BucketState, CacheListener, TokenGra
 use crate::store::memory::MemoryStore;
 
 impl MemoryStore {
-    /// The state of the bucket of `charge` at `now_us`, by this node's share of the limit; nothing changes. `None`: the
-    /// limit cannot be divided, and another node has the whole of this key.
+    /// The state of the bucket of `charge` at `now_us`, by this node's share of the limit; nothing
+    /// changes. `None`: the limit cannot be divided, and another node has the whole of this key.
     pub fn peek_at(&self, charge: &BucketCharge, now_us: u64, share: Share) -> Option<BucketState> {
         let key = charge.key.as_bytes();
         let part = share.of(key, charge.quota, charge.largest_cost)?;
         let hash = self.hash(key);
-        let found = self.shards[self.shard_of(hash)].lock().find(hash, key, charge.quota, now_us);
-        Some(BucketState { part, state: found.state })
+        let found = self.shards[self.shard_of(hash)]
+            .lock()
+            .find(hash, key, charge.quota, now_us);
+        Some(BucketState {
+            part,
+            state: found.state,
+        })
     }
 
     /// Grants tokens at `now_us`, where there is no shared store.
-    pub fn grant_at(&self, charge: &BucketCharge, tokens: TokenGrant, now_us: u64) -> BeforeAndAfter {
+    pub fn grant_at(
+        &self,
+        charge: &BucketCharge,
+        tokens: TokenGrant,
+        now_us: u64,
+    ) -> BeforeAndAfter {
         let to = |state: &mut QuotaState| *state = tokens.applied(state.clone());
         let [before, after] = self.change(charge.key.as_bytes(), charge.quota, now_us, to);
-        let seen = |state| BucketState { part: charge.quota, state };
-        BeforeAndAfter { before: seen(before), after: seen(after) }
+        let seen = |state| BucketState {
+            part: charge.quota,
+            state,
+        };
+        BeforeAndAfter {
+            before: seen(before),
+            after: seen(after),
+        }
     }
 
     /// Like [`CacheListener::lower`], for a bucket that is stored here. Says whether it is.
     pub fn lower_stored(&self, key: &Key, full_in_us: u64, now_us: u64) -> bool {
         let hash = self.hash(key.as_bytes());
-        self.shards[self.shard_of(hash)].lock().lower(hash, key.as_bytes(), full_in_us, now_us)
+        self.shards[self.shard_of(hash)]
+            .lock()
+            .lower(hash, key.as_bytes(), full_in_us, now_us)
     }
 }
 
@@ -39,7 +58,9 @@ impl CacheListener for MemoryStore {
         if self.lower_stored(key, full_in_us, now_us) {
             return;
         }
-        self.change(key.as_bytes(), quota, now_us, |state| *state = state.clone().full_by(full_in_us));
+        self.change(key.as_bytes(), quota, now_us, |state| {
+            *state = state.clone().full_by(full_in_us)
+        });
     }
 }
 
@@ -53,7 +74,12 @@ mod tests {
     fn charge() -> BucketCharge {
         let nonzero = |number| NonZeroU64::new(number).unwrap();
         let shape = TokenBucket::new(nonzero(10), nonzero(1_000_000), nonzero(20)).unwrap();
-        BucketCharge { key: Key::from("l:k"), quota: shape.into(), cost: 1, largest_cost: 1 }
+        BucketCharge {
+            key: Key::from("l:k"),
+            quota: shape.into(),
+            cost: 1,
+            largest_cost: 1,
+        }
     }
 
     fn spent(tokens: u32) -> MemoryStore {
@@ -63,7 +89,9 @@ mod tests {
     }
 
     fn left(store: &MemoryStore, share: Share) -> Option<u64> {
-        store.peek_at(&charge(), 0, share).map(|seen| seen.level(1).remaining)
+        store
+            .peek_at(&charge(), 0, share)
+            .map(|seen| seen.level(1).remaining)
     }
 
     #[test]
@@ -79,19 +107,47 @@ mod tests {
     fn peeking_goes_by_the_share_of_the_node() {
         let store = spent(10);
         assert_eq!(left(&store, Share::new(2, 0)), Some(5));
-        let single = BucketCharge { largest_cost: 11, ..charge() };
-        let here = (0..2).filter(|rank| store.peek_at(&single, 0, Share::new(2, *rank)).is_some()).count();
-        assert_eq!(here, 1, "one node has the whole of a limit that cannot be shared");
+        let single = BucketCharge {
+            largest_cost: 11,
+            ..charge()
+        };
+        let here = (0..2)
+            .filter(|rank| store.peek_at(&single, 0, Share::new(2, *rank)).is_some())
+            .count();
+        assert_eq!(
+            here, 1,
+            "one node has the whole of a limit that cannot be shared"
+        );
     }
 
     #[test]
     fn grants_fill_the_bucket_and_not_more() {
         let store = spent(20);
         let changed = store.grant_at(&charge(), TokenGrant::Tokens(5), 0);
-        assert_eq!((changed.before.level(1).remaining, changed.after.level(1).remaining), (0, 5));
-        assert_eq!(store.grant_at(&charge(), TokenGrant::Tokens(50), 0).after.level(1).remaining, 20);
+        assert_eq!(
+            (
+                changed.before.level(1).remaining,
+                changed.after.level(1).remaining
+            ),
+            (0, 5)
+        );
+        assert_eq!(
+            store
+                .grant_at(&charge(), TokenGrant::Tokens(50), 0)
+                .after
+                .level(1)
+                .remaining,
+            20
+        );
         assert_eq!(store.take_at(&[charge()], 50, 0, Share::WHOLE).units, 20);
-        assert_eq!(store.grant_at(&charge(), TokenGrant::All, 0).after.level(1).remaining, 20);
+        assert_eq!(
+            store
+                .grant_at(&charge(), TokenGrant::All, 0)
+                .after
+                .level(1)
+                .remaining,
+            20
+        );
     }
 
     #[test]
@@ -107,12 +163,19 @@ mod tests {
     fn a_bucket_of_a_plan_is_lowered_by_the_plans_rate() {
         let nonzero = |number| NonZeroU64::new(number).unwrap();
         let plan = BucketCharge {
-            quota: TokenBucket::new(nonzero(1_000), nonzero(1_000_000), nonzero(500)).unwrap().into(),
+            quota: TokenBucket::new(nonzero(1_000), nonzero(1_000_000), nonzero(500))
+                .unwrap()
+                .into(),
             ..charge()
         };
         let store = MemoryStore::new(10);
         store.take_at(std::slice::from_ref(&plan), 400, 0, Share::WHOLE);
         store.lower(&plan.key, charge().quota, 300_000, 0);
-        assert_eq!(store.peek_at(&plan, 0, Share::WHOLE).map(|seen| seen.level(1).remaining), Some(200));
+        assert_eq!(
+            store
+                .peek_at(&plan, 0, Share::WHOLE)
+                .map(|seen| seen.level(1).remaining),
+            Some(200)
+        );
     }
 }

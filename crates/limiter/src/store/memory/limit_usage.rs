@@ -1,8 +1,9 @@
-//! The part that each limit has of a shard's table: how many entries are its own, and the floor under those of its keys
-//! that made room.
+//! The part that each limit has of a shard's table: how many entries are its own, and the floor
+//! under those of its keys that made room.
 //!
-//! Guarantees that keys of one limit lack nothing because keys of another were dropped, up to a bounded number of
-//! limits at a time; further ones share a floor. Costs nothing as long as the table has room.
+//! Guarantees that keys of one limit lack nothing because keys of another were dropped, up to a
+//! bounded number of limits at a time; further ones share a floor. Costs nothing as long as the
+//! table has room.
 
 use std::collections::HashMap;
 
@@ -11,7 +12,8 @@ use crate::algorithm::state::{QuotaState, StoredState};
 use crate::algorithm::window::{MAX_STEP_BACK_US, Timestamp};
 use crate::store::memory::compact_state::{CompactState, EvictionFloor};
 
-/// Limits with a part of their own at a time. All beyond share the last: far more than one application of policies may have.
+/// Limits with a part of their own at a time. All beyond share the last: far more than one
+/// application of policies may have.
 const MAX_LIMITS: usize = 16_384;
 
 /// The parts of all limits.
@@ -25,7 +27,8 @@ pub(crate) struct LimitUsages {
     free: Vec<LimitNumber>,
     /// Whether limits share the last, since all were taken.
     is_shared: bool,
-    /// No floor reaches further: until the first entry is dropped, this look spares the search for the limit.
+    /// No floor reaches further: until the first entry is dropped, this look spares the search for
+    /// the limit.
     floors_end_us: u64,
 }
 
@@ -56,13 +59,17 @@ impl LimitUsages {
         self.usages[usize::from(number.0)].entries -= 1;
     }
 
-    /// The limit that makes room for `key`: the one with the most entries, `key` included. A limit that takes no more
-    /// than its even part of the table makes no room for others.
+    /// The limit that makes room for `key`: the one with the most entries, `key` included. A limit
+    /// that takes no more than its even part of the table makes no room for others.
     pub fn largest(&mut self, key: &[u8]) -> Option<LimitNumber> {
         let own = self.number(key);
-        let numbered = (0..).map(LimitNumber).zip(&self.usages).filter(|(_, usage)| usage.entries > 0);
-        let with_key =
-            numbered.max_by_key(|(number, usage)| (usage.entries + usize::from(*number == own), *number == own));
+        let numbered = (0..)
+            .map(LimitNumber)
+            .zip(&self.usages)
+            .filter(|(_, usage)| usage.entries > 0);
+        let with_key = numbered.max_by_key(|(number, usage)| {
+            (usage.entries + usize::from(*number == own), *number == own)
+        });
         with_key.map(|(number, _)| number)
     }
 
@@ -73,13 +80,17 @@ impl LimitUsages {
 
     /// Covers an entry of this limit that is dropped before it is full.
     pub fn raise_floor(&mut self, number: LimitNumber, dropped: &CompactState, now_us: u64) {
-        self.usages[usize::from(number.0)].floor.raise(dropped, now_us);
+        self.usages[usize::from(number.0)]
+            .floor
+            .raise(dropped, now_us);
         self.floors_end_us = self.floors_end_us.max(dropped.loss().0);
     }
 
     /// Moves the end of windows that were dropped: the wall clock stepped back.
     pub fn postpone_floors(&mut self, by_us: u64) {
-        self.usages.iter_mut().for_each(|usage| usage.floor.postpone(by_us));
+        self.usages
+            .iter_mut()
+            .for_each(|usage| usage.floor.postpone(by_us));
         self.floors_end_us = self.floors_end_us.saturating_add(by_us);
     }
 
@@ -91,9 +102,16 @@ impl LimitUsages {
         }
     }
 
-    /// Takes numbers back from limits whose keys lack nothing, as far as is known here: they may be gone.
+    /// Takes numbers back from limits whose keys lack nothing, as far as is known here: they may be
+    /// gone.
     pub fn sweep(&mut self, now_us: u64) {
-        let Self { usages, numbers, free, is_shared, .. } = self;
+        let Self {
+            usages,
+            numbers,
+            free,
+            is_shared,
+            ..
+        } = self;
         let is_over = |usage: &LimitUsage| {
             let floor_end_us = usage.floor.end_us().saturating_add(MAX_STEP_BACK_US);
             usage.entries == 0 && floor_end_us <= now_us
@@ -111,7 +129,10 @@ impl LimitUsages {
     }
 
     fn find(&self, key: &[u8]) -> Option<&LimitUsage> {
-        let own = self.numbers.get(prefix(key)).or_else(|| self.is_shared.then_some(&LAST));
+        let own = self
+            .numbers
+            .get(prefix(key))
+            .or_else(|| self.is_shared.then_some(&LAST));
         own.and_then(|number| self.usages.get(usize::from(number.0)))
     }
 
@@ -124,7 +145,9 @@ impl LimitUsages {
         if self.is_shared {
             return LAST;
         }
-        let next = u16::try_from(self.usages.len()).map(LimitNumber).unwrap_or(LAST);
+        let next = u16::try_from(self.usages.len())
+            .map(LimitNumber)
+            .unwrap_or(LAST);
         let number = match self.free.pop() {
             Some(free) => free,
             None if self.usages.len() < MAX_LIMITS => {
@@ -156,11 +179,16 @@ mod tests {
 
     fn bucket() -> Quota {
         let nonzero = |number| NonZeroU64::new(number).unwrap();
-        TokenBucket::new(nonzero(1), nonzero(1_000_000), nonzero(5)).unwrap().into()
+        TokenBucket::new(nonzero(1), nonzero(1_000_000), nonzero(5))
+            .unwrap()
+            .into()
     }
 
     fn missing(usages: &LimitUsages, key: &str) -> u64 {
-        5 - usages.unknown(key.as_bytes(), bucket(), bucket().timestamp(0, 0)).level(bucket(), 1).remaining
+        5 - usages
+            .unknown(key.as_bytes(), bucket(), bucket().timestamp(0, 0))
+            .level(bucket(), 1)
+            .remaining
     }
 
     fn drop_empty(usages: &mut LimitUsages, key: &str) {
@@ -174,7 +202,10 @@ mod tests {
     fn a_floor_is_under_the_keys_of_its_limit_alone() {
         let mut usages = LimitUsages::default();
         drop_empty(&mut usages, "a:1");
-        assert_eq!(["a:2", "b:2", "ab:2", "a"].map(|key| missing(&usages, key)), [5, 0, 0, 0]);
+        assert_eq!(
+            ["a:2", "b:2", "ab:2", "a"].map(|key| missing(&usages, key)),
+            [5, 0, 0, 0]
+        );
     }
 
     #[test]
@@ -188,7 +219,10 @@ mod tests {
         drop_empty(&mut usages, &format!("l{MAX_LIMITS}:k"));
         let own = format!("l{}:k", MAX_LIMITS - 2);
         let beyond = format!("l{}:k", MAX_LIMITS + 1);
-        assert_eq!([&*beyond, &own, "never seen:k"].map(|key| missing(&usages, key)), [5, 0, 5]);
+        assert_eq!(
+            [&*beyond, &own, "never seen:k"].map(|key| missing(&usages, key)),
+            [5, 0, 5]
+        );
     }
 
     #[test]
@@ -222,7 +256,10 @@ mod tests {
         usages.sweep(2 * MAX_STEP_BACK_US + 10_000_000);
         usages.add_entry(beyond.as_bytes());
         assert!(
-            !usages.is_shared && usages.numbers.contains_key(beyond.split_inclusive(':').next().unwrap().as_bytes())
+            !usages.is_shared
+                && usages
+                    .numbers
+                    .contains_key(beyond.split_inclusive(':').next().unwrap().as_bytes())
         );
         assert_eq!(missing(&usages, &beyond), 0);
     }

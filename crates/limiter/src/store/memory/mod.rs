@@ -1,9 +1,9 @@
 //! Buckets in this process, for all of its workers.
 //!
-//! Guarantees the same decisions as the shared store's script, a bound on the number of buckets, and never more than
-//! the limit even when buckets must be forgotten (see `shard.rs`), nor when workers come late: they read the clock
-//! before they have the lock, and under the lock time never moves back. The caller says which share of the limits is
-//! this node's.
+//! Guarantees the same decisions as the shared store's script, a bound on the number of buckets,
+//! and never more than the limit even when buckets must be forgotten (see `shard.rs`), nor when
+//! workers come late: they read the clock before they have the lock, and under the lock time never
+//! moves back. The caller says which share of the limits is this node's.
 
 mod compact_state;
 mod inspect;
@@ -27,7 +27,9 @@ use crate::algorithm::state::QuotaState;
 use crate::algorithm::window::Timestamp;
 use crate::clock;
 use crate::limit::key::Key;
-use crate::store::adjustment::{Adjustment, AdjustmentBatch, AdjustmentOutcome, AdjustmentResult, Change};
+use crate::store::adjustment::{
+    Adjustment, AdjustmentBatch, AdjustmentOutcome, AdjustmentResult, Change,
+};
 use crate::store::memory::shard::{FoundBucket, Shard};
 use crate::store::merged_charges::{MergedCharge, MergedCharges};
 use crate::store::{BucketCharge, Grant, PermitClaim, Store, StoreError, StoreFailure};
@@ -47,9 +49,11 @@ pub struct MemoryStore {
     shards: Box<[Mutex<Shard>]>,
     /// Seeded: clients choose their keys.
     hasher: RandomState,
-    /// Microseconds since 1970-01-01T00:00Z when the monotonic clock read 0: fixed windows go by the calendar.
+    /// Microseconds since 1970-01-01T00:00Z when the monotonic clock read 0: fixed windows go by
+    /// the calendar.
     epoch_us: AtomicU64,
-    /// The nodes that hold permits for requests in flight, where this is the store of several nodes.
+    /// The nodes that hold permits for requests in flight, where this is the store of several
+    /// nodes.
     holders: Mutex<HashMap<Key, Vec<PermitHolder>>>,
 }
 
@@ -65,7 +69,8 @@ struct BucketCharging<'a> {
     found: FoundBucket,
 }
 
-/// The shards of one request, locked in ascending order so that two requests never wait for each other.
+/// The shards of one request, locked in ascending order so that two requests never wait for each
+/// other.
 struct LockedShards<'a> {
     ids: SmallVec<[usize; 4]>,
     guards: SmallVec<[MutexGuard<'a, Shard>; 4]>,
@@ -76,8 +81,15 @@ impl MemoryStore {
     pub fn new(max_buckets: usize) -> Self {
         let max = max_buckets.max(1);
         let count = SHARDS.min(1 << (max / SMALLEST_SHARD).max(1).ilog2());
-        let shards = (0..count).map(|_| Mutex::new(Shard::new(max / count))).collect();
-        let store = Self { shards, hasher: RandomState::new(), epoch_us: AtomicU64::new(0), holders: Mutex::default() };
+        let shards = (0..count)
+            .map(|_| Mutex::new(Shard::new(max / count)))
+            .collect();
+        let store = Self {
+            shards,
+            hasher: RandomState::new(),
+            epoch_us: AtomicU64::new(0),
+            holders: Mutex::default(),
+        };
         store.follow_clock();
         store
     }
@@ -91,10 +103,13 @@ impl MemoryStore {
         }
     }
 
-    /// Sets the time at which the clock that callers read showed 0, in microseconds since 1970-01-01T00:00Z.
+    /// Sets the time at which the clock that callers read showed 0, in microseconds since
+    /// 1970-01-01T00:00Z.
     pub fn set_epoch(&self, epoch_us: u64) {
         self.epoch_us.store(epoch_us, Ordering::Relaxed);
-        self.shards.iter().for_each(|shard| shard.lock().set_epoch(epoch_us));
+        self.shards
+            .iter()
+            .for_each(|shard| shard.lock().set_epoch(epoch_us));
     }
 
     /// A time of the monotonic clock, in the form that `quota` needs.
@@ -106,9 +121,15 @@ impl MemoryStore {
         self.epoch_us.load(Ordering::Relaxed)
     }
 
-    /// Takes like [`Store::take`], at `now_us` of the monotonic clock, from this node's share of each limit. A caller
-    /// that comes after another with a later time takes at that later time.
-    pub fn take_at(&self, charges: &[BucketCharge], units: u32, now_us: u64, share: Share) -> Grant {
+    /// Takes like [`Store::take`], at `now_us` of the monotonic clock, from this node's share of
+    /// each limit. A caller that comes after another with a later time takes at that later time.
+    pub fn take_at(
+        &self,
+        charges: &[BucketCharge],
+        units: u32,
+        now_us: u64,
+        share: Share,
+    ) -> Grant {
         match charges {
             [charge] => self.take_one(charge, units, now_us, share),
             _ => self.take_all(charges, units, now_us, share),
@@ -125,20 +146,39 @@ impl MemoryStore {
         let granted = charging.grants(units);
         let level = charging.charge(granted, units);
         charging.store(&mut shard, now_us);
-        Grant { units: granted, levels: smallvec![level], at_us: now_us, foreign: SmallVec::new() }
+        Grant {
+            units: granted,
+            levels: smallvec![level],
+            at_us: now_us,
+            foreign: SmallVec::new(),
+        }
     }
 
     fn take_all(&self, charges: &[BucketCharge], units: u32, now_us: u64, share: Share) -> Grant {
         let charges = MergedCharges::of(charges);
-        let hashes: SmallVec<[u64; 4]> = charges.list.iter().map(|charge| self.hash(charge.key)).collect();
+        let hashes: SmallVec<[u64; 4]> = charges
+            .list
+            .iter()
+            .map(|charge| self.hash(charge.key))
+            .collect();
         let mut locked = self.lock(&hashes);
         let now_us = locked.advance(now_us);
         let mut chargings: SmallVec<[BucketCharging<'_>; 4]> = (charges.list.iter().zip(&hashes))
             .map(|(charge, hash)| {
-                BucketCharging::find(charge, *hash, locked.shard(self.shard_of(*hash)), now_us, share)
+                BucketCharging::find(
+                    charge,
+                    *hash,
+                    locked.shard(self.shard_of(*hash)),
+                    now_us,
+                    share,
+                )
             })
             .collect();
-        let granted = chargings.iter().map(|charging| charging.grants(units)).min().unwrap_or(units);
+        let granted = chargings
+            .iter()
+            .map(|charging| charging.grants(units))
+            .min()
+            .unwrap_or(units);
         let levels: SmallVec<[Level; 4]> = (chargings.iter_mut())
             .map(|charging| {
                 let level = charging.charge(granted, units);
@@ -146,21 +186,35 @@ impl MemoryStore {
                 level
             })
             .collect();
-        Grant { units: granted, levels: charges.spread(&levels), at_us: now_us, ..Grant::default() }
+        Grant {
+            units: granted,
+            levels: charges.spread(&levels),
+            at_us: now_us,
+            ..Grant::default()
+        }
     }
 
     /// Corrects like [`Store::adjust`], at `now_us` of the monotonic clock.
-    pub fn adjust_at<'a>(&self, adjustments: impl IntoIterator<Item = &'a Adjustment>, now_us: u64) {
+    pub fn adjust_at<'a>(
+        &self,
+        adjustments: impl IntoIterator<Item = &'a Adjustment>,
+        now_us: u64,
+    ) {
         for Adjustment { key, quota, change } in adjustments {
             self.change(key.as_bytes(), *quota, now_us, |state| match *change {
                 Change::Charge { charge, since_us } => {
                     let since_us = since_us.min(now_us);
-                    let [then_us, this_us] = [since_us, now_us].map(|at| self.timestamp(*quota, at).expires_at_us);
-                    // Of this window: the state knows better when that ends, if the clock stepped back.
+                    let [then_us, this_us] =
+                        [since_us, now_us].map(|at| self.timestamp(*quota, at).expires_at_us);
+                    // Of this window: the state knows better when that ends, if the clock stepped
+                    // back.
                     let expires_at_us = if then_us < this_us { then_us } else { u64::MAX };
                     state.charge_debt(charge, now_us - since_us, expires_at_us);
                 }
-                Change::Refund { charge, taken_at_us } => {
+                Change::Refund {
+                    charge,
+                    taken_at_us,
+                } => {
                     let from_us = self.timestamp(*quota, taken_at_us).expires_at_us;
                     state.refund(charge, taken_at_us, from_us);
                 }
@@ -168,14 +222,22 @@ impl MemoryStore {
         }
     }
 
-    /// Takes over the level that the shared store last had for the bucket of `charge`, so that an outage starts from
-    /// there.
+    /// Takes over the level that the shared store last had for the bucket of `charge`, so that an
+    /// outage starts from there.
     pub fn observe(&self, charge: &BucketCharge, level: &Level, now_us: u64) {
-        self.change(charge.key.as_bytes(), charge.quota, now_us, |state| state.observe(level));
+        self.change(charge.key.as_bytes(), charge.quota, now_us, |state| {
+            state.observe(level)
+        });
     }
 
     /// Changes the state of `key`: the state before and after.
-    fn change(&self, key: &[u8], quota: Quota, now_us: u64, change: impl FnOnce(&mut QuotaState)) -> [QuotaState; 2] {
+    fn change(
+        &self,
+        key: &[u8],
+        quota: Quota,
+        now_us: u64,
+        change: impl FnOnce(&mut QuotaState),
+    ) -> [QuotaState; 2] {
         let hash = self.hash(key);
         let mut shard = self.shards[self.shard_of(hash)].lock();
         let found = shard.find(hash, key, quota, now_us);
@@ -202,13 +264,15 @@ impl MemoryStore {
         claims.iter().map(grant).collect()
     }
 
-    /// Forgets the buckets that are full by `now_us`, one shard at a time, and permits whose time is over. For a background task, so that what an idle
-    /// process keeps shrinks.
+    /// Forgets the buckets that are full by `now_us`, one shard at a time, and permits whose time
+    /// is over. For a background task, so that what an idle process keeps shrinks.
     pub fn sweep(&self, now_us: u64) {
         for shard in &self.shards {
             shard.lock().sweep(now_us);
         }
-        self.holders.lock().retain(|_, of_key| of_key.iter().any(|holder| holder.until_us > now_us));
+        self.holders
+            .lock()
+            .retain(|_, of_key| of_key.iter().any(|holder| holder.until_us > now_us));
     }
 
     /// Buckets kept now.
@@ -220,7 +284,8 @@ impl MemoryStore {
         self.len() == 0
     }
 
-    /// The hash of a key's bytes alone. `Hash` of a slice adds its length, which is of no use where nothing follows.
+    /// The hash of a key's bytes alone. `Hash` of a slice adds its length, which is of no use where
+    /// nothing follows.
     fn hash(&self, key: &[u8]) -> u64 {
         let mut hasher = self.hasher.build_hasher();
         hasher.write(key);
@@ -233,7 +298,8 @@ impl MemoryStore {
     }
 
     fn lock(&self, hashes: &[u64]) -> LockedShards<'_> {
-        let mut ids: SmallVec<[usize; 4]> = hashes.iter().map(|hash| self.shard_of(*hash)).collect();
+        let mut ids: SmallVec<[usize; 4]> =
+            hashes.iter().map(|hash| self.shard_of(*hash)).collect();
         ids.sort_unstable();
         ids.dedup();
         let guards = ids.iter().map(|id| self.shards[*id].lock()).collect();
@@ -242,8 +308,17 @@ impl MemoryStore {
 }
 
 impl Store for MemoryStore {
-    fn take<'a>(&'a self, charges: &'a [BucketCharge], units: u32) -> BoxFuture<'a, Result<Grant, StoreFailure>> {
-        Box::pin(ready(Ok(self.take_at(charges, units, clock::monotonic_micros(), Share::WHOLE))))
+    fn take<'a>(
+        &'a self,
+        charges: &'a [BucketCharge],
+        units: u32,
+    ) -> BoxFuture<'a, Result<Grant, StoreFailure>> {
+        Box::pin(ready(Ok(self.take_at(
+            charges,
+            units,
+            clock::monotonic_micros(),
+            Share::WHOLE,
+        ))))
     }
 
     /// This store answers at once, so no batch is sent to it twice.
@@ -252,7 +327,10 @@ impl Store for MemoryStore {
         Box::pin(ready(vec![Ok(AdjustmentOutcome::Applied); batch.len()]))
     }
 
-    fn claim<'a>(&'a self, claims: &'a [PermitClaim]) -> BoxFuture<'a, Result<Vec<GrantedPermits>, StoreError>> {
+    fn claim<'a>(
+        &'a self,
+        claims: &'a [PermitClaim],
+    ) -> BoxFuture<'a, Result<Vec<GrantedPermits>, StoreError>> {
         Box::pin(ready(Ok(self.claim_at(claims, clock::monotonic_micros()))))
     }
 
@@ -265,7 +343,10 @@ impl Store for MemoryStore {
 impl LockedShards<'_> {
     /// The time for all of the shards, which is not before the time of any of them.
     fn advance(&mut self, now_us: u64) -> u64 {
-        let latest_us = self.guards.iter().fold(now_us, |latest_us, shard| shard.time(latest_us));
+        let latest_us = self
+            .guards
+            .iter()
+            .fold(now_us, |latest_us, shard| shard.time(latest_us));
         for shard in &mut self.guards {
             shard.advance(latest_us);
         }
@@ -280,14 +361,33 @@ impl LockedShards<'_> {
 }
 
 impl<'a> BucketCharging<'a> {
-    fn find(charge: &MergedCharge<'a>, hash: u64, shard: &Shard, now_us: u64, share: Share) -> Self {
-        let MergedCharge { key, quota, cost, largest_cost } = *charge;
+    fn find(
+        charge: &MergedCharge<'a>,
+        hash: u64,
+        shard: &Shard,
+        now_us: u64,
+        share: Share,
+    ) -> Self {
+        let MergedCharge {
+            key,
+            quota,
+            cost,
+            largest_cost,
+        } = *charge;
         let part = share.of(key, quota, largest_cost);
-        Self { key, hash, quota, part, cost, found: shard.find(hash, key, quota, now_us) }
+        Self {
+            key,
+            hash,
+            quota,
+            part,
+            cost,
+            found: shard.find(hash, key, quota, now_us),
+        }
     }
 
     fn grants(&self, units: u32) -> u32 {
-        self.part.map_or(0, |part| self.found.state.fitting(part, self.cost, units))
+        self.part
+            .map_or(0, |part| self.found.state.fitting(part, self.cost, units))
     }
 
     /// Charges `granted` units.
@@ -301,15 +401,28 @@ impl<'a> BucketCharging<'a> {
     /// Stores the charged state. Nothing else may have touched the shard in between.
     fn store(&self, shard: &mut Shard, now_us: u64) {
         if self.is_to_store() {
-            shard.put(&self.found, self.hash, self.key, self.found.state.stored(), now_us);
+            shard.put(
+                &self.found,
+                self.hash,
+                self.key,
+                self.found.state.stored(),
+                now_us,
+            );
         }
     }
 
-    /// Like [`Self::store`], after other buckets were stored, which may have moved this one: it is looked up again.
+    /// Like [`Self::store`], after other buckets were stored, which may have moved this one: it is
+    /// looked up again.
     fn store_again(&self, shard: &mut Shard, now_us: u64) {
         if self.is_to_store() {
             let found = shard.find(self.hash, self.key, self.quota, now_us);
-            shard.put(&found, self.hash, self.key, self.found.state.stored(), now_us);
+            shard.put(
+                &found,
+                self.hash,
+                self.key,
+                self.found.state.stored(),
+                now_us,
+            );
         }
     }
 
@@ -318,10 +431,14 @@ impl<'a> BucketCharging<'a> {
         self.part.is_some() && self.found.state.is_changed()
     }
 
-    /// The level where the limit is another node's as long as the store is away. Nothing is left here; the retry time
-    /// is a guess, the time in which the limit yields one such request.
+    /// The level where the limit is another node's as long as the store is away. Nothing is left
+    /// here; the retry time is a guess, the time in which the limit yields one such request.
     fn elsewhere(&self, denied: bool) -> Level {
         let wait = self.quota.pace_us(self.cost);
-        Level { remaining: 0, retry_after_us: if denied { wait } else { 0 }, reset_after_us: wait }
+        Level {
+            remaining: 0,
+            retry_after_us: if denied { wait } else { 0 },
+            reset_after_us: wait,
+        }
     }
 }

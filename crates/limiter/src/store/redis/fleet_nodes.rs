@@ -13,14 +13,15 @@ use crate::store::redis::script;
 /// `!` starts no limit's name, so no bucket has this key.
 const NODES_KEY: &str = "!nodes";
 
-/// Bytes that a node may say of itself. More is neither sent nor believed: all of it goes to Redis with each beat.
+/// Bytes that a node may say of itself. More is neither sent nor believed: all of it goes to Redis
+/// with each beat.
 pub(super) const LONGEST_STATEMENT: usize = 4_096;
 
 /// The keys of the set of nodes and, where both can be changed at once, of what they say.
 pub(super) fn keys(prefix: &str) -> Vec<Key> {
     let nodes = format!("{prefix}{NODES_KEY}");
-    // Named by the first as its hash tag, so that a cluster has both in one slot, and behind the prefix, since a server may
-    // let nodes use no other keys.
+    // Named by the first as its hash tag, so that a cluster has both in one slot, and behind the
+    // prefix, since a server may let nodes use no other keys.
     let statements = format!("{prefix}{{{nodes}}}");
     let mut keys = vec![Key::from(nodes)];
     // A prefix with half a hash tag parts them.
@@ -33,17 +34,33 @@ pub(super) fn keys(prefix: &str) -> Vec<Key> {
 impl RedisInspector {
     pub(super) async fn fleet_nodes(&self) -> Result<Vec<FleetNode>, StoreError> {
         let keys = keys(&self.prefix);
-        let reply: Vec<Vec<u8>> = self.run(&script::NODES, &keys[0], |_| (keys.clone(), Vec::new())).await?;
-        reply.chunks(3).map(seen).collect::<Option<_>>().ok_or(StoreError::Protocol)
+        let reply: Vec<Vec<u8>> = self
+            .run(&script::NODES, &keys[0], |_| (keys.clone(), Vec::new()))
+            .await?;
+        reply
+            .chunks(3)
+            .map(seen)
+            .collect::<Option<_>>()
+            .ok_or(StoreError::Protocol)
     }
 }
 
 fn seen(words: &[Vec<u8>]) -> Option<FleetNode> {
-    let [id, millis, statement] = words else { return None };
+    let [id, millis, statement] = words else {
+        return None;
+    };
     let millis = str::from_utf8(millis).ok()?.parse().ok()?;
     let id = String::from_utf8(id.clone()).ok()?;
-    let statement = if statement.len() > LONGEST_STATEMENT { Vec::new() } else { statement.clone() };
-    Some(FleetNode { id, heard_of: Duration::from_millis(millis), statement })
+    let statement = if statement.len() > LONGEST_STATEMENT {
+        Vec::new()
+    } else {
+        statement.clone()
+    };
+    Some(FleetNode {
+        id,
+        heard_of: Duration::from_millis(millis),
+        statement,
+    })
 }
 
 #[cfg(test)]
@@ -51,20 +68,34 @@ mod tests {
     use super::*;
 
     fn names(prefix: &str) -> Vec<String> {
-        keys(prefix).iter().map(|key| key.as_str_lossy().into_owned()).collect()
+        keys(prefix)
+            .iter()
+            .map(|key| key.as_str_lossy().into_owned())
+            .collect()
     }
 
     #[test]
     fn more_than_a_node_may_say_of_itself_is_not_believed() {
-        let of = |length: usize| seen(&[b"node".to_vec(), b"1500".to_vec(), vec![b'x'; length]]).unwrap();
+        let of = |length: usize| {
+            seen(&[b"node".to_vec(), b"1500".to_vec(), vec![b'x'; length]]).unwrap()
+        };
         assert_eq!(of(LONGEST_STATEMENT).statement.len(), LONGEST_STATEMENT);
-        assert_eq!((of(LONGEST_STATEMENT + 1).statement.len(), of(1).heard_of), (0, Duration::from_millis(1500)));
+        assert_eq!(
+            (of(LONGEST_STATEMENT + 1).statement.len(), of(1).heard_of),
+            (0, Duration::from_millis(1500))
+        );
     }
 
     #[test]
     fn both_keys_are_behind_the_prefix_and_in_one_slot() {
-        assert_eq!(names("tollgate:"), ["tollgate:!nodes", "tollgate:{tollgate:!nodes}"]);
-        assert_eq!(names("{shop}:"), ["{shop}:!nodes", "{shop}:{{shop}:!nodes}"]);
+        assert_eq!(
+            names("tollgate:"),
+            ["tollgate:!nodes", "tollgate:{tollgate:!nodes}"]
+        );
+        assert_eq!(
+            names("{shop}:"),
+            ["{shop}:!nodes", "{shop}:{{shop}:!nodes}"]
+        );
         assert_eq!(names(""), ["!nodes", "{!nodes}"]);
         assert_eq!(names("a{b:"), ["a{b:!nodes"]);
     }

@@ -1,4 +1,5 @@
-//! Reads hashes in Redis that operators write, by a script, which finds its server like the scripts of buckets.
+//! Reads hashes in Redis that operators write, by a script, which finds its server like the scripts
+//! of buckets.
 //!
 //! Guarantees that a read ends within the time limit of its connection.
 
@@ -24,11 +25,17 @@ impl HashReader for RedisStore {
         name: &'a str,
         fields: &'a [FieldName],
     ) -> BoxFuture<'a, Result<Vec<FieldValue>, StoreError>> {
-        Box::pin(read(&self.topology, self.key(name.as_bytes()), fields, self.timeout))
+        Box::pin(read(
+            &self.topology,
+            self.key(name.as_bytes()),
+            fields,
+            self.timeout,
+        ))
     }
 
     fn server_of_hash(&self, name: &str) -> ServerId {
-        self.topology.server_of(redis_keyslot(self.key(name.as_bytes()).as_bytes()))
+        self.topology
+            .server_of(redis_keyslot(self.key(name.as_bytes()).as_bytes()))
     }
 
     fn timeout(&self) -> Duration {
@@ -43,11 +50,17 @@ impl HashReader for RedisInspector {
         name: &'a str,
         fields: &'a [FieldName],
     ) -> BoxFuture<'a, Result<Vec<FieldValue>, StoreError>> {
-        Box::pin(read(&self.topology, self.key(name.as_bytes()), fields, inspect::TIMEOUT))
+        Box::pin(read(
+            &self.topology,
+            self.key(name.as_bytes()),
+            fields,
+            inspect::TIMEOUT,
+        ))
     }
 
     fn server_of_hash(&self, name: &str) -> ServerId {
-        self.topology.server_of(redis_keyslot(self.key(name.as_bytes()).as_bytes()))
+        self.topology
+            .server_of(redis_keyslot(self.key(name.as_bytes()).as_bytes()))
     }
 
     fn timeout(&self) -> Duration {
@@ -61,9 +74,22 @@ async fn read(
     fields: &[FieldName],
     timeout: Duration,
 ) -> Result<Vec<FieldValue>, StoreError> {
-    let args = || fields.iter().map(|field| Value::Bytes(field.as_bytes().to_vec().into())).collect();
-    let call = topology.run(&script::PLANS_READ, redis_keyslot(key.as_bytes()), |_| (vec![key.clone()], args()));
-    let answer = tokio::time::timeout(timeout, call).await.map_err(|_| StoreError::Timeout)?;
+    let args = || {
+        fields
+            .iter()
+            .map(|field| Value::Bytes(field.as_bytes().to_vec().into()))
+            .collect()
+    };
+    let call = topology.run(&script::PLANS_READ, redis_keyslot(key.as_bytes()), |_| {
+        (vec![key.clone()], args())
+    });
+    let answer = tokio::time::timeout(timeout, call)
+        .await
+        .map_err(|_| StoreError::Timeout)?;
     let values: Vec<FieldValue> = answer.map_err(CallError::of_one_key)?;
-    if values.len() == fields.len() { Ok(values) } else { Err(StoreError::Protocol) }
+    if values.len() == fields.len() {
+        Ok(values)
+    } else {
+        Err(StoreError::Protocol)
+    }
 }

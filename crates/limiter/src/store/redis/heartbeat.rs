@@ -1,9 +1,10 @@
-//! Announces this node to the fleet, and learns how many nodes share the limits and which of them this is.
+//! Announces this node to the fleet, and learns how many nodes share the limits and which of them
+//! this is.
 //!
-//! Guarantees that the count comes from Redis and by Redis's clock, that it outlives Redis (the last one known stays),
-//! and that a count that falls is believed only after nodes had time to announce themselves: an emptied Redis must not
-//! make each node take the whole of every limit. A node that falls silent counts for the store's `autonomy`: it may be
-//! enforcing its share alone.
+//! Guarantees that the count comes from Redis and by Redis's clock, that it outlives Redis (the
+//! last one known stays), and that a count that falls is believed only after nodes had time to
+//! announce themselves: an emptied Redis must not make each node take the whole of every limit. A
+//! node that falls silent counts for the store's `autonomy`: it may be enforcing its share alone.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,19 +25,22 @@ use crate::store::redis::{fleet_nodes, script};
 /// How often a node announces itself.
 const BEAT: Duration = Duration::from_millis(500);
 
-/// A node that was not heard of for so long is silent: one beat may be lost, and the next be late by half of its time.
+/// A node that was not heard of for so long is silent: one beat may be lost, and the next be late
+/// by half of its time.
 const SILENCE: Duration = Duration::from_millis(1_250);
 
 // The others learn of a silent node with their own next beat and its round trip.
 const _: () = assert!(SILENCE.as_micros() + BEAT.as_micros() < NOTICE_US as u128);
 
-/// A lower count is believed after so long: nodes have connected to a Redis that lost its data, and announced themselves.
+/// A lower count is believed after so long: nodes have connected to a Redis that lost its data, and
+/// announced themselves.
 const BELIEF: Duration = Duration::from_secs(3);
 
 /// No request waits for a beat. A lost one delays no other.
 const TIMEOUT: Duration = BEAT;
 
-/// The statement of this node about itself, as of now, for those who ask Redis for the nodes of the fleet.
+/// The statement of this node about itself, as of now, for those who ask Redis for the nodes of the
+/// fleet.
 pub type NodeStatement = Arc<dyn Fn() -> Vec<u8> + Send + Sync>;
 
 /// This process's membership.
@@ -62,7 +66,8 @@ struct Beat {
 type LowerSince = Option<Instant>;
 
 impl Heartbeat {
-    /// Starts connecting, in the current runtime, and returns at once. The node is announced by [`Self::run`].
+    /// Starts connecting, in the current runtime, and returns at once. The node is announced by
+    /// [`Self::run`].
     ///
     /// # Errors
     /// When the URL is invalid, or TLS cannot be set up.
@@ -97,7 +102,8 @@ impl Heartbeat {
             match self.beat(self.autonomy).await {
                 Ok(mut beat) => {
                     if begun_at.saturating_duration_since(answered_at) >= SILENCE {
-                        // Nobody may have reached Redis: those who look silent are heard of in a moment.
+                        // Nobody may have reached Redis: those who look silent are heard of in a
+                        // moment.
                         beat.silent.clear();
                     }
                     answered_at = clock::now();
@@ -112,12 +118,14 @@ impl Heartbeat {
                     }
                 }
             }
-            // By the beginning of the last one: a node that loses a beat must not fall silent by it.
+            // By the beginning of the last one: a node that loses a beat must not fall silent by
+            // it.
             tokio::time::sleep_until(begun_at + BEAT).await;
         }
     }
 
-    /// Takes this node out, so that the others need not wait for its silence, and closes the connection.
+    /// Takes this node out, so that the others need not wait for its silence, and closes the
+    /// connection.
     pub async fn leave(&self) {
         if let Err(error) = self.beat(Duration::ZERO).await {
             tracing::debug!(%error, "this node could not take itself out of the fleet");
@@ -126,26 +134,46 @@ impl Heartbeat {
     }
 
     async fn beat(&self, ttl: Duration) -> Result<Beat, StoreError> {
-        let millis = |duration: Duration| Value::Integer(i64::try_from(duration.as_millis()).unwrap_or(i64::MAX));
+        let millis = |duration: Duration| {
+            Value::Integer(i64::try_from(duration.as_millis()).unwrap_or(i64::MAX))
+        };
         // A store that is late for requests may be in time for this.
         let alone = Value::Integer((self.share.alone_for() >= SILENCE - BEAT).into());
         let statement = Value::Bytes(self.statement().into());
-        let args =
-            || vec![Value::from(self.id.as_str()), millis(ttl), millis(SILENCE), alone.clone(), statement.clone()];
+        let args = || {
+            vec![
+                Value::from(self.id.as_str()),
+                millis(ttl),
+                millis(SILENCE),
+                alone.clone(),
+                statement.clone(),
+            ]
+        };
         let input = |_| (self.keys.clone(), args());
         let slot = redis_keyslot(self.keys[0].as_bytes());
         let reply: Result<Vec<i64>, _> = self.topology.run(&script::HEARTBEAT, slot, input).await;
         let reply = reply.map_err(CallError::of_one_key)?;
         let numbers: Result<Vec<u32>, _> = reply.into_iter().map(u32::try_from).collect();
         match numbers.as_deref() {
-            Ok([nodes, rank, silent @ ..]) => Ok(Beat { share: Share::new(*nodes, *rank), silent: silent.to_vec() }),
+            Ok([nodes, rank, silent @ ..]) => Ok(Beat {
+                share: Share::new(*nodes, *rank),
+                silent: silent.to_vec(),
+            }),
             _ => Err(StoreError::Protocol),
         }
     }
 
     fn statement(&self) -> Vec<u8> {
-        let statement = self.statement.as_ref().map(|statement| statement()).unwrap_or_default();
-        if statement.len() > fleet_nodes::LONGEST_STATEMENT { Vec::new() } else { statement }
+        let statement = self
+            .statement
+            .as_ref()
+            .map(|statement| statement())
+            .unwrap_or_default();
+        if statement.len() > fleet_nodes::LONGEST_STATEMENT {
+            Vec::new()
+        } else {
+            statement
+        }
     }
 
     fn learn(&self, beat: Beat, lower_since: &mut LowerSince) {

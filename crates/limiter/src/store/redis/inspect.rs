@@ -1,9 +1,10 @@
-//! An operator's view of buckets in Redis: reads them, grants tokens, and publishes each change to the nodes.
+//! An operator's view of buckets in Redis: reads them, grants tokens, and publishes each change to
+//! the nodes.
 //!
-//! It has a connection of its own: no request waits for an operator. Changes go through a stream that each node polls,
-//! a few times a second. A node that reaches Redis learns of a change within `POLL_INTERVAL` and a call. A node that
-//! does not learns of it when it reaches Redis again, if that is within `RETENTION`. Unlike a subscription, a stream
-//! survives a broken connection.
+//! It has a connection of its own: no request waits for an operator. Changes go through a stream
+//! that each node polls, a few times a second. A node that reaches Redis learns of a change within
+//! `POLL_INTERVAL` and a call. A node that does not learns of it when it reaches Redis again, if
+//! that is within `RETENTION`. Unlike a subscription, a stream survives a broken connection.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +19,9 @@ use crate::algorithm::state::StoredState;
 use crate::algorithm::token_bucket as bucket;
 
 use crate::limit::key::Key as BucketKey;
-use crate::store::inspect::{BeforeAndAfter, BucketState, ChangeNotice, FleetNode, Inspect, TokenGrant};
+use crate::store::inspect::{
+    BeforeAndAfter, BucketState, ChangeNotice, FleetNode, Inspect, TokenGrant,
+};
 use crate::store::redis::connection::connector::{CallLimits, ConnectError, ConnectionEvents};
 use crate::store::redis::connection::spec::RedisSpec;
 use crate::store::redis::script::{self, Input, Script, integer};
@@ -71,8 +74,15 @@ impl RedisInspector {
     /// # Errors
     /// When the URL is invalid, or TLS cannot be set up.
     pub fn connect(spec: &RedisSpec) -> Result<Self, ConnectError> {
-        let topology = Arc::new(Topology::start(spec, CallLimits::strict(TIMEOUT), ConnectionEvents::Silent)?);
-        Ok(Self { topology, prefix: spec.key_prefix.clone() })
+        let topology = Arc::new(Topology::start(
+            spec,
+            CallLimits::strict(TIMEOUT),
+            ConnectionEvents::Silent,
+        )?);
+        Ok(Self {
+            topology,
+            prefix: spec.key_prefix.clone(),
+        })
     }
 
     /// Closes the connection, for all clones.
@@ -94,7 +104,9 @@ impl RedisInspector {
                         continue;
                     }
                 }
-                Err(error) => tracing::debug!(%error, "this node could not read the changes of operators"),
+                Err(error) => {
+                    tracing::debug!(%error, "this node could not read the changes of operators")
+                }
             }
             tokio::time::sleep(POLL_INTERVAL).await;
         }
@@ -104,21 +116,43 @@ impl RedisInspector {
     ///
     /// # Errors
     /// When Redis could not be asked. The next poll has what this one missed.
-    pub async fn poll(&self, position: &mut ChangePosition) -> Result<Vec<ChangeNotice>, StoreError> {
+    pub async fn poll(
+        &self,
+        position: &mut ChangePosition,
+    ) -> Result<Vec<ChangeNotice>, StoreError> {
         let batch = Value::Integer(i64::try_from(BATCH).unwrap_or(i64::MAX));
-        let input = |_| (vec![self.changes()], vec![Value::from(position.0.as_str()), batch.clone()]);
-        let reply: Vec<Vec<u8>> = self.run(&script::CHANGES_POLL, &self.changes(), input).await?;
+        let input = |_| {
+            (
+                vec![self.changes()],
+                vec![Value::from(position.0.as_str()), batch.clone()],
+            )
+        };
+        let reply: Vec<Vec<u8>> = self
+            .run(&script::CHANGES_POLL, &self.changes(), input)
+            .await?;
         let (end, changes) = reply.split_first().ok_or(StoreError::Protocol)?;
-        let notices = changes.chunks(2).map(notice).collect::<Option<_>>().ok_or(StoreError::Protocol)?;
+        let notices = changes
+            .chunks(2)
+            .map(notice)
+            .collect::<Option<_>>()
+            .ok_or(StoreError::Protocol)?;
         position.0 = String::from_utf8(end.clone()).map_err(|_| StoreError::Protocol)?;
         Ok(notices)
     }
 
     /// Grants tokens: the bucket before and after.
-    async fn grant_tokens(&self, charge: &BucketCharge, tokens: i64) -> Result<[BucketState; 2], StoreError> {
+    async fn grant_tokens(
+        &self,
+        charge: &BucketCharge,
+        tokens: i64,
+    ) -> Result<[BucketState; 2], StoreError> {
         let key = self.key(charge.key.as_bytes());
         let args = |deadline| {
-            let mut args = vec![Value::Integer(deadline), Value::Integer(tokens), script::letter(charge.quota)];
+            let mut args = vec![
+                Value::Integer(deadline),
+                Value::Integer(tokens),
+                script::letter(charge.quota),
+            ];
             args.extend(script::numbers(charge.quota, deadline, TIMEOUT));
             args
         };
@@ -130,7 +164,12 @@ impl RedisInspector {
     /// Permits that the nodes hold: the answer to a node that has none and claims none.
     async fn claimed_permits(&self, key: &BucketKey) -> Result<u64, StoreError> {
         let none = PermitRequest::default();
-        let claim = PermitClaim { key: key.clone(), most: MAX_PERMITS, node: 0, claim: none };
+        let claim = PermitClaim {
+            key: key.clone(),
+            most: MAX_PERMITS,
+            node: 0,
+            claim: none,
+        };
         let key = self.key(&permit_key::of(key));
         let input = |deadline| (vec![key.clone()], permits::args(&[&claim], deadline));
         let reply: Vec<i64> = self.run(&script::CONCURRENCY, &key, input).await?;
@@ -138,16 +177,23 @@ impl RedisInspector {
         Ok(granted.first().map_or(0, |granted| granted.others))
     }
 
-    /// Runs a script within the time limit: the client's own limit does not cover the wait for a connection.
+    /// Runs a script within the time limit: the client's own limit does not cover the wait for a
+    /// connection.
     pub(super) async fn run<R: FromValue>(
         &self,
         script: &Script,
         key: &Key,
         input: impl Fn(i64) -> Input,
     ) -> Result<R, StoreError> {
-        let answer =
-            tokio::time::timeout(TIMEOUT, self.topology.run(script, redis_keyslot(key.as_bytes()), input)).await;
-        answer.map_err(|_| StoreError::Timeout)?.map_err(CallError::of_one_key)
+        let answer = tokio::time::timeout(
+            TIMEOUT,
+            self.topology
+                .run(script, redis_keyslot(key.as_bytes()), input),
+        )
+        .await;
+        answer
+            .map_err(|_| StoreError::Timeout)?
+            .map_err(CallError::of_one_key)
     }
 
     pub(crate) fn key(&self, key: &[u8]) -> Key {
@@ -162,11 +208,17 @@ impl RedisInspector {
 fn notice(pair: &[Vec<u8>]) -> Option<ChangeNotice> {
     let [key, full_in] = pair else { return None };
     let full_in_us = str::from_utf8(full_in).ok()?.parse().ok()?;
-    Some(ChangeNotice { key: BucketKey(key.as_slice().into()), full_in_us })
+    Some(ChangeNotice {
+        key: BucketKey(key.as_slice().into()),
+        full_in_us,
+    })
 }
 
 impl Inspect for RedisInspector {
-    fn peek<'a>(&'a self, charge: &'a BucketCharge) -> BoxFuture<'a, Result<BucketState, StoreError>> {
+    fn peek<'a>(
+        &'a self,
+        charge: &'a BucketCharge,
+    ) -> BoxFuture<'a, Result<BucketState, StoreError>> {
         Box::pin(async move {
             let [before, _] = self.grant_tokens(charge, 0).await?;
             Ok(before)
@@ -185,7 +237,9 @@ impl Inspect for RedisInspector {
         let tokens = match tokens {
             TokenGrant::All => -1,
             // More than any bucket holds is all of it, and stays exact in Lua's doubles.
-            TokenGrant::Tokens(tokens) => i64::try_from(tokens.min(bucket::MAX_BURST)).unwrap_or(-1),
+            TokenGrant::Tokens(tokens) => {
+                i64::try_from(tokens.min(bucket::MAX_BURST)).unwrap_or(-1)
+            }
         };
         Box::pin(async move {
             let [before, after] = self.grant_tokens(charge, tokens).await?;
@@ -196,9 +250,17 @@ impl Inspect for RedisInspector {
     fn publish<'a>(&'a self, notice: &'a ChangeNotice) -> BoxFuture<'a, Result<(), StoreError>> {
         Box::pin(async move {
             let key = || Value::Bytes(notice.key.as_bytes().to_vec().into());
-            let retention = Value::Integer(i64::try_from(RETENTION.as_millis()).unwrap_or(i64::MAX));
-            let input = |_| (vec![self.changes()], vec![key(), integer(notice.full_in_us), retention.clone()]);
-            self.run::<Vec<i64>>(&script::CHANGES_PUBLISH, &self.changes(), input).await.map(drop)
+            let retention =
+                Value::Integer(i64::try_from(RETENTION.as_millis()).unwrap_or(i64::MAX));
+            let input = |_| {
+                (
+                    vec![self.changes()],
+                    vec![key(), integer(notice.full_in_us), retention.clone()],
+                )
+            };
+            self.run::<Vec<i64>>(&script::CHANGES_PUBLISH, &self.changes(), input)
+                .await
+                .map(drop)
         })
     }
 
@@ -207,11 +269,13 @@ impl Inspect for RedisInspector {
     }
 
     fn server_of(&self, key: &BucketKey) -> ServerId {
-        self.topology.server_of(redis_keyslot(self.key(key.as_bytes()).as_bytes()))
+        self.topology
+            .server_of(redis_keyslot(self.key(key.as_bytes()).as_bytes()))
     }
 
     fn server_of_permits(&self, key: &BucketKey) -> ServerId {
-        self.topology.server_of(redis_keyslot(self.key(&permit_key::of(key)).as_bytes()))
+        self.topology
+            .server_of(redis_keyslot(self.key(&permit_key::of(key)).as_bytes()))
     }
 }
 
@@ -225,7 +289,8 @@ fn seen(reply: &[i64], part: Quota) -> Option<[BucketState; 2]> {
     let seen = |numbers: &[u64]| {
         Some(BucketState {
             part,
-            state: StoredState::from_reply(part, numbers, now_us)?.read_as(part, part.timestamp(now_us, 0)),
+            state: StoredState::from_reply(part, numbers, now_us)?
+                .read_as(part, part.timestamp(now_us, 0)),
         })
     };
     Some([seen(&before)?, seen(&after)?])

@@ -1,10 +1,11 @@
-//! Buckets in Redis, shared by the fleet, in scripts that decide atomically and by Redis's clock. The only room that
-//! names the client library.
+//! Buckets in Redis, shared by the fleet, in scripts that decide atomically and by Redis's clock.
+//! The only room that names the client library.
 //!
-//! `connection/` opens connections and keeps them, `topology/` finds the server that has a key, `script` has the Lua
-//! texts. On top of these: `redis_store` for requests (`slot_call` is one call for one hash slot, `multi_slot` a
-//! request that needs several, `adjust_call` corrections, `permits` claims of permits), `hash_reader` for plans, `inspect`
-//! for operators, `heartbeat` for the size of the fleet.
+//! `connection/` opens connections and keeps them, `topology/` finds the server that has a key,
+//! `script` has the Lua texts. On top of these: `redis_store` for requests (`slot_call` is one call
+//! for one hash slot, `multi_slot` a request that needs several, `adjust_call` corrections,
+//! `permits` claims of permits), `hash_reader` for plans, `inspect` for operators, `heartbeat` for
+//! the size of the fleet.
 
 mod adjust_call;
 mod connection;

@@ -1,10 +1,11 @@
 //! Calls whose keys are in several hash slots of a cluster, where no script reaches all of them.
 //!
-//! Guarantees all or nothing, from below: the hash slots are charged in turn, each as many units as those before it
-//! granted, and units that a later slot denies are refunded to the earlier ones. A request is never admitted without a
-//! charge to each of its buckets. A refund that fails, and a charge whose reply is lost, leave a bucket emptier than it
-//! need be until it has filled up. When the time limit has passed, no further slot is charged. On a single server, and
-//! within one hash slot, it is one call.
+//! Guarantees all or nothing, from below: the hash slots are charged in turn, each as many units as
+//! those before it granted, and units that a later slot denies are refunded to the earlier ones. A
+//! request is never admitted without a charge to each of its buckets. A refund that fails, and a
+//! charge whose reply is lost, leave a bucket emptier than it need be until it has filled up. When
+//! the time limit has passed, no further slot is charged. On a single server, and within one hash
+//! slot, it is one call.
 
 use smallvec::SmallVec;
 use tokio::time::timeout_at;
@@ -27,26 +28,41 @@ struct SlotGrant {
 
 impl RedisStore {
     /// Charges each bucket, wherever its key is.
-    pub(super) async fn take_all(&self, charges: &MergedCharges<'_>, units: u32) -> Result<Grant, StoreFailure> {
+    pub(super) async fn take_all(
+        &self,
+        charges: &MergedCharges<'_>,
+        units: u32,
+    ) -> Result<Grant, StoreFailure> {
         if self.topology.is_single_server() {
             let all: SmallVec<[&MergedCharge<'_>; 4]> = charges.list.iter().collect();
-            let reply = self.take_slot(&all, 0, units).await.map_err(CallError::of_one_key)?;
+            let reply = self
+                .take_slot(&all, 0, units)
+                .await
+                .map_err(CallError::of_one_key)?;
             return Ok(grant_of(charges, &reply));
         }
         Box::pin(self.take_by_hash_slot(charges, units)).await
     }
 
-    async fn take_by_hash_slot(&self, charges: &MergedCharges<'_>, units: u32) -> Result<Grant, StoreFailure> {
+    async fn take_by_hash_slot(
+        &self,
+        charges: &MergedCharges<'_>,
+        units: u32,
+    ) -> Result<Grant, StoreFailure> {
         let sent = clock::now();
         let last = sent + late_answer_limit(self.timeout);
-        let mut hash_slots = self.by_hash_slot(charges.list.iter().enumerate(), |(_, charge)| charge.key);
+        let mut hash_slots =
+            self.by_hash_slot(charges.list.iter().enumerate(), |(_, charge)| charge.key);
         if let [(hash_slot, all)] = &hash_slots[..] {
             let all: Vec<&MergedCharge<'_>> = all.iter().map(|(_, charge)| *charge).collect();
             match within(last, self.take_slot(&all, *hash_slot, units)).await {
                 Ok(reply) => return Ok(grant_of(charges, &reply)),
                 Err(CallError::SlotMoving) => {}
                 Err(CallError::Store(error)) => {
-                    return Err(StoreFailure { server: self.topology.server_of(*hash_slot), error });
+                    return Err(StoreFailure {
+                        server: self.topology.server_of(*hash_slot),
+                        error,
+                    });
                 }
             }
             let (hash_slot, all) = hash_slots.swap_remove(0);
@@ -65,11 +81,18 @@ impl RedisStore {
         let deadline = sent + self.timeout;
         let mut grants = Vec::with_capacity(hash_slots.len());
         let mut granted = units;
-        // After a denial, the remaining slots are asked for 0 units: the answer has their levels all the same.
+        // After a denial, the remaining slots are asked for 0 units: the answer has their levels
+        // all the same.
         for (hash_slot, part) in hash_slots {
             let (places, list): (Vec<_>, Vec<_>) = part.into_iter().unzip();
             let reply = match clock::now() < deadline {
-                true => within(sent + late_answer_limit(self.timeout), self.take_slot(&list, hash_slot, granted)).await,
+                true => {
+                    within(
+                        sent + late_answer_limit(self.timeout),
+                        self.take_slot(&list, hash_slot, granted),
+                    )
+                    .await
+                }
                 false => Err(CallError::Store(StoreError::Timeout)),
             };
             match reply {
@@ -81,7 +104,10 @@ impl RedisStore {
                     // The refund goes on by itself: the request has its answer.
                     drop(self.refund(charges, &mut grants, 0));
                     let server = self.topology.server_of(hash_slot);
-                    return Err(StoreFailure { server, error: error.of_one_key() });
+                    return Err(StoreFailure {
+                        server,
+                        error: error.of_one_key(),
+                    });
                 }
             }
         }
@@ -92,12 +118,12 @@ impl RedisStore {
         Ok(merged(charges, &grants, granted))
     }
 
-    /// Refunds what was taken beyond `granted` units, and corrects the levels. In a task, since the request may be
-    /// dropped.
+    /// Refunds what was taken beyond `granted` units, and corrects the levels. In a task, since the
+    /// request may be dropped.
     ///
-    /// A refund is less the tokens that flowed in since: another refund may have filled the bucket meanwhile, and then
-    /// there was no room for this one. A bucket that fills by many tokens in the time of a call loses some to each
-    /// denial elsewhere.
+    /// A refund is less the tokens that flowed in since: another refund may have filled the bucket
+    /// meanwhile, and then there was no room for this one. A bucket that fills by many tokens in
+    /// the time of a call loses some to each denial elsewhere.
     fn refund(
         &self,
         charges: &MergedCharges<'_>,
@@ -111,15 +137,26 @@ impl RedisStore {
                 if extra == 0 || reply.foreign.contains(&index) {
                     continue;
                 }
-                let Some(charge) = charges.list.get(*place) else { continue };
+                let Some(charge) = charges.list.get(*place) else {
+                    continue;
+                };
                 let tokens = charge.cost.saturating_mul(extra);
                 *level = Level {
                     remaining: level.remaining.saturating_add(tokens),
                     retry_after_us: 0,
-                    reset_after_us: level.reset_after_us.saturating_sub(charge.quota.flow_us(tokens)),
+                    reset_after_us: level
+                        .reset_after_us
+                        .saturating_sub(charge.quota.flow_us(tokens)),
                 };
-                let change = Change::Refund { charge: charge.quota.charge(tokens), taken_at_us: reply.at_us };
-                adjustments.push(Adjustment { key: Key::from(charge.key), quota: charge.quota, change });
+                let change = Change::Refund {
+                    charge: charge.quota.charge(tokens),
+                    taken_at_us: reply.at_us,
+                };
+                adjustments.push(Adjustment {
+                    key: Key::from(charge.key),
+                    quota: charge.quota,
+                    change,
+                });
             }
         }
         let store = self.clone();
@@ -137,16 +174,30 @@ impl RedisStore {
 /// The grant of a single reply for all charges.
 fn grant_of(charges: &MergedCharges<'_>, reply: &SlotReply) -> Grant {
     // Nearly always there is none.
-    let foreign = if reply.foreign.is_empty() { SmallVec::new() } else { charges.charges_at(&reply.foreign) };
-    Grant { units: reply.units, levels: charges.spread(&reply.levels), at_us: reply.at_us, foreign }
+    let foreign = if reply.foreign.is_empty() {
+        SmallVec::new()
+    } else {
+        charges.charges_at(&reply.foreign)
+    };
+    Grant {
+        units: reply.units,
+        levels: charges.spread(&reply.levels),
+        at_us: reply.at_us,
+        foreign,
+    }
 }
 
-async fn within<T>(deadline: Instant, call: impl Future<Output = Result<T, CallError>>) -> Result<T, CallError> {
-    timeout_at(deadline, call).await.unwrap_or(Err(CallError::Store(StoreError::Timeout)))
+async fn within<T>(
+    deadline: Instant,
+    call: impl Future<Output = Result<T, CallError>>,
+) -> Result<T, CallError> {
+    timeout_at(deadline, call)
+        .await
+        .unwrap_or(Err(CallError::Store(StoreError::Timeout)))
 }
 
-/// The grant of all hash slots together. Its time is the earliest of several clocks: a refund subtracts the tokens that
-/// flowed in since then, and must not subtract too few.
+/// The grant of all hash slots together. Its time is the earliest of several clocks: a refund
+/// subtracts the tokens that flowed in since then, and must not subtract too few.
 fn merged(charges: &MergedCharges<'_>, grants: &[SlotGrant], units: u32) -> Grant {
     let mut levels = vec![Level::default(); charges.list.len()];
     let mut foreign = Vec::new();
@@ -158,6 +209,15 @@ fn merged(charges: &MergedCharges<'_>, grants: &[SlotGrant], units: u32) -> Gran
             }
         }
     }
-    let at_us = grants.iter().map(|grant| grant.reply.at_us).min().unwrap_or_default();
-    Grant { units, levels: charges.spread(&levels), at_us, foreign: charges.charges_at(&foreign) }
+    let at_us = grants
+        .iter()
+        .map(|grant| grant.reply.at_us)
+        .min()
+        .unwrap_or_default();
+    Grant {
+        units,
+        levels: charges.spread(&levels),
+        at_us,
+        foreign: charges.charges_at(&foreign),
+    }
 }

@@ -2,8 +2,8 @@
 
 use crate::limit::key::Key;
 
-/// `!` starts no limit's name, so no bucket has such a key: a limit that counted tokens may count requests in flight
-/// now.
+/// `!` starts no limit's name, so no bucket has such a key: a limit that counted tokens may count
+/// requests in flight now.
 const PREFIX: &str = "!in-flight:";
 
 /// The key of the permits of a limit's key.

@@ -5,7 +5,9 @@
 use fred::types::{Key, Value};
 use futures_util::future::join_all;
 
-use crate::algorithm::concurrency::{DEMAND_US, GrantedPermits, LEASE_US, PermitRequest, ROTATION_US};
+use crate::algorithm::concurrency::{
+    DEMAND_US, GrantedPermits, LEASE_US, PermitRequest, ROTATION_US,
+};
 use crate::store::redis::permit_key;
 use crate::store::redis::redis_store::RedisStore;
 use crate::store::redis::script::{self, integer};
@@ -13,12 +15,21 @@ use crate::store::redis::topology::server::CallError;
 use crate::store::{PermitClaim, StoreError};
 
 impl RedisStore {
-    pub(super) async fn claim_all(&self, claims: &[PermitClaim]) -> Result<Vec<GrantedPermits>, StoreError> {
-        let keys: Vec<Vec<u8>> = claims.iter().map(|claim| permit_key::of(&claim.key)).collect();
-        let hash_slots = self.by_hash_slot(keys.iter().zip(claims).enumerate(), |(_, (key, _))| key);
+    pub(super) async fn claim_all(
+        &self,
+        claims: &[PermitClaim],
+    ) -> Result<Vec<GrantedPermits>, StoreError> {
+        let keys: Vec<Vec<u8>> = claims
+            .iter()
+            .map(|claim| permit_key::of(&claim.key))
+            .collect();
+        let hash_slots =
+            self.by_hash_slot(keys.iter().zip(claims).enumerate(), |(_, (key, _))| key);
         let calls = hash_slots.iter().map(|(hash_slot, part)| {
-            let claims: Vec<(&[u8], &PermitClaim)> =
-                part.iter().map(|(_, (key, claim))| (key.as_slice(), *claim)).collect();
+            let claims: Vec<(&[u8], &PermitClaim)> = part
+                .iter()
+                .map(|(_, (key, claim))| (key.as_slice(), *claim))
+                .collect();
             async move { self.claim_slot(&claims, *hash_slot).await }
         });
         let mut granted = vec![GrantedPermits::default(); claims.len()];
@@ -38,8 +49,14 @@ impl RedisStore {
     ) -> Result<Vec<GrantedPermits>, CallError> {
         match self.claim_together(claims, hash_slot).await {
             Err(CallError::SlotMoving) if claims.len() > 1 => {
-                let each = claims.iter().map(|one| self.claim_together(std::slice::from_ref(one), hash_slot));
-                join_all(each).await.into_iter().collect::<Result<Vec<_>, _>>().map(|parts| parts.concat())
+                let each = claims
+                    .iter()
+                    .map(|one| self.claim_together(std::slice::from_ref(one), hash_slot));
+                join_all(each)
+                    .await
+                    .into_iter()
+                    .collect::<Result<Vec<_>, _>>()
+                    .map(|parts| parts.concat())
             }
             other => other,
         }
@@ -50,10 +67,18 @@ impl RedisStore {
         keyed: &[(&[u8], &PermitClaim)],
         hash_slot: u16,
     ) -> Result<Vec<GrantedPermits>, CallError> {
-        let keys = || keyed.iter().map(|(key, _)| self.key(key)).collect::<Vec<Key>>();
+        let keys = || {
+            keyed
+                .iter()
+                .map(|(key, _)| self.key(key))
+                .collect::<Vec<Key>>()
+        };
         let claims: Vec<&PermitClaim> = keyed.iter().map(|(_, claim)| *claim).collect();
         let input = |deadline| (keys(), args(&claims, deadline));
-        let reply: Vec<i64> = self.topology.run(&script::CONCURRENCY, hash_slot, input).await?;
+        let reply: Vec<i64> = self
+            .topology
+            .run(&script::CONCURRENCY, hash_slot, input)
+            .await?;
         parse(&reply, claims.len()).ok_or(CallError::Store(StoreError::Protocol))
     }
 }
@@ -64,7 +89,14 @@ pub(super) fn args(claims: &[&PermitClaim], deadline: i64) -> Vec<Value> {
     let mut args = vec![Value::Integer(deadline), Value::from(node.to_string())];
     args.extend([LEASE_US, DEMAND_US, ROTATION_US].map(integer));
     for PermitClaim { most, claim, .. } in claims {
-        let PermitRequest { wanted, demand, kept, needed, largest_cost, turn } = *claim;
+        let PermitRequest {
+            wanted,
+            demand,
+            kept,
+            needed,
+            largest_cost,
+            turn,
+        } = *claim;
         args.extend([*most, wanted, demand, kept, needed, largest_cost, turn].map(integer));
     }
     args
@@ -75,7 +107,11 @@ pub(super) fn parse(reply: &[i64], claims: usize) -> Option<Vec<GrantedPermits>>
     let numbers = reply.get(2..)?;
     let granted = |of_claim: &[i64]| {
         let number = |at: usize| u64::try_from(of_claim[at]).ok();
-        Some(GrantedPermits { own: number(0)?, others: number(1)?, share: number(2)? })
+        Some(GrantedPermits {
+            own: number(0)?,
+            others: number(1)?,
+            share: number(2)?,
+        })
     };
     (numbers.len() == 3 * claims).then(|| numbers.chunks_exact(3).map(granted).collect())?
 }

@@ -1,9 +1,10 @@
 //! The store that a worker asks: buckets and permits in Redis.
 //!
-//! Guarantees that a call which was given up charges nothing long after. Each call carries a deadline in Redis's own
-//! time, past which the script refuses: no client can take back a command that already left for a server that is stopped
-//! or behind. The script refuses a call at the latest two time limits after it was sent. A call that takes waits longer
-//! for its answer than any request, since it may have been carried out.
+//! Guarantees that a call which was given up charges nothing long after. Each call carries a
+//! deadline in Redis's own time, past which the script refuses: no client can take back a command
+//! that already left for a server that is stopped or behind. The script refuses a call at the
+//! latest two time limits after it was sent. A call that takes waits longer for its answer than any
+//! request, since it may have been carried out.
 
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
@@ -27,11 +28,12 @@ use crate::store::redis::permit_key;
 use crate::store::redis::topology::any_topology::Topology;
 use crate::store::redis::topology::marker::{AnsweredBatches, HASH_TAGS};
 use crate::store::{
-    BucketCharge, Grant, PROBE_KEY, PermitClaim, ServerId, Store, StoreError, StoreFailure, late_answer_limit,
-    probe_bucket,
+    BucketCharge, Grant, PROBE_KEY, PermitClaim, ServerId, Store, StoreError, StoreFailure,
+    late_answer_limit, probe_bucket,
 };
 
-/// Keys that are tried for one on a certain server: with any 16 of 16 384 hash slots it has, one of them is there.
+/// Keys that are tried for one on a certain server: with any 16 of 16 384 hash slots it has, one of
+/// them is there.
 const PROBE_KEYS: u32 = 8_192;
 
 /// A worker's connections to Redis. Clones use the same connections.
@@ -45,26 +47,38 @@ pub struct RedisStore {
 }
 
 impl RedisStore {
-    /// Starts connecting, in the current runtime, and returns at once: a Redis that is away is an outage like any
-    /// other.
+    /// Starts connecting, in the current runtime, and returns at once: a Redis that is away is an
+    /// outage like any other.
     ///
     /// # Errors
     /// When the URL is invalid, or TLS cannot be set up.
     pub fn connect(spec: &RedisSpec) -> Result<Self, ConnectError> {
-        let limits = CallLimits { timeout: spec.timeout, answer: late_answer_limit(spec.timeout) };
+        let limits = CallLimits {
+            timeout: spec.timeout,
+            answer: late_answer_limit(spec.timeout),
+        };
         let topology = Arc::new(Topology::start(spec, limits, ConnectionEvents::Silent)?);
         if !topology.is_single_server() {
             // Now, since it would hold up requests later.
             LazyLock::force(&HASH_TAGS);
         }
         let (prefix, timeout) = (spec.key_prefix.clone(), spec.timeout);
-        Ok(Self { topology, prefix, timeout, fleet: None, answered: Arc::default() })
+        Ok(Self {
+            topology,
+            prefix,
+            timeout,
+            fleet: None,
+            answered: Arc::default(),
+        })
     }
 
     /// This store for a node that holds back what silent nodes may be admitting.
     #[must_use]
     pub fn in_fleet(self, fleet: Arc<FleetShare>) -> Self {
-        Self { fleet: Some(fleet), ..self }
+        Self {
+            fleet: Some(fleet),
+            ..self
+        }
     }
 
     /// Nodes of the fleet, as far as is known.
@@ -73,7 +87,9 @@ impl RedisStore {
     }
 
     pub(super) fn held_back(&self, charge: &MergedCharge<'_>) -> HeldBack {
-        self.fleet.as_ref().map_or(HeldBack::Nothing, |fleet| fleet.held_back(charge))
+        self.fleet
+            .as_ref()
+            .map_or(HeldBack::Nothing, |fleet| fleet.held_back(charge))
     }
 
     /// Closes the connections, for this store and its clones.
@@ -95,13 +111,14 @@ impl RedisStore {
 
     /// A key of its own on `server`. `None`: keys with this prefix are never there.
     fn probe_key(&self, server: ServerId) -> Option<BucketKey> {
-        let keys = std::iter::once(PROBE_KEY.to_owned()).chain((0..PROBE_KEYS).map(|n| format!("{PROBE_KEY}:{n}")));
+        let keys = std::iter::once(PROBE_KEY.to_owned())
+            .chain((0..PROBE_KEYS).map(|n| format!("{PROBE_KEY}:{n}")));
         let mut keys = keys.map(|key| BucketKey::from(key.as_str()));
         keys.find(|key| self.server_of(key) == server)
     }
 
-    /// Items by the hash slot of their key, in the order of their first ones. All together where there are no hash
-    /// slots.
+    /// Items by the hash slot of their key, in the order of their first ones. All together where
+    /// there are no hash slots.
     pub(super) fn by_hash_slot<'k, T>(
         &self,
         items: impl Iterator<Item = T>,
@@ -123,7 +140,11 @@ impl RedisStore {
 }
 
 impl Store for RedisStore {
-    fn take<'a>(&'a self, charges: &'a [BucketCharge], units: u32) -> BoxFuture<'a, Result<Grant, StoreFailure>> {
+    fn take<'a>(
+        &'a self,
+        charges: &'a [BucketCharge],
+        units: u32,
+    ) -> BoxFuture<'a, Result<Grant, StoreFailure>> {
         Box::pin(async move {
             let charges = MergedCharges::of(charges);
             self.take_all(&charges, units).await
@@ -134,7 +155,10 @@ impl Store for RedisStore {
         Box::pin(self.adjust_all(batch))
     }
 
-    fn claim<'a>(&'a self, claims: &'a [PermitClaim]) -> BoxFuture<'a, Result<Vec<GrantedPermits>, StoreError>> {
+    fn claim<'a>(
+        &'a self,
+        claims: &'a [PermitClaim],
+    ) -> BoxFuture<'a, Result<Vec<GrantedPermits>, StoreError>> {
         Box::pin(async move {
             let answer = timeout_at(clock::now() + self.timeout, self.claim_all(claims)).await;
             answer.unwrap_or(Err(StoreError::Timeout))
@@ -164,7 +188,9 @@ impl Store for RedisStore {
 
     fn server_name(&self, server: ServerId) -> String {
         match &*self.topology {
-            Topology::Cluster(cluster) => cluster.server_name(server).unwrap_or_else(|| "unknown".to_owned()),
+            Topology::Cluster(cluster) => cluster
+                .server_name(server)
+                .unwrap_or_else(|| "unknown".to_owned()),
             Topology::Single(_) | Topology::Sentinel(..) => String::new(),
         }
     }

@@ -23,7 +23,15 @@ macro_rules! lua {
 /// A script behind every algorithm.
 macro_rules! every_algorithm {
     ($name:literal) => {
-        lua!("values", "conversion", "token_bucket", "window", "fixed_window", "sliding_window", $name)
+        lua!(
+            "values",
+            "conversion",
+            "token_bucket",
+            "window",
+            "fixed_window",
+            "sliding_window",
+            $name
+        )
     };
 }
 
@@ -39,23 +47,32 @@ static TAKE_SLIDING_WINDOW: LazyLock<Script> =
 
 static TAKE_ANY: LazyLock<Script> = LazyLock::new(|| Script::new(every_algorithm!("take"), true));
 
-/// No request waits for it. An answer that comes a little late is still of use: without it, all has to be sent again.
-pub(crate) static ADJUST: LazyLock<Script> =
-    LazyLock::new(|| Script { time_limits: 3, ..Script::new(every_algorithm!("adjust"), true) });
+/// No request waits for it. An answer that comes a little late is still of use: without it, all has
+/// to be sent again.
+pub(crate) static ADJUST: LazyLock<Script> = LazyLock::new(|| Script {
+    time_limits: 3,
+    ..Script::new(every_algorithm!("adjust"), true)
+});
 
-pub(crate) static GRANT: LazyLock<Script> = LazyLock::new(|| Script::new(every_algorithm!("grant"), true));
+pub(crate) static GRANT: LazyLock<Script> =
+    LazyLock::new(|| Script::new(every_algorithm!("grant"), true));
 
-pub(crate) static CONCURRENCY: LazyLock<Script> = LazyLock::new(|| Script::new(lua!("concurrency"), true));
+pub(crate) static CONCURRENCY: LazyLock<Script> =
+    LazyLock::new(|| Script::new(lua!("concurrency"), true));
 
-pub(crate) static HEARTBEAT: LazyLock<Script> = LazyLock::new(|| Script::new(lua!("heartbeat"), false));
+pub(crate) static HEARTBEAT: LazyLock<Script> =
+    LazyLock::new(|| Script::new(lua!("heartbeat"), false));
 
 pub(crate) static NODES: LazyLock<Script> = LazyLock::new(|| Script::new(lua!("nodes"), false));
 
-pub(crate) static CHANGES_PUBLISH: LazyLock<Script> = LazyLock::new(|| Script::new(lua!("changes_publish"), false));
+pub(crate) static CHANGES_PUBLISH: LazyLock<Script> =
+    LazyLock::new(|| Script::new(lua!("changes_publish"), false));
 
-pub(crate) static CHANGES_POLL: LazyLock<Script> = LazyLock::new(|| Script::new(lua!("changes_poll"), false));
+pub(crate) static CHANGES_POLL: LazyLock<Script> =
+    LazyLock::new(|| Script::new(lua!("changes_poll"), false));
 
-pub(crate) static PLANS_READ: LazyLock<Script> = LazyLock::new(|| Script::new(lua!("plans_read"), false));
+pub(crate) static PLANS_READ: LazyLock<Script> =
+    LazyLock::new(|| Script::new(lua!("plans_read"), false));
 
 /// KEYS and ARGV.
 pub(crate) type Input = (Vec<Key>, Vec<Value>);
@@ -64,7 +81,8 @@ pub(crate) type Input = (Vec<Key>, Vec<Value>);
 pub(crate) struct Script {
     text: &'static str,
     sha1: Str,
-    /// Its first argument is a deadline. Its reply starts with -1 when that had passed, followed by the server's time.
+    /// Its first argument is a deadline. Its reply starts with -1 when that had passed, followed by
+    /// the server's time.
     pub timed: bool,
     /// The time limits of the store that a run may take.
     time_limits: u32,
@@ -72,7 +90,9 @@ pub(crate) struct Script {
 
 /// The script that takes from keys of the algorithms in `quotas`.
 pub(crate) fn take(mut quotas: impl Iterator<Item = Quota>) -> &'static Script {
-    let first = quotas.next().map_or(AlgorithmScript::TokenBucket, Quota::script);
+    let first = quotas
+        .next()
+        .map_or(AlgorithmScript::TokenBucket, Quota::script);
     if !quotas.all(|quota| quota.script() == first) {
         return &TAKE_ANY;
     }
@@ -88,8 +108,8 @@ pub(crate) fn letter(quota: Quota) -> Value {
     Value::String(Str::from_static(quota.script().letter()))
 }
 
-/// The four numbers of an algorithm in ARGV: see its file. The call is over by `deadline`, in the server's time, and
-/// was sent no earlier than twice its `timeout` before.
+/// The four numbers of an algorithm in ARGV: see its file. The call is over by `deadline`, in the
+/// server's time, and was sent no earlier than twice its `timeout` before.
 pub(crate) fn numbers(quota: Quota, deadline: i64, timeout: Duration) -> [Value; 4] {
     let twice = u64::try_from(2 * timeout.as_micros()).unwrap_or(u64::MAX);
     let earliest_us = u64::try_from(deadline).unwrap_or(0).saturating_sub(twice);
@@ -103,7 +123,12 @@ pub(crate) fn integer(number: u64) -> Value {
 
 impl Script {
     fn new(text: &'static str, timed: bool) -> Self {
-        Self { text, sha1: Str::from(sha1_hash(text)), timed, time_limits: 1 }
+        Self {
+            text,
+            sha1: Str::from(sha1_hash(text)),
+            timed,
+            time_limits: 1,
+        }
     }
 
     /// The longest that a run takes on a server with this time limit.
@@ -111,8 +136,8 @@ impl Script {
         timeout * self.time_limits
     }
 
-    /// Runs it by its hash, if the server has it. `asking`: the keys' hash slot is about to move to the server. The
-    /// client's own time limit is that of most scripts.
+    /// Runs it by its hash, if the server has it. `asking`: the keys' hash slot is about to move to
+    /// the server. The client's own time limit is that of most scripts.
     pub(crate) async fn run(
         &self,
         client: &Client,
@@ -122,18 +147,36 @@ impl Script {
     ) -> Result<Value, Error> {
         match asking {
             false if self.time_limits > 1 => {
-                let options = Options { timeout: Some(self.time_limit(timeout)), ..Options::default() };
+                let options = Options {
+                    timeout: Some(self.time_limit(timeout)),
+                    ..Options::default()
+                };
                 let words = words(self.sha1.clone(), keys, args);
                 // Not `evalsha`, which would take no notice of the options.
-                Box::pin(async move { client.with_options(&options).custom(named("EVALSHA"), words).await }).await
+                Box::pin(async move {
+                    client
+                        .with_options(&options)
+                        .custom(named("EVALSHA"), words)
+                        .await
+                })
+                .await
             }
-            false => client.evalsha(self.sha1.clone(), keys, Value::Array(args)).await,
+            false => {
+                client
+                    .evalsha(self.sha1.clone(), keys, Value::Array(args))
+                    .await
+            }
             true => Box::pin(ask(client, "EVALSHA", self.sha1.clone(), keys, args)).await,
         }
     }
 
     /// Runs it by its text, which also loads it.
-    pub(crate) async fn run_text(&self, client: &Client, (keys, args): Input, asking: bool) -> Result<Value, Error> {
+    pub(crate) async fn run_text(
+        &self,
+        client: &Client,
+        (keys, args): Input,
+        asking: bool,
+    ) -> Result<Value, Error> {
         match asking {
             false => client.eval(self.text, keys, Value::Array(args)).await,
             true => Box::pin(ask(client, "EVAL", self.text.into(), keys, args)).await,
@@ -141,7 +184,8 @@ impl Script {
     }
 }
 
-/// Runs a command right after ASKING: only that one may touch the slot, so nothing must come between the two.
+/// Runs a command right after ASKING: only that one may touch the slot, so nothing must come
+/// between the two.
 async fn ask(
     client: &Client,
     command: &'static str,
@@ -151,7 +195,9 @@ async fn ask(
 ) -> Result<Value, Error> {
     let pair = client.pipeline();
     let _: Value = pair.custom(named("ASKING"), Vec::<Value>::new()).await?;
-    let _: Value = pair.custom(named(command), words(script, keys, args)).await?;
+    let _: Value = pair
+        .custom(named(command), words(script, keys, args))
+        .await?;
     pair.last().await
 }
 

@@ -1,6 +1,7 @@
 //! Charges to buckets whose keys share a hash slot: one command to one server.
 //!
-//! Guarantees that a reply which is not of the form that the script's head describes is an error, never a grant.
+//! Guarantees that a reply which is not of the form that the script's head describes is an error,
+//! never a grant.
 
 use fred::types::Value;
 use smallvec::SmallVec;
@@ -56,7 +57,9 @@ impl RedisStore {
 
 /// The script's reply for so many buckets: see its head.
 fn parse(reply: &Value, buckets: usize) -> Option<SlotReply> {
-    let Value::Array(integers) = reply else { return None };
+    let Value::Array(integers) = reply else {
+        return None;
+    };
     let ([units, now], rest) = integers.split_first_chunk()?;
     if rest.len() != 3 * buckets {
         return None;
@@ -70,11 +73,18 @@ fn parse(reply: &Value, buckets: usize) -> Option<SlotReply> {
             levels.push(level(integers)?);
         }
     }
-    Some(SlotReply { units: u32::try_from(unsigned(units)?).ok()?, levels, at_us: unsigned(now)?, foreign })
+    Some(SlotReply {
+        units: u32::try_from(unsigned(units)?).ok()?,
+        levels,
+        at_us: unsigned(now)?,
+        foreign,
+    })
 }
 
 fn level(integers: &[Value]) -> Option<Level> {
-    let [remaining, retry_after, reset_after] = integers else { return None };
+    let [remaining, retry_after, reset_after] = integers else {
+        return None;
+    };
     Some(Level {
         remaining: unsigned(remaining)?,
         retry_after_us: unsigned(retry_after)?,

@@ -21,8 +21,9 @@ pub struct Migrated {
 }
 
 impl PolicyDatabase {
-    /// Makes the tables, or brings those of an older version up to this one. Makes the file of a SQLite database, which
-    /// only its owner may read. Whoever only reads or follows does not call this.
+    /// Makes the tables, or brings those of an older version up to this one. Makes the file of a
+    /// SQLite database, which only its owner may read. Whoever only reads or follows does not call
+    /// this.
     pub async fn migrate(&self) -> Result<Migrated, DatabaseError> {
         if let Some(file) = self.pool.address().file() {
             make(file).map_err(|error| DatabaseError::Away {
@@ -32,7 +33,10 @@ impl PolicyDatabase {
         }
         let mut connection = self.pool.connect().await?;
         match found(&mut connection).await? {
-            SCHEMA => Ok(Migrated { from: SCHEMA, to: SCHEMA }),
+            SCHEMA => Ok(Migrated {
+                from: SCHEMA,
+                to: SCHEMA,
+            }),
             newer if newer > SCHEMA => Err(newer_schema(&connection, newer)),
             _ => migrate(&mut connection, self.pool.address().limit()).await,
         }
@@ -41,7 +45,12 @@ impl PolicyDatabase {
 
 /// An empty file is an empty database. One that is there stays as it is.
 fn make(file: &Path) -> std::io::Result<()> {
-    match OpenOptions::new().write(true).create_new(true).mode(0o600).open(file) {
+    match OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(file)
+    {
         Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(error),
         _ => Ok(()),
     }
@@ -72,7 +81,9 @@ async fn migrate(connection: &mut Connection, limit: Duration) -> Result<Migrate
         }
         Dialect::Postgres => {
             connection.begin().await?;
-            connection.run(&format!("SELECT pg_advisory_xact_lock({LOCK})")).await?;
+            connection
+                .run(&format!("SELECT pg_advisory_xact_lock({LOCK})"))
+                .await?;
         }
         Dialect::MySql => lock_mysql(connection, limit).await?,
     }
@@ -85,14 +96,25 @@ async fn migrate(connection: &mut Connection, limit: Duration) -> Result<Migrate
         for statement in tables::statements(connection.dialect(), version) {
             connection.run(&statement).await?;
         }
-        connection.execute("DELETE FROM tollgate_schema", &[]).await?;
+        connection
+            .execute("DELETE FROM tollgate_schema", &[])
+            .await?;
         let version = SqlValue::Int(version.into());
-        connection.execute("INSERT INTO tollgate_schema (version) VALUES (?)", &[version]).await?;
+        connection
+            .execute(
+                "INSERT INTO tollgate_schema (version) VALUES (?)",
+                &[version],
+            )
+            .await?;
     }
     match connection.dialect() {
         Dialect::Sqlite | Dialect::Postgres => connection.commit().await?,
         // Its statements on tables commit by themselves, so each can be run again after a crash.
-        Dialect::MySql => connection.run(&format!("DO RELEASE_LOCK({MYSQL_LOCK})")).await?,
+        Dialect::MySql => {
+            connection
+                .run(&format!("DO RELEASE_LOCK({MYSQL_LOCK})"))
+                .await?
+        }
     }
     Ok(Migrated { from, to: SCHEMA })
 }
@@ -100,20 +122,33 @@ async fn migrate(connection: &mut Connection, limit: Duration) -> Result<Migrate
 /// A number that nothing else in the database locks.
 const LOCK: i64 = 0x746f_6c6c_6761_7465;
 
-/// The lock is the server's, so it has the database's name, within the 64 characters that it may have.
+/// The lock is the server's, so it has the database's name, within the 64 characters that it may
+/// have.
 const MYSQL_LOCK: &str = "CONCAT('tollgate_', MD5(DATABASE()))";
 
 async fn lock_mysql(connection: &mut Connection, limit: Duration) -> Result<(), DatabaseError> {
     let seconds = (limit / 2).as_secs().max(1);
-    let locked =
-        connection.row(&format!("SELECT GET_LOCK({MYSQL_LOCK}, {seconds})"), &[], |row| row.maybe_int(0)).await?;
+    let locked = connection
+        .row(
+            &format!("SELECT GET_LOCK({MYSQL_LOCK}, {seconds})"),
+            &[],
+            |row| row.maybe_int(0),
+        )
+        .await?;
     if locked.flatten() == Some(1) {
         return Ok(());
     }
     let cause = format!("another node has been migrating it for {seconds} s");
-    Err(DatabaseError::Busy { place: Arc::clone(connection.place()), cause })
+    Err(DatabaseError::Busy {
+        place: Arc::clone(connection.place()),
+        cause,
+    })
 }
 
 fn newer_schema(connection: &Connection, found: u32) -> DatabaseError {
-    DatabaseError::SchemaNewer { place: Arc::clone(connection.place()), found, known: SCHEMA }
+    DatabaseError::SchemaNewer {
+        place: Arc::clone(connection.place()),
+        found,
+        known: SCHEMA,
+    }
 }

@@ -11,8 +11,13 @@ struct Table {
 }
 
 const FIRST: [Table; 8] = [
-    Table { name: "tollgate_schema", columns: "version BIGINT NOT NULL", indexes: &[] },
-    // Writers compare and swap these rows: the newest revision, change of people, and entry of the audit log.
+    Table {
+        name: "tollgate_schema",
+        columns: "version BIGINT NOT NULL",
+        indexes: &[],
+    },
+    // Writers compare and swap these rows: the newest revision, change of people, and entry of the
+    // audit log.
     Table {
         name: "tollgate_heads",
         columns: "name @name(64) NOT NULL PRIMARY KEY, number BIGINT NOT NULL, mark @name(64) NOT NULL",
@@ -24,7 +29,8 @@ const FIRST: [Table; 8] = [
                   made_at BIGINT NOT NULL, reason @text NOT NULL, edits BIGINT NOT NULL",
         indexes: &[],
     },
-    // A row for each version of an object: it stands from revision `since` until before revision `until`.
+    // A row for each version of an object: it stands from revision `since` until before revision
+    // `until`.
     Table {
         name: "tollgate_objects",
         columns: "kind @name(16) NOT NULL, application @name(64) NOT NULL, name @name(256) NOT NULL, \
@@ -71,7 +77,8 @@ const FIRST: [Table; 8] = [
 
 const HEADS: [&str; 3] = ["policies", "people", "audit"];
 
-/// The statements that lead to this version from the one before. MySQL may run them a second time, after a crash.
+/// The statements that lead to this version from the one before. MySQL may run them a second time,
+/// after a crash.
 pub fn statements(dialect: Dialect, version: u32) -> Vec<String> {
     match version {
         1 => first(dialect),
@@ -81,13 +88,19 @@ pub fn statements(dialect: Dialect, version: u32) -> Vec<String> {
 }
 
 fn first(dialect: Dialect) -> Vec<String> {
-    let mut found: Vec<_> = FIRST.iter().flat_map(|table| created(dialect, table)).collect();
+    let mut found: Vec<_> = FIRST
+        .iter()
+        .flat_map(|table| created(dialect, table))
+        .collect();
     let ignored = match dialect {
         Dialect::MySql => ("INSERT IGNORE", ""),
         Dialect::Sqlite | Dialect::Postgres => ("INSERT", " ON CONFLICT DO NOTHING"),
     };
     let heads = HEADS.map(|name| {
-        format!("{} INTO tollgate_heads (name, number, mark) VALUES ('{name}', 0, '0'){}", ignored.0, ignored.1)
+        format!(
+            "{} INTO tollgate_heads (name, number, mark) VALUES ('{name}', 0, '0'){}",
+            ignored.0, ignored.1
+        )
     });
     found.extend(heads);
     found.extend(append_only(dialect));
@@ -95,15 +108,27 @@ fn first(dialect: Dialect) -> Vec<String> {
 }
 
 fn created(dialect: Dialect, table: &Table) -> Vec<String> {
-    let Table { name, columns, indexes } = table;
+    let Table {
+        name,
+        columns,
+        indexes,
+    } = table;
     let columns = typed(dialect, columns);
     match dialect {
         Dialect::Sqlite | Dialect::Postgres => {
-            let indexes = indexes.iter().map(|(index, on)| format!("CREATE INDEX {index} ON {name} ({on})"));
-            [format!("CREATE TABLE {name} ({columns})")].into_iter().chain(indexes).collect()
+            let indexes = indexes
+                .iter()
+                .map(|(index, on)| format!("CREATE INDEX {index} ON {name} ({on})"));
+            [format!("CREATE TABLE {name} ({columns})")]
+                .into_iter()
+                .chain(indexes)
+                .collect()
         }
         Dialect::MySql => {
-            let indexes: String = indexes.iter().map(|(index, on)| format!(", INDEX {index} ({on})")).collect();
+            let indexes: String = indexes
+                .iter()
+                .map(|(index, on)| format!(", INDEX {index} ({on})"))
+                .collect();
             vec![format!(
                 "CREATE TABLE IF NOT EXISTS {name} ({columns}{indexes}) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4"
             )]
@@ -125,13 +150,21 @@ fn typed(dialect: Dialect, columns: &str) -> String {
         typed.push_str(rest);
     }
     // TEXT of MySQL is one byte too short for the largest body.
-    typed.replace("@text", if dialect == Dialect::MySql { "MEDIUMTEXT" } else { "TEXT" })
+    typed.replace(
+        "@text",
+        if dialect == Dialect::MySql {
+            "MEDIUMTEXT"
+        } else {
+            "TEXT"
+        },
+    )
 }
 
 /// Why a statement on the audit log is refused.
 const WHY: &str = "the audit log is append-only";
 
-/// `INSERT OR REPLACE` of SQLite takes rows away without the trigger on deleting. Other servers run theirs.
+/// `INSERT OR REPLACE` of SQLite takes rows away without the trigger on deleting. Other servers run
+/// theirs.
 fn no_replacing(dialect: Dialect) -> Vec<String> {
     match dialect {
         Dialect::Sqlite => vec![format!(
@@ -145,7 +178,8 @@ fn no_replacing(dialect: Dialect) -> Vec<String> {
 
 /// Triggers that refuse to change the audit log, for whoever may write to the database.
 fn append_only(dialect: Dialect) -> Vec<String> {
-    let each = |make: &dyn Fn(&str, &str) -> String| [make("update", "UPDATE"), make("delete", "DELETE")];
+    let each =
+        |make: &dyn Fn(&str, &str) -> String| [make("update", "UPDATE"), make("delete", "DELETE")];
     match dialect {
         Dialect::Sqlite => each(&|name, event| {
             format!(

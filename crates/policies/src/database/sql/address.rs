@@ -1,5 +1,5 @@
-//! Where a database is, read from its URL. What is shown of it has neither user nor password, and of the parameters those
-//! alone that lead to another database.
+//! Where a database is, read from its URL. What is shown of it has neither user nor password, and
+//! of the parameters those alone that lead to another database.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -58,18 +58,30 @@ impl DatabaseAddress {
             ("postgres" | "postgresql", _) => {
                 let read = || PgConnectOptions::from_str(url).map_err(|error| error.to_string());
                 let place = place("postgres", url)?;
-                let options = read().map_err(UrlProblem::Invalid)?.application_name("tollgate");
-                (DriverOptions::Postgres(Box::new(options.disable_statement_logging())), place)
+                let options = read()
+                    .map_err(UrlProblem::Invalid)?
+                    .application_name("tollgate");
+                (
+                    DriverOptions::Postgres(Box::new(options.disable_statement_logging())),
+                    place,
+                )
             }
             ("mysql" | "mariadb", _) => {
                 let read = || MySqlConnectOptions::from_str(url).map_err(|error| error.to_string());
                 let place = place("mysql", url)?;
                 let options = read().map_err(UrlProblem::Invalid)?;
-                (DriverOptions::MySql(Box::new(options.disable_statement_logging())), place)
+                (
+                    DriverOptions::MySql(Box::new(options.disable_statement_logging())),
+                    place,
+                )
             }
             _ => return Err(UrlProblem::Scheme),
         };
-        Ok(Self { options, place: place.into(), limit })
+        Ok(Self {
+            options,
+            place: place.into(),
+            limit,
+        })
     }
 
     pub fn place(&self) -> &Arc<str> {
@@ -103,28 +115,46 @@ impl DatabaseAddress {
         let connecting = async {
             let driver = match &self.options {
                 DriverOptions::Sqlite(path) => {
-                    let options = SqliteConnectOptions::new().filename(path).foreign_keys(true).busy_timeout(lock);
+                    let options = SqliteConnectOptions::new()
+                        .filename(path)
+                        .foreign_keys(true)
+                        .busy_timeout(lock);
                     let options = options.read_only(reads);
-                    Driver::Sqlite(Box::new(options.disable_statement_logging().connect().await?))
+                    Driver::Sqlite(Box::new(
+                        options.disable_statement_logging().connect().await?,
+                    ))
                 }
-                DriverOptions::Postgres(options) => Driver::Postgres(Box::new(options.connect().await?)),
+                DriverOptions::Postgres(options) => {
+                    Driver::Postgres(Box::new(options.connect().await?))
+                }
                 DriverOptions::MySql(options) => Driver::MySql(Box::new(options.connect().await?)),
             };
             Ok(driver)
         };
-        let connected = tokio::time::timeout(limit, connecting).await.unwrap_or(Err(SqlFailure::Late(limit)));
+        let connected = tokio::time::timeout(limit, connecting)
+            .await
+            .unwrap_or(Err(SqlFailure::Late(limit)));
         let driver = connected.map_err(|failure| told(failure, &self.place))?;
         let mut connection = Connection::new(driver, Arc::clone(&self.place), limit);
         match &self.options {
             DriverOptions::Sqlite(_) => {}
             DriverOptions::Postgres(_) => {
                 // A statement whose rows are read one by one takes longer than each of them may.
-                let (lock, all) = (lock.as_millis().max(1), (limit * STATEMENT_LIMITS).as_millis().max(1));
-                connection.run(&format!("SET lock_timeout = {lock}; SET statement_timeout = {all}")).await?;
+                let (lock, all) = (
+                    lock.as_millis().max(1),
+                    (limit * STATEMENT_LIMITS).as_millis().max(1),
+                );
+                connection
+                    .run(&format!(
+                        "SET lock_timeout = {lock}; SET statement_timeout = {all}"
+                    ))
+                    .await?;
             }
             DriverOptions::MySql(_) => {
                 let seconds = lock.as_secs().max(1);
-                let limits = format!("innodb_lock_wait_timeout = {seconds}, SESSION lock_wait_timeout = {seconds}");
+                let limits = format!(
+                    "innodb_lock_wait_timeout = {seconds}, SESSION lock_wait_timeout = {seconds}"
+                );
                 connection.run(&format!("SET SESSION {limits}")).await?;
             }
         }
@@ -138,7 +168,10 @@ fn sqlite(rest: &str) -> Result<(DriverOptions, String), UrlProblem> {
         "" | "/" => Err(UrlProblem::NoFile),
         ":memory:" => Err(UrlProblem::Memory),
         _ if path.contains('?') => Err(UrlProblem::Parameters),
-        _ => Ok((DriverOptions::Sqlite(PathBuf::from(path)), format!("sqlite://{path}"))),
+        _ => Ok((
+            DriverOptions::Sqlite(PathBuf::from(path)),
+            format!("sqlite://{path}"),
+        )),
     }
 }
 
@@ -154,25 +187,41 @@ fn setting(name: &str) -> &str {
     if name == "hostaddr" { "host" } else { name }
 }
 
-/// The address of a database. Parameters that lead to it stand in one order, however they are written.
+/// The address of a database. Parameters that lead to it stand in one order, however they are
+/// written.
 fn place(scheme: &str, url: &str) -> Result<String, UrlProblem> {
     let url = url::Url::parse(url).map_err(|error| UrlProblem::Invalid(error.to_string()))?;
     if url.path().trim_matches('/').is_empty() {
         return Err(UrlProblem::NoDatabase);
     }
     let host = url.host_str().unwrap_or_default();
-    let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();
+    let port = url
+        .port()
+        .map(|port| format!(":{port}"))
+        .unwrap_or_default();
     let mut query = url::form_urlencoded::Serializer::new(String::new());
-    let mut leading: Vec<_> = url.query_pairs().filter(|(name, _)| is_leading(name)).collect();
+    let mut leading: Vec<_> = url
+        .query_pairs()
+        .filter(|(name, _)| is_leading(name))
+        .collect();
     leading.sort_by(|(one, _), (other, _)| setting(one).cmp(setting(other)));
     query.extend_pairs(leading);
-    let query = Some(query.finish()).filter(|query| !query.is_empty()).map(|query| format!("?{query}"));
-    Ok(format!("{scheme}://{host}{port}{}{}", url.path(), query.unwrap_or_default()))
+    let query = Some(query.finish())
+        .filter(|query| !query.is_empty())
+        .map(|query| format!("?{query}"));
+    Ok(format!(
+        "{scheme}://{host}{port}{}{}",
+        url.path(),
+        query.unwrap_or_default()
+    ))
 }
 
 impl fmt::Debug for DatabaseAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DatabaseAddress").field("place", &self.place).field("limit", &self.limit).finish()
+        f.debug_struct("DatabaseAddress")
+            .field("place", &self.place)
+            .field("limit", &self.limit)
+            .finish()
     }
 }
 
@@ -191,8 +240,14 @@ mod tests {
                 "postgres://ada:hunter2@db.example.com:5433/policies?sslmode=require",
                 "postgres://db.example.com:5433/policies",
             ),
-            ("postgresql://ada@[::1]/policies", "postgres://[::1]/policies"),
-            ("mysql://ada:hunter2@10.0.0.1/policies?password=hunter2", "mysql://10.0.0.1/policies"),
+            (
+                "postgresql://ada@[::1]/policies",
+                "postgres://[::1]/policies",
+            ),
+            (
+                "mysql://ada:hunter2@10.0.0.1/policies?password=hunter2",
+                "mysql://10.0.0.1/policies",
+            ),
             ("mariadb://h/p", "mysql://h/p"),
             (
                 "postgres://ada@h/p?password=hunter2&host=/run/pg&options=-c search_path=b",
@@ -206,9 +261,18 @@ mod tests {
                 "postgres://ada@h/p?dbname=q&options[search_path]=b&password=hunter2",
                 "postgres://h/p?dbname=q&options%5Bsearch_path%5D=b",
             ),
-            ("postgres://h/p?hostaddr=10.0.0.1&host=b", "postgres://h/p?hostaddr=10.0.0.1&host=b"),
-            ("postgres://h/p?host=b&hostaddr=10.0.0.1", "postgres://h/p?host=b&hostaddr=10.0.0.1"),
-            ("sqlite:///var/lib/policies.db", "sqlite:///var/lib/policies.db"),
+            (
+                "postgres://h/p?hostaddr=10.0.0.1&host=b",
+                "postgres://h/p?hostaddr=10.0.0.1&host=b",
+            ),
+            (
+                "postgres://h/p?host=b&hostaddr=10.0.0.1",
+                "postgres://h/p?host=b&hostaddr=10.0.0.1",
+            ),
+            (
+                "sqlite:///var/lib/policies.db",
+                "sqlite:///var/lib/policies.db",
+            ),
             ("sqlite://policies.db", "sqlite://policies.db"),
             ("sqlite:policies.db", "sqlite://policies.db"),
         ] {
@@ -222,7 +286,10 @@ mod tests {
     fn a_url_that_names_no_database_is_refused_without_showing_it() {
         for (url, problem) in [
             ("", "none of sqlite:, postgres:// and mysql://"),
-            ("oracle://ada:hunter2@h/p", "none of sqlite:, postgres:// and mysql://"),
+            (
+                "oracle://ada:hunter2@h/p",
+                "none of sqlite:, postgres:// and mysql://",
+            ),
             ("postgres://ada:hunter2@h", "names no database"),
             ("postgres://ada:hunter2@h:port/p", "invalid port"),
             ("postgres://ada:hunter2/w@h/p", "invalid port"),
@@ -232,7 +299,10 @@ mod tests {
             ("sqlite:///p.db?mode=ro", "takes no parameters"),
         ] {
             let refused = parse(url).map(|_| ()).unwrap_err().to_string();
-            assert!(refused.contains(problem) && !refused.contains("hunter2"), "{url}: {refused}");
+            assert!(
+                refused.contains(problem) && !refused.contains("hunter2"),
+                "{url}: {refused}"
+            );
         }
     }
 }

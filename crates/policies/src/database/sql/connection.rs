@@ -1,4 +1,5 @@
-//! A connection to any of the databases. Each statement has a time limit; after a failure the connection is not used again.
+//! A connection to any of the databases. Each statement has a time limit; after a failure the
+//! connection is not used again.
 
 use std::future::Future;
 use std::mem::replace;
@@ -7,7 +8,10 @@ use std::time::Duration;
 
 use futures_util::TryStreamExt as _;
 use sqlx::query::Query;
-use sqlx::{Connection as _, Database, Encode, Executor as _, MySqlConnection, PgConnection, SqliteConnection, Type};
+use sqlx::{
+    Connection as _, Database, Encode, Executor as _, MySqlConnection, PgConnection,
+    SqliteConnection, Type,
+};
 use tokio::runtime::Handle;
 
 use super::dialect::{Dialect, SqlValue};
@@ -64,7 +68,12 @@ macro_rules! on_each {
 
 impl Connection {
     pub fn new(driver: Driver, place: Arc<str>, limit: Duration) -> Self {
-        Self { driver, place, limit, files: None }
+        Self {
+            driver,
+            place,
+            limit,
+            files: None,
+        }
     }
 
     /// From here until it is closed or given back, it uses these files.
@@ -95,7 +104,11 @@ impl Connection {
     }
 
     /// How many rows it changed.
-    pub async fn execute(&mut self, sql: &str, values: &[SqlValue<'_>]) -> Result<u64, DatabaseError> {
+    pub async fn execute(
+        &mut self,
+        sql: &str,
+        values: &[SqlValue<'_>],
+    ) -> Result<u64, DatabaseError> {
         let sql = self.dialect().statement(sql);
         let driver = &mut self.driver;
         let running = async {
@@ -104,20 +117,26 @@ impl Connection {
                 Ok(done.rows_affected())
             })
         };
-        within(self.limit, running).await.map_err(|failure| told(failure, &self.place))
+        within(self.limit, running)
+            .await
+            .map_err(|failure| told(failure, &self.place))
     }
 
-    /// A statement that no database prepares, such as those that begin and end transactions and make tables.
+    /// A statement that no database prepares, such as those that begin and end transactions and
+    /// make tables.
     pub async fn run(&mut self, sql: &str) -> Result<(), DatabaseError> {
         let driver = &mut self.driver;
         let running = async {
             on_each!(driver, connection => connection.execute(sqlx::raw_sql(sql)).await.map(|_| ())?);
             Ok(())
         };
-        within(self.limit, running).await.map_err(|failure| told(failure, &self.place))
+        within(self.limit, running)
+            .await
+            .map_err(|failure| told(failure, &self.place))
     }
 
-    /// All rows, each read while it arrives. The time limit is for each of them: of all, there may be as many as people made.
+    /// All rows, each read while it arrives. The time limit is for each of them: of all, there may
+    /// be as many as people made.
     pub async fn rows<T: Send>(
         &mut self,
         sql: &str,
@@ -163,7 +182,10 @@ impl Connection {
 
     /// The database does not hold what was written.
     pub fn broken(&self, cause: impl Into<String>) -> DatabaseError {
-        DatabaseError::Broken { place: Arc::clone(&self.place), cause: cause.into() }
+        DatabaseError::Broken {
+            place: Arc::clone(&self.place),
+            cause: cause.into(),
+        }
     }
 
     pub fn place(&self) -> &Arc<str> {
@@ -171,11 +193,14 @@ impl Connection {
     }
 }
 
-/// A thread of its own closes a connection to a SQLite database. Until it has done so, the files are in use.
+/// A thread of its own closes a connection to a SQLite database. Until it has done so, the files
+/// are in use.
 impl Drop for Connection {
     fn drop(&mut self) {
         let (driver, files) = (replace(&mut self.driver, Driver::Closed), self.files.take());
-        if let (Driver::Sqlite(connection), Some(files), Ok(runtime)) = (driver, files, Handle::try_current()) {
+        if let (Driver::Sqlite(connection), Some(files), Ok(runtime)) =
+            (driver, files, Handle::try_current())
+        {
             runtime.spawn(async move {
                 let _ = connection.close().await;
                 drop(files);
@@ -184,15 +209,25 @@ impl Drop for Connection {
     }
 }
 
-/// The schema of the database. A database without tables has none: that is an error like any older one.
+/// The schema of the database. A database without tables has none: that is an error like any older
+/// one.
 pub async fn schema_of(connection: &mut Connection) -> Result<u32, DatabaseError> {
-    let found = connection.row("SELECT MAX(version) FROM tollgate_schema", &[], |row| row.maybe_int(0)).await?;
+    let found = connection
+        .row("SELECT MAX(version) FROM tollgate_schema", &[], |row| {
+            row.maybe_int(0)
+        })
+        .await?;
     let found = found.flatten().unwrap_or_default();
     u32::try_from(found).map_err(|_| connection.broken(format!("its schema is {found}")))
 }
 
-async fn within<T>(limit: Duration, running: impl Future<Output = Result<T, SqlFailure>>) -> Result<T, SqlFailure> {
-    tokio::time::timeout(limit, running).await.unwrap_or(Err(SqlFailure::Late(limit)))
+async fn within<T>(
+    limit: Duration,
+    running: impl Future<Output = Result<T, SqlFailure>>,
+) -> Result<T, SqlFailure> {
+    tokio::time::timeout(limit, running)
+        .await
+        .unwrap_or(Err(SqlFailure::Late(limit)))
 }
 
 fn bound<'q, DB: Database>(

@@ -20,11 +20,13 @@ pub enum SqlValue<'a> {
 }
 
 impl Dialect {
-    /// Begins a transaction that will write. Writers of SQLite wait here and not in their middle, where they would fail.
+    /// Begins a transaction that will write. Writers of SQLite wait here and not in their middle,
+    /// where they would fail.
     pub fn begin(self) -> &'static str {
         match self {
             Self::Sqlite => "BEGIN IMMEDIATE",
-            // A waiting compare-and-swap needs this level: it goes by what the one before it has written.
+            // A waiting compare-and-swap needs this level: it goes by what the one before it has
+            // written.
             Self::Postgres => "BEGIN ISOLATION LEVEL READ COMMITTED",
             Self::MySql => "START TRANSACTION",
         }
@@ -62,7 +64,10 @@ mod tests {
     #[test]
     fn postgres_numbers_what_is_put_in() {
         let sql = "INSERT INTO a VALUES (?, ?), (?, 1)";
-        assert_eq!(Dialect::Postgres.statement(sql), "INSERT INTO a VALUES ($1, $2), ($3, 1)");
+        assert_eq!(
+            Dialect::Postgres.statement(sql),
+            "INSERT INTO a VALUES ($1, $2), ($3, 1)"
+        );
         assert_eq!(Dialect::MySql.statement(sql), sql);
         assert_eq!(Dialect::Postgres.statement("SELECT 1"), "SELECT 1");
     }

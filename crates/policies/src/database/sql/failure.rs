@@ -44,7 +44,9 @@ pub fn told(failure: SqlFailure, place: &Arc<str>) -> DatabaseError {
     let (kind, cause) = match failure {
         SqlFailure::Late(limit) => (FailureKind::Away, format!("no answer within {limit:?}")),
         SqlFailure::Data(BadData(cause)) => (FailureKind::Broken, cause),
-        SqlFailure::Driver(sqlx::Error::Database(error)) => (kind_of(error.as_ref()), error.message().to_owned()),
+        SqlFailure::Driver(sqlx::Error::Database(error)) => {
+            (kind_of(error.as_ref()), error.message().to_owned())
+        }
         SqlFailure::Driver(sqlx::Error::Io(error)) => (FailureKind::Away, error.to_string()),
         SqlFailure::Driver(
             error @ (sqlx::Error::Tls(_)
@@ -57,7 +59,11 @@ pub fn told(failure: SqlFailure, place: &Arc<str>) -> DatabaseError {
     match kind {
         FailureKind::Away => DatabaseError::Away { place, cause },
         FailureKind::Busy => DatabaseError::Busy { place, cause },
-        FailureKind::NoTable => DatabaseError::SchemaOlder { place, found: 0, known: SCHEMA },
+        FailureKind::NoTable => DatabaseError::SchemaOlder {
+            place,
+            found: 0,
+            known: SCHEMA,
+        },
         FailureKind::ReadOnly => DatabaseError::ReadOnly { place, cause },
         FailureKind::Broken => DatabaseError::Broken { place, cause },
     }
@@ -70,7 +76,10 @@ fn kind_of(error: &dyn DriverError) -> FailureKind {
     if let Some(error) = error.try_downcast_ref::<MySqlDatabaseError>() {
         return mysql(error.number());
     }
-    let code = error.code().and_then(|code| code.parse().ok()).unwrap_or_default();
+    let code = error
+        .code()
+        .and_then(|code| code.parse().ok())
+        .unwrap_or_default();
     sqlite(code, error.message())
 }
 
@@ -82,7 +91,12 @@ fn postgres(code: &str) -> FailureKind {
         "42P01" => FailureKind::NoTable,
         "3D000" => FailureKind::Away,
         // Connections, authorization, resources, and an operator who ends it.
-        _ if ["08", "28", "53", "57", "58"].iter().any(|class| code.starts_with(class)) => FailureKind::Away,
+        _ if ["08", "28", "53", "57", "58"]
+            .iter()
+            .any(|class| code.starts_with(class)) =>
+        {
+            FailureKind::Away
+        }
         _ => FailureKind::Broken,
     }
 }
@@ -94,9 +108,20 @@ fn mysql(number: u16) -> FailureKind {
         1142 | 1143 | 1227 | 1290 | 1370 | 1419 | 1792 | 1836 => FailureKind::ReadOnly,
         1146 => FailureKind::NoTable,
         // Connections, access, disks, and a server that ends.
-        1021 | 1040 | 1041 | 1044 | 1045 | 1049 | 1053 | 1129 | 1130 | 1152 | 1158..=1161 | 1203 | 1226 | 1698 => {
-            FailureKind::Away
-        }
+        1021
+        | 1040
+        | 1041
+        | 1044
+        | 1045
+        | 1049
+        | 1053
+        | 1129
+        | 1130
+        | 1152
+        | 1158..=1161
+        | 1203
+        | 1226
+        | 1698 => FailureKind::Away,
         _ => FailureKind::Broken,
     }
 }

@@ -1,5 +1,5 @@
-//! The files of a SQLite database: which they are, so that a database which was replaced or deleted is noticed. An open
-//! connection would go on with what no path leads to any more.
+//! The files of a SQLite database: which they are, so that a database which was replaced or deleted
+//! is noticed. An open connection would go on with what no path leads to any more.
 
 use std::fs::{canonicalize, metadata};
 use std::os::unix::fs::MetadataExt as _;
@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 
 use tokio::sync::OwnedRwLockReadGuard;
 
-/// The files that the path of a database leads to. It is another database when one of them is another file: the write-ahead log has
-/// what was committed last, and its index is what processes agree by.
+/// The files that the path of a database leads to. It is another database when one of them is
+/// another file: the write-ahead log has what was committed last, and its index is what processes
+/// agree by.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DatabaseFiles {
     main: Option<FileId>,
@@ -27,7 +28,11 @@ impl DatabaseFiles {
     pub fn at(path: &Path) -> Self {
         // SQLite names the others after the file that a link leads to.
         let path = canonicalize(path).unwrap_or_else(|_| path.to_owned());
-        Self { main: id_of(&path), log: id_of(&beside(&path, "-wal")), index: id_of(&beside(&path, "-shm")) }
+        Self {
+            main: id_of(&path),
+            log: id_of(&beside(&path, "-wal")),
+            index: id_of(&beside(&path, "-shm")),
+        }
     }
 
     /// Whether the database is another file than `former`.
@@ -35,11 +40,16 @@ impl DatabaseFiles {
         self.main != former.main
     }
 
-    /// Whether the log of the file that was there before stands beside this one, at `path`. It would be taken for its own.
+    /// Whether the log of the file that was there before stands beside this one, at `path`. It
+    /// would be taken for its own.
     pub fn has_log_of(&self, former: &Self, path: &Path) -> bool {
         let path = canonicalize(path).unwrap_or_else(|_| path.to_owned());
         let has_commits = || metadata(beside(&path, "-wal")).is_ok_and(|log| log.len() > 0);
-        self.main.is_some() && self.main != former.main && self.log.is_some() && self.log == former.log && has_commits()
+        self.main.is_some()
+            && self.main != former.main
+            && self.log.is_some()
+            && self.log == former.log
+            && has_commits()
     }
 }
 

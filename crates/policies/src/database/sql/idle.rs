@@ -1,5 +1,5 @@
-//! The open connections to one database, of all its pools. Those to a SQLite database lead to the files that its path leads
-//! to: once these are others, all are closed before one is opened anew.
+//! The open connections to one database, of all its pools. Those to a SQLite database lead to the
+//! files that its path leads to: once these are others, all are closed before one is opened anew.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,19 +15,25 @@ use crate::database::error::DatabaseError;
 #[derive(Debug)]
 pub struct DatabaseConnections {
     address: DatabaseAddress,
-    /// Of a SQLite database: it only reads, and is closed last. The last one that writes would write its log into the database
-    /// when it is closed, also into one that was copied over the one before.
+    /// Of a SQLite database: it only reads, and is closed last. The last one that writes would
+    /// write its log into the database when it is closed, also into one that was copied over the
+    /// one before.
     keeper: Mutex<Option<Connection>>,
     idle: Mutex<Vec<Connection>>,
-    /// Where all open connections lead. Each of those in use holds it for reading, so whoever has it for writing knows that
-    /// there is none. Connections of a process share what they know of a SQLite file, and one to the files of before would
-    /// mislead those to the files of now.
+    /// Where all open connections lead. Each of those in use holds it for reading, so whoever has
+    /// it for writing knows that there is none. Connections of a process share what they know of a
+    /// SQLite file, and one to the files of before would mislead those to the files of now.
     files: Arc<RwLock<Option<DatabaseFiles>>>,
 }
 
 impl DatabaseConnections {
     pub fn new(address: DatabaseAddress) -> Self {
-        Self { address, keeper: Mutex::default(), idle: Mutex::default(), files: Arc::default() }
+        Self {
+            address,
+            keeper: Mutex::default(),
+            idle: Mutex::default(),
+            files: Arc::default(),
+        }
     }
 
     pub fn address(&self) -> &DatabaseAddress {
@@ -45,7 +51,9 @@ impl DatabaseConnections {
         let files = self.files_in_use().await?;
         let known = files.as_ref().and_then(|files| **files);
         let connection = self.address.connect().await?.using(files);
-        let Some((path, known)) = self.address.file().zip(known) else { return Ok(connection) };
+        let Some((path, known)) = self.address.file().zip(known) else {
+            return Ok(connection);
+        };
         let connection = opened(connection).await?;
         if DatabaseFiles::at(path).is_other_database(&known) {
             return Err(self.away("its file was replaced while it was opened"));
@@ -60,25 +68,41 @@ impl DatabaseConnections {
         drop(files);
     }
 
-    /// The files that all connections lead to, which those of the path are now. `None`: the database has a server.
+    /// The files that all connections lead to, which those of the path are now. `None`: the
+    /// database has a server.
     async fn files_in_use(&self) -> Result<Option<FilesInUse>, DatabaseError> {
-        let Some(path) = self.address.file() else { return Ok(None) };
+        let Some(path) = self.address.file() else {
+            return Ok(None);
+        };
         let limit = self.address.limit();
-        let late = |_| self.busy(format!("a connection to it was in use for {limit:?} after its file was replaced"));
-        let known = timeout(limit, self.files.clone().read_owned()).await.map_err(late)?;
+        let late = |_| {
+            self.busy(format!(
+                "a connection to it was in use for {limit:?} after its file was replaced"
+            ))
+        };
+        let known = timeout(limit, self.files.clone().read_owned())
+            .await
+            .map_err(late)?;
         if *known == Some(DatabaseFiles::at(path)) {
             return Ok(Some(known));
         }
         drop(known);
-        let mut known = timeout(limit, self.files.clone().write_owned()).await.map_err(late)?;
+        let mut known = timeout(limit, self.files.clone().write_owned())
+            .await
+            .map_err(late)?;
         if *known != Some(DatabaseFiles::at(path)) {
             *known = Some(self.open_anew(path, *known).await?);
         }
         Ok(Some(known.downgrade()))
     }
 
-    /// Closes all connections, and opens some to what the path leads to: they keep the files where they are. None is in use.
-    async fn open_anew(&self, path: &Path, former: Option<DatabaseFiles>) -> Result<DatabaseFiles, DatabaseError> {
+    /// Closes all connections, and opens some to what the path leads to: they keep the files where
+    /// they are. None is in use.
+    async fn open_anew(
+        &self,
+        path: &Path,
+        former: Option<DatabaseFiles>,
+    ) -> Result<DatabaseFiles, DatabaseError> {
         let found = DatabaseFiles::at(path);
         // While it is open, no other file has the number of the log.
         let is_open = lock(&self.keeper).is_some();
@@ -113,11 +137,17 @@ impl DatabaseConnections {
     }
 
     fn away(&self, cause: &str) -> DatabaseError {
-        DatabaseError::Away { place: Arc::clone(self.address.place()), cause: cause.to_owned() }
+        DatabaseError::Away {
+            place: Arc::clone(self.address.place()),
+            cause: cause.to_owned(),
+        }
     }
 
     fn busy(&self, cause: String) -> DatabaseError {
-        DatabaseError::Busy { place: Arc::clone(self.address.place()), cause }
+        DatabaseError::Busy {
+            place: Arc::clone(self.address.place()),
+            cause,
+        }
     }
 }
 

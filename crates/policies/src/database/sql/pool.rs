@@ -1,5 +1,6 @@
-//! Connections that are kept for the next call, a few at most. Each was looked at before it is lent: it answers, the schema is
-//! the one that this version knows, and a SQLite database is the one that its path leads to.
+//! Connections that are kept for the next call, a few at most. Each was looked at before it is
+//! lent: it answers, the schema is the one that this version knows, and a SQLite database is the
+//! one that its path leads to.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -32,13 +33,17 @@ impl ConnectionPool {
         Self::over(Arc::new(DatabaseConnections::new(address)))
     }
 
-    /// Another pool of the same database. Neither waits for the other, and both know when its file is another one.
+    /// Another pool of the same database. Neither waits for the other, and both know when its file
+    /// is another one.
     pub fn beside(&self) -> Self {
         Self::over(Arc::clone(&self.idle))
     }
 
     fn over(idle: Arc<DatabaseConnections>) -> Self {
-        Self { idle, permits: Semaphore::new(MOST_CONNECTIONS) }
+        Self {
+            idle,
+            permits: Semaphore::new(MOST_CONNECTIONS),
+        }
     }
 
     pub fn address(&self) -> &DatabaseAddress {
@@ -50,15 +55,26 @@ impl ConnectionPool {
         let permit = self.permit().await?;
         while let Some(mut connection) = self.idle.take().await? {
             match look(&mut connection).await {
-                Ok(()) => return Ok(PooledConnection { connection, idle: &self.idle, _permit: permit }),
-                // A server that was restarted has closed all of them. One that is silent is not asked again.
+                Ok(()) => {
+                    return Ok(PooledConnection {
+                        connection,
+                        idle: &self.idle,
+                        _permit: permit,
+                    });
+                }
+                // A server that was restarted has closed all of them. One that is silent is not
+                // asked again.
                 Err(DatabaseError::Away { cause, .. }) if !cause.starts_with("no answer") => {}
                 Err(error) => return Err(error),
             }
         }
         let mut connection = self.idle.connect().await?;
         look(&mut connection).await?;
-        Ok(PooledConnection { connection, idle: &self.idle, _permit: permit })
+        Ok(PooledConnection {
+            connection,
+            idle: &self.idle,
+            _permit: permit,
+        })
     }
 
     /// A connection to a database of whatever schema.
@@ -68,10 +84,15 @@ impl ConnectionPool {
 
     async fn permit(&self) -> Result<SemaphorePermit<'_>, DatabaseError> {
         let limit = self.address().limit();
-        let busy = |cause| DatabaseError::Busy { place: Arc::clone(self.address().place()), cause };
+        let busy = |cause| DatabaseError::Busy {
+            place: Arc::clone(self.address().place()),
+            cause,
+        };
         match tokio::time::timeout(limit, self.permits.acquire()).await {
             Ok(Ok(permit)) => Ok(permit),
-            _ => Err(busy(format!("all {MOST_CONNECTIONS} connections to it were in use for {limit:?}"))),
+            _ => Err(busy(format!(
+                "all {MOST_CONNECTIONS} connections to it were in use for {limit:?}"
+            ))),
         }
     }
 }
@@ -81,8 +102,16 @@ async fn look(connection: &mut Connection) -> Result<(), DatabaseError> {
     let place = Arc::clone(connection.place());
     match found {
         SCHEMA => Ok(()),
-        newer if newer > SCHEMA => Err(DatabaseError::SchemaNewer { place, found, known: SCHEMA }),
-        _ => Err(DatabaseError::SchemaOlder { place, found, known: SCHEMA }),
+        newer if newer > SCHEMA => Err(DatabaseError::SchemaNewer {
+            place,
+            found,
+            known: SCHEMA,
+        }),
+        _ => Err(DatabaseError::SchemaOlder {
+            place,
+            found,
+            known: SCHEMA,
+        }),
     }
 }
 
@@ -109,6 +138,8 @@ impl DerefMut for PooledConnection<'_> {
 
 impl std::fmt::Debug for Connection {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Connection").field("place", self.place()).finish()
+        f.debug_struct("Connection")
+            .field("place", self.place())
+            .finish()
     }
 }

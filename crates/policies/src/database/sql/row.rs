@@ -18,7 +18,8 @@ pub struct BadData(pub String);
 
 impl SqlRow<'_> {
     pub fn int(&self, column: usize) -> Result<i64, BadData> {
-        self.maybe_int(column)?.ok_or_else(|| BadData(format!("column {column} is NULL")))
+        self.maybe_int(column)?
+            .ok_or_else(|| BadData(format!("column {column} is NULL")))
     }
 
     pub fn maybe_int(&self, column: usize) -> Result<Option<i64>, BadData> {
@@ -37,7 +38,8 @@ impl SqlRow<'_> {
     }
 
     pub fn text(&self, column: usize) -> Result<&str, BadData> {
-        self.maybe_text(column)?.ok_or_else(|| BadData(format!("column {column} is NULL")))
+        self.maybe_text(column)?
+            .ok_or_else(|| BadData(format!("column {column} is NULL")))
     }
 
     pub fn maybe_text(&self, column: usize) -> Result<Option<&str>, BadData> {
@@ -46,7 +48,10 @@ impl SqlRow<'_> {
             Self::Postgres(row) => row.try_get(column).map_err(|error| error.to_string()),
             // Names are bytes there, whose order and equality no collation bends.
             Self::MySql(row) => match row.try_get_unchecked::<Option<&[u8]>, _>(column) {
-                Ok(bytes) => bytes.map(std::str::from_utf8).transpose().map_err(|error| error.to_string()),
+                Ok(bytes) => bytes
+                    .map(std::str::from_utf8)
+                    .transpose()
+                    .map_err(|error| error.to_string()),
                 Err(error) => Err(error.to_string()),
             },
         };

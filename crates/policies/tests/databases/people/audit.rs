@@ -25,12 +25,21 @@ fn record(object: &str) -> AuditRecord {
 
 async fn entries_are_chained_however_many_write_at_once(test: TestDatabase) {
     let people = people(&test).await;
-    assert_eq!(people.verify_audit().await.unwrap(), AuditVerdict::Intact { entries: 0, hash: "0".into() });
+    assert_eq!(
+        people.verify_audit().await.unwrap(),
+        AuditVerdict::Intact {
+            entries: 0,
+            hash: "0".into()
+        }
+    );
     let writers = (0..6).map(|writer| {
         let people = test.handle().people();
         tokio::spawn(async move {
             for round in 0..4 {
-                people.record(&record(&format!("{writer}.{round}"))).await.unwrap();
+                people
+                    .record(&record(&format!("{writer}.{round}")))
+                    .await
+                    .unwrap();
             }
         })
     });
@@ -44,16 +53,41 @@ async fn entries_are_chained_however_many_write_at_once(test: TestDatabase) {
         ..record("")
     };
     let last = people.record(&hostile).await.unwrap();
-    assert_eq!((last.number, last.record.object.as_str()), (25, "a\u{fffd}b\u{fffd}\u{1f600}"));
+    assert_eq!(
+        (last.number, last.record.object.as_str()),
+        (25, "a\u{fffd}b\u{fffd}\u{1f600}")
+    );
     assert_eq!(last.record.detail.len(), 4096);
-    let entries = people.audit(Page { before: None, limit: 500 }).await.unwrap();
+    let entries = people
+        .audit(Page {
+            before: None,
+            limit: 500,
+        })
+        .await
+        .unwrap();
     assert_eq!(entries[0], last);
     let numbers: Vec<_> = entries.iter().map(|entry| entry.number).collect();
     assert_eq!(numbers, (1..=25).rev().collect::<Vec<_>>());
-    assert!(entries.windows(2).all(|pair| pair[0].previous == pair[1].hash));
-    let page = people.audit(Page { before: Some(3), limit: 9 }).await.unwrap();
+    assert!(
+        entries
+            .windows(2)
+            .all(|pair| pair[0].previous == pair[1].hash)
+    );
+    let page = people
+        .audit(Page {
+            before: Some(3),
+            limit: 9,
+        })
+        .await
+        .unwrap();
     assert_eq!(page, entries[23..]);
-    assert_eq!(people.verify_audit().await.unwrap(), AuditVerdict::Intact { entries: 25, hash: last.hash });
+    assert_eq!(
+        people.verify_audit().await.unwrap(),
+        AuditVerdict::Intact {
+            entries: 25,
+            hash: last.hash
+        }
+    );
 }
 
 async fn the_database_refuses_to_change_the_log(test: TestDatabase) {
@@ -61,10 +95,15 @@ async fn the_database_refuses_to_change_the_log(test: TestDatabase) {
     for object in ["a", "b"] {
         people.record(&record(object)).await.unwrap();
     }
-    let mut forbidden =
-        vec!["UPDATE tollgate_audit SET account = 'eve'", "DELETE FROM tollgate_audit WHERE number = 2"];
-    let columns = "number, made_at, account, action, object, address, outcome, detail, previous, hash";
-    let again = format!("INTO tollgate_audit ({columns}) SELECT {columns} FROM tollgate_audit WHERE number = 1");
+    let mut forbidden = vec![
+        "UPDATE tollgate_audit SET account = 'eve'",
+        "DELETE FROM tollgate_audit WHERE number = 2",
+    ];
+    let columns =
+        "number, made_at, account, action, object, address, outcome, detail, previous, hash";
+    let again = format!(
+        "INTO tollgate_audit ({columns}) SELECT {columns} FROM tollgate_audit WHERE number = 1"
+    );
     let replace = format!("REPLACE {again}");
     let upsert = format!("INSERT {again} ON CONFLICT (number) DO UPDATE SET account = 'eve'");
     match test.product {
@@ -73,9 +112,15 @@ async fn the_database_refuses_to_change_the_log(test: TestDatabase) {
     }
     for sql in forbidden {
         let refused = test.try_run(sql).await.unwrap_err().to_string();
-        assert!(refused.contains("the audit log is append-only"), "{sql}: {refused}");
+        assert!(
+            refused.contains("the audit log is append-only"),
+            "{sql}: {refused}"
+        );
     }
-    assert!(matches!(people.verify_audit().await.unwrap(), AuditVerdict::Intact { entries: 2, .. }));
+    assert!(matches!(
+        people.verify_audit().await.unwrap(),
+        AuditVerdict::Intact { entries: 2, .. }
+    ));
 }
 
 async fn whatever_is_changed_behind_its_back_is_found(test: TestDatabase) {
@@ -89,12 +134,36 @@ async fn whatever_is_changed_behind_its_back_is_found(test: TestDatabase) {
         "INSERT INTO tollgate_audit (number, {columns}) SELECT 77, {columns} FROM tollgate_audit WHERE number = 2"
     );
     let cases = [
-        (forged.as_str(), 77, "the log has not come to it: it was added by other means"),
-        ("UPDATE tollgate_audit SET account = 'eve' WHERE number = 2", 2, "it is not what was written"),
-        ("UPDATE tollgate_audit SET made_at = made_at + 1 WHERE number = 1", 1, "it is not what was written"),
-        ("UPDATE tollgate_audit SET outcome = 'refused' WHERE number = 3", 3, "it is not what was written"),
-        ("DELETE FROM tollgate_audit WHERE number = 2", 2, "it is missing"),
-        ("DELETE FROM tollgate_audit WHERE number = 4", 4, "it is missing"),
+        (
+            forged.as_str(),
+            77,
+            "the log has not come to it: it was added by other means",
+        ),
+        (
+            "UPDATE tollgate_audit SET account = 'eve' WHERE number = 2",
+            2,
+            "it is not what was written",
+        ),
+        (
+            "UPDATE tollgate_audit SET made_at = made_at + 1 WHERE number = 1",
+            1,
+            "it is not what was written",
+        ),
+        (
+            "UPDATE tollgate_audit SET outcome = 'refused' WHERE number = 3",
+            3,
+            "it is not what was written",
+        ),
+        (
+            "DELETE FROM tollgate_audit WHERE number = 2",
+            2,
+            "it is missing",
+        ),
+        (
+            "DELETE FROM tollgate_audit WHERE number = 4",
+            4,
+            "it is missing",
+        ),
         ("DELETE FROM tollgate_audit", 1, "it is missing"),
         (swap.as_str(), 2, "it does not follow the entry before"),
         (
@@ -115,8 +184,23 @@ async fn whatever_is_changed_behind_its_back_is_found(test: TestDatabase) {
         };
         test.run(unlock).await;
         test.run(sql).await;
-        assert!(people.audit(Page::default()).await.unwrap().iter().all(|entry| entry.number <= 4), "{sql}");
+        assert!(
+            people
+                .audit(Page::default())
+                .await
+                .unwrap()
+                .iter()
+                .all(|entry| entry.number <= 4),
+            "{sql}"
+        );
         let found = people.verify_audit().await.unwrap();
-        assert_eq!(found, AuditVerdict::Damaged { number, what: what.into() }, "{sql}");
+        assert_eq!(
+            found,
+            AuditVerdict::Damaged {
+                number,
+                what: what.into()
+            },
+            "{sql}"
+        );
     }
 }

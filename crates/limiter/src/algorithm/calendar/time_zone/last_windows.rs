@@ -1,7 +1,8 @@
-//! The windows of a calendar that were last asked for, since the next call mostly asks for them again.
+//! The windows of a calendar that were last asked for, since the next call mostly asks for them
+//! again.
 //!
-//! Guarantees that readers neither lock nor wait: one that meets a change learns nothing, and no reader gets a part of
-//! one pair of windows and a part of another.
+//! Guarantees that readers neither lock nor wait: one that meets a change learns nothing, and no
+//! reader gets a part of one pair of windows and a part of another.
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
@@ -21,14 +22,22 @@ impl LastWindows {
     /// The window of `unix_us`, if it is one of the two.
     pub fn find(&self, unix_us: u64) -> Option<WindowBounds> {
         let version = self.version.load(Ordering::Acquire);
-        let [start_us, end_us, next_end_us] =
-            [&self.start_us, &self.end_us, &self.next_end_us].map(|time| time.load(Ordering::Relaxed));
+        let [start_us, end_us, next_end_us] = [&self.start_us, &self.end_us, &self.next_end_us]
+            .map(|time| time.load(Ordering::Relaxed));
         fence(Ordering::Acquire);
         if version % 2 == 1 || self.version.load(Ordering::Relaxed) != version {
             return None;
         }
-        let windows = [WindowBounds { start_us, end_us }, WindowBounds { start_us: end_us, end_us: next_end_us }];
-        windows.into_iter().find(|window| (window.start_us..window.end_us).contains(&unix_us))
+        let windows = [
+            WindowBounds { start_us, end_us },
+            WindowBounds {
+                start_us: end_us,
+                end_us: next_end_us,
+            },
+        ];
+        windows
+            .into_iter()
+            .find(|window| (window.start_us..window.end_us).contains(&unix_us))
     }
 
     /// Remembers a window and the end of the next, unless another thread is about to.
@@ -36,7 +45,12 @@ impl LastWindows {
         let version = self.version.load(Ordering::Relaxed);
         let free = version.is_multiple_of(2);
         let odd = version.wrapping_add(1);
-        if !free || self.version.compare_exchange(version, odd, Ordering::Acquire, Ordering::Relaxed).is_err() {
+        if !free
+            || self
+                .version
+                .compare_exchange(version, odd, Ordering::Acquire, Ordering::Relaxed)
+                .is_err()
+        {
             return;
         }
         fence(Ordering::Release);
@@ -55,9 +69,26 @@ mod tests {
     fn both_windows_are_found_and_no_other_time() {
         let last = LastWindows::default();
         assert_eq!(last.find(0), None);
-        last.remember(WindowBounds { start_us: 10, end_us: 20 }, 40);
-        let found = [9, 10, 19, 20, 39, 40].map(|at| last.find(at).map(|window| (window.start_us, window.end_us)));
-        assert_eq!(found, [None, Some((10, 20)), Some((10, 20)), Some((20, 40)), Some((20, 40)), None]);
+        last.remember(
+            WindowBounds {
+                start_us: 10,
+                end_us: 20,
+            },
+            40,
+        );
+        let found = [9, 10, 19, 20, 39, 40]
+            .map(|at| last.find(at).map(|window| (window.start_us, window.end_us)));
+        assert_eq!(
+            found,
+            [
+                None,
+                Some((10, 20)),
+                Some((10, 20)),
+                Some((20, 40)),
+                Some((20, 40)),
+                None
+            ]
+        );
     }
 
     #[test]
@@ -69,11 +100,20 @@ mod tests {
                 scope.spawn(move || {
                     for turn in 0..50_000_u64 {
                         let start_us = (turn * 7 + thread) % 100 * 1_000;
-                        last.remember(WindowBounds { start_us, end_us: start_us + 1_000 }, start_us + 2_000);
+                        last.remember(
+                            WindowBounds {
+                                start_us,
+                                end_us: start_us + 1_000,
+                            },
+                            start_us + 2_000,
+                        );
                         let asked = start_us + 1_500;
                         if let Some(window) = last.find(asked) {
                             assert!((window.start_us..window.end_us).contains(&asked));
-                            assert_eq!((window.start_us % 1_000, window.end_us - window.start_us), (0, 1_000));
+                            assert_eq!(
+                                (window.start_us % 1_000, window.end_us - window.start_us),
+                                (0, 1_000)
+                            );
                         }
                     }
                 });

@@ -8,8 +8,13 @@ fn micros(text: &str) -> u64 {
 }
 
 fn window(unit: CalendarUnit, zone: &str, at: &str) -> [String; 2] {
-    let WindowBounds { start_us, end_us } = Period::calendar(unit, zone).unwrap().window_at(micros(at));
-    [start_us, end_us].map(|us| Timestamp::from_microsecond(i64::try_from(us).unwrap()).unwrap().to_string())
+    let WindowBounds { start_us, end_us } =
+        Period::calendar(unit, zone).unwrap().window_at(micros(at));
+    [start_us, end_us].map(|us| {
+        Timestamp::from_microsecond(i64::try_from(us).unwrap())
+            .unwrap()
+            .to_string()
+    })
 }
 
 #[test]
@@ -19,7 +24,11 @@ fn days_and_months_are_those_of_the_time_zone() {
         ["2026-07-14T22:00:00Z", "2026-07-15T22:00:00Z"]
     );
     assert_eq!(
-        window(CalendarUnit::Month, "America/New_York", "2028-02-15T00:00:00Z"),
+        window(
+            CalendarUnit::Month,
+            "America/New_York",
+            "2028-02-15T00:00:00Z"
+        ),
         ["2028-02-01T05:00:00Z", "2028-03-01T05:00:00Z"]
     );
 }
@@ -50,24 +59,48 @@ fn hours_are_whole_where_the_zone_is_part_of_an_hour_off() {
 
 #[test]
 fn an_unknown_zone_is_an_error_and_a_known_one_is_found_twice() {
-    assert_eq!(Period::calendar(CalendarUnit::Day, "Europe/Atlantis"), Err(CalendarError::UnknownZone));
-    assert_eq!(Period::calendar(CalendarUnit::Day, "Asia/Tokyo"), Period::calendar(CalendarUnit::Day, "Asia/Tokyo"));
-    assert_ne!(Period::calendar(CalendarUnit::Day, "Asia/Tokyo"), Period::calendar(CalendarUnit::Hour, "Asia/Tokyo"));
+    assert_eq!(
+        Period::calendar(CalendarUnit::Day, "Europe/Atlantis"),
+        Err(CalendarError::UnknownZone)
+    );
+    assert_eq!(
+        Period::calendar(CalendarUnit::Day, "Asia/Tokyo"),
+        Period::calendar(CalendarUnit::Day, "Asia/Tokyo")
+    );
+    assert_ne!(
+        Period::calendar(CalendarUnit::Day, "Asia/Tokyo"),
+        Period::calendar(CalendarUnit::Hour, "Asia/Tokyo")
+    );
 }
 
 #[test]
 fn time_beyond_the_calendar_is_a_window_too() {
     let late = micros("9999-12-29T00:00:00Z") + 10 * 86_400 * 1_000_000;
-    let bounds = Period::calendar(CalendarUnit::Month, "UTC").unwrap().window_at(late);
-    assert!(bounds.start_us <= late && late < bounds.end_us, "{bounds:?}");
+    let bounds = Period::calendar(CalendarUnit::Month, "UTC")
+        .unwrap()
+        .window_at(late);
+    assert!(
+        bounds.start_us <= late && late < bounds.end_us,
+        "{bounds:?}"
+    );
 }
 
 #[test]
 fn a_window_that_began_before_1970_ends_like_any_other() {
     for unit in [CalendarUnit::Day, CalendarUnit::Month] {
         let bounds = Period::calendar(unit, "Asia/Tokyo").unwrap().window_at(1);
-        let end = if unit == CalendarUnit::Day { "1970-01-01T15:00:00Z" } else { "1970-01-31T15:00:00Z" };
-        assert_eq!(bounds, WindowBounds { start_us: 0, end_us: micros(end) });
+        let end = if unit == CalendarUnit::Day {
+            "1970-01-01T15:00:00Z"
+        } else {
+            "1970-01-31T15:00:00Z"
+        };
+        assert_eq!(
+            bounds,
+            WindowBounds {
+                start_us: 0,
+                end_us: micros(end)
+            }
+        );
     }
 }
 

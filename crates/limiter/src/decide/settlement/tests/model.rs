@@ -23,13 +23,27 @@ struct Request {
 
 impl Model {
     fn new(shape: TokenBucket, reserve: u64) -> Self {
-        Self { memory: MemoryStore::new(10), charge: charge(shape, reserve), now: 0, requests: Vec::new() }
+        Self {
+            memory: MemoryStore::new(10),
+            charge: charge(shape, reserve),
+            now: 0,
+            requests: Vec::new(),
+        }
     }
 
     fn request(&mut self) -> bool {
-        let grant = self.memory.take_at(std::slice::from_ref(&self.charge), 1, self.now, Share::WHOLE);
+        let grant = self.memory.take_at(
+            std::slice::from_ref(&self.charge),
+            1,
+            self.now,
+            Share::WHOLE,
+        );
         if grant.units > 0 {
-            self.requests.push(Request { at: self.now, taken_at: grant.at_us, settled: None });
+            self.requests.push(Request {
+                at: self.now,
+                taken_at: grant.at_us,
+                settled: None,
+            });
         }
         grant.units > 0
     }
@@ -38,16 +52,27 @@ impl Model {
     fn settle(&mut self, index: usize, actual: u64, heard_us: u64) {
         let request = self.requests[index];
         let held_us = (self.now - request.at).saturating_sub(heard_us);
-        if let Some(change) = change(self.charge.quota, [self.charge.cost, actual], request.taken_at, held_us, self.now)
-        {
-            let adjustment = Adjustment { key: self.charge.key.clone(), quota: self.charge.quota, change };
+        if let Some(change) = change(
+            self.charge.quota,
+            [self.charge.cost, actual],
+            request.taken_at,
+            held_us,
+            self.now,
+        ) {
+            let adjustment = Adjustment {
+                key: self.charge.key.clone(),
+                quota: self.charge.quota,
+                change,
+            };
             self.memory.adjust_at(&[adjustment], self.now);
         }
         self.requests[index].settled = Some((self.now, actual));
     }
 
     fn in_flight(&self) -> Vec<usize> {
-        (0..self.requests.len()).filter(|index| self.requests[*index].settled.is_none()).collect()
+        (0..self.requests.len())
+            .filter(|index| self.requests[*index].settled.is_none())
+            .collect()
     }
 
     /// In every window between two admissions.
@@ -55,13 +80,22 @@ impl Model {
         for (first, from) in self.requests.iter().enumerate() {
             for (last, to) in self.requests.iter().enumerate().skip(first) {
                 let inside = &self.requests[first..=last];
-                let cost = |request: &Request| request.settled.map_or(self.charge.cost, |(_, actual)| actual);
+                let cost = |request: &Request| {
+                    request
+                        .settled
+                        .map_or(self.charge.cost, |(_, actual)| actual)
+                };
                 let late = |request: &Request| request.settled.is_none_or(|(at, _)| at > to.at);
                 let sum: u64 = inside.iter().map(cost).sum();
                 let in_flight = inside.iter().filter(|request| late(request)).count() as u64;
-                let bound = burst * SECOND + rate * (to.at - from.at) + in_flight * (max - self.charge.cost) * SECOND;
+                let bound = burst * SECOND
+                    + rate * (to.at - from.at)
+                    + in_flight * (max - self.charge.cost) * SECOND;
                 if sum * SECOND > bound {
-                    return Err(format!("{sum} in {} us with {in_flight} in flight", to.at - from.at));
+                    return Err(format!(
+                        "{sum} in {} us with {in_flight} in flight",
+                        to.at - from.at
+                    ));
                 }
             }
         }
@@ -98,8 +132,14 @@ proptest! {
 }
 
 #[test]
-fn a_reservation_that_is_not_above_the_cost_wastes_nothing_and_admits_nothing_more_in_the_long_run() {
-    for (reserve, actual, takes_us) in [(10, 10, 0), (2, 20, SECOND / 5), (20, 20, 30 * SECOND), (1, 50, 3 * SECOND)] {
+fn a_reservation_that_is_not_above_the_cost_wastes_nothing_and_admits_nothing_more_in_the_long_run()
+{
+    for (reserve, actual, takes_us) in [
+        (10, 10, 0),
+        (2, 20, SECOND / 5),
+        (20, 20, 30 * SECOND),
+        (1, 50, 3 * SECOND),
+    ] {
         let (rate, burst) = (100, 200);
         let mut model = Model::new(shape(rate, burst), reserve);
         for _ in 0..60_000 {
@@ -112,12 +152,23 @@ fn a_reservation_that_is_not_above_the_cost_wastes_nothing_and_admits_nothing_mo
             while model.request() {}
         }
         let in_flight = model.in_flight().len() as u64;
-        let settled: u64 = model.requests.iter().filter_map(|request| request.settled).map(|(_, actual)| actual).sum();
+        let settled: u64 = model
+            .requests
+            .iter()
+            .filter_map(|request| request.settled)
+            .map(|(_, actual)| actual)
+            .sum();
         let due = burst + rate * model.now / SECOND;
-        assert!(settled + in_flight * reserve >= due * 97 / 100, "{settled} of {due} by {reserve} for {actual}");
+        assert!(
+            settled + in_flight * reserve >= due * 97 / 100,
+            "{settled} of {due} by {reserve} for {actual}"
+        );
         // The requests in flight at a time may go beyond it once, and are waited for.
         let beyond = model.requests.len() as u64 * actual;
-        assert!(beyond <= due + burst / reserve * actual + takes_us * rate / SECOND * actual, "{beyond} of {due}");
+        assert!(
+            beyond <= due + burst / reserve * actual + takes_us * rate / SECOND * actual,
+            "{beyond} of {due}"
+        );
     }
 }
 
@@ -125,24 +176,47 @@ fn a_reservation_that_is_not_above_the_cost_wastes_nothing_and_admits_nothing_mo
 fn an_unspent_rest_is_refunded_less_the_tokens_that_flowed_in_beyond_the_spent_ones() {
     let shape = shape(10, 100);
     let back = |actual, held_us| match change(shape.into(), [50, actual], 7, held_us, 7 + held_us) {
-        Some(Change::Refund { charge: back, taken_at_us }) => {
+        Some(Change::Refund {
+            charge: back,
+            taken_at_us,
+        }) => {
             let memory = MemoryStore::new(10);
             memory.take_at(&[charge(shape, 100)], 1, 7, Share::WHOLE);
-            let change = Change::Refund { charge: back, taken_at_us };
-            memory.adjust_at(&[Adjustment { key: Key::from("k"), quota: shape.into(), change }], 7 + held_us);
-            let left = memory.take_at(&[charge(shape, 1)], 0, 7 + held_us, Share::WHOLE).levels[0].remaining;
+            let change = Change::Refund {
+                charge: back,
+                taken_at_us,
+            };
+            memory.adjust_at(
+                &[Adjustment {
+                    key: Key::from("k"),
+                    quota: shape.into(),
+                    change,
+                }],
+                7 + held_us,
+            );
+            let left = memory
+                .take_at(&[charge(shape, 1)], 0, 7 + held_us, Share::WHOLE)
+                .levels[0]
+                .remaining;
             Some(left - held_us * 10 / SECOND)
         }
         None => None,
         other => panic!("{other:?}"),
     };
     assert_eq!(back(20, 0), Some(30));
-    assert_eq!(back(20, 2 * SECOND), Some(30), "what flowed in is no more than what was spent");
+    assert_eq!(
+        back(20, 2 * SECOND),
+        Some(30),
+        "what flowed in is no more than what was spent"
+    );
     assert_eq!(back(20, 3 * SECOND), Some(20));
     assert_eq!(back(20, 5 * SECOND), None);
     assert_eq!(back(0, SECOND), Some(40));
     assert_eq!(change(shape.into(), [50, 50], 7, SECOND, 9), None);
-    let one_more = Change::Charge { charge: shape.emission(), since_us: 9 };
+    let one_more = Change::Charge {
+        charge: shape.emission(),
+        since_us: 9,
+    };
     assert_eq!(change(shape.into(), [50, 51], 7, SECOND, 9), Some(one_more));
 }
 
@@ -159,22 +233,46 @@ fn a_bucket_that_was_full_meanwhile_gets_nothing_back() {
     assert!(!model.request());
 }
 
-/// Nothing flows in, so nothing of what is not spent is dropped; and what is short counts until the window ends.
+/// Nothing flows in, so nothing of what is not spent is dropped; and what is short counts until the
+/// window ends.
 #[test]
 fn a_window_gets_all_back_while_it_lasts_and_owes_more_than_it_has() {
-    let (memory, window) = (MemoryStore::new(10), Window::sliding(100, 60 * SECOND).unwrap());
-    let asks = [BucketCharge { quota: window.into(), ..charge(shape(1, 1), 60) }];
+    let (memory, window) = (
+        MemoryStore::new(10),
+        Window::sliding(100, 60 * SECOND).unwrap(),
+    );
+    let asks = [BucketCharge {
+        quota: window.into(),
+        ..charge(shape(1, 1), 60)
+    }];
     let left = |now_us| memory.take_at(&asks, 0, now_us, Share::WHOLE).levels[0].remaining;
     let settle = |taken_at_us, actual, now_us| {
-        let change = change(window.into(), [60, actual], taken_at_us, now_us - taken_at_us, now_us).unwrap();
-        memory.adjust_at(&[Adjustment { key: Key::from("k"), quota: window.into(), change }], now_us);
+        let change = change(
+            window.into(),
+            [60, actual],
+            taken_at_us,
+            now_us - taken_at_us,
+            now_us,
+        )
+        .unwrap();
+        memory.adjust_at(
+            &[Adjustment {
+                key: Key::from("k"),
+                quota: window.into(),
+                change,
+            }],
+            now_us,
+        );
     };
     let taken = memory.take_at(&asks, 1, SECOND, Share::WHOLE);
     settle(taken.at_us, 10, 50 * SECOND);
     assert_eq!(left(50 * SECOND), 90);
     let taken = memory.take_at(&asks, 1, 50 * SECOND, Share::WHOLE);
     settle(taken.at_us, 500, 55 * SECOND);
-    assert_eq!((left(55 * SECOND), left(114 * SECOND), left(116 * SECOND)), (0, 0, 100));
+    assert_eq!(
+        (left(55 * SECOND), left(114 * SECOND), left(116 * SECOND)),
+        (0, 0, 100)
+    );
 }
 
 #[test]
@@ -183,7 +281,10 @@ fn a_higher_cost_counts_whole_however_little_the_bucket_has() {
     (0..100).for_each(|_| assert!(model.request()));
     (0..100).for_each(|index| model.settle(index, 11, 0));
     model.now = 100 * SECOND;
-    assert!(!model.request(), "a thousand more take a hundred seconds to flow off, and one token more");
+    assert!(
+        !model.request(),
+        "a thousand more take a hundred seconds to flow off, and one token more"
+    );
     model.now += SECOND / 10;
     assert!(model.request());
 }

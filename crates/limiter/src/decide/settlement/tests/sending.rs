@@ -18,8 +18,13 @@ use crate::store::{Grant, PermitClaim, Store, StoreError, StoreFailure};
 
 /// A request that reserves these tokens.
 fn checks(charge: BucketCharge) -> Checks {
-    let policy = CheckPolicy { on_outage: OnOutage::Local };
-    Checks { tokens: TokenChecks::one(charge, policy), permits: Vec::new() }
+    let policy = CheckPolicy {
+        on_outage: OnOutage::Local,
+    };
+    Checks {
+        tokens: TokenChecks::one(charge, policy),
+        permits: Vec::new(),
+    }
 }
 
 /// A store that may be away, and counts corrections.
@@ -31,8 +36,17 @@ struct Switched {
 }
 
 impl Store for Switched {
-    fn take<'a>(&'a self, charges: &'a [BucketCharge], units: u32) -> BoxFuture<'a, Result<Grant, StoreFailure>> {
-        Box::pin(ready(Ok(self.memory.take_at(charges, units, clock::monotonic_micros(), Share::WHOLE))))
+    fn take<'a>(
+        &'a self,
+        charges: &'a [BucketCharge],
+        units: u32,
+    ) -> BoxFuture<'a, Result<Grant, StoreFailure>> {
+        Box::pin(ready(Ok(self.memory.take_at(
+            charges,
+            units,
+            clock::monotonic_micros(),
+            Share::WHOLE,
+        ))))
     }
 
     fn adjust<'a>(&'a self, batch: &'a AdjustmentBatch) -> BoxFuture<'a, Vec<AdjustmentResult>> {
@@ -40,7 +54,9 @@ impl Store for Switched {
         if self.away.load(Ordering::Relaxed) {
             return Box::pin(ready(vec![Err(StoreError::Io); batch.len()]));
         }
-        self.changes.lock().extend(batch.iter().map(|one| one.change));
+        self.changes
+            .lock()
+            .extend(batch.iter().map(|one| one.change));
         self.memory.adjust(batch)
     }
 
@@ -72,13 +88,30 @@ struct Bench {
 
 impl Bench {
     fn new() -> Self {
-        let (away, calls, changes) = (AtomicBool::new(false), AtomicUsize::new(0), Mutex::default());
-        let store = Arc::new(Switched { memory: MemoryStore::new(10), away, calls, changes });
+        let (away, calls, changes) = (
+            AtomicBool::new(false),
+            AtomicUsize::new(0),
+            Mutex::default(),
+        );
+        let store = Arc::new(Switched {
+            memory: MemoryStore::new(10),
+            away,
+            calls,
+            changes,
+        });
         let share = Arc::new(FleetShare::expecting(1));
-        let node = Arc::new(Node::new(Arc::new(MemoryStore::new(10)), Arc::new(Breaker::new()), share));
+        let node = Arc::new(Node::new(
+            Arc::new(MemoryStore::new(10)),
+            Arc::new(Breaker::new()),
+            share,
+        ));
         let caller = Arc::new(StoreClient::new(node.clone(), store.clone()));
         let settler = Arc::new(Settler::new(node.memory.clone(), Some(caller)));
-        Self { store, node, settler }
+        Self {
+            store,
+            node,
+            settler,
+        }
     }
 
     fn settle(&self, decided_by: DecidedBy, actual: u64) -> SettlementResult {
@@ -86,20 +119,31 @@ impl Bench {
         let reservation = Reservation {
             charge: charge(shape(1, 100), 10),
             on_outage: OnOutage::Local,
-            source: DecisionSource { decided_by, taken_at_us, counted: true },
+            source: DecisionSource {
+                decided_by,
+                taken_at_us,
+                counted: true,
+            },
             since_us,
         };
         self.settler.settle(reservation, actual)
     }
 
     fn owed(&self) -> u64 {
-        let owed = self.node.debts.collect(clock::monotonic_micros(), 100, |_| true);
+        let owed = self
+            .node
+            .debts
+            .collect(clock::monotonic_micros(), 100, |_| true);
         owed.iter().map(|one| ticks(&one.change)).sum::<u64>() / shape(1, 100).emission()
     }
 
     fn left_here(&self) -> u64 {
         let ask = [charge(shape(1, 100), 10)];
-        self.node.memory.take_at(&ask, 0, clock::monotonic_micros(), Share::WHOLE).levels[0].remaining
+        self.node
+            .memory
+            .take_at(&ask, 0, clock::monotonic_micros(), Share::WHOLE)
+            .levels[0]
+            .remaining
     }
 }
 
@@ -110,15 +154,33 @@ async fn charges_of_one_bucket_go_as_one_and_an_outage_starts_from_them() {
     assert_eq!(bench.settle(DecidedBy::Redis, 10), SettlementResult::Even);
     bench.settler.idle().await;
     let emission = shape(1, 100).emission();
-    assert_eq!(bench.store.changes.lock().iter().map(ticks).collect::<Vec<_>>(), [20 * emission]);
-    assert_eq!((bench.store.calls.load(Ordering::Relaxed), bench.left_here(), bench.owed()), (1, 80, 0));
+    assert_eq!(
+        bench
+            .store
+            .changes
+            .lock()
+            .iter()
+            .map(ticks)
+            .collect::<Vec<_>>(),
+        [20 * emission]
+    );
+    assert_eq!(
+        (
+            bench.store.calls.load(Ordering::Relaxed),
+            bench.left_here(),
+            bench.owed()
+        ),
+        (1, 80, 0)
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn charges_and_refunds_weigh_more_while_shares_are_held_back() {
     let bench = Bench::new();
     let tokens = |change: &Change| match *change {
-        Change::Charge { charge, .. } | Change::Refund { charge, .. } => charge / shape(1, 100).emission(),
+        Change::Charge { charge, .. } | Change::Refund { charge, .. } => {
+            charge / shape(1, 100).emission()
+        }
     };
     bench.node.share.set(Share::new(4, 0), vec![1]);
     // Reservations by now may have been charged before the shares were held back.
@@ -131,7 +193,16 @@ async fn charges_and_refunds_weigh_more_while_shares_are_held_back() {
     assert_eq!(bench.settle(DecidedBy::Redis, 13), SettlementResult::More);
     assert_eq!(bench.settle(DecidedBy::Redis, 4), SettlementResult::Less);
     bench.settler.idle().await;
-    assert_eq!(bench.store.changes.lock().iter().map(tokens).collect::<Vec<_>>(), [6, 40, 8, 3, 6]);
+    assert_eq!(
+        bench
+            .store
+            .changes
+            .lock()
+            .iter()
+            .map(tokens)
+            .collect::<Vec<_>>(),
+        [6, 40, 8, 3, 6]
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -141,16 +212,26 @@ async fn settlements_that_fail_are_sent_again_as_they_were() {
     assert_eq!(bench.settle(DecidedBy::Redis, 13), SettlementResult::More);
     assert_eq!(bench.settle(DecidedBy::Redis, 4), SettlementResult::Less);
     bench.settler.idle().await;
-    assert_eq!((bench.left_here(), bench.owed(), bench.node.outbox.len()), (97, 0, 2));
+    assert_eq!(
+        (bench.left_here(), bench.owed(), bench.node.outbox.len()),
+        (97, 0, 2)
+    );
     assert_eq!(bench.settle(DecidedBy::Redis, 15), SettlementResult::More);
     bench.settler.idle().await;
-    assert_eq!((bench.owed(), bench.node.outbox.len()), (5, 2), "behind what failed, charges become one debt");
+    assert_eq!(
+        (bench.owed(), bench.node.outbox.len()),
+        (5, 2),
+        "behind what failed, charges become one debt"
+    );
     bench.store.away.store(false, Ordering::Relaxed);
     let sent = bench.node.outbox.send_again(|_| true).unwrap();
     let results = bench.store.adjust(&sent.batch).await;
     bench.node.confirm(sent, &results);
     let changes = bench.store.changes.lock();
-    assert!(matches!(changes[..], [Change::Charge { .. }, Change::Refund { .. }]), "{changes:?}");
+    assert!(
+        matches!(changes[..], [Change::Charge { .. }, Change::Refund { .. }]),
+        "{changes:?}"
+    );
     assert_eq!(bench.node.outbox.len(), 0);
 }
 
@@ -158,20 +239,47 @@ async fn settlements_that_fail_are_sent_again_as_they_were() {
 async fn a_decision_of_the_node_alone_is_settled_in_its_bucket_and_its_debt() {
     let bench = Bench::new();
     let taken = charge(shape(1, 100), 10);
-    bench.node.memory.take_at(std::slice::from_ref(&taken), 1, clock::monotonic_micros(), Share::WHOLE);
-    bench.node.debts.incur(&taken, 1, 0, bench.node.memory.timestamp(taken.quota, clock::monotonic_micros()));
+    bench.node.memory.take_at(
+        std::slice::from_ref(&taken),
+        1,
+        clock::monotonic_micros(),
+        Share::WHOLE,
+    );
+    bench.node.debts.incur(
+        &taken,
+        1,
+        0,
+        bench
+            .node
+            .memory
+            .timestamp(taken.quota, clock::monotonic_micros()),
+    );
     assert_eq!(bench.settle(DecidedBy::Local, 4), SettlementResult::Less);
     bench.settler.idle().await;
-    assert_eq!((bench.left_here(), bench.owed(), bench.store.calls.load(Ordering::Relaxed)), (96, 4, 0));
+    assert_eq!(
+        (
+            bench.left_here(),
+            bench.owed(),
+            bench.store.calls.load(Ordering::Relaxed)
+        ),
+        (96, 4, 0)
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn too_many_at_once_are_settled_as_while_the_store_is_away() {
     let bench = Bench::new();
-    (0..MAX_WAITING + 5).for_each(|_| assert_eq!(bench.settle(DecidedBy::Redis, 11), SettlementResult::More));
+    (0..MAX_WAITING + 5)
+        .for_each(|_| assert_eq!(bench.settle(DecidedBy::Redis, 11), SettlementResult::More));
     assert_eq!(bench.owed(), 5);
     bench.settler.idle().await;
-    let charged: u64 = bench.store.changes.lock().iter().map(|change| ticks(change) / shape(1, 100).emission()).sum();
+    let charged: u64 = bench
+        .store
+        .changes
+        .lock()
+        .iter()
+        .map(|change| ticks(change) / shape(1, 100).emission())
+        .sum();
     assert_eq!(charged, MAX_WAITING as u64);
 }
 
@@ -183,11 +291,23 @@ async fn a_refund_forgets_the_denial_of_its_bucket() {
     let taken = charge(shape(1, 100), 60);
     let checks = checks(taken.clone());
     let decision = limiter.decide(&checks).wait().await;
-    assert_eq!((decision.granted, decision.decided_by), (true, DecidedBy::Redis));
+    assert_eq!(
+        (decision.granted, decision.decided_by),
+        (true, DecidedBy::Redis)
+    );
     let reservation = Reservation::of(taken, OnOutage::Local, decision.source(0));
     assert!(!limiter.decide(&checks).wait().await.granted);
-    assert_eq!(limiter.decide(&checks).done().map(|decision| decision.decided_by), Some(DecidedBy::DenialCache));
-    assert_eq!(limiter.settler().settle(reservation, 10), SettlementResult::Less);
+    assert_eq!(
+        limiter
+            .decide(&checks)
+            .done()
+            .map(|decision| decision.decided_by),
+        Some(DecidedBy::DenialCache)
+    );
+    assert_eq!(
+        limiter.settler().settle(reservation, 10),
+        SettlementResult::Less
+    );
     limiter.settled().await;
     let decision = limiter.decide(&checks).wait().await;
     assert_eq!((decision.granted, decision.levels[0].remaining), (true, 30));
@@ -205,21 +325,52 @@ async fn tokens_spent_from_a_lease_are_settled_like_others() {
         decision = limiter.decide(&checks).wait().await;
     }
     assert_eq!(decision.decided_by, DecidedBy::Lease);
-    let before = bench.store.memory.take_at(&asks, 0, clock::monotonic_micros(), Share::WHOLE).levels[0].remaining;
-    limiter.settler().settle(Reservation::of(asks[0].clone(), OnOutage::Local, decision.source(0)), 1);
-    limiter.settler().settle(Reservation::of(asks[0].clone(), OnOutage::Local, decision.source(0)), 30);
+    let before = bench
+        .store
+        .memory
+        .take_at(&asks, 0, clock::monotonic_micros(), Share::WHOLE)
+        .levels[0]
+        .remaining;
+    limiter.settler().settle(
+        Reservation::of(asks[0].clone(), OnOutage::Local, decision.source(0)),
+        1,
+    );
+    limiter.settler().settle(
+        Reservation::of(asks[0].clone(), OnOutage::Local, decision.source(0)),
+        30,
+    );
     limiter.settled().await;
-    let after = bench.store.memory.take_at(&asks, 0, clock::monotonic_micros(), Share::WHOLE).levels[0].remaining;
+    let after = bench
+        .store
+        .memory
+        .take_at(&asks, 0, clock::monotonic_micros(), Share::WHOLE)
+        .levels[0]
+        .remaining;
     // Tokens that flowed in since the lease was taken, in a lease's time at most, may be missing.
-    assert!((before + 9 - 20 - 5..=before + 9 - 20).contains(&after), "{after} of {before}");
+    assert!(
+        (before + 9 - 20 - 5..=before + 9 - 20).contains(&after),
+        "{after} of {before}"
+    );
 }
 
 #[test]
 fn a_limit_that_lets_all_pass_while_the_store_is_away_has_nothing_to_settle() {
     let bench = Bench::new();
     let (charge, on_outage) = (charge(shape(1, 100), 10), OnOutage::Allow);
-    let source = DecisionSource { decided_by: DecidedBy::Local, taken_at_us: 0, counted: false };
-    let reservation = Reservation { charge, on_outage, source, since_us: 0 };
-    assert_eq!(bench.settler.settle(reservation, 50), SettlementResult::Even);
+    let source = DecisionSource {
+        decided_by: DecidedBy::Local,
+        taken_at_us: 0,
+        counted: false,
+    };
+    let reservation = Reservation {
+        charge,
+        on_outage,
+        source,
+        since_us: 0,
+    };
+    assert_eq!(
+        bench.settler.settle(reservation, 50),
+        SettlementResult::Even
+    );
     assert_eq!((bench.left_here(), bench.owed()), (100, 0));
 }

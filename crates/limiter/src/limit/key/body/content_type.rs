@@ -13,10 +13,15 @@ pub enum BodyFormat {
 }
 
 impl BodyFormat {
-    /// The format that the fields of a request tell. `None`: the body is of another type, in another character set than
-    /// UTF-8, or compressed.
+    /// The format that the fields of a request tell. `None`: the body is of another type, in
+    /// another character set than UTF-8, or compressed.
     pub fn of(headers: &HeaderMap) -> Option<Self> {
-        let is_plain = |coding: &http::HeaderValue| coding.as_bytes().trim_ascii().eq_ignore_ascii_case(b"identity");
+        let is_plain = |coding: &http::HeaderValue| {
+            coding
+                .as_bytes()
+                .trim_ascii()
+                .eq_ignore_ascii_case(b"identity")
+        };
         if !headers.get_all(CONTENT_ENCODING).iter().all(is_plain) {
             return None;
         }
@@ -44,12 +49,19 @@ impl BodyFormat {
 
 /// Whether a parameter of a type leaves the text one of UTF-8.
 fn is_harmless(parameter: &str) -> bool {
-    let Some((name, value)) = parameter.split_once('=') else { return parameter.trim_ascii().is_empty() };
+    let Some((name, value)) = parameter.split_once('=') else {
+        return parameter.trim_ascii().is_empty();
+    };
     if !name.trim_ascii().eq_ignore_ascii_case("charset") {
         // A quoted value may hide another parameter from one reader and not from the next.
         return !value.contains(['"', '\\']) && !name.to_ascii_lowercase().contains("charset");
     }
     let value = value.trim_ascii();
-    let bare = value.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or(value);
-    ["utf-8", "utf8", "us-ascii"].iter().any(|known| bare.eq_ignore_ascii_case(known))
+    let bare = value
+        .strip_prefix('"')
+        .and_then(|rest| rest.strip_suffix('"'))
+        .unwrap_or(value);
+    ["utf-8", "utf8", "us-ascii"]
+        .iter()
+        .any(|known| bare.eq_ignore_ascii_case(known))
 }

@@ -7,7 +7,8 @@ use percent_encoding::percent_decode;
 
 use super::name::{NameLikeness, ReadName, WantedName};
 
-/// The field that names the character set of a form in some browsers and upstreams (WHATWG HTML §4.10.22.5).
+/// The field that names the character set of a form in some browsers and upstreams (WHATWG HTML
+/// §4.10.22.5).
 const CHARSET: &str = "_charset_";
 
 /// How far a field was found.
@@ -19,24 +20,33 @@ enum FoundField<'a> {
     Ambiguous,
 }
 
-/// The values of the only fields called as `members` are. `None`: there is none, or readers may differ about it. The content is
-/// read once for all of them.
+/// The values of the only fields called as `members` are. `None`: there is none, or readers may
+/// differ about it. The content is read once for all of them.
 pub fn values(content: &[u8], members: &[Arc<str>]) -> Vec<Option<String>> {
-    found(content, members).map_or_else(|| vec![None; members.len()], |found| found.into_iter().map(value).collect())
+    found(content, members).map_or_else(
+        || vec![None; members.len()],
+        |found| found.into_iter().map(value).collect(),
+    )
 }
 
 /// `None`: readers may differ about all of it.
 fn found<'a>(content: &'a [u8], members: &[Arc<str>]) -> Option<Vec<FoundField<'a>>> {
-    // Some upstreams tell the format by the first character, whatever the type says, and the encoding by a mark of byte order
-    // or by the place of a NUL.
+    // Some upstreams tell the format by the first character, whatever the type says, and the
+    // encoding by a mark of byte order or by the place of a NUL.
     let first = content.trim_ascii_start().first();
-    let is_text = first.is_some_and(|first| first.is_ascii_graphic() && !matches!(first, b'{' | b'[' | b'<'));
+    let is_text =
+        first.is_some_and(|first| first.is_ascii_graphic() && !matches!(first, b'{' | b'[' | b'<'));
     if !is_text || content.contains(&0) {
         return None;
     }
     let (wanted, charset) = (wanted(members), WantedName::new(CHARSET));
     let mut found = vec![FoundField::Absent; members.len()];
-    for Field { name, value, is_first } in fields(content) {
+    for Field {
+        name,
+        value,
+        is_first,
+    } in fields(content)
+    {
         let name = decoded(name)?;
         let name = ReadName::new(&name);
         if charset.compare(&name) != NameLikeness::Other && !value.eq_ignore_ascii_case(b"utf-8") {
@@ -54,7 +64,9 @@ fn found<'a>(content: &'a [u8], members: &[Arc<str>]) -> Option<Vec<FoundField<'
 }
 
 fn value(found: FoundField<'_>) -> Option<String> {
-    let FoundField::Value(value) = found else { return None };
+    let FoundField::Value(value) = found else {
+        return None;
+    };
     decoded(Some(value).filter(|value| !value.contains(&b';'))?).map(Cow::into_owned)
 }
 
@@ -66,11 +78,19 @@ pub fn in_query<'a>(query: &[u8], members: impl IntoIterator<Item = &'a str>) ->
 
 /// Whether a reader who takes JSON for a form finds each of `members` in it.
 pub fn hidden_in_json(content: &[u8], members: &[Arc<str>]) -> Vec<bool> {
-    seen(fields(content).filter(|field| field.is_first).skip(1), &wanted(members), false)
+    seen(
+        fields(content).filter(|field| field.is_first).skip(1),
+        &wanted(members),
+        false,
+    )
 }
 
 /// Whether each name is among the fields. A name that is malformed `may_be_any`.
-fn seen<'a>(fields: impl Iterator<Item = Field<'a>>, wanted: &[WantedName<'_>], may_be_any: bool) -> Vec<bool> {
+fn seen<'a>(
+    fields: impl Iterator<Item = Field<'a>>,
+    wanted: &[WantedName<'_>],
+    may_be_any: bool,
+) -> Vec<bool> {
     let mut seen = vec![false; wanted.len()];
     for field in fields {
         match decoded(field.name) {
@@ -88,7 +108,10 @@ fn seen<'a>(fields: impl Iterator<Item = Field<'a>>, wanted: &[WantedName<'_>], 
 }
 
 fn wanted(members: &[Arc<str>]) -> Vec<WantedName<'_>> {
-    members.iter().map(|member| WantedName::new(member)).collect()
+    members
+        .iter()
+        .map(|member| WantedName::new(member))
+        .collect()
 }
 
 struct Field<'a> {
@@ -98,33 +121,51 @@ struct Field<'a> {
     is_first: bool,
 }
 
-/// The fields. All readers pass over empty ones. Some readers also end one at a semicolon, so what follows that may be one.
+/// The fields. All readers pass over empty ones. Some readers also end one at a semicolon, so what
+/// follows that may be one.
 fn fields(content: &[u8]) -> impl Iterator<Item = Field<'_>> {
-    content.split(|byte| *byte == b'&').filter(|pair| !pair.is_empty()).flat_map(|pair| {
-        let mut begin = 0;
-        pair.split(|byte| *byte == b';').map(move |piece| {
-            let at = begin;
-            begin += piece.len() + 1;
-            let split = piece.iter().position(|byte| *byte == b'=');
-            let name = &piece[..split.unwrap_or(piece.len())];
-            // Most readers let the value go on behind the semicolon.
-            let value = split.and_then(|split| pair.get(at + split + 1..)).unwrap_or_default();
-            Field { name, value, is_first: at == 0 }
+    content
+        .split(|byte| *byte == b'&')
+        .filter(|pair| !pair.is_empty())
+        .flat_map(|pair| {
+            let mut begin = 0;
+            pair.split(|byte| *byte == b';').map(move |piece| {
+                let at = begin;
+                begin += piece.len() + 1;
+                let split = piece.iter().position(|byte| *byte == b'=');
+                let name = &piece[..split.unwrap_or(piece.len())];
+                // Most readers let the value go on behind the semicolon.
+                let value = split
+                    .and_then(|split| pair.get(at + split + 1..))
+                    .unwrap_or_default();
+                Field {
+                    name,
+                    value,
+                    is_first: at == 0,
+                }
+            })
         })
-    })
 }
 
-/// A name or a value: `+` is a space, then percent-encoding. `None`: the encoding is malformed, or the text is not UTF-8;
-/// readers drop, keep or replace such bytes.
+/// A name or a value: `+` is a space, then percent-encoding. `None`: the encoding is malformed, or
+/// the text is not UTF-8; readers drop, keep or replace such bytes.
 fn decoded(text: &[u8]) -> Option<Cow<'_, str>> {
     if !text.iter().any(|byte| matches!(byte, b'+' | b'%')) {
         return str::from_utf8(text).ok().map(Cow::Borrowed);
     }
-    let digits = |rest: &[u8]| rest.get(..2).is_some_and(|pair| pair.iter().all(u8::is_ascii_hexdigit));
+    let digits = |rest: &[u8]| {
+        rest.get(..2)
+            .is_some_and(|pair| pair.iter().all(u8::is_ascii_hexdigit))
+    };
     let is_sound = |(at, byte): (usize, &u8)| *byte != b'%' || digits(&text[at + 1..]);
     if !text.iter().enumerate().all(is_sound) {
         return None;
     }
-    let spaced: Vec<u8> = text.iter().map(|byte| if *byte == b'+' { b' ' } else { *byte }).collect();
-    String::from_utf8(percent_decode(&spaced).collect()).ok().map(Cow::Owned)
+    let spaced: Vec<u8> = text
+        .iter()
+        .map(|byte| if *byte == b'+' { b' ' } else { *byte })
+        .collect();
+    String::from_utf8(percent_decode(&spaced).collect())
+        .ok()
+        .map(Cow::Owned)
 }

@@ -3,12 +3,14 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{
+    Deserialize, DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor,
+};
 
 use super::name::{NameLikeness, ReadName, WantedName};
 
-/// The text or whole number of the only member at `path`, whose dots lead into objects. `None`: there is none, it is of
-/// another type, or readers may differ about it.
+/// The text or whole number of the only member at `path`, whose dots lead into objects. `None`:
+/// there is none, it is of another type, or readers may differ about it.
 pub fn value(content: &[u8], path: &str) -> Option<String> {
     let mut reader = serde_json::Deserializer::from_slice(content);
     let found = Walk { path: Some(path) }.deserialize(&mut reader).ok()?;
@@ -79,13 +81,17 @@ impl<'de> Visitor<'de> for Walk<'_> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<Self::Value, A::Error> {
         let (name, rest) = match self.path {
-            Some(path) => path.split_once('.').map_or((path, None), |(first, rest)| (first, Some(rest))),
+            Some(path) => path
+                .split_once('.')
+                .map_or((path, None), |(first, rest)| (first, Some(rest))),
             None => ("", None),
         };
         let wanted = self.path.map(|_| WantedName::new(name));
         let (mut found, mut seen) = (None, 0_usize);
         while let Some(MemberName(member)) = object.next_key()? {
-            match wanted.as_ref().map_or(NameLikeness::Other, |wanted| wanted.compare(&ReadName::new(&member))) {
+            match wanted.as_ref().map_or(NameLikeness::Other, |wanted| {
+                wanted.compare(&ReadName::new(&member))
+            }) {
                 NameLikeness::Exact => {
                     found = object.next_value_seed(Walk { path: rest })?;
                     seen += 1;

@@ -1,8 +1,10 @@
-//! Members of a request's body, as keys see them. `content_type` says which bodies can be read, `form` and `json` read
-//! them, `name` tells which names an upstream may take for one, and `value` has the one spelling of a value.
+//! Members of a request's body, as keys see them. `content_type` says which bodies can be read,
+//! `form` and `json` read them, `name` tells which names an upstream may take for one, and `value`
+//! has the one spelling of a value.
 //!
-//! Guarantees that a member has a value only where every upstream reads that value: a name that stands twice, another
-//! spelling of the name, or bytes that readers understand in different ways leave it without one.
+//! Guarantees that a member has a value only where every upstream reads that value: a name that
+//! stands twice, another spelling of the name, or bytes that readers understand in different ways
+//! leave it without one.
 
 mod content_type;
 mod form;
@@ -32,14 +34,15 @@ pub use content_type::BodyFormat;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BodyMember {
-    /// Of a form the name of a field. Of JSON the name of a member; dots lead into objects: `user.name`.
+    /// Of a form the name of a field. Of JSON the name of a member; dots lead into objects:
+    /// `user.name`.
     pub name: Arc<str>,
     /// Values that differ only in case or in accents are one.
     pub ignore_case: bool,
 }
 
-/// The members of a body that keys are made of. Whoever reads the body ahead of the limits puts them into the request's
-/// extensions, where the layer takes them from.
+/// The members of a body that keys are made of. Whoever reads the body ahead of the limits puts
+/// them into the request's extensions, where the layer takes them from.
 ///
 /// ```
 /// use http::{HeaderMap, HeaderValue, Uri, header::CONTENT_TYPE};
@@ -55,23 +58,36 @@ pub struct BodyMember {
 pub struct BodyValues(Vec<(Arc<str>, String)>);
 
 impl BodyValues {
-    /// The values of `members` in a whole body. `uri` is that of the request: many upstreams take a parameter of the query
-    /// for a member of the body.
+    /// The values of `members` in a whole body. `uri` is that of the request: many upstreams take a
+    /// parameter of the query for a member of the body.
     pub fn read(members: &[Arc<str>], format: BodyFormat, uri: &Uri, content: &[u8]) -> Self {
         let mut values = match format {
             BodyFormat::Form => form::values(content, members),
-            BodyFormat::Json => members.iter().map(|member| json::value(content, member)).collect(),
+            BodyFormat::Json => members
+                .iter()
+                .map(|member| json::value(content, member))
+                .collect(),
         };
         let is_found = |values: &[Option<String>]| values.iter().any(Option::is_some);
         if format == BodyFormat::Json && is_found(&values) {
             remove(&mut values, &form::hidden_in_json(content, members));
         }
         if let Some(query) = uri.query().filter(|_| is_found(&values)) {
-            let top = |member| if format == BodyFormat::Json { json::top_level(member) } else { member };
-            remove(&mut values, &form::in_query(query.as_bytes(), members.iter().map(|member| top(member))));
+            let top = |member| {
+                if format == BodyFormat::Json {
+                    json::top_level(member)
+                } else {
+                    member
+                }
+            };
+            remove(
+                &mut values,
+                &form::in_query(query.as_bytes(), members.iter().map(|member| top(member))),
+            );
         }
-        let usual =
-            |(member, value): (&Arc<str>, Option<String>)| Some((member.clone(), value::usual(&value?)?.into_owned()));
+        let usual = |(member, value): (&Arc<str>, Option<String>)| {
+            Some((member.clone(), value::usual(&value?)?.into_owned()))
+        };
         Self(members.iter().zip(values).filter_map(usual).collect())
     }
 
@@ -83,7 +99,10 @@ impl BodyValues {
 
     /// The value of a member. `None`: the body lacks it, or readers may differ about it.
     pub fn get(&self, name: &str) -> Option<&str> {
-        self.0.iter().find(|(known, _)| **known == *name).map(|(_, value)| value.as_str())
+        self.0
+            .iter()
+            .find(|(known, _)| **known == *name)
+            .map(|(_, value)| value.as_str())
     }
 }
 

@@ -1,4 +1,5 @@
-//! Which names an upstream may take for a member: readers differ in case, white space, brackets and dots.
+//! Which names an upstream may take for a member: readers differ in case, white space, brackets and
+//! dots.
 
 /// A name that a member is looked for by.
 pub struct WantedName<'a> {
@@ -10,15 +11,22 @@ pub struct WantedName<'a> {
 pub struct ReadName<'a> {
     exact: &'a str,
     bare: &'a str,
-    /// ASP.NET goes by the names behind that of a parameter, `model.name` or `model[name]`, as soon as one has it.
+    /// ASP.NET goes by the names behind that of a parameter, `model.name` or `model[name]`, as soon
+    /// as one has it.
     behind_prefix: Option<&'a str>,
 }
 
 impl<'a> ReadName<'a> {
     pub fn new(exact: &'a str) -> Self {
         let bare = bare(exact);
-        let behind_prefix = bare.find(is_nesting).map(|at| bare[at..].trim_start_matches(is_nesting));
-        Self { exact, bare, behind_prefix }
+        let behind_prefix = bare
+            .find(is_nesting)
+            .map(|at| bare[at..].trim_start_matches(is_nesting));
+        Self {
+            exact,
+            bare,
+            behind_prefix,
+        }
     }
 }
 
@@ -34,7 +42,12 @@ pub enum NameLikeness {
 impl<'a> WantedName<'a> {
     pub fn new(exact: &'a str) -> Self {
         let one = |c| if c == NESTING { SEPARATOR } else { c };
-        Self { exact, folded: folded(bare(exact).trim_end_matches(is_bracket)).map(one).collect() }
+        Self {
+            exact,
+            folded: folded(bare(exact).trim_end_matches(is_bracket))
+                .map(one)
+                .collect(),
+        }
     }
 
     pub fn compare(&self, name: &ReadName<'_>) -> NameLikeness {
@@ -47,15 +60,17 @@ impl<'a> WantedName<'a> {
         NameLikeness::Other
     }
 
-    /// Whether `name` is the wanted one, or leads into a list or an object of that name. Rack and PHP drop brackets, and all
-    /// that stands behind the last.
+    /// Whether `name` is the wanted one, or leads into a list or an object of that name. Rack and
+    /// PHP drop brackets, and all that stands behind the last.
     fn begins(&self, name: &str) -> bool {
         // Compared as they come: a body may have thousands of names.
         let mut found = folded(name);
         let is_same = |(wanted, found): (char, Option<char>)| {
             found == Some(wanted) || (wanted == SEPARATOR && found == Some(NESTING))
         };
-        self.folded.chars().all(|wanted| is_same((wanted, found.next())))
+        self.folded
+            .chars()
+            .all(|wanted| is_same((wanted, found.next())))
             && matches!(found.next(), None | Some(NESTING))
     }
 }
@@ -74,15 +89,17 @@ fn is_nesting(c: char) -> bool {
     is_bracket(c) || c == NESTING
 }
 
-/// The name without what readers drop: white space around it, brackets at its beginning, and all from a NUL on.
+/// The name without what readers drop: white space around it, brackets at its beginning, and all
+/// from a NUL on.
 fn bare(name: &str) -> &str {
     let is_space = |c: char| c.is_whitespace() || c == '\u{feff}';
     let name = name.split_once('\0').map_or(name, |(name, _)| name);
-    name.trim_end_matches(is_space).trim_start_matches(|c| is_space(c) || is_bracket(c))
+    name.trim_end_matches(is_space)
+        .trim_start_matches(|c| is_space(c) || is_bracket(c))
 }
 
-/// The name as the most lenient readers have it. PHP takes dots, spaces, and brackets that are not closed for underscores;
-/// Go and .NET ignore the case.
+/// The name as the most lenient readers have it. PHP takes dots, spaces, and brackets that are not
+/// closed for underscores; Go and .NET ignore the case.
 fn folded(name: &str) -> impl Iterator<Item = char> {
     let mut behind_separator = false;
     let one = move |c: char| {
@@ -96,5 +113,8 @@ fn folded(name: &str) -> impl Iterator<Item = char> {
         (!is_repeated).then_some(separator.unwrap_or(c))
     };
     // By upper case first: the long s and the sign of the Kelvin become letters of ASCII.
-    name.chars().filter_map(one).flat_map(char::to_uppercase).flat_map(char::to_lowercase)
+    name.chars()
+        .filter_map(one)
+        .flat_map(char::to_uppercase)
+        .flat_map(char::to_lowercase)
 }

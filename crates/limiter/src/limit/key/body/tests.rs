@@ -80,25 +80,51 @@ fn a_form_that_upstreams_may_read_otherwise_has_no_value() {
     ] {
         assert_eq!(form(ambiguous), None, "{ambiguous:?}");
     }
-    assert_eq!(read(BodyFormat::Form, "/", "username", b"username=\xffada"), None);
+    assert_eq!(
+        read(BodyFormat::Form, "/", "username", b"username=\xffada"),
+        None
+    );
 }
 
 #[test]
 fn several_members_have_the_values_that_each_has_alone() {
-    const FIELDS: [&str; 9] =
-        ["user=ada", "user[]=b", "mail=%61", "mail=%zz", "%zz=1", "_charset_=x", "", ";user=c", "mail=a;tenant=b"];
+    const FIELDS: [&str; 9] = [
+        "user=ada",
+        "user[]=b",
+        "mail=%61",
+        "mail=%zz",
+        "%zz=1",
+        "_charset_=x",
+        "",
+        ";user=c",
+        "mail=a;tenant=b",
+    ];
     let members: [Arc<str>; 3] = ["user".into(), "mail".into(), "tenant".into()];
     let targets = ["/", "/?mail=x", "/?%zz"];
     for number in 0..FIELDS.len().pow(3) {
         let field = |place: u32| FIELDS[number / FIELDS.len().pow(place) % FIELDS.len()];
         let form = format!("tenant=t&{}&{}&&{}", field(0), field(1), field(2));
-        let json = format!("{{\"user\":\"{}\",\"mail\":\"m&{}\",\"tenant\":\"&{}\"}}", field(0), field(1), field(2));
+        let json = format!(
+            "{{\"user\":\"{}\",\"mail\":\"m&{}\",\"tenant\":\"&{}\"}}",
+            field(0),
+            field(1),
+            field(2)
+        );
         for (format, content) in [(BodyFormat::Form, &form), (BodyFormat::Json, &json)] {
             let target = targets[number % targets.len()];
-            let values = BodyValues::read(&members, format, &Uri::from_static(target), content.as_bytes());
+            let values = BodyValues::read(
+                &members,
+                format,
+                &Uri::from_static(target),
+                content.as_bytes(),
+            );
             for member in &members {
                 let alone = read(format, target, member, content.as_bytes());
-                assert_eq!(values.get(member), alone.as_deref(), "{member} of {content} at {target}");
+                assert_eq!(
+                    values.get(member),
+                    alone.as_deref(),
+                    "{member} of {content} at {target}"
+                );
             }
         }
     }
@@ -107,16 +133,26 @@ fn several_members_have_the_values_that_each_has_alone() {
 #[test]
 fn empty_fields_of_a_form_are_none() {
     assert_eq!(form("&&username=ada&&&").as_deref(), Some("ada"));
-    assert_eq!(form(&format!("username=ada{}", "&".repeat(65_536))).as_deref(), Some("ada"));
+    assert_eq!(
+        form(&format!("username=ada{}", "&".repeat(65_536))).as_deref(),
+        Some("ada")
+    );
     assert_eq!(form("&&username=ada&&username=bob"), None);
 }
 
 #[test]
 fn a_name_with_brackets_is_told_from_its_neighbours() {
     let nested = |content: &str| read(BodyFormat::Form, "/", "user[name]", content.as_bytes());
-    assert_eq!(nested("user[name]=ada&user[password]=x").as_deref(), Some("ada"));
+    assert_eq!(
+        nested("user[name]=ada&user[password]=x").as_deref(),
+        Some("ada")
+    );
     assert_eq!(nested("user%5Bname%5D=ada").as_deref(), Some("ada"));
-    for ambiguous in ["user[name]=ada&user[name][]=bob", "user[name]=ada&User[Name]=bob", "user=ada"] {
+    for ambiguous in [
+        "user[name]=ada&user[name][]=bob",
+        "user[name]=ada&User[Name]=bob",
+        "user=ada",
+    ] {
         assert_eq!(nested(ambiguous), None, "{ambiguous}");
     }
 }
@@ -125,26 +161,83 @@ fn a_name_with_brackets_is_told_from_its_neighbours() {
 fn a_name_that_some_framework_takes_for_the_member_leaves_it_without_a_value() {
     let read = |member: &str, other: &str| {
         let content = format!("{member}=rand&{other}=victim");
-        assert_eq!(read(BodyFormat::Form, "/", member, format!("{member}=rand").as_bytes()).as_deref(), Some("rand"));
+        assert_eq!(
+            read(
+                BodyFormat::Form,
+                "/",
+                member,
+                format!("{member}=rand").as_bytes()
+            )
+            .as_deref(),
+            Some("rand")
+        );
         read(BodyFormat::Form, "/", member, content.as_bytes())
     };
     for (member, others) in [
         // Rack: brackets at the beginning, and closing ones behind. PHP drops all behind them.
         (
             "username",
-            &["[username]", "[username", "]username", "username]", "username]]", "[[username", "[]username"][..],
+            &[
+                "[username]",
+                "[username",
+                "]username",
+                "username]",
+                "username]]",
+                "[[username",
+                "[]username",
+            ][..],
         ),
         (
             "username",
-            &["[%5dusername", "username[", "username[x", "username[]x", "username.", "username.0", "%20[username]"],
+            &[
+                "[%5dusername",
+                "username[",
+                "username[x",
+                "username[]x",
+                "username.",
+                "username.0",
+                "%20[username]",
+            ],
         ),
         // PHP: an opening bracket that is never closed is an underscore.
-        ("user_name", &["user[name", "user.name", "user name", "]user_name", "user[name]"]),
+        (
+            "user_name",
+            &[
+                "user[name",
+                "user.name",
+                "user name",
+                "]user_name",
+                "user[name]",
+            ],
+        ),
         // PHP drops all behind the last bracket, Rack drops brackets.
-        ("user[name]", &["user[name]x", "user[name]0", "user[name]*", "user[name]]", "user[[name]", "user][name]"]),
-        ("user[name]", &["[user][name]", "user[name", "user.name", "User[Name]", "user[name][]", "user_name"]),
+        (
+            "user[name]",
+            &[
+                "user[name]x",
+                "user[name]0",
+                "user[name]*",
+                "user[name]]",
+                "user[[name]",
+                "user][name]",
+            ],
+        ),
+        (
+            "user[name]",
+            &[
+                "[user][name]",
+                "user[name",
+                "user.name",
+                "User[Name]",
+                "user[name][]",
+                "user_name",
+            ],
+        ),
         // ASP.NET: the name of a parameter stands before.
-        ("Username", &["model.Username", "model.username", "login[Username]"]),
+        (
+            "Username",
+            &["model.Username", "model.username", "login[Username]"],
+        ),
         ("user.name", &["user[name]", "user_name", "model.user.name"]),
     ] {
         for other in others {
@@ -160,7 +253,11 @@ fn a_name_that_some_framework_takes_for_the_member_leaves_it_without_a_value() {
         ("user[name]", "user[name_hint]"),
         ("user[name]", "user[password]"),
     ] {
-        assert_eq!(read(member, other).as_deref(), Some("rand"), "{member} beside {other}");
+        assert_eq!(
+            read(member, other).as_deref(),
+            Some("rand"),
+            "{member} beside {other}"
+        );
     }
 }
 
@@ -174,9 +271,16 @@ fn spellings_of_unicode_for_one_text_are_one_value() {
         "\u{ff56}ictim",
         "\u{1d42f}ictim",
     ] {
-        assert_eq!(form(&format!("username={spelling}")).as_deref(), Some("victim"), "{spelling}");
+        assert_eq!(
+            form(&format!("username={spelling}")).as_deref(),
+            Some("victim"),
+            "{spelling}"
+        );
     }
-    assert_eq!(json("{\"username\":\"victim\\ufeff\"}").as_deref(), Some("victim"));
+    assert_eq!(
+        json("{\"username\":\"victim\\ufeff\"}").as_deref(),
+        Some("victim")
+    );
     assert_eq!(form("username=e\u{301}").as_deref(), Some("\u{e9}"));
     assert_eq!(form("username=vic%C2%85tim"), None, "a control character");
     let mut described = BodyValues::default();
@@ -187,8 +291,14 @@ fn spellings_of_unicode_for_one_text_are_one_value() {
 #[test]
 fn json_that_has_the_member_as_a_form_would_has_no_value() {
     assert_eq!(json(r#"{"username":"rand","x":"&username=victim&"}"#), None);
-    assert_eq!(json(r#"{"username":"rand","x":"&User%6eame=victim&"}"#), None);
-    assert_eq!(json(r#"{"username":"rand&co","x":"a=b&user=victim 100%"}"#).as_deref(), Some("rand&co"));
+    assert_eq!(
+        json(r#"{"username":"rand","x":"&User%6eame=victim&"}"#),
+        None
+    );
+    assert_eq!(
+        json(r#"{"username":"rand&co","x":"a=b&user=victim 100%"}"#).as_deref(),
+        Some("rand&co")
+    );
 }
 
 #[test]
@@ -237,15 +347,29 @@ fn json_that_upstreams_may_read_otherwise_has_no_value() {
     ] {
         assert_eq!(json(ambiguous), None, "{ambiguous:?}");
     }
-    assert_eq!(read(BodyFormat::Json, "/", "username", b"{\"username\":\"\xff\"}"), None);
-    let utf16: Vec<u8> = "{\"username\":\"ada\"}".encode_utf16().flat_map(u16::to_be_bytes).collect();
+    assert_eq!(
+        read(
+            BodyFormat::Json,
+            "/",
+            "username",
+            b"{\"username\":\"\xff\"}"
+        ),
+        None
+    );
+    let utf16: Vec<u8> = "{\"username\":\"ada\"}"
+        .encode_utf16()
+        .flat_map(u16::to_be_bytes)
+        .collect();
     assert_eq!(read(BodyFormat::Json, "/", "username", &utf16), None);
 }
 
 #[test]
 fn dots_lead_into_objects() {
     let nested = |content: &str| read(BodyFormat::Json, "/", "user.login.name", content.as_bytes());
-    assert_eq!(nested(r#"{"user":{"x":1,"login":{"name":"ada"}}}"#).as_deref(), Some("ada"));
+    assert_eq!(
+        nested(r#"{"user":{"x":1,"login":{"name":"ada"}}}"#).as_deref(),
+        Some("ada")
+    );
     for other in [
         r#"{"user":{"login":{"name":"ada"}},"user":{}}"#,
         r#"{"user":{"login":{"name":"ada"},"Login":{"name":"bob"}}}"#,
@@ -255,7 +379,8 @@ fn dots_lead_into_objects() {
     ] {
         assert_eq!(nested(other), None, "{other}");
     }
-    // Neither the depth of what is not asked for nor that of the path is a way to exhaust the stack.
+    // Neither the depth of what is not asked for nor that of the path is a way to exhaust the
+    // stack.
     let deep = |depth: usize| format!("{{\"x\":{}{}}}", "[".repeat(depth), "]".repeat(depth));
     assert_eq!(json(&deep(30_000)), None);
     let path = vec!["a"; 1000].join(".");
@@ -269,10 +394,23 @@ fn a_parameter_of_the_query_casts_doubt_on_a_member_of_its_name() {
     for target in ["/", "/?next=%2Fhome", "/?user=bob"] {
         assert_eq!(both(target).as_deref(), Some("ada"), "{target}");
     }
-    for target in ["/?username=bob", "/?x&Username=bob", "/?username[]=bob", "/?x;username=bob", "/?%zz=1"] {
+    for target in [
+        "/?username=bob",
+        "/?x&Username=bob",
+        "/?username[]=bob",
+        "/?x;username=bob",
+        "/?%zz=1",
+    ] {
         assert_eq!(both(target), None, "{target}");
     }
-    let json = |target| read(BodyFormat::Json, target, "user.name", br#"{"user":{"name":"ada"}}"#);
+    let json = |target| {
+        read(
+            BodyFormat::Json,
+            target,
+            "user.name",
+            br#"{"user":{"name":"ada"}}"#,
+        )
+    };
     assert_eq!(json("/?x=1").as_deref(), Some("ada"));
     assert_eq!(json("/?user[name]=bob"), None);
 }
@@ -281,7 +419,10 @@ fn a_parameter_of_the_query_casts_doubt_on_a_member_of_its_name() {
 fn only_plain_forms_and_json_in_utf_8_are_read() {
     for (text, found) in [
         ("application/x-www-form-urlencoded", BodyFormat::Form),
-        ("Application/X-WWW-Form-Urlencoded ; charset=UTF-8", BodyFormat::Form),
+        (
+            "Application/X-WWW-Form-Urlencoded ; charset=UTF-8",
+            BodyFormat::Form,
+        ),
         ("application/json;charset=\"utf-8\"", BodyFormat::Json),
         ("application/vnd.api+json; version=1;", BodyFormat::Json),
     ] {
@@ -302,8 +443,17 @@ fn only_plain_forms_and_json_in_utf_8_are_read() {
     }
     let json = (CONTENT_TYPE, "application/json");
     assert_eq!(format(&[]), None);
-    assert_eq!(format(&[json.clone(), (CONTENT_TYPE, "application/x-www-form-urlencoded")]), None);
-    assert_eq!(format(&[json.clone(), (CONTENT_ENCODING, "identity")]), Some(BodyFormat::Json));
+    assert_eq!(
+        format(&[
+            json.clone(),
+            (CONTENT_TYPE, "application/x-www-form-urlencoded")
+        ]),
+        None
+    );
+    assert_eq!(
+        format(&[json.clone(), (CONTENT_ENCODING, "identity")]),
+        Some(BodyFormat::Json)
+    );
     assert_eq!(format(&[json, (CONTENT_ENCODING, "gzip")]), None);
 }
 
@@ -312,12 +462,28 @@ fn case_and_accents_are_ignored_where_that_is_asked_for() {
     let of = |value: &str, ignore_case| {
         let mut values = BodyValues::default();
         values.describe("username", value);
-        let bytes = BodyMember { name: "username".into(), ignore_case }.of(&values).unwrap().into_owned();
+        let bytes = BodyMember {
+            name: "username".into(),
+            ignore_case,
+        }
+        .of(&values)
+        .unwrap()
+        .into_owned();
         String::from_utf8(bytes).unwrap()
     };
     assert_eq!(of("ÄdA", false), "ÄdA");
-    assert_eq!((of("ÄdA", true), of("STRASSE", true)), ("ada".to_owned(), of("straße", true)));
-    for spelling in ["VICTIM", "v\u{ed}ctim", "V\u{130}CTIM", "v\u{131}ctim", "vi\u{301}ctim", "\u{ff36}ictim"] {
+    assert_eq!(
+        (of("ÄdA", true), of("STRASSE", true)),
+        ("ada".to_owned(), of("straße", true))
+    );
+    for spelling in [
+        "VICTIM",
+        "v\u{ed}ctim",
+        "V\u{130}CTIM",
+        "v\u{131}ctim",
+        "vi\u{301}ctim",
+        "\u{ff36}ictim",
+    ] {
         assert_eq!(of(spelling, true), "victim", "{spelling}");
     }
     assert_eq!(of("\u{17f}am \u{212a}", true), "sam k");

@@ -1,19 +1,23 @@
-//! The one spelling of a value: upstreams cut off white space, and take several spellings of Unicode for one text.
+//! The one spelling of a value: upstreams cut off white space, and take several spellings of
+//! Unicode for one text.
 
 use std::borrow::Cow;
 
 use icu_normalizer::properties::CanonicalCombiningClassMap;
 use icu_normalizer::{ComposingNormalizer, DecomposingNormalizer};
 
-/// The value as it counts: without white space around it and without characters that nobody sees, in the one spelling that
-/// Unicode gives its characters (NFKC). `None`: it has control characters, where some readers end a text.
+/// The value as it counts: without white space around it and without characters that nobody sees,
+/// in the one spelling that Unicode gives its characters (NFKC). `None`: it has control characters,
+/// where some readers end a text.
 pub fn usual(value: &str) -> Option<Cow<'_, str>> {
     let bare = value.trim();
     if bare.is_ascii() {
         return (!bare.chars().any(char::is_control)).then_some(Cow::Borrowed(bare));
     }
     let seen: String = bare.chars().filter(|c| !is_invisible(*c)).collect();
-    let normal = ComposingNormalizer::new_nfkc().normalize(&seen).into_owned();
+    let normal = ComposingNormalizer::new_nfkc()
+        .normalize(&seen)
+        .into_owned();
     // Some characters become a space and a mark.
     let bare = normal.trim();
     (!bare.chars().any(char::is_control)).then(|| Cow::Owned(bare.to_owned()))
@@ -25,13 +29,19 @@ pub fn without_case(value: &str) -> String {
         return value.to_ascii_lowercase();
     }
     let classes = CanonicalCombiningClassMap::new();
-    let letters = DecomposingNormalizer::new_nfkd().normalize(value).into_owned();
+    let letters = DecomposingNormalizer::new_nfkd()
+        .normalize(value)
+        .into_owned();
     let bases = letters.chars().filter(|c| classes.get_u8(*c) == 0);
     // By upper case first: sharp s and final sigma have one form there.
-    bases.flat_map(char::to_uppercase).flat_map(char::to_lowercase).collect()
+    bases
+        .flat_map(char::to_uppercase)
+        .flat_map(char::to_lowercase)
+        .collect()
 }
 
-/// Whether a character has no glyph and no width (Default_Ignorable_Code_Point). Readers trim it, ignore it, or keep it.
+/// Whether a character has no glyph and no width (Default_Ignorable_Code_Point). Readers trim it,
+/// ignore it, or keep it.
 fn is_invisible(c: char) -> bool {
     matches!(c,
         '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}'..='\u{1160}' | '\u{17b4}'..='\u{17b5}' | '\u{180b}'..='\u{180f}'

@@ -1,4 +1,5 @@
-//! Nodes that are cut off from the store, and a bucket that was asked for every token: what is owed is repaid.
+//! Nodes that are cut off from the store, and a bucket that was asked for every token: what is owed
+//! is repaid.
 
 use super::*;
 
@@ -14,7 +15,12 @@ const ROUNDING_US: u64 = 100;
 fn requests(count: u64) -> BucketCharge {
     let nonzero = |n| NonZeroU64::new(n).unwrap();
     let shape = TokenBucket::new(nonzero(10 * COST), nonzero(SECOND), nonzero(60 * COST)).unwrap();
-    BucketCharge { key: Key::from("k"), quota: shape.into(), cost: count * COST, largest_cost: COST }
+    BucketCharge {
+        key: Key::from("k"),
+        quota: shape.into(),
+        cost: count * COST,
+        largest_cost: COST,
+    }
 }
 
 /// A model of the script in `lua/adjust.lua`, and of the takes of nodes that hold back.
@@ -26,17 +32,28 @@ struct SharedBucket {
 
 impl SharedBucket {
     fn left_us(&self, now_us: u64) -> u64 {
-        self.memory.take_at(&[requests(1)], 0, now_us, Share::WHOLE).levels[0].reset_after_us
+        self.memory
+            .take_at(&[requests(1)], 0, now_us, Share::WHOLE)
+            .levels[0]
+            .reset_after_us
     }
 
     /// Takes while so many nodes are known to be silent.
     fn take(&self, silent: u64, now_us: u64) -> bool {
-        let scaled = BucketCharge { cost: COST * self.nodes / (self.nodes - silent), ..requests(1) };
-        self.memory.take_at(&[scaled], 1, now_us, Share::WHOLE).units == 1
+        let scaled = BucketCharge {
+            cost: COST * self.nodes / (self.nodes - silent),
+            ..requests(1)
+        };
+        self.memory
+            .take_at(&[scaled], 1, now_us, Share::WHOLE)
+            .units
+            == 1
     }
 
     fn charge(&mut self, owed: &Adjustment, now_us: u64) {
-        let Change::Charge { charge, since_us } = owed.change else { panic!("a debt") };
+        let Change::Charge { charge, since_us } = owed.change else {
+            panic!("a debt")
+        };
         let is_full = self.left_us(now_us) == 0;
         if is_full {
             self.full_at_us = Some(now_us);
@@ -44,10 +61,21 @@ impl SharedBucket {
         let full_at_us = self.full_at_us.filter(|at| now_us - at <= NOTICE_US);
         let age_us = now_us.saturating_sub(since_us);
         let paid_us = full_at_us.map_or(0, |at| age_us.saturating_sub(now_us - at) / self.nodes);
-        let Quota::TokenBucket(shape) = owed.quota else { panic!("a bucket") };
+        let Quota::TokenBucket(shape) = owed.quota else {
+            panic!("a bucket")
+        };
         let charge = charge.saturating_sub(shape.tick_rate().ticks(paid_us));
-        let change = Change::Charge { charge, since_us: now_us };
-        self.memory.adjust_at([&Adjustment { change, ..owed.clone() }], now_us);
+        let change = Change::Charge {
+            charge,
+            since_us: now_us,
+        };
+        self.memory.adjust_at(
+            [&Adjustment {
+                change,
+                ..owed.clone()
+            }],
+            now_us,
+        );
     }
 }
 
@@ -78,16 +106,35 @@ impl PartitionedFleet {
         let local = |back_us: &u64| {
             let memory = MemoryStore::new(10);
             memory.observe(&requests(1), &level, 0);
-            LocalNode { memory, debts: Debts::new(), back_us: *back_us, settled: *back_us == 0 }
+            LocalNode {
+                memory,
+                debts: Debts::new(),
+                back_us: *back_us,
+                settled: *back_us == 0,
+            }
         };
-        let store = SharedBucket { memory: shared, nodes: nodes as u64, full_at_us: None };
+        let store = SharedBucket {
+            memory: shared,
+            nodes: nodes as u64,
+            full_at_us: None,
+        };
         let locals = backs_us.iter().map(local).collect();
-        Self { store, truth, nodes: u32::try_from(nodes).unwrap(), locals, late_us: 0 }
+        Self {
+            store,
+            truth,
+            nodes: u32::try_from(nodes).unwrap(),
+            locals,
+            late_us: 0,
+        }
     }
 
     /// Nodes whose time has come are back, and charge their debts.
     fn settle(&mut self, now_us: u64) {
-        for local in self.locals.iter_mut().filter(|local| !local.settled && local.back_us <= now_us) {
+        for local in self
+            .locals
+            .iter_mut()
+            .filter(|local| !local.settled && local.back_us <= now_us)
+        {
             local.settled = true;
             for owed in local.debts.collect(local.back_us, 10, |_| true) {
                 self.store.charge(&owed, local.back_us + self.late_us);
@@ -99,20 +146,41 @@ impl PartitionedFleet {
         let local = &self.locals[rank as usize];
         let share = Share::new(self.nodes, rank);
         let granted = if local.settled {
-            let silent = self.locals.iter().filter(|one| !one.settled && now_us >= NOTICE_US).count();
+            let silent = self
+                .locals
+                .iter()
+                .filter(|one| !one.settled && now_us >= NOTICE_US)
+                .count();
             self.store.take(silent as u64, now_us)
         } else {
-            let known_us = local.memory.take_at(&[requests(1)], 0, now_us, share).levels[0].reset_after_us;
+            let known_us = local
+                .memory
+                .take_at(&[requests(1)], 0, now_us, share)
+                .levels[0]
+                .reset_after_us;
             let granted = local.memory.take_at(&[requests(1)], 1, now_us, share).units == 1;
             if granted {
-                let at = Timestamp { now_us, ..Timestamp::default() };
+                let at = Timestamp {
+                    now_us,
+                    ..Timestamp::default()
+                };
                 local.debts.incur(&requests(1), self.nodes, known_us, at);
             }
             granted
         };
         if granted {
-            let change = Change::Charge { charge: requests(1).quota.charge(COST), since_us: now_us };
-            self.truth.adjust_at([&Adjustment { key: Key::from("k"), quota: requests(1).quota, change }], now_us);
+            let change = Change::Charge {
+                charge: requests(1).quota.charge(COST),
+                since_us: now_us,
+            };
+            self.truth.adjust_at(
+                [&Adjustment {
+                    key: Key::from("k"),
+                    quota: requests(1).quota,
+                    change,
+                }],
+                now_us,
+            );
         }
         granted
     }
@@ -125,13 +193,15 @@ impl PartitionedFleet {
         }
     }
 
-    /// Plays requests, until all nodes are back and have charged their debts. Returns what the store's bucket lacks, and
-    /// what it should lack at least, in microseconds.
+    /// Plays requests, until all nodes are back and have charged their debts. Returns what the
+    /// store's bucket lacks, and what it should lack at least, in microseconds.
     fn play(&mut self, asked: &[(u32, u64)], is_contended: bool) -> [u64; 2] {
         let backs = self.locals.iter().map(|local| local.back_us);
         let end_us = backs.clone().max().unwrap_or_default();
-        let mut times: Vec<(u64, Option<u32>)> =
-            backs.chain((0..end_us).step_by(500_000)).map(|at| (at, None)).collect();
+        let mut times: Vec<(u64, Option<u32>)> = backs
+            .chain((0..end_us).step_by(500_000))
+            .map(|at| (at, None))
+            .collect();
         let mut now_us = 0;
         for (rank, wait_us) in asked {
             now_us += wait_us;
@@ -147,7 +217,11 @@ impl PartitionedFleet {
             rank.map(|rank| self.ask(rank, now_us));
         }
         let end_us = end_us + self.late_us;
-        let truth = self.truth.take_at(&[requests(1)], 0, end_us, Share::WHOLE).levels[0].reset_after_us;
+        let truth = self
+            .truth
+            .take_at(&[requests(1)], 0, end_us, Share::WHOLE)
+            .levels[0]
+            .reset_after_us;
         [self.store.left_us(end_us), truth]
     }
 }
@@ -180,7 +254,8 @@ proptest! {
     ) {
         let mut fleet = PartitionedFleet::new(&backs_us, used);
         let [store, truth] = fleet.play(&asked, true);
-        // While the store repays a debt, it is in use by nobody, and the debts of nodes that are still away flow off too.
+        // While the store repays a debt, it is in use by nobody, and the debts of nodes that are
+        // still away flow off too.
         let nodes = backs_us.len() as u64;
         let beside_us = (FILL_US + NOTICE_US) / nodes * (nodes - 1) / 2;
         prop_assert!(store + beside_us + ROUNDING_US >= truth, "{store} of {truth}");

@@ -1,7 +1,7 @@
 //! Splits an event stream (`text/event-stream`) that comes in pieces into the data of its events.
 //!
-//! Guarantees the lines, line ends and fields of the HTML standard (§9.2.6), however the stream is cut, and that
-//! nothing of them is kept.
+//! Guarantees the lines, line ends and fields of the HTML standard (§9.2.6), however the stream is
+//! cut, and that nothing of them is kept.
 
 const DATA: &[u8] = b"data:";
 
@@ -55,7 +55,11 @@ impl EventStream {
             }
             piece = match self.line {
                 LineState::Begun(count) if DATA[count] == *first => {
-                    self.line = if count + 1 == DATA.len() { LineState::Colon } else { LineState::Begun(count + 1) };
+                    self.line = if count + 1 == DATA.len() {
+                        LineState::Colon
+                    } else {
+                        LineState::Begun(count + 1)
+                    };
                     rest
                 }
                 LineState::Begun(_) => {
@@ -102,21 +106,25 @@ mod tests {
                 reader.feed(piece, |part| match part {
                     StreamPart::Data(bytes) => data.extend_from_slice(bytes),
                     StreamPart::LineEnd => data.push(b'\n'),
-                    StreamPart::EventEnd => all.push(String::from_utf8(std::mem::take(&mut data)).unwrap()),
+                    StreamPart::EventEnd => {
+                        all.push(String::from_utf8(std::mem::take(&mut data)).unwrap())
+                    }
                 });
             }
             all
         };
         let whole = split(stream.len());
-        assert!((1..stream.len()).all(|length| split(length) == whole), "{stream:?}");
+        assert!(
+            (1..stream.len()).all(|length| split(length) == whole),
+            "{stream:?}"
+        );
         whole
     }
 
     #[test]
     fn events_end_at_empty_lines_whatever_ends_a_line() {
         for end in ["\n", "\r\n", "\r"] {
-            let stream =
-                "data: {\"a\":1}|event: x|data:{|data: \"b\": 2}|id: 7||: a comment|data|datum: no|data:  two||";
+            let stream = "data: {\"a\":1}|event: x|data:{|data: \"b\": 2}|id: 7||: a comment|data|datum: no|data:  two||";
             let events = events(&stream.replace('|', end));
             assert_eq!(events, ["{\"a\":1}\n{\n\"b\": 2}\n", " two\n"], "{end:?}");
         }

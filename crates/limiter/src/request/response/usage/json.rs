@@ -1,14 +1,15 @@
 //! Finds one whole number in a JSON text that streams past, by its field's path.
 //!
-//! Guarantees a bound on memory, whatever the text and its pieces: a bit for each level of nesting, 128 at most, and
-//! the 40 characters of a number. How the text is cut into pieces makes no difference. The last number at the path
-//! counts, over several texts one after the other too (newline-delimited JSON); `null` counts as nothing. A text is
-//! skipped from the first byte that is not JSON; skipped parts are not validated.
+//! Guarantees a bound on memory, whatever the text and its pieces: a bit for each level of nesting,
+//! 128 at most, and the 40 characters of a number. How the text is cut into pieces makes no
+//! difference. The last number at the path counts, over several texts one after the other too
+//! (newline-delimited JSON); `null` counts as nothing. A text is skipped from the first byte that
+//! is not JSON; skipped parts are not validated.
 //!
-//! No crate does this: of those that are fed in pieces, `actson` keeps each string whole, however long, and `picojson`
-//! fails at a string that its buffer does not hold. The text of an answer is one string of any length, which is of no
-//! use here. `struson` and `jiter` want a reader or the whole. Less than a parser is needed: the places of keys, and
-//! one number.
+//! No crate does this: of those that are fed in pieces, `actson` keeps each string whole, however
+//! long, and `picojson` fails at a string that its buffer does not hold. The text of an answer is
+//! one string of any length, which is of no use here. `struson` and `jiter` want a reader or the
+//! whole. Less than a parser is needed: the places of keys, and one number.
 
 use memchr::memchr2;
 
@@ -130,8 +131,14 @@ impl Scanner {
 
     /// Skips to the end of a string: strings are most of a text.
     fn skip_text<'p>(&mut self, piece: &'p [u8]) -> &'p [u8] {
-        let Some(at) = memchr2(b'"', b'\\', piece) else { return &[] };
-        self.state = if piece[at] == b'"' { ScanState::CommaOrEnd } else { ScanState::Escape { name: false } };
+        let Some(at) = memchr2(b'"', b'\\', piece) else {
+            return &[];
+        };
+        self.state = if piece[at] == b'"' {
+            ScanState::CommaOrEnd
+        } else {
+            ScanState::Escape { name: false }
+        };
         &piece[at + 1..]
     }
 
@@ -141,7 +148,9 @@ impl Scanner {
             ScanState::Text { .. } => self.name_goes_on(byte),
             ScanState::Escape { name } => self.escaped(name, byte),
             ScanState::Unicode { name, digits, code } => self.unicode(name, digits, code, byte),
-            ScanState::Number if matches!(byte, b'0'..=b'9' | b'.' | b'-' | b'+' | b'e' | b'E') => self.digit(byte),
+            ScanState::Number if matches!(byte, b'0'..=b'9' | b'.' | b'-' | b'+' | b'e' | b'E') => {
+                self.digit(byte)
+            }
             ScanState::Number => {
                 self.end_number();
                 return false;
@@ -162,11 +171,20 @@ impl Scanner {
             (ScanState::NameOrEnd | ScanState::CommaOrEnd, b'}') if in_object => self.close(),
             (ScanState::Value | ScanState::ValueOrEnd, _) => self.value(byte),
             (ScanState::NameOrEnd | ScanState::Name, b'"') => {
-                self.name = Name { same: self.on_path == self.depth, ..Name::default() };
+                self.name = Name {
+                    same: self.on_path == self.depth,
+                    ..Name::default()
+                };
                 self.state = ScanState::Text { name: true };
             }
             (ScanState::Colon, b':') => self.state = ScanState::Value,
-            (ScanState::CommaOrEnd, b',') => self.state = if in_object { ScanState::Name } else { ScanState::Value },
+            (ScanState::CommaOrEnd, b',') => {
+                self.state = if in_object {
+                    ScanState::Name
+                } else {
+                    ScanState::Value
+                }
+            }
             _ => self.state = ScanState::Lost,
         }
     }
@@ -204,7 +222,11 @@ impl Scanner {
         }
         self.levels = self.levels << 1 | u128::from(object);
         self.depth += 1;
-        self.state = if object { ScanState::NameOrEnd } else { ScanState::ValueOrEnd };
+        self.state = if object {
+            ScanState::NameOrEnd
+        } else {
+            ScanState::ValueOrEnd
+        };
     }
 
     fn close(&mut self) {
@@ -227,7 +249,10 @@ impl Scanner {
     fn end_number(&mut self) {
         if std::mem::take(&mut self.wanted) {
             let (kept, length) = &self.number;
-            self.scanned = kept.get(..*length).and_then(number).map_or(ScanResult::Invalid, ScanResult::Number);
+            self.scanned = kept
+                .get(..*length)
+                .and_then(number)
+                .map_or(ScanResult::Invalid, ScanResult::Number);
         }
         self.state = ScanState::CommaOrEnd;
     }
@@ -244,7 +269,8 @@ impl Scanner {
         match byte {
             b'"' => {
                 let name = self.wanted_name();
-                self.wanted = self.name.same && self.name.high.is_none() && self.name.at == name.len();
+                self.wanted =
+                    self.name.same && self.name.high.is_none() && self.name.at == name.len();
                 self.state = ScanState::Colon;
             }
             b'\\' => self.state = ScanState::Escape { name: true },
@@ -261,7 +287,11 @@ impl Scanner {
             b'r' => b'\r',
             b't' => b'\t',
             b'u' => {
-                self.state = ScanState::Unicode { name, digits: 0, code: 0 };
+                self.state = ScanState::Unicode {
+                    name,
+                    digits: 0,
+                    code: 0,
+                };
                 return;
             }
             _ => {
@@ -276,7 +306,9 @@ impl Scanner {
     }
 
     fn unicode(&mut self, name: bool, digits: u8, code: u16, byte: u8) {
-        let digit = char::from(byte).to_digit(16).and_then(|digit| u16::try_from(digit).ok());
+        let digit = char::from(byte)
+            .to_digit(16)
+            .and_then(|digit| u16::try_from(digit).ok());
         let Some(digit) = digit else {
             self.state = ScanState::Lost;
             return;
@@ -289,7 +321,11 @@ impl Scanner {
                 }
                 ScanState::Text { name }
             }
-            _ => ScanState::Unicode { name, digits: digits + 1, code },
+            _ => ScanState::Unicode {
+                name,
+                digits: digits + 1,
+                code,
+            },
         };
     }
 
@@ -309,7 +345,9 @@ impl Scanner {
 
     fn compare(&mut self, letters: &[u8]) {
         let (at, end) = (self.name.at, self.name.at.saturating_add(letters.len()));
-        let goes_on = self.name.same && self.name.high.is_none() && self.wanted_name().get(at..end) == Some(letters);
+        let goes_on = self.name.same
+            && self.name.high.is_none()
+            && self.wanted_name().get(at..end) == Some(letters);
         (self.name.same, self.name.at) = (goes_on, end);
     }
 

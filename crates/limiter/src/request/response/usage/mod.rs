@@ -1,4 +1,5 @@
-//! The cost of a request as its response tells it, read as it passes: a header field, JSON, or the events of a stream.
+//! The cost of a request as its response tells it, read as it passes: a header field, JSON, or the
+//! events of a stream.
 
 mod event_stream;
 pub(crate) mod json;

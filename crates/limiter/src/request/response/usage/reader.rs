@@ -1,7 +1,7 @@
 //! Reads the cost of a request from its response while that passes.
 //!
-//! Guarantees that nothing of the body is kept, changed or waited for. A cost that cannot be read is none: the
-//! reservation stands.
+//! Guarantees that nothing of the body is kept, changed or waited for. A cost that cannot be read
+//! is none: the reservation stands.
 
 use std::sync::Arc;
 
@@ -56,7 +56,12 @@ enum BodyScanner {
 
 impl UsageReader {
     pub fn new(by: Arc<ResponseCost>) -> Self {
-        Self { by, body: None, least: 0, usage: Usage::AtLeast(0, Untold::Absent) }
+        Self {
+            by,
+            body: None,
+            least: 0,
+            usage: Usage::AtLeast(0, Untold::Absent),
+        }
     }
 
     /// Whether the response must come without a content coding to be readable.
@@ -64,7 +69,8 @@ impl UsageReader {
         matches!(self.by.field, CostField::Json(_))
     }
 
-    /// Reads the head of the response. One that reports a failure has no cost to tell. `None`: the body may tell more.
+    /// Reads the head of the response. One that reports a failure has no cost to tell. `None`: the
+    /// body may tell more.
     pub fn head(&mut self, status: StatusCode, fields: &HeaderMap) -> Option<Usage> {
         if let Some(absent) = self.by.absent.filter(|_| status.is_success()) {
             self.least = absent.get();
@@ -76,7 +82,9 @@ impl UsageReader {
                 self.usage = match (values.next(), values.next()) {
                     (None, _) => self.usage,
                     (Some(value), None) => number(value.as_bytes())
-                        .map_or(self.unreadable(), |scanned| Usage::Tokens(self.bounded(scanned))),
+                        .map_or(self.unreadable(), |scanned| {
+                            Usage::Tokens(self.bounded(scanned))
+                        }),
                     (Some(_), Some(_)) => self.unreadable(),
                 };
             }
@@ -101,9 +109,15 @@ impl UsageReader {
 
     /// The usage. A field of the head is known whatever becomes of the body.
     pub fn end(self, complete: bool) -> Usage {
-        let (CostField::Json(terms), Some(body)) = (&self.by.field, self.body.as_deref()) else { return self.usage };
+        let (CostField::Json(terms), Some(body)) = (&self.by.field, self.body.as_deref()) else {
+            return self.usage;
+        };
         let (BodyScanner::Json(scanners) | BodyScanner::Events(_, scanners)) = body;
-        let ToldTerms { sum, absent, invalid } = scanners.told(terms);
+        let ToldTerms {
+            sum,
+            absent,
+            invalid,
+        } = scanners.told(terms);
         let told = self.bounded(sum);
         match (absent || invalid, complete) {
             (false, true) => Usage::Tokens(told),
@@ -126,19 +140,31 @@ impl UsageReader {
 impl BodyScanner {
     fn new(terms: &[JsonTerm], fields: &HeaderMap) -> Self {
         let scanners = TermScanners::new(terms);
-        if is_event_stream(fields) { Self::Events(EventStream::default(), scanners) } else { Self::Json(scanners) }
+        if is_event_stream(fields) {
+            Self::Events(EventStream::default(), scanners)
+        } else {
+            Self::Json(scanners)
+        }
     }
 }
 
 fn is_encoded(fields: &HeaderMap) -> bool {
-    fields.get_all(CONTENT_ENCODING).iter().any(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"identity"))
+    fields
+        .get_all(CONTENT_ENCODING)
+        .iter()
+        .any(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"identity"))
 }
 
 fn is_event_stream(fields: &HeaderMap) -> bool {
     const TYPE: &[u8] = b"text/event-stream";
-    let Some(scanned) = fields.get(CONTENT_TYPE).map(|value| value.as_bytes()) else { return false };
+    let Some(scanned) = fields.get(CONTENT_TYPE).map(|value| value.as_bytes()) else {
+        return false;
+    };
     let (kind, rest) = scanned.split_at(scanned.len().min(TYPE.len()));
-    kind.eq_ignore_ascii_case(TYPE) && !rest.first().is_some_and(|byte| !matches!(byte, b';' | b' ' | b'\t'))
+    kind.eq_ignore_ascii_case(TYPE)
+        && !rest
+            .first()
+            .is_some_and(|byte| !matches!(byte, b';' | b' ' | b'\t'))
 }
 
 #[cfg(test)]
@@ -159,13 +185,21 @@ mod tests {
 
     fn by(field: CostField, absent: Option<u64>) -> UsageReader {
         let absent = absent.map(nonzero);
-        UsageReader::new(Arc::new(ResponseCost { field, reserve: nonzero(5), max: nonzero(100), absent }))
+        UsageReader::new(Arc::new(ResponseCost {
+            field,
+            reserve: nonzero(5),
+            max: nonzero(100),
+            absent,
+        }))
     }
 
     fn fields(fields: &[(&'static str, &'static str)]) -> HeaderMap {
         let mut map = HeaderMap::new();
         for (name, value) in fields {
-            map.append(HeaderName::from_static(name), HeaderValue::from_static(value));
+            map.append(
+                HeaderName::from_static(name),
+                HeaderValue::from_static(value),
+            );
         }
         map
     }
@@ -173,7 +207,9 @@ mod tests {
     fn json(head: &[(&'static str, &'static str)], body: &str, complete: bool) -> Usage {
         let mut reading = by(JsonPath::parse("usage.total").unwrap().into(), None);
         reading.head(StatusCode::OK, &fields(head));
-        body.as_bytes().chunks(3).for_each(|piece| reading.feed(piece));
+        body.as_bytes()
+            .chunks(3)
+            .for_each(|piece| reading.feed(piece));
         reading.end(complete)
     }
 
@@ -185,27 +221,46 @@ mod tests {
             assert_eq!(known, Some(reading.usage), "it need not wait for the body");
             reading.end(complete)
         };
-        assert_eq!(header(&[("x-used", "7")], false), Usage::Tokens(7), "whatever becomes of the body");
+        assert_eq!(
+            header(&[("x-used", "7")], false),
+            Usage::Tokens(7),
+            "whatever becomes of the body"
+        );
         assert_eq!(header(&[("x-used", "0")], true), Usage::Tokens(0));
         assert_eq!(header(&[("x-used", "101")], true), Usage::Tokens(100));
         assert_eq!(header(&[], true), ABSENT);
         for wrong in ["", "-1", "1.5", "7 tokens", "18446744073709551616"] {
             assert_eq!(header(&[("x-used", wrong)], true), UNREADABLE, "{wrong:?}");
         }
-        assert_eq!(header(&[("x-used", "7"), ("x-used", "7")], true), UNREADABLE);
+        assert_eq!(
+            header(&[("x-used", "7"), ("x-used", "7")], true),
+            UNREADABLE
+        );
     }
 
     #[test]
     fn a_body_tells_by_its_end() {
         let body = r#"{"usage":{"total":7.5}}"#;
         assert_eq!(json(&[], body, true), Usage::Tokens(8));
-        assert_eq!(json(&[("content-encoding", "Identity")], body, true), Usage::Tokens(8));
+        assert_eq!(
+            json(&[("content-encoding", "Identity")], body, true),
+            Usage::Tokens(8)
+        );
         assert_eq!(json(&[], body, false), Usage::AtLeast(8, Untold::Cut));
-        assert_eq!(json(&[], &body[..20], false), Usage::AtLeast(0, Untold::Cut));
-        assert_eq!(json(&[], r#"{"usage":{"total":700}}"#, true), Usage::Tokens(100));
+        assert_eq!(
+            json(&[], &body[..20], false),
+            Usage::AtLeast(0, Untold::Cut)
+        );
+        assert_eq!(
+            json(&[], r#"{"usage":{"total":700}}"#, true),
+            Usage::Tokens(100)
+        );
         assert_eq!(json(&[], r#"{"usage":{"total":"7"}}"#, true), UNREADABLE);
         assert_eq!(json(&[], "<html>", true), ABSENT);
-        assert_eq!(json(&[("content-encoding", "gzip")], body, true), UNREADABLE);
+        assert_eq!(
+            json(&[("content-encoding", "gzip")], body, true),
+            UNREADABLE
+        );
     }
 
     #[test]
@@ -213,9 +268,15 @@ mod tests {
         let events = "data: {\"usage\":null}\n\ndata: {\"usage\":{\"total\":3}}\r\n\r\ndata: {\"usage\":\ndata: {\"total\":9}}\n\n\
                       data: {\"broken\n\n: {\"usage\":{\"total\":1}}\n\ndata: {\"usage\":null}\n\ndata: [DONE]\n\n";
         for kind in ["text/event-stream", "Text/Event-Stream; charset=utf-8"] {
-            assert_eq!(json(&[("content-type", kind)], events, true), Usage::Tokens(9));
+            assert_eq!(
+                json(&[("content-type", kind)], events, true),
+                Usage::Tokens(9)
+            );
         }
-        assert_eq!(json(&[("content-type", "text/event-streams")], events, true), ABSENT);
+        assert_eq!(
+            json(&[("content-type", "text/event-streams")], events, true),
+            ABSENT
+        );
     }
 
     #[test]
@@ -227,13 +288,36 @@ mod tests {
             reading.end(complete)
         };
         let told_seven = "data: {\"usage\":{\"total\":7}}\n\n";
-        assert_eq!(told(60, StatusCode::OK, "data: [DONE]\n\n", true), Usage::AtLeast(60, Untold::Absent));
-        assert_eq!(told(60, StatusCode::OK, "data: {\"usage\":3}\n\n", true), Usage::AtLeast(60, Untold::Absent));
-        assert_eq!(told(60, StatusCode::OK, "data: {", false), Usage::AtLeast(60, Untold::Cut));
-        assert_eq!(told(60, StatusCode::OK, told_seven, true), Usage::Tokens(7), "the number is there");
-        assert_eq!(told(60, StatusCode::OK, told_seven, false), Usage::AtLeast(7, Untold::Cut));
-        assert_eq!(told(60, StatusCode::SERVICE_UNAVAILABLE, "busy", true), ABSENT, "a failure has nothing to tell");
-        let mut header = by(CostField::Header(HeaderName::from_static("x-used")), Some(60));
+        assert_eq!(
+            told(60, StatusCode::OK, "data: [DONE]\n\n", true),
+            Usage::AtLeast(60, Untold::Absent)
+        );
+        assert_eq!(
+            told(60, StatusCode::OK, "data: {\"usage\":3}\n\n", true),
+            Usage::AtLeast(60, Untold::Absent)
+        );
+        assert_eq!(
+            told(60, StatusCode::OK, "data: {", false),
+            Usage::AtLeast(60, Untold::Cut)
+        );
+        assert_eq!(
+            told(60, StatusCode::OK, told_seven, true),
+            Usage::Tokens(7),
+            "the number is there"
+        );
+        assert_eq!(
+            told(60, StatusCode::OK, told_seven, false),
+            Usage::AtLeast(7, Untold::Cut)
+        );
+        assert_eq!(
+            told(60, StatusCode::SERVICE_UNAVAILABLE, "busy", true),
+            ABSENT,
+            "a failure has nothing to tell"
+        );
+        let mut header = by(
+            CostField::Header(HeaderName::from_static("x-used")),
+            Some(60),
+        );
         header.head(StatusCode::OK, &fields(&[("x-used", "some")]));
         assert_eq!(header.end(true), Usage::AtLeast(60, Untold::Unreadable));
     }
@@ -241,20 +325,52 @@ mod tests {
     #[test]
     fn a_sum_is_told_once_all_of_its_terms_are() {
         let path = |text: &str| JsonPath::parse(text).unwrap();
-        let output = JsonTerm { first_of: vec![path("usage.out"), path("message.usage.out")], weight: nonzero(4) };
+        let output = JsonTerm {
+            first_of: vec![path("usage.out"), path("message.usage.out")],
+            weight: nonzero(4),
+        };
         let told = |body: &str| {
-            let mut reading = by(CostField::Json([path("usage.in").into(), output.clone()].into()), Some(60));
+            let mut reading = by(
+                CostField::Json([path("usage.in").into(), output.clone()].into()),
+                Some(60),
+            );
             reading.head(StatusCode::OK, &fields(&[]));
-            body.as_bytes().chunks(3).for_each(|piece| reading.feed(piece));
+            body.as_bytes()
+                .chunks(3)
+                .for_each(|piece| reading.feed(piece));
             reading.end(true)
         };
         assert_eq!(told(r#"{"usage":{"in":10,"out":5}}"#), Usage::Tokens(30));
-        assert_eq!(told(r#"{"message":{"usage":{"out":6}},"usage":{"in":10}}"#), Usage::Tokens(34));
-        assert_eq!(told(r#"{"message":{"usage":{"out":6}},"usage":{"in":10,"out":5}}"#), Usage::Tokens(30));
-        assert_eq!(told(r#"{"message":{"usage":{"out":6}},"usage":{"in":10,"out":"x"}}"#), Usage::Tokens(34));
-        assert_eq!(told(r#"{"usage":{"in":90,"out":18446744073709551615}}"#), Usage::Tokens(100), "max at most");
-        assert_eq!(told(r#"{"usage":{"in":10}}"#), Usage::AtLeast(60, Untold::Absent), "half of it is not all");
-        assert_eq!(told(r#"{"usage":{"in":90}}"#), Usage::AtLeast(90, Untold::Absent), "no less than was told");
-        assert_eq!(told(r#"{"usage":{"in":90,"out":true}}"#), Usage::AtLeast(90, Untold::Unreadable));
+        assert_eq!(
+            told(r#"{"message":{"usage":{"out":6}},"usage":{"in":10}}"#),
+            Usage::Tokens(34)
+        );
+        assert_eq!(
+            told(r#"{"message":{"usage":{"out":6}},"usage":{"in":10,"out":5}}"#),
+            Usage::Tokens(30)
+        );
+        assert_eq!(
+            told(r#"{"message":{"usage":{"out":6}},"usage":{"in":10,"out":"x"}}"#),
+            Usage::Tokens(34)
+        );
+        assert_eq!(
+            told(r#"{"usage":{"in":90,"out":18446744073709551615}}"#),
+            Usage::Tokens(100),
+            "max at most"
+        );
+        assert_eq!(
+            told(r#"{"usage":{"in":10}}"#),
+            Usage::AtLeast(60, Untold::Absent),
+            "half of it is not all"
+        );
+        assert_eq!(
+            told(r#"{"usage":{"in":90}}"#),
+            Usage::AtLeast(90, Untold::Absent),
+            "no less than was told"
+        );
+        assert_eq!(
+            told(r#"{"usage":{"in":90,"out":true}}"#),
+            Usage::AtLeast(90, Untold::Unreadable)
+        );
     }
 }

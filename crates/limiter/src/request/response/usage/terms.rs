@@ -24,7 +24,14 @@ pub(super) struct ToldTerms {
 
 impl TermScanners {
     pub fn new(terms: &[JsonTerm]) -> Self {
-        Self(terms.iter().flat_map(|term| &term.first_of).cloned().map(Scanner::new).collect())
+        Self(
+            terms
+                .iter()
+                .flat_map(|term| &term.first_of)
+                .cloned()
+                .map(Scanner::new)
+                .collect(),
+        )
     }
 
     pub fn feed(&mut self, piece: &[u8]) {
@@ -38,12 +45,18 @@ impl TermScanners {
 
     /// The numbers told of `terms`, for which these scanners were made.
     pub fn told(&self, terms: &[JsonTerm]) -> ToldTerms {
-        let mut told = ToldTerms { sum: 0, absent: false, invalid: false };
+        let mut told = ToldTerms {
+            sum: 0,
+            absent: false,
+            invalid: false,
+        };
         let mut scanners = self.0.iter();
         for term in terms {
             match first(scanners.by_ref().take(term.first_of.len())) {
                 ScanResult::Number(number) => {
-                    told.sum = told.sum.saturating_add(number.saturating_mul(term.weight.get()));
+                    told.sum = told
+                        .sum
+                        .saturating_add(number.saturating_mul(term.weight.get()));
                 }
                 ScanResult::Invalid => told.invalid = true,
                 ScanResult::Nothing => told.absent = true,
@@ -55,8 +68,10 @@ impl TermScanners {
 
 /// The first number that there is.
 fn first<'s>(scanners: impl Iterator<Item = &'s Scanner>) -> ScanResult {
-    scanners.map(Scanner::scanned).fold(ScanResult::Nothing, |found, next| match (found, next) {
-        (ScanResult::Number(_), _) | (ScanResult::Invalid, ScanResult::Nothing) => found,
-        _ => next,
-    })
+    scanners
+        .map(Scanner::scanned)
+        .fold(ScanResult::Nothing, |found, next| match (found, next) {
+            (ScanResult::Number(_), _) | (ScanResult::Invalid, ScanResult::Nothing) => found,
+            _ => next,
+        })
 }

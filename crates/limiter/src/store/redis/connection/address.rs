@@ -1,6 +1,7 @@
 //! The URL of a Redis.
 //!
-//! Guarantees that each accepted URL names a possible server, and that no part of a URL is silently without effect.
+//! Guarantees that each accepted URL names a possible server, and that no part of a URL is silently
+//! without effect.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -32,10 +33,16 @@ pub enum ServerLocation {
     Server(Host),
     /// `redis+unix://[user:password@]/path[?db=database]`.
     Socket(PathBuf),
-    /// `redis-sentinel://[user:password@]host[:port][,…]/service[/database]`, or `rediss-sentinel://`. The login of the
-    /// sentinels themselves is in the query: `sentinel_username`, `sentinel_password`.
-    Sentinel { sentinels: Vec<Host>, service: String, login: Login },
-    /// `redis-cluster://[user:password@]host[:port][,…]`, or `rediss-cluster://`: some of the cluster's nodes.
+    /// `redis-sentinel://[user:password@]host[:port][,…]/service[/database]`, or
+    /// `rediss-sentinel://`. The login of the sentinels themselves is in the query:
+    /// `sentinel_username`, `sentinel_password`.
+    Sentinel {
+        sentinels: Vec<Host>,
+        service: String,
+        login: Login,
+    },
+    /// `redis-cluster://[user:password@]host[:port][,…]`, or `rediss-cluster://`: some of the
+    /// cluster's nodes.
     Cluster(Vec<Host>),
 }
 
@@ -57,15 +64,25 @@ impl std::fmt::Display for Host {
 }
 
 impl Address {
-    /// Reads a URL. `None`: not the address of a Redis. No reason is given, because that would quote the password.
+    /// Reads a URL. `None`: not the address of a Redis. No reason is given, because that would
+    /// quote the password.
     pub fn parse(url: &str) -> Option<Self> {
-        if !url.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'#') {
+        if !url
+            .bytes()
+            .all(|byte| byte.is_ascii_graphic() && byte != b'#')
+        {
             return None;
         }
         let (scheme, rest) = url.split_once("://")?;
-        let (rest, query) = rest.split_once('?').map_or((rest, None), |(rest, query)| (rest, Some(query)));
-        let (authority, path) = rest.split_once('/').map_or((rest, None), |(before, path)| (before, Some(path)));
-        let (login, hosts) = authority.rsplit_once('@').map_or((None, authority), |(login, rest)| (Some(login), rest));
+        let (rest, query) = rest
+            .split_once('?')
+            .map_or((rest, None), |(rest, query)| (rest, Some(query)));
+        let (authority, path) = rest
+            .split_once('/')
+            .map_or((rest, None), |(before, path)| (before, Some(path)));
+        let (login, hosts) = authority
+            .rsplit_once('@')
+            .map_or((None, authority), |(login, rest)| (Some(login), rest));
         let login = login.map_or(Some(Login::default()), Login::parse)?;
         let mut query = Query::parse(query)?;
         let (tls, kind) = match scheme.strip_prefix("rediss") {
@@ -73,17 +90,26 @@ impl Address {
             None => (false, scheme.strip_prefix("redis")?),
         };
         let (location, database) = match kind {
-            "" => (ServerLocation::Server(Host::parse(hosts, PORT)?), database(path.unwrap_or_default())?),
-            "+unix" if !tls && hosts.is_empty() => {
-                (ServerLocation::Socket(socket(path?)?), database(&query.take("db").unwrap_or_default())?)
-            }
+            "" => (
+                ServerLocation::Server(Host::parse(hosts, PORT)?),
+                database(path.unwrap_or_default())?,
+            ),
+            "+unix" if !tls && hosts.is_empty() => (
+                ServerLocation::Socket(socket(path?)?),
+                database(&query.take("db").unwrap_or_default())?,
+            ),
             "-sentinel" => {
                 let (service, number) = path?.split_once('/').unwrap_or((path?, ""));
-                let login =
-                    Login { username: query.take("sentinel_username"), password: query.take("sentinel_password") };
+                let login = Login {
+                    username: query.take("sentinel_username"),
+                    password: query.take("sentinel_password"),
+                };
                 let service = Some(decoded(service)?).filter(|service| !service.is_empty())?;
-                let location =
-                    ServerLocation::Sentinel { sentinels: Host::list(hosts, SENTINEL_PORT)?, service, login };
+                let location = ServerLocation::Sentinel {
+                    sentinels: Host::list(hosts, SENTINEL_PORT)?,
+                    service,
+                    login,
+                };
                 (location, database(number)?)
             }
             // A cluster has no databases.
@@ -92,7 +118,12 @@ impl Address {
             }
             _ => return None,
         };
-        query.is_empty().then_some(Self { login, database, tls, location })
+        query.is_empty().then_some(Self {
+            login,
+            database,
+            tls,
+            location,
+        })
     }
 }
 
@@ -100,7 +131,8 @@ impl Login {
     fn parse(text: &str) -> Option<Self> {
         // A name alone would be no login at all.
         let (username, password) = text.split_once(':')?;
-        let given = |text: &str| Some(decoded(text)?).map(|text| (!text.is_empty()).then_some(text));
+        let given =
+            |text: &str| Some(decoded(text)?).map(|text| (!text.is_empty()).then_some(text));
         let (username, password) = (given(username)?, given(password)?);
         (password.is_some() || username.is_none()).then_some(Self { username, password })
     }
@@ -108,7 +140,9 @@ impl Login {
 
 impl Host {
     fn list(text: &str, port: u16) -> Option<Vec<Self>> {
-        text.split(',').map(|host| Self::parse(host, port)).collect()
+        text.split(',')
+            .map(|host| Self::parse(host, port))
+            .collect()
     }
 
     /// `host`, `host:port`, `[address]` or `[address]:port`.
@@ -126,7 +160,10 @@ impl Host {
             Some(port) => port.parse().ok().filter(|port| *port > 0)?,
             None => port.is_empty().then_some(default_port)?,
         };
-        (!name.is_empty() && name.bytes().all(is_allowed)).then(|| Self { name: name.into(), port })
+        (!name.is_empty() && name.bytes().all(is_allowed)).then(|| Self {
+            name: name.into(),
+            port,
+        })
     }
 }
 
@@ -135,10 +172,13 @@ struct Query(Vec<(String, String)>);
 
 impl Query {
     fn parse(text: Option<&str>) -> Option<Self> {
-        let pairs = text.into_iter().flat_map(|text| text.split('&')).map(|pair| {
-            let (name, value) = pair.split_once('=')?;
-            Some((name.to_owned(), decoded(value)?))
-        });
+        let pairs = text
+            .into_iter()
+            .flat_map(|text| text.split('&'))
+            .map(|pair| {
+                let (name, value) = pair.split_once('=')?;
+                Some((name.to_owned(), decoded(value)?))
+            });
         pairs.collect::<Option<_>>().map(Self)
     }
 
@@ -153,11 +193,18 @@ impl Query {
 }
 
 fn decoded(text: &str) -> Option<String> {
-    percent_decode_str(text).decode_utf8().ok().map(std::borrow::Cow::into_owned)
+    percent_decode_str(text)
+        .decode_utf8()
+        .ok()
+        .map(std::borrow::Cow::into_owned)
 }
 
 fn database(text: &str) -> Option<Option<u8>> {
-    if text.is_empty() { Some(None) } else { text.parse().ok().map(Some) }
+    if text.is_empty() {
+        Some(None)
+    } else {
+        text.parse().ok().map(Some)
+    }
 }
 
 fn socket(path: &str) -> Option<PathBuf> {
@@ -169,33 +216,61 @@ mod tests {
     use super::*;
 
     fn host(name: &str, port: u16) -> Host {
-        Host { name: name.into(), port }
+        Host {
+            name: name.into(),
+            port,
+        }
     }
 
     fn location(url: &str) -> ServerLocation {
-        Address::parse(url).unwrap_or_else(|| panic!("{url} is refused")).location
+        Address::parse(url)
+            .unwrap_or_else(|| panic!("{url} is refused"))
+            .location
     }
 
     #[test]
     fn each_scheme_has_its_location() {
         assert!(location("redis://h") == ServerLocation::Server(host("h", 6379)));
         assert!(location("rediss://[::1]:7") == ServerLocation::Server(host("::1", 7)));
-        assert!(location("redis+unix:///run/redis.sock") == ServerLocation::Socket("/run/redis.sock".into()));
-        assert!(location("redis-cluster://a,b:7") == ServerLocation::Cluster(vec![host("a", 6379), host("b", 7)]));
+        assert!(
+            location("redis+unix:///run/redis.sock")
+                == ServerLocation::Socket("/run/redis.sock".into())
+        );
+        assert!(
+            location("redis-cluster://a,b:7")
+                == ServerLocation::Cluster(vec![host("a", 6379), host("b", 7)])
+        );
         let sentinels = vec![host("a", 26379), host("b", 7)];
-        let main = |login| ServerLocation::Sentinel { sentinels: sentinels.clone(), service: "main".into(), login };
+        let main = |login| ServerLocation::Sentinel {
+            sentinels: sentinels.clone(),
+            service: "main".into(),
+            login,
+        };
         assert!(location("redis-sentinel://a,b:7/main/3") == main(Login::default()));
-        let login = Login { username: Some("s".into()), password: Some("p@".into()) };
+        let login = Login {
+            username: Some("s".into()),
+            password: Some("p@".into()),
+        };
         let url = "rediss-sentinel://a,b:7/main?sentinel_username=s&sentinel_password=p%40";
         assert!(location(url) == main(login));
     }
 
     #[test]
     fn credentials_and_database_are_read_wherever_they_stand() {
-        for url in ["redis://u:p%2F@h/3", "redis+unix://u:p%2F@/run/x?db=3", "rediss-sentinel://u:p%2F@h/main/3"] {
+        for url in [
+            "redis://u:p%2F@h/3",
+            "redis+unix://u:p%2F@/run/x?db=3",
+            "rediss-sentinel://u:p%2F@h/main/3",
+        ] {
             let address = Address::parse(url).unwrap_or_else(|| panic!("{url} is refused"));
-            let login = Login { username: Some("u".into()), password: Some("p/".into()) };
-            assert!(address.login == login && address.database == Some(3), "{url}");
+            let login = Login {
+                username: Some("u".into()),
+                password: Some("p/".into()),
+            };
+            assert!(
+                address.login == login && address.database == Some(3),
+                "{url}"
+            );
             assert_eq!(address.tls, url.starts_with("rediss"));
         }
     }

@@ -1,7 +1,8 @@
 //! Logs when a connection to Redis fails and when it works again.
 //!
-//! Guarantees one line per change, not one per attempt, that says what is wrong and has no secret in it. The words are
-//! our own or Redis's: the client library's are for people who know that library.
+//! Guarantees one line per change, not one per attempt, that says what is wrong and has no secret
+//! in it. The words are our own or Redis's: the client library's are for people who know that
+//! library.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,21 +17,37 @@ use crate::store::redis::connection::tls;
 
 /// Certificates that failed verification, as the TLS library names them, and what that means.
 const UNTRUSTED: [(&str, &str); 6] = [
-    ("UnknownIssuer", "its certificate is of no authority trusted here: is store.tls.ca the one that signed it?"),
-    ("BadSignature", "its certificate is of no authority trusted here: is store.tls.ca the one that signed it?"),
-    ("NotValidForName", "its certificate is for another name than the one it is reached by"),
+    (
+        "UnknownIssuer",
+        "its certificate is of no authority trusted here: is store.tls.ca the one that signed it?",
+    ),
+    (
+        "BadSignature",
+        "its certificate is of no authority trusted here: is store.tls.ca the one that signed it?",
+    ),
+    (
+        "NotValidForName",
+        "its certificate is for another name than the one it is reached by",
+    ),
     ("Expired", "its certificate has expired"),
     ("NotValidYet", "its certificate is not valid yet"),
     ("InvalidCertificate", "its certificate failed verification"),
 ];
 
-/// Failures of a connection, in the operating system's words as the client library quotes them and in plain ones.
+/// Failures of a connection, in the operating system's words as the client library quotes them and
+/// in plain ones.
 const FAILURES: [(&str, &str); 11] = [
-    ("ConnectionRefused", "it refuses the connection: is a server listening there?"),
+    (
+        "ConnectionRefused",
+        "it refuses the connection: is a server listening there?",
+    ),
     ("failed to lookup address", "its name cannot be resolved"),
     ("HostUnreachable", "the network has no way to it"),
     ("NetworkUnreachable", "the network has no way to it"),
-    ("PermissionDenied", "its socket may not be opened: permission denied"),
+    (
+        "PermissionDenied",
+        "its socket may not be opened: permission denied",
+    ),
     ("NotFound", "its socket is not there"),
     ("TimedOut", TIMED_OUT),
     ("Connection closed", CLOSED),
@@ -42,8 +59,8 @@ const FAILURES: [(&str, &str); 11] = [
 const TIMED_OUT: &str = "no answer in time";
 const CLOSED: &str = "it closed the connection";
 
-/// The store as an operator knows it, and whether any connection to it was open yet. Shared by the connections of a
-/// process.
+/// The store as an operator knows it, and whether any connection to it was open yet. Shared by the
+/// connections of a process.
 #[derive(Clone)]
 pub(crate) struct FirstConnection {
     url: Arc<str>,
@@ -52,7 +69,10 @@ pub(crate) struct FirstConnection {
 
 impl FirstConnection {
     pub fn new(spec: &RedisSpec) -> Self {
-        Self { url: spec.redacted_url().into(), logged: Arc::default() }
+        Self {
+            url: spec.redacted_url().into(),
+            logged: Arc::default(),
+        }
     }
 
     /// Logs the first connection of the process to its store.
@@ -63,7 +83,8 @@ impl FirstConnection {
     }
 }
 
-/// Logs in the current runtime until the client is gone. `first_connection`: for a server that has buckets.
+/// Logs in the current runtime until the client is gone. `first_connection`: for a server that has
+/// buckets.
 pub(crate) fn start(client: &Client, label: String, first_connection: Option<FirstConnection>) {
     let (mut errors, mut connects) = (client.error_rx(), client.reconnect_rx());
     tokio::spawn(async move {
@@ -101,16 +122,27 @@ pub(crate) fn start(client: &Client, label: String, first_connection: Option<Fir
 fn reason(error: &Error) -> String {
     let details = error.details();
     let meaning = |known: &[(&str, &'static str)]| {
-        known.iter().find(|(name, _)| details.contains(name)).map(|(_, meaning)| *meaning)
+        known
+            .iter()
+            .find(|(name, _)| details.contains(name))
+            .map(|(_, meaning)| *meaning)
     };
     let known = || meaning(&UNTRUSTED).or_else(|| meaning(&FAILURES));
-    let operating_system =
-        || quoted(details).map_or_else(|| "the connection failed".to_owned(), |text| format!("it fails: {text}"));
+    let operating_system = || {
+        quoted(details).map_or_else(
+            || "the connection failed".to_owned(),
+            |text| format!("it fails: {text}"),
+        )
+    };
     let plain = |text: &str| text.to_owned();
     match error.kind() {
         ErrorKind::Timeout => plain(TIMED_OUT),
-        ErrorKind::Protocol | ErrorKind::Parse => plain("what answers there does not speak Redis's protocol"),
-        ErrorKind::IO | ErrorKind::Canceled | ErrorKind::Routing => known().map_or_else(operating_system, plain),
+        ErrorKind::Protocol | ErrorKind::Parse => {
+            plain("what answers there does not speak Redis's protocol")
+        }
+        ErrorKind::IO | ErrorKind::Canceled | ErrorKind::Routing => {
+            known().map_or_else(operating_system, plain)
+        }
         kind if tls::is_tls_failure(kind) => known().map_or_else(operating_system, plain),
         ErrorKind::Sentinel => plain(known().unwrap_or("no sentinel names its primary")),
         // Redis's own message.
@@ -120,8 +152,13 @@ fn reason(error: &Error) -> String {
 
 /// The operating system's message, as the client library quotes it.
 fn quoted(details: &str) -> Option<&str> {
-    let start = ["message: \"", "error: \""].iter().find_map(|mark| Some(details.find(mark)? + mark.len()))?;
-    details[start..].split('"').next().filter(|text| !text.is_empty())
+    let start = ["message: \"", "error: \""]
+        .iter()
+        .find_map(|mark| Some(details.find(mark)? + mark.len()))?;
+    details[start..]
+        .split('"')
+        .next()
+        .filter(|text| !text.is_empty())
 }
 
 #[cfg(test)]
@@ -137,10 +174,22 @@ mod tests {
                 FAILURES[0].1,
             ),
             (ErrorKind::IO, "Connection closed.", CLOSED),
-            (ErrorKind::IO, "Os { code: 105, kind: Uncategorized, message: \"No buffer\" }", "it fails: No buffer"),
+            (
+                ErrorKind::IO,
+                "Os { code: 105, kind: Uncategorized, message: \"No buffer\" }",
+                "it fails: No buffer",
+            ),
             (ErrorKind::IO, "Unknown state.", "the connection failed"),
-            (ErrorKind::Protocol, "Decode Error: frame_type", "what answers there does not speak Redis's protocol"),
-            (ErrorKind::Auth, "WRONGPASS invalid pair", "WRONGPASS invalid pair"),
+            (
+                ErrorKind::Protocol,
+                "Decode Error: frame_type",
+                "what answers there does not speak Redis's protocol",
+            ),
+            (
+                ErrorKind::Auth,
+                "WRONGPASS invalid pair",
+                "WRONGPASS invalid pair",
+            ),
         ] {
             assert_eq!(reason(&Error::new(kind, details)), expected, "{details}");
         }

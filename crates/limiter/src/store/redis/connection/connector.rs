@@ -1,15 +1,17 @@
 //! Opens connections to Redis, and keeps them.
 //!
-//! Guarantees that a client neither waits for Redis at start nor gives up on it, sends no command twice, bounds the
-//! commands that wait, and notices a connection that went silent: the client library's defaults do the opposite. The
-//! URL is never printed, since it has the credentials.
+//! Guarantees that a client neither waits for Redis at start nor gives up on it, sends no command
+//! twice, bounds the commands that wait, and notices a connection that went silent: the client
+//! library's defaults do the opposite. The URL is never printed, since it has the credentials.
 
 use std::time::Duration;
 
 use fred::clients::Client;
 use fred::interfaces::ClientLike;
 use fred::types::Builder;
-use fred::types::config::{Config, ReconnectPolicy, Server, ServerConfig, TcpConfig, UnresponsiveConfig};
+use fred::types::config::{
+    Config, ReconnectPolicy, Server, ServerConfig, TcpConfig, UnresponsiveConfig,
+};
 
 use crate::store::redis::connection::address::{Address, Host, ServerLocation};
 use crate::store::redis::connection::connection_log::{self, FirstConnection};
@@ -19,7 +21,9 @@ use crate::store::redis::connection::tls::{self, TlsError};
 /// Why a store's description cannot be used. A server that is away is no such reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConnectError {
-    #[error("the store's URL must be redis://[user:password@]host[:port][/database], or one of docs/configuration.md")]
+    #[error(
+        "the store's URL must be redis://[user:password@]host[:port][/database], or one of docs/configuration.md"
+    )]
     Url,
     #[error("TLS to the store cannot be set up: {0}")]
     Certificates(#[from] TlsError),
@@ -27,8 +31,8 @@ pub enum ConnectError {
     Client,
 }
 
-/// Whether a connection's failures are logged. One connection of a process logs them, so that there is one line for
-/// all.
+/// Whether a connection's failures are logged. One connection of a process logs them, so that there
+/// is one line for all.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ConnectionEvents {
     Logged,
@@ -47,7 +51,10 @@ pub(crate) struct CallLimits {
 impl CallLimits {
     /// Calls whose answer is of no use after `timeout`.
     pub fn strict(timeout: Duration) -> Self {
-        Self { timeout, answer: timeout }
+        Self {
+            timeout,
+            answer: timeout,
+        }
     }
 }
 
@@ -60,23 +67,29 @@ pub(crate) struct Connector {
     first_connection: FirstConnection,
 }
 
-/// Pause before each attempt to reconnect, plus up to the jitter. It may be short: there is one attempt at a time.
+/// Pause before each attempt to reconnect, plus up to the jitter. It may be short: there is one
+/// attempt at a time.
 const RECONNECT_MS: u32 = 50;
 const RECONNECT_JITTER_MS: u32 = 20;
 
-/// A connection attempt, and each step of its handshake, that takes longer has failed. Two of them in a row must fit
-/// the two seconds in which a Redis that is back must decide again.
+/// A connection attempt, and each step of its handshake, that takes longer has failed. Two of them
+/// in a row must fit the two seconds in which a Redis that is back must decide again.
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// A connection without an answer for so long beyond the time limit of a call is replaced. Shorter than the breaker's
-/// pause between probes, because each write starts the count anew.
+/// A connection without an answer for so long beyond the time limit of a call is replaced. Shorter
+/// than the breaker's pause between probes, because each write starts the count anew.
 const SILENCE: Duration = Duration::from_millis(50);
 
-/// Commands that may wait for the connection: more than one worker has requests in flight within a time limit.
+/// Commands that may wait for the connection: more than one worker has requests in flight within a
+/// time limit.
 const MAX_WAITING_COMMANDS: usize = 8_192;
 
 impl Connector {
-    pub fn new(spec: &RedisSpec, limits: CallLimits, events: ConnectionEvents) -> Result<Self, ConnectError> {
+    pub fn new(
+        spec: &RedisSpec,
+        limits: CallLimits,
+        events: ConnectionEvents,
+    ) -> Result<Self, ConnectError> {
         let address = Address::parse(&spec.url).ok_or(ConnectError::Url)?;
         let mut config = Config {
             fail_fast: false,
@@ -88,18 +101,30 @@ impl Connector {
         if address.tls {
             spec.tls.apply(&mut config)?;
         }
-        Ok(Self { config, location: address.location, limits, events, first_connection: FirstConnection::new(spec) })
+        Ok(Self {
+            config,
+            location: address.location,
+            limits,
+            events,
+            first_connection: FirstConnection::new(spec),
+        })
     }
 
-    /// Starts a client of the one server, or of the primary that the sentinels name, in the current runtime. Returns
-    /// before the connection is open.
+    /// Starts a client of the one server, or of the primary that the sentinels name, in the current
+    /// runtime. Returns before the connection is open.
     pub fn connect(&self) -> Result<Client, ConnectError> {
         self.connect_to(
             &self.config,
             match &self.location {
-                ServerLocation::Server(host) => ServerConfig::Centralized { server: server(host) },
+                ServerLocation::Server(host) => ServerConfig::Centralized {
+                    server: server(host),
+                },
                 ServerLocation::Socket(path) => ServerConfig::Unix { path: path.clone() },
-                ServerLocation::Sentinel { sentinels, service, login } => ServerConfig::Sentinel {
+                ServerLocation::Sentinel {
+                    sentinels,
+                    service,
+                    login,
+                } => ServerConfig::Sentinel {
                     hosts: sentinels.iter().map(server).collect(),
                     service_name: service.clone(),
                     username: login.username.clone(),
@@ -111,23 +136,38 @@ impl Connector {
         )
     }
 
-    /// Starts a client of one server of a cluster. The client library takes it for a single server: its own way of
-    /// following redirections takes the next reply of a shared connection for that of its own command, and needs
-    /// commands that may be sent twice.
+    /// Starts a client of one server of a cluster. The client library takes it for a single server:
+    /// its own way of following redirections takes the next reply of a shared connection for that
+    /// of its own command, and needs commands that may be sent twice.
     pub fn connect_node(&self, host: &Host) -> Result<Client, ConnectError> {
         self.connect_to(
             &self.config,
-            ServerConfig::Centralized { server: server(host) },
+            ServerConfig::Centralized {
+                server: server(host),
+            },
             Some(self.first_connection.clone()),
         )
     }
 
     /// Starts a client of a sentinel, with its own login.
     pub fn connect_sentinel(&self, host: &Host) -> Result<Client, ConnectError> {
-        let ServerLocation::Sentinel { login, .. } = &self.location else { return Err(ConnectError::Client) };
+        let ServerLocation::Sentinel { login, .. } = &self.location else {
+            return Err(ConnectError::Client);
+        };
         let (username, password) = (login.username.clone(), login.password.clone());
-        let config = Config { username, password, database: None, ..self.config.clone() };
-        self.connect_to(&config, ServerConfig::Centralized { server: server(host) }, None)
+        let config = Config {
+            username,
+            password,
+            database: None,
+            ..self.config.clone()
+        };
+        self.connect_to(
+            &config,
+            ServerConfig::Centralized {
+                server: server(host),
+            },
+            None,
+        )
     }
 
     fn connect_to(
@@ -139,27 +179,35 @@ impl Connector {
         let CallLimits { timeout, answer } = self.limits;
         let connect_timeout = CONNECT_TIMEOUT.max(timeout);
         let label = label(&server);
-        let client = Builder::from_config(Config { server, ..config.clone() })
-            .with_performance_config(|performance| performance.default_command_timeout = answer)
-            .with_connection_config(|connection| {
-                connection.connection_timeout = connect_timeout;
-                connection.internal_command_timeout = connect_timeout;
-                connection.max_command_attempts = 1;
-                connection.max_command_buffer_len = MAX_WAITING_COMMANDS;
-                connection.reconnect_on_auth_error = true;
-                connection.unresponsive =
-                    UnresponsiveConfig { max_timeout: Some(timeout + SILENCE), interval: SILENCE / 2 };
-                connection.tcp =
-                    TcpConfig { nodelay: Some(true), user_timeout: Some(connect_timeout), ..Default::default() };
-            })
-            .set_policy(ReconnectPolicy::Constant {
-                attempts: 0,
-                max_attempts: 0,
-                delay: RECONNECT_MS,
-                jitter: RECONNECT_JITTER_MS,
-            })
-            .build()
-            .map_err(|_| ConnectError::Client)?;
+        let client = Builder::from_config(Config {
+            server,
+            ..config.clone()
+        })
+        .with_performance_config(|performance| performance.default_command_timeout = answer)
+        .with_connection_config(|connection| {
+            connection.connection_timeout = connect_timeout;
+            connection.internal_command_timeout = connect_timeout;
+            connection.max_command_attempts = 1;
+            connection.max_command_buffer_len = MAX_WAITING_COMMANDS;
+            connection.reconnect_on_auth_error = true;
+            connection.unresponsive = UnresponsiveConfig {
+                max_timeout: Some(timeout + SILENCE),
+                interval: SILENCE / 2,
+            };
+            connection.tcp = TcpConfig {
+                nodelay: Some(true),
+                user_timeout: Some(connect_timeout),
+                ..Default::default()
+            };
+        })
+        .set_policy(ReconnectPolicy::Constant {
+            attempts: 0,
+            max_attempts: 0,
+            delay: RECONNECT_MS,
+            jitter: RECONNECT_JITTER_MS,
+        })
+        .build()
+        .map_err(|_| ConnectError::Client)?;
         if self.events == ConnectionEvents::Logged {
             connection_log::start(&client, label, first_connection);
         }
@@ -168,7 +216,8 @@ impl Connector {
     }
 }
 
-/// A server as the client library wants it: it resolves `host:port`, and verifies certificates by the bare name.
+/// A server as the client library wants it: it resolves `host:port`, and verifies certificates by
+/// the bare name.
 fn server(host: &Host) -> Server {
     let mut server = match host.name.contains(':') {
         true => Server::new(format!("[{}]", host.name), host.port),

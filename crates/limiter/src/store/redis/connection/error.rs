@@ -36,11 +36,14 @@ pub(crate) fn store_error(error: &Error) -> StoreError {
 
 fn by_code(details: &str) -> StoreError {
     let known = CODES.iter().find(|(code, _)| has_code(details, code));
-    known.map_or_else(|| StoreError::Script(details.into()), |(_, kind)| kind.clone())
+    known.map_or_else(
+        || StoreError::Script(details.into()),
+        |(_, kind)| kind.clone(),
+    )
 }
 
-/// Whether a message has this code. Redis 7 puts it first; Redis 6.2 quotes an error inside a script as `... -CODE
-/// text`.
+/// Whether a message has this code. Redis 7 puts it first; Redis 6.2 quotes an error inside a
+/// script as `... -CODE text`.
 pub(crate) fn has_code(details: &str, code: &str) -> bool {
     let mut words = details.split_ascii_whitespace();
     words.next() == Some(code) || words.any(|word| word.strip_prefix('-') == Some(code))
@@ -56,18 +59,35 @@ mod tests {
 
     #[test]
     fn codes_are_found_first_or_quoted_from_a_script() {
-        assert_eq!(kind("READONLY You can't write against a read only replica."), StoreError::ReadOnly);
         assert_eq!(
-            kind("ERR Error running script (call to f_1): @user_script:86: -OOM command not allowed"),
+            kind("READONLY You can't write against a read only replica."),
+            StoreError::ReadOnly
+        );
+        assert_eq!(
+            kind(
+                "ERR Error running script (call to f_1): @user_script:86: -OOM command not allowed"
+            ),
             StoreError::OutOfMemory
         );
-        assert_eq!(kind("LOADING Redis is loading the dataset in memory"), StoreError::Loading);
-        assert_eq!(kind("BUSY Redis is busy running a script."), StoreError::Busy);
-        assert_eq!(kind("NOPERM this user has no permissions to run the 'evalsha' command"), StoreError::Auth);
+        assert_eq!(
+            kind("LOADING Redis is loading the dataset in memory"),
+            StoreError::Loading
+        );
+        assert_eq!(
+            kind("BUSY Redis is busy running a script."),
+            StoreError::Busy
+        );
+        assert_eq!(
+            kind("NOPERM this user has no permissions to run the 'evalsha' command"),
+            StoreError::Auth
+        );
     }
 
     #[test]
     fn anything_else_is_the_scripts_own_error() {
-        assert_eq!(kind("TOLLGATE a bucket"), StoreError::Script("TOLLGATE a bucket".into()));
+        assert_eq!(
+            kind("TOLLGATE a bucket"),
+            StoreError::Script("TOLLGATE a bucket".into())
+        );
     }
 }

@@ -24,8 +24,8 @@ pub const AUTONOMY: Duration = Duration::from_secs(15);
 /// ```
 #[derive(Clone, PartialEq, Eq)]
 pub struct RedisSpec {
-    /// A URL that [`Address::parse`](crate::store::redis::address::Address::parse) takes, credentials included: print
-    /// [`RedisSpec::redacted_url`] instead.
+    /// A URL that [`Address::parse`](crate::store::redis::address::Address::parse) takes,
+    /// credentials included: print [`RedisSpec::redacted_url`] instead.
     pub url: Arc<str>,
     /// For URLs that ask for TLS.
     pub tls: TlsSpec,
@@ -40,8 +40,8 @@ pub struct RedisSpec {
 }
 
 impl RedisSpec {
-    /// The Redis at `url`, with a time limit of 20 ms, keys that begin with `tollgate:`, and a fleet of one until it is known
-    /// to be larger.
+    /// The Redis at `url`, with a time limit of 20 ms, keys that begin with `tollgate:`, and a
+    /// fleet of one until it is known to be larger.
     pub fn new(url: &str) -> Self {
         Self {
             url: url.into(),
@@ -53,7 +53,8 @@ impl RedisSpec {
         }
     }
 
-    /// The URL without credentials: nothing between the scheme and the last `@`, and no query, which may carry some too.
+    /// The URL without credentials: nothing between the scheme and the last `@`, and no query,
+    /// which may carry some too.
     pub fn redacted_url(&self) -> String {
         let (scheme, rest) = self.url.split_once("://").unwrap_or(("", &self.url));
         let host = rest.rsplit_once('@').map_or(rest, |(_, host)| host);

@@ -1,7 +1,9 @@
-//! The certificate authorities that a TLS connection to Redis trusts, and the certificate that it shows.
+//! The certificate authorities that a TLS connection to Redis trusts, and the certificate that it
+//! shows.
 //!
-//! Guarantees that the server's certificate is verified, name included; there is no way to switch that off. It takes
-//! texts, not files. With `redis-core` alone, a connection that needs TLS is an error.
+//! Guarantees that the server's certificate is verified, name included; there is no way to switch
+//! that off. It takes texts, not files. With `redis-core` alone, a connection that needs TLS is an
+//! error.
 
 #[cfg(feature = "redis")]
 mod client;
@@ -55,6 +57,9 @@ pub enum TlsError {
 impl fmt::Debug for TlsSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { ca, identity } = self;
-        f.debug_struct("TlsSpec").field("ca", &ca.is_some()).field("identity", &identity.is_some()).finish()
+        f.debug_struct("TlsSpec")
+            .field("ca", &ca.is_some())
+            .field("identity", &identity.is_some())
+            .finish()
     }
 }

@@ -1,13 +1,16 @@
 //! A script run on the server that has its keys, whatever the topology.
 //!
-//! Guarantees that a demoted primary is left, and that each connection is closed on [`Topology::quit`].
+//! Guarantees that a demoted primary is left, and that each connection is closed on
+//! [`Topology::quit`].
 
 use std::sync::Arc;
 
 use fred::types::FromValue;
 
 use crate::store::redis::connection::address::ServerLocation;
-use crate::store::redis::connection::connector::{CallLimits, ConnectError, ConnectionEvents, Connector};
+use crate::store::redis::connection::connector::{
+    CallLimits, ConnectError, ConnectionEvents, Connector,
+};
 use crate::store::redis::connection::error;
 use crate::store::redis::connection::spec::RedisSpec;
 use crate::store::redis::script::{Input, Script};
@@ -26,16 +29,30 @@ pub(crate) enum Topology {
 
 impl Topology {
     /// Starts connecting, in the current runtime, and returns at once.
-    pub fn start(spec: &RedisSpec, limits: CallLimits, events: ConnectionEvents) -> Result<Self, ConnectError> {
+    pub fn start(
+        spec: &RedisSpec,
+        limits: CallLimits,
+        events: ConnectionEvents,
+    ) -> Result<Self, ConnectError> {
         let connector = Connector::new(spec, limits, events)?;
-        let connect =
-            |connector: &Connector| connector.connect().map(|client| Arc::new(Server::new(client, limits.timeout)));
+        let connect = |connector: &Connector| {
+            connector
+                .connect()
+                .map(|client| Arc::new(Server::new(client, limits.timeout)))
+        };
         match connector.location {
             ServerLocation::Cluster(_) => Cluster::start(connector).map(Self::Cluster),
-            ServerLocation::Server(_) | ServerLocation::Socket(_) => connect(&connector).map(Self::Single),
-            ServerLocation::Sentinel { ref sentinels, ref service, .. } => {
+            ServerLocation::Server(_) | ServerLocation::Socket(_) => {
+                connect(&connector).map(Self::Single)
+            }
+            ServerLocation::Sentinel {
+                ref sentinels,
+                ref service,
+                ..
+            } => {
                 let primary = connect(&connector)?;
-                let watcher = SentinelWatcher::start(&connector, sentinels, service, primary.clone())?;
+                let watcher =
+                    SentinelWatcher::start(&connector, sentinels, service, primary.clone())?;
                 Ok(Self::Sentinel(primary, watcher))
             }
         }
@@ -54,8 +71,8 @@ impl Topology {
         }
     }
 
-    /// Runs a script on the server that has `hash_slot`, the slot of all its keys. `input` makes KEYS and ARGV, given
-    /// the deadline.
+    /// Runs a script on the server that has `hash_slot`, the slot of all its keys. `input` makes
+    /// KEYS and ARGV, given the deadline.
     pub async fn run<R: FromValue>(
         &self,
         script: &Script,
@@ -72,7 +89,9 @@ impl Topology {
                 })?
             }
         };
-        reply.convert().map_err(|_| CallError::Store(StoreError::Protocol))
+        reply
+            .convert()
+            .map_err(|_| CallError::Store(StoreError::Protocol))
     }
 
     /// Closes all connections.

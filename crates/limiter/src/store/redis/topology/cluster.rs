@@ -1,7 +1,8 @@
 //! A Redis Cluster: which server has which hash slot, also while slots move.
 //!
-//! Guarantees that redirections are followed within the caller's time, each command on the connection of the server it
-//! is for, and that the map of slots is renewed when it proves wrong or a server fails.
+//! Guarantees that redirections are followed within the caller's time, each command on the
+//! connection of the server it is for, and that the map of slots is renewed when it proves wrong or
+//! a server fails.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -75,9 +76,17 @@ impl Cluster {
             ServerLocation::Cluster(seeds) => seeds.clone(),
             _ => return Err(ConnectError::Client),
         };
-        let map = Mutex::new(SlotMap { connected: HashMap::new(), owners: vec![None; HASH_SLOTS] });
-        let servers =
-            Arc::new(ClusterServers { connector, seeds, runtime: Handle::current(), map, outdated: Notify::new() });
+        let map = Mutex::new(SlotMap {
+            connected: HashMap::new(),
+            owners: vec![None; HASH_SLOTS],
+        });
+        let servers = Arc::new(ClusterServers {
+            connector,
+            seeds,
+            runtime: Handle::current(),
+            map,
+            outdated: Notify::new(),
+        });
         for seed in &servers.seeds {
             servers.server(seed)?;
         }
@@ -86,7 +95,12 @@ impl Cluster {
     }
 
     /// Runs a script on the server that has `slot`.
-    pub async fn run(&self, script: &Script, slot: u16, input: impl Fn(i64) -> Input) -> Result<Value, CallError> {
+    pub async fn run(
+        &self,
+        script: &Script,
+        slot: u16,
+        input: impl Fn(i64) -> Input,
+    ) -> Result<Value, CallError> {
         let refused = |_| CallError::Store(StoreError::Io);
         let mut host = self.servers.owner(slot);
         let mut asking = false;
@@ -120,12 +134,22 @@ impl Cluster {
     /// The name of a server that is in the map.
     pub fn server_name(&self, server: ServerId) -> Option<String> {
         let map = self.servers.map.lock();
-        map.connected.keys().map(Host::to_string).find(|name| ServerId::of(name) == server)
+        map.connected
+            .keys()
+            .map(Host::to_string)
+            .find(|name| ServerId::of(name) == server)
     }
 
     pub async fn quit(&self) {
         self.renewal.abort();
-        let connected: Vec<_> = self.servers.map.lock().connected.drain().map(|(_, server)| server).collect();
+        let connected: Vec<_> = self
+            .servers
+            .map
+            .lock()
+            .connected
+            .drain()
+            .map(|(_, server)| server)
+            .collect();
         join_all(connected.iter().map(|server| server.quit())).await;
     }
 }
@@ -137,11 +161,18 @@ impl Drop for Cluster {
 }
 
 impl ClusterServers {
-    /// The server that has `slot`. While that is not known, any server: its redirection names the right one.
+    /// The server that has `slot`. While that is not known, any server: its redirection names the
+    /// right one.
     fn owner(&self, slot: u16) -> Host {
         let map = self.map.lock();
         let known = map.owners.get(usize::from(slot)).and_then(Option::as_ref);
-        known.or_else(|| self.seeds.first()).cloned().unwrap_or_else(|| Host { name: "".into(), port: 0 })
+        known
+            .or_else(|| self.seeds.first())
+            .cloned()
+            .unwrap_or_else(|| Host {
+                name: "".into(),
+                port: 0,
+            })
     }
 
     fn server(&self, host: &Host) -> Result<Arc<Server>, ConnectError> {
@@ -150,7 +181,10 @@ impl ClusterServers {
             return Ok(server.clone());
         }
         let _entered = self.runtime.enter();
-        let server = Arc::new(Server::new(self.connector.connect_node(host)?, self.connector.limits.timeout));
+        let server = Arc::new(Server::new(
+            self.connector.connect_node(host)?,
+            self.connector.limits.timeout,
+        ));
         map.connected.insert(host.clone(), server.clone());
         Ok(server)
     }
@@ -162,15 +196,23 @@ impl ClusterServers {
         self.outdated.notify_one();
     }
 
-    /// Takes over the map of the first server that answers. Connects to servers that are new in it and closes the
-    /// connections of those that left.
+    /// Takes over the map of the first server that answers. Connects to servers that are new in it
+    /// and closes the connections of those that left.
     async fn renew(&self) {
-        let known: Vec<_> =
-            self.map.lock().connected.iter().map(|(host, server)| (host.clone(), server.clone())).collect();
+        let known: Vec<_> = self
+            .map
+            .lock()
+            .connected
+            .iter()
+            .map(|(host, server)| (host.clone(), server.clone()))
+            .collect();
         for (host, server) in known {
             let answer = tokio::time::timeout(SLOTS_TIMEOUT, slots(&server.client)).await;
             if let Ok(Ok(ranges)) = answer {
-                let ranges: Vec<_> = ranges.iter().filter_map(|range| range_of(range, &host)).collect();
+                let ranges: Vec<_> = ranges
+                    .iter()
+                    .filter_map(|range| range_of(range, &host))
+                    .collect();
                 if !ranges.is_empty() {
                     return self.adopt(&ranges).await;
                 }
@@ -186,9 +228,18 @@ impl ClusterServers {
                     owners.fill(Some(host.clone()));
                 }
             }
-            let stays = |host: &Host| self.seeds.contains(host) || ranges.iter().any(|(_, _, known)| known == host);
-            let gone: Vec<_> = map.connected.keys().filter(|host| !stays(host)).cloned().collect();
-            gone.iter().filter_map(|host| map.connected.remove(host)).collect()
+            let stays = |host: &Host| {
+                self.seeds.contains(host) || ranges.iter().any(|(_, _, known)| known == host)
+            };
+            let gone: Vec<_> = map
+                .connected
+                .keys()
+                .filter(|host| !stays(host))
+                .cloned()
+                .collect();
+            gone.iter()
+                .filter_map(|host| map.connected.remove(host))
+                .collect()
         };
         for (_, _, host) in ranges {
             // When that fails, the next call for its slots tries again.
@@ -199,7 +250,8 @@ impl ClusterServers {
 }
 
 impl Redirect {
-    /// Reads the redirection of the server at `sender`, which leaves out its own name when it does not know it.
+    /// Reads the redirection of the server at `sender`, which leaves out its own name when it does
+    /// not know it.
     fn read(error: &Error, sender: &Host) -> Option<Self> {
         let mut words = error.details().split_ascii_whitespace();
         let (code, _slot, address) = (words.next()?, words.next(), words.next());
@@ -229,22 +281,42 @@ async fn slots(client: &Client) -> Result<Vec<Value>, Error> {
 
 /// First and last hash slot of a range, and the primary that has them.
 fn range_of(range: &Value, sender: &Host) -> Option<(usize, usize, Host)> {
-    let Value::Array(parts) = range else { return None };
-    let [first, last, Value::Array(primary), ..] = parts.as_slice() else { return None };
-    let [name, port, ..] = primary.as_slice() else { return None };
-    let slot = |value: &Value| usize::try_from(value.as_u64()?).ok().filter(|slot| *slot < HASH_SLOTS);
+    let Value::Array(parts) = range else {
+        return None;
+    };
+    let [first, last, Value::Array(primary), ..] = parts.as_slice() else {
+        return None;
+    };
+    let [name, port, ..] = primary.as_slice() else {
+        return None;
+    };
+    let slot = |value: &Value| {
+        usize::try_from(value.as_u64()?)
+            .ok()
+            .filter(|slot| *slot < HASH_SLOTS)
+    };
     let port = u16::try_from(port.as_u64()?).ok()?;
-    let name = name.as_string().filter(|name| !name.is_empty() && name != "?");
+    let name = name
+        .as_string()
+        .filter(|name| !name.is_empty() && name != "?");
     let name = name.map_or_else(|| sender.name.clone(), Into::into);
     Some((slot(first)?, slot(last)?, Host { name, port }))
 }
 
-/// Reads `host:port` of a redirection. The port is behind the last colon; IPv6 comes without brackets.
+/// Reads `host:port` of a redirection. The port is behind the last colon; IPv6 comes without
+/// brackets.
 fn address_of(text: &str, sender: &Host) -> Option<Host> {
     let (name, port) = text.rsplit_once(':')?;
     let name = name.trim_start_matches('[').trim_end_matches(']');
-    let name = if name.is_empty() || name == "?" { sender.name.clone() } else { name.into() };
-    Some(Host { name, port: port.parse().ok()? })
+    let name = if name.is_empty() || name == "?" {
+        sender.name.clone()
+    } else {
+        name.into()
+    };
+    Some(Host {
+        name,
+        port: port.parse().ok()?,
+    })
 }
 
 #[cfg(test)]
@@ -254,16 +326,33 @@ mod tests {
     use super::*;
 
     fn host(name: &str, port: u16) -> Host {
-        Host { name: name.into(), port }
+        Host {
+            name: name.into(),
+            port,
+        }
     }
 
     #[test]
     fn redirections_name_the_server_to_ask() {
-        let read = |text: &'static str| Redirect::read(&Error::new(ErrorKind::Cluster, text), &host("h", 1));
-        assert_eq!(read("MOVED 3999 10.0.0.1:6381"), Some(Redirect::Moved(host("10.0.0.1", 6381))));
-        assert_eq!(read("MOVED 3999 :6381"), Some(Redirect::Moved(host("h", 6381))));
-        assert_eq!(read("ASK 3999 fd00::1:6381"), Some(Redirect::Ask(host("fd00::1", 6381))));
-        assert_eq!(read("TRYAGAIN Multiple keys request during rehashing of slot"), Some(Redirect::TryAgain));
+        let read = |text: &'static str| {
+            Redirect::read(&Error::new(ErrorKind::Cluster, text), &host("h", 1))
+        };
+        assert_eq!(
+            read("MOVED 3999 10.0.0.1:6381"),
+            Some(Redirect::Moved(host("10.0.0.1", 6381)))
+        );
+        assert_eq!(
+            read("MOVED 3999 :6381"),
+            Some(Redirect::Moved(host("h", 6381)))
+        );
+        assert_eq!(
+            read("ASK 3999 fd00::1:6381"),
+            Some(Redirect::Ask(host("fd00::1", 6381)))
+        );
+        assert_eq!(
+            read("TRYAGAIN Multiple keys request during rehashing of slot"),
+            Some(Redirect::TryAgain)
+        );
         assert_eq!(read("CLUSTERDOWN The cluster is down"), None);
     }
 }

@@ -1,4 +1,5 @@
-//! Markers: what a server remembers of the batches of a node that it has made, and what the node says it may forget.
+//! Markers: what a server remembers of the batches of a node that it has made, and what the node
+//! says it may forget.
 //!
 //! A marker is in the hash slot of the keys that it tells of, so that one script call reaches both.
 
@@ -18,7 +19,8 @@ const FORGOTTEN_BY_A_CALL: usize = 64;
 /// Hash slots of a cluster, by its specification.
 const HASH_SLOTS: usize = 16_384;
 
-/// For each hash slot a number that, written in braces, places a key there. Some milliseconds of work, once.
+/// For each hash slot a number that, written in braces, places a key there. Some milliseconds of
+/// work, once.
 pub(crate) static HASH_TAGS: LazyLock<Vec<u32>> = LazyLock::new(|| {
     let mut tags = vec![None; HASH_SLOTS];
     let mut missing = HASH_SLOTS;
@@ -61,7 +63,11 @@ pub(crate) fn full_note_prefix(hash_slot: u16, in_cluster: bool) -> String {
 
 /// The beginning of keys in this hash slot.
 fn placed(begin: &str, hash_slot: u16, in_cluster: bool) -> String {
-    let tag = if in_cluster { HASH_TAGS.get(usize::from(hash_slot)) } else { None };
+    let tag = if in_cluster {
+        HASH_TAGS.get(usize::from(hash_slot))
+    } else {
+        None
+    };
     tag.map_or_else(|| begin.to_owned(), |tag| format!("{begin}{{{tag}}}:"))
 }
 
@@ -69,7 +75,12 @@ impl AnsweredBatches {
     /// Numbers that the marker may forget, with a call of the batch `number`.
     pub fn at(&self, marker: MarkerPlace, number: u64) -> Vec<u64> {
         let answered = self.0.lock();
-        let others = answered.get(&marker).into_iter().flatten().copied().filter(|other| *other != number);
+        let others = answered
+            .get(&marker)
+            .into_iter()
+            .flatten()
+            .copied()
+            .filter(|other| *other != number);
         others.take(FORGOTTEN_BY_A_CALL).collect()
     }
 
@@ -97,20 +108,48 @@ mod tests {
     fn each_hash_slot_has_a_tag_that_places_a_marker_there() {
         assert_eq!(HASH_TAGS.len(), HASH_SLOTS);
         for slot in 0..HASH_SLOTS {
-            let key =
-                format!("tollgate:{}", MarkerPlace { node: 255, hash_slot: u16::try_from(slot).unwrap() }.name(true));
+            let key = format!(
+                "tollgate:{}",
+                MarkerPlace {
+                    node: 255,
+                    hash_slot: u16::try_from(slot).unwrap()
+                }
+                .name(true)
+            );
             assert_eq!(usize::from(redis_keyslot(key.as_bytes())), slot);
         }
     }
 
     #[test]
     fn a_number_is_kept_until_the_marker_has_forgotten_it() {
-        let (answered, marker) = (AnsweredBatches::default(), MarkerPlace { node: 1, hash_slot: 7 });
+        let (answered, marker) = (
+            AnsweredBatches::default(),
+            MarkerPlace {
+                node: 1,
+                hash_slot: 7,
+            },
+        );
         (1..=70).for_each(|number| answered.answer(marker, number));
         let forget = answered.at(marker, 71);
-        assert_eq!((forget.len(), answered.at(marker, 71)), (FORGOTTEN_BY_A_CALL, forget.clone()));
+        assert_eq!(
+            (forget.len(), answered.at(marker, 71)),
+            (FORGOTTEN_BY_A_CALL, forget.clone())
+        );
         answered.forgot(marker, &forget);
-        assert_eq!(answered.at(marker, 67), [65, 66, 68, 69, 70], "a batch does not forget itself");
-        assert_eq!(answered.at(MarkerPlace { hash_slot: 8, ..marker }, 71), [0_u64; 0]);
+        assert_eq!(
+            answered.at(marker, 67),
+            [65, 66, 68, 69, 70],
+            "a batch does not forget itself"
+        );
+        assert_eq!(
+            answered.at(
+                MarkerPlace {
+                    hash_slot: 8,
+                    ..marker
+                },
+                71
+            ),
+            [0_u64; 0]
+        );
     }
 }

@@ -1,6 +1,6 @@
-//! The servers of a store, and which of them has a key: one server (`server`), a primary behind sentinels (`sentinel`),
-//! or a cluster (`cluster`). `any_topology` has the type that stands for each of them, `marker` the keys beside buckets
-//! that a server remembers corrections in.
+//! The servers of a store, and which of them has a key: one server (`server`), a primary behind
+//! sentinels (`sentinel`), or a cluster (`cluster`). `any_topology` has the type that stands for
+//! each of them, `marker` the keys beside buckets that a server remembers corrections in.
 
 pub(crate) mod any_topology;
 pub(crate) mod cluster;

@@ -1,6 +1,7 @@
 //! A Redis server, and a script run on it.
 //!
-//! Guarantees that a call carries a deadline in the time of the server that runs it, past which that server refuses.
+//! Guarantees that a call carries a deadline in the time of the server that runs it, past which
+//! that server refuses.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,20 +29,26 @@ pub(crate) struct Server {
 /// Why there is no reply.
 #[derive(Debug)]
 pub(crate) enum CallError {
-    /// The hash slot is moving between servers, and the keys are not all on one of them. A call for one key works.
+    /// The hash slot is moving between servers, and the keys are not all on one of them. A call for
+    /// one key works.
     SlotMoving,
     Store(StoreError),
 }
 
 /// The first two numbers of a timed script's reply.
 fn reply_head(reply: &Value) -> Option<(i64, i64)> {
-    let Value::Array(parts) = reply else { return None };
-    let [done, now, ..] = parts.as_slice() else { return None };
+    let Value::Array(parts) = reply else {
+        return None;
+    };
+    let [done, now, ..] = parts.as_slice() else {
+        return None;
+    };
     Some((done.as_i64()?, now.as_i64()?))
 }
 
 impl CallError {
-    /// The error of a call for one key, which cannot be on two servers: a server that says so is wrong.
+    /// The error of a call for one key, which cannot be on two servers: a server that says so is
+    /// wrong.
     pub fn of_one_key(self) -> StoreError {
         match self {
             Self::SlotMoving => StoreError::Moved,
@@ -52,23 +59,41 @@ impl CallError {
 
 impl Server {
     pub fn new(client: Client, timeout: Duration) -> Self {
-        Self { client, time: ServerTime::default(), timeout, reconnecting: AtomicBool::new(false) }
+        Self {
+            client,
+            time: ServerTime::default(),
+            timeout,
+            reconnecting: AtomicBool::new(false),
+        }
     }
 
-    /// Runs a script. The client library bounds each try. A second one is needed only for a server that was not asked
-    /// before, or has forgotten the script, and none begins when the time limit has passed.
-    pub async fn run(&self, script: &Script, input: impl Fn(i64) -> Input, asking: bool) -> Result<Value, Error> {
+    /// Runs a script. The client library bounds each try. A second one is needed only for a server
+    /// that was not asked before, or has forgotten the script, and none begins when the time limit
+    /// has passed.
+    pub async fn run(
+        &self,
+        script: &Script,
+        input: impl Fn(i64) -> Input,
+        asking: bool,
+    ) -> Result<Value, Error> {
         let sent_us = clock::monotonic_micros();
         let timeout = script.time_limit(self.timeout);
-        let reply = script.run(&self.client, input(self.time.after(sent_us, timeout)), asking, self.timeout).await;
+        let reply = script
+            .run(
+                &self.client,
+                input(self.time.after(sent_us, timeout)),
+                asking,
+                self.timeout,
+            )
+            .await;
         if let Some(answer) = self.result(script, sent_us, reply) {
             return answer;
         }
         Box::pin(self.run_again(script, input, asking, sent_us)).await
     }
 
-    /// Runs a script by its text, for a server that has forgotten it. Twice, since it may be a new server, whose time
-    /// has to be learned first.
+    /// Runs a script by its text, for a server that has forgotten it. Twice, since it may be a new
+    /// server, whose time has to be learned first.
     async fn run_again(
         &self,
         script: &Script,
@@ -82,7 +107,9 @@ impl Server {
             if Duration::from_micros(sent_us.saturating_sub(since_us)) >= limit {
                 break;
             }
-            let reply = script.run_text(&self.client, input(self.time.after(sent_us, limit)), asking).await;
+            let reply = script
+                .run_text(&self.client, input(self.time.after(sent_us, limit)), asking)
+                .await;
             if let Some(answer) = self.result(script, sent_us, reply) {
                 return answer;
             }
@@ -90,16 +117,24 @@ impl Server {
         Err(Error::new(ErrorKind::Timeout, "late"))
     }
 
-    /// The result of a try. `None`: the call changed nothing and is to be repeated, because the server does not have
-    /// the script, or refuses a late call. A late call is rightly refused when nobody waits for it any more. A call
-    /// that is still awaited was refused because this node did not know the server's time, or no longer did; by now it
-    /// does.
-    fn result(&self, script: &Script, sent_us: u64, reply: Result<Value, Error>) -> Option<Result<Value, Error>> {
+    /// The result of a try. `None`: the call changed nothing and is to be repeated, because the
+    /// server does not have the script, or refuses a late call. A late call is rightly refused when
+    /// nobody waits for it any more. A call that is still awaited was refused because this node did
+    /// not know the server's time, or no longer did; by now it does.
+    fn result(
+        &self,
+        script: &Script,
+        sent_us: u64,
+        reply: Result<Value, Error>,
+    ) -> Option<Result<Value, Error>> {
         match &reply {
             Err(error) if error.details().starts_with("NOSCRIPT") => return None,
             Ok(value) if script.timed => {
                 let Some((done, now)) = reply_head(value) else {
-                    return Some(Err(Error::new(ErrorKind::Protocol, "a reply without its head")));
+                    return Some(Err(Error::new(
+                        ErrorKind::Protocol,
+                        "a reply without its head",
+                    )));
                 };
                 self.time.learn(sent_us, now);
                 if done < 0 {
@@ -116,8 +151,9 @@ impl Server {
         let _ = tokio::time::timeout(self.timeout, self.client.quit()).await;
     }
 
-    /// Reconnects when `error` says that the server is a replica now. A demoted server keeps its connections for as
-    /// long as they are used. A new connection finds the primary, by its name or by the sentinels.
+    /// Reconnects when `error` says that the server is a replica now. A demoted server keeps its
+    /// connections for as long as they are used. A new connection finds the primary, by its name or
+    /// by the sentinels.
     pub fn leave_replica(self: &Arc<Self>, error: &Error) {
         if error::has_code(error.details(), "READONLY") {
             self.reconnect();

@@ -1,6 +1,7 @@
 //! An estimate of Redis's clock, for deadlines.
 //!
-//! Guarantees that a deadline is never too early; it is late by the latency of the last reply at most.
+//! Guarantees that a deadline is never too early; it is late by the latency of the last reply at
+//! most.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
@@ -11,27 +12,35 @@ pub(crate) struct ServerTime {
     offset_us: AtomicI64,
 }
 
-/// The offset before any reply: each deadline has passed, so that the first call learns the time instead of charging.
+/// The offset before any reply: each deadline has passed, so that the first call learns the time
+/// instead of charging.
 const UNKNOWN: i64 = i64::MIN;
 
 impl Default for ServerTime {
     fn default() -> Self {
-        Self { offset_us: AtomicI64::new(UNKNOWN) }
+        Self {
+            offset_us: AtomicI64::new(UNKNOWN),
+        }
     }
 }
 
 impl ServerTime {
-    /// Redis's time when `timeout` has passed since `sent_us`, or up to the latency of the last reply later.
+    /// Redis's time when `timeout` has passed since `sent_us`, or up to the latency of the last
+    /// reply later.
     pub fn after(&self, sent_us: u64, timeout: Duration) -> i64 {
         match self.offset_us.load(Ordering::Relaxed) {
             UNKNOWN => 0,
-            offset => offset.saturating_add(signed(sent_us)).saturating_add(signed(timeout.as_micros())),
+            offset => offset
+                .saturating_add(signed(sent_us))
+                .saturating_add(signed(timeout.as_micros())),
         }
     }
 
-    /// A call sent at `sent_us` found Redis at `now`. It ran after it was sent, so this offset is not too small.
+    /// A call sent at `sent_us` found Redis at `now`. It ran after it was sent, so this offset is
+    /// not too small.
     pub fn learn(&self, sent_us: u64, now: i64) {
-        self.offset_us.store(now.saturating_sub(signed(sent_us)), Ordering::Relaxed);
+        self.offset_us
+            .store(now.saturating_sub(signed(sent_us)), Ordering::Relaxed);
     }
 }
 
@@ -53,7 +62,8 @@ mod tests {
     #[test]
     fn a_deadline_is_a_time_limit_after_sending_and_at_most_a_latency_more() {
         let time = ServerTime::default();
-        // Redis's clock reads 5_000_000 when this node's reads 1_000; the reply took some of the time from 900 on.
+        // Redis's clock reads 5_000_000 when this node's reads 1_000; the reply took some of the
+        // time from 900 on.
         time.learn(900, 5_000_000);
         assert_eq!(time.after(2_000, LIMIT), 5_001_000 + 20_000 + 100);
     }

@@ -41,7 +41,10 @@ fn a_number_is_rounded_up_and_nothing_else_is_one() {
         ("-0.5", ScanResult::Invalid),
         ("-7", ScanResult::Invalid),
         ("1-", ScanResult::Invalid),
-        ("0.00000000000000000000000000000000000000001", ScanResult::Invalid),
+        (
+            "0.00000000000000000000000000000000000000001",
+            ScanResult::Invalid,
+        ),
         ("\"7\"", ScanResult::Invalid),
         ("true", ScanResult::Invalid),
         ("[7]", ScanResult::Invalid),
@@ -53,13 +56,20 @@ fn a_number_is_rounded_up_and_nothing_else_is_one() {
 
 #[test]
 fn the_last_number_counts_and_null_takes_nothing_back() {
-    assert_eq!(of("a", "{\"a\":1}\n{\"a\":2}\n{\"b\":3}{\"a\":null}\n"), ScanResult::Number(2));
+    assert_eq!(
+        of("a", "{\"a\":1}\n{\"a\":2}\n{\"b\":3}{\"a\":null}\n"),
+        ScanResult::Number(2)
+    );
     assert_eq!(of("a", r#"{"a":1,"a":2}"#), ScanResult::Number(2));
     let mut scanner = Scanner::new(JsonPath::parse("a").unwrap());
     scanner.feed(b"[DONE]");
     scanner.restart();
     scanner.feed(b"{\"a\":5}");
-    assert_eq!(scanner.scanned(), ScanResult::Number(5), "what is not JSON is left behind");
+    assert_eq!(
+        scanner.scanned(),
+        ScanResult::Number(5),
+        "what is not JSON is left behind"
+    );
 }
 
 #[test]
@@ -77,15 +87,32 @@ fn names_are_compared_as_they_are_meant() {
 
 #[test]
 fn nesting_is_followed_to_its_bound_and_left_beyond() {
-    let nested = |levels| format!("{{\"d\":{}{},\"a\":1}}", "[".repeat(levels), "]".repeat(levels));
+    let nested = |levels| {
+        format!(
+            "{{\"d\":{}{},\"a\":1}}",
+            "[".repeat(levels),
+            "]".repeat(levels)
+        )
+    };
     assert_eq!(of("a", &nested(127)), ScanResult::Number(1));
     assert_eq!(of("a", &nested(128)), ScanResult::Nothing);
-    assert!(std::mem::size_of::<Scanner>() <= 160, "{}", std::mem::size_of::<Scanner>());
+    assert!(
+        std::mem::size_of::<Scanner>() <= 160,
+        "{}",
+        std::mem::size_of::<Scanner>()
+    );
 }
 
 #[test]
 fn a_path_is_written_with_dots_and_shown_as_it_is_written() {
-    for path in ["usage.total_tokens", "a", r"a\.b.c\\d", "\u{e4}\\ \"x\".y", r"\$.\*.\[0\]", r"c\+\+.$ref.$"] {
+    for path in [
+        "usage.total_tokens",
+        "a",
+        r"a\.b.c\\d",
+        "\u{e4}\\ \"x\".y",
+        r"\$.\*.\[0\]",
+        r"c\+\+.$ref.$",
+    ] {
         assert_eq!(JsonPath::parse(path).unwrap().to_string(), path);
     }
     for (path, error) in [
@@ -123,7 +150,8 @@ fn any_json() -> impl Strategy<Value = Value> {
     leaf.prop_recursive(5, 60, 6, move |inner| {
         prop_oneof![
             prop::collection::vec(inner.clone(), 0..5).prop_map(Value::from),
-            prop::collection::btree_map(name, inner, 0..6).prop_map(|map| Value::Object(map.into_iter().collect())),
+            prop::collection::btree_map(name, inner, 0..6)
+                .prop_map(|map| Value::Object(map.into_iter().collect())),
         ]
     })
 }

@@ -42,11 +42,18 @@ impl TlsSpec {
 
     fn build(&self, roots: RootCertStore) -> Result<ClientConfig, TlsError> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-        let builder = builder.map_err(|_| TlsError::System)?.with_root_certificates(roots);
-        let Some((cert, key)) = &self.identity else { return Ok(builder.with_no_client_auth()) };
+        let builder =
+            ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+        let builder = builder
+            .map_err(|_| TlsError::System)?
+            .with_root_certificates(roots);
+        let Some((cert, key)) = &self.identity else {
+            return Ok(builder.with_no_client_auth());
+        };
         let key = PrivateKeyDer::from_pem_slice(key).map_err(|_| TlsError::Key)?;
-        builder.with_client_auth_cert(certificates(cert)?, key).map_err(|_| TlsError::Pair)
+        builder
+            .with_client_auth_cert(certificates(cert)?, key)
+            .map_err(|_| TlsError::Pair)
     }
 }
 
@@ -60,9 +67,14 @@ pub(crate) fn is_tls_failure(kind: &ErrorKind) -> bool {
 }
 
 fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let found: Vec<_> =
-        CertificateDer::pem_slice_iter(pem).collect::<Result<_, _>>().map_err(|_| TlsError::Certificate)?;
-    if found.is_empty() { Err(TlsError::Certificate) } else { Ok(found) }
+    let found: Vec<_> = CertificateDer::pem_slice_iter(pem)
+        .collect::<Result<_, _>>()
+        .map_err(|_| TlsError::Certificate)?;
+    if found.is_empty() {
+        Err(TlsError::Certificate)
+    } else {
+        Ok(found)
+    }
 }
 
 fn roots(pem: &[u8]) -> Result<RootCertStore, TlsError> {
@@ -73,9 +85,14 @@ fn roots(pem: &[u8]) -> Result<RootCertStore, TlsError> {
     Ok(roots)
 }
 
-/// The system's certificate authorities. Those that cannot be read or used are left out: the others still verify.
+/// The system's certificate authorities. Those that cannot be read or used are left out: the others
+/// still verify.
 fn system_roots() -> Result<RootCertStore, TlsError> {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-    if roots.is_empty() { Err(TlsError::System) } else { Ok(roots) }
+    if roots.is_empty() {
+        Err(TlsError::System)
+    } else {
+        Ok(roots)
+    }
 }

@@ -1,5 +1,5 @@
-//! Stands in for TLS where the crate was built with `redis-core` alone. Guarantees that nothing goes out in the clear that
-//! should have been encrypted.
+//! Stands in for TLS where the crate was built with `redis-core` alone. Guarantees that nothing
+//! goes out in the clear that should have been encrypted.
 
 use fred::error::ErrorKind;
 use fred::types::config::{Config, Server};
@@ -26,6 +26,9 @@ mod tests {
 
     #[test]
     fn an_address_that_asks_for_tls_is_refused() {
-        assert_eq!(TlsSpec::default().apply(&mut Config::default()), Err(TlsError::NotBuilt));
+        assert_eq!(
+            TlsSpec::default().apply(&mut Config::default()),
+            Err(TlsError::NotBuilt)
+        );
     }
 }
