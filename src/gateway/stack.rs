@@ -48,9 +48,8 @@ type OuterChain = Either<CrossOrigin<AnsweredChain>, AnsweredChain>;
 type AnsweredChain = Either<ChangedAnswers<GuardedChain>, GuardedChain>;
 type GuardedChain = Either<ClientGuard<IdentifiedChain>, IdentifiedChain>;
 type IdentifiedChain = Either<Authenticated<ReadChain>, ReadChain>;
-/// The few that read bodies ahead have the rest behind a pointer: another layer in between would
-/// double its types.
-type ReadChain = Either<WithBodyKeys, ShedChain>;
+/// The rest is behind a pointer: each layer around its types would name them twice.
+type ReadChain = WithBodyKeys;
 type ShedChain = Either<Shed<LimitedChain>, LimitedChain>;
 type LimitedChain = Either<RateLimit<BoundedChain, WorkerLimiter>, BoundedChain>;
 type BoundedChain = Either<BodyBound<ChangedChain>, ChangedChain>;
@@ -117,10 +116,7 @@ pub fn chain(spec: ChainSpec) -> Chain {
     }
     // Limits may count by a member of the body, which is then read before them: not for those who
     // were refused already.
-    let read: ReadChain = match spec.body_keys {
-        Some(keys) => Either::Left(WithBodyKeys::new(keys, Arc::new(inner))),
-        None => Either::Right(inner),
-    };
+    let read: ReadChain = WithBodyKeys::new(spec.body_keys, Arc::new(inner));
     Either::Left(outer.service(read))
 }
 

@@ -71,7 +71,7 @@ pub struct BodyKeys {
 /// A service whose requests come with the members of their bodies.
 #[derive(Clone)]
 pub struct WithBodyKeys {
-    keys: Arc<BodyKeys>,
+    keys: Option<Arc<BodyKeys>>,
     inner: Arc<dyn ErasedChain>,
 }
 
@@ -176,7 +176,7 @@ impl BodyKeys {
 }
 
 impl WithBodyKeys {
-    pub fn new(keys: Arc<BodyKeys>, inner: Arc<dyn ErasedChain>) -> Self {
+    pub fn new(keys: Option<Arc<BodyKeys>>, inner: Arc<dyn ErasedChain>) -> Self {
         Self { keys, inner }
     }
 }
@@ -193,6 +193,9 @@ impl<'a, 'g> Service<&'a mut Exchange<'g>> for WithBodyKeys {
 
     fn call(&mut self, exchange: &'a mut Exchange<'g>) -> Self::Future {
         let Self { keys, inner } = self.clone();
+        let Some(keys) = keys else {
+            return inner.answer(exchange);
+        };
         Box::pin(async move {
             if keys
                 .max_requests
