@@ -59,7 +59,7 @@ impl Deadlines {
     /// Drives `steps`, at most until the first deadline. The rest of the answer is cut there too.
     ///
     /// # Errors
-    /// Those of `steps`. [`Failure::CallOverdue`] and [`Failure::ResponseTimeout`] at a deadline.
+    /// The errors of `steps`. [`Failure::CallOverdue`] and [`Failure::ResponseTimeout`] at a deadline.
     pub async fn enforce(
         self,
         steps: Pin<&mut impl Future<Output = AnswerResult>>,
