@@ -39,6 +39,9 @@ pub const UNROUTED: &str = "none";
 /// The upstreams of the node by name, with their state.
 pub type Upstreams = HashMap<Arc<str>, Arc<Upstream>>;
 
+/// The answer to a request, or why there is none yet.
+pub type AnswerResult = Result<Response<Body>, Failure>;
+
 /// A route, and where it forwards to.
 pub struct RouteTarget {
     pub route: Arc<Route>,

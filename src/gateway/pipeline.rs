@@ -24,7 +24,7 @@ use tower_service::Service;
 use super::access_log::LoggedRequest;
 use super::account::Account;
 use super::answer::AnswerChanges;
-use super::exchange::{Arrival, Exchange, RequestContext};
+use super::exchange::{AnswerResult, Arrival, Exchange, RequestContext};
 use super::routing::find_route;
 use super::runtime::{Gateway, WorkerListener};
 use super::steps::action::act;
@@ -38,8 +38,6 @@ use crate::http::interim::InterimSlot;
 use crate::server::{ConnectionInfo, Handler};
 use crate::transport::peer::PeerAddress;
 use crate::transport::tls::server::acceptor::TlsAcceptor;
-
-type AnswerResult = Result<Response<Body>, Failure>;
 
 /// Answers one request.
 async fn answer(

@@ -94,13 +94,18 @@ impl BodyKeys {
         if members.is_empty() {
             return None;
         }
+        let [found, missing, refused] = ["found", "missing", "refused"].map(|outcome| {
+            let reads = counter!("tollgate_body_keys_total", "route" => route.to_owned(), "outcome" => outcome);
+            reads.increment(0);
+            reads
+        });
         Some(Self {
             members,
             bounds,
             memory: memory.clone(),
-            found: reads(route, "found"),
-            missing: reads(route, "missing"),
-            refused: reads(route, "refused"),
+            found,
+            missing,
+            refused,
         })
     }
 
@@ -158,12 +163,4 @@ impl BodyKeys {
         *request.body_mut() = body.into_body();
         Ok(values)
     }
-}
-
-/// Counts the bodies of `route` with this `outcome`.
-fn reads(route: &str, outcome: &'static str) -> Counter {
-    let reads =
-        counter!("tollgate_body_keys_total", "route" => route.to_owned(), "outcome" => outcome);
-    reads.increment(0);
-    reads
 }

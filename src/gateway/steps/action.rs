@@ -16,7 +16,7 @@ use tollgate_limiter::limit::on_limit::Degrade;
 use crate::body::Body;
 use crate::clock::Instant;
 use crate::error::Failure;
-use crate::gateway::exchange::{Exchange, RouteTarget};
+use crate::gateway::exchange::{AnswerResult, Exchange, RouteTarget};
 use crate::http::deadline::LONGEST_WAIT;
 use crate::proxy::message::max_forwards;
 use crate::proxy::{Mirror, Proxy, RequestSource, Retrying};
@@ -26,8 +26,6 @@ use crate::route::template::Variable;
 use crate::route::{Action, Distribution, Forward, HostPolicy, RedirectRule, Rewrite, Route};
 use crate::upstream::affinity::Affinity;
 use crate::upstream::{Destination, Upstream};
-
-type AnswerResult = Result<Response<Body>, Failure>;
 
 /// Does the action of the request's route, or a lesser one where a limit says so. The future is
 /// boxed: an idle connection does not carry the room for forwarding, and no step moves it.

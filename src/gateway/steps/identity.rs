@@ -14,7 +14,7 @@ use super::rate_limit::WorkerLimiter;
 use crate::body::Body;
 use crate::error::Failure;
 use crate::gateway::client_fields;
-use crate::gateway::exchange::Exchange;
+use crate::gateway::exchange::{AnswerResult, Exchange};
 use crate::identity::refusal::VerifiedClient;
 use crate::identity::route::{PendingAuthentication, RouteAuthenticators, RouteFinding};
 use crate::identity::source::{CredentialSource, ExchangeParts};
@@ -135,7 +135,7 @@ impl Authentication {
 impl<'a, 'g> Service<&'a mut Exchange<'g>> for Refusal {
     type Response = Response<Body>;
     type Error = Failure;
-    type Future = Ready<Result<Response<Body>, Failure>>;
+    type Future = Ready<AnswerResult>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Failure>> {
         Poll::Ready(Ok(()))

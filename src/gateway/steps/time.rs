@@ -7,18 +7,15 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::{BoxFuture, Either, select};
-use http::Response;
 use http_body::{Body as _, Frame, SizeHint};
 use tokio::time::{Sleep, sleep_until, timeout_at};
 
 use crate::body::{Body, BoxError};
 use crate::clock::Instant;
 use crate::error::Failure;
-use crate::gateway::exchange::Exchange;
+use crate::gateway::exchange::{AnswerResult, Exchange};
 use crate::grpc::{self, CallDeadline};
 use crate::http::deadline::LONGEST_WAIT;
-
-type AnswerResult = Result<Response<Body>, Failure>;
 
 /// The deadlines of all that happens to a request.
 #[derive(Clone, Copy, Default)]
@@ -143,6 +140,8 @@ mod tests {
     use std::future::poll_fn;
     use std::pin::pin;
     use std::sync::atomic::{AtomicBool, Ordering};
+
+    use http::Response;
 
     use super::*;
     use crate::clock;
