@@ -63,12 +63,12 @@ pub struct Explanation {
 #[derive(Debug)]
 pub struct ConsideredRoute {
     pub route: Arc<Route>,
-    pub why: Why,
+    pub why: RouteMatch,
 }
 
-/// Why a route takes the request, or not.
+/// Whether a route takes the request, and if not, by what it does not match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Why {
+pub enum RouteMatch {
     Applies,
     /// The route would take the request, if none were more specific.
     LessSpecific,
@@ -246,12 +246,12 @@ fn considered_routes(
             continue;
         }
         let why = match one.fits {
-            Fits::Method => Why::Method,
-            Fits::Header => Why::Header,
-            Fits::Yes if is_taken => Why::LessSpecific,
+            Fits::Method => RouteMatch::Method,
+            Fits::Header => RouteMatch::Header,
+            Fits::Yes if is_taken => RouteMatch::LessSpecific,
             Fits::Yes => {
                 is_taken = true;
-                Why::Applies
+                RouteMatch::Applies
             }
         };
         judged.push(ConsideredRoute {
@@ -265,9 +265,9 @@ fn considered_routes(
         }
         let route = other.target.route.clone();
         let why = if route.matches.takes_host(host) {
-            Why::Path
+            RouteMatch::Path
         } else {
-            Why::Host
+            RouteMatch::Host
         };
         judged.push(ConsideredRoute { route, why });
     }
