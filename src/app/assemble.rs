@@ -5,6 +5,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use http::HeaderName;
 use metrics::counter;
+use tollgate_limiter::layer::RateLimitLayer;
 use tollgate_limiter::limit::algorithm::QuotaError;
 use tollgate_limiter::limit::definition::LimitUse;
 use tollgate_limiter::limit::key::KeyPart;
@@ -16,14 +17,20 @@ use tollgate_limiter::request::rule_set::RuleSet;
 use super::kept_routes::KeptRoutes;
 use crate::config::{Config, ListenerConfig};
 use crate::gateway::access_log::RouteLog;
+use crate::gateway::answer::compression::Compression;
 use crate::gateway::body_keys::BodyKeys;
 use crate::gateway::listener_rules::ListenerRules;
 use crate::gateway::maintenance::RouteMaintenance;
 use crate::gateway::route_metrics::RouteMetrics;
-use crate::gateway::stack::{
-    self, AnswerLayer, AuthenticationLayer, ChainSpec, ClientRule, ClientRuleLayer, Compression,
-    CrossOriginLayer, RequestBound, RequestChanges,
-};
+use crate::gateway::steps::Pipeline;
+use crate::gateway::steps::answer_rules::AnswerRules;
+use crate::gateway::steps::body_bound::BodyBound;
+use crate::gateway::steps::cors::CrossOrigin;
+use crate::gateway::steps::identity::Authentication;
+use crate::gateway::steps::networks::ClientNetworks;
+use crate::gateway::steps::rate_limit::WorkerLimiter;
+use crate::gateway::steps::request_fields::RequestChanges;
+use crate::gateway::steps::shed::RequestBound;
 use crate::gateway::{Gateway, RouteGuard, RouteRuntime, RouteTarget, UNROUTED, Upstreams};
 use crate::identity::Authenticators;
 use crate::identity::api_key::ApiKeyTable;
@@ -101,8 +108,7 @@ pub fn gateway(
         };
         let asked: Vec<Asked> = of_listeners.iter().map(asked_by).collect();
         let maintenance = route.and_then(|route| maintenance(config, route, before));
-        let body_keys =
-            BodyKeys::of(limits, &name, config.body_keys, &body_memory, max_requests).map(Arc::new);
+        let body_keys = BodyKeys::of(limits, &name, config.body_keys, &body_memory).map(Arc::new);
         // Clients whom nobody knows are not counted all together: the listener's limits by identity
         // pass them over.
         let rules = config
@@ -123,44 +129,47 @@ pub fn gateway(
                 .map(Arc::new)
             });
         let rules = rules.collect::<Result<Vec<_>, QuotaError>>()?;
-        let chain = |(at, listener): (usize, &ListenerConfig)| {
+        let pipeline = |(at, listener): (usize, &ListenerConfig)| {
             let (asked, rules) = (&asked[at], &rules[at]);
-            let layer = |authenticators| AuthenticationLayer {
+            let authentication = |authenticators| Authentication {
                 authenticators,
-                limits: unidentified[at].clone(),
+                limits: unidentified[at].clone().map(rate_limit),
             };
             let own_fields = || fields_of_others(asked.as_deref(), &of_listeners);
             let credentials =
                 RouteAuthenticators::removed_behind(asked.as_deref(), of_listeners[at].as_deref());
-            stack::chain(ChainSpec {
+            Pipeline {
+                whole_time: route.and_then(|route| route.answer_time.whole),
                 cors: route.and_then(cross_origin),
-                answer: answer_layer(config, route),
-                clients: ClientRuleLayer::new(client_rules(listener, route, maintenance.as_ref())),
-                authentication: asked.clone().map(layer),
+                answer_rules: answer_rules(config, route),
+                networks: ClientNetworks::new(
+                    &listener.networks,
+                    route.map(|route| &route.networks),
+                ),
+                maintenance: maintenance.clone(),
+                authentication: asked.clone().map(authentication),
+                request_bound: max_requests,
                 body_keys: body_keys.clone(),
-                max_requests,
-                rules: Some(rules.clone()).filter(|rules| !rules.is_empty()),
-                max_body: route.and_then(|route| route.max_body),
-                request_fields: route.and_then(|route| {
+                rate_limit: (!rules.is_empty()).then(|| rate_limit(rules.clone())),
+                body_bound: route.and_then(|route| route.max_body).map(BodyBound),
+                request_changes: route.and_then(|route| {
                     request_changes(route, asked.as_deref(), (credentials, own_fields()))
                 }),
                 head_time: route.and_then(|route| route.answer_time.head),
-            })
+            }
         };
-        let chains = config.listeners.iter().enumerate().map(chain).collect();
+        let pipelines = config.listeners.iter().enumerate().map(pipeline).collect();
         let unauthenticated = asked
             .iter()
             .map(|asked| Some(asked.as_ref()?.missing().clone()))
             .collect();
         let metrics = Arc::new(RouteMetrics::new(name, logged(route)));
-        let whole_time = route.and_then(|route| route.answer_time.whole);
         Ok::<_, QuotaError>(RouteGuard {
-            chains,
+            pipelines,
             rules,
             metrics,
             maintenance,
             unauthenticated,
-            whole_time,
         })
     };
     let runtime = |route: &Arc<Route>| {
@@ -235,26 +244,29 @@ fn needs_identity(used: &LimitUse) -> bool {
         .any(|part| matches!(part, KeyPart::Identity(_)))
 }
 
+/// The limits of `rules`, as a step of a pipeline.
+fn rate_limit(rules: Arc<RuleSet>) -> RateLimitLayer<WorkerLimiter> {
+    RateLimitLayer::of_rules(WorkerLimiter, rules)
+}
+
 /// The pages of other origins that may read the answers of `route`.
-fn cross_origin(route: &Route) -> Option<CrossOriginLayer> {
-    route
-        .cors
-        .as_ref()
-        .map(|spec| CrossOriginLayer::new(spec, &route.matches.methods))
+fn cross_origin(route: &Route) -> Option<CrossOrigin> {
+    let spec = route.cors.as_ref()?;
+    Some(CrossOrigin::new(spec, &route.matches.methods))
 }
 
 /// The changes of the answers to requests of the route, or of none.
-fn answer_layer(config: &Config, route: Option<&Route>) -> Option<AnswerLayer> {
+fn answer_rules(config: &Config, route: Option<&Route>) -> Option<AnswerRules> {
     let pages = error_pages(config, route);
     let compression =
         route.and_then(|route| Some(Compression::new(route.compression.as_ref()?, &route.name)));
     let fields = route.and_then(|route| used(&route.response_fields));
-    AnswerLayer {
+    AnswerRules {
         fields,
-        compression,
         error_pages: pages.cloned(),
+        compression,
     }
-    .used()
+    .non_empty()
 }
 
 /// The pages in place of errors, for requests of the route, or of none.
@@ -353,20 +365,6 @@ fn request_changes(
         own_fields,
     };
     (!is_empty).then(|| Arc::new(changes))
-}
-
-/// The clients that are served: by the listener and by the route, if there is one. Those whom
-/// neither ever serves are told so during maintenance too.
-fn client_rules(
-    listener: &ListenerConfig,
-    route: Option<&Route>,
-    maintenance: Option<&Arc<RouteMaintenance>>,
-) -> impl Iterator<Item = ClientRule> {
-    let networks = std::iter::once(&listener.networks).chain(route.map(|route| &route.networks));
-    let networks: Vec<_> = networks.cloned().map(ClientRule::Networks).collect();
-    networks
-        .into_iter()
-        .chain(maintenance.cloned().map(ClientRule::Maintenance))
 }
 
 /// The upstreams that the route's requests may go to, with the route's own time limits: its own
