@@ -9,8 +9,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::file::config::{RawConfig, RawInclude};
 use super::report::{Location, Report, ValueProblem, quote};
+use super::section::root::{RawConfig, RawInclude};
 use super::source;
 use super::watch::FileVersion;
 use super::yaml::collection::OneOrMore;

@@ -6,20 +6,20 @@ use std::sync::Arc;
 
 use tollgate_policies::model::PolicyState;
 
-use super::check::ProbedAddress;
-use super::file::config::RawConfig;
 use super::include;
 use super::policies::document::PolicySet;
 use super::policies::overlay::{Overlay, OverlayParts};
 use super::policies::state::KnownApplications;
 use super::report::{Mistake, Mistakes, Report};
+use super::section::admin::server::{ProbedAddress, probed_address};
+use super::section::defaults;
+use super::section::root::{self, RawConfig};
 use super::settings::Config;
 use super::source::{self, STDIN};
 use super::watch::FileVersion;
 use super::yaml::decode::Decode;
 use super::yaml::node::YamlNode;
 use super::yaml::variables::VariableLookup;
-use super::{check, defaults};
 
 /// A configuration without mistakes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -150,7 +150,7 @@ impl Ground {
                     file_limits,
                     additions,
                 } = laid;
-                let config = check::config(&file, (&plans, &known), &mut self.report);
+                let config = root::build(&file, &plans, &known, &mut self.report);
                 let mut config = config.map(|config| Config {
                     candidates,
                     policy_keys: keys,
@@ -222,7 +222,7 @@ pub fn load_probed(path: &Path) -> Result<Option<ProbedAddress>, Mistakes> {
     let mut ground = Ground::of((&name, &text), &variable, &mut Vec::new());
     let probed = ground
         .tree(|_| None)
-        .and_then(|CheckedTree { file, .. }| check::probed_address(&file));
+        .and_then(|CheckedTree { file, .. }| probed_address(&file.admin));
     probed.map_or_else(|| ground.report.close(None).map(|(probed, _)| probed), Ok)
 }
 

@@ -3,10 +3,10 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::file::balance::RawEndpoint;
 use super::report::{Location, Mistakes, Report, ValueProblem};
+use super::section::upstream::endpoint::{RawEndpoint, checked_endpoints};
 use super::yaml::decode::Decode;
-use super::{check, source, yaml};
+use super::{source, yaml};
 use crate::upstream::UpstreamSpec;
 use crate::upstream::endpoints::EndpointSpec;
 
@@ -39,7 +39,7 @@ fn endpoints(
         return None;
     }
     let root = yaml::parse::tree(file, text, report)?;
-    check::endpoints(
+    checked_endpoints(
         &root.location,
         &Vec::<RawEndpoint>::decode(&root, report)?,
         upstream,

@@ -4,10 +4,11 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::file::identity::keys::RawApiKey;
 use super::report::{Location, Mistakes, Report, ValueProblem};
+use super::section::authenticator::key_file::{ApiKeyEntries, ClientSpace, RawApiKey};
+use super::section::authenticator::user_file;
 use super::yaml::decode::Decode;
-use super::{check, source, yaml};
+use super::{source, yaml};
 use crate::identity::api_key::ApiKeyTable;
 use crate::identity::jwt::key_set::{KeySet, KeySetError, KeySetOrigin};
 use crate::identity::password::user_table::UserTable;
@@ -33,7 +34,7 @@ pub fn load_users(path: &Path, authenticator: &str) -> Result<UserTable, Mistake
     let name = path.display().to_string();
     let text = source::of_keys(&name, path)?;
     let mut report = Report::new(&name);
-    let table = check::users(&Arc::from(name), &text, authenticator, &mut report);
+    let table = user_file::table(&Arc::from(name), &text, authenticator, &mut report);
     report.close(table).map(|(table, _)| table)
 }
 
@@ -62,9 +63,9 @@ fn tables(
     }
     let spaces: Vec<_> = authenticators
         .iter()
-        .map(|name| check::ClientSpace::Authenticator(name))
+        .map(|name| ClientSpace::Authenticator(name))
         .collect();
-    let mut entries = check::ApiKeyEntries::of(&spaces);
+    let mut entries = ApiKeyEntries::of(&spaces);
     let root = yaml::parse::items(
         file,
         text,

@@ -7,7 +7,7 @@ use super::report::{Mistakes, Report};
 use super::yaml::node::{NodeEntry, YamlNode, YamlValue};
 use super::yaml::print;
 use super::yaml::variables::{self, VariableLookup};
-use super::{defaults, load};
+use super::{load, section::defaults};
 
 /// The file called `file_name` in one piece: included files, defaults and the values of aliases are
 /// in their places, and variables stay as they are written. In the folder of the file it means what

@@ -1,5 +1,6 @@
 //! A whole, checked configuration, in types of the domain.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -7,13 +8,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::HeaderValue;
+use http::uri::Authority;
 use tollgate_limiter::limit::definition::{Limit, LimitUse};
 use tollgate_limiter::store::redis::spec::RedisSpec;
 use tollgate_policies::people::Rights;
 
 use super::candidate::Candidate;
-use super::file::policies::source::DatabaseUrl;
-use super::file::scalar::http::PublicUrl;
 use crate::gateway::body_keys::BodyKeyBounds;
 use crate::identity::api_key::RouteKeys;
 use crate::identity::openid::spec::OpenIdSpec;
@@ -85,6 +85,21 @@ pub struct AdminSpec {
     pub openid: Option<SignInSpec>,
 }
 
+/// Where browsers find the admin server: scheme, host and port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PublicUrl {
+    pub is_secure: bool,
+    /// Host, and the port where it has one.
+    pub authority: Authority,
+}
+
+impl fmt::Display for PublicUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scheme = if self.is_secure { "https" } else { "http" };
+        write!(f, "{scheme}://{}", self.authority)
+    }
+}
+
 /// How people sign in at a provider of OpenID Connect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SignInSpec {
@@ -144,6 +159,16 @@ pub struct PolicySource {
     pub copy: PathBuf,
     /// Whether a start without database and copy fails.
     pub required: bool,
+}
+
+/// The address of a database, credentials included. Not printable, and never quoted in a mistake.
+#[derive(Clone, PartialEq, Eq)]
+pub struct DatabaseUrl(pub Arc<str>);
+
+impl fmt::Debug for DatabaseUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("DatabaseUrl")
+    }
 }
 
 /// A listener and the limits that count every request through it, before the route's own.

@@ -4,10 +4,10 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::config::file::policies::{RawApplication, RawResource};
-use crate::config::file::scalar::text::DefinedName;
 use crate::config::policies::application::CheckedApplication;
 use crate::config::report::{Location, Report, ValueProblem, quote};
+use crate::config::scalar::text::DefinedName;
+use crate::config::section::policies::document::{RawApplication, RawResource};
 use crate::config::yaml::decode::Located;
 
 /// Routes that a hint writes out at most.
