@@ -31,7 +31,7 @@ fn endpoints(
     let start = Location::root(file, (1, 1));
     source::check_size(text, &start, report)?;
     if text.trim().is_empty() {
-        // It may be on its way: nobody means to take all endpoints away like that.
+        // An empty file may be one that is being written: nobody takes all endpoints away so.
         report.mistake(
             &start,
             ValueProblem::new("the file is empty").hint("write [] for no endpoints"),

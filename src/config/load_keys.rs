@@ -45,8 +45,8 @@ pub fn load_users(path: &Path, authenticator: &str) -> Result<UserTable, Mistake
 pub fn load_key_set(path: &Path) -> Result<KeySet, Mistakes> {
     let name = path.display().to_string();
     let text = source::of_keys(&name, path)?;
-    let refused = |error: KeySetError| Mistakes::unreadable(&name, error.to_string(), None);
-    KeySet::read(text.as_bytes(), KeySetOrigin::File).map_err(refused)
+    KeySet::read(text.as_bytes(), KeySetOrigin::File)
+        .map_err(|error: KeySetError| Mistakes::unreadable(&name, error.to_string(), None))
 }
 
 fn tables(
@@ -56,7 +56,7 @@ fn tables(
     report: &mut Report,
 ) -> Option<Vec<ApiKeyTable>> {
     if text.trim().is_empty() {
-        // It may be on its way: nobody means to take all keys away like that.
+        // An empty file may be one that is being written: nobody takes all keys away so.
         let problem = ValueProblem::new("the file is empty").hint("write [] for no keys");
         report.mistake(&Location::root(file, (1, 1)), problem);
         return None;
@@ -65,14 +65,14 @@ fn tables(
         .iter()
         .map(|name| ClientSpace::Authenticator(name))
         .collect();
-    let mut entries = ApiKeyEntries::of(&spaces);
+    let mut entries = ApiKeyEntries::new(&spaces);
     let root = yaml::parse::items(
         file,
         text,
         &mut |node, report| entries.add(RawApiKey::decode(&node, report).as_ref(), report),
         report,
     )?;
-    // It is empty by now, if it is a list at all.
+    // A list is empty by now, and anything else is a mistake.
     Vec::<RawApiKey>::decode(&root, report)?;
     entries.into_tables()
 }

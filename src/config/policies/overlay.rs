@@ -421,7 +421,8 @@ fn changes_of<'a>(
                 report.misnamed(
                     location,
                     ValueProblem::new(what),
-                    (resource, known),
+                    resource,
+                    known,
                     otherwise,
                 );
             }

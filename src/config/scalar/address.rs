@@ -137,7 +137,13 @@ impl Scalar for Cidr {
 /// RFC 1035 §2.3.4, with the underscores of services, and perhaps with the dot of the root.
 pub fn is_dns_name(name: &str) -> bool {
     let name = name.strip_suffix('.').unwrap_or(name);
-    let fine = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
-    let label = |label: &str| (1..=63).contains(&label.len()) && label.bytes().all(fine);
-    name.len() <= 253 && name.split('.').all(label)
+    name.len() <= 253 && name.split('.').all(is_dns_label)
+}
+
+/// A label of a host's name (RFC 1123 §2.1), with the underscores of services and of containers.
+pub fn is_dns_label(label: &str) -> bool {
+    (1..=63).contains(&label.len())
+        && label
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_')
 }

@@ -24,31 +24,30 @@ impl Scalar for Method {
     const WHAT: &'static str = "a method";
 
     fn read(text: &str) -> Result<Self, ValueProblem> {
-        let problem = || ValueProblem::new(format!("{} is not a method", quote(text)));
+        let problem = ValueProblem::new(format!("{} is not a method", quote(text)));
         let text = registered_method(text).unwrap_or(text);
         if text.len() > LONGEST_METHOD {
-            return Err(problem().hint(format!("a method has {LONGEST_METHOD} bytes at most")));
+            return Err(problem.hint(format!("a method has {LONGEST_METHOD} bytes at most")));
         }
         if text.bytes().any(|byte| byte.is_ascii_lowercase()) {
             let upper = format!(
                 "methods are upper case: {}",
                 quote(&text.to_ascii_uppercase())
             );
-            return Err(problem().suggest(text, REGISTERED_METHODS.into_iter(), upper));
+            return Err(problem.suggest(text, REGISTERED_METHODS.into_iter(), upper));
         }
-        Self::from_bytes(text.as_bytes()).map_err(|_| problem().hint("write GET, POST, PUT, …"))
+        Self::from_bytes(text.as_bytes()).map_err(|_| problem.hint("write GET, POST, PUT, …"))
     }
 
     fn schema() -> Json {
         // Patterns of a schema cannot ignore case (ECMA-262 without flags).
-        let any_case = |letter: char| match letter {
-            '|' => "|".to_owned(),
-            letter => format!("[{letter}{}]", letter.to_ascii_uppercase()),
-        };
-        let known: String = "get|head|post|put|delete|connect|options|trace|patch"
-            .chars()
-            .map(any_case)
-            .collect();
+        let mut known = String::new();
+        for letter in "get|head|post|put|delete|connect|options|trace|patch".chars() {
+            match letter {
+                '|' => known.push(letter),
+                letter => known.push_str(&format!("[{letter}{}]", letter.to_ascii_uppercase())),
+            }
+        }
         json!({ "type": "string", "pattern": or_variable(&format!("[^a-z\\s]+|{known}")) })
     }
 }
@@ -73,15 +72,15 @@ impl Scalar for HeaderValue {
 
     /// Not quoted in the mistake: values of header fields are often secrets.
     fn read(text: &str) -> Result<Self, ValueProblem> {
-        let problem =
-            |what: &str| ValueProblem::new(what).hint("visible characters and spaces on one line");
+        const HINT: &str = "visible characters and spaces on one line";
         if text.trim_ascii() != text {
-            return Err(problem(
-                "the value of a header field starts or ends with a space",
-            ));
+            let what = "the value of a header field starts or ends with a space";
+            return Err(ValueProblem::new(what).hint(HINT));
         }
-        Self::from_str(text)
-            .map_err(|_| problem("the value of a header field has a character that cannot be sent"))
+        Self::from_str(text).map_err(|_| {
+            let what = "the value of a header field has a character that cannot be sent";
+            ValueProblem::new(what).hint(HINT)
+        })
     }
 
     fn schema() -> Json {

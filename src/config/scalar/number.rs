@@ -37,7 +37,7 @@ impl<const MAX: u64> ByteRate<MAX> {
 }
 
 impl<const MIN: u64, const MAX: u64> WholeNumber<MIN, MAX> {
-    /// A count of things in memory; MIN is at least 1 wherever this is asked.
+    /// A count of things in memory. MIN is at least 1 where this is called.
     pub fn count(self) -> NonZeroUsize {
         usize::try_from(self.0)
             .ok()
@@ -73,7 +73,8 @@ impl<const MAX_MS: u64, const MIN_MS: u64> Scalar for BoundedDuration<MAX_MS, MI
             ValueProblem::new(format!("{} is not a duration", quote(text)))
                 .hint(format!("write {DURATION_FORMS}"))
         })?;
-        let (least, most) = (Duration::from_millis(MIN_MS), Duration::from_millis(MAX_MS));
+        let least = Duration::from_millis(MIN_MS);
+        let most = Duration::from_millis(MAX_MS);
         within(duration, least, most, |duration| {
             units::show_duration(*duration)
         })

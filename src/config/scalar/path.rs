@@ -17,10 +17,10 @@ impl Scalar for FilePath {
     const WHAT: &'static str = "the path of a file";
 
     fn read(text: &str) -> Result<Self, ValueProblem> {
-        let problem = || ValueProblem::new("the path is empty").hint("write the path of a file");
-        (!text.is_empty())
-            .then(|| Self(text.into()))
-            .ok_or_else(problem)
+        if text.is_empty() {
+            return Err(ValueProblem::new("the path is empty").hint("write the path of a file"));
+        }
+        Ok(Self(text.into()))
     }
 
     fn schema() -> Json {

@@ -37,8 +37,10 @@ impl Scalar for DefinedName {
     const WHAT: &'static str = "a name";
 
     fn read(text: &str) -> Result<Self, ValueProblem> {
-        let fine = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-');
-        if (1..=Self::LONGEST).contains(&text.len()) && text.bytes().all(fine) {
+        let is_plain = text
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-'));
+        if is_plain && (1..=Self::LONGEST).contains(&text.len()) {
             return Ok(Self(text.into()));
         }
         Err(ValueProblem::new(format!("{} is not a name", quote(text)))

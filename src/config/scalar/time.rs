@@ -39,13 +39,12 @@ fn unix_seconds(text: &[u8]) -> Option<i64> {
     if separators.iter().any(|(at, byte)| date_time[*at] != *byte) {
         return None;
     }
-    let [year, month, day] = [
-        number(&date_time[..4])?,
-        number(&date_time[5..7])?,
-        number(&date_time[8..10])?,
-    ];
-    let [hour, minute, second] = [11, 14, 17].map(|at| number(&date_time[at..at + 2]));
-    let (hour, minute, second) = (hour?, minute?, second?);
+    let year = number(&date_time[..4])?;
+    let month = number(&date_time[5..7])?;
+    let day = number(&date_time[8..10])?;
+    let hour = number(&date_time[11..13])?;
+    let minute = number(&date_time[14..16])?;
+    let second = number(&date_time[17..19])?;
     let is_real = (1..=12).contains(&month) && (1..=days_of(year, month)).contains(&day);
     if !is_real || hour > 23 || minute > 59 || second > 59 {
         return None;
@@ -54,27 +53,31 @@ fn unix_seconds(text: &[u8]) -> Option<i64> {
     match zone {
         b"Z" => Some(seconds),
         [sign @ (b'+' | b'-'), hours @ .., b':', _, _] if hours.len() == 2 => {
-            let (hours, minutes) = (number(hours)?, number(&zone[4..])?);
+            let hours = number(hours)?;
+            let minutes = number(&zone[4..])?;
+            if hours >= 24 || minutes >= 60 {
+                return None;
+            }
             let distance = hours * 3_600 + minutes * 60;
-            (hours < 24 && minutes < 60).then(|| {
-                if *sign == b'+' {
-                    seconds - distance
-                } else {
-                    seconds + distance
-                }
-            })
+            if *sign == b'+' {
+                Some(seconds - distance)
+            } else {
+                Some(seconds + distance)
+            }
         }
         _ => None,
     }
 }
 
 fn number(digits: &[u8]) -> Option<i64> {
-    let is_number = digits.iter().all(u8::is_ascii_digit);
-    is_number.then(|| {
-        digits
-            .iter()
-            .fold(0, |number, digit| number * 10 + i64::from(digit - b'0'))
-    })
+    let mut number = 0;
+    for digit in digits {
+        if !digit.is_ascii_digit() {
+            return None;
+        }
+        number = number * 10 + i64::from(digit - b'0');
+    }
+    Some(number)
 }
 
 fn is_leap(year: i64) -> bool {
@@ -89,11 +92,16 @@ fn days_of(year: i64, month: i64) -> i64 {
     }
 }
 
+/// The 29ths of February from the year 1 to the end of the year before.
+fn leap_days_before(year: i64) -> i64 {
+    let last = year - 1;
+    last / 4 - last / 100 + last / 400
+}
+
 /// Days from 1970-01-01 to a date.
 fn days_before(year: i64, month: i64, day: i64) -> i64 {
-    let leap_days = |year: i64| year / 4 - year / 100 + year / 400;
-    let of_years = 365 * (year - 1_970) + leap_days(year - 1) - leap_days(1_969);
-    of_years + (1..month).map(|month| days_of(year, month)).sum::<i64>() + day - 1
+    let in_years = 365 * (year - 1_970) + leap_days_before(year) - leap_days_before(1_970);
+    in_years + (1..month).map(|month| days_of(year, month)).sum::<i64>() + day - 1
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use crate::config::scalar::address::{is_dns_name, socket_path};
 use crate::config::yaml::decode::{Decode, Located, Scalar, SchemaDefinitions, mismatch};
 use crate::config::yaml::node::{YamlNode, YamlValue};
 use crate::config::yaml::record::record;
-use crate::config::yaml::words::{unknown, words};
+use crate::config::yaml::words::{Words, unknown, words};
 use crate::observe::access_log::spec::{
     AccessLogFormat, AccessLogSpec, LineReceiver, LogDestination,
 };
@@ -35,41 +35,48 @@ record! {
     }
 }
 
-const WORDS: [&str; 4] = ["off", "json", "combined", "extended"];
+/// The word for no access log. Any other word is a format.
+const OFF: &str = "off";
 
-const FORMS: &str = "write off, json, combined, extended or {format: …, to: …, sample: …}";
+/// All words: that for no access log, and the formats.
+fn all_words() -> Vec<&'static str> {
+    let mut words = vec![OFF];
+    words.extend(AccessLogFormat::WORDS);
+    words
+}
 
 impl Decode for RawAccessLog {
     fn decode(node: &YamlNode, report: &mut Report) -> Option<Self> {
         match &node.value {
-            YamlValue::Scalar { text, .. } if !node.value.is_null() => match text.as_str() {
-                "off" => Some(Self::Off),
-                "json" => Some(Self::to_stdout(AccessLogFormat::Json)),
-                "combined" => Some(Self::to_stdout(AccessLogFormat::Combined)),
-                "extended" => Some(Self::to_stdout(AccessLogFormat::Extended)),
-                _ => {
-                    report.mistake(&node.location, unknown(text, &WORDS));
-                    None
+            YamlValue::Scalar { text, .. } if !node.value.is_null() => {
+                if text == OFF {
+                    return Some(Self::Off);
                 }
-            },
+                if let Ok(format) = AccessLogFormat::read(text) {
+                    return Some(Self::to_stdout(format));
+                }
+                report.mistake(&node.location, unknown(text, &all_words()));
+                None
+            }
             YamlValue::Map(_) => {
                 let raw = RawAccessLogOptions::decode(node, report)?;
-                let (format, to, sample) = (raw.format.value(), raw.to.value(), raw.sample.value());
                 Some(Self::On(AccessLogSpec {
-                    format: format?,
-                    to: to?,
-                    sample: sample?,
+                    format: raw.format.value()?,
+                    to: raw.to.value()?,
+                    sample: raw.sample.value()?,
                 }))
             }
             _ => {
-                mismatch(node, "an access log", Some(FORMS), report);
+                let words = all_words().join(", ");
+                let hint = format!("write {words} or {{format: …, to: …, sample: …}}");
+                mismatch(node, "an access log", Some(&hint), report);
                 None
             }
         }
     }
 
     fn schema(definitions: &mut SchemaDefinitions) -> Json {
-        json!({ "anyOf": [{ "enum": WORDS }, RawAccessLogOptions::schema(definitions)] })
+        json!({ "anyOf": [{ "enum": all_words() }, RawAccessLogOptions::schema(definitions)] })
     }
 }
 

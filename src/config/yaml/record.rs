@@ -61,12 +61,7 @@ impl<'a> RecordReader<'a> {
             }
             let problem = ValueProblem::new(format!("unknown key {}", quote(key)));
             let otherwise = format!("the keys here are {}", known.join(", "));
-            report.misnamed(
-                key_location,
-                problem,
-                (key, known.iter().copied()),
-                otherwise,
-            );
+            report.misnamed(key_location, problem, key, known.iter().copied(), otherwise);
         }
         Some(Self {
             location: &node.location,

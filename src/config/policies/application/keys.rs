@@ -30,7 +30,7 @@ pub fn table(
         .filter_map(|client| Some((client.text.as_str(), client.value.as_ref()?)))
         .collect();
     let space = [ClientSpace::Application(application)];
-    let mut entries = ApiKeyEntries::of(&space);
+    let mut entries = ApiKeyEntries::new(&space);
     for key in keys {
         key.value.iter().for_each(|raw| check_labels(raw, report));
         let raw = key

@@ -76,7 +76,8 @@ pub fn of(
                 report.misnamed(
                     &at,
                     problem,
-                    (&plan, names.keys().map(String::as_str)),
+                    &plan,
+                    names.keys().map(String::as_str),
                     otherwise,
                 );
             }
@@ -139,7 +140,7 @@ pub fn of(
                     let problem = ValueProblem::new(what);
                     let otherwise = "define it under \"strategies\" of the application";
                     let known = by_strategy.keys().copied();
-                    report.misnamed(&location, problem, (&strategy, known), otherwise);
+                    report.misnamed(&location, problem, &strategy, known, otherwise);
                 }
                 None => {}
             }

@@ -37,7 +37,7 @@ impl<'a> OwnedRoutes<'a> {
                     if !file.contains_key(route) {
                         let known = file.keys().map(String::as_str);
                         let otherwise = "name a route of the file, or take it away";
-                        report.misnamed(location, gone(route), (route, known), otherwise);
+                        report.misnamed(location, gone(route), route, known, otherwise);
                     }
                     owners.insert(route, (name, location));
                     continue;
@@ -84,7 +84,7 @@ impl<'a> OwnedRoutes<'a> {
         let problem = match owner {
             _ if found.is_none() => {
                 let otherwise = "name a route of the application, or take the resource away";
-                report.misnamed(location, gone(name), (name, own.into_iter()), otherwise);
+                report.misnamed(location, gone(name), name, own.into_iter(), otherwise);
                 return None;
             }
             Some(_) => {

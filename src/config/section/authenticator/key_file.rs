@@ -61,24 +61,19 @@ impl Scalar for KeyHash {
 
     /// Is not quoted in messages: somebody may have written the key itself.
     fn read(text: &str) -> Result<Self, ValueProblem> {
-        let problem = || {
-            ValueProblem::new("this is not a SHA-256 in 64 hexadecimal digits").hint(
-                "`tollgate key new` makes a key and its entry; of a key that you have: printf %s \"$KEY\" | sha256sum",
-            )
-        };
         let digits = text.as_bytes().as_chunks::<2>();
         let mut hash = CredentialHash::default();
         if digits.0.len() != hash.len()
             || !digits.1.is_empty()
             || !text.bytes().all(|byte| byte.is_ascii_hexdigit())
         {
-            return Err(problem());
+            return Err(not_a_hash());
         }
         for (byte, pair) in hash.iter_mut().zip(digits.0) {
             let pair = str::from_utf8(pair)
                 .ok()
                 .and_then(|pair| u8::from_str_radix(pair, 16).ok());
-            *byte = pair.ok_or_else(problem)?;
+            *byte = pair.ok_or_else(not_a_hash)?;
         }
         Ok(Self(hash))
     }
@@ -112,7 +107,7 @@ pub struct ApiKeyEntries<'a> {
 }
 
 impl<'a> ApiKeyEntries<'a> {
-    pub fn of(spaces: &'a [ClientSpace<'a>]) -> Self {
+    pub fn new(spaces: &'a [ClientSpace<'a>]) -> Self {
         let tables = spaces.iter().map(|_| Vec::new()).collect();
         Self {
             spaces,
@@ -174,12 +169,11 @@ impl<'a> ApiKeyEntries<'a> {
 
     /// The clients of each authenticator by their keys. `None`: a mistake was reported.
     pub fn into_tables(self) -> Option<Vec<ApiKeyTable>> {
-        self.sound.then(|| {
-            self.tables
-                .into_iter()
-                .map(ApiKeyTable::from_iter)
-                .collect()
-        })
+        if !self.sound {
+            return None;
+        }
+        let tables = self.tables.into_iter().map(ApiKeyTable::from_iter);
+        Some(tables.collect())
     }
 }
 
@@ -187,15 +181,9 @@ impl ClientSpace<'_> {
     fn identity(self, raw: &RawApiKey) -> Option<CallerIdentity> {
         let id = raw.id.value();
         let plan = raw.plan.build(|plan| Some(self.own(&plan.value.0)));
-        let labels = raw.labels.build(|labels| {
-            let label = |entry: &MappingEntry<DefinedName, Located<PlainText>>| {
-                Some((
-                    entry.key.as_ref()?.0.to_string(),
-                    self.own(&entry.value.as_ref()?.value.0),
-                ))
-            };
-            labels.0.iter().map(label).collect()
-        });
+        let labels = raw
+            .labels
+            .build(|labels| labels.0.iter().map(|entry| self.label(entry)).collect());
         let mut identity = match self {
             Self::Authenticator(name) => CallerIdentity::new(name, &id?.0),
             Self::Application(name) => CallerIdentity::of_application(name, &id?.0),
@@ -203,6 +191,16 @@ impl ClientSpace<'_> {
         identity.plan = plan?;
         identity.labels = labels?.unwrap_or_default();
         Some(identity)
+    }
+
+    /// The name of a label, and its text in this space. `None`: a mistake was reported.
+    fn label(
+        self,
+        entry: &MappingEntry<DefinedName, Located<PlainText>>,
+    ) -> Option<(String, String)> {
+        let name = entry.key.as_ref()?.0.to_string();
+        let text = self.own(&entry.value.as_ref()?.value.0);
+        Some((name, text))
     }
 
     /// The name of a plan or a label in this space.
@@ -226,4 +224,10 @@ fn report_unlike(raw: &RawApiKey, id: &str, first: &Location, report: &mut Repor
         &raw.location,
         problem.hint("write the same plan and labels beside each key of a client"),
     );
+}
+
+fn not_a_hash() -> ValueProblem {
+    ValueProblem::new("this is not a SHA-256 in 64 hexadecimal digits").hint(
+        "`tollgate key new` makes a key and its entry; of a key that you have: printf %s \"$KEY\" | sha256sum",
+    )
 }

@@ -103,7 +103,7 @@ impl<T> NamedSection<T> {
             let problem = ValueProblem::new(format!("no {} is called {}", self.what, quote(text)));
             let known = self.members.iter().map(|member| member.name.as_str());
             let otherwise = format!("define it under \"{}s\"", self.what);
-            report.misnamed(&name.location, problem, (text, known), otherwise);
+            report.misnamed(&name.location, problem, text, known, otherwise);
         }
         None
     }

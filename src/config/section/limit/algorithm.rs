@@ -94,11 +94,70 @@ impl AlgorithmName {
         }
     }
 
-    /// The problem with a key that only some algorithms have, unless this one `has_it`. `lacks`
-    /// completes the sentence "a token_bucket …".
-    fn unsupported(self, has_it: bool, lacks: &str, hint: &str) -> Option<ValueProblem> {
-        (!has_it).then(|| ValueProblem::new(format!("{} {lacks}", self.noun())).hint(hint))
+    /// The keys that it has.
+    fn keys(self) -> AlgorithmKeys {
+        match self {
+            Self::TokenBucket => AlgorithmKeys {
+                rate: true,
+                burst: true,
+                leased: true,
+                ..AlgorithmKeys::NONE
+            },
+            Self::FixedWindow => AlgorithmKeys {
+                rate: true,
+                time_zone: true,
+                ..AlgorithmKeys::NONE
+            },
+            Self::SlidingWindow => AlgorithmKeys {
+                rate: true,
+                ..AlgorithmKeys::NONE
+            },
+            Self::Concurrency => AlgorithmKeys {
+                max_in_flight: true,
+                scope: true,
+                ..AlgorithmKeys::NONE
+            },
+        }
     }
+
+    /// The numbers that it has in place of others, for messages.
+    fn numbers(self) -> &'static str {
+        match self {
+            Self::TokenBucket => "leave it out: a rate and a burst are all there is",
+            Self::FixedWindow | Self::SlidingWindow => {
+                "leave it out: the rate's tokens are all there are in a window"
+            }
+            Self::Concurrency => "leave it out: max_in_flight is all there is",
+        }
+    }
+
+    /// The problem with a key that this algorithm lacks. `lacks` completes the sentence
+    /// "a token_bucket …".
+    fn unsupported(self, lacks: &str, hint: &str) -> ValueProblem {
+        ValueProblem::new(format!("{} {lacks}", self.noun())).hint(hint)
+    }
+}
+
+/// The keys that only some algorithms have.
+struct AlgorithmKeys {
+    rate: bool,
+    burst: bool,
+    max_in_flight: bool,
+    time_zone: bool,
+    scope: bool,
+    /// Whether nodes may take tokens ahead: `consistency: leased`.
+    leased: bool,
+}
+
+impl AlgorithmKeys {
+    const NONE: Self = Self {
+        rate: false,
+        burst: false,
+        max_in_flight: false,
+        time_zone: false,
+        scope: false,
+        leased: false,
+    };
 }
 
 impl RawAlgorithm {
@@ -109,23 +168,27 @@ impl RawAlgorithm {
         report: &mut Report,
     ) -> Option<AlgorithmChoice<'_>> {
         let name = self.algorithm.value()?;
-        let has_zone = name == AlgorithmName::FixedWindow;
+        let keys = name.keys();
         let hint = "set \"algorithm: fixed_window\", or leave it out";
-        let no_zone = name.unsupported(has_zone, "has no time_zone", hint);
-        let time_zone = supported(&self.time_zone, no_zone, report)?;
-        let has_scope = name == AlgorithmName::Concurrency;
+        let time_zone = supported(
+            &self.time_zone,
+            keys.time_zone,
+            || name.unsupported("has no time_zone", hint),
+            report,
+        )?;
         let hint = "set \"algorithm: concurrency\", or leave it out";
         let scope = supported(
             &self.scope,
-            name.unsupported(has_scope, "has no scope", hint),
+            keys.scope,
+            || name.unsupported("has no scope", hint),
             report,
         )?;
-        let fits =
-            name == AlgorithmName::TokenBucket || consistency.value() != Some(Consistency::Leased);
+        let is_exact = consistency.value() != Some(Consistency::Leased);
         let hint = "leave \"consistency\" out, or take a token_bucket";
         supported(
             consistency,
-            name.unsupported(fits, "cannot be leased", hint),
+            keys.leased || is_exact,
+            || name.unsupported("cannot be leased", hint),
             report,
         )?;
         Some(AlgorithmChoice {
@@ -140,11 +203,11 @@ impl AlgorithmChoice<'_> {
     /// The algorithm with the numbers of `quota`. `None`: a mistake was reported.
     pub fn build(&self, quota: &RawQuota, report: &mut Report) -> Option<Algorithm> {
         self.check_keys(quota, report)?;
-        let zone = || self.time_zone.map(|zone| Arc::clone(&zone.value.0));
         match self.name {
             AlgorithmName::TokenBucket => self.by_rate(&AlgorithmKind::TokenBucket, quota, report),
             AlgorithmName::FixedWindow => {
-                self.by_rate(&AlgorithmKind::FixedWindow { zone: zone() }, quota, report)
+                let zone = self.time_zone.map(|zone| Arc::clone(&zone.value.0));
+                self.by_rate(&AlgorithmKind::FixedWindow { zone }, quota, report)
             }
             AlgorithmName::SlidingWindow => {
                 self.by_rate(&AlgorithmKind::SlidingWindow, quota, report)
@@ -166,27 +229,27 @@ impl AlgorithmChoice<'_> {
 
     /// Reports the numbers that this algorithm does not have.
     fn check_keys(&self, quota: &RawQuota, report: &mut Report) -> Option<()> {
-        let counts_requests = self.name == AlgorithmName::Concurrency;
-        let instead = if counts_requests {
-            "leave it out: max_in_flight is all there is"
-        } else {
-            "leave it out: the rate's tokens are all there are in a window"
-        };
-        let no_burst = self.name.unsupported(
-            self.name == AlgorithmName::TokenBucket,
-            "has no burst",
-            instead,
+        let name = self.name;
+        let keys = name.keys();
+        let burst = supported(
+            &quota.burst,
+            keys.burst,
+            || name.unsupported("has no burst", name.numbers()),
+            report,
         );
-        let no_rate = self
-            .name
-            .unsupported(!counts_requests, "has no rate", instead);
+        let rate = supported(
+            &quota.rate,
+            keys.rate,
+            || name.unsupported("has no rate", name.numbers()),
+            report,
+        );
         let hint = "set \"algorithm: concurrency\", or leave it out";
-        let no_max = self
-            .name
-            .unsupported(counts_requests, "has no max_in_flight", hint);
-        let burst = supported(&quota.burst, no_burst, report);
-        let rate = supported(&quota.rate, no_rate, report);
-        let max_in_flight = supported(&quota.max_in_flight, no_max, report);
+        let max_in_flight = supported(
+            &quota.max_in_flight,
+            keys.max_in_flight,
+            || name.unsupported("has no max_in_flight", hint),
+            report,
+        );
         (burst.is_some() && rate.is_some() && max_in_flight.is_some()).then_some(())
     }
 
@@ -270,22 +333,20 @@ impl AlgorithmChoice<'_> {
     }
 }
 
-/// The value of a key that the algorithm has, or else reports `unsupported`. `None`: a mistake was
-/// reported.
+/// The value of a key, if the algorithm has it. A value of any other key is reported as
+/// `unsupported`. `None`: a mistake was reported.
 fn supported<'s, T>(
     setting: &'s Setting<Located<T>>,
-    unsupported: Option<ValueProblem>,
+    has_key: bool,
+    unsupported: impl FnOnce() -> ValueProblem,
     report: &mut Report,
 ) -> Option<Option<&'s Located<T>>> {
-    let value = match setting {
-        Setting::Absent => return Some(None),
-        Setting::Invalid => return None,
-        Setting::Valid(value) => value,
-    };
-    match unsupported {
-        None => Some(Some(value)),
-        Some(problem) => {
-            report.mistake(&value.location, problem);
+    match setting {
+        Setting::Absent => Some(None),
+        Setting::Invalid => None,
+        Setting::Valid(value) if has_key => Some(Some(value)),
+        Setting::Valid(value) => {
+            report.mistake(&value.location, unsupported());
             None
         }
     }

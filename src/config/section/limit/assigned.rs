@@ -66,7 +66,7 @@ type ClientTable = Arc<HashMap<Box<[u8]>, Arc<str>>>;
 enum ClientSpelling {
     Text,
     /// The client as an authenticator has it, or as a client of the application is called.
-    OfIdentity,
+    Identity,
     LowerCase,
     /// An address by the prefixes of IPv4 and IPv6.
     Address(u8, u8),
@@ -151,7 +151,7 @@ impl<'a> PolicyTables<'a> {
         by: &KeyPart,
         report: &mut Report,
     ) -> Option<ClientTable> {
-        let (application, spelling) = (&*assigned.application, ClientSpelling::of(by));
+        let (application, spelling) = (&*assigned.application, ClientSpelling::for_part(by));
         let mut tables = self.tables.borrow_mut();
         if let Some(table) = tables.get(&(application.name.clone(), spelling)) {
             return Some(table.clone());
@@ -178,15 +178,25 @@ impl<'a> PolicyTables<'a> {
 }
 
 impl ClientSpelling {
-    fn of(by: &KeyPart) -> Self {
+    fn for_part(by: &KeyPart) -> Self {
         match by {
             KeyPart::ClientIp {
                 ipv4_prefix,
                 ipv6_prefix,
             } => Self::Address(*ipv4_prefix, *ipv6_prefix),
             KeyPart::Host => Self::LowerCase,
-            KeyPart::Identity(_) => Self::OfIdentity,
-            _ => Self::Text,
+            KeyPart::Identity(_) => Self::Identity,
+            KeyPart::ClientCertificate(_)
+            | KeyPart::Header(_)
+            | KeyPart::Cookie(_)
+            | KeyPart::Query(_)
+            | KeyPart::PathParam(_)
+            | KeyPart::Body(_)
+            | KeyPart::Method
+            | KeyPart::Route
+            | KeyPart::Constant(_)
+            | KeyPart::Secret(_)
+            | KeyPart::Custom(_) => Self::Text,
         }
     }
 
@@ -198,7 +208,7 @@ impl ClientSpelling {
             let Some(value) = self.value(&assigned.client) else {
                 continue;
             };
-            let own = (self == Self::OfIdentity).then(|| {
+            let own = (self == Self::Identity).then(|| {
                 CallerIdentity::of_application_alone(&application.name, &assigned.client)
                     .into_bytes()
                     .into()
@@ -226,7 +236,7 @@ impl ClientSpelling {
 
     fn value(self, client: &str) -> Option<Box<[u8]>> {
         match self {
-            Self::Text | Self::OfIdentity => Some(client.as_bytes().into()),
+            Self::Text | Self::Identity => Some(client.as_bytes().into()),
             Self::LowerCase => Some(client.to_ascii_lowercase().into_bytes().into()),
             Self::Address(ipv4, ipv6) => {
                 let address: IpAddr = client.parse().ok()?;

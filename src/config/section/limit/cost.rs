@@ -264,9 +264,12 @@ fn flows_back(
     report: &mut Report,
 ) -> Option<NonZeroU64> {
     let tokens = NonZeroU64::new(max.value.0)?;
-    // A window forgets at its end.
-    let Algorithm::TokenBucket { rate, .. } = algorithm else {
-        return Some(tokens);
+    let rate = match algorithm {
+        Algorithm::TokenBucket { rate, .. } => rate,
+        // A window forgets at its end, and a permit comes back with its request's.
+        Algorithm::FixedWindow { .. }
+        | Algorithm::SlidingWindow { .. }
+        | Algorithm::Concurrency { .. } => return Some(tokens),
     };
     if let Err(TokenBucketError::TooSlow) = TokenBucket::new(rate.tokens, rate.period_us, tokens) {
         let problem = ValueProblem::new(format!(

@@ -17,7 +17,7 @@ use crate::config::yaml::decode::{
 use crate::config::yaml::node::{YamlNode, YamlValue};
 use crate::config::yaml::record::{Record, record};
 use crate::config::yaml::schema::or_variable;
-use crate::config::yaml::words::{unknown, words};
+use crate::config::yaml::words::{Words, words};
 use crate::identity::credential::CredentialPlace;
 
 record! {
@@ -81,7 +81,25 @@ pub struct RawKeyPart(pub Option<KeyPart>);
 #[derive(Clone)]
 pub struct CookieName(pub Arc<str>);
 
-const SIMPLE: [&str; 5] = ["client_ip", "identity", "method", "host", "route"];
+/// A part of a key that needs no option: a word.
+#[derive(Clone, Copy)]
+enum WordPart {
+    ClientIp,
+    Identity,
+    Method,
+    Host,
+    Route,
+}
+
+words! {
+    WordPart: "a part of a key" {
+        "client_ip" => ClientIp,
+        "identity" => Identity,
+        "method" => Method,
+        "host" => Host,
+        "route" => Route,
+    }
+}
 
 impl RawKey {
     /// The parts. `None`: a mistake was reported.
@@ -107,15 +125,18 @@ impl Decode for RawKey {
 impl Decode for RawKeyPart {
     fn decode(node: &YamlNode, report: &mut Report) -> Option<Self> {
         let part = match &node.value {
-            YamlValue::Scalar { text, .. } if !node.value.is_null() => simple(text)
+            YamlValue::Scalar { text, .. } if !node.value.is_null() => word_part(text)
                 .map_err(|problem| report.mistake(&node.location, problem))
                 .ok(),
             YamlValue::Map(_) => {
                 RawPartOptions::decode(node, report).and_then(|options| options.part(report))
             }
             _ => {
-                let hint = "write client_ip, identity, method, host, route, or {header: x-tenant}, {cookie: sid}, {query: api_key}";
-                mismatch(node, "a part of a key", Some(hint), report);
+                let words = WordPart::WORDS.join(", ");
+                let hint = format!(
+                    "write {words}, or {{header: x-tenant}}, {{cookie: sid}}, {{query: api_key}}"
+                );
+                mismatch(node, WordPart::WHAT, Some(&hint), report);
                 None
             }
         };
@@ -123,25 +144,26 @@ impl Decode for RawKeyPart {
     }
 
     fn schema(definitions: &mut SchemaDefinitions) -> Json {
-        json!({ "anyOf": [{ "enum": SIMPLE }, RawPartOptions::schema(definitions)] })
+        json!({ "anyOf": [{ "enum": WordPart::WORDS }, RawPartOptions::schema(definitions)] })
     }
 }
 
-fn simple(text: &str) -> Result<KeyPart, ValueProblem> {
-    match text {
-        "client_ip" => Ok(KeyPart::ClientIp {
+/// The part that a word stands for.
+fn word_part(text: &str) -> Result<KeyPart, ValueProblem> {
+    match WordPart::read(text) {
+        Ok(WordPart::ClientIp) => Ok(KeyPart::ClientIp {
             ipv4_prefix: 32,
             ipv6_prefix: 64,
         }),
-        "identity" => Ok(KeyPart::Identity(IdentityPart::Qualified)),
-        "method" => Ok(KeyPart::Method),
-        "host" => Ok(KeyPart::Host),
-        "route" => Ok(KeyPart::Route),
-        option if RawPartOptions::keys().contains(&option) => {
-            Err(ValueProblem::new(format!("\"{option}\" needs a value"))
-                .hint(format!("write {{{option}: …}}")))
+        Ok(WordPart::Identity) => Ok(KeyPart::Identity(IdentityPart::Qualified)),
+        Ok(WordPart::Method) => Ok(KeyPart::Method),
+        Ok(WordPart::Host) => Ok(KeyPart::Host),
+        Ok(WordPart::Route) => Ok(KeyPart::Route),
+        Err(_) if RawPartOptions::keys().contains(&text) => {
+            Err(ValueProblem::new(format!("\"{text}\" needs a value"))
+                .hint(format!("write {{{text}: …}}")))
         }
-        _ => Err(unknown(text, &SIMPLE)),
+        Err(unknown) => Err(unknown),
     }
 }
 

@@ -21,7 +21,7 @@ use crate::config::yaml::decode::{
 use crate::config::yaml::node::{YamlNode, YamlValue};
 use crate::config::yaml::record::record;
 use crate::config::yaml::schema::or_variable;
-use crate::config::yaml::words::unknown;
+use crate::config::yaml::words::{Words, words};
 use crate::upstream::UpstreamSpec;
 
 record! {
@@ -86,44 +86,59 @@ pub enum RawDegrade {
     Respond(RawRespond),
 }
 
-const SIMPLE: [&str; 3] = ["reject", "queue", "shadow"];
+/// A treatment that needs no option.
+#[derive(Clone, Copy)]
+enum OnLimitWord {
+    Reject,
+    Queue,
+    Shadow,
+}
+
+words! {
+    OnLimitWord: "what happens to a request over the limit" {
+        "reject" => Reject,
+        "queue" => Queue,
+        "shadow" => Shadow,
+    }
+}
+
+const FORMS: &str = "write reject, shadow, {reject: …}, {queue: …} or {degrade: …}";
 
 impl Decode for RawOnLimit {
     fn decode(node: &YamlNode, report: &mut Report) -> Option<Self> {
         match &node.value {
-            YamlValue::Scalar { text, .. } if !node.value.is_null() => match text.as_str() {
-                "reject" => Some(Self::Reject(None)),
-                "queue" => RawQueue::decode(&empty(node), report).map(Self::Queue),
-                "shadow" => Some(Self::Shadow(node.location.clone())),
-                "degrade" => {
-                    let problem = ValueProblem::new("\"degrade\" needs a target");
-                    report.mistake(
-                        &node.location,
-                        problem.hint("write {degrade: {upstream: …}} or {degrade: {respond: …}}"),
-                    );
-                    None
+            YamlValue::Scalar { text, .. } if !node.value.is_null() => {
+                match OnLimitWord::read(text) {
+                    Ok(OnLimitWord::Reject) => Some(Self::Reject(None)),
+                    Ok(OnLimitWord::Queue) => {
+                        RawQueue::decode(&empty(node), report).map(Self::Queue)
+                    }
+                    Ok(OnLimitWord::Shadow) => Some(Self::Shadow(node.location.clone())),
+                    Err(_) if text == "degrade" => {
+                        let problem = ValueProblem::new("\"degrade\" needs a target");
+                        report.mistake(
+                            &node.location,
+                            problem
+                                .hint("write {degrade: {upstream: …}} or {degrade: {respond: …}}"),
+                        );
+                        None
+                    }
+                    Err(unknown) => {
+                        report.mistake(&node.location, unknown);
+                        None
+                    }
                 }
-                _ => {
-                    report.mistake(&node.location, unknown(text, &SIMPLE));
-                    None
-                }
-            },
+            }
             YamlValue::Map(_) => RawOnLimitOptions::decode(node, report)?.choose(report),
             _ => {
-                let hint = "write reject, shadow, {reject: …}, {queue: …} or {degrade: …}";
-                mismatch(
-                    node,
-                    "what happens to a request over the limit",
-                    Some(hint),
-                    report,
-                );
+                mismatch(node, OnLimitWord::WHAT, Some(FORMS), report);
                 None
             }
         }
     }
 
     fn schema(definitions: &mut SchemaDefinitions) -> Json {
-        json!({ "anyOf": [{ "enum": SIMPLE }, RawOnLimitOptions::schema(definitions)] })
+        json!({ "anyOf": [{ "enum": OnLimitWord::WORDS }, RawOnLimitOptions::schema(definitions)] })
     }
 }
 
@@ -188,10 +203,7 @@ impl RawOnLimitOptions {
             let problem = ValueProblem::new(
                 "a request over the limit meets exactly one of reject, queue, degrade",
             );
-            report.mistake(
-                &self.location,
-                problem.hint("write reject, shadow, {reject: …}, {queue: …} or {degrade: …}"),
-            );
+            report.mistake(&self.location, problem.hint(FORMS));
             None
         })
     }

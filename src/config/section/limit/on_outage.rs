@@ -8,10 +8,10 @@ use tollgate_limiter::limit::units::show_duration;
 
 use crate::config::report::{Report, ValueProblem};
 use crate::config::scalar::number::BoundedDuration;
-use crate::config::yaml::decode::{Decode, Located, SchemaDefinitions, mismatch};
+use crate::config::yaml::decode::{Decode, Located, Scalar, SchemaDefinitions, mismatch};
 use crate::config::yaml::node::{YamlNode, YamlValue};
 use crate::config::yaml::record::record;
-use crate::config::yaml::words::{unknown, words};
+use crate::config::yaml::words::{Words, words};
 
 record! {
     /// This node's share for a time.
@@ -29,36 +29,25 @@ pub enum RawOnOutage {
     LocalFor(RawLocalFor),
 }
 
-const SIMPLE: [&str; 3] = ["local", "allow", "deny"];
-
 impl Decode for RawOnOutage {
     fn decode(node: &YamlNode, report: &mut Report) -> Option<Self> {
         match &node.value {
-            YamlValue::Scalar { text, .. } if !node.value.is_null() => match text.as_str() {
-                "local" => Some(Self::Always(OnOutage::Local)),
-                "allow" => Some(Self::Always(OnOutage::Allow)),
-                "deny" => Some(Self::Always(OnOutage::Deny)),
-                _ => {
-                    report.mistake(&node.location, unknown(text, &SIMPLE));
-                    None
-                }
-            },
+            YamlValue::Scalar { text, .. } if !node.value.is_null() => OnOutage::read(text)
+                .map(Self::Always)
+                .map_err(|problem| report.mistake(&node.location, problem))
+                .ok(),
             YamlValue::Map(_) => RawLocalFor::decode(node, report).map(Self::LocalFor),
             _ => {
-                let hint = "write local, allow, deny or {local: 10s, then: deny}";
-                mismatch(
-                    node,
-                    "how a limit is enforced while the store is away",
-                    Some(hint),
-                    report,
-                );
+                let words = OnOutage::WORDS.join(", ");
+                let hint = format!("write {words} or {{local: 10s, then: deny}}");
+                mismatch(node, OnOutage::WHAT, Some(&hint), report);
                 None
             }
         }
     }
 
     fn schema(definitions: &mut SchemaDefinitions) -> Json {
-        json!({ "anyOf": [{ "enum": SIMPLE }, RawLocalFor::schema(definitions)] })
+        json!({ "anyOf": [{ "enum": OnOutage::WORDS }, RawLocalFor::schema(definitions)] })
     }
 }
 
@@ -70,28 +59,32 @@ impl RawOnOutage {
             Self::Always(on_outage) => return Some(*on_outage),
             Self::LocalFor(raw) => raw,
         };
-        let (
-            Located {
-                location,
-                value: BoundedDuration(time),
-            },
-            then,
-        ) = (raw.local.valid()?, raw.then.value()?);
-        if let Some(autonomy) = autonomy.filter(|autonomy| time > autonomy) {
-            let (shown, most) = (show_duration(*time), show_duration(autonomy));
+        let local = raw.local.valid()?;
+        let time = local.value.0;
+        let then = raw.then.value()?;
+        if let Some(autonomy) = autonomy
+            && time > autonomy
+        {
+            let shown = show_duration(time);
+            let most = show_duration(autonomy);
             let problem = ValueProblem::new(format!(
                 "{shown} is longer than store.autonomy ({most}): the other nodes take this node's share back before"
             ));
             report.mistake(
-                location,
+                &local.location,
                 problem.hint(format!("write {most} or less, or raise store.autonomy")),
             );
             return None;
         }
-        Some(OnOutage::LocalFor { time: *time, then })
+        Some(OnOutage::LocalFor { time, then })
     }
 }
 
 words! {
+    OnOutage: "how a limit is enforced while the store is away" {
+        "local" => Local,
+        "allow" => Allow,
+        "deny" => Deny,
+    }
     AfterLocal: "deny or allow" { "deny" => Deny, "allow" => Allow }
 }

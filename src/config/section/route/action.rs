@@ -21,6 +21,7 @@ use crate::config::section::route::fields::RawRedirect;
 use crate::config::section::route::matching::path_text::{FullPath, PathPrefix};
 use crate::config::yaml::decode::{Located, Scalar, Setting, only_one};
 use crate::config::yaml::record::record;
+use crate::config::yaml::words::{Words, words};
 use crate::route::distribution::{SplitPart, UpstreamSplit};
 use crate::route::{
     Action, Distribution, Forward, HostPolicy, Match, PathMatch, PathPattern, Rewrite, Segment,
@@ -145,30 +146,38 @@ impl RawActionKeys {
     }
 }
 
+/// The word for a Host that is not written out.
+enum HostWord {
+    Preserve,
+    Endpoint,
+}
+
+words! {
+    HostWord: "preserve or endpoint" { "preserve" => Preserve, "endpoint" => Endpoint }
+}
+
 impl Scalar for HostPolicy {
     const WHAT: &'static str = "preserve, endpoint or a host";
 
     fn read(text: &str) -> Result<Self, ValueProblem> {
-        const WORDS: [&str; 2] = ["preserve", "endpoint"];
-        let problem = || {
-            ValueProblem::new(format!(
-                "{} is neither preserve, endpoint nor a host",
-                quote(text)
-            ))
-        };
-        match text {
-            "preserve" => return Ok(Self::Preserve),
-            "endpoint" => return Ok(Self::Endpoint),
-            // A slip of these words would be a valid host.
-            _ if !text.contains(['.', ':']) && nearest(text, WORDS.into_iter()).is_some() => {
-                return Err(problem().suggest(text, WORDS.into_iter(), ""));
-            }
-            _ => {}
+        let not_a_host = ValueProblem::new(format!(
+            "{} is neither preserve, endpoint nor a host",
+            quote(text)
+        ));
+        match HostWord::read(text) {
+            Ok(HostWord::Preserve) => return Ok(Self::Preserve),
+            Ok(HostWord::Endpoint) => return Ok(Self::Endpoint),
+            Err(_) => {}
+        }
+        // A slip of these words would be a valid host.
+        let words = HostWord::WORDS.iter().copied();
+        if !text.contains(['.', ':']) && nearest(text, words.clone()).is_some() {
+            return Err(not_a_host.suggest(text, words, ""));
         }
         let host =
             authority(text).and_then(|authority| HeaderValue::from_str(authority.as_str()).ok());
         host.map(Self::Fixed).ok_or_else(|| {
-            problem().hint("write preserve, endpoint, or a host such as api.internal")
+            not_a_host.hint("write preserve, endpoint, or a host such as api.internal")
         })
     }
 

@@ -40,7 +40,10 @@ record! {
     }
 }
 
-/// A status that sends a client elsewhere (RFC 9110 §15.4).
+/// The statuses that send a client elsewhere (RFC 9110 §15.4).
+const REDIRECTS: [u16; 5] = [301, 302, 303, 307, 308];
+
+/// A status that sends a client elsewhere.
 #[derive(Clone, Copy)]
 pub struct RedirectStatus(StatusCode);
 
@@ -207,12 +210,8 @@ impl Scalar for RedirectStatus {
     const WHAT: &'static str = "a status that redirects";
 
     fn read(text: &str) -> Result<Self, ValueProblem> {
-        const KNOWN: [&str; 5] = ["301", "302", "303", "307", "308"];
-        let status = text
-            .parse()
-            .ok()
-            .filter(|_| KNOWN.contains(&text))
-            .and_then(|code| StatusCode::from_u16(code).ok());
+        let code = text.parse().ok().filter(|code| REDIRECTS.contains(code));
+        let status = code.and_then(|code| StatusCode::from_u16(code).ok());
         status.map(Self).ok_or_else(|| {
             ValueProblem::new(format!("{} is not a status that redirects", quote(text)))
                 .hint("write 301 or 308 if it is for good, 302, 303 or 307 if not; 307 and 308 keep method and body")
@@ -221,7 +220,7 @@ impl Scalar for RedirectStatus {
 
     fn schema() -> Json {
         json!({ "anyOf": [
-            { "enum": [301, 302, 303, 307, 308] },
+            { "enum": REDIRECTS },
             { "type": "string", "pattern": or_variable("30[12378]") },
         ] })
     }

@@ -73,7 +73,8 @@ impl RawRetry {
 
 impl RawBackOff {
     fn build(&self, report: &mut Report) -> Option<BackOff> {
-        let (base, max) = (self.base.valid()?, self.max.valid()?);
+        let base = self.base.valid()?;
+        let max = self.max.valid()?;
         if max.value.0 < base.value.0 {
             let problem = ValueProblem::new("the longest pause is shorter than the first one");
             report.mistake(
@@ -112,6 +113,13 @@ fn conditions(
     Some(conditions)
 }
 
+/// The ways to fail without a status, as they are written.
+const FAULTS: [(&str, RetryCondition); 3] = [
+    ("connect", RetryCondition::Connect),
+    ("reset", RetryCondition::Reset),
+    ("timeout", RetryCondition::Timeout),
+];
+
 /// The statuses of gRPC that tell of a failure, as they are written.
 const CALLS: [(&str, GrpcStatus); 16] = [
     ("cancelled", GrpcStatus::Cancelled),
@@ -136,35 +144,29 @@ impl Scalar for RetryCondition {
     const WHAT: &'static str = "a condition";
 
     fn read(text: &str) -> Result<Self, ValueProblem> {
-        let call = || {
-            CALLS
-                .iter()
-                .find(|(name, _)| *name == text)
-                .map(|(_, status)| Self::Call(*status))
-        };
-        let status = || {
-            StatusRange::parse(text)
-                .ok()
-                .filter(|_| text.starts_with(['4', '5']))
-                .map(Self::Status)
-        };
-        let word = match text {
-            "connect" => Some(Self::Connect),
-            "reset" => Some(Self::Reset),
-            "timeout" => Some(Self::Timeout),
-            _ => None,
-        };
-        word.or_else(status).or_else(call).ok_or_else(|| {
-            let problem = ValueProblem::new(format!("{} is not a condition of retries", quote(text)));
-            problem.hint("write connect, reset, timeout, 400 to 599, 4xx, 5xx, or a status of gRPC such as unavailable")
-        })
+        for (name, condition) in FAULTS {
+            if text == name {
+                return Ok(condition);
+            }
+        }
+        if let Ok(status) = StatusRange::parse(text)
+            && text.starts_with(['4', '5'])
+        {
+            return Ok(Self::Status(status));
+        }
+        for (name, status) in CALLS {
+            if text == name {
+                return Ok(Self::Call(status));
+            }
+        }
+        let problem = ValueProblem::new(format!("{} is not a condition of retries", quote(text)));
+        Err(problem.hint("write connect, reset, timeout, 400 to 599, 4xx, 5xx, or a status of gRPC such as unavailable"))
     }
 
     fn schema() -> Json {
-        let words = ["connect", "reset", "timeout"]
-            .into_iter()
-            .chain(CALLS.map(|(name, _)| name));
-        let words = words.collect::<Vec<_>>().join("|");
+        let mut words = FAULTS.map(|(name, _)| name).to_vec();
+        words.extend(CALLS.map(|(name, _)| name));
+        let words = words.join("|");
         json!({ "anyOf": [
             { "type": "integer", "minimum": 400, "maximum": 599 },
             { "type": "string", "pattern": or_variable(&format!("(?:{words}|[45](?:[0-9]{{2}}|xx))")) },

@@ -13,15 +13,14 @@ use crate::config::section::listener::authenticating::{AskingListeners, Identifi
 use crate::config::yaml::decode::{Decode, Located, Scalar, SchemaDefinitions, mismatch, only_one};
 use crate::config::yaml::node::{YamlNode, YamlValue};
 use crate::config::yaml::record::record;
-use crate::config::yaml::words::unknown;
+use crate::config::yaml::words::{Words, words};
 use crate::route::Route;
 use crate::upstream::Balance;
 use crate::upstream::affinity::StickyCookie;
 
 /// How the next endpoint is chosen.
 pub enum RawBalance {
-    RoundRobin,
-    LeastRequests,
+    Word(BalanceWord),
     Hash(RawKey),
     Cookie(Box<RawStickyCookie>),
 }
@@ -54,31 +53,43 @@ record! {
 #[derive(Clone)]
 pub struct StickySecret(pub std::sync::Arc<str>);
 
-const SIMPLE: [&str; 2] = ["round_robin", "least_requests"];
+/// A way to choose that needs no option.
+#[derive(Clone, Copy)]
+pub enum BalanceWord {
+    RoundRobin,
+    LeastRequests,
+}
 
-const FORMS: &str = "write round_robin, least_requests, {hash: …} or {cookie: …}";
+words! {
+    BalanceWord: "a way of balancing" {
+        "round_robin" => RoundRobin,
+        "least_requests" => LeastRequests,
+    }
+}
+
+/// The ways to choose, for messages.
+fn all_forms() -> String {
+    let words = BalanceWord::WORDS.join(", ");
+    format!("write {words}, {{hash: …}} or {{cookie: …}}")
+}
 
 impl Decode for RawBalance {
     fn decode(node: &YamlNode, report: &mut Report) -> Option<Self> {
         match &node.value {
-            YamlValue::Scalar { text, .. } if !node.value.is_null() => match text.as_str() {
-                "round_robin" => Some(Self::RoundRobin),
-                "least_requests" => Some(Self::LeastRequests),
-                _ => {
-                    report.mistake(&node.location, unknown(text, &SIMPLE));
-                    None
-                }
-            },
+            YamlValue::Scalar { text, .. } if !node.value.is_null() => BalanceWord::read(text)
+                .map(Self::Word)
+                .map_err(|problem| report.mistake(&node.location, problem))
+                .ok(),
             YamlValue::Map(_) => RawAffinity::decode(node, report)?.choose(report),
             _ => {
-                mismatch(node, "a way of balancing", Some(FORMS), report);
+                mismatch(node, BalanceWord::WHAT, Some(&all_forms()), report);
                 None
             }
         }
     }
 
     fn schema(definitions: &mut SchemaDefinitions) -> Json {
-        json!({ "anyOf": [{ "enum": SIMPLE }, RawAffinity::schema(definitions)] })
+        json!({ "anyOf": [{ "enum": BalanceWord::WORDS }, RawAffinity::schema(definitions)] })
     }
 }
 
@@ -105,7 +116,7 @@ impl RawAffinity {
         only_one(options).unwrap_or_else(|_| {
             let problem =
                 ValueProblem::new("requests go to an endpoint by exactly one of hash and cookie");
-            report.mistake(&self.location, problem.hint(FORMS));
+            report.mistake(&self.location, problem.hint(all_forms()));
             None
         })
     }
@@ -131,8 +142,8 @@ impl Scalar for StickySecret {
 /// How the next endpoint is chosen. `None`: a mistake was reported.
 pub fn balance(raw: &RawBalance) -> Option<Balance> {
     Some(match raw {
-        RawBalance::RoundRobin => Balance::RoundRobin,
-        RawBalance::LeastRequests => Balance::LeastRequests,
+        RawBalance::Word(BalanceWord::RoundRobin) => Balance::RoundRobin,
+        RawBalance::Word(BalanceWord::LeastRequests) => Balance::LeastRequests,
         RawBalance::Hash(key) => Balance::Hash(key.parts()?.into()),
         RawBalance::Cookie(cookie) => Balance::Sticky(StickyCookie {
             name: cookie.name.value()?.0,

@@ -1,5 +1,6 @@
 //! `match` of a route: its conditions, what no request can meet, and what is probably not meant.
 
+use crate::config::scalar::address::is_dns_label;
 use http::{HeaderName, Method};
 use serde_json::{Value as Json, json};
 
@@ -73,9 +74,7 @@ fn is_ipv6_literal(host: &str) -> bool {
 
 /// RFC 1123 §2.1, and underscores, which container names have.
 fn is_host_name(name: &str) -> bool {
-    let fine = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
-    let label = |label: &str| (1..=63).contains(&label.len()) && label.bytes().all(fine);
-    name.len() <= 253 && name.split('.').all(label)
+    name.len() <= 253 && name.split('.').all(is_dns_label)
 }
 
 /// The conditions of a route. `None`: a mistake was reported.
