@@ -192,14 +192,11 @@ pub struct ListenerConfig {
 impl Config {
     /// The numbers of routes, limits, upstreams and listeners, in a few words.
     pub fn summary(&self) -> String {
-        let count = |number: usize, what: &str| {
-            format!("{number} {what}{}", if number == 1 { "" } else { "s" })
-        };
         let parts = [
-            count(self.routes.len(), "route"),
-            count(self.limits.len(), "limit"),
-            count(self.upstreams.len(), "upstream"),
-            count(self.listeners.len(), "listener"),
+            counted(self.routes.len(), "route"),
+            counted(self.limits.len(), "limit"),
+            counted(self.upstreams.len(), "upstream"),
+            counted(self.listeners.len(), "listener"),
         ];
         parts.join(", ")
     }
@@ -314,4 +311,10 @@ impl Config {
             .iter()
             .map(|listener| (&listener.server, listener.tls.is_some()))
     }
+}
+
+/// A number of things, such as `2 routes`.
+fn counted(number: usize, what: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{number} {what}{plural}")
 }

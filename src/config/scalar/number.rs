@@ -36,6 +36,16 @@ impl<const MAX: u64> ByteRate<MAX> {
     }
 }
 
+impl<const MIN: u64, const MAX: u64> ByteSize<MIN, MAX> {
+    /// The size of something in memory. MIN is at least 1 where this is called.
+    pub fn count(self) -> NonZeroUsize {
+        usize::try_from(self.0)
+            .ok()
+            .and_then(NonZeroUsize::new)
+            .unwrap_or(NonZeroUsize::MIN)
+    }
+}
+
 impl<const MIN: u64, const MAX: u64> WholeNumber<MIN, MAX> {
     /// A count of things in memory. MIN is at least 1 where this is called.
     pub fn count(self) -> NonZeroUsize {

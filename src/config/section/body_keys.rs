@@ -1,7 +1,5 @@
 //! `body_keys`: bounds on request bodies that are read ahead of limits.
 
-use std::num::NonZeroUsize;
-
 use crate::config::scalar::number::{BoundedDuration, ByteSize, DAY};
 use crate::config::yaml::decode::{Located, Setting};
 use crate::config::yaml::record::record;
@@ -21,11 +19,10 @@ record! {
 
 /// The bounds on bodies that are read ahead. `None`: a mistake was reported.
 pub fn body_keys(setting: &Setting<RawBodyKeys>) -> Option<BodyKeyBounds> {
-    let bytes = |size: u64| usize::try_from(size).ok().and_then(NonZeroUsize::new);
     let bounds = setting.build(|raw| {
         Some(BodyKeyBounds {
-            max_body: bytes(raw.max_body.value()?.0)?,
-            max_memory: bytes(raw.max_memory.value()?.0)?,
+            max_body: raw.max_body.value()?.count(),
+            max_memory: raw.max_memory.value()?.count(),
             timeout: raw.timeout.value()?.0,
         })
     });

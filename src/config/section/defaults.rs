@@ -31,7 +31,7 @@ record! {
 pub trait DefaultedRecord: Record {
     /// The section of the file whose items it is.
     const SECTION: &'static str;
-    /// Its name in the schema, as a part.
+    /// The name of its part in the schema.
     const NAME: &'static str;
 
     /// Keys besides the required ones that each item says itself.
@@ -72,7 +72,8 @@ impl DefaultedRecord for RawUpstream {
 
 /// The keys that may have a default.
 pub fn default_keys<T: DefaultedRecord>() -> Vec<&'static str> {
-    let (own, required) = (T::own_keys(), required_keys::<T>());
+    let own = T::own_keys();
+    let required = required_keys::<T>();
     T::keys()
         .into_iter()
         .filter(|key| !own.contains(key) && !required.contains(key))
@@ -99,93 +100,100 @@ const DEFAULTS: &str = "defaults";
 /// memory.
 const MOST_COPIED: usize = 256 << 20;
 
-/// Checks the defaults, and completes the items of each section with its own. `completed_limits`
-/// are elsewhere, with theirs.
+/// Checks the defaults, and completes the items of each section with its own. `completed_limits`:
+/// how many limits are elsewhere, completed already.
 pub fn apply(root: &mut YamlNode, completed_limits: usize, report: &mut Report) {
     let YamlValue::Map(sections) = &root.value else {
         return;
     };
-    let given = sections
-        .iter()
-        .find(|section| section.key == DEFAULTS)
-        .filter(|given| !given.value.value.is_null());
-    let raw = given.and_then(|given| RawDefaults::decode(&given.value, report));
-    let is_given = |raw: RawDefaults| {
-        [
-            raw.routes.is_present(),
-            raw.limits.is_present(),
-            raw.upstreams.is_present(),
-        ]
+    let mut defaulted = DefaultedSections {
+        completed_limits,
+        ..DefaultedSections::default()
     };
-    complete(
-        root,
-        (raw.map_or([false; 3], is_given), completed_limits),
-        report,
-    );
+    let given = sections.iter().find(|section| section.key == DEFAULTS);
+    if let Some(given) = given
+        && !given.value.value.is_null()
+        && let Some(raw) = RawDefaults::decode(&given.value, report)
+    {
+        defaulted.routes = raw.routes.is_present();
+        defaulted.limits = raw.limits.is_present();
+        defaulted.upstreams = raw.upstreams.is_present();
+    }
+    defaulted.complete(root, report);
 }
 
 /// Completes the items of each section with its defaults. Looks at keys alone: values may still be
 /// variables.
 pub fn apply_unchecked(root: &mut YamlNode, report: &mut Report) {
-    complete(root, ([true; 3], 0), report);
+    let all = DefaultedSections {
+        routes: true,
+        limits: true,
+        upstreams: true,
+        completed_limits: 0,
+    };
+    all.complete(root, report);
 }
 
-/// Completes routes, limits and upstreams, each if it `is_given` defaults.
-fn complete(
-    root: &mut YamlNode,
-    (is_given, completed_limits): ([bool; 3], usize),
-    report: &mut Report,
-) {
-    let YamlValue::Map(sections) = &mut root.value else {
-        return;
-    };
-    let Some(at) = sections.iter().position(|section| section.key == DEFAULTS) else {
-        return;
-    };
-    let YamlValue::Map(defaults) = sections.remove(at).value.value else {
-        return;
-    };
-    let of_section = [
-        (RawRoute::SECTION, is_given[0], default_keys::<RawRoute>()),
-        (RawLimit::SECTION, is_given[1], default_keys::<RawLimit>()),
-        (
-            RawUpstream::SECTION,
-            is_given[2],
-            default_keys::<RawUpstream>(),
-        ),
-    ];
-    for NodeEntry { key, value, .. } in defaults {
-        let Some((_, _, keys)) = of_section
-            .iter()
-            .find(|(section, given, _)| *section == key && *given)
-        else {
-            continue;
-        };
-        let YamlValue::Map(mut given) = value.value else {
-            continue;
-        };
-        given.retain(|entry| keys.contains(&entry.key.as_str()) && !entry.value.value.is_null());
-        let Some(section) = sections.iter_mut().find(|section| section.key == key) else {
-            continue;
-        };
-        let mut items = items(&mut section.value.value);
-        let size: usize = given.iter().map(NodeEntry::size).sum();
-        let elsewhere = if key == RawLimit::SECTION {
-            completed_limits
-        } else {
-            0
-        };
-        let count = items.len() + elsewhere;
-        if size.saturating_mul(count) > MOST_COPIED {
-            let most = show_size(MOST_COPIED as u64);
-            let problem =
-                ValueProblem::new(format!("these defaults of {count} {key} are over {most}"));
-            report.mistake(&value.location, problem.hint("shorten them"));
-            continue;
+/// The sections that have defaults.
+#[derive(Default)]
+struct DefaultedSections {
+    routes: bool,
+    limits: bool,
+    upstreams: bool,
+    /// Limits elsewhere, which are completed already.
+    completed_limits: usize,
+}
+
+impl DefaultedSections {
+    /// The keys that may have a default in the section called `name`, if that has any.
+    fn keys(&self, name: &str) -> Option<Vec<&'static str>> {
+        match name {
+            RawRoute::SECTION if self.routes => Some(default_keys::<RawRoute>()),
+            RawLimit::SECTION if self.limits => Some(default_keys::<RawLimit>()),
+            RawUpstream::SECTION if self.upstreams => Some(default_keys::<RawUpstream>()),
+            _ => None,
         }
-        items
-            .iter_mut()
-            .for_each(|item| complete_item(item, &given));
+    }
+
+    fn complete(&self, root: &mut YamlNode, report: &mut Report) {
+        let YamlValue::Map(sections) = &mut root.value else {
+            return;
+        };
+        let Some(at) = sections.iter().position(|section| section.key == DEFAULTS) else {
+            return;
+        };
+        let YamlValue::Map(defaults) = sections.remove(at).value.value else {
+            return;
+        };
+        for NodeEntry { key, value, .. } in defaults {
+            let Some(keys) = self.keys(&key) else {
+                continue;
+            };
+            let YamlValue::Map(mut given) = value.value else {
+                continue;
+            };
+            given
+                .retain(|entry| keys.contains(&entry.key.as_str()) && !entry.value.value.is_null());
+            let Some(section) = sections.iter_mut().find(|section| section.key == key) else {
+                continue;
+            };
+            let mut items = items(&mut section.value.value);
+            let size: usize = given.iter().map(NodeEntry::size).sum();
+            let mut count = items.len();
+            if key == RawLimit::SECTION {
+                count += self.completed_limits;
+            }
+            if size.saturating_mul(count) > MOST_COPIED {
+                let most = show_size(MOST_COPIED as u64);
+                let problem =
+                    ValueProblem::new(format!("these defaults of {count} {key} are over {most}"));
+                report.mistake(&value.location, problem.hint("shorten them"));
+                continue;
+            }
+            for item in &mut items {
+                complete_item(item, &given);
+            }
+        }
     }
 }
 
@@ -197,13 +205,19 @@ fn items(section: &mut YamlValue) -> Vec<&mut YamlNode> {
     }
 }
 
-/// Adds the defaults that `item` does not have. They keep their places: a mistake in one is told
+/// Adds the defaults that `item` does not have. Each keeps its place: a mistake in one is reported
 /// once.
 fn complete_item(item: &mut YamlNode, given: &[NodeEntry]) {
     let YamlValue::Map(entries) = &mut item.value else {
         return;
     };
-    let absent = |entry: &&NodeEntry| !entries.iter().any(|own| own.key == entry.key);
-    let missing: Vec<NodeEntry> = given.iter().filter(absent).cloned().collect();
-    entries.extend(missing);
+    let own_entries = entries.len();
+    for default in given {
+        if !entries[..own_entries]
+            .iter()
+            .any(|own| own.key == default.key)
+        {
+            entries.push(default.clone());
+        }
+    }
 }

@@ -72,7 +72,7 @@ impl RawErrorPage {
             .valid()
             .and_then(|ranges| statuses(ranges, report));
         let content_type = self.r#type.valid().and_then(|at| content_type(at, report));
-        let text = page_text(&self.location, (&self.file, &self.body), report);
+        let text = page_text(&self.location, &self.file, &self.body, report);
         Some(ErrorPage {
             statuses: statuses?,
             content_type: content_type?,
@@ -86,10 +86,8 @@ impl RawErrorPage {
 /// The page in a file or in a body. `None`: a mistake was reported.
 pub fn page_text(
     location: &Location,
-    (file, body): (
-        &Setting<Located<IncludedPath>>,
-        &Setting<Located<PlainText>>,
-    ),
+    file: &Setting<Located<IncludedPath>>,
+    body: &Setting<Located<PlainText>>,
     report: &mut Report,
 ) -> Option<PageText> {
     match (file.valid(), body.valid()) {
@@ -114,9 +112,10 @@ pub fn page_text(
 fn statuses(ranges: &NonEmptyList<Located<StatusRange>>, report: &mut Report) -> Option<StatusSet> {
     for range in &ranges.0 {
         let set = StatusSet::new([range.value.clone()]).ok()?;
-        let is_success =
-            |code: u16| StatusCode::from_u16(code).is_ok_and(|status| set.contains(status));
-        if (200..400).any(is_success) {
+        let has_success = (200..400)
+            .filter_map(|code| StatusCode::from_u16(code).ok())
+            .any(|status| set.contains(status));
+        if has_success {
             let problem = ValueProblem::new("an answer with this status is no error");
             report.mistake(
                 &range.location,

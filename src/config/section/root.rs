@@ -240,10 +240,9 @@ pub fn build(
 fn machine_name() -> Arc<str> {
     let uname = rustix::system::uname();
     let name = uname.nodename().to_string_lossy();
-    let fine = |letter: &char| letter.is_ascii_alphanumeric() || matches!(letter, '_' | '.' | '-');
     let name: String = name
         .chars()
-        .filter(fine)
+        .filter(|letter| letter.is_ascii_alphanumeric() || matches!(letter, '_' | '.' | '-'))
         .take(DefinedName::LONGEST)
         .collect();
     if name.is_empty() {

@@ -59,15 +59,13 @@ impl Scalar for RedisUrl {
     const WHAT: &'static str = "the address of a store";
 
     fn read(text: &str) -> Result<Self, ValueProblem> {
-        let problem = || {
-            ValueProblem::new("this is not the address of a Redis").hint(
+        if Address::parse(text).is_some() {
+            return Ok(Self(text.into()));
+        }
+        Err(            ValueProblem::new("this is not the address of a Redis").hint(
                 "write redis://[user:password@]host[:port][/database] or rediss://…, with special characters of the \
                  password percent-encoded; docs/configuration.md has the forms for sockets, Sentinel and Cluster",
-            )
-        };
-        Address::parse(text)
-            .map(|_| Self(text.into()))
-            .ok_or_else(problem)
+            ))
     }
 
     fn schema() -> Json {
@@ -81,8 +79,10 @@ impl Scalar for KeyPrefix {
 
     /// Braces would make a hash tag and put all keys on one node of a Redis Cluster.
     fn read(text: &str) -> Result<Self, ValueProblem> {
-        let fine = |byte: u8| byte.is_ascii_graphic() && byte != b'{' && byte != b'}';
-        if text.len() <= 64 && text.bytes().all(fine) {
+        let is_sound = text
+            .bytes()
+            .all(|byte| byte.is_ascii_graphic() && byte != b'{' && byte != b'}');
+        if is_sound && text.len() <= 64 {
             return Ok(Self(text.to_owned()));
         }
         Err(
@@ -118,10 +118,10 @@ pub fn build(raw: &RawStore, report: &mut Report) -> Option<RedisSpec> {
 
 /// Reports certificates that nothing uses: the connection would be in the clear by mistake.
 fn check_use(raw: &RawStore, tls: &RawTls, report: &mut Report) {
-    let encrypted = |Located { value, .. }: &Located<RedisUrl>| {
-        Address::parse(&value.0).is_none_or(|address| address.tls)
+    let Some(url) = raw.redis.valid() else {
+        return;
     };
-    if !raw.redis.valid().is_none_or(encrypted) {
+    if Address::parse(&url.value.0).is_some_and(|address| !address.tls) {
         let problem = ValueProblem::new(
             "the address of the store does not use TLS, so these certificates have no effect",
         );
@@ -146,7 +146,8 @@ fn certificates(raw: &RawTls, report: &mut Report) -> Option<TlsSpec> {
     match (&raw.cert, &raw.key) {
         (Setting::Absent, Setting::Absent) => tls,
         (Setting::Valid(cert), Setting::Valid(key)) => {
-            let (cert_pem, key_pem) = (pem(cert, report), pem(key, report));
+            let cert_pem = pem(cert, report);
+            let key_pem = pem(key, report);
             tls?.showing(cert_pem?, key_pem?)
                 .map_err(|error| {
                     let path = if error == TlsError::Certificate {

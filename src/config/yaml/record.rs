@@ -25,7 +25,7 @@ pub struct RecordReader<'a> {
     entries: &'a [NodeEntry],
     /// Keys that an unknown one was probably meant to be: not missing, only misspelt.
     misspelt: Vec<&'static str>,
-    /// It need not have the required keys.
+    /// Whether the required keys may be missing.
     is_part: bool,
 }
 

@@ -64,22 +64,21 @@ impl Scalar for IssuerUrl {
     const WHAT: &'static str = "the URL of an issuer";
 
     fn read(text: &str) -> Result<Self, ValueProblem> {
-        let problem = || {
-            ValueProblem::new(format!("{} is not the URL of an issuer", quote(text)))
-                .hint("write it exactly as the provider does, such as https://id.example.com")
+        let problem = ValueProblem::new(format!("{} is not the URL of an issuer", quote(text)))
+            .hint("write it exactly as the provider does, such as https://id.example.com");
+        let Ok(uri) = text.parse::<Uri>() else {
+            return Err(problem);
         };
-        let uri: Uri = text.parse().map_err(|_| problem())?;
         let is_secure = match uri.scheme_str() {
             Some("https") => true,
             Some("http") => false,
-            _ => return Err(problem()),
+            _ => return Err(problem),
         };
-        let authority = uri
-            .authority()
-            .filter(|authority| !authority.as_str().contains('@'))
-            .ok_or_else(problem)?;
-        if text.contains(['?', '#']) {
-            return Err(problem());
+        let Some(authority) = uri.authority() else {
+            return Err(problem);
+        };
+        if authority.as_str().contains('@') || text.contains(['?', '#']) {
+            return Err(problem);
         }
         Ok(Self {
             text: text.to_owned(),
@@ -97,25 +96,27 @@ impl Scalar for GroupRole {
     const WHAT: &'static str = "a role";
 
     fn read(text: &str) -> Result<Self, ValueProblem> {
-        let problem = || {
-            ValueProblem::new(format!("{} is not a role", quote(text)))
-                .hint("write admin, operator, viewer, or APPLICATION=viewer, editor or owner, such as shop=editor")
-        };
-        match text.split_once('=') {
-            None if text == "admin" => Ok(Self::Fleet(FleetRole::Admin)),
-            None if text == "operator" => Ok(Self::Fleet(FleetRole::Operator)),
-            None if text == "viewer" => Ok(Self::Fleet(FleetRole::Viewer)),
-            Some((application, role)) if !application.is_empty() => {
+        let role = match text.split_once('=') {
+            None => match text {
+                "admin" => Some(Self::Fleet(FleetRole::Admin)),
+                "operator" => Some(Self::Fleet(FleetRole::Operator)),
+                "viewer" => Some(Self::Fleet(FleetRole::Viewer)),
+                _ => None,
+            },
+            Some(("", _)) => None,
+            Some((application, role)) => {
                 let role = match role {
-                    "viewer" => ApplicationRole::Viewer,
-                    "editor" => ApplicationRole::Editor,
-                    "owner" => ApplicationRole::Owner,
-                    _ => return Err(problem()),
+                    "viewer" => Some(ApplicationRole::Viewer),
+                    "editor" => Some(ApplicationRole::Editor),
+                    "owner" => Some(ApplicationRole::Owner),
+                    _ => None,
                 };
-                Ok(Self::Application(application.to_owned(), role))
+                role.map(|role| Self::Application(application.to_owned(), role))
             }
-            _ => Err(problem()),
-        }
+        };
+        role.ok_or_else(|| {
+            ValueProblem::new(format!("{} is not a role", quote(text))).hint("write admin, operator, viewer, or APPLICATION=viewer, editor or owner, such as shop=editor")
+        })
     }
 
     fn schema() -> Json {
@@ -145,20 +146,15 @@ pub fn sign_in(raw: &RawOpenId, report: &mut Report) -> Option<SignInSpec> {
         scopes.insert(0, OPENID.to_owned());
     }
     let roles = raw.roles.build(|groups| {
-        let group = |(name, roles): (String, &[Located<GroupRole>])| (name, rights(roles));
-        let entries = groups
-            .0
-            .iter()
-            .map(|entry| Some((entry.text.clone(), &*entry.value.as_ref()?.0)));
-        Some(
-            entries
-                .collect::<Option<Vec<_>>>()?
-                .into_iter()
-                .map(group)
-                .collect::<Vec<_>>(),
-        )
+        let mut rights_of_groups = Vec::new();
+        for entry in &groups.0 {
+            let roles = entry.value.as_ref()?;
+            rights_of_groups.push((entry.text.clone(), rights(&roles.0)));
+        }
+        Some(rights_of_groups)
     });
-    let (roles, creates_accounts) = (roles?, raw.create_accounts.value()?);
+    let roles = roles?;
+    let creates_accounts = raw.create_accounts.value()?;
     if creates_accounts && roles.is_none() {
         let problem =
             ValueProblem::new("accounts that are made at the first sign-in could do nothing");
@@ -223,41 +219,36 @@ fn tls(raw: &RawOpenId, report: &mut Report) -> Option<Option<ClientTls>> {
     }
     let ca = raw.ca.build(|path| pem(path, report))?;
     let location = raw.ca.valid().map_or(&issuer.location, |ca| &ca.location);
-    let tls = ClientTls::new(ClientTlsSpec {
+    let spec = ClientTlsSpec {
         ca: ca.map(Into::into),
         ..ClientTlsSpec::default()
-    });
-    let tls = tls.map_err(|error| {
-        let problem = ValueProblem::new(format!("no certificate can be verified: {error}"));
-        report.mistake(
-            location,
-            problem.hint("give a PEM file of certificate authorities under ca"),
-        );
-    });
-    Some(Some(tls.ok()?))
-}
-
-/// The secret in a file, without the end of its line.
-fn secret(
-    Located { location, value }: &Located<FilePath>,
-    report: &mut Report,
-) -> Option<ClientSecret> {
-    let read = report
-        .named_files
-        .read(&value.0, LONGEST_SECRET)
-        .map_err(|error| format!("cannot be read: {error}"));
-    let text = read.and_then(|text| String::from_utf8(text).map_err(|_| "has no text".to_owned()));
-    match text.as_deref().map(str::trim) {
-        Ok(secret) if !secret.is_empty() => Some(ClientSecret(secret.into())),
-        wrong => {
-            let why = wrong.err().map_or("is empty", |why| why.as_str());
-            let problem = ValueProblem::new(format!("{} {why}", quote(&value.0.to_string_lossy())));
+    };
+    match ClientTls::new(spec) {
+        Ok(tls) => Some(Some(tls)),
+        Err(error) => {
+            let problem = ValueProblem::new(format!("no certificate can be verified: {error}"));
             report.mistake(
                 location,
-                problem
-                    .hint("write the path of a file with the client secret that the provider gave"),
+                problem.hint("give a PEM file of certificate authorities under ca"),
             );
             None
         }
     }
+}
+
+/// The secret in a file, without the end of its line.
+fn secret(at: &Located<FilePath>, report: &mut Report) -> Option<ClientSecret> {
+    let path = &at.value.0;
+    let why = match report.named_files.read(path, LONGEST_SECRET) {
+        Err(error) => format!("cannot be read: {error}"),
+        Ok(bytes) => match str::from_utf8(&bytes).map(str::trim) {
+            Err(_) => "has no text".to_owned(),
+            Ok("") => "is empty".to_owned(),
+            Ok(secret) => return Some(ClientSecret(secret.into())),
+        },
+    };
+    let problem = ValueProblem::new(format!("{} {why}", quote(&path.to_string_lossy())));
+    let hint = "write the path of a file with the client secret that the provider gave";
+    report.mistake(&at.location, problem.hint(hint));
+    None
 }

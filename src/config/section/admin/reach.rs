@@ -1,4 +1,4 @@
-//! Who may reach the admin server.
+//! The reach of the admin server: processes of this machine, or people with a login.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -140,7 +140,7 @@ impl AdminSurroundings<'_> {
     /// A port of the admin server is no listener's: on a wildcard address the one would take the
     /// other's connections.
     fn check_port(&self, admin: SocketAddr, location: Option<&Location>, report: &mut Report) {
-        let listeners = self.listeners.valid().map_or(&[][..], |raws| &raws.0);
+        let listeners = self.listeners.items();
         let mut addresses = listeners.iter().filter_map(|raw| raw.address.valid());
         let Some(listener) = addresses.find(|at| {
             at.value
@@ -175,14 +175,9 @@ pub fn warn_of_shared_host(
         return;
     };
     let host = value.authority.host().to_ascii_lowercase();
-    let takes = |taken: &HostMatch| match taken {
-        HostMatch::Any => false,
-        HostMatch::Exact(taken) => **taken == *host,
-        HostMatch::Suffix(suffix) => host.ends_with(&**suffix),
-    };
     if let Some(route) = routes
         .iter()
-        .find(|route| route.matches.hosts.iter().any(takes))
+        .find(|route| names_host(&route.matches.hosts, &host))
     {
         let problem = ValueProblem::new(format!(
             "the route \"{}\" takes requests for {host}, too: browsers send the cookies of the console's sessions along \
@@ -194,6 +189,15 @@ pub fn warn_of_shared_host(
             problem.hint("give the console a host name of its own: cookies ignore ports"),
         );
     }
+}
+
+/// Whether `host` is one of those that are named, or below one of them.
+fn names_host(hosts: &[HostMatch], host: &str) -> bool {
+    hosts.iter().any(|taken| match taken {
+        HostMatch::Any => false,
+        HostMatch::Exact(taken) => **taken == *host,
+        HostMatch::Suffix(suffix) => host.ends_with(&**suffix),
+    })
 }
 
 fn overlap(a: SocketAddr, b: SocketAddr) -> bool {

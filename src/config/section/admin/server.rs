@@ -65,22 +65,22 @@ impl Scalar for PublicUrl {
     const WHAT: &'static str = "where browsers find the console";
 
     fn read(text: &str) -> Result<Self, ValueProblem> {
-        let problem = || {
-            ValueProblem::new(format!("{} is not where browsers find the console", quote(text)))
-                .hint("write scheme and host, and the port if it has one of its own: https://gate.example.com")
+        let problem = ValueProblem::new(format!("{} is not where browsers find the console", quote(text)))
+            .hint("write scheme and host, and the port if it has one of its own: https://gate.example.com");
+        let Ok(uri) = text.parse::<Uri>() else {
+            return Err(problem);
         };
-        let uri: Uri = text.parse().map_err(|_| problem())?;
         let is_secure = match uri.scheme_str() {
             Some("https") => true,
             Some("http") => false,
-            _ => return Err(problem()),
+            _ => return Err(problem),
         };
-        let authority = uri
-            .authority()
-            .filter(|authority| !authority.as_str().contains('@'))
-            .ok_or_else(problem)?;
-        if !matches!(uri.path(), "" | "/") || uri.query().is_some() || text.contains('#') {
-            return Err(problem());
+        let Some(authority) = uri.authority() else {
+            return Err(problem);
+        };
+        let has_more = !matches!(uri.path(), "" | "/") || uri.query().is_some();
+        if has_more || text.contains('#') || authority.as_str().contains('@') {
+            return Err(problem);
         }
         Ok(Self {
             is_secure,
@@ -115,31 +115,28 @@ fn server(raw: &RawAdminServer, report: &mut Report) -> Option<AdminSpec> {
     let openid = raw.openid_connect.build(|raw| sign_in(raw, report));
     Some(AdminSpec {
         address: raw.address.value()?,
-        probe_address: raw.probe_address.build(|at| Some(at.value))?,
+        probe_address: raw.probe_address.optional()?,
         tls: tls?,
         hsts: hsts?,
-        public_url: raw.public_url.build(|at| Some(at.value.clone()))?,
+        public_url: raw.public_url.optional()?,
         openid: openid?,
     })
 }
 
 /// The address of the admin server, or of its probes. `None`: the file does not say where it is.
 pub fn probed_address(setting: &Setting<RawAdmin>) -> Option<Option<ProbedAddress>> {
-    let clear = |address| ProbedAddress {
-        address,
-        needs_tls: false,
+    let raw = match setting {
+        Setting::Absent => return Some(Some(ProbedAddress::in_the_clear(DEFAULT_ADDRESS))),
+        Setting::Invalid => return None,
+        Setting::Valid(RawAdmin::Off) => return Some(None),
+        Setting::Valid(RawAdmin::On(raw)) => raw,
     };
-    match setting {
-        Setting::Absent => Some(Some(clear(DEFAULT_ADDRESS))),
-        Setting::Invalid => None,
-        Setting::Valid(RawAdmin::Off) => Some(None),
-        Setting::Valid(RawAdmin::On(raw)) => match raw.probe_address.build(|at| Some(at.value))? {
-            Some(address) => Some(Some(clear(address))),
-            None => Some(Some(ProbedAddress {
-                address: raw.address.value()?,
-                needs_tls: raw.tls.is_present(),
-            })),
-        },
+    match raw.probe_address.optional()? {
+        Some(address) => Some(Some(ProbedAddress::in_the_clear(address))),
+        None => Some(Some(ProbedAddress {
+            address: raw.address.value()?,
+            needs_tls: raw.tls.is_present(),
+        })),
     }
 }
 
@@ -147,6 +144,15 @@ pub fn probed_address(setting: &Setting<RawAdmin>) -> Option<Option<ProbedAddres
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProbedAddress {
     pub address: SocketAddr,
-    /// Whether it speaks TLS alone.
+    /// Whether the server speaks TLS alone.
     pub needs_tls: bool,
+}
+
+impl ProbedAddress {
+    fn in_the_clear(address: SocketAddr) -> Self {
+        Self {
+            address,
+            needs_tls: false,
+        }
+    }
 }

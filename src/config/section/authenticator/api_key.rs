@@ -85,7 +85,7 @@ pub fn api_key(raw: &RawApiKeys, sources: KeySources, report: &mut Report) -> Op
             .build(|raw| stored(raw, sources, report))
             .map(|spec| spec.map(ApiKeySource::Redis)),
         raw.policies
-            .build(|at| of_policies(&at.location, sources, report)),
+            .build(|at| from_policies(&at.location, sources, report)),
     ];
     let keys = only_one(choices).unwrap_or_else(|_| {
         let problem = ValueProblem::new(
@@ -103,7 +103,7 @@ pub fn api_key(raw: &RawApiKeys, sources: KeySources, report: &mut Report) -> Op
     })
 }
 
-fn of_policies(at: &Location, sources: KeySources, report: &mut Report) -> Option<ApiKeySource> {
+fn from_policies(at: &Location, sources: KeySources, report: &mut Report) -> Option<ApiKeySource> {
     if sources.has_policies {
         return Some(ApiKeySource::Policies);
     }
@@ -125,11 +125,10 @@ fn stored(raw: &RawStoredKeys, sources: KeySources, report: &mut Report) -> Opti
         );
     }
     let failed_attempts = failed_attempts(&raw.failed_attempts, report);
-    let (hash, remember, grace) = (raw.hash.value(), raw.remember.value(), raw.grace.value());
     Some(StoredKeySpec {
-        hash: hash?.0,
-        remember: remember?.0,
-        grace: grace?.0,
+        hash: raw.hash.value()?.0,
+        remember: raw.remember.value()?.0,
+        grace: raw.grace.value()?.0,
         failed_attempts: failed_attempts?,
     })
 }

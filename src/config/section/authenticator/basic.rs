@@ -49,8 +49,10 @@ impl Scalar for Realm {
     const WHAT: &'static str = "a realm";
 
     fn read(text: &str) -> Result<Self, ValueProblem> {
-        let fits = |byte: u8| (b' '..=b'~').contains(&byte) && !matches!(byte, b'"' | b'\\');
-        if (1..=128).contains(&text.len()) && text.bytes().all(fits) {
+        let is_quotable = text
+            .bytes()
+            .all(|byte| (b' '..=b'~').contains(&byte) && !matches!(byte, b'"' | b'\\'));
+        if is_quotable && (1..=128).contains(&text.len()) {
             return Ok(Self(text.into()));
         }
         Err(ValueProblem::new("this is not a realm")
@@ -69,12 +71,11 @@ const MINUTE_US: u64 = 60_000_000;
 
 /// Users and passwords. `None`: a mistake was reported.
 pub fn basic(raw: &RawBasic, report: &mut Report) -> Option<BasicSpec> {
-    let (users, realm, remember) = (raw.users.value(), raw.realm.value(), raw.remember.value());
     let failed_attempts = failed_attempts(&raw.failed_attempts, report);
     Some(BasicSpec {
-        users: users?.0,
-        realm: realm?.0,
-        remember: remember?.0,
+        users: raw.users.value()?.0,
+        realm: raw.realm.value()?.0,
+        remember: raw.remember.value()?.0,
         failed_attempts: failed_attempts?,
     })
 }
@@ -96,23 +97,23 @@ pub fn failed_attempts(
             );
             return None;
         };
-        let bucket = TokenBucket::new(tokens, period_us, burst.unwrap_or(tokens));
-        let refused = |error: &TokenBucketError| {
-            ValueProblem::new(error.to_string())
-                .hint("lower the burst or raise the rate, up to 10000000/s")
-        };
-        bucket
-            .inspect_err(|error| report.mistake(&rate.location, refused(error)))
-            .ok()
+        match TokenBucket::new(tokens, period_us, burst.unwrap_or(tokens)) {
+            Ok(bucket) => Some(bucket),
+            Err(error) => {
+                let problem = ValueProblem::new(error.to_string());
+                report.mistake(
+                    &rate.location,
+                    problem.hint("lower the burst or raise the rate, up to 10000000/s"),
+                );
+                None
+            }
+        }
     });
-    let default = || {
-        let number = |number| NonZeroU64::new(number).unwrap_or(NonZeroU64::MIN);
-        TokenBucket::new(
-            number(FAILED_PER_MINUTE),
-            number(MINUTE_US),
-            number(FAILED_PER_MINUTE),
-        )
-        .ok()
-    };
-    written?.or_else(default)
+    match written? {
+        Some(bucket) => Some(bucket),
+        None => {
+            let attempts = NonZeroU64::new(FAILED_PER_MINUTE)?;
+            TokenBucket::new(attempts, NonZeroU64::new(MINUTE_US)?, attempts).ok()
+        }
+    }
 }

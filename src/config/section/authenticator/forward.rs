@@ -11,7 +11,7 @@ use crate::config::scalar::text::DefinedName;
 use crate::config::section::common::header::refused_in_requests;
 use crate::config::section::common::named::NamedSection;
 use crate::config::yaml::collection::NonEmptyList;
-use crate::config::yaml::decode::{Located, Setting};
+use crate::config::yaml::decode::Located;
 use crate::config::yaml::record::record;
 use crate::config::yaml::words::words;
 use crate::identity::forward::spec::{AnswerCacheSpec, ForwardSpec, IgnoredPart, OnServiceFailure};
@@ -73,75 +73,72 @@ pub fn forward(
 ) -> Option<ForwardSpec> {
     let upstream = raw.upstream.valid();
     let found = upstream.and_then(|name| upstreams.find(name, report));
-    let copied = raw
-        .copy_headers
-        .valid()
-        .into_iter()
-        .flat_map(|names| &names.0);
-    let taken = copied
-        .chain(raw.id_header.valid())
-        .chain(raw.plan_header.valid());
-    let mut sound = true;
-    for at in taken {
-        if let Some(hint) = refused_in_requests(&at.value) {
-            let problem = ValueProblem::new(format!(
-                "{} cannot go on to upstreams",
-                quote(at.value.as_str())
-            ));
-            report.mistake(&at.location, problem.hint(hint));
-            sound = false;
+    let mut are_sound = true;
+    for at in raw.copy_headers.items() {
+        are_sound &= check_forwarded(at, report);
+    }
+    for setting in [&raw.id_header, &raw.plan_header] {
+        if let Some(at) = setting.valid() {
+            are_sound &= check_forwarded(at, report);
         }
     }
-    for at in raw
-        .id_header
-        .valid()
-        .into_iter()
-        .chain(raw.plan_header.valid())
-    {
-        if CREDENTIALS.contains(&at.value) {
-            let problem =
-                ValueProblem::new(format!("{} has credentials", quote(at.value.as_str())));
-            report.mistake(
-                &at.location,
-                problem.hint("choose a field of its own, such as x-user"),
-            );
-            sound = false;
+    for setting in [&raw.id_header, &raw.plan_header] {
+        if let Some(at) = setting.valid() {
+            are_sound &= check_identifying(at, report);
         }
     }
-    let (request_headers, copy_headers) = (names(&raw.request_headers), names(&raw.copy_headers));
-    let (id_header, plan_header) = (name(&raw.id_header), name(&raw.plan_header));
-    let (path, timeout, on_failure) = (
-        raw.path.value(),
-        raw.timeout.value(),
-        raw.on_failure.value(),
-    );
-    let cache = raw.cache.build(|raw_cache| {
+    let cache = raw.cache.build(|cache| {
         if !raw.request_headers.is_present() {
-            let problem = ValueProblem::new("an answer is kept for requests with the same fields, whichever they are");
+            let problem = ValueProblem::new(
+                "an answer is kept for requests with the same fields, whichever they are",
+            );
             let hint = "list those that the service goes by in \"request_headers\", such as [authorization, cookie]";
-            report.warning(&raw_cache.location, problem.hint(hint));
+            report.warning(&cache.location, problem.hint(hint));
         }
-        let ignore = raw_cache.ignore.build(|parts| Some(parts.0.iter().map(|at| at.value).collect()));
-        Some(AnswerCacheSpec { max_age: raw_cache.max_age.value()?.0, ignore: ignore?.unwrap_or_default() })
+        let ignore = cache.ignore.values();
+        Some(AnswerCacheSpec {
+            max_age: cache.max_age.value()?.0,
+            ignore: ignore?.unwrap_or_default(),
+        })
     });
-    found.filter(|_| sound)?;
+    if found.is_none() || !are_sound {
+        return None;
+    }
     Some(ForwardSpec {
         upstream: upstream?.value.0.clone(),
-        path: path?.0,
-        request_headers: request_headers?,
-        copy_headers: copy_headers?.unwrap_or_default(),
-        id_header: id_header?,
-        plan_header: plan_header?,
-        timeout: timeout?.0,
-        on_failure: on_failure?,
+        path: raw.path.value()?.0,
+        request_headers: raw.request_headers.values()?,
+        copy_headers: raw.copy_headers.values()?.unwrap_or_default(),
+        id_header: raw.id_header.optional()?,
+        plan_header: raw.plan_header.optional()?,
+        timeout: raw.timeout.value()?.0,
+        on_failure: raw.on_failure.value()?,
         cache: cache?,
     })
 }
 
-fn names(setting: &Setting<NonEmptyList<Located<HeaderName>>>) -> Option<Option<Vec<HeaderName>>> {
-    setting.build(|names| Some(names.0.iter().map(|at| at.value.clone()).collect()))
+/// Whether a field of the service's answers may go on to upstreams. Else a mistake was reported.
+fn check_forwarded(at: &Located<HeaderName>, report: &mut Report) -> bool {
+    let Some(hint) = refused_in_requests(&at.value) else {
+        return true;
+    };
+    let problem = ValueProblem::new(format!(
+        "{} cannot go on to upstreams",
+        quote(at.value.as_str())
+    ));
+    report.mistake(&at.location, problem.hint(hint));
+    false
 }
 
-fn name(setting: &Setting<Located<HeaderName>>) -> Option<Option<HeaderName>> {
-    setting.build(|at| Some(at.value.clone()))
+/// Whether a field may say who a client is. Else a mistake was reported.
+fn check_identifying(at: &Located<HeaderName>, report: &mut Report) -> bool {
+    if !CREDENTIALS.contains(&at.value) {
+        return true;
+    }
+    let problem = ValueProblem::new(format!("{} has credentials", quote(at.value.as_str())));
+    report.mistake(
+        &at.location,
+        problem.hint("choose a field of its own, such as x-user"),
+    );
+    false
 }

@@ -76,29 +76,24 @@ impl Scalar for KeySetPlace {
         if !text.contains("://") {
             return FilePath::read(text).map(Self::File);
         }
-        let problem = || {
-            ValueProblem::new("this is not a URL that keys can be fetched from")
-                .hint("write https://id.example.com/jwks.json, without user and password")
+        let problem = ValueProblem::new("this is not a URL that keys can be fetched from")
+            .hint("write https://id.example.com/jwks.json, without user and password");
+        let Ok(uri) = text.parse::<http::Uri>() else {
+            return Err(problem);
         };
-        let uri: http::Uri = text.parse().map_err(|_| problem())?;
-        let is_web = matches!(uri.scheme_str(), Some("https" | "http"));
-        if uri
-            .authority()
-            .is_some_and(|authority| !has_sound_port(authority))
-        {
+        let Some(authority) = uri.authority() else {
+            return Err(problem);
+        };
+        if !has_sound_port(authority) {
             return Err(ValueProblem::new("the URL has an invalid port")
                 .hint("write 1 to 65535, or no port at all"));
         }
-        match uri.authority() {
-            Some(authority)
-                if is_web
-                    && !authority.as_str().contains('@')
-                    && !uri.host().unwrap_or_default().is_empty() =>
-            {
-                Ok(Self::Url(uri))
-            }
-            _ => Err(problem()),
+        let is_web = matches!(uri.scheme_str(), Some("https" | "http"));
+        let has_user = authority.as_str().contains('@');
+        if !is_web || has_user || authority.host().is_empty() {
+            return Err(problem);
         }
+        Ok(Self::Url(uri))
     }
 
     fn schema() -> Json {
@@ -106,17 +101,14 @@ impl Scalar for KeySetPlace {
     }
 }
 
-/// Whether it has no port, or one that there is. The parser passes over a number that is too large.
+/// Whether the authority has no port, or one that there is. The parser passes over a number that is too large.
 fn has_sound_port(authority: &http::uri::Authority) -> bool {
-    let port = authority
-        .as_str()
-        .rsplit_once('@')
-        .map_or(authority.as_str(), |(_, host)| host);
-    match port
-        .strip_prefix(authority.host())
-        .unwrap_or_default()
-        .strip_prefix(':')
-    {
+    let host_and_port = match authority.as_str().rsplit_once('@') {
+        Some((_, behind)) => behind,
+        None => authority.as_str(),
+    };
+    let behind_host = host_and_port.strip_prefix(authority.host());
+    match behind_host.unwrap_or_default().strip_prefix(':') {
         Some(port) => port.parse().is_ok_and(|port: u16| port > 0),
         None => true,
     }
@@ -233,14 +225,18 @@ fn algorithms(raw: &RawJwt, report: &mut Report) -> Option<Vec<Algorithm>> {
         }
         Some(named.0.iter().map(|at| at.value).collect())
     });
-    let public = || {
-        ALGORITHMS
-            .iter()
-            .map(|(_, one)| *one)
-            .filter(|one| !is_symmetric(*one))
-            .collect()
-    };
-    named.map(|named| named.unwrap_or_else(public))
+    Some(named?.unwrap_or_else(asymmetric_algorithms))
+}
+
+/// The algorithms with public keys.
+fn asymmetric_algorithms() -> Vec<Algorithm> {
+    let mut public = Vec::new();
+    for (_, algorithm) in ALGORITHMS {
+        if !is_symmetric(algorithm) {
+            public.push(algorithm);
+        }
+    }
+    public
 }
 
 fn keys(raw: &RawJwt, report: &mut Report) -> Option<KeySetSource> {
@@ -308,7 +304,8 @@ fn url(
 /// Keys that are too old before they are fetched again verify nothing. `None`: a mistake was
 /// reported.
 fn check_times(raw: &RawJwt, report: &mut Report) -> Option<()> {
-    let (stale, refresh) = (raw.stale.valid()?, raw.refresh.valid()?);
+    let stale = raw.stale.valid()?;
+    let refresh = raw.refresh.valid()?;
     if stale.value.0 >= refresh.value.0 {
         return Some(());
     }
@@ -338,16 +335,19 @@ fn tls(
         return None;
     };
     let location = raw.ca.valid().map_or(&at.location, |ca| &ca.location);
-    let tls = ClientTls::new(ClientTlsSpec {
+    let spec = ClientTlsSpec {
         ca: ca.map(Into::into),
         ..ClientTlsSpec::default()
-    });
-    let tls = tls.map_err(|error| {
-        let problem = ValueProblem::new(format!("no certificate can be verified: {error}"));
-        report.mistake(
-            location,
-            problem.hint("give a PEM file of certificate authorities under ca"),
-        );
-    });
-    Some((tls.ok()?, name))
+    };
+    match ClientTls::new(spec) {
+        Ok(tls) => Some((tls, name)),
+        Err(error) => {
+            let problem = ValueProblem::new(format!("no certificate can be verified: {error}"));
+            report.mistake(
+                location,
+                problem.hint("give a PEM file of certificate authorities under ca"),
+            );
+            None
+        }
+    }
 }

@@ -51,7 +51,7 @@ pub fn table(
         users.push(user);
     }
     if sound && users.is_empty() {
-        // It may be on its way: nobody means to take all users away like that.
+        // A file without users may be one that is being written: nobody takes all away so.
         let problem = ValueProblem::new("the file has no user").hint(COMMANDS);
         report.mistake(&Location::root(file, (1, 1)), problem);
         return None;
@@ -68,27 +68,29 @@ fn user(line: &str, authenticator: &str) -> Result<User, ValueProblem> {
         ValueProblem::new("this is not the name of a user")
             .hint("1 to 256 bytes, without control characters")
     })?;
-    let refused = |error: PasswordHashError| {
-        let problem = match error {
-            PasswordHashError::OtherScheme(scheme) => {
-                format!("the hash is {scheme}, which is not taken")
-            }
-            PasswordHashError::Malformed => "this is not a hash of bcrypt or Argon2".to_owned(),
-            PasswordHashError::TooCostly => {
-                "each check of this hash would take seconds, or too much memory".to_owned()
-            }
-        };
-        let hint = match error {
-            PasswordHashError::TooCostly => {
-                "at most a cost of 15 of bcrypt; of Argon2 256 MiB, and 1 GiB in all passes"
-            }
-            _ => COMMANDS,
-        };
-        ValueProblem::new(format!("user {}: {problem}", quote(&name.0))).hint(hint)
-    };
-    let hash = PasswordHash::read(hash.trim()).map_err(refused)?;
+    let hash = PasswordHash::read(hash.trim()).map_err(|error| refused(&name, &error))?;
     Ok(User {
         identity: Arc::new(CallerIdentity::new(authenticator, &name.0)),
         hash,
     })
+}
+
+/// The problem with the hash of a user.
+fn refused(name: &ClientId, error: &PasswordHashError) -> ValueProblem {
+    let problem = match error {
+        PasswordHashError::OtherScheme(scheme) => {
+            format!("the hash is {scheme}, which is not taken")
+        }
+        PasswordHashError::Malformed => "this is not a hash of bcrypt or Argon2".to_owned(),
+        PasswordHashError::TooCostly => {
+            "each check of this hash would take seconds, or too much memory".to_owned()
+        }
+    };
+    let hint = match error {
+        PasswordHashError::TooCostly => {
+            "at most a cost of 15 of bcrypt; of Argon2 256 MiB, and 1 GiB in all passes"
+        }
+        PasswordHashError::OtherScheme(_) | PasswordHashError::Malformed => COMMANDS,
+    };
+    ValueProblem::new(format!("user {}: {problem}", quote(&name.0))).hint(hint)
 }

@@ -22,9 +22,9 @@ pub struct NamedSection<T> {
 
 struct NamedMember<T> {
     name: String,
-    /// `None`: it is not of this file.
+    /// `None`: the member is not of this file.
     location: Option<Location>,
-    /// `None`: its mistake is reported already.
+    /// `None`: a mistake in the member was reported.
     built: Option<Arc<T>>,
     used: Cell<bool>,
 }
@@ -36,7 +36,7 @@ impl<T> NamedSection<T> {
         section: &Setting<Mapping<DefinedName, V>>,
         mut make: impl FnMut(&DefinedName, &V) -> Option<T>,
     ) -> Self {
-        let rows = section.valid().map_or(&[][..], |table| &table.0);
+        let rows = section.members();
         let members: Vec<_> = rows
             .iter()
             .map(|row| NamedMember {
@@ -67,11 +67,10 @@ impl<T> NamedSection<T> {
     /// Adds a member that was built before, and that something uses.
     pub fn add(&mut self, name: &str, built: &Arc<T>) {
         self.by_name.insert(name.to_owned(), self.members.len());
-        let (name, built) = (name.to_owned(), Some(built.clone()));
         self.members.push(NamedMember {
-            name,
+            name: name.to_owned(),
             location: None,
-            built,
+            built: Some(built.clone()),
             used: Cell::new(true),
         });
     }
@@ -108,7 +107,7 @@ impl<T> NamedSection<T> {
         None
     }
 
-    /// Those without a mistake.
+    /// The members without a mistake.
     pub fn built(&self) -> impl Iterator<Item = &T> {
         self.members
             .iter()
@@ -116,10 +115,13 @@ impl<T> NamedSection<T> {
     }
 
     pub fn warn_of_unused(&self, report: &mut Report) {
-        let unused = self.members.iter().filter(|member| !member.used.get());
-        for (member, location) in
-            unused.filter_map(|member| Some((member, member.location.as_ref()?)))
-        {
+        for member in &self.members {
+            let Some(location) = &member.location else {
+                continue;
+            };
+            if member.used.get() {
+                continue;
+            }
             let problem = ValueProblem::new(format!(
                 "nothing uses the {} {}",
                 self.what,
@@ -132,7 +134,7 @@ impl<T> NamedSection<T> {
         }
     }
 
-    /// All of them, in the file's order. `None`: one has a mistake.
+    /// All members, in the file's order. `None`: one has a mistake.
     pub fn into_all(self) -> Option<Vec<Arc<T>>> {
         self.members
             .into_iter()

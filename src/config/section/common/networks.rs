@@ -12,19 +12,18 @@ pub fn network_rules(
     deny: &Setting<NonEmptyList<Located<Cidr>>>,
     report: &mut Report,
 ) -> Option<NetworkRules> {
-    let mut set = |setting: &Setting<NonEmptyList<Located<Cidr>>>| {
-        setting.build(|list| {
-            Some(
-                list.0
-                    .iter()
-                    .map(|at| at.network(report))
-                    .collect::<NetworkSet>(),
-            )
-        })
-    };
-    let (allow, deny) = (set(allow), set(deny));
+    let allow = network_set(allow, report);
+    let deny = network_set(deny, report);
     Some(NetworkRules {
         allow: allow?,
         deny: deny?.unwrap_or_default(),
     })
+}
+
+/// The networks of a list. `Some(None)`: there is no list. `None`: a mistake was reported.
+fn network_set(
+    setting: &Setting<NonEmptyList<Located<Cidr>>>,
+    report: &mut Report,
+) -> Option<Option<NetworkSet>> {
+    setting.build(|list| Some(list.0.iter().map(|at| at.network(report)).collect()))
 }

@@ -31,7 +31,7 @@ pub struct StrategyPlans {
 /// The settings of a plan for one limit.
 pub struct StrategyPlan {
     pub name: Arc<str>,
-    /// `None`: its mistake is reported already.
+    /// `None`: a mistake in it was reported.
     pub raw: Option<RawPlan>,
 }
 
@@ -60,8 +60,8 @@ pub struct PolicyTables<'a> {
 /// The plan's name of each client, by the value of a key part.
 type ClientTable = Arc<HashMap<Box<[u8]>, Arc<str>>>;
 
-/// How a key part spells a client: parts that spell alike share a table. A secret is looked up as
-/// it is, and hashed where it leaves the process alone.
+/// The way in which a key part spells a client: parts that spell alike share a table. A secret is
+/// looked up as it is, and hashed where it leaves the process alone.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum ClientSpelling {
     Text,
@@ -125,16 +125,14 @@ impl<'a> PolicyTables<'a> {
         }
         let by = by.filter(|_| sound)?;
         let source = if by == KeyPart::Identity(IdentityPart::Plan) {
-            // Such a request names its plan itself.
-            let own =
-                |name: &str| CallerIdentity::of_application_alone(&assigned.application.name, name);
-            let named = plans.into_iter().flat_map(|(name, plan)| {
-                [
-                    (own(&name).into_bytes().into(), plan.clone()),
-                    (name.as_bytes().into(), plan),
-                ]
-            });
-            PlanSource::Table(named.collect())
+            // Such a request names its plan itself, alone or as one of the application.
+            let mut table = HashMap::new();
+            for (name, plan) in plans {
+                let own = CallerIdentity::of_application_alone(&assigned.application.name, &name);
+                table.insert(own.into_bytes().into(), plan.clone());
+                table.insert(name.as_bytes().into(), plan);
+            }
+            PlanSource::Table(table)
         } else {
             PlanSource::Assigned(AssignedPlans {
                 clients: self.table(assigned, &by, report)?,
@@ -151,17 +149,17 @@ impl<'a> PolicyTables<'a> {
         by: &KeyPart,
         report: &mut Report,
     ) -> Option<ClientTable> {
-        let (application, spelling) = (&*assigned.application, ClientSpelling::for_part(by));
+        let application = &*assigned.application;
+        let spelling = ClientSpelling::for_part(by);
         let mut tables = self.tables.borrow_mut();
         if let Some(table) = tables.get(&(application.name.clone(), spelling)) {
             return Some(table.clone());
         }
-        if tables
+        let spellings = tables
             .keys()
             .filter(|(name, _)| *name == application.name)
-            .count()
-            >= MOST_SPELLINGS
-        {
+            .count();
+        if spellings >= MOST_SPELLINGS {
             let name = quote(&application.name);
             let problem = ValueProblem::new(format!(
                 "with this one, the limits of application {name} that have plans tell clients in more than \
@@ -208,27 +206,26 @@ impl ClientSpelling {
             let Some(value) = self.value(&assigned.client) else {
                 continue;
             };
-            let own = (self == Self::Identity).then(|| {
-                CallerIdentity::of_application_alone(&application.name, &assigned.client)
-                    .into_bytes()
-                    .into()
-            });
-            for value in [value].into_iter().chain(own) {
-                let Some(other) = table
-                    .insert(value, assigned.plan.clone())
-                    .filter(|other| *other != assigned.plan)
-                else {
-                    continue;
-                };
-                let problem = ValueProblem::new(format!(
-                    "to a limit of this application, {} is a client with plan {} already",
-                    quote(&assigned.client),
-                    quote(&other)
-                ));
-                report.mistake(
-                    &assigned.location,
-                    problem.hint("give both the same plan, or keep one of them"),
-                );
+            let mut values = vec![value];
+            if self == Self::Identity {
+                let own = CallerIdentity::of_application_alone(&application.name, &assigned.client);
+                values.push(own.into_bytes().into());
+            }
+            for value in values {
+                match table.insert(value, assigned.plan.clone()) {
+                    Some(other) if other != assigned.plan => {
+                        let problem = ValueProblem::new(format!(
+                            "to a limit of this application, {} is a client with plan {} already",
+                            quote(&assigned.client),
+                            quote(&other)
+                        ));
+                        report.mistake(
+                            &assigned.location,
+                            problem.hint("give both the same plan, or keep one of them"),
+                        );
+                    }
+                    Some(_) | None => {}
+                }
             }
         }
         Arc::new(table)

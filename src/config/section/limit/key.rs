@@ -73,7 +73,7 @@ pub struct RawBodyMember(BodyMember);
 /// The parts of a key.
 pub struct RawKey(pub Vec<RawKeyPart>);
 
-/// A part of a key. `None`: its mistake is reported already.
+/// A part of a key. `None`: a mistake in it was reported.
 #[derive(Clone)]
 pub struct RawKeyPart(pub Option<KeyPart>);
 
@@ -169,27 +169,26 @@ fn word_part(text: &str) -> Result<KeyPart, ValueProblem> {
 
 impl RawPartOptions {
     fn part(&self, report: &mut Report) -> Option<KeyPart> {
-        let text = |setting: &Setting<Located<PlainText>>, part: fn(Arc<str>) -> KeyPart| {
-            setting.build(|text| Some(part(text.value.0.clone())))
-        };
         let parts = [
             self.client_ip.build(RawClientIp::part),
             self.client_certificate
                 .build(|part| Some(KeyPart::ClientCertificate(part.value))),
             self.identity
                 .build(|part| Some(KeyPart::Identity(part.value.clone()))),
-            text(&self.claim, |name| {
-                KeyPart::Identity(IdentityPart::Claim(name))
-            }),
+            self.claim
+                .build(|name| Some(KeyPart::Identity(IdentityPart::Claim(name.value.0.clone())))),
             self.header
                 .build(|name| Some(KeyPart::Header(name.value.clone()))),
             self.cookie
                 .build(|name| Some(KeyPart::Cookie(name.value.0.clone()))),
-            text(&self.query, KeyPart::Query),
-            text(&self.path, KeyPart::PathParam),
+            self.query
+                .build(|text| Some(KeyPart::Query(text.value.0.clone()))),
+            self.path
+                .build(|text| Some(KeyPart::PathParam(text.value.0.clone()))),
             self.body
                 .build(|member| Some(KeyPart::Body(member.0.clone()))),
-            text(&self.constant, KeyPart::Constant),
+            self.constant
+                .build(|text| Some(KeyPart::Constant(text.value.0.clone()))),
         ];
         only_one(parts).unwrap_or_else(|_| {
             let options = Self::keys().join(", ");
@@ -206,14 +205,16 @@ impl RawPartOptions {
 
 impl Decode for RawBodyMember {
     fn decode(node: &YamlNode, report: &mut Report) -> Option<Self> {
-        let (name, ignore_case) = match &node.value {
-            YamlValue::Map(_) => {
-                let options = RawBodyMemberOptions::decode(node, report)?;
-                let ignore_case = options.ignore_case.value();
-                (options.name.take(Some)??, ignore_case?)
-            }
-            _ => (Located::<PlainText>::decode(node, report)?, false),
-        };
+        let name;
+        let ignore_case;
+        if let YamlValue::Map(_) = &node.value {
+            let options = RawBodyMemberOptions::decode(node, report)?;
+            ignore_case = options.ignore_case.value()?;
+            name = options.name.take(Some)??;
+        } else {
+            ignore_case = false;
+            name = Located::<PlainText>::decode(node, report)?;
+        }
         if name.value.0.split('.').any(str::is_empty) {
             let problem = ValueProblem::new(format!("{} has an empty name", quote(&name.value.0)));
             report.mistake(
@@ -310,15 +311,14 @@ pub fn hashed(part: KeyPart, credentials: &[CredentialPlace]) -> KeyPart {
     }
 }
 
-/// Whether a key has a part of an identity.
+/// The first part of a key that is a part of an identity, as operators call it.
 pub fn part_of_identity(parts: &[KeyPart]) -> Option<String> {
-    parts.iter().find_map(|part| {
+    for part in parts {
         if let KeyPart::Identity(part) = part {
-            Some(part.name())
-        } else {
-            None
+            return Some(part.name());
         }
-    })
+    }
+    None
 }
 
 /// `parts`, those as secrets in which an authenticator finds a credential.

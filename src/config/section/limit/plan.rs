@@ -117,7 +117,8 @@ fn table(
     limit: &PlanContext<'_>,
     report: &mut Report,
 ) -> Option<PlanSource> {
-    let (mut table, mut lines) = (HashMap::new(), HashMap::new());
+    let mut table = HashMap::new();
+    let mut lines = HashMap::new();
     let mut sound = true;
     for entry in &entries.0 {
         let value = by.and_then(|by| value(by, entry, report));
@@ -138,7 +139,11 @@ fn table(
         }
         table.insert(value, plan);
     }
-    sound.then_some(PlanSource::Table(table))
+    if sound {
+        Some(PlanSource::Table(table))
+    } else {
+        None
+    }
 }
 
 /// The bytes of the key part by which a request is given this plan.
@@ -160,24 +165,11 @@ fn value(
         };
         return Some(text.into_bytes().into());
     };
-    // A network is a client if it is as large as a client is to this limit. Any other network would
-    // match no request.
-    let prefix = |network: &IpNet| {
-        if network.addr().is_ipv4() {
-            *ipv4_prefix
-        } else {
-            *ipv6_prefix
-        }
+    let prefixes = ClientPrefixes {
+        ipv4: *ipv4_prefix,
+        ipv6: *ipv6_prefix,
     };
-    let network = || {
-        text.parse::<IpNet>()
-            .ok()
-            .filter(|network| network.prefix_len() == prefix(network))
-    };
-    let address = text
-        .parse::<IpAddr>()
-        .ok()
-        .or_else(|| network().map(|network| network.addr()));
+    let address = prefixes.client(text);
     let Some(address) = address else {
         let problem = ValueProblem::new(format!("{} is not a client's address", quote(text)));
         report.mistake(
@@ -191,6 +183,33 @@ fn value(
             .as_bytes()
             .into(),
     )
+}
+
+/// The leading bits of addresses by which clients are told apart.
+struct ClientPrefixes {
+    ipv4: u8,
+    ipv6: u8,
+}
+
+impl ClientPrefixes {
+    /// An address of the client that `text` means: an address, or a network. A network is a client
+    /// if it is as large as one: any other would match no request.
+    fn client(&self, text: &str) -> Option<IpAddr> {
+        if let Ok(address) = text.parse::<IpAddr>() {
+            return Some(address);
+        }
+        let network = text.parse::<IpNet>().ok()?;
+        let prefix = if network.addr().is_ipv4() {
+            self.ipv4
+        } else {
+            self.ipv6
+        };
+        if network.prefix_len() == prefix {
+            Some(network.addr())
+        } else {
+            None
+        }
+    }
 }
 
 /// The plan for this limit. `None`: a mistake was reported.

@@ -81,13 +81,14 @@ impl RawResponseField {
 impl Decode for RawJsonSum {
     fn decode(node: &YamlNode, report: &mut Report) -> Option<Self> {
         let location = node.location.clone();
-        let (terms, written) = match &node.value {
-            YamlValue::List(items) => (
-                NonEmptyList::<RawJsonTerm>::decode(node, report)?.0,
-                items.len(),
-            ),
-            _ => (vec![RawJsonTerm::decode(node, report)?], 1),
-        };
+        let terms;
+        let mut written = 1;
+        if let YamlValue::List(items) = &node.value {
+            written = items.len();
+            terms = NonEmptyList::<RawJsonTerm>::decode(node, report)?.0;
+        } else {
+            terms = vec![RawJsonTerm::decode(node, report)?];
+        }
         if terms
             .iter()
             .map(|RawJsonTerm(term)| term.first_of.len())
@@ -98,9 +99,11 @@ impl Decode for RawJsonSum {
             report.mistake(&location, problem.hint("name fewer fields"));
             return None;
         }
-        // Else a mistake in one of them was reported.
-        let sound = terms.len() == written;
-        sound.then(|| Self {
+        if terms.len() < written {
+            // A mistake in one of them was reported.
+            return None;
+        }
+        Some(Self {
             location,
             terms: terms.into_iter().map(|RawJsonTerm(term)| term).collect(),
         })
@@ -142,10 +145,7 @@ impl RawJsonTermOptions {
             first_of,
             weight,
         } = self;
-        let values = |NonEmptyList(paths): NonEmptyList<Located<JsonPath>>| {
-            Some(paths.into_iter().map(|at| at.value).collect())
-        };
-        let choices = [path.take(|at| Some(vec![at.value])), first_of.take(values)];
+        let choices = [path.take(|at| Some(vec![at.value])), first_of.values()];
         let first_of = only_one(choices).unwrap_or_else(|_| {
             let problem =
                 ValueProblem::new("a part of the cost has exactly one of path and first_of");

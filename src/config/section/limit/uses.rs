@@ -91,7 +91,7 @@ pub fn uses(
         sound &= used.is_some();
         uses.extend(used);
     }
-    sound.then_some(uses)
+    if sound { Some(uses) } else { None }
 }
 
 fn check_first(name: &Located<DefinedName>, first: bool, report: &mut Report) -> Option<()> {

@@ -11,7 +11,7 @@ use crate::route::Route;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum IdentifiedRequests {
     All,
-    /// Those of some listeners, and not those of this one.
+    /// The requests of some listeners, and not those of this one.
     NotOf(Arc<str>),
     None,
 }
@@ -26,34 +26,31 @@ pub struct AskingListeners {
 
 impl AskingListeners {
     pub fn new(listeners: &Setting<NonEmptyList<RawListener>>) -> Self {
-        let listeners = listeners.valid().map_or(&[][..], |raws| &raws.0);
-        let mut open = listeners
-            .iter()
-            .filter(|raw| !raw.authenticate.is_present());
-        let some = listeners.iter().any(|raw| raw.authenticate.is_present());
+        let listeners = listeners.items();
+        let open = listeners.iter().find(|raw| !raw.authenticate.is_present());
         Self {
-            some,
-            open: open.next().map(|raw| raw.location.path().into()),
+            some: listeners.iter().any(|raw| raw.authenticate.is_present()),
+            open: open.map(|raw| raw.location.path().into()),
         }
     }
 
     /// The requests that have an identity on a route with this list. An invalid one says nothing.
     pub fn identified<T>(&self, own: &Setting<Vec<T>>) -> IdentifiedRequests {
         match own {
-            Setting::Absent => self.of_count(None),
+            Setting::Absent => self.with_count(None),
             Setting::Invalid => IdentifiedRequests::All,
-            Setting::Valid(listed) => self.of_count(Some(listed.len())),
+            Setting::Valid(listed) => self.with_count(Some(listed.len())),
         }
     }
 
     /// The requests of `route` that have an identity.
     pub fn identified_on(&self, route: &Route) -> IdentifiedRequests {
-        self.of_count(route.authenticate.as_ref().map(Vec::len))
+        self.with_count(route.authenticate.as_ref().map(Vec::len))
     }
 
-    /// The requests that have an identity on a route that lists so many authenticators. `None`: it
-    /// does not say.
-    fn of_count(&self, own: Option<usize>) -> IdentifiedRequests {
+    /// The requests that have an identity on a route that lists so many authenticators. `None`: the
+    /// route has no list.
+    fn with_count(&self, own: Option<usize>) -> IdentifiedRequests {
         match (own, &self.open) {
             (Some(0), _) => IdentifiedRequests::None,
             (Some(_), _) | (None, None) => IdentifiedRequests::All,

@@ -76,7 +76,7 @@ record! {
     }
 }
 
-/// Its owner and its group may connect to a Unix socket.
+/// The mode of a Unix socket that its owner and its group may connect to.
 const DEFAULT_SOCKET_MODE: u32 = 0o660;
 
 /// The sections that listeners refer to.
@@ -149,9 +149,10 @@ fn listener(
                 check_listener_limit(used, report);
             }
             if let Some(member) = body_member(&used.limit_use.limit) {
-                let (limit, name) = (quote(&used.limit_use.limit.name), &member.name);
+                let limit = quote(&used.limit_use.limit.name);
                 let problem = ValueProblem::new(format!(
-                    "limit {limit} counts by \"{name}\" of the body, which is read on routes only"
+                    "limit {limit} counts by \"{}\" of the body, which is read on routes only",
+                    member.name
                 ));
                 report.mistake(
                     &used.location,
@@ -224,7 +225,7 @@ pub fn check_handover(
     handover: &Setting<Located<SocketPath>>,
     report: &mut Report,
 ) {
-    let listeners = setting.valid().map_or(&[][..], |raws| &raws.0);
+    let listeners = setting.items();
     let Some(handover) = handover.valid() else {
         return;
     };
@@ -237,16 +238,16 @@ pub fn check_handover(
 }
 
 pub fn listener_limits(setting: &Setting<NonEmptyList<RawListener>>) -> HashMap<Arc<str>, String> {
-    let listeners = setting.valid().map_or(&[][..], |raws| &raws.0);
-    let uses = listeners.iter().flat_map(|raw| {
-        raw.limits
-            .valid()
-            .into_iter()
-            .flatten()
-            .map(move |used| (raw, used))
-    });
-    uses.filter_map(|(raw, used)| Some((used.limit.value()?.0, raw.location.path())))
-        .collect()
+    let listeners = setting.items();
+    let mut limits = HashMap::new();
+    for raw in listeners {
+        for used in raw.limits.valid().into_iter().flatten() {
+            if let Some(limit) = used.limit.value() {
+                limits.insert(limit.0, raw.location.path());
+            }
+        }
+    }
+    limits
 }
 
 /// Reports a limit of a listener that counts by an identity, where nobody has one: all requests

@@ -85,10 +85,7 @@ pub fn tls(raw: &RawListenerTls, report: &mut Report) -> Option<TlsServerSpec> {
         );
         return None;
     }
-    let requirement = raw
-        .client_auth
-        .build(|at| Some(at.value))?
-        .unwrap_or_default();
+    let requirement = raw.client_auth.optional()?.unwrap_or_default();
     let client_auth = raw.client_ca.build(|at| {
         Some(ClientAuthSpec {
             ca: at.value.0.clone(),
@@ -112,11 +109,9 @@ fn certificate(raw: &RawCertificate) -> Option<CertificateFiles> {
 
 /// The value of `Strict-Transport-Security`. `None`: a mistake was reported.
 pub fn hsts(raw: &RawHsts, report: &mut Report) -> Option<HeaderValue> {
-    let (age, subdomains, preload) = (
-        raw.max_age.value()?.0,
-        raw.include_subdomains.value()?,
-        raw.preload.value()?,
-    );
+    let age = raw.max_age.value()?.0;
+    let subdomains = raw.include_subdomains.value()?;
+    let preload = raw.preload.value()?;
     if preload && (age < PRELOAD_AGE || !subdomains) {
         let problem =
             ValueProblem::new("preload needs include_subdomains and a max_age of 365d or more");
@@ -127,11 +122,11 @@ pub fn hsts(raw: &RawHsts, report: &mut Report) -> Option<HeaderValue> {
         return None;
     }
     let mut text = format!("max-age={}", age.as_secs());
-    text.push_str(if subdomains {
-        "; includeSubDomains"
-    } else {
-        ""
-    });
-    text.push_str(if preload { "; preload" } else { "" });
+    if subdomains {
+        text.push_str("; includeSubDomains");
+    }
+    if preload {
+        text.push_str("; preload");
+    }
     HeaderValue::try_from(text).ok()
 }

@@ -249,7 +249,7 @@ fn forward(
     };
     let mirror = keys.mirror.build(|raw| mirror(raw, upstreams, report));
     let rewrite = rewrite(keys, matches, report);
-    let host = keys.host.build(|at| Some(at.value.clone()));
+    let host = keys.host.optional();
     let target = target?;
     let split_by = split_by?;
     let mirror = mirror?;

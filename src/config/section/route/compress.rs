@@ -53,9 +53,7 @@ impl RawCompress {
             Some(codings)
         });
         let min_size = raw.min_size.build(|at| Some(at.value.0));
-        let types = raw
-            .types
-            .build(|list| Some(list.0.iter().map(|at| at.value.clone()).collect()));
+        let types = raw.types.values();
         let default = default_rules();
         Some(CompressionRules {
             codings: codings?.unwrap_or(default.codings),

@@ -35,36 +35,14 @@ record! {
 impl RawCors {
     /// The rules. `None`: a mistake was reported.
     pub fn build(&self, report: &mut Report) -> Option<CorsSpec> {
-        let names = |setting: &Setting<NonEmptyList<Located<HeaderName>>>| {
-            setting.build(|names| {
-                Some(
-                    names
-                        .0
-                        .iter()
-                        .map(|at| at.value.clone())
-                        .collect::<Vec<_>>(),
-                )
-            })
-        };
-        for at in [&self.headers, &self.expose]
-            .into_iter()
-            .filter_map(|setting| setting.valid())
-            .flat_map(|names| &names.0)
-        {
+        for setting in [&self.headers, &self.expose] {
+            for at in setting.items() {
+                refuse_star(&at.location, at.value.as_str(), report);
+            }
+        }
+        for at in self.methods.items() {
             refuse_star(&at.location, at.value.as_str(), report);
         }
-        for at in self
-            .methods
-            .valid()
-            .into_iter()
-            .flat_map(|methods| &methods.0)
-        {
-            refuse_star(&at.location, at.value.as_str(), report);
-        }
-        let (headers, expose) = (names(&self.headers), names(&self.expose));
-        let methods = self
-            .methods
-            .build(|methods| Some(methods.0.iter().map(|at| at.value.clone()).collect()));
         let credentials = self.credentials.value()?;
         let origins = &self.origins.valid()?.0;
         if credentials && let Some(any) = origins.iter().find(|at| at.value == OriginPattern::Any) {
@@ -79,9 +57,9 @@ impl RawCors {
         }
         Some(CorsSpec {
             origins: origins.iter().map(|at| at.value.clone()).collect(),
-            methods: methods?,
-            headers: headers?,
-            expose: expose?.unwrap_or_default(),
+            methods: self.methods.values()?,
+            headers: self.headers.values()?,
+            expose: self.expose.values()?.unwrap_or_default(),
             credentials,
             max_age: self.max_age.value()?.0,
         })
@@ -106,35 +84,31 @@ impl Scalar for OriginPattern {
         if text == "*" {
             return Ok(Self::Any);
         }
-        let problem =
-            |hint: &str| ValueProblem::new(format!("{} is not an origin", quote(text))).hint(hint);
+        let problem = ValueProblem::new(format!("{} is not an origin", quote(text)));
         let lower = text.to_ascii_lowercase();
         let schemes = [("https://", ":443"), ("http://", ":80")];
         let Some((scheme, own_port, rest)) = schemes
             .iter()
             .find_map(|(scheme, port)| Some((*scheme, *port, lower.strip_prefix(scheme)?)))
         else {
-            return Err(problem(
-                "write https://app.example.com, \"https://*.example.com\" or \"*\"",
-            ));
+            return Err(
+                problem.hint("write https://app.example.com, \"https://*.example.com\" or \"*\"")
+            );
         };
         if rest.contains(['/', '?', '#', '@']) {
-            return Err(problem(
-                "an origin is a scheme, a host and perhaps a port, without a path",
-            ));
+            return Err(
+                problem.hint("an origin is a scheme, a host and perhaps a port, without a path")
+            );
         }
         let rest = rest.strip_suffix(own_port).unwrap_or(rest);
         let name = rest.strip_prefix("*.");
         let host = name.unwrap_or(rest);
         if host.contains('*') {
-            return Err(problem(
-                "the only wildcard is \"*.\" before a domain: \"https://*.example.com\"",
-            ));
+            return Err(problem
+                .hint("the only wildcard is \"*.\" before a domain: \"https://*.example.com\""));
         }
         if host.is_empty() || host.ends_with(':') || host.parse::<Authority>().is_err() {
-            return Err(problem(
-                "write https://app.example.com or http://localhost:3000",
-            ));
+            return Err(problem.hint("write https://app.example.com or http://localhost:3000"));
         }
         Ok(match name {
             Some(domain) => Self::Below {

@@ -181,7 +181,8 @@ fn check_names(raws: &[RawRoute], report: &mut Report) {
                 entry.insert(location.clone());
             }
             Entry::Occupied(line) => {
-                let (name, line) = (quote(&value.0), line.get().line_beside(location));
+                let name = quote(&value.0);
+                let line = line.get().line_beside(location);
                 let problem =
                     ValueProblem::new(format!("another route is called {name}, on {line}"));
                 report.mistake(location, problem.hint("give each route a name of its own"));
@@ -216,8 +217,8 @@ fn route(
     let max_body = raw.max_body.build(|at| Some(at.value.0));
     let head = raw.timeout.build(|at| Some(at.value.0));
     let times = raw.timeouts.build(time_limits);
-    let request_fields = raw.request_headers.build(|raw| raw.of_requests(report));
-    let response_fields = raw.response_headers.build(|raw| raw.of_answers(report));
+    let request_fields = raw.request_headers.build(|raw| raw.for_requests(report));
+    let response_fields = raw.response_headers.build(|raw| raw.for_answers(report));
     for at in templates(raw) {
         check_template(at, matches, report);
     }
@@ -228,6 +229,10 @@ fn route(
     let networks = network_rules(&raw.allow, &raw.deny, report);
     let maintenance = raw.maintenance.build(|raw| raw.build(report));
     let name = raw.name.value()?.0;
+    let (upstream_time, whole_time) = match times? {
+        Some(times) => (times.upstream, times.request),
+        None => (UpstreamTimeLimits::default(), None),
+    };
     Some(Route {
         counted_as: context.known.part_of.get(&*name).unwrap_or(&name).clone(),
         name,
@@ -246,20 +251,16 @@ fn route(
         max_body: max_body?,
         answer_time: AnswerTimeLimits {
             head: head?,
-            whole: times?.and_then(|(_, whole)| whole),
+            whole: whole_time,
         },
-        upstream_time: times?
-            .map(|(of_upstream, _)| of_upstream)
-            .unwrap_or_default(),
+        upstream_time,
         retry: retry?,
     })
 }
 
-/// The limits in place of the upstream's, and that of the whole request. `None`: a mistake was
+/// The time limits that the route has itself. `None`: a mistake was
 /// reported.
-fn time_limits(raw: &RawRouteTimeouts) -> Option<(UpstreamTimeLimits, Option<Duration>)> {
-    let limit =
-        |setting: &Setting<Located<BoundedDuration<DAY>>>| setting.build(|at| Some(at.value.0));
+fn time_limits(raw: &RawRouteTimeouts) -> Option<RouteTimeLimits> {
     let RawRouteTimeouts {
         connect,
         response,
@@ -267,14 +268,27 @@ fn time_limits(raw: &RawRouteTimeouts) -> Option<(UpstreamTimeLimits, Option<Dur
         tunnel_idle,
         request,
     } = raw;
-    let [connect, response, idle, tunnel_idle] = [connect, response, idle, tunnel_idle].map(limit);
-    let of_upstream = UpstreamTimeLimits {
-        connect: connect?,
-        response: response?,
-        idle: idle?,
-        tunnel_idle: tunnel_idle?,
-    };
-    Some((of_upstream, limit(request)?))
+    Some(RouteTimeLimits {
+        upstream: UpstreamTimeLimits {
+            connect: time_limit(connect)?,
+            response: time_limit(response)?,
+            idle: time_limit(idle)?,
+            tunnel_idle: time_limit(tunnel_idle)?,
+        },
+        request: time_limit(request)?,
+    })
+}
+
+fn time_limit(setting: &Setting<Located<BoundedDuration<DAY>>>) -> Option<Option<Duration>> {
+    setting.build(|at| Some(at.value.0))
+}
+
+/// The time limits of a route.
+struct RouteTimeLimits {
+    /// The limits in place of those of its upstream.
+    upstream: UpstreamTimeLimits,
+    /// The limit of the whole request.
+    request: Option<Duration>,
 }
 
 /// Every text of the route that may have variables.
@@ -303,8 +317,10 @@ fn check_template(at: &Located<Template>, matches: Option<&Match>, report: &mut 
 
 fn check_params(used: &CheckedUse, matches: Option<&Match>, report: &mut Report) {
     let Some(matches) = matches else { return };
-    let has = |name: &Arc<str>| matches.has_param(name);
-    for param in path_params(&used.limit_use.limit).filter(|param| !has(param)) {
+    for param in path_params(&used.limit_use.limit) {
+        if matches.has_param(param) {
+            continue;
+        }
         let limit = quote(&used.limit_use.limit.name);
         let problem = ValueProblem::new(format!(
             "limit {limit} counts by {{{param}}}, which this route's path does not have"

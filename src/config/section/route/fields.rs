@@ -49,85 +49,80 @@ pub struct RedirectStatus(StatusCode);
 
 impl RawFieldChanges {
     /// The changes of requests. `None`: a mistake was reported.
-    pub fn of_requests(&self, report: &mut Report) -> Option<FieldChanges> {
+    pub fn for_requests(&self, report: &mut Report) -> Option<FieldChanges> {
         self.check(report, refused_in_requests);
         self.build()
     }
 
     /// The changes of answers. `None`: a mistake was reported.
-    pub fn of_answers(&self, report: &mut Report) -> Option<FieldChanges> {
+    pub fn for_answers(&self, report: &mut Report) -> Option<FieldChanges> {
         self.check(report, |name| {
-            let is_of_cors = name
-                .as_str()
-                .starts_with("access-control-")
-                .then_some("the key \"cors\" says these");
-            is_of_cors.or_else(|| is_of_websocket(name).then_some(OF_WEBSOCKET))
+            if name.as_str().starts_with("access-control-") {
+                Some("the key \"cors\" says these")
+            } else if is_of_websocket(name) {
+                Some(OF_WEBSOCKET)
+            } else {
+                None
+            }
         });
         self.build()
     }
 
     /// Reports names that are here twice, and those that `refused` has a hint for.
     fn check(&self, report: &mut Report, refused: impl Fn(&HeaderName) -> Option<&'static str>) {
-        let mut check = |location: &Location, name: &HeaderName| {
-            let hint = refused(name);
-            if let Some(hint) = hint.or_else(|| is_connection_header(name).then_some(OF_CONNECTION))
-            {
-                let problem =
-                    ValueProblem::new(format!("{} cannot be changed here", quote(name.as_str())));
-                report.mistake(location, problem.hint(hint));
+        let mut names = Vec::new();
+        for at in self.remove.items() {
+            names.push((&at.location, &at.value));
+        }
+        for entry in self.set.members().iter().chain(self.add.members()) {
+            if let Some(name) = &entry.key {
+                names.push((&entry.location, name));
             }
-        };
-        for at in self.remove.valid().into_iter().flat_map(|names| &names.0) {
-            check(&at.location, &at.value);
         }
-        for table in [&self.set, &self.add]
-            .into_iter()
-            .filter_map(Setting::valid)
-        {
-            table
-                .0
-                .iter()
-                .filter_map(|entry| Some((&entry.location, entry.key.as_ref()?)))
-                .for_each(|(at, name)| check(at, name));
+        for (location, name) in names {
+            let hint = match refused(name) {
+                Some(hint) => hint,
+                None if is_connection_header(name) => OF_CONNECTION,
+                None => continue,
+            };
+            let problem =
+                ValueProblem::new(format!("{} cannot be changed here", quote(name.as_str())));
+            report.mistake(location, problem.hint(hint));
         }
-        for table in [&self.set, &self.add]
-            .into_iter()
-            .filter_map(Setting::valid)
-        {
-            check_names(table, report);
+        for table in [&self.set, &self.add] {
+            if let Setting::Valid(table) = table {
+                check_names(table, report);
+            }
         }
     }
 
     fn build(&self) -> Option<FieldChanges> {
-        let table = |setting: &Setting<Mapping<HeaderName, Located<Template>>>| {
-            setting.build(|table| {
-                let fields = table
-                    .0
-                    .iter()
-                    .map(|entry| Some((entry.key.clone()?, entry.value.as_ref()?.value.clone())));
-                fields.collect::<Option<Vec<_>>>()
-            })
-        };
-        let remove = self
-            .remove
-            .build(|names| Some(names.0.iter().map(|at| at.value.clone()).collect()));
-        let (set, add) = (table(&self.set), table(&self.add));
         Some(FieldChanges {
-            remove: remove?.unwrap_or_default(),
-            set: set?.unwrap_or_default(),
-            add: add?.unwrap_or_default(),
+            remove: self.remove.values()?.unwrap_or_default(),
+            set: fields(&self.set)?,
+            add: fields(&self.add)?,
         })
     }
 
     /// The templates, each with its place.
     pub fn templates(&self) -> impl Iterator<Item = &Located<Template>> {
-        let tables = [&self.set, &self.add]
-            .into_iter()
-            .filter_map(Setting::valid);
-        tables
-            .flat_map(|table| &table.0)
-            .filter_map(|entry| entry.value.as_ref())
+        let entries = self.set.members().iter().chain(self.add.members());
+        entries.filter_map(|entry| entry.value.as_ref())
     }
+}
+
+/// The fields of a table, if there is one. `None`: a mistake was reported.
+fn fields(
+    setting: &Setting<Mapping<HeaderName, Located<Template>>>,
+) -> Option<Vec<(HeaderName, Template)>> {
+    let fields = setting.build(|table| {
+        let fields = table
+            .0
+            .iter()
+            .map(|entry| Some((entry.key.clone()?, entry.value.as_ref()?.value.clone())));
+        fields.collect()
+    });
+    Some(fields?.unwrap_or_default())
 }
 
 impl RawRedirect {
@@ -135,7 +130,7 @@ impl RawRedirect {
     pub fn build(&self, report: &mut Report) -> Option<RedirectRule> {
         let to = self.to.valid()?;
         if let Err(problem) = location::check(&to.value) {
-            report.mistake(&to.location, problem_of(problem));
+            report.mistake(&to.location, location_problem(problem));
             return None;
         }
         Some(RedirectRule {
@@ -145,7 +140,7 @@ impl RawRedirect {
     }
 }
 
-fn problem_of(problem: LocationProblem) -> ValueProblem {
+fn location_problem(problem: LocationProblem) -> ValueProblem {
     const PARTS: &str =
         "clients could be sent anywhere: variables stand behind the host, which may be {host}";
     match problem {

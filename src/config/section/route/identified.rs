@@ -1,4 +1,4 @@
-//! What goes by an identity on a route where nobody has one.
+//! Limits, splits and texts that go by an identity, on a route where nobody has one.
 
 use tollgate_limiter::limit::key::OnMissing;
 

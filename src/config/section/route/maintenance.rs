@@ -99,7 +99,7 @@ impl RawMaintenance {
 impl RawMaintenancePage {
     fn build(&self, report: &mut Report) -> Option<ErrorPage> {
         let content_type = self.r#type.valid().and_then(|at| content_type(at, report));
-        let text = page_text(&self.location, (&self.file, &self.body), report);
+        let text = page_text(&self.location, &self.file, &self.body, report);
         let statuses = StatusSet::new([StatusCode::SERVICE_UNAVAILABLE.as_u16().into()]).ok();
         let fallback = self.fallback.value()?;
         Some(ErrorPage {

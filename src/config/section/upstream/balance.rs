@@ -205,15 +205,15 @@ pub fn warn_of_unknown_clients(
         let Some(part) = part_of_identity(&parts) else {
             continue;
         };
-        let forwards = |route: &&Arc<Route>| {
-            route
-                .action
-                .upstreams()
-                .iter()
-                .any(|name| ***name == *upstream.name)
-                && asking.identified_on(route) == IdentifiedRequests::None
-        };
-        if let Some(route) = routes.iter().find(forwards) {
+        let route = routes.iter().find(|route| {
+            asking.identified_on(route) == IdentifiedRequests::None
+                && route
+                    .action
+                    .upstreams()
+                    .iter()
+                    .any(|name| ***name == *upstream.name)
+        });
+        if let Some(route) = route {
             let problem = ValueProblem::new(format!(
                 "the endpoint goes by {part}, and route {} authenticates nobody: its requests go to any",
                 quote(&route.name)

@@ -76,16 +76,14 @@ impl Scalar for DnsName {
     const WHAT: &'static str = "a name in DNS";
 
     fn read(text: &str) -> Result<Self, ValueProblem> {
-        let problem = |hint| {
-            Err(ValueProblem::new(format!("{} is not a name in DNS", quote(text))).hint(hint))
-        };
+        let problem = ValueProblem::new(format!("{} is not a name in DNS", quote(text)));
         if text.parse::<std::net::IpAddr>().is_ok() {
-            return problem("write an address under \"endpoints\"");
+            return Err(problem.hint("write an address under \"endpoints\""));
         }
         if !is_dns_name(text) {
-            return problem(
+            return Err(problem.hint(
                 "write a host such as orders.prod.svc.cluster.local, without scheme and port",
-            );
+            ));
         }
         Ok(Self(text.into()))
     }
@@ -100,14 +98,11 @@ impl Scalar for ServiceName {
 
     fn read(text: &str) -> Result<Self, ValueProblem> {
         let mut labels = text.split('.');
-        let is_service = |label: Option<&str>| {
-            label.is_some_and(|label| label.len() > 1 && label.starts_with('_'))
-        };
-        if !(is_dns_name(text)
-            && is_service(labels.next())
-            && is_service(labels.next())
-            && labels.next().is_some())
-        {
+        let service = labels.next().unwrap_or_default();
+        let protocol = labels.next().unwrap_or_default();
+        let has_domain = labels.next().is_some();
+        let is_service = is_service_label(service) && is_service_label(protocol) && has_domain;
+        if !is_service || !is_dns_name(text) {
             let problem = ValueProblem::new(format!(
                 "{} is not the name of a service in DNS",
                 quote(text)
@@ -122,6 +117,11 @@ impl Scalar for ServiceName {
     fn schema() -> Json {
         json!({ "type": "string" })
     }
+}
+
+/// Whether a label is that of a service or of its protocol (RFC 2782).
+fn is_service_label(label: &str) -> bool {
+    label.len() > 1 && label.starts_with('_')
 }
 
 impl Scalar for ResolverAddress {
@@ -209,10 +209,7 @@ impl RawEndpointSources {
 
     /// The protocols of its endpoints, as far as this file says, and where it does.
     pub fn schemes(&self) -> impl Iterator<Item = (EndpointScheme, &Location)> {
-        let endpoints = self
-            .endpoints
-            .valid()
-            .map_or(&[][..], |endpoints| &endpoints.0);
+        let endpoints = self.endpoints.items();
         endpoints
             .iter()
             .map(|at| (at.url.value.scheme, &at.url.location))
@@ -224,15 +221,12 @@ impl RawEndpointSources {
     /// 6125 §1.7.2).
     pub fn dns_name(&self) -> Option<&str> {
         let discover = self.discover.valid()?;
-        let dns = discover.dns.valid().map(|at| &*at.value.0);
-        let of_service = || {
-            discover
-                .srv
-                .valid()
-                .and_then(|at| at.value.0.splitn(3, '.').nth(2))
+        let name = match (discover.dns.valid(), discover.srv.valid()) {
+            (Some(host), _) => &*host.value.0,
+            (None, Some(service)) => service.value.0.splitn(3, '.').nth(2)?,
+            (None, None) => return None,
         };
-        dns.or_else(of_service)
-            .map(|name| name.trim_end_matches('.'))
+        Some(name.trim_end_matches('.'))
     }
 
     /// Whether endpoints are in a file, with any protocol.

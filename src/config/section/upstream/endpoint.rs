@@ -46,12 +46,10 @@ impl Decode for RawEndpoint {
             });
         }
         let options = RawEndpointOptions::decode(node, report)?;
-        let (weight, backup) = (options.weight.value(), options.backup.value());
-        let url = options.url.take(Some)??;
         Some(Self {
-            url,
-            weight: weight?.0,
-            backup: backup?,
+            weight: options.weight.value()?.0,
+            backup: options.backup.value()?,
+            url: options.url.take(Some)??,
         })
     }
 

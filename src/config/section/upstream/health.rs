@@ -113,14 +113,13 @@ pub fn probes(
     if let Some(at) = raw.grpc.valid() {
         check_grpc(&at.location, all_speak_http2?, report)?;
     }
-    let count = |setting: u64| u32::try_from(setting).unwrap_or(u32::MAX);
     Some(HealthSpec {
         check: check?,
         interval: raw.interval.value()?.0,
         timeout: raw.timeout.value()?.0,
         thresholds: ProbeThresholds {
-            unhealthy_after: count(raw.unhealthy_after.value()?.0),
-            healthy_after: count(raw.healthy_after.value()?.0),
+            unhealthy_after: u32::try_from(raw.unhealthy_after.value()?.0).ok()?,
+            healthy_after: u32::try_from(raw.healthy_after.value()?.0).ok()?,
         },
     })
 }
@@ -149,19 +148,21 @@ fn check(raw: &RawHealth, report: &mut Report) -> Option<HealthCheck> {
     let status = raw
         .status
         .build(|ranges| StatusSet::new(ranges.0.iter().map(|at| at.value.clone())).ok())?;
-    let host = raw.host.build(|at| Some(at.value.clone()))?;
+    let host = raw.host.optional()?;
     if !raw.path.is_present() && (status.is_some() || host.is_some()) {
         let problem = ValueProblem::new("\"status\" and \"host\" are of probes by \"path\"");
         report.mistake(&raw.location, problem.hint("give \"path\", or remove them"));
         return None;
     }
-    let usual = || StatusSet::new([StatusRange::from(200..=399)]).ok();
     let options = [
         raw.path.build(|at| {
             Some(HealthCheck::Http {
                 path: at.value.0.clone(),
                 host,
-                status: status.or_else(usual)?,
+                status: match status {
+                    Some(status) => status,
+                    None => StatusSet::new([StatusRange::from(200..=399)]).ok()?,
+                },
             })
         }),
         raw.grpc.build(|at| {

@@ -39,11 +39,10 @@ impl Scalar for ServerName {
     const WHAT: &'static str = "the name of a server";
 
     fn read(text: &str) -> Result<Self, ValueProblem> {
-        let problem = || {
+        PeerName::of(text).map(Self).ok_or_else(|| {
             ValueProblem::new(format!("{} is not the name of a server", quote(text)))
                 .hint("write a host such as orders.internal, or an IP address, without a port")
-        };
-        PeerName::of(text).map(Self).ok_or_else(problem)
+        })
     }
 
     fn schema() -> Json {
@@ -61,10 +60,7 @@ pub fn build(
     if sources.endpoints.is_invalid() || sources.discover.is_invalid() {
         return None;
     }
-    let endpoints = sources
-        .endpoints
-        .valid()
-        .map_or(&[][..], |endpoints| &endpoints.0);
+    let endpoints = sources.endpoints.items();
     let secured: Vec<_> = endpoints
         .iter()
         .map(|at| &at.url)
@@ -120,7 +116,8 @@ fn written(raw: &RawUpstreamTls, report: &mut Report) -> Option<UpstreamTls> {
     let identity = match (&raw.cert, &raw.key) {
         (Setting::Absent, Setting::Absent) => Some(None),
         (Setting::Valid(cert), Setting::Valid(key)) => {
-            let (cert, key) = (pem(cert, report), pem(key, report));
+            let cert = pem(cert, report);
+            let key = pem(key, report);
             Some(Some((cert?.into(), key?.into())))
         }
         (Setting::Invalid, _) | (_, Setting::Invalid) => None,

@@ -38,13 +38,13 @@ struct RouteRank<'a> {
 pub fn report_ambiguities(candidates: &[MatchedRoute<'_>], report: &mut Report) {
     let mut ranks: HashMap<RouteRank<'_>, Vec<&MatchedRoute<'_>>> = HashMap::new();
     for candidate in candidates {
-        let mut told = HashSet::new();
+        let mut reported = HashSet::new();
         for rank in all_ranks(candidate.matches) {
             let equals = ranks.entry(rank).or_default();
             if let Some(first) = equals
                 .iter()
                 .find(|other| overlap(other.matches, candidate.matches))
-                && told.insert(first.location.path())
+                && reported.insert(first.location.path())
             {
                 report_pair(first, candidate, report);
             }
@@ -55,16 +55,12 @@ pub fn report_ambiguities(candidates: &[MatchedRoute<'_>], report: &mut Report) 
 
 /// The ranks of a route: one for each of its hosts and patterns.
 fn all_ranks(matches: &Match) -> impl Iterator<Item = RouteRank<'_>> {
-    let patterns = || {
-        matches.paths.iter().filter_map(|path| match path {
-            PathMatch::Pattern(pattern) => Some(pattern),
+    matches.hosts.iter().flat_map(move |host| {
+        matches.paths.iter().filter_map(move |path| match path {
+            PathMatch::Pattern(pattern) => Some(rank(host, pattern, matches)),
             PathMatch::Expression(_) => None,
         })
-    };
-    matches
-        .hosts
-        .iter()
-        .flat_map(move |host| patterns().map(move |path| rank(host, path, matches)))
+    })
 }
 
 fn report_pair(first: &MatchedRoute<'_>, second: &MatchedRoute<'_>, report: &mut Report) {

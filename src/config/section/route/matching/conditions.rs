@@ -31,28 +31,24 @@ impl Scalar for HostMatch {
     const WHAT: &'static str = "a host";
 
     fn read(text: &str) -> Result<Self, ValueProblem> {
-        let problem = |hint: &str| {
-            ValueProblem::new(format!("{} is not a host to match", quote(text))).hint(hint)
-        };
+        let problem = ValueProblem::new(format!("{} is not a host to match", quote(text)));
         if text == "*" {
-            return Err(problem("leave \"host\" out to match any host"));
+            return Err(problem.hint("leave \"host\" out to match any host"));
         }
         let lower = text.to_ascii_lowercase();
         let suffix = lower.strip_prefix("*.");
         let name = suffix.unwrap_or(&lower);
         if name.contains('*') {
-            return Err(problem(
-                "the only wildcard is a leading \"*.\": \"*.example.com\"",
-            ));
+            return Err(problem.hint("the only wildcard is a leading \"*.\": \"*.example.com\""));
         }
         if suffix.is_none() && is_ipv6_literal(name) {
             return Ok(Self::Exact(name.into()));
         }
         if name.contains(':') {
-            return Err(problem("write the host without scheme and port"));
+            return Err(problem.hint("write the host without scheme and port"));
         }
         if !is_host_name(name) {
-            return Err(problem("write api.example.com or \"*.example.com\""));
+            return Err(problem.hint("write api.example.com or \"*.example.com\""));
         }
         Ok(match suffix {
             Some(suffix) => Self::Suffix(format!(".{suffix}").into()),
@@ -99,9 +95,7 @@ pub fn matches(setting: &Setting<RawMatch>, report: &mut Report) -> Option<Match
     });
     let hosts = raw.host.build(|list| hosts(&list.0, report));
     let paths = raw.path.build(|list| paths(list, report));
-    let methods = raw
-        .methods
-        .build(|many| Some(many.0.iter().map(|at| at.value.clone()).collect()));
+    let methods = raw.methods.values();
     Some(Match {
         hosts: hosts?.unwrap_or_else(|| vec![HostMatch::Any]),
         paths: paths??,
@@ -115,10 +109,9 @@ fn everything() -> Match {
         segments: Vec::new(),
         rest: true,
     };
-    let (hosts, paths) = (vec![HostMatch::Any], vec![PathMatch::Pattern(path)]);
     Match {
-        hosts,
-        paths,
+        hosts: vec![HostMatch::Any],
+        paths: vec![PathMatch::Pattern(path)],
         methods: Vec::new(),
         headers: Vec::new(),
     }
@@ -166,15 +159,18 @@ fn paths(list: &OneOrMore<RawPathMatch>, report: &mut Report) -> Option<Vec<Path
 fn take_the_same(one: &PathMatch, other: &PathMatch) -> bool {
     match (one, other) {
         (PathMatch::Pattern(one), PathMatch::Pattern(other)) => {
-            let same = |(one, other): (&Segment, &Segment)| match (one, other) {
-                (Segment::Literal(one), Segment::Literal(other)) => one == other,
-                (Segment::Param(_), Segment::Param(_)) => true,
-                (Segment::Literal(_), Segment::Param(_))
-                | (Segment::Param(_), Segment::Literal(_)) => false,
-            };
             one.rest == other.rest
                 && one.segments.len() == other.segments.len()
-                && one.segments.iter().zip(&other.segments).all(same)
+                && one
+                    .segments
+                    .iter()
+                    .zip(&other.segments)
+                    .all(|(one, other)| match (one, other) {
+                        (Segment::Literal(one), Segment::Literal(other)) => one == other,
+                        (Segment::Param(_), Segment::Param(_)) => true,
+                        (Segment::Literal(_), Segment::Param(_))
+                        | (Segment::Param(_), Segment::Literal(_)) => false,
+                    })
         }
         (one, other) => one == other,
     }
@@ -198,14 +194,7 @@ fn order(path: &PathMatch) -> (u8, Vec<u8>) {
 fn warn_of_likely_slip(path: &RawPathMatch, report: &mut Report) {
     match &path.value {
         PathMatch::Pattern(pattern) => {
-            let slip = |segment: &Segment| match segment {
-                Segment::Literal(literal) => literal
-                    .strip_prefix(':')
-                    .filter(|name| is_name(name))
-                    .map(str::to_owned),
-                Segment::Param(_) => None,
-            };
-            if let Some(name) = pattern.segments.iter().find_map(slip) {
+            if let Some(name) = pattern.segments.iter().find_map(colon_name) {
                 let problem = ValueProblem::new(format!(
                     "\":{name}\" is taken as it is written, and no parameter"
                 ));
@@ -229,6 +218,14 @@ fn warn_of_likely_slip(path: &RawPathMatch, report: &mut Report) {
             );
         }
         PathMatch::Expression(_) => {}
+    }
+}
+
+/// The name behind a colon, which other gateways take for a parameter.
+fn colon_name(segment: &Segment) -> Option<&str> {
+    match segment {
+        Segment::Literal(literal) => literal.strip_prefix(':').filter(|name| is_name(name)),
+        Segment::Param(_) => None,
     }
 }
 

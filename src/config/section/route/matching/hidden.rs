@@ -3,59 +3,84 @@
 use crate::config::report::{Report, ValueProblem, quote};
 use crate::config::section::route::matching::ambiguity::MatchedRoute;
 use crate::route::expression::PathExpression;
-use crate::route::{HostMatch, Match, PathMatch};
+use crate::route::{Match, PathMatch};
 
 /// Warns of routes that another one hides. Patterns do not: the more specific one goes first, and
 /// two that are alike are a mistake.
 pub fn warn_of_hidden(routes: &[MatchedRoute<'_>], report: &mut Report) {
-    let greedy: Vec<_> = routes
-        .iter()
-        .enumerate()
-        .flat_map(|(at, route)| expressions(route.matches).map(move |one| (at, route, one)))
-        .collect();
-    for (at, route) in routes.iter().enumerate() {
-        let hides = |host: &HostMatch, path: &PathMatch| {
-            greedy.iter().find(|(other, by, expression)| {
-                *other != at
-                    && by.matches.hosts.contains(host)
-                    && takes_all(by.matches, route.matches)
-                    && match path {
-                        PathMatch::Pattern(pattern) => {
-                            pattern.rest && expression.takes_everything()
-                        }
-                        PathMatch::Expression(own) => {
-                            *other < at
-                                && (expression.takes_everything()
-                                    || expression.text() == own.text())
-                        }
-                    }
-            })
-        };
-        let pairs = || {
-            route
-                .matches
-                .hosts
-                .iter()
-                .flat_map(|host| route.matches.paths.iter().map(move |path| (host, path)))
-        };
-        if !pairs().all(|(host, path)| hides(host, path).is_some()) {
-            continue;
-        }
-        if let Some((_, by, expression)) = pairs().find_map(|(host, path)| hides(host, path)) {
-            let name = |route: &MatchedRoute<'_>| route.name.map_or_else(String::new, quote);
-            let line = by.location.line_beside(route.location);
-            let text = quote(expression.text());
-            let problem = ValueProblem::new(format!(
-                "no request reaches route {}: {text} of route {} ({line}) takes them all",
-                name(route),
-                name(by)
-            ));
-            report.warning(
-                route.location,
-                problem.hint("make the expression narrower, or remove this route"),
-            );
+    let mut greedy = Vec::new();
+    for (index, route) in routes.iter().enumerate() {
+        for expression in expressions(route.matches) {
+            greedy.push(RouteExpression {
+                index,
+                route,
+                expression,
+            });
         }
     }
+    for (index, route) in routes.iter().enumerate() {
+        let Some(by) = hiding(&greedy, index, route.matches) else {
+            continue;
+        };
+        let line = by.route.location.line_beside(route.location);
+        let text = quote(by.expression.text());
+        let problem = ValueProblem::new(format!(
+            "no request reaches route {}: {text} of route {} ({line}) takes them all",
+            shown_name(route),
+            shown_name(by.route)
+        ));
+        report.warning(
+            route.location,
+            problem.hint("make the expression narrower, or remove this route"),
+        );
+    }
+}
+
+/// An expression among the paths of a route.
+struct RouteExpression<'a> {
+    /// The place of the route in the file.
+    index: usize,
+    route: &'a MatchedRoute<'a>,
+    expression: &'a PathExpression,
+}
+
+/// The expression that takes all requests for the first host and path of the route at `index`.
+/// `None`: no expression does for one of its hosts and paths.
+fn hiding<'e, 'a>(
+    greedy: &'e [RouteExpression<'a>],
+    index: usize,
+    matches: &Match,
+) -> Option<&'e RouteExpression<'a>> {
+    let mut first = None;
+    for host in &matches.hosts {
+        for path in &matches.paths {
+            let by = greedy.iter().find(|by| {
+                by.index != index
+                    && by.route.matches.hosts.contains(host)
+                    && takes_all(by.route.matches, matches)
+                    && by.takes_path(path, index)
+            })?;
+            first = first.or(Some(by));
+        }
+    }
+    first
+}
+
+impl RouteExpression<'_> {
+    /// Whether it takes whatever a path of the route at `index` takes, before that does.
+    fn takes_path(&self, path: &PathMatch, index: usize) -> bool {
+        let takes_everything = self.expression.takes_everything();
+        match path {
+            PathMatch::Pattern(pattern) => pattern.rest && takes_everything,
+            PathMatch::Expression(own) => {
+                self.index < index && (takes_everything || self.expression.text() == own.text())
+            }
+        }
+    }
+}
+
+fn shown_name(route: &MatchedRoute<'_>) -> String {
+    route.name.map_or_else(String::new, quote)
 }
 
 fn expressions(matches: &Match) -> impl Iterator<Item = &PathExpression> {

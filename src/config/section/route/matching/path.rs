@@ -75,11 +75,7 @@ impl Scalar for PathExpression {
                     .hint("the syntax is that of docs.rs/regex; there are no look-arounds and no back-references")
             }
         })?;
-        let fine = |name: &str| {
-            name.bytes()
-                .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
-        };
-        if let Some(name) = expression.params().find(|name| !fine(name)) {
+        if let Some(name) = expression.params().find(|name| !is_param_name(name)) {
             let problem =
                 ValueProblem::new(format!("{} is not the name of a parameter", quote(name)));
             return Err(problem.hint("letters, digits and underscores: (?<id>[^/]+)"));
@@ -90,4 +86,9 @@ impl Scalar for PathExpression {
     fn schema() -> Json {
         json!({ "type": "string", "maxLength": MOST_BYTES })
     }
+}
+
+fn is_param_name(name: &str) -> bool {
+    name.bytes()
+        .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }

@@ -84,10 +84,10 @@ impl Scalar for FullPath {
                 .filter(|shorter| !shorter.is_empty())
                 .unwrap_or(text),
         )?;
-        let fine = text
+        let is_sound = text
             .split('/')
             .all(|part| normalise(part).is_some_and(|part| part != "." && part != ".."));
-        if fine {
+        if is_sound {
             Ok(Self(text.into()))
         } else {
             Err(characters(text))
@@ -101,15 +101,15 @@ impl Scalar for FullPath {
 
 /// The segments between the slashes; none for `/`.
 fn split(text: &str) -> Result<Vec<&str>, ValueProblem> {
-    let hint = || format!("did you mean {}?", quote(&format!("/{text}")));
     if text.len() > MOST_BYTES {
         return Err(
             wrong(text, &format!("has more than {MOST_BYTES} bytes")).hint("shorten the path")
         );
     }
-    let below = text
-        .strip_prefix('/')
-        .ok_or_else(|| wrong(text, "does not start with /").hint(hint()))?;
+    let Some(below) = text.strip_prefix('/') else {
+        let hint = format!("did you mean {}?", quote(&format!("/{text}")));
+        return Err(wrong(text, "does not start with /").hint(hint));
+    };
     if text.contains(['?', '#']) {
         return Err(wrong(text, "has more than a path").hint("leave out everything from ? or # on"));
     }
@@ -158,8 +158,10 @@ fn segment(text: &str, part: &str) -> Result<Segment, ValueProblem> {
 }
 
 fn param(text: &str, name: &str) -> Result<Segment, ValueProblem> {
-    let fine = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
-    if (1..=64).contains(&name.len()) && name.bytes().all(fine) {
+    let is_plain = name
+        .bytes()
+        .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-');
+    if is_plain && (1..=64).contains(&name.len()) {
         return Ok(Segment::Param(name.into()));
     }
     Err(
@@ -184,23 +186,29 @@ fn normalise(part: &str) -> Option<String> {
     let mut normal = String::with_capacity(part.len());
     let mut bytes = part.bytes();
     while let Some(byte) = bytes.next() {
-        let unreserved = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
         match byte {
             b'%' => {
                 let digits =
                     [bytes.next()?, bytes.next()?].map(|digit| char::from(digit).to_digit(16));
                 let byte = u8::try_from(digits[0]? * 16 + digits[1]?).ok()?;
-                if unreserved(byte) {
+                if is_unreserved(byte) {
                     normal.push(byte.into())
                 } else {
                     normal.push_str(&format!("%{byte:02X}"))
                 }
             }
-            _ if unreserved(byte) || b"!$&'()*+,;=:@".contains(&byte) => normal.push(byte.into()),
+            _ if is_unreserved(byte) || b"!$&'()*+,;=:@".contains(&byte) => {
+                normal.push(byte.into())
+            }
             _ => return None,
         }
     }
     Some(normal)
+}
+
+/// RFC 3986 §2.3.
+fn is_unreserved(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"-._~".contains(&byte)
 }
 
 fn wrong(text: &str, what: &str) -> ValueProblem {
