@@ -167,7 +167,7 @@ impl FileReader<'_> {
             .parent()
             .unwrap_or(Path::new(""))
             .join(path);
-        self.files.push(FileVersion::of(&path));
+        self.files.push(FileVersion::current(&path));
         let files = match fs::metadata(&path) {
             Ok(meta) if meta.is_dir() => files_in(&path),
             Ok(_) => Ok(vec![path.clone()]),
@@ -199,10 +199,10 @@ impl FileReader<'_> {
     fn file(&mut self, path: &Path, place: &Path, at: &Location) -> Option<Vec<NodeEntry>> {
         let name: Arc<str> = path.to_string_lossy().into();
         if path != place {
-            self.files.push(FileVersion::of(path));
+            self.files.push(FileVersion::current(path));
         }
         let real = self.check(path, &name, at)?;
-        let text = match source::of_file(&name, path) {
+        let text = match source::read_file(&name, path) {
             Ok(text) => text,
             Err(mistakes) => {
                 self.report.include(name);

@@ -48,7 +48,7 @@ pub fn read(path: &Path) -> Reading {
     read_with(path, None)
 }
 
-/// Like [`read`], with policies laid over the file.
+/// Like [`read`], with policies applied to it.
 pub fn read_with(path: &Path, policies: Option<PolicySet>) -> Reading {
     let (ground, files) = read_ground(path);
     Reading {
@@ -57,7 +57,7 @@ pub fn read_with(path: &Path, policies: Option<PolicySet>) -> Reading {
     }
 }
 
-/// The file at `path` and those that it includes as trees: policies are laid over them again and
+/// The file at `path` and those that it includes as trees: policies are applied to them again and
 /// again.
 #[derive(Clone)]
 pub struct Ground {
@@ -76,8 +76,8 @@ pub struct Ground {
 /// When the file itself cannot be read.
 pub fn read_ground(path: &Path) -> (Result<Ground, Mistakes>, Vec<FileVersion>) {
     let name = path.display().to_string();
-    let mut files = vec![FileVersion::of(path)];
-    let text = source::of_file(&name, path);
+    let mut files = vec![FileVersion::current(path)];
+    let text = source::read_file(&name, path);
     (
         text.map(|text| Ground::read(&name, &text, &variable, &mut files)),
         files,
@@ -102,7 +102,7 @@ impl Ground {
         }
     }
 
-    /// The configuration with policies laid over it.
+    /// The configuration with policies applied to it.
     ///
     /// # Errors
     /// Every mistake in the files and in the policies.
@@ -205,12 +205,12 @@ impl Ground {
     }
 }
 
-/// Reads and checks standard input, with this process's environment and policies laid over it.
+/// Reads and checks standard input, with this process's environment and policies applied to it.
 ///
 /// # Errors
 /// Every mistake in it, or the one that kept it from being read.
 pub fn load_stdin(policies: Option<PolicySet>) -> Result<Loaded, Mistakes> {
-    parse_with(STDIN, &source::of_stdin()?, &variable, policies)
+    parse_with(STDIN, &source::read_stdin()?, &variable, policies)
 }
 
 /// Where a gateway on the file at `path` says whether it is ready; `None`: nowhere. Mistakes
@@ -221,7 +221,7 @@ pub fn load_stdin(policies: Option<PolicySet>) -> Result<Loaded, Mistakes> {
 /// When the file cannot be read, or does not say where the admin server is.
 pub fn load_probed(path: &Path) -> Result<Option<ProbedAddress>, Mistakes> {
     let name = path.display().to_string();
-    let text = source::of_file(&name, path)?;
+    let text = source::read_file(&name, path)?;
     let mut ground = Ground::read(&name, &text, &variable, &mut Vec::new());
     let probed = ground
         .tree(|_| None)
@@ -246,7 +246,7 @@ pub fn parse(
     parse_with(file_name, text, env, None)
 }
 
-/// Like [`parse`], with policies laid over the file.
+/// Like [`parse`], with policies applied to it.
 ///
 /// # Errors
 /// Every mistake in the text, in the files that it includes and in the policies.

@@ -16,7 +16,7 @@ use crate::upstream::endpoints::EndpointSpec;
 /// Every mistake in it, or the one that kept it from being read.
 pub fn load_endpoints(path: &Path, upstream: &UpstreamSpec) -> Result<Vec<EndpointSpec>, Mistakes> {
     let name = path.display().to_string();
-    let text = source::of_file(&name, path)?;
+    let text = source::read_file(&name, path)?;
     let mut report = Report::new(&name);
     let listed = endpoints(&Arc::from(name), &text, upstream, &mut report);
     report.close(listed).map(|(listed, _)| listed)

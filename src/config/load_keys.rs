@@ -20,7 +20,7 @@ use crate::identity::password::user_table::UserTable;
 /// Every mistake in it, or the one that kept it from being read.
 pub fn load_api_keys(path: &Path, authenticators: &[&str]) -> Result<Vec<ApiKeyTable>, Mistakes> {
     let name = path.display().to_string();
-    let text = source::of_keys(&name, path)?;
+    let text = source::read_keys(&name, path)?;
     let mut report = Report::new(&name);
     let tables = tables(&Arc::from(name), &text, authenticators, &mut report);
     report.close(tables).map(|(tables, _)| tables)
@@ -32,7 +32,7 @@ pub fn load_api_keys(path: &Path, authenticators: &[&str]) -> Result<Vec<ApiKeyT
 /// Every mistake in it, or the one that kept it from being read.
 pub fn load_users(path: &Path, authenticator: &str) -> Result<UserTable, Mistakes> {
     let name = path.display().to_string();
-    let text = source::of_keys(&name, path)?;
+    let text = source::read_keys(&name, path)?;
     let mut report = Report::new(&name);
     let table = user_file::table(&Arc::from(name), &text, authenticator, &mut report);
     report.close(table).map(|(table, _)| table)
@@ -44,7 +44,7 @@ pub fn load_users(path: &Path, authenticator: &str) -> Result<UserTable, Mistake
 /// When it cannot be read, or has no key of use.
 pub fn load_key_set(path: &Path) -> Result<KeySet, Mistakes> {
     let name = path.display().to_string();
-    let text = source::of_keys(&name, path)?;
+    let text = source::read_keys(&name, path)?;
     KeySet::read(text.as_bytes(), KeySetOrigin::File)
         .map_err(|error: KeySetError| Mistakes::unreadable(&name, error.to_string(), None))
 }

@@ -45,7 +45,7 @@ pub use report::{Mistake, Mistakes};
 pub use scalar::http::registered_method;
 pub use section::admin::server::ProbedAddress;
 pub use settings::{AdminSpec, Config, ListenerConfig, PolicySource, PublicUrl, SignInSpec};
-pub use source::{STDIN, of_file, of_stdin};
+pub use source::{STDIN, read_file, read_stdin};
 
 /// The JSON Schema of the file, for editors.
 pub fn schema() -> serde_json::Value {

@@ -142,7 +142,7 @@ impl AdminSpec {
         *self != like
     }
 
-    /// Whether files that its provider is asked with have another content than those of `new`.
+    /// Whether the files for its provider have another content than those of `new`.
     fn has_other_files(&self, new: &Self) -> bool {
         matches!((&self.openid, &new.openid), (Some(own), Some(other)) if {
             let mut like = own.provider.clone();

@@ -21,7 +21,7 @@ pub const STDIN: &str = "<stdin>";
 ///
 /// # Errors
 /// When it cannot be read.
-pub fn of_file(name: &str, path: &Path) -> Result<String, Mistakes> {
+pub fn read_file(name: &str, path: &Path) -> Result<String, Mistakes> {
     text(name, MAX_BYTES, || regular_file::open(path))
 }
 
@@ -29,7 +29,7 @@ pub fn of_file(name: &str, path: &Path) -> Result<String, Mistakes> {
 ///
 /// # Errors
 /// When it cannot be read, or is larger than any such file.
-pub fn of_keys(name: &str, path: &Path) -> Result<String, Mistakes> {
+pub fn read_keys(name: &str, path: &Path) -> Result<String, Mistakes> {
     let text = text(name, MAX_KEYS_BYTES, || regular_file::open(path))?;
     if text.len() > MAX_KEYS_BYTES {
         let hint = Some("is this the right file?".to_owned());
@@ -46,7 +46,7 @@ pub fn of_keys(name: &str, path: &Path) -> Result<String, Mistakes> {
 ///
 /// # Errors
 /// When it cannot be read.
-pub fn of_stdin() -> Result<String, Mistakes> {
+pub fn read_stdin() -> Result<String, Mistakes> {
     text(STDIN, MAX_BYTES, || Ok(io::stdin().lock()))
 }
 

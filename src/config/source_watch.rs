@@ -94,7 +94,7 @@ mod tests {
     #[test]
     fn a_folder_that_gets_a_file_has_changed() {
         let folder = tempfile::tempdir().unwrap();
-        let mut watches = SourceWatches::new(vec![FileVersion::of(folder.path())]);
+        let mut watches = SourceWatches::new(vec![FileVersion::current(folder.path())]);
         assert!(!watches.have_changed());
         fs::write(folder.path().join("a.yaml"), "a").unwrap();
         assert!(!watches.have_changed(), "it may still be written");
@@ -108,8 +108,12 @@ mod tests {
     fn files_that_never_stand_still_at_once_are_read_in_the_end() {
         let folder = tempfile::tempdir().unwrap();
         let files = ["a", "b"].map(|name| folder.path().join(name));
-        let mut watches =
-            SourceWatches::new(files.each_ref().map(|file| FileVersion::of(file)).into());
+        let mut watches = SourceWatches::new(
+            files
+                .each_ref()
+                .map(|file| FileVersion::current(file))
+                .into(),
+        );
         let mut changes = 0;
         for look in 1..60 {
             // The files take turns: one of them always moves.
@@ -124,7 +128,7 @@ mod tests {
     #[test]
     fn what_could_not_be_read_is_read_again() {
         let folder = tempfile::tempdir().unwrap();
-        let mut watches = SourceWatches::new(vec![FileVersion::of(folder.path())]);
+        let mut watches = SourceWatches::new(vec![FileVersion::current(folder.path())]);
         watches.find_again();
         assert_eq!(
             (watches.have_changed(), watches.have_changed()),
@@ -139,8 +143,8 @@ mod tests {
         for file in [&old, &new] {
             fs::write(file, "a").unwrap();
         }
-        let mut watches = SourceWatches::new(vec![FileVersion::of(&old)]);
-        watches.follow(vec![FileVersion::of(&new)], true);
+        let mut watches = SourceWatches::new(vec![FileVersion::current(&old)]);
+        watches.follow(vec![FileVersion::current(&new)], true);
         for (file, text) in [(&old, "ab"), (&new, "abc")] {
             fs::write(file, text).unwrap();
             assert_eq!(
@@ -148,7 +152,7 @@ mod tests {
                 (false, true)
             );
         }
-        watches.follow(vec![FileVersion::of(&new)], false);
+        watches.follow(vec![FileVersion::current(&new)], false);
         fs::write(&old, "abcd").unwrap();
         assert_eq!(
             (watches.have_changed(), watches.have_changed()),

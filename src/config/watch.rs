@@ -127,9 +127,9 @@ impl FileWatch {
 }
 
 impl FileVersion {
-    /// The present version. To be asked for before the file is read: a change meanwhile is then
-    /// found.
-    pub fn of(path: &Path) -> Self {
+    /// The present version. Taken before the file is read, it lets a
+    /// change meanwhile be found.
+    pub fn current(path: &Path) -> Self {
         Self {
             path: path.to_owned(),
             fingerprint: fingerprint(path),
@@ -208,11 +208,11 @@ mod tests {
             "an editor may be about to put another in its place"
         );
         assert_eq!((watch.look(), watch.look()), (Gone, Same));
-        watch.pass_over(&FileVersion::of(&path));
+        watch.pass_over(&FileVersion::current(&path));
         assert_eq!(watch.look(), Same, "it is known to be gone");
         fs::rename(folder.path().join("away"), &path).unwrap();
         assert_eq!((watch.look(), watch.look()), (Same, Back));
-        watch.pass_over(&FileVersion::of(&path));
+        watch.pass_over(&FileVersion::current(&path));
         assert_eq!(watch.look(), Same);
     }
 

@@ -18,11 +18,11 @@ use crate::config::yaml::record::{Record, RecordReader, record, reference_to_par
 record! {
     /// The settings of routes, limits and upstreams that do not say otherwise.
     RawDefaults {
-        /// Of every route: any key but name, match and those of its action.
+        /// Keys of every route: any but name, match and those of its action.
         optional routes: Defaults<RawRoute>,
-        /// Of every limit: any key but key.
+        /// Keys of every limit: any but key.
         optional limits: Defaults<RawLimit>,
-        /// Of every upstream: any key but endpoints and discover.
+        /// Keys of every upstream: any but endpoints and discover.
         optional upstreams: Defaults<RawUpstream>,
     }
 }
@@ -82,7 +82,7 @@ pub fn default_keys<T: DefaultedRecord>() -> Vec<&'static str> {
 
 impl<T: DefaultedRecord> Decode for Defaults<T> {
     fn decode(node: &YamlNode, report: &mut Report) -> Option<Self> {
-        let reader = RecordReader::open(node, &default_keys::<T>(), report)?.of_part();
+        let reader = RecordReader::open(node, &default_keys::<T>(), report)?.for_part();
         T::read(&reader, report);
         Some(Self(PhantomData))
     }

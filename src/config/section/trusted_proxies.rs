@@ -8,7 +8,7 @@ use crate::config::scalar::address::Cidr;
 use crate::config::yaml::decode::{Located, Scalar};
 use crate::transport::peer::TrustedPeers;
 
-/// A proxy in front: a network, or the word `unix` for whoever connects to a Unix socket.
+/// A proxy in front: a network, or the word `unix` for all clients of Unix sockets.
 #[derive(Clone, Copy)]
 pub enum TrustedProxy {
     Network(IpNet),

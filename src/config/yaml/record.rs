@@ -72,7 +72,7 @@ impl<'a> RecordReader<'a> {
     }
 
     /// Reads a part of the record: nothing is missing.
-    pub fn of_part(self) -> Self {
+    pub fn for_part(self) -> Self {
         Self {
             is_part: true,
             ..self

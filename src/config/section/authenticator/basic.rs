@@ -4,7 +4,7 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use serde_json::{Value as Json, json};
-use tollgate_limiter::algorithm::token_bucket::{MAX_BURST, TokenBucket, TokenBucketError};
+use tollgate_limiter::algorithm::token_bucket::{MAX_BURST, TokenBucket};
 use tollgate_limiter::limit::algorithm::{WindowLength, WindowRate};
 
 use crate::config::report::{Report, ValueProblem};
@@ -41,7 +41,7 @@ record! {
     }
 }
 
-/// The name of what a password is asked for.
+/// The realm of a password (RFC 9110 §11.5).
 #[derive(Clone)]
 pub struct Realm(pub Arc<str>);
 

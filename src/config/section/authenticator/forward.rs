@@ -1,5 +1,5 @@
-//! `forward` of an authenticator: the service that is asked, what it gets, and what is taken from
-//! its answers.
+//! `forward` of an authenticator: the service that judges requests, what it gets, and what is taken
+//! from its answers.
 
 use http::HeaderName;
 use http::header::{AUTHORIZATION, COOKIE, SET_COOKIE, WWW_AUTHENTICATE};
@@ -62,10 +62,10 @@ words! {
     OnServiceFailure: "refuse or allow" { "refuse" => Refuse, "allow" => Allow }
 }
 
-/// Fields that say how somebody authenticates itself, and not who that is.
+/// Fields that have credentials, and do not say who a client is.
 const CREDENTIALS: [HeaderName; 4] = [AUTHORIZATION, COOKIE, SET_COOKIE, WWW_AUTHENTICATE];
 
-/// A service that is asked. `None`: a mistake was reported.
+/// A service that judges requests. `None`: a mistake was reported.
 pub fn forward(
     raw: &RawForwardAuth,
     upstreams: &NamedSection<UpstreamSpec>,

@@ -209,8 +209,8 @@ fn place(raw: &RawJwt, report: &mut Report) -> Option<CredentialPlace> {
     )
 }
 
-/// An HMAC is taken only where it is asked for, and never by what a URL says: anyone could read
-/// that.
+/// The algorithms that tokens may be signed by. An HMAC must be listed, and its secret must not be at
+/// a URL, which anyone could read. `None`: a mistake was reported.
 fn algorithms(raw: &RawJwt, report: &mut Report) -> Option<Vec<Algorithm>> {
     let named = raw.algorithms.build(|named| {
         let is_url = matches!(raw.jwks.value(), Some(KeySetPlace::Url(_)));

@@ -35,8 +35,8 @@ record! {
         default("token_bucket") algorithm: Located<AlgorithmName>,
         /// The limit's own quota.
         group quota: RawQuota,
-        /// Of concurrency: whether the requests of all nodes count together, or each node's alone.
-        /// Default: fleet.
+        /// Whether the requests of all nodes count together, or each node's alone, with
+        /// concurrency. Default: fleet.
         optional scope: Located<Scope>,
         /// Where a fixed window's minutes, hours, days and months are, such as Europe/Berlin.
         /// Default: UTC.
@@ -50,7 +50,8 @@ record! {
         /// Tokens per period, such as 10/s, 1000/h or 3/90s; of a fixed window also 1000/month.
         /// Required except for concurrency.
         optional rate: Located<WindowRate>,
-        /// Of concurrency: requests in flight at most, to the end of their responses' bodies.
+        /// Requests in flight at most, to the end of their responses' bodies. With concurrency
+        /// alone.
         optional max_in_flight: Located<WholeNumber<1, MAX_PERMITS>>,
         /// Tokens in a full bucket. Default: the tokens of one period of the rate.
         optional burst: Located<WholeNumber<1, MAX_BURST>>,

@@ -11,9 +11,7 @@ use crate::config::report::{Report, ValueProblem, quote};
 use crate::config::scalar::number::WholeNumber;
 use crate::config::scalar::text::PlainText;
 use crate::config::yaml::collection::NonEmptyList;
-use crate::config::yaml::decode::{
-    Decode, Located, Scalar, SchemaDefinitions, Setting, mismatch, only_one,
-};
+use crate::config::yaml::decode::{Decode, Located, Scalar, SchemaDefinitions, mismatch, only_one};
 use crate::config::yaml::node::{YamlNode, YamlValue};
 use crate::config::yaml::record::{Record, record};
 use crate::config::yaml::schema::or_variable;

@@ -52,7 +52,7 @@ record! {
     RawHsts at location {
         /// How long browsers remember it; 0s makes them forget it.
         default("365d") max_age: Located<BoundedDuration<TEN_YEARS, 0>>,
-        /// It also holds for every host below this one.
+        /// Whether it also holds for every host below this one.
         default(false) include_subdomains: Located<bool>,
         /// Asks for a place in the list that browsers are shipped with.
         default(false) preload: Located<bool>,

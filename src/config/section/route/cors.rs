@@ -7,7 +7,7 @@ use serde_json::{Value as Json, json};
 use crate::config::report::{Location, Report, ValueProblem, quote};
 use crate::config::scalar::number::{BoundedDuration, DAY};
 use crate::config::yaml::collection::NonEmptyList;
-use crate::config::yaml::decode::{Located, Scalar, Setting};
+use crate::config::yaml::decode::{Located, Scalar};
 use crate::config::yaml::record::record;
 use crate::config::yaml::schema::or_variable;
 use crate::route::cors::{CorsSpec, OriginPattern};

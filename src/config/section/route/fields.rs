@@ -4,7 +4,7 @@
 use http::{HeaderName, StatusCode};
 use serde_json::{Value as Json, json};
 
-use crate::config::report::{Location, Report, ValueProblem, quote};
+use crate::config::report::{Report, ValueProblem, quote};
 use crate::config::section::common::header::{
     OF_CONNECTION, OF_WEBSOCKET, check_names, is_connection_header, is_of_websocket,
     refused_in_requests,

@@ -24,7 +24,7 @@ use crate::route::maintenance::MaintenanceSpec;
 record! {
     /// Maintenance: 503 for all clients but some.
     RawMaintenanceSettings {
-        /// It is on while this file exists. Default: always.
+        /// The file during whose existence maintenance is on. Default: it is always on.
         optional when_file: Located<FilePath>,
         /// Clients in these networks are served all the same.
         optional allow: NonEmptyList<Located<Cidr>>,

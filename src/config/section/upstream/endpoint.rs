@@ -29,9 +29,9 @@ record! {
     RawEndpointOptions {
         /// Where it is.
         required url: Located<EndpointUrl>,
-        /// Its share of the requests beside those of others.
+        /// The endpoint's share of the requests beside those of others.
         default(1) weight: Located<WholeNumber<1, 1000>>,
-        /// It gets requests only while no other endpoint is in service.
+        /// Whether it gets requests only while no other endpoint is in service.
         default(false) backup: Located<bool>,
     }
 }
