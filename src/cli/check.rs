@@ -131,9 +131,9 @@ fn print_whole(files: &[PathBuf]) -> anyhow::Result<ExitCode> {
         file.display().to_string()
     };
     let text = if is_stdin(file) {
-        config::of_stdin()
+        config::read_stdin()
     } else {
-        config::of_file(&name, file)
+        config::read_file(&name, file)
     };
     let printed = text.and_then(|text| {
         config::parse(&name, &text, &|variable| std::env::var(variable).ok())?;

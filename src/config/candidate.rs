@@ -32,7 +32,7 @@ pub struct CandidateTerms {
 pub struct CandidateBounds {
     pub denials: Option<u16>,
     pub errors: Option<u16>,
-    /// Of 99 % of the requests.
+    /// The latency that 99 % of the requests stay within.
     pub latency: Option<Duration>,
 }
 
@@ -104,25 +104,22 @@ impl Stage {
 mod tests {
     use super::*;
 
+    fn on_nodes(count: usize) -> Stage {
+        let names = (0..count).map(|node| NodePattern::new(&format!("edge-{node}")));
+        Stage::Nodes(names.collect())
+    }
+
     #[test]
     fn a_sentence_names_few_nodes() {
-        let on = |count: usize| {
-            Stage::Nodes(
-                (0..count)
-                    .map(|node| NodePattern::new(&format!("edge-{node}")))
-                    .collect(),
-            )
-        };
-        assert_eq!(on(3).shown(), "on nodes edge-0, edge-1, edge-2");
+        assert_eq!(on_nodes(3).shown(), "on nodes edge-0, edge-1, edge-2");
         assert_eq!(
-            on(500).shown(),
+            on_nodes(500).shown(),
             "on nodes edge-0, edge-1, edge-2 and 497 more"
         );
     }
 
     #[test]
     fn a_star_stands_for_any_characters() {
-        let takes = |pattern: &str, name: &str| NodePattern::new(pattern).takes(name);
         for (pattern, name) in [
             ("edge-1", "edge-1"),
             ("*", "a"),
@@ -131,7 +128,10 @@ mod tests {
             ("a*b*c", "axbxbc"),
             ("a**c", "ac"),
         ] {
-            assert!(takes(pattern, name), "{pattern} takes {name}");
+            assert!(
+                NodePattern::new(pattern).takes(name),
+                "{pattern} takes {name}"
+            );
         }
         for (pattern, name) in [
             ("edge-1", "edge-10"),
@@ -141,7 +141,10 @@ mod tests {
             ("a*b*c", "acb"),
             ("", "a"),
         ] {
-            assert!(!takes(pattern, name), "{pattern} takes {name}");
+            assert!(
+                !NodePattern::new(pattern).takes(name),
+                "{pattern} takes {name}"
+            );
         }
     }
 }

@@ -9,8 +9,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::file::config::{RawConfig, RawInclude};
 use super::report::{Location, Report, ValueProblem, quote};
+use super::section::root::{RawConfig, RawInclude};
 use super::source;
 use super::watch::FileVersion;
 use super::yaml::collection::OneOrMore;
@@ -36,39 +36,53 @@ pub struct IncludedTree {
     pub is_whole: bool,
 }
 
+/// What becomes of the variables in a file.
+#[derive(Clone, Copy)]
+pub enum FileVariables<'a> {
+    /// They are replaced by their values.
+    Replaced(VariableLookup<'a>),
+    /// They stay as they are written. Paths of other files are read with their values all the same.
+    Kept(VariableLookup<'a>),
+}
+
+/// A file that is being read, or one that includes it.
+struct OpenFile {
+    name: Arc<str>,
+    /// Its path without symbolic links, if there is one.
+    real: Option<PathBuf>,
+}
+
 /// The reading of a file and all that it includes.
 struct FileReader<'a> {
-    env: VariableLookup<'a>,
-    /// Variables stay as they are written.
-    keep_variables: bool,
+    variables: FileVariables<'a>,
     report: &'a mut Report,
     files: &'a mut Vec<FileVersion>,
-    /// The files from the first to the one that is read, by name and by their real paths.
-    chain: Vec<(Arc<str>, Option<PathBuf>)>,
+    /// The files from the first to the one that is read.
+    chain: Vec<OpenFile>,
     /// The files read so far by their real paths, and where each is included.
     included: HashMap<PathBuf, Location>,
     is_whole: bool,
 }
 
 /// The tree of `text`, the file that `report` is about, and of the files that it includes. Adds
-/// those to `files`. Variables are put in, unless they are to be kept. `None`: a mistake was
-/// reported.
+/// those to `files`. `None`: a mistake was reported.
 pub fn tree(
     text: &str,
-    (env, keep_variables): (VariableLookup<'_>, bool),
+    variables: FileVariables<'_>,
     report: &mut Report,
     files: &mut Vec<FileVersion>,
 ) -> Option<IncludedTree> {
     let name = report.file();
-    let path = fs::canonicalize(&*name).ok();
-    let (chain, included) = (vec![(name.clone(), path)], HashMap::new());
+    let first = OpenFile {
+        name: name.clone(),
+        real: fs::canonicalize(&*name).ok(),
+    };
     let mut reading = FileReader {
-        env,
-        keep_variables,
+        variables,
         report,
         files,
-        chain,
-        included,
+        chain: vec![first],
+        included: HashMap::new(),
         is_whole: true,
     };
     let root = reading.parse(&name, text)?;
@@ -107,8 +121,9 @@ impl FileReader<'_> {
     fn parse(&mut self, name: &Arc<str>, text: &str) -> Option<YamlNode> {
         source::check_size(text, &Location::root(name, (1, 1)), self.report)?;
         let mut root = parse::tree(name, text, self.report)?;
-        if !self.keep_variables {
-            variables::substitute(&mut root, self.env, self.report);
+        match self.variables {
+            FileVariables::Replaced(env) => variables::substitute(&mut root, env, self.report),
+            FileVariables::Kept(_) => {}
         }
         Some(root)
     }
@@ -125,8 +140,9 @@ impl FileReader<'_> {
         if node.value.is_null() {
             return root;
         }
-        if self.keep_variables {
-            variables::substitute(&mut node, self.env, self.report);
+        match self.variables {
+            FileVariables::Replaced(_) => {}
+            FileVariables::Kept(env) => variables::substitute(&mut node, env, self.report),
         }
         match RawInclude::decode(&node, self.report) {
             None => self.is_whole = false,
@@ -151,7 +167,7 @@ impl FileReader<'_> {
             .parent()
             .unwrap_or(Path::new(""))
             .join(path);
-        self.files.push(FileVersion::of(&path));
+        self.files.push(FileVersion::current(&path));
         let files = match fs::metadata(&path) {
             Ok(meta) if meta.is_dir() => files_in(&path),
             Ok(_) => Ok(vec![path.clone()]),
@@ -183,10 +199,10 @@ impl FileReader<'_> {
     fn file(&mut self, path: &Path, place: &Path, at: &Location) -> Option<Vec<NodeEntry>> {
         let name: Arc<str> = path.to_string_lossy().into();
         if path != place {
-            self.files.push(FileVersion::of(path));
+            self.files.push(FileVersion::current(path));
         }
         let real = self.check(path, &name, at)?;
-        let text = match source::of_file(&name, path) {
+        let text = match source::read_file(&name, path) {
             Ok(text) => text,
             Err(mistakes) => {
                 self.report.include(name);
@@ -197,7 +213,10 @@ impl FileReader<'_> {
         };
         self.included.insert(real.clone(), at.clone());
         self.report.include(name.clone());
-        self.chain.push((name.clone(), Some(real)));
+        self.chain.push(OpenFile {
+            name: name.clone(),
+            real: Some(real),
+        });
         let root = match self.parse(&name, &text) {
             Some(root) if root.value.is_null() => None,
             Some(root) => Some(self.with_included(root)),
@@ -238,11 +257,11 @@ impl FileReader<'_> {
                 let circle = self
                     .chain
                     .iter()
-                    .position(|(_, other)| other.as_ref() == Some(&real));
+                    .position(|open| open.real.as_ref() == Some(&real));
                 if let Some(begin) = circle {
                     let names = self.chain[begin..]
                         .iter()
-                        .map(|(name, _)| &**name)
+                        .map(|open| &*open.name)
                         .chain([&**name]);
                     let way = names.collect::<Vec<_>>().join(" > ");
                     ValueProblem::new(format!("a file includes itself: {way}"))

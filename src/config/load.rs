@@ -6,20 +6,20 @@ use std::sync::Arc;
 
 use tollgate_policies::model::PolicyState;
 
-use super::check::ProbedAddress;
-use super::file::config::RawConfig;
-use super::include;
+use super::include::{self, FileVariables};
 use super::policies::document::PolicySet;
 use super::policies::overlay::{Overlay, OverlayParts};
 use super::policies::state::KnownApplications;
 use super::report::{Mistake, Mistakes, Report};
+use super::section::admin::server::{ProbedAddress, probed_address};
+use super::section::defaults;
+use super::section::root::{self, RawConfig};
 use super::settings::Config;
 use super::source::{self, STDIN};
 use super::watch::FileVersion;
 use super::yaml::decode::Decode;
 use super::yaml::node::YamlNode;
 use super::yaml::variables::VariableLookup;
-use super::{check, defaults};
 
 /// A configuration without mistakes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,7 +48,7 @@ pub fn read(path: &Path) -> Reading {
     read_with(path, None)
 }
 
-/// Like [`read`], with policies laid over the file.
+/// Like [`read`], with policies applied to it.
 pub fn read_with(path: &Path, policies: Option<PolicySet>) -> Reading {
     let (ground, files) = read_ground(path);
     Reading {
@@ -57,7 +57,7 @@ pub fn read_with(path: &Path, policies: Option<PolicySet>) -> Reading {
     }
 }
 
-/// The file at `path` and those that it includes as trees: policies are laid over them again and
+/// The file at `path` and those that it includes as trees: policies are applied to them again and
 /// again.
 #[derive(Clone)]
 pub struct Ground {
@@ -76,22 +76,23 @@ pub struct Ground {
 /// When the file itself cannot be read.
 pub fn read_ground(path: &Path) -> (Result<Ground, Mistakes>, Vec<FileVersion>) {
     let name = path.display().to_string();
-    let mut files = vec![FileVersion::of(path)];
-    let text = source::of_file(&name, path);
+    let mut files = vec![FileVersion::current(path)];
+    let text = source::read_file(&name, path);
     (
-        text.map(|text| Ground::of((&name, &text), &variable, &mut files)),
+        text.map(|text| Ground::read(&name, &text, &variable, &mut files)),
         files,
     )
 }
 
 impl Ground {
-    fn of(
-        (file_name, text): (&str, &str),
+    fn read(
+        file_name: &str,
+        text: &str,
         env: VariableLookup<'_>,
         files: &mut Vec<FileVersion>,
     ) -> Self {
         let mut report = Report::new(file_name);
-        let tree = include::tree(text, (env, false), &mut report, files);
+        let tree = include::tree(text, FileVariables::Replaced(env), &mut report, files);
         let is_whole = tree.as_ref().is_some_and(|tree| tree.is_whole);
         Self {
             root: tree.map(|tree| tree.root),
@@ -101,7 +102,7 @@ impl Ground {
         }
     }
 
-    /// The configuration with policies laid over it.
+    /// The configuration with policies applied to it.
     ///
     /// # Errors
     /// Every mistake in the files and in the policies.
@@ -126,13 +127,12 @@ impl Ground {
     /// # Errors
     /// Every mistake in the files and in the policies.
     pub fn fits(&self, state: &PolicyState) -> Result<(), Mistakes> {
-        let overlay = |report: &mut Report| {
-            Some(Overlay::of(
-                self.known.of_state(state, false, report)?,
-                None,
-            ))
-        };
-        self.clone().checked(overlay).map(drop)
+        self.clone()
+            .checked(|report| {
+                let applications = self.known.of_state(state, false, report)?;
+                Some(Overlay::of(applications, None))
+            })
+            .map(drop)
     }
 
     /// Checks the file with the overlay that is read, which reports its own mistakes.
@@ -141,7 +141,10 @@ impl Ground {
         overlay: impl FnOnce(&mut Report) -> Option<Overlay>,
     ) -> Result<Loaded, Mistakes> {
         let config = match self.tree(overlay) {
-            Some(CheckedTree { file, laid }) if self.is_whole => {
+            Some(CheckedTree {
+                file,
+                additions: parts,
+            }) if self.is_whole => {
                 let OverlayParts {
                     plans,
                     candidates,
@@ -149,20 +152,19 @@ impl Ground {
                     known,
                     file_limits,
                     additions,
-                } = laid;
-                let config = check::config(&file, (&plans, &known), &mut self.report);
+                } = parts;
+                let config = root::build(&file, &plans, &known, &mut self.report);
                 let mut config = config.map(|config| Config {
                     candidates,
                     policy_keys: keys,
                     ..config
                 });
-                // Those that are known stand behind the others until now.
-                let limits = config
-                    .as_mut()
-                    .and_then(|config| config.limits.get_mut(file_limits?..));
-                limits
-                    .into_iter()
-                    .for_each(|limits| limits.sort_by(|one, other| one.name.cmp(&other.name)));
+                // Limits that are known from before stand behind the others until here.
+                if let (Some(config), Some(file_limits)) = (&mut config, file_limits)
+                    && let Some(of_policies) = config.limits.get_mut(file_limits..)
+                {
+                    of_policies.sort_by(|one, other| one.name.cmp(&other.name));
+                }
                 if let Some((config, additions)) = config.as_ref().zip(additions) {
                     additions.keep(config, &self.report);
                 }
@@ -180,7 +182,8 @@ impl Ground {
         &mut self,
         overlay: impl FnOnce(&mut Report) -> Option<Overlay>,
     ) -> Option<CheckedTree> {
-        let (mut root, report) = (self.root.take()?, &mut self.report);
+        let mut root = self.root.take()?;
+        let report = &mut self.report;
         // A route that policies name may stand in a part that could not be read.
         let mut overlay = if self.is_whole { overlay(report) } else { None };
         if let Some(overlay) = &mut overlay {
@@ -194,20 +197,20 @@ impl Ground {
         if let Some(overlay) = &mut overlay {
             overlay.change_routes(&mut root, report);
         }
-        let laid = overlay.map(Overlay::into_parts).unwrap_or_default();
+        let additions = overlay.map(Overlay::into_parts).unwrap_or_default();
         Some(CheckedTree {
             file: RawConfig::decode(&root, report)?,
-            laid,
+            additions,
         })
     }
 }
 
-/// Reads and checks standard input, with this process's environment and policies laid over it.
+/// Reads and checks standard input, with this process's environment and policies applied to it.
 ///
 /// # Errors
 /// Every mistake in it, or the one that kept it from being read.
 pub fn load_stdin(policies: Option<PolicySet>) -> Result<Loaded, Mistakes> {
-    parse_with(STDIN, &source::of_stdin()?, &variable, policies)
+    parse_with(STDIN, &source::read_stdin()?, &variable, policies)
 }
 
 /// Where a gateway on the file at `path` says whether it is ready; `None`: nowhere. Mistakes
@@ -218,11 +221,11 @@ pub fn load_stdin(policies: Option<PolicySet>) -> Result<Loaded, Mistakes> {
 /// When the file cannot be read, or does not say where the admin server is.
 pub fn load_probed(path: &Path) -> Result<Option<ProbedAddress>, Mistakes> {
     let name = path.display().to_string();
-    let text = source::of_file(&name, path)?;
-    let mut ground = Ground::of((&name, &text), &variable, &mut Vec::new());
+    let text = source::read_file(&name, path)?;
+    let mut ground = Ground::read(&name, &text, &variable, &mut Vec::new());
     let probed = ground
         .tree(|_| None)
-        .and_then(|CheckedTree { file, .. }| check::probed_address(&file));
+        .and_then(|CheckedTree { file, .. }| probed_address(&file.admin));
     probed.map_or_else(|| ground.report.close(None).map(|(probed, _)| probed), Ok)
 }
 
@@ -243,7 +246,7 @@ pub fn parse(
     parse_with(file_name, text, env, None)
 }
 
-/// Like [`parse`], with policies laid over the file.
+/// Like [`parse`], with policies applied to it.
 ///
 /// # Errors
 /// Every mistake in the text, in the files that it includes and in the policies.
@@ -253,7 +256,7 @@ pub fn parse_with(
     env: &dyn Fn(&str) -> Option<String>,
     policies: Option<PolicySet>,
 ) -> Result<Loaded, Mistakes> {
-    Ground::of((file_name, text), env, &mut Vec::new())
+    Ground::read(file_name, text, env, &mut Vec::new())
         .checked(|report| Overlay::read(policies?, report))
 }
 
@@ -261,5 +264,5 @@ pub fn parse_with(
 struct CheckedTree {
     file: RawConfig,
     /// The additions of policies to it.
-    laid: OverlayParts,
+    additions: OverlayParts,
 }

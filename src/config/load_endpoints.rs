@@ -3,10 +3,10 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::file::balance::RawEndpoint;
 use super::report::{Location, Mistakes, Report, ValueProblem};
+use super::section::upstream::endpoint::{RawEndpoint, checked_endpoints};
 use super::yaml::decode::Decode;
-use super::{check, source, yaml};
+use super::{source, yaml};
 use crate::upstream::UpstreamSpec;
 use crate::upstream::endpoints::EndpointSpec;
 
@@ -16,7 +16,7 @@ use crate::upstream::endpoints::EndpointSpec;
 /// Every mistake in it, or the one that kept it from being read.
 pub fn load_endpoints(path: &Path, upstream: &UpstreamSpec) -> Result<Vec<EndpointSpec>, Mistakes> {
     let name = path.display().to_string();
-    let text = source::of_file(&name, path)?;
+    let text = source::read_file(&name, path)?;
     let mut report = Report::new(&name);
     let listed = endpoints(&Arc::from(name), &text, upstream, &mut report);
     report.close(listed).map(|(listed, _)| listed)
@@ -31,7 +31,7 @@ fn endpoints(
     let start = Location::root(file, (1, 1));
     source::check_size(text, &start, report)?;
     if text.trim().is_empty() {
-        // It may be on its way: nobody means to take all endpoints away like that.
+        // An empty file may be one that is being written: nobody takes all endpoints away so.
         report.mistake(
             &start,
             ValueProblem::new("the file is empty").hint("write [] for no endpoints"),
@@ -39,7 +39,7 @@ fn endpoints(
         return None;
     }
     let root = yaml::parse::tree(file, text, report)?;
-    check::endpoints(
+    checked_endpoints(
         &root.location,
         &Vec::<RawEndpoint>::decode(&root, report)?,
         upstream,

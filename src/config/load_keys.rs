@@ -4,10 +4,11 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::file::identity::keys::RawApiKey;
 use super::report::{Location, Mistakes, Report, ValueProblem};
+use super::section::authenticator::key_file::{ApiKeyEntries, ClientSpace, RawApiKey};
+use super::section::authenticator::user_file;
 use super::yaml::decode::Decode;
-use super::{check, source, yaml};
+use super::{source, yaml};
 use crate::identity::api_key::ApiKeyTable;
 use crate::identity::jwt::key_set::{KeySet, KeySetError, KeySetOrigin};
 use crate::identity::password::user_table::UserTable;
@@ -19,7 +20,7 @@ use crate::identity::password::user_table::UserTable;
 /// Every mistake in it, or the one that kept it from being read.
 pub fn load_api_keys(path: &Path, authenticators: &[&str]) -> Result<Vec<ApiKeyTable>, Mistakes> {
     let name = path.display().to_string();
-    let text = source::of_keys(&name, path)?;
+    let text = source::read_keys(&name, path)?;
     let mut report = Report::new(&name);
     let tables = tables(&Arc::from(name), &text, authenticators, &mut report);
     report.close(tables).map(|(tables, _)| tables)
@@ -31,9 +32,9 @@ pub fn load_api_keys(path: &Path, authenticators: &[&str]) -> Result<Vec<ApiKeyT
 /// Every mistake in it, or the one that kept it from being read.
 pub fn load_users(path: &Path, authenticator: &str) -> Result<UserTable, Mistakes> {
     let name = path.display().to_string();
-    let text = source::of_keys(&name, path)?;
+    let text = source::read_keys(&name, path)?;
     let mut report = Report::new(&name);
-    let table = check::users(&Arc::from(name), &text, authenticator, &mut report);
+    let table = user_file::table(&Arc::from(name), &text, authenticator, &mut report);
     report.close(table).map(|(table, _)| table)
 }
 
@@ -43,9 +44,9 @@ pub fn load_users(path: &Path, authenticator: &str) -> Result<UserTable, Mistake
 /// When it cannot be read, or has no key of use.
 pub fn load_key_set(path: &Path) -> Result<KeySet, Mistakes> {
     let name = path.display().to_string();
-    let text = source::of_keys(&name, path)?;
-    let refused = |error: KeySetError| Mistakes::unreadable(&name, error.to_string(), None);
-    KeySet::read(text.as_bytes(), KeySetOrigin::File).map_err(refused)
+    let text = source::read_keys(&name, path)?;
+    KeySet::read(text.as_bytes(), KeySetOrigin::File)
+        .map_err(|error: KeySetError| Mistakes::unreadable(&name, error.to_string(), None))
 }
 
 fn tables(
@@ -55,23 +56,23 @@ fn tables(
     report: &mut Report,
 ) -> Option<Vec<ApiKeyTable>> {
     if text.trim().is_empty() {
-        // It may be on its way: nobody means to take all keys away like that.
+        // An empty file may be one that is being written: nobody takes all keys away so.
         let problem = ValueProblem::new("the file is empty").hint("write [] for no keys");
         report.mistake(&Location::root(file, (1, 1)), problem);
         return None;
     }
     let spaces: Vec<_> = authenticators
         .iter()
-        .map(|name| check::ClientSpace::Authenticator(name))
+        .map(|name| ClientSpace::Authenticator(name))
         .collect();
-    let mut entries = check::ApiKeyEntries::of(&spaces);
+    let mut entries = ApiKeyEntries::new(&spaces);
     let root = yaml::parse::items(
         file,
         text,
         &mut |node, report| entries.add(RawApiKey::decode(&node, report).as_ref(), report),
         report,
     )?;
-    // It is empty by now, if it is a list at all.
+    // A list is empty by now, and anything else is a mistake.
     Vec::<RawApiKey>::decode(&root, report)?;
     entries.into_tables()
 }

@@ -1,20 +1,22 @@
 //! The configuration: from a file to types of the domain, or to a list of all that is wrong with
 //! the file.
 //!
-//! A file passes through three rooms. `yaml` reads text into a tree and values off the tree; `file`
-//! mirrors the file, one section each, and refuses unknown keys; `check` looks up names, compares
-//! sections and builds [`Config`]. Mistakes of all three are collected in `report` and reported at
-//! once. `load` is the way in: `source` reads the text of a file, `include` joins the trees of
-//! several, and `defaults` completes what stands in them. `printed` writes all of that as one file.
-//! `watch` notices a changed file, `source_watch` any of several. `load_keys` is the way in of
-//! files of credentials, `load_endpoints` of a file of endpoints. `policies` lays what people edit
-//! elsewhere over the tree of a file; `candidate` is a limit of them that is tried out. Types of
-//! the domain know nothing of this module. (`yaml` says why decoding is not left to serde.)
+//! **Ways in.** `load` takes a file, `load_keys` and `load_endpoints` the files that it names, and
+//! `printed` shows a file in one piece. `source` reads text, `include` joins files, `watch` and
+//! `source_watch` notice changes.
+//!
+//! **Sections.** `section` has all that is to know of each section: its keys, its rules, and the
+//! types of the domain that it becomes. `settings` is what comes of the whole: [`Config`].
+//!
+//! **Tools.** `yaml` reads trees and types off them, `scalar` has values that sections share, and
+//! `report` collects all mistakes. (`yaml` says why decoding is not left to serde.)
+//!
+//! **Policies.** `policies` puts what people edit elsewhere over the tree of a file, and `candidate`
+//! is a limit of them that is tried out.
+//!
+//! Types of the domain know nothing of this module.
 
 mod candidate;
-mod check;
-mod defaults;
-mod file;
 mod include;
 mod load;
 mod load_endpoints;
@@ -22,6 +24,8 @@ mod load_keys;
 mod policies;
 mod printed;
 mod report;
+mod scalar;
+mod section;
 mod settings;
 mod source;
 pub mod source_watch;
@@ -29,8 +33,6 @@ pub mod watch;
 mod yaml;
 
 pub use candidate::{Candidate, CandidateBounds, CandidateTerms};
-pub use check::ProbedAddress;
-pub use file::scalar::http::{PublicUrl, registered_method};
 pub use load::{
     Ground, Loaded, Reading, load, load_probed, load_stdin, parse, parse_with, read, read_ground,
     read_with,
@@ -40,12 +42,14 @@ pub use load_keys::{load_api_keys, load_key_set, load_users};
 pub use policies::document::PolicySet;
 pub use printed::print;
 pub use report::{Mistake, Mistakes};
-pub use settings::{AdminSpec, Config, ListenerConfig, PolicySource, SignInSpec};
-pub use source::{STDIN, of_file, of_stdin};
+pub use scalar::http::registered_method;
+pub use section::admin::server::ProbedAddress;
+pub use settings::{AdminSpec, Config, ListenerConfig, PolicySource, PublicUrl, SignInSpec};
+pub use source::{STDIN, read_file, read_stdin};
 
 /// The JSON Schema of the file, for editors.
 pub fn schema() -> serde_json::Value {
-    yaml::schema::document::<file::config::RawConfig>("Tollgate routes.yaml")
+    yaml::schema::document::<section::root::RawConfig>("Tollgate routes.yaml")
 }
 
 impl Loaded {

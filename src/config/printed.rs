@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
-use super::include::{self, IncludedTree};
+use super::include::{self, FileVariables, IncludedTree};
 use super::report::{Mistakes, Report};
 use super::yaml::node::{NodeEntry, YamlNode, YamlValue};
 use super::yaml::print;
 use super::yaml::variables::{self, VariableLookup};
-use super::{defaults, load};
+use super::{load, section::defaults};
 
 /// The file called `file_name` in one piece: included files, defaults and the values of aliases are
 /// in their places, and variables stay as they are written. In the folder of the file it means what
@@ -18,13 +18,13 @@ use super::{defaults, load};
 pub fn print(file_name: &str, text: &str) -> Result<String, Mistakes> {
     let env: VariableLookup<'_> = &load::variable;
     let mut report = Report::new(file_name);
-    let whole = include::tree(text, (env, true), &mut report, &mut Vec::new());
+    let whole = include::tree(text, FileVariables::Kept(env), &mut report, &mut Vec::new());
     let printed = whole.map(|IncludedTree { mut root, .. }| {
         defaults::apply_unchecked(&mut root, &mut report);
         let folder = folder(file_name).to_owned();
-        pages(&mut root)
-            .into_iter()
-            .for_each(|page| lead(page, &folder, env, &mut report));
+        for page in pages(&mut root) {
+            lead(page, &folder, env, &mut report);
+        }
         print::text(&root)
     });
     report.close(printed).map(|(text, _)| text)
@@ -45,11 +45,11 @@ fn pages(root: &mut YamlNode) -> Vec<&mut YamlNode> {
                     match entry.key.as_str() {
                         "error_pages" => lists.push(&mut entry.value),
                         "maintenance" => {
-                            let keys = members(&mut entry.value).iter_mut();
-                            lists.extend(
-                                keys.filter(|entry| entry.key == "pages")
-                                    .map(|entry| &mut entry.value),
-                            );
+                            for entry in members(&mut entry.value) {
+                                if entry.key == "pages" {
+                                    lists.push(&mut entry.value);
+                                }
+                            }
                         }
                         _ => {}
                     }

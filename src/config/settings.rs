@@ -1,5 +1,6 @@
 //! A whole, checked configuration, in types of the domain.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -7,13 +8,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::HeaderValue;
+use http::uri::Authority;
 use tollgate_limiter::limit::definition::{Limit, LimitUse};
 use tollgate_limiter::store::redis::spec::RedisSpec;
 use tollgate_policies::people::Rights;
 
 use super::candidate::Candidate;
-use super::file::policies::source::DatabaseUrl;
-use super::file::scalar::http::PublicUrl;
 use crate::gateway::body_keys::BodyKeyBounds;
 use crate::identity::api_key::RouteKeys;
 use crate::identity::openid::spec::OpenIdSpec;
@@ -85,6 +85,21 @@ pub struct AdminSpec {
     pub openid: Option<SignInSpec>,
 }
 
+/// Where browsers find the admin server: scheme, host and port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PublicUrl {
+    pub is_secure: bool,
+    /// Host, and the port where it has one.
+    pub authority: Authority,
+}
+
+impl fmt::Display for PublicUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scheme = if self.is_secure { "https" } else { "http" };
+        write!(f, "{scheme}://{}", self.authority)
+    }
+}
+
 /// How people sign in at a provider of OpenID Connect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SignInSpec {
@@ -127,7 +142,7 @@ impl AdminSpec {
         *self != like
     }
 
-    /// Whether files that its provider is asked with have another content than those of `new`.
+    /// Whether the files for its provider have another content than those of `new`.
     fn has_other_files(&self, new: &Self) -> bool {
         matches!((&self.openid, &new.openid), (Some(own), Some(other)) if {
             let mut like = own.provider.clone();
@@ -144,6 +159,16 @@ pub struct PolicySource {
     pub copy: PathBuf,
     /// Whether a start without database and copy fails.
     pub required: bool,
+}
+
+/// The address of a database, credentials included. Not printable, and never quoted in a mistake.
+#[derive(Clone, PartialEq, Eq)]
+pub struct DatabaseUrl(pub Arc<str>);
+
+impl fmt::Debug for DatabaseUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("DatabaseUrl")
+    }
 }
 
 /// A listener and the limits that count every request through it, before the route's own.
@@ -167,14 +192,11 @@ pub struct ListenerConfig {
 impl Config {
     /// The numbers of routes, limits, upstreams and listeners, in a few words.
     pub fn summary(&self) -> String {
-        let count = |number: usize, what: &str| {
-            format!("{number} {what}{}", if number == 1 { "" } else { "s" })
-        };
         let parts = [
-            count(self.routes.len(), "route"),
-            count(self.limits.len(), "limit"),
-            count(self.upstreams.len(), "upstream"),
-            count(self.listeners.len(), "listener"),
+            counted(self.routes.len(), "route"),
+            counted(self.limits.len(), "limit"),
+            counted(self.upstreams.len(), "upstream"),
+            counted(self.listeners.len(), "listener"),
         ];
         parts.join(", ")
     }
@@ -289,4 +311,10 @@ impl Config {
             .iter()
             .map(|listener| (&listener.server, listener.tls.is_some()))
     }
+}
+
+/// A number of things, such as `2 routes`.
+fn counted(number: usize, what: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{number} {what}{plural}")
 }

@@ -21,7 +21,7 @@ pub const STDIN: &str = "<stdin>";
 ///
 /// # Errors
 /// When it cannot be read.
-pub fn of_file(name: &str, path: &Path) -> Result<String, Mistakes> {
+pub fn read_file(name: &str, path: &Path) -> Result<String, Mistakes> {
     text(name, MAX_BYTES, || regular_file::open(path))
 }
 
@@ -29,7 +29,7 @@ pub fn of_file(name: &str, path: &Path) -> Result<String, Mistakes> {
 ///
 /// # Errors
 /// When it cannot be read, or is larger than any such file.
-pub fn of_keys(name: &str, path: &Path) -> Result<String, Mistakes> {
+pub fn read_keys(name: &str, path: &Path) -> Result<String, Mistakes> {
     let text = text(name, MAX_KEYS_BYTES, || regular_file::open(path))?;
     if text.len() > MAX_KEYS_BYTES {
         let hint = Some("is this the right file?".to_owned());
@@ -46,7 +46,7 @@ pub fn of_keys(name: &str, path: &Path) -> Result<String, Mistakes> {
 ///
 /// # Errors
 /// When it cannot be read.
-pub fn of_stdin() -> Result<String, Mistakes> {
+pub fn read_stdin() -> Result<String, Mistakes> {
     text(STDIN, MAX_BYTES, || Ok(io::stdin().lock()))
 }
 
@@ -66,18 +66,12 @@ fn text<R: Read>(
     max: usize,
     open: impl FnOnce() -> io::Result<R>,
 ) -> Result<String, Mistakes> {
-    let unreadable = |error: io::Error| {
-        let hint =
-            (error.kind() == io::ErrorKind::NotFound).then(|| "is the path right?".to_owned());
-        Mistakes::unreadable(name, format!("cannot read: {error}"), hint)
-            .passing(regular_file::passes(&error))
-    };
     let mut bytes = Vec::new();
-    // Reads a byte more than allowed: enough to tell, and no more of an endless file.
+    // A byte more than allowed is enough to tell, and no more is read of an endless file.
     let most = u64::try_from(max).unwrap_or(u64::MAX).saturating_add(1);
     open()
         .and_then(|file| file.take(most).read_to_end(&mut bytes))
-        .map_err(unreadable)?;
+        .map_err(|error| unreadable(name, &error))?;
     String::from_utf8(bytes).or_else(|error| {
         let bytes = error.as_bytes();
         if bytes.len() > max {
@@ -92,4 +86,15 @@ fn text<R: Read>(
             hint,
         ))
     })
+}
+
+/// The mistakes of a file that cannot be read.
+fn unreadable(name: &str, error: &io::Error) -> Mistakes {
+    let hint = if error.kind() == io::ErrorKind::NotFound {
+        Some("is the path right?".to_owned())
+    } else {
+        None
+    };
+    Mistakes::unreadable(name, format!("cannot read: {error}"), hint)
+        .transient(regular_file::passes(error))
 }

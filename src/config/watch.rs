@@ -34,7 +34,7 @@ pub enum Sighting {
     Changed,
     /// The file is not there any more. No version of it is to be taken over.
     Gone,
-    /// It is there again. When it is another version, the next look finds that.
+    /// The file is there again. When it is another version, the next look finds that.
     Back,
 }
 
@@ -46,7 +46,7 @@ pub struct FileWatch {
     known: Option<Fingerprint>,
     /// The version at the last look.
     seen: Option<Fingerprint>,
-    /// It was found gone, and not back since.
+    /// Whether it was found gone, and not back since.
     gone: bool,
     /// Looks in a row that found another version than the one before.
     moves: u32,
@@ -127,9 +127,9 @@ impl FileWatch {
 }
 
 impl FileVersion {
-    /// The present version. To be asked for before the file is read: a change meanwhile is then
-    /// found.
-    pub fn of(path: &Path) -> Self {
+    /// The present version. Taken before the file is read, it lets a
+    /// change meanwhile be found.
+    pub fn current(path: &Path) -> Self {
         Self {
             path: path.to_owned(),
             fingerprint: fingerprint(path),
@@ -208,11 +208,11 @@ mod tests {
             "an editor may be about to put another in its place"
         );
         assert_eq!((watch.look(), watch.look()), (Gone, Same));
-        watch.pass_over(&FileVersion::of(&path));
+        watch.pass_over(&FileVersion::current(&path));
         assert_eq!(watch.look(), Same, "it is known to be gone");
         fs::rename(folder.path().join("away"), &path).unwrap();
         assert_eq!((watch.look(), watch.look()), (Same, Back));
-        watch.pass_over(&FileVersion::of(&path));
+        watch.pass_over(&FileVersion::current(&path));
         assert_eq!(watch.look(), Same);
     }
 
@@ -249,7 +249,8 @@ mod tests {
     #[test]
     fn follows_the_swap_of_a_link() {
         let folder = tempfile::tempdir().unwrap();
-        let (one, two) = (folder.path().join("one"), folder.path().join("two"));
+        let one = folder.path().join("one");
+        let two = folder.path().join("two");
         fs::write(&one, "a").unwrap();
         fs::write(&two, "b").unwrap();
         let link = folder.path().join("routes.yaml");

@@ -20,7 +20,7 @@ use super::admin_client::{AdminCall, target};
 use super::output::CommandOutput;
 use super::text::policies::{show_changes, show_history, show_object_history, show_outcome};
 use crate::admin::views::policies::RevisionChangesView;
-use crate::config::{PolicySet, STDIN, of_stdin};
+use crate::config::{PolicySet, STDIN, read_stdin};
 
 /// Move policies between a file and the database of a running gateway, and go through their
 /// history.
@@ -259,7 +259,7 @@ fn import(
     mut pairs: Vec<(String, String)>,
 ) -> anyhow::Result<CommandOutput> {
     let read = if document.file == Path::new("-") {
-        of_stdin().and_then(|text| PolicySet::parse(STDIN, &text))
+        read_stdin().and_then(|text| PolicySet::parse(STDIN, &text))
     } else {
         PolicySet::load(&document.file)
     };

@@ -13,8 +13,8 @@ use tollgate_limiter::limit::definition::Limit;
 use super::limit_references::LimitReference;
 use super::part_bounds::PartBounds;
 use crate::config::candidate::Candidate;
-use crate::config::check::KnownRoute;
 use crate::config::report::{Location, Mistake};
+use crate::config::section::known::KnownRoute;
 use crate::route::Route;
 
 /// An application over a file, without a mistake.

@@ -2,9 +2,9 @@
 //! place.
 
 use crate::config::candidate::{Candidate, CandidateBounds, CandidateTerms, Stage};
-use crate::config::file::policies::RawStrategy;
-use crate::config::file::policies::candidate::{RawCandidate, RawCandidateBounds};
 use crate::config::report::{Location, Report, ValueProblem, quote};
+use crate::config::section::policies::candidate::{RawCandidate, RawCandidateBounds};
+use crate::config::section::policies::document::RawStrategy;
 use crate::config::yaml::decode::Setting;
 use crate::config::yaml::node::{NodeEntry, YamlNode, YamlValue};
 

@@ -32,7 +32,7 @@ impl PolicySet {
     /// When it cannot be read, or is no YAML.
     pub fn load(path: &Path) -> Result<Self, Mistakes> {
         let name = path.display().to_string();
-        Self::parse(&name, &source::of_keys(&name, path)?)
+        Self::parse(&name, &source::read_keys(&name, path)?)
     }
 
     /// Reads `text`, which messages call `name`. It has no environment variables: each node would

@@ -22,11 +22,11 @@ use super::part;
 use super::part_bounds::PartBounds;
 use super::precedence::FileRoutes;
 use crate::config::candidate::Candidate;
-use crate::config::check::KnownParts;
-use crate::config::file::policies::RawApplication;
-use crate::config::file::policies::plans::PolicyPlans;
-use crate::config::file::scalar::text::DefinedName;
 use crate::config::report::{Location, Report, ValueProblem, quote};
+use crate::config::scalar::text::DefinedName;
+use crate::config::section::known::KnownParts;
+use crate::config::section::limit::assigned::PolicyPlans;
+use crate::config::section::policies::document::RawApplication;
 use crate::config::yaml::decode::Located;
 use crate::config::yaml::node::{NodeEntry, YamlNode, YamlValue};
 use crate::identity::api_key::RouteKeys;
@@ -421,7 +421,8 @@ fn changes_of<'a>(
                 report.misnamed(
                     location,
                     ValueProblem::new(what),
-                    (resource, known),
+                    resource,
+                    known,
                     otherwise,
                 );
             }

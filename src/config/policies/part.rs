@@ -1,8 +1,7 @@
 //! A part of a route: a copy whose match is narrower, under a name of its own.
 
-use crate::config::check;
-use crate::config::file::route::RawMatch;
 use crate::config::report::{Location, Report, ValueProblem, quote};
+use crate::config::section::route::matching::conditions::{RawMatch, matches};
 use crate::config::yaml::decode::{Decode, Setting};
 use crate::config::yaml::node::{NodeEntry, YamlNode, YamlValue};
 use crate::route::Match;
@@ -23,7 +22,7 @@ pub fn match_of(route: &[NodeEntry]) -> Option<Match> {
         None => Setting::Absent,
         Some(node) => RawMatch::decode(node, &mut unheard).map_or(Setting::Invalid, Setting::Valid),
     };
-    check::matches(&raw, &mut unheard)
+    matches(&raw, &mut unheard)
 }
 
 /// Whether `part` has no condition.

@@ -66,7 +66,7 @@ impl KnownApplications {
         let (mut all, mut is_whole) = (Vec::new(), true);
         for name in state.applications() {
             let unchanged = known.get(name).filter(|known| known.is_of(state, name));
-            let told = report.told();
+            let told = report.found();
             let application = match unchanged {
                 Some(known) => Some(known.application.clone()),
                 None => read(state, name, &top, report),
@@ -75,7 +75,7 @@ impl KnownApplications {
             let Some(application) = application else {
                 continue;
             };
-            if is_kept && report.told() == told {
+            if is_kept && report.found() == told {
                 let objects = || objects_of(state, name).cloned().collect();
                 let known = unchanged.cloned();
                 let known = known.unwrap_or_else(|| KnownApplication {
@@ -165,7 +165,7 @@ fn read(
     top: &Location,
     report: &mut Report,
 ) -> Option<Arc<CheckedApplication>> {
-    let told = report.told();
+    let told = report.found();
     if let Some(most) = ApplicationSize::of(state, name).beyond() {
         let problem = ValueProblem::new(format!("application {} has over {most}", quote(name)));
         let hint = "shorten its objects, or divide it into several applications";
@@ -173,7 +173,7 @@ fn read(
         return None;
     }
     let entry = application(state, name, top, report);
-    if report.told() > told {
+    if report.found() > told {
         return None;
     }
     let all = YamlNode {

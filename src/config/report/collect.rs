@@ -10,12 +10,12 @@ use super::named_files::NamedFiles;
 use super::problem::ValueProblem;
 use super::quote::quote;
 
-/// Mistakes that are told, and those with a likely word that is looked for: nobody reads more, and
-/// a document of thousands would take minutes.
+/// Mistakes in a report at most, and those of them whose likely word is looked for: nobody reads
+/// more, and a document of thousands would take minutes.
 const MOST_MISTAKES: usize = 100;
 const MOST_SUGGESTIONS: usize = 20;
 
-/// Warnings that are told: each node logs them.
+/// Warnings in a report at most: each node logs them.
 const MOST_WARNINGS: usize = 100;
 
 /// All that was found in a file and those that it includes.
@@ -42,7 +42,7 @@ pub struct Report {
     pub named_files: NamedFiles,
 }
 
-/// A value that came from variables, which may be secrets.
+/// A value that came from variables, which may be a secret.
 #[derive(Clone)]
 struct VariableText {
     written: String,
@@ -88,9 +88,9 @@ impl Report {
         self.include(shown);
     }
 
-    /// How often something was found so far: it has grown if a value is wrong, also where that was
-    /// told before.
-    pub fn told(&self) -> usize {
+    /// The count of mistakes and warnings that were found so far. A wrong value raises it, also where
+    /// its mistake is known already.
+    pub fn found(&self) -> usize {
         self.found
     }
 
@@ -99,26 +99,35 @@ impl Report {
     }
 
     /// The warnings about what stands at a `path` of two steps, or below, with their files as
-    /// locations call them. `None`: there are more than are told.
+    /// locations call them. `None`: the report
+    /// lacks some of them.
     pub fn warnings_of(&self, path: &str) -> Option<Vec<Mistake>> {
-        let below = |rest: &str| rest.is_empty() || rest.starts_with(['.', '[']);
-        let is_of = |warning: &&Mistake| warning.path.strip_prefix(path).is_some_and(below);
-        let named = |warning: &Mistake| {
-            let file = self
-                .shown
-                .iter()
-                .find(|(_, shown)| **shown == warning.file)
-                .map(|(file, _)| file);
-            Mistake {
-                file: file.unwrap_or(&warning.file).clone(),
-                ..warning.clone()
+        if self.more_warned.contains(path) {
+            return None;
+        }
+        let mut warnings = Vec::new();
+        for warning in &self.warnings {
+            if is_at_or_below(&warning.path, path) {
+                warnings.push(Mistake {
+                    file: self.located_file(&warning.file).clone(),
+                    ..warning.clone()
+                });
             }
-        };
-        let are_all_told = !self.more_warned.contains(path);
-        are_all_told.then(|| self.warnings.iter().filter(is_of).map(named).collect())
+        }
+        Some(warnings)
     }
 
-    /// Warnings of before that hold still.
+    /// The file that messages call `shown`, as locations call it.
+    fn located_file<'f>(&'f self, shown: &'f Arc<str>) -> &'f Arc<str> {
+        for (file, name) in &self.shown {
+            if name == shown {
+                return file;
+            }
+        }
+        shown
+    }
+
+    /// Warnings that were found before, and are true still.
     pub fn warn_again(&mut self, warnings: &[Mistake]) {
         for warning in warnings {
             let file = self
@@ -159,7 +168,8 @@ impl Report {
         &mut self,
         location: &Location,
         problem: ValueProblem,
-        (word, known): (&str, impl Iterator<Item = &'a str>),
+        word: &str,
+        known: impl Iterator<Item = &'a str>,
         otherwise: impl Into<String>,
     ) {
         let without_hint = self.located(location, self.without_value(location, problem.clone()));
@@ -202,8 +212,7 @@ impl Report {
 
     /// The mistakes if there are any, or else `value` and the warnings.
     pub fn close<T>(mut self, value: Option<T>) -> Result<(T, Vec<Mistake>), Mistakes> {
-        // Those of policies have no place, and come in another order where some of these were
-        // known.
+        // Warnings of policies have no place, and come in another order where some were known.
         self.warnings
             .sort_by(|one, other| one.path.cmp(&other.path));
         self.in_order_of_reading(|report| &mut report.warnings);
@@ -264,7 +273,7 @@ impl KnownMistakes {
             path,
             message,
             hint: _,
-            passes: _,
+            is_transient: _,
         }: &Mistake,
     ) -> u64 {
         self.0.hasher().hash_one((file, at, path, message))
@@ -281,10 +290,11 @@ impl Report {
             return problem;
         };
         let ValueProblem { message, hint } = problem;
-        let (quoted, shown) = (quote(value), quote(written));
+        let quoted = quote(value);
+        let shown = quote(written);
         let message = match message {
             message if message.contains(&quoted) => message.replace(&quoted, &shown),
-            // It repeats a part of the value.
+            // The message repeats a part of the value.
             message if message.contains('"') => format!("the value of {shown} cannot stand here"),
             message => message,
         };
@@ -306,8 +316,16 @@ impl Report {
             path: location.path(),
             message,
             hint,
-            passes: false,
+            is_transient: false,
         }
+    }
+}
+
+/// Whether `path` is `parent`, or below it.
+fn is_at_or_below(path: &str, parent: &str) -> bool {
+    match path.strip_prefix(parent) {
+        Some(rest) => rest.is_empty() || rest.starts_with(['.', '[']),
+        None => false,
     }
 }
 
@@ -333,7 +351,7 @@ mod tests {
                 problem,
             );
         }
-        assert_eq!(report.told(), 5_000);
+        assert_eq!(report.found(), 5_000);
         for (path, told) in [
             ("applications.shop", None),
             ("applications.bank", None),
@@ -349,7 +367,7 @@ mod tests {
         let few: Vec<_> = report.warnings.iter().take(3).cloned().collect();
         again.warn_again(&few);
         assert_eq!(
-            (again.warnings_of("applications.shop"), again.told()),
+            (again.warnings_of("applications.shop"), again.found()),
             (Some(few), 3)
         );
         let Ok(((), warnings)) = report.close(Some(())) else {
@@ -373,7 +391,8 @@ mod tests {
             report.misnamed(
                 &root.index(at, (at + 1, 1)),
                 problem,
-                ("golt", known),
+                "golt",
+                known,
                 "define it",
             );
         }
@@ -411,7 +430,8 @@ mod tests {
                 report.misnamed(
                     &root.index(at, (at + 1, 1)),
                     problem,
-                    ("golt", known),
+                    "golt",
+                    known,
                     "define it",
                 );
                 report.warning(
@@ -420,7 +440,7 @@ mod tests {
                 );
             }
             assert_eq!(
-                report.told(),
+                report.found(),
                 6 * (part + 1),
                 "a value that is wrong again is no good one"
             );

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::quote::quote;
 
-/// Where something stands. A file of many limits has one for each of its values: it is small.
+/// The place of a value. A file of many limits has one for each of its values: it is small.
 #[derive(Clone)]
 pub struct Location {
     /// From 1. 0: there is no text, only a tree.
@@ -67,9 +67,10 @@ impl Location {
         (self.line as usize, self.column as usize)
     }
 
-    /// Its line, for a message about `other`: with the file, unless that is the same.
+    /// The line, for a message about `other`: with the file, unless that is the same.
     pub fn line_beside(&self, other: &Self) -> String {
-        let (line, file) = (self.line, self.file());
+        let line = self.line;
+        let file = self.file();
         if line == 0 {
             return format!("{} of {file}", self.path());
         }
@@ -84,11 +85,10 @@ impl Location {
         Self::on(Trail::Step(Arc::clone(&self.trail), step).into(), at)
     }
 
-    fn on(trail: Arc<Trail>, (line, column): (usize, usize)) -> Self {
-        let small = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+    fn on(trail: Arc<Trail>, at: (usize, usize)) -> Self {
         Self {
-            line: small(line),
-            column: small(column),
+            line: u32::try_from(at.0).unwrap_or(u32::MAX),
+            column: u32::try_from(at.1).unwrap_or(u32::MAX),
             trail,
         }
     }
@@ -114,8 +114,10 @@ impl Location {
 
 /// A key that could be mistaken for more than one step is quoted.
 fn show_key(key: &str) -> String {
-    let simple = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
-    if !key.is_empty() && key.len() <= 64 && key.bytes().all(simple) {
+    let is_plain = key
+        .bytes()
+        .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_');
+    if is_plain && (1..=64).contains(&key.len()) {
         key.to_owned()
     } else {
         quote(key)

@@ -1,7 +1,7 @@
 //! A mistake as an operator reads it: file, line, column, YAML path, message and hint.
 //!
-//! It never carries credentials: text of the file is repeated through [`quote`](super::quote)
-//! alone.
+//! Guarantees that it has no credentials: text of the file is repeated through
+//! [`quote`](super::quote) alone.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -20,15 +20,15 @@ pub struct Mistake {
     pub path: String,
     pub message: String,
     pub hint: Option<String>,
-    /// Not of what is written: the file could not be read, and perhaps can be in a moment.
-    pub passes: bool,
+    /// Whether the file could not be read, and perhaps can be in a moment.
+    pub is_transient: bool,
 }
 
 /// Everything wrong with a file and those that it includes, by file and line. Never empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mistakes {
     pub(super) list: Vec<Mistake>,
-    /// Those that are counted, and not in the list.
+    /// Mistakes that are counted, and not in the list.
     pub(super) more: usize,
 }
 
@@ -41,7 +41,7 @@ impl Serialize for Mistake {
             path,
             message,
             hint,
-            passes: _,
+            is_transient: _,
         } = self;
         let fields = 3 + 2 * usize::from(at.is_some()) + usize::from(hint.is_some());
         let mut object = serializer.serialize_struct("Mistake", fields)?;
@@ -80,7 +80,7 @@ impl Mistakes {
             path: String::new(),
             message: why,
             hint,
-            passes: false,
+            is_transient: false,
         };
         Self {
             list: vec![mistake],
@@ -90,16 +90,16 @@ impl Mistakes {
 
     /// The file could not be read, for a reason that may pass.
     #[must_use]
-    pub(crate) fn passing(mut self, passes: bool) -> Self {
-        self.list
-            .iter_mut()
-            .for_each(|mistake| mistake.passes = passes);
+    pub(crate) fn transient(mut self, is_transient: bool) -> Self {
+        for mistake in &mut self.list {
+            mistake.is_transient = is_transient;
+        }
         self
     }
 
     /// Whether a file could not be read for a reason that may pass.
     pub fn may_pass(&self) -> bool {
-        self.list.iter().any(|mistake| mistake.passes)
+        self.list.iter().any(|mistake| mistake.is_transient)
     }
 }
 

@@ -1,7 +1,7 @@
 //! The content of files that values name: certificates and secrets.
 //!
 //! Guarantees that a configuration is checked with what they had when it was read: while policies
-//! are laid over it, a file that is renewed or missing for a moment changes nothing.
+//! are applied to it, a file that is renewed or missing for a moment changes nothing.
 
 use std::collections::HashMap;
 use std::io;

@@ -2,7 +2,7 @@
 
 use serde_json::{Value as Json, json};
 
-use super::decode::{Decode, Scalar, SchemaDefinitions, Setting, mismatch};
+use super::decode::{Decode, Located, Scalar, SchemaDefinitions, Setting, mismatch};
 use super::node::{NodeEntry, YamlNode, YamlValue};
 use crate::config::report::{Location, Report, ValueProblem};
 
@@ -21,6 +21,20 @@ pub struct MappingEntry<K, V> {
     pub location: Location,
     pub key: Option<K>,
     pub value: Option<V>,
+}
+
+impl<T: Clone> Setting<NonEmptyList<Located<T>>> {
+    /// The values, without their locations. `Some(None)`: absent. `None`: invalid.
+    pub fn values(&self) -> Option<Option<Vec<T>>> {
+        self.build(|list| Some(list.0.iter().map(|at| at.value.clone()).collect()))
+    }
+}
+
+impl<T> Setting<NonEmptyList<T>> {
+    /// The items of a valid list.
+    pub fn items(&self) -> &[T] {
+        self.valid().map_or(&[], |NonEmptyList(items)| items)
+    }
 }
 
 impl<K, V> Setting<Mapping<K, V>> {

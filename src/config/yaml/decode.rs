@@ -9,7 +9,7 @@ use crate::config::report::{Location, Report, ValueProblem, quote};
 pub trait Decode: Sized {
     /// `None`: a mistake was reported.
     fn decode(node: &YamlNode, report: &mut Report) -> Option<Self>;
-    /// Its JSON Schema; records add theirs to `definitions` and answer with a reference.
+    /// The JSON Schema of the type. Records add theirs to `definitions` and answer with a reference.
     fn schema(definitions: &mut SchemaDefinitions) -> Json;
 }
 
@@ -33,7 +33,7 @@ pub struct Located<T> {
 /// The value of a key, if there is one.
 pub enum Setting<T> {
     Absent,
-    /// Its mistake is reported already: nothing is said of what only follows from it.
+    /// A mistake in it was reported. Nothing is said of what only follows from it.
     Invalid,
     Valid(T),
 }
@@ -75,6 +75,11 @@ impl<T> Setting<T> {
 }
 
 impl<T: Clone> Setting<Located<T>> {
+    /// The value, without its location. `Some(None)`: absent. `None`: invalid.
+    pub fn optional(&self) -> Option<Option<T>> {
+        self.build(|at| Some(at.value.clone()))
+    }
+
     pub fn value(&self) -> Option<T> {
         self.valid().map(|at| at.value.clone())
     }

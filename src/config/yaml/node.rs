@@ -22,7 +22,7 @@ pub enum YamlValue {
     },
     List(Vec<YamlNode>),
     Map(Vec<NodeEntry>),
-    /// Its mistake is reported already.
+    /// A value with a mistake that was reported.
     Unusable,
 }
 
@@ -40,11 +40,12 @@ impl YamlNode {
     pub fn moved_to(self, location: Location) -> Self {
         let value = match self.value {
             YamlValue::List(items) => {
-                let place = |(index, item): (usize, Self)| {
+                let mut moved = Vec::with_capacity(items.len());
+                for (index, item) in items.into_iter().enumerate() {
                     let at = location.index(index, item.location.position());
-                    item.moved_to(at)
-                };
-                YamlValue::List(items.into_iter().enumerate().map(place).collect())
+                    moved.push(item.moved_to(at));
+                }
+                YamlValue::List(moved)
             }
             YamlValue::Map(entries) => YamlValue::Map(
                 entries
@@ -112,7 +113,7 @@ impl YamlValue {
         }
     }
 
-    /// Its kind, for messages.
+    /// The kind of value, for messages.
     pub fn kind(&self) -> &'static str {
         match self {
             _ if self.is_null() => "nothing",

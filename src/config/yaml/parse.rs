@@ -116,7 +116,7 @@ struct OpenMap {
 struct OpenKey {
     text: String,
     location: Location,
-    /// It is YAML's `<<`.
+    /// Whether it is YAML's `<<`.
     merges: bool,
 }
 
@@ -128,7 +128,8 @@ impl Tree<'_> {
                 self.check(at, tag.is_some())?;
                 self.scalar(
                     text.into_owned(),
-                    (style == ScalarStyle::Plain, anchor),
+                    style == ScalarStyle::Plain,
+                    anchor,
                     at,
                     report,
                 )
@@ -266,7 +267,8 @@ impl Tree<'_> {
     fn scalar(
         &mut self,
         text: String,
-        (plain, anchor): (bool, usize),
+        plain: bool,
+        anchor: usize,
         at: (usize, usize),
         report: &mut Report,
     ) -> Result<(), Stop> {
@@ -375,7 +377,7 @@ impl OpenMap {
         });
     }
 
-    /// Its entries, with those that it merges.
+    /// The entries, with those that it merges.
     fn close(self, location: &Location, report: &mut Report) -> Vec<NodeEntry> {
         let mut entries = self.entries;
         if let Some(merged) = self.merged {

@@ -60,9 +60,11 @@ fn behind(text: &mut String, value: &YamlValue, indent: usize) {
 }
 
 fn key(key: &str) -> String {
-    let fine = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
     let begins = key.starts_with(|first: char| first.is_ascii_alphabetic());
-    if begins && key.bytes().all(fine) {
+    let is_plain = key
+        .bytes()
+        .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.'));
+    if begins && is_plain {
         key.to_owned()
     } else {
         quoted(key)

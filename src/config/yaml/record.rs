@@ -25,7 +25,7 @@ pub struct RecordReader<'a> {
     entries: &'a [NodeEntry],
     /// Keys that an unknown one was probably meant to be: not missing, only misspelt.
     misspelt: Vec<&'static str>,
-    /// It need not have the required keys.
+    /// Whether the required keys may be missing.
     is_part: bool,
 }
 
@@ -61,12 +61,7 @@ impl<'a> RecordReader<'a> {
             }
             let problem = ValueProblem::new(format!("unknown key {}", quote(key)));
             let otherwise = format!("the keys here are {}", known.join(", "));
-            report.misnamed(
-                key_location,
-                problem,
-                (key, known.iter().copied()),
-                otherwise,
-            );
+            report.misnamed(key_location, problem, key, known.iter().copied(), otherwise);
         }
         Some(Self {
             location: &node.location,
@@ -77,7 +72,7 @@ impl<'a> RecordReader<'a> {
     }
 
     /// Reads a part of the record: nothing is missing.
-    pub fn of_part(self) -> Self {
+    pub fn for_part(self) -> Self {
         Self {
             is_part: true,
             ..self

@@ -1,7 +1,7 @@
 //! Environment variables in the file: `${NAME}` and `${NAME:-default}`.
 //!
-//! They are put in after parsing and into single values only: a variable's text can be a number or
-//! a word but never a key, a list or a mapping.
+//! Values are put in after parsing, and into single values only: a variable's text can be a number
+//! or a word, but never a key, a list or a mapping.
 
 use super::node::{YamlNode, YamlValue};
 use crate::config::report::{Report, ValueProblem, quote};
@@ -37,7 +37,8 @@ fn expand(text: &str, env: VariableLookup<'_>) -> Result<String, ValueProblem> {
     let mut expanded = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(start) = rest.find("${") {
-        let (before, after) = (&rest[..start], &rest[start + 2..]);
+        let before = &rest[..start];
+        let after = &rest[start + 2..];
         if let Some(before) = before.strip_suffix('$') {
             expanded.push_str(before);
             expanded.push_str("${");

@@ -1,6 +1,13 @@
-//! Values that are one of a few words, each word spelt in one place.
+//! Values that are one of a few words, each word spelt in one place: [`words!`] makes reading,
+//! messages and schema of one table.
 
+use super::decode::Scalar;
 use crate::config::report::{ValueProblem, quote};
+
+/// A choice of words. Declared with [`words!`].
+pub trait Words: Scalar {
+    const WORDS: &'static [&'static str];
+}
 
 /// Gives an enum its words in the file.
 macro_rules! words {
@@ -11,13 +18,22 @@ macro_rules! words {
             fn read(text: &str) -> Result<Self, $crate::config::report::ValueProblem> {
                 match text {
                     $( $word => Ok(Self::$variant), )*
-                    _ => Err($crate::config::yaml::words::unknown(text, &[$($word),*])),
+                    _ => Err($crate::config::yaml::words::unknown(
+                        text,
+                        <Self as $crate::config::yaml::words::Words>::WORDS,
+                    )),
                 }
             }
 
             fn schema() -> serde_json::Value {
-                $crate::config::yaml::schema::choice(&[$($word),*])
+                $crate::config::yaml::schema::choice(
+                    <Self as $crate::config::yaml::words::Words>::WORDS,
+                )
             }
+        }
+
+        impl $crate::config::yaml::words::Words for $ty {
+            const WORDS: &'static [&'static str] = &[$($word),*];
         }
     )* };
 }

@@ -17,7 +17,7 @@
 //! - `store/redis/script.rs`: the script that takes from it alone;
 //! - `node/debt.rs`: how a debt to it expires, if its state is of a new form;
 //! - `limit/algorithm.rs`: a variant of `Algorithm` and of `AlgorithmKind`;
-//! - `src/config/file/limit/algorithm.rs`, in the gateway: its spelling in the file;
+//! - `src/config/section/limit/algorithm.rs`, in the gateway: its spelling in the file;
 //! - `tests/limiter/parity.rs`, in the gateway: its script and its arithmetic decide alike.
 
 pub mod calendar;

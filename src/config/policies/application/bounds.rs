@@ -3,10 +3,10 @@
 
 use tollgate_limiter::limit::units::show_size;
 
-use crate::config::file::policies::{RawApplication, RawResource, RawStrategy};
-use crate::config::file::scalar::text::DefinedName;
 use crate::config::policies::part;
 use crate::config::report::{Location, Report, ValueProblem, quote};
+use crate::config::scalar::text::DefinedName;
+use crate::config::section::policies::document::{RawApplication, RawResource, RawStrategy};
 use crate::config::yaml::collection::{Mapping, MappingEntry};
 use crate::config::yaml::decode::Setting;
 use crate::config::yaml::node::YamlValue;

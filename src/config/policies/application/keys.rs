@@ -2,11 +2,12 @@
 
 use std::collections::HashMap;
 
-use crate::config::check::{ApiKeyEntries, ClientSpace};
-use crate::config::file::identity::keys::{ClientId, RawApiKey};
-use crate::config::file::policies::{RawApplication, RawPolicyKey};
-use crate::config::file::scalar::text::{DefinedName, PlainText};
 use crate::config::report::{Report, ValueProblem};
+use crate::config::scalar::text::{DefinedName, PlainText};
+use crate::config::section::authenticator::key_file::{
+    ApiKeyEntries, ClientId, ClientSpace, RawApiKey,
+};
+use crate::config::section::policies::document::{RawApplication, RawPolicyKey};
 use crate::config::yaml::decode::{Located, Setting};
 use crate::identity::api_key::ApiKeyTable;
 
@@ -29,7 +30,7 @@ pub fn table(
         .filter_map(|client| Some((client.text.as_str(), client.value.as_ref()?)))
         .collect();
     let space = [ClientSpace::Application(application)];
-    let mut entries = ApiKeyEntries::of(&space);
+    let mut entries = ApiKeyEntries::new(&space);
     for key in keys {
         key.value.iter().for_each(|raw| check_labels(raw, report));
         let raw = key

@@ -3,9 +3,9 @@
 //!
 //! Applications share hosts and the store with others, and many people edit them.
 
-use crate::config::file::policies::{RawApplication, RawStrategy};
 use crate::config::policies::part;
 use crate::config::report::{Report, ValueProblem, quote};
+use crate::config::section::policies::document::{RawApplication, RawStrategy};
 use crate::config::yaml::node::{NodeEntry, YamlNode, YamlValue};
 
 /// Fields of answers, besides those that begin with `x-`.

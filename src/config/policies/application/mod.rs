@@ -16,10 +16,12 @@ use tollgate_policies::model::is_plain_text;
 use super::applied::AppliedApplication;
 use super::candidate::joined_name;
 use super::part;
-use crate::config::file::policies::plans::StrategyPlans;
-use crate::config::file::policies::{RawApplication, RawPolicies, RawResource, RawStrategy};
-use crate::config::file::scalar::text::{DefinedName, PlainText};
 use crate::config::report::{Location, Report, ValueProblem};
+use crate::config::scalar::text::{DefinedName, PlainText};
+use crate::config::section::limit::assigned::StrategyPlans;
+use crate::config::section::policies::document::{
+    RawApplication, RawPolicies, RawResource, RawStrategy,
+};
 use crate::config::yaml::collection::MappingEntry;
 use crate::config::yaml::decode::{Decode, Located};
 use crate::config::yaml::node::YamlNode;

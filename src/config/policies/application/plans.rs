@@ -5,14 +5,16 @@ use std::mem::replace;
 use std::sync::Arc;
 
 use super::bounds;
-use crate::config::file::limit::{RawCost, RawPlan, RawResponseField};
-use crate::config::file::policies::RawApplication;
-use crate::config::file::policies::plans::{
-    ApplicationClients, AssignedClient, StrategyPlan, StrategyPlans,
-};
-use crate::config::file::scalar::text::DefinedName;
 use crate::config::policies::candidate::joined_name;
 use crate::config::report::{Report, ValueProblem, quote};
+use crate::config::scalar::text::DefinedName;
+use crate::config::section::limit::assigned::{
+    ApplicationClients, AssignedClient, StrategyPlan, StrategyPlans,
+};
+use crate::config::section::limit::cost::RawCost;
+use crate::config::section::limit::plan::RawPlan;
+use crate::config::section::limit::response_cost::RawResponseField;
+use crate::config::section::policies::document::RawApplication;
 use crate::config::yaml::collection::MappingEntry;
 use crate::config::yaml::decode::{Located, Setting};
 
@@ -74,7 +76,8 @@ pub fn of(
                 report.misnamed(
                     &at,
                     problem,
-                    (&plan, names.keys().map(String::as_str)),
+                    &plan,
+                    names.keys().map(String::as_str),
                     otherwise,
                 );
             }
@@ -137,7 +140,7 @@ pub fn of(
                     let problem = ValueProblem::new(what);
                     let otherwise = "define it under \"strategies\" of the application";
                     let known = by_strategy.keys().copied();
-                    report.misnamed(&location, problem, (&strategy, known), otherwise);
+                    report.misnamed(&location, problem, &strategy, known, otherwise);
                 }
                 None => {}
             }

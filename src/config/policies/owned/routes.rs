@@ -4,10 +4,10 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::config::file::policies::{RawApplication, RawResource};
-use crate::config::file::scalar::text::DefinedName;
 use crate::config::policies::application::CheckedApplication;
 use crate::config::report::{Location, Report, ValueProblem, quote};
+use crate::config::scalar::text::DefinedName;
+use crate::config::section::policies::document::{RawApplication, RawResource};
 use crate::config::yaml::decode::Located;
 
 /// Routes that a hint writes out at most.
@@ -37,7 +37,7 @@ impl<'a> OwnedRoutes<'a> {
                     if !file.contains_key(route) {
                         let known = file.keys().map(String::as_str);
                         let otherwise = "name a route of the file, or take it away";
-                        report.misnamed(location, gone(route), (route, known), otherwise);
+                        report.misnamed(location, gone(route), route, known, otherwise);
                     }
                     owners.insert(route, (name, location));
                     continue;
@@ -84,7 +84,7 @@ impl<'a> OwnedRoutes<'a> {
         let problem = match owner {
             _ if found.is_none() => {
                 let otherwise = "name a route of the application, or take the resource away";
-                report.misnamed(location, gone(name), (name, own.into_iter()), otherwise);
+                report.misnamed(location, gone(name), name, own.into_iter(), otherwise);
                 return None;
             }
             Some(_) => {

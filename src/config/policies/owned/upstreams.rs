@@ -4,10 +4,10 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use crate::config::file::policies::RawApplication;
 use crate::config::policies::application::CheckedApplication;
 use crate::config::policies::part::entry;
 use crate::config::report::{Report, ValueProblem, quote};
+use crate::config::section::policies::document::RawApplication;
 use crate::config::yaml::node::{YamlNode, YamlValue};
 
 /// The upstreams of each application.

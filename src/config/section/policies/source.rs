@@ -1,0 +1,78 @@
+//! `policies`: the database of policies, and this node's copy of them.
+
+use crate::config::settings::{DatabaseUrl, PolicySource};
+use std::path::PathBuf;
+
+use serde_json::{Value as Json, json};
+use tollgate_policies::database::PolicyDatabase;
+
+use crate::config::report::{ValueProblem, quote};
+use crate::config::yaml::decode::{Located, Scalar};
+use crate::config::yaml::record::record;
+use crate::config::yaml::schema::or_variable;
+
+record! {
+    /// Policies that people edit, kept in a database.
+    RawPolicySource {
+        /// The database: sqlite:///path, postgres://user:password@host/name or
+        /// mysql://user:password@host/name.
+        required database: Located<DatabaseUrl>,
+        /// This node's copy of the policies that it runs: it starts with them when the database is
+        /// away.
+        default("/var/lib/tollgate/policies.json") copy: Located<CopyPath>,
+        /// Whether a start without database and copy fails. Otherwise the limits of the file hold
+        /// alone until the database answers.
+        default(true) required: Located<bool>,
+    }
+}
+
+/// The absolute path of a copy.
+#[derive(Clone)]
+pub struct CopyPath(pub PathBuf);
+
+impl Scalar for DatabaseUrl {
+    const WHAT: &'static str = "the address of a database";
+
+    fn read(text: &str) -> Result<Self, ValueProblem> {
+        let problem = |error| {
+            ValueProblem::new(format!("this is not the address of a database: {error}")).hint(
+                "write sqlite:///var/lib/tollgate/policies.db, postgres://user:password@host/name or \
+                 mysql://user:password@host/name, with special characters of the password percent-encoded",
+            )
+        };
+        PolicyDatabase::open(text)
+            .map(|_| Self(text.into()))
+            .map_err(problem)
+    }
+
+    fn schema() -> Json {
+        json!({ "type": "string", "pattern": or_variable("(sqlite|postgres|postgresql|mysql|mariadb):.+") })
+    }
+}
+
+impl Scalar for CopyPath {
+    const WHAT: &'static str = "a path";
+
+    fn read(text: &str) -> Result<Self, ValueProblem> {
+        if text.starts_with('/') && !text.ends_with('/') {
+            return Ok(Self(text.into()));
+        }
+        let problem = ValueProblem::new(format!(
+            "{} is not the absolute path of a file",
+            quote(text)
+        ));
+        Err(problem.hint("write all of it, such as /var/lib/tollgate/policies.json"))
+    }
+
+    fn schema() -> Json {
+        json!({ "type": "string", "pattern": or_variable("/.*[^/]") })
+    }
+}
+
+pub fn policy_source(raw: &RawPolicySource) -> Option<PolicySource> {
+    Some(PolicySource {
+        database: raw.database.value()?,
+        copy: raw.copy.value()?.0,
+        required: raw.required.value()?,
+    })
+}

@@ -1,0 +1,124 @@
+//! `compress` of a route: which answers are compressed, and how.
+
+use serde_json::{Value as Json, json};
+
+use crate::config::report::{Report, ValueProblem, quote};
+use crate::config::scalar::number::ByteSize;
+use crate::config::scalar::text::OnlyTrue;
+use crate::config::yaml::collection::NonEmptyList;
+use crate::config::yaml::decode::{Decode, Located, Scalar, SchemaDefinitions};
+use crate::config::yaml::node::{YamlNode, YamlValue};
+use crate::config::yaml::record::record;
+use crate::route::compression::{
+    CODINGS, COMPRESSED_TYPES, CompressionRules, ContentCoding, MIN_SIZE, MediaRange,
+};
+
+record! {
+    /// Which answers are compressed, and how.
+    RawCompression {
+        /// The content codings to use, the best first. Default: [zstd, br, gzip].
+        optional codings: NonEmptyList<Located<ContentCoding>>,
+        /// Content that is known to be shorter is sent as it is. Default: 1KiB.
+        optional min_size: Located<ByteSize<0, { u64::MAX }>>,
+        /// Types of content, such as application/json, text/* or application/*+json. Default:
+        /// texts, JSON, XML and the like.
+        optional types: NonEmptyList<Located<MediaRange>>,
+    }
+}
+
+/// `true`, or how.
+pub enum RawCompress {
+    ByDefault,
+    As(RawCompression),
+}
+
+impl RawCompress {
+    /// The rules. `None`: a mistake was reported.
+    pub fn build(&self, report: &mut Report) -> Option<CompressionRules> {
+        let Self::As(raw) = self else {
+            return Some(default_rules());
+        };
+        let codings = raw.codings.build(|list| {
+            let codings: Vec<_> = list.0.iter().map(|at| at.value).collect();
+            let again = (1..codings.len()).find(|at| codings[..*at].contains(&codings[*at]));
+            if let Some(again) = again.and_then(|at| list.0.get(at)) {
+                let problem =
+                    ValueProblem::new(format!("{} is here twice", quote(again.value.name())));
+                report.mistake(
+                    &again.location,
+                    problem.hint("list each coding once, the best first"),
+                );
+                return None;
+            }
+            Some(codings)
+        });
+        let min_size = raw.min_size.build(|at| Some(at.value.0));
+        let types = raw.types.values();
+        let default = default_rules();
+        Some(CompressionRules {
+            codings: codings?.unwrap_or(default.codings),
+            min_size: min_size?.unwrap_or(default.min_size),
+            types: types?.unwrap_or(default.types),
+        })
+    }
+}
+
+fn default_rules() -> CompressionRules {
+    CompressionRules {
+        codings: CODINGS.to_vec(),
+        min_size: MIN_SIZE,
+        types: COMPRESSED_TYPES
+            .into_iter()
+            .filter_map(MediaRange::parse)
+            .collect(),
+    }
+}
+
+impl Decode for RawCompress {
+    fn decode(node: &YamlNode, report: &mut Report) -> Option<Self> {
+        match &node.value {
+            YamlValue::Map(_) => RawCompression::decode(node, report).map(Self::As),
+            _ => Located::<OnlyTrue>::decode(node, report).map(|_| Self::ByDefault),
+        }
+    }
+
+    fn schema(definitions: &mut SchemaDefinitions) -> Json {
+        json!({ "anyOf": [OnlyTrue::schema(), RawCompression::schema(definitions)] })
+    }
+}
+
+impl Scalar for ContentCoding {
+    const WHAT: &'static str = "a content coding";
+
+    fn read(text: &str) -> Result<Self, ValueProblem> {
+        CODINGS
+            .into_iter()
+            .find(|coding| coding.name() == text)
+            .ok_or_else(|| {
+                ValueProblem::new(format!(
+                    "{} is not a content coding of the gateway",
+                    quote(text)
+                ))
+                .hint("the codings are zstd, br and gzip")
+            })
+    }
+
+    fn schema() -> Json {
+        json!({ "enum": CODINGS.map(ContentCoding::name) })
+    }
+}
+
+impl Scalar for MediaRange {
+    const WHAT: &'static str = "a type of content";
+
+    fn read(text: &str) -> Result<Self, ValueProblem> {
+        Self::parse(text).ok_or_else(|| {
+            ValueProblem::new(format!("{} is not a type of content", quote(text)))
+                .hint("write application/json, text/* or application/*+json")
+        })
+    }
+
+    fn schema() -> Json {
+        json!({ "type": "string" })
+    }
+}

@@ -1,0 +1,9 @@
+//! `match` of a route, and the routes beside one another. `conditions` is the key, `path` its paths
+//! and `path_text` how these are written; `ambiguity` finds routes of which neither goes first, and
+//! `hidden` those that no request reaches.
+
+pub mod ambiguity;
+pub mod conditions;
+pub mod hidden;
+pub mod path;
+pub mod path_text;

@@ -1,0 +1,340 @@
+//! `discover` of an upstream: endpoints that are found by DNS or in a file.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value as Json, json};
+
+use crate::config::report::{Location, Report, ValueProblem, quote};
+use crate::config::scalar::address::is_dns_name;
+use crate::config::scalar::number::{BoundedDuration, DAY, WholeNumber};
+use crate::config::scalar::path::FilePath;
+use crate::config::section::upstream::endpoint::RawEndpoint;
+use crate::config::yaml::collection::NonEmptyList;
+use crate::config::yaml::decode::{Located, Scalar, Setting, only_one};
+use crate::config::yaml::record::record;
+use crate::config::yaml::words::words;
+use crate::upstream::discovery::{DiscoverySpec, DnsQuestion, DnsSpec};
+use crate::upstream::url::EndpointScheme;
+
+record! {
+    /// How endpoints are found. Exactly one of dns, srv and file.
+    RawDiscover at location {
+        /// Each address of this name is an endpoint.
+        optional dns: Located<DnsName>,
+        /// Each server of this service is an endpoint: _http._tcp.orders.example.
+        optional srv: Located<ServiceName>,
+        /// The list of endpoints is in this file, which is read again when it changes.
+        optional file: Located<FilePath>,
+        /// The port of the addresses. Default: the scheme's.
+        optional port: Located<WholeNumber<1, 65_535>>,
+        /// How they are spoken to: http, https or h2c. Default: http.
+        optional scheme: Located<EndpointScheme>,
+        /// An answer is used for no less, whatever its TTL says. Default: 1s.
+        optional min_ttl: Located<BoundedDuration<DAY, 100>>,
+        /// An answer is used for no more, whatever its TTL says. Default: 60s.
+        optional max_ttl: Located<BoundedDuration<DAY, 100>>,
+        /// How long the last list is used while DNS says that there is none. Default: 0s.
+        optional keep_on_empty: Located<BoundedDuration<DAY, 0>>,
+        /// How long the last list is used while lookups fail. Default: for ever.
+        optional keep_on_failure: Located<BoundedDuration<DAY, 0>>,
+        /// The DNS servers that are asked. Default: those of /etc/resolv.conf, with its search
+        /// domains.
+        optional resolvers: NonEmptyList<Located<ResolverAddress>>,
+    }
+}
+
+record! {
+    /// Where the endpoints of an upstream are: listed, or found.
+    RawEndpointSources {
+        /// Where they are: http://host:port, https://host:port, h2c://host:port, or unix:/path for
+        /// a socket of this machine. {url: …, weight: 2, backup: true} says more.
+        optional endpoints: NonEmptyList<RawEndpoint>,
+        /// Endpoints that are found by DNS or in a file, in place of endpoints.
+        optional discover: RawDiscover,
+    }
+}
+
+words! {
+    EndpointScheme: "a scheme" { "http" => Http, "https" => Https, "h2c" => H2c }
+}
+
+/// The name of a host in DNS.
+#[derive(Clone)]
+pub struct DnsName(pub Arc<str>);
+
+/// The name of a service in DNS (RFC 2782).
+#[derive(Clone)]
+pub struct ServiceName(pub Arc<str>);
+
+/// The address of a DNS server, with port 53 unless another is given.
+#[derive(Clone, Copy)]
+pub struct ResolverAddress(pub SocketAddr);
+
+impl Scalar for DnsName {
+    const WHAT: &'static str = "a name in DNS";
+
+    fn read(text: &str) -> Result<Self, ValueProblem> {
+        let problem = ValueProblem::new(format!("{} is not a name in DNS", quote(text)));
+        if text.parse::<std::net::IpAddr>().is_ok() {
+            return Err(problem.hint("write an address under \"endpoints\""));
+        }
+        if !is_dns_name(text) {
+            return Err(problem.hint(
+                "write a host such as orders.prod.svc.cluster.local, without scheme and port",
+            ));
+        }
+        Ok(Self(text.into()))
+    }
+
+    fn schema() -> Json {
+        json!({ "type": "string" })
+    }
+}
+
+impl Scalar for ServiceName {
+    const WHAT: &'static str = "the name of a service";
+
+    fn read(text: &str) -> Result<Self, ValueProblem> {
+        let mut labels = text.split('.');
+        let service = labels.next().unwrap_or_default();
+        let protocol = labels.next().unwrap_or_default();
+        let has_domain = labels.next().is_some();
+        let is_service = is_service_label(service) && is_service_label(protocol) && has_domain;
+        if !is_service || !is_dns_name(text) {
+            let problem = ValueProblem::new(format!(
+                "{} is not the name of a service in DNS",
+                quote(text)
+            ));
+            return Err(
+                problem.hint("write _http._tcp.orders.example: service, protocol and domain")
+            );
+        }
+        Ok(Self(text.into()))
+    }
+
+    fn schema() -> Json {
+        json!({ "type": "string" })
+    }
+}
+
+/// Whether a label is that of a service or of its protocol (RFC 2782).
+fn is_service_label(label: &str) -> bool {
+    label.len() > 1 && label.starts_with('_')
+}
+
+impl Scalar for ResolverAddress {
+    const WHAT: &'static str = "the address of a DNS server";
+
+    fn read(text: &str) -> Result<Self, ValueProblem> {
+        let address = text
+            .parse()
+            .ok()
+            .map(|ip| SocketAddr::new(ip, 53))
+            .or_else(|| text.parse().ok());
+        address
+            .filter(|address| address.port() > 0)
+            .map(Self)
+            .ok_or_else(|| {
+                ValueProblem::new(format!(
+                    "{} is not the address of a DNS server",
+                    quote(text)
+                ))
+                .hint("write 10.96.0.10, or 10.96.0.10:5353")
+            })
+    }
+
+    fn schema() -> Json {
+        json!({ "type": "string" })
+    }
+}
+
+const MIN_TTL: Duration = Duration::from_secs(1);
+
+/// A minute: TTLs of a day would leave endpoints in use that have long been gone.
+const MAX_TTL: Duration = Duration::from_secs(60);
+
+/// How endpoints are found. `None`: a mistake was reported.
+pub fn build(raw: &RawDiscover, report: &mut Report) -> Option<DiscoverySpec> {
+    let source = source(raw, report);
+    let dns = dns_settings(raw);
+    if let Some(at) = raw.port.valid().filter(|_| !raw.dns.is_present()) {
+        let problem = ValueProblem::new("\"port\" is for endpoints that \"dns\" finds");
+        report.mistake(
+            &at.location,
+            problem.hint("remove it: services and files say the ports themselves"),
+        );
+        return None;
+    }
+    if let Some(at) = dns_keys(raw)
+        .into_iter()
+        .flatten()
+        .next()
+        .filter(|_| raw.file.is_present())
+    {
+        let problem = ValueProblem::new("a file of endpoints is not looked up in DNS");
+        report.mistake(at, problem.hint("keep \"file\" alone"));
+        return None;
+    }
+    let (question, file) = source?;
+    let Some(question) = question else {
+        return file;
+    };
+    let spec = DnsSpec { question, ..dns? };
+    if let Some(at) = raw.min_ttl.valid().filter(|_| spec.min_ttl > spec.max_ttl) {
+        let problem = ValueProblem::new("\"min_ttl\" is longer than \"max_ttl\"");
+        report.mistake(
+            &at.location,
+            problem.hint("give \"max_ttl\" too, or a shorter one"),
+        );
+        return None;
+    }
+    Some(DiscoverySpec::Dns(spec))
+}
+
+impl RawEndpointSources {
+    /// The protocol of endpoints that are found by DNS, and where that is said.
+    pub fn dns_scheme(&self) -> Option<(EndpointScheme, &Location)> {
+        let discover = self
+            .discover
+            .valid()
+            .filter(|discover| !discover.file.is_present())?;
+        let at = discover.scheme.valid();
+        Some((
+            scheme_of(discover),
+            at.map_or(&discover.location, |at| &at.location),
+        ))
+    }
+
+    /// The protocols of its endpoints, as far as this file says, and where it does.
+    pub fn schemes(&self) -> impl Iterator<Item = (EndpointScheme, &Location)> {
+        let endpoints = self.endpoints.items();
+        endpoints
+            .iter()
+            .map(|at| (at.url.value.scheme, &at.url.location))
+            .chain(self.dns_scheme())
+    }
+
+    /// The name of all endpoints that are found by DNS: that of the host, or the domain of the service.
+    /// The name of a service's server is said by DNS alone, which anybody on the way can change (RFC
+    /// 6125 §1.7.2).
+    pub fn dns_name(&self) -> Option<&str> {
+        let discover = self.discover.valid()?;
+        let name = match (discover.dns.valid(), discover.srv.valid()) {
+            (Some(host), _) => &*host.value.0,
+            (None, Some(service)) => service.value.0.splitn(3, '.').nth(2)?,
+            (None, None) => return None,
+        };
+        Some(name.trim_end_matches('.'))
+    }
+
+    /// Whether endpoints are in a file, with any protocol.
+    pub fn is_in_file(&self) -> bool {
+        self.discover
+            .valid()
+            .is_some_and(|discover| discover.file.is_present())
+    }
+
+    /// An upstream has endpoints or finds them. `None`: a mistake was reported.
+    pub fn check(&self, location: &Location, report: &mut Report) -> Option<()> {
+        match (&self.endpoints, &self.discover) {
+            (Setting::Absent, Setting::Absent) => {
+                let problem = ValueProblem::new("\"endpoints\" is missing");
+                let hint = "give \"endpoints\", or \"discover\" for those that are found by DNS or in a file";
+                report.mistake(location, problem.hint(hint));
+                None
+            }
+            (Setting::Absent, _) | (_, Setting::Absent) => Some(()),
+            (_, discover) => {
+                if let Some(discover) = discover.valid() {
+                    let problem = ValueProblem::new(
+                        "an upstream has \"endpoints\" or finds them by \"discover\"",
+                    );
+                    report.mistake(&discover.location, problem.hint("keep one of the two"));
+                }
+                None
+            }
+        }
+    }
+}
+
+fn scheme_of(raw: &RawDiscover) -> EndpointScheme {
+    raw.scheme.value().unwrap_or(EndpointScheme::Http)
+}
+
+type Source = (Option<DnsQuestion>, Option<DiscoverySpec>);
+
+/// The question to DNS, or the file.
+fn source(raw: &RawDiscover, report: &mut Report) -> Option<Source> {
+    let port = raw
+        .port
+        .valid()
+        .and_then(|at| u16::try_from(at.value.0).ok());
+    let port = port.unwrap_or(scheme_of(raw).default_port());
+    let options = [
+        raw.dns.build(|at| {
+            Some((
+                Some(DnsQuestion::Addresses {
+                    name: at.value.0.clone(),
+                    port,
+                }),
+                None,
+            ))
+        }),
+        raw.srv.build(|at| {
+            Some((
+                Some(DnsQuestion::Services {
+                    name: at.value.0.clone(),
+                }),
+                None,
+            ))
+        }),
+        raw.file
+            .build(|at| Some((None, Some(DiscoverySpec::File(at.value.0.clone()))))),
+    ];
+    only_one(options).unwrap_or_else(|_| {
+        let problem = ValueProblem::new("endpoints are found by exactly one of dns, srv, file");
+        let hint = "write {dns: orders.internal, port: 8080}, {srv: _http._tcp.orders.example} or {file: /etc/tollgate/orders.yaml}";
+        report.mistake(&raw.location, problem.hint(hint));
+        None
+    })
+}
+
+/// All but the question.
+fn dns_settings(raw: &RawDiscover) -> Option<DnsSpec> {
+    let max_ttl = raw.max_ttl.build(|at| Some(at.value.0))?.unwrap_or(MAX_TTL);
+    Some(DnsSpec {
+        question: DnsQuestion::Services { name: "".into() },
+        scheme: scheme_of(raw),
+        min_ttl: raw
+            .min_ttl
+            .build(|at| Some(at.value.0))?
+            .unwrap_or(MIN_TTL.min(max_ttl)),
+        max_ttl,
+        keep_on_empty: raw
+            .keep_on_empty
+            .build(|at| Some(at.value.0))?
+            .unwrap_or_default(),
+        keep_on_failure: raw.keep_on_failure.build(|at| Some(at.value.0))?,
+        resolvers: raw
+            .resolvers
+            .build(|list| Some(list.0.iter().map(|at| at.value.0).collect()))?
+            .unwrap_or_default(),
+    })
+}
+
+/// The places of the keys that belong to DNS.
+fn dns_keys(raw: &RawDiscover) -> [Option<&Location>; 6] {
+    [
+        raw.scheme.valid().map(|at| &at.location),
+        raw.min_ttl.valid().map(|at| &at.location),
+        raw.max_ttl.valid().map(|at| &at.location),
+        raw.keep_on_empty.valid().map(|at| &at.location),
+        raw.keep_on_failure.valid().map(|at| &at.location),
+        raw.resolvers
+            .valid()
+            .and_then(|list| list.0.first())
+            .map(|at| &at.location),
+    ]
+}
