@@ -25,10 +25,9 @@ use crate::gateway::stack::{
     CrossOriginLayer, RequestBound, RequestChanges,
 };
 use crate::gateway::{Gateway, RouteGuard, RouteRuntime, RouteTarget, UNROUTED, Upstreams};
-use crate::identity::Authenticators;
-use crate::identity::api_key::ApiKeyTable;
-use crate::identity::authenticator::Authenticator;
-use crate::identity::credential::CredentialPlace;
+use crate::identity::key_table::ApiKeyTable;
+use crate::identity::method::CredentialPlace;
+use crate::identity::named::{Authenticators, NamedAuthenticator};
 use crate::identity::route::RouteAuthenticators;
 use crate::identity::spec::AuthenticatorSpec;
 use crate::observe::access_log::AccessLog;
@@ -411,7 +410,7 @@ fn authenticators(config: &Config, before: Option<&Gateway>) -> Authenticators {
         let running = before.and_then(|before| before.authenticators.get(&spec.name));
         let same = running.filter(|running| *running.spec == **spec);
         let new = || {
-            Arc::new(Authenticator::new(
+            Arc::new(NamedAuthenticator::new(
                 spec.clone(),
                 running.map(|running| &**running),
             ))

@@ -1,34 +1,27 @@
 //! The client of a request, by name: authenticators by API key, password, token and client
 //! certificate, and by a service that is asked.
 //!
-//! `spec` is what an operator writes, `credential` the places where a request carries one,
-//! `authenticator` one authenticator at work and `route` those of a route together. `api_key`,
-//! `stored_key`, `password` and `jwt` are what credentials of their kind are checked by, `forward`
-//! asks a service; people sign in to the console by `openid`; `attempts` bounds those that fail,
-//! `shared_checks` has the checks under way, and `upkeep` follows the keys of issuers.
+//! A kind of authenticator is a folder: `api_key`, `password`, `jwt`, `forward` and
+//! `client_certificate`. Its settings implement the trait of `method`, and its check of a request
+//! the trait of `authenticator`; `spec` registers the settings, `named` the check. `route` has the
+//! authenticators of a route together, `credential` finds and removes credentials, and `attempts`
+//! bounds those that fail. People sign in to the console by `openid`.
 
 pub mod api_key;
 pub mod attempts;
 pub mod authenticator;
+mod client_certificate;
 pub mod credential;
 pub mod forward;
 mod generations;
 pub mod jwt;
+pub mod key_table;
+pub mod method;
 mod metrics;
+pub mod named;
 pub mod openid;
 pub mod password;
 pub mod refusal;
 pub mod route;
-mod shared_checks;
 pub mod source;
 pub mod spec;
-pub mod stored_key;
-pub mod upkeep;
-
-use std::collections::HashMap;
-use std::sync::Arc;
-
-use self::authenticator::Authenticator;
-
-/// The authenticators of the node by name.
-pub type Authenticators = HashMap<Arc<str>, Arc<Authenticator>>;

@@ -7,13 +7,13 @@ use std::time::Duration;
 use http::{HeaderName, HeaderValue, Method, StatusCode};
 use jsonwebtoken::Algorithm as JwtAlgorithm;
 use tollgate::config::{AdminSpec, PolicySet, parse_with};
-use tollgate::identity::credential::CredentialPlace;
+use tollgate::identity::api_key::spec::{ApiKeySource, ApiKeySpec, StoredKeySpec};
 use tollgate::identity::forward::spec::{
     AnswerCacheSpec, ForwardSpec, IgnoredPart, OnServiceFailure,
 };
+use tollgate::identity::method::CredentialPlace;
 use tollgate::identity::password::spec::BasicSpec;
-use tollgate::identity::spec::{ApiKeySource, ApiKeySpec, AuthenticationMethod};
-use tollgate::identity::stored_key::spec::StoredKeySpec;
+use tollgate::identity::spec::AuthenticationMethod;
 use tollgate::observe::access_log::spec::{
     AccessLogFormat, AccessLogSpec, LineReceiver, LogDestination,
 };

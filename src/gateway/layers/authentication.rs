@@ -150,17 +150,10 @@ where
                     let Some(waiting) = request else {
                         return Poll::Pending;
                     };
-                    let awaited = ready!(waiting.pending.wait.as_mut().poll(cx));
-                    let progress = waiting.pending.progress;
-                    match waiting
-                        .authenticators
-                        .resume(progress, awaited, source(waiting.exchange))
-                    {
-                        RouteFinding::Waits(pending) => {
-                            waiting.pending = pending;
-                            continue;
-                        }
-                        RouteFinding::Decided(Err(failure)) => {
+                    let result = ready!(waiting.pending.wait.as_mut().poll(cx));
+                    let place = waiting.pending.place;
+                    match waiting.authenticators.conclude(place, result) {
+                        Err(failure) => {
                             let Some(waiting) = request.take() else {
                                 return Poll::Pending;
                             };
@@ -169,7 +162,7 @@ where
                             } = *waiting;
                             refuse(exchange, failure, limits)
                         }
-                        RouteFinding::Decided(Ok(client)) => {
+                        Ok(client) => {
                             let Some(waiting) = request.take() else {
                                 return Poll::Pending;
                             };

@@ -5,7 +5,7 @@
 //! client claims.
 
 use http::header::{
-    CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, EXPECT, HOST, IF_MATCH, IF_MODIFIED_SINCE,
+    CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, EXPECT, FORWARDED, HOST, IF_MATCH, IF_MODIFIED_SINCE,
     IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE, RANGE, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
@@ -70,7 +70,7 @@ pub fn subrequest(spec: &ForwardSpec, source: &CredentialSource<'_>) -> Option<R
         fields.remove(name);
     }
     if let Some(authority) = source.uri.authority() {
-        // It takes precedence (RFC 9112 §3.2.2).
+        // An authority takes precedence over Host (RFC 9112 §3.2.2).
         let text = authority.as_str();
         let host = text.rsplit_once('@').map_or(text, |(_, host)| host);
         fields.insert(HOST, HeaderValue::from_str(host).ok()?);
@@ -97,18 +97,15 @@ fn all(fields: &HeaderMap) -> HeaderMap {
 fn selected(fields: &HeaderMap, names: &[HeaderName]) -> HeaderMap {
     let mut settled = fields.clone();
     headers::settle_connection(&mut settled);
-    let is_selected = |name: &HeaderName| {
-        *name == HOST
-            || headers::is_claim(name.as_str())
-            || *name == http::header::FORWARDED
-            || names.contains(name)
-    };
-    let found = settled
-        .iter()
-        .filter(|(name, _)| is_selected(name) && !LEFT_OUT.contains(name));
     let mut fields = HeaderMap::new();
-    for (name, value) in found {
-        fields.append(name, value.clone());
+    for (name, value) in &settled {
+        let is_selected = *name == HOST
+            || *name == FORWARDED
+            || headers::is_claim(name.as_str())
+            || names.contains(name);
+        if is_selected && !LEFT_OUT.contains(name) {
+            fields.append(name, value.clone());
+        }
     }
     fields
 }

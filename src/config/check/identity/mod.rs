@@ -19,9 +19,9 @@ use crate::config::file::identity::{RawApiKeys, RawAuthenticator, RawStoredKeys}
 use crate::config::file::scalar::text::{DefinedName, PlainText};
 use crate::config::report::{Location, Report, ValueProblem, quote};
 use crate::config::yaml::decode::{Located, only_one};
-use crate::identity::credential::CredentialPlace;
-use crate::identity::spec::{ApiKeySource, ApiKeySpec, AuthenticationMethod, AuthenticatorSpec};
-use crate::identity::stored_key::spec::StoredKeySpec;
+use crate::identity::api_key::spec::{ApiKeySource, ApiKeySpec, StoredKeySpec};
+use crate::identity::method::CredentialPlace;
+use crate::identity::spec::{AuthenticationMethod, AuthenticatorSpec};
 use crate::upstream::UpstreamSpec;
 
 /// The parts of the file that an authenticator may use.
