@@ -5,7 +5,6 @@
 //! that requests which wait for one are served in their order.
 
 use std::collections::BTreeMap;
-use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -13,23 +12,7 @@ use metrics::Gauge;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-use super::adaptive::gradient::AdaptiveRule;
-pub use crate::http::h2::HeadBound;
-
-/// The most that an upstream takes. `None`: no bound.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct UpstreamBounds {
-    /// Open connections, all workers together.
-    pub connections: Option<NonZeroUsize>,
-    /// Requests that wait for a connection.
-    pub pending: Option<usize>,
-    /// Requests in flight. Two workers that check at the same moment may each let one more pass.
-    pub requests: Option<NonZeroUsize>,
-    /// Requests that wait for an answer, as many as it answers fast.
-    pub adaptive: Option<AdaptiveRule>,
-    /// The largest head of a request.
-    pub head: Option<HeadBound>,
-}
+pub use super::spec::bounds::{HeadBound, UpstreamBounds};
 
 /// The bound on an upstream's connections, and the requests that wait for one.
 pub struct ConnectionBound {
@@ -317,6 +300,8 @@ impl Drop for PendingConnect {
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroUsize;
+
     use super::*;
 
     fn bound(connections: usize, pending: usize) -> Arc<ConnectionBound> {

@@ -10,6 +10,7 @@ use crate::config::yaml::decode::{Decode, Located, Scalar, SchemaDefinitions, mi
 use crate::config::yaml::node::{YamlNode, YamlValue};
 use crate::config::yaml::record::record;
 use crate::config::yaml::words::unknown;
+use crate::upstream::Balance;
 use crate::upstream::url::EndpointUrl;
 
 /// An endpoint: its URL alone, or with more.
@@ -33,8 +34,8 @@ record! {
 
 /// How the next endpoint is chosen.
 pub enum RawBalance {
-    RoundRobin,
-    LeastRequests,
+    /// A way without settings.
+    Word(Balance),
     Hash(RawKey),
     Cookie(Box<RawStickyCookie>),
 }
@@ -67,10 +68,6 @@ record! {
 #[derive(Clone)]
 pub struct StickySecret(pub std::sync::Arc<str>);
 
-const SIMPLE: [&str; 2] = ["round_robin", "least_requests"];
-
-const FORMS: &str = "write round_robin, least_requests, {hash: …} or {cookie: …}";
-
 impl Decode for RawEndpoint {
     fn decode(node: &YamlNode, report: &mut Report) -> Option<Self> {
         if !matches!(node.value, YamlValue::Map(_)) {
@@ -98,25 +95,35 @@ impl Decode for RawEndpoint {
 impl Decode for RawBalance {
     fn decode(node: &YamlNode, report: &mut Report) -> Option<Self> {
         match &node.value {
-            YamlValue::Scalar { text, .. } if !node.value.is_null() => match text.as_str() {
-                "round_robin" => Some(Self::RoundRobin),
-                "least_requests" => Some(Self::LeastRequests),
-                _ => {
-                    report.mistake(&node.location, unknown(text, &SIMPLE));
-                    None
-                }
-            },
+            YamlValue::Scalar { text, .. } if !node.value.is_null() => {
+                let known = Balance::WORDS.iter().find(|(word, _)| word == text);
+                let Some((_, balance)) = known else {
+                    report.mistake(&node.location, unknown(text, &words()));
+                    return None;
+                };
+                Some(Self::Word(balance.clone()))
+            }
             YamlValue::Map(_) => RawAffinity::decode(node, report)?.choose(report),
             _ => {
-                mismatch(node, "a way of balancing", Some(FORMS), report);
+                mismatch(node, "a way of balancing", Some(&forms()), report);
                 None
             }
         }
     }
 
     fn schema(definitions: &mut SchemaDefinitions) -> Json {
-        json!({ "anyOf": [{ "enum": SIMPLE }, RawAffinity::schema(definitions)] })
+        json!({ "anyOf": [{ "enum": words() }, RawAffinity::schema(definitions)] })
     }
+}
+
+/// The words of ways without settings.
+fn words() -> Vec<&'static str> {
+    Balance::WORDS.iter().map(|(word, _)| *word).collect()
+}
+
+/// The forms of a way, as a hint.
+fn forms() -> String {
+    format!("write {}, {{hash: …}} or {{cookie: …}}", words().join(", "))
 }
 
 impl RawAffinity {
@@ -142,7 +149,7 @@ impl RawAffinity {
         only_one(options).unwrap_or_else(|_| {
             let problem =
                 ValueProblem::new("requests go to an endpoint by exactly one of hash and cookie");
-            report.mistake(&self.location, problem.hint(FORMS));
+            report.mistake(&self.location, problem.hint(forms()));
             None
         })
     }

@@ -175,7 +175,7 @@ fn ends(exchange: &Exchange<'_>, route: &Route) -> Option<Instant> {
 fn chosen<'r>(exchange: &mut Exchange<'_>, distribution: &'r Distribution) -> &'r Arc<str> {
     let name = distribution.split.as_ref().and_then(|split| {
         let by_key =
-            |facts: &Facts<'_>| Affinity::of_key(&split.by, facts).map(|key| key.place(WHOLE));
+            |facts: &Facts<'_>| Affinity::from_key(&split.by, facts).map(|key| key.place(WHOLE));
         let point = if split.by.is_empty() {
             None
         } else {

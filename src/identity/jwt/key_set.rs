@@ -197,8 +197,15 @@ fn decoding_key(parameters: &AlgorithmParameters) -> Option<DecodingKey> {
     match parameters {
         AlgorithmParameters::RSA(key) => rsa(&key.n, &key.e),
         AlgorithmParameters::EllipticCurve(key) => {
-            let length = if key.curve == EllipticCurve::P256 { 65 } else { 97 };
-            with_length(DecodingKey::from_ec_components(&key.x, &key.y).ok()?, length)
+            let length = if key.curve == EllipticCurve::P256 {
+                65
+            } else {
+                97
+            };
+            with_length(
+                DecodingKey::from_ec_components(&key.x, &key.y).ok()?,
+                length,
+            )
         }
         AlgorithmParameters::OctetKeyPair(key) => {
             with_length(DecodingKey::from_ed_components(&key.x).ok()?, 32)

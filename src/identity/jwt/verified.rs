@@ -166,10 +166,7 @@ mod tests {
         tokens.insert(hash(0, 8), long(100_000));
         let mut known = Vec::new();
         for number in 0..=8 {
-            if tokens
-                .find(&hash(0, number), &hash(1, 0), 2.0)
-                .is_some()
-            {
+            if tokens.find(&hash(0, number), &hash(1, 0), 2.0).is_some() {
                 known.push(number);
             }
         }

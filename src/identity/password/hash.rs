@@ -99,10 +99,7 @@ fn argon2(text: &str) -> Result<(), PasswordHashError> {
         None => true,
         Some(version) => argon2::Version::try_from(version).is_ok(),
     };
-    if hash.hash.is_none()
-        || !has_known_version
-        || !decoded.is_ok_and(|bytes| bytes >= 8)
-    {
+    if hash.hash.is_none() || !has_known_version || !decoded.is_ok_and(|bytes| bytes >= 8) {
         return Err(PasswordHashError::Malformed);
     }
     let work = u64::from(params.m_cost()) * u64::from(params.t_cost());

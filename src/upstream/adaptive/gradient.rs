@@ -5,7 +5,8 @@
 
 use std::time::Duration;
 
-use crate::upstream::health::{Percentage, micros};
+use crate::upstream::health::micros;
+pub use crate::upstream::spec::bounds::AdaptiveRule;
 
 /// From one change of the limit to the next, as in Envoy.
 pub const UPDATE: Duration = Duration::from_millis(100);
@@ -29,20 +30,6 @@ const MOST_CALM: u32 = 32;
 
 /// The smallest and the largest factor that a limit changes by at once, before its headroom.
 const FACTORS: (f64, f64) = (0.5, 2.0);
-
-/// How a limit follows the latency.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AdaptiveRule {
-    /// The lowest limit, and the one at which the shortest latency is measured.
-    pub min: usize,
-    pub max: usize,
-    /// The part by which the latency may exceed the shortest one before the limit falls.
-    pub buffer: Percentage,
-    /// From one measurement of the shortest latency to the next.
-    pub interval: Duration,
-    /// The answers that a measurement takes.
-    pub requests: u64,
-}
 
 /// The limit, and how it came about.
 #[derive(Debug)]

@@ -24,8 +24,8 @@ use tokio::time::timeout;
 
 use super::questions::{self, QuestionPlaces};
 use super::records::{self, IpFamily, ServiceRecord};
-use super::spec::{DnsQuestion, DnsSpec};
-use crate::upstream::endpoints::EndpointSpec;
+use crate::upstream::spec::discovery::{DnsQuestion, DnsSpec};
+use crate::upstream::spec::endpoint::EndpointSpec;
 
 /// The longest that a lookup takes, with all names and servers that it tries.
 const LONGEST: Duration = Duration::from_secs(20);

@@ -11,7 +11,6 @@ mod metrics;
 pub mod own_ports;
 mod questions;
 mod records;
-mod spec;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -23,9 +22,9 @@ use parking_lot::Mutex;
 use self::change_log::ChangeLog;
 use self::dns::{DnsOutcome, FoundEndpoints};
 use self::metrics::DiscoveryMetrics;
-pub use self::spec::{DiscoverySpec, DnsQuestion, DnsSpec, MOST_ENDPOINTS};
-use super::endpoints::EndpointSpec;
 use super::health::micros;
+pub use super::spec::discovery::{DiscoverySpec, DnsQuestion, DnsSpec, MOST_ENDPOINTS};
+use super::spec::endpoint::EndpointSpec;
 use crate::clock;
 
 /// How soon a name is asked for again that could not be looked up, at most: later by twice each

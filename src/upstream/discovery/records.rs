@@ -10,8 +10,8 @@ use std::sync::Arc;
 use http::HeaderValue;
 
 use super::own_ports;
-use super::spec::MOST_ENDPOINTS;
-use crate::upstream::endpoints::EndpointSpec;
+use crate::upstream::spec::discovery::MOST_ENDPOINTS;
+use crate::upstream::spec::endpoint::EndpointSpec;
 use crate::upstream::url::{EndpointLocation, EndpointScheme, EndpointUrl, authority};
 
 /// The weight of a server in units of its record's: a record of weight 0 has a small chance beside

@@ -9,30 +9,15 @@ use std::time::Duration;
 
 use http::StatusCode;
 
-use super::{Percentage, micros};
-use crate::upstream::latency::outliers::LatencyRule;
-
-/// When endpoints are ejected.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EjectSpec {
-    /// Failures in a row.
-    pub after: u32,
-    /// How long the first time. Each further time takes that much longer.
-    pub base: Duration,
-    /// The longest time.
-    pub longest: Duration,
-    /// The share of the endpoints that may be out.
-    pub at_most: Percentage,
-    /// When an endpoint is out because it is slow. `None`: never.
-    pub latency: Option<LatencyRule>,
-}
+use super::micros;
+pub use crate::upstream::spec::health::EjectSpec;
 
 /// Why an endpoint is ejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EjectionReason {
     /// Several requests in a row failed.
     Failures,
-    /// It is far slower than the others.
+    /// The endpoint is far slower than the others.
     Latency,
 }
 
@@ -47,7 +32,7 @@ pub struct EjectionRecord {
     level: AtomicU32,
     /// When it came back, in microseconds of the monotonic clock.
     returned_at: AtomicU64,
-    /// It was ejected last because it is slow.
+    /// Whether the last ejection was for its latency.
     slow: AtomicBool,
     /// How often it was ejected, by reason.
     totals: [AtomicU64; EjectionReason::ALL.len()],
@@ -62,13 +47,6 @@ impl EjectionReason {
             Self::Failures => "failures",
             Self::Latency => "latency",
         }
-    }
-}
-
-impl EjectSpec {
-    /// How many of `count` endpoints may be out: at least one, unless it is the only one.
-    pub fn most_of(&self, count: usize) -> usize {
-        self.at_most.of(count).max(usize::from(count > 1))
     }
 }
 

@@ -57,6 +57,13 @@ pub struct EjectSpec {
     pub latency: Option<LatencyRule>,
 }
 
+impl EjectSpec {
+    /// How many of `count` endpoints may be out: at least one, unless it is the only one.
+    pub fn most_of(&self, count: usize) -> usize {
+        self.at_most.of(count).max(usize::from(count > 1))
+    }
+}
+
 /// When an endpoint is far slower than the others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LatencyRule {

@@ -130,7 +130,7 @@ fn endpoints(
     let mut known: Vec<_> = before.iter().collect();
     let mut added = 0;
     let endpoints = list.endpoints.iter().map(|of| {
-        let endpoint = upstream.spec().endpoint(of, upstream.own_connections);
+        let endpoint = upstream.build_endpoint(of);
         let Some(at) = known.iter().position(|known| known.url() == endpoint.url()) else {
             added += 1;
             if let Some(now) = now {

@@ -110,9 +110,8 @@ mod tests {
     use std::net::TcpListener;
 
     use super::*;
-    use crate::upstream::health::check::{HealthCheck, HealthSpec};
-    use crate::upstream::health::condition::ProbeThresholds;
     use crate::upstream::health::micros;
+    use crate::upstream::spec::health::{HealthCheck, HealthSpec, ProbeThresholds};
     use crate::upstream::{UpstreamSpec, test_spec};
 
     const INTERVAL: Duration = Duration::from_secs(3600);

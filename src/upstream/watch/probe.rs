@@ -23,7 +23,7 @@ use crate::clock;
 use crate::transport::Stream;
 use crate::transport::tls::client::HttpOffer;
 use crate::upstream::endpoints::{ConnectTerms, Endpoint, Http2Use, UpstreamConnectError};
-use crate::upstream::health::check::{HealthCheck, HealthSpec};
+use crate::upstream::spec::health::{HealthCheck, HealthSpec};
 
 const AGENT: HeaderValue = HeaderValue::from_static("tollgate-health");
 

@@ -72,8 +72,7 @@ fn endpoint(raw: &RawEndpoint) -> EndpointSpec {
 /// How the next endpoint is chosen. `None`: a mistake was reported.
 fn balance(raw: &RawBalance) -> Option<Balance> {
     Some(match raw {
-        RawBalance::RoundRobin => Balance::RoundRobin,
-        RawBalance::LeastRequests => Balance::LeastRequests,
+        RawBalance::Word(balance) => balance.clone(),
         RawBalance::Hash(key) => Balance::Hash(key.parts()?.into()),
         RawBalance::Cookie(cookie) => Balance::Sticky(StickyCookie {
             name: cookie.name.value()?.0,
