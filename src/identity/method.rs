@@ -68,7 +68,7 @@ pub trait MethodSpec {
         self.challenge()
     }
 
-    /// What a client without a credential lacks, where no challenge can say so.
+    /// The need of a client without a credential, where no challenge can say so.
     fn unchallenged_need(&self) -> Option<&'static str> {
         None
     }

@@ -39,7 +39,7 @@ const MOST_SEARCHED: usize = 32;
 /// Names of servers that are looked up at a time.
 const AT_ONCE: usize = 16;
 
-/// Of all upstreams.
+/// The lookups of all upstreams.
 static QUESTIONS: QuestionPlaces = QuestionPlaces::new(questions::MOST);
 
 const UNANSWERED: &str = "no answer, and other names wait to be asked for";
@@ -136,15 +136,13 @@ impl NameSource {
             )
         };
         options.cache_size = 0;
-        let (search, ndots) = (
-            config
-                .search()
-                .iter()
-                .take(MOST_SEARCHED)
-                .cloned()
-                .collect(),
-            options.ndots,
-        );
+        let search = config
+            .search()
+            .iter()
+            .take(MOST_SEARCHED)
+            .cloned()
+            .collect();
+        let ndots = options.ndots;
         let builder = TokioResolver::builder_with_config(config, TokioRuntimeProvider::default());
         Ok(Self {
             resolver: builder.with_options(options).build()?,
@@ -195,6 +193,14 @@ impl NameSource {
         failed.map_or(DnsOutcome::Nothing { ttl: nothing }, DnsOutcome::Failed)
     }
 
+    async fn addresses_of_target(&self, target: Arc<str>) -> (Arc<str>, NameAddresses) {
+        let addresses = match absolute(&target) {
+            Some(name) => self.addresses(&name).await,
+            None => NameAddresses::Nothing { ttl: None },
+        };
+        (target, addresses)
+    }
+
     /// The endpoints of these servers. A server that nobody can tell the address of fails the
     /// lookup: it may well be there.
     async fn servers(
@@ -204,17 +210,12 @@ impl NameSource {
         spec: &DnsSpec,
     ) -> DnsOutcome {
         let targets: BTreeSet<_> = servers.iter().map(|server| server.target.clone()).collect();
-        let look_up = |target: Arc<str>| async move {
-            let name = absolute(&target);
-            let addresses = match name {
-                Some(name) => self.addresses(&name).await,
-                None => NameAddresses::Nothing { ttl: None },
-            };
-            (target, addresses)
-        };
-        let mut looked_up =
-            stream::iter(targets.into_iter().map(look_up)).buffer_unordered(AT_ONCE);
-        let (mut of_targets, mut ttl) = (BTreeMap::new(), ttl);
+        let lookups = targets
+            .into_iter()
+            .map(|target| self.addresses_of_target(target));
+        let mut looked_up = stream::iter(lookups).buffer_unordered(AT_ONCE);
+        let mut of_targets = BTreeMap::new();
+        let mut ttl = ttl;
         while let Some((target, addresses)) = looked_up.next().await {
             match addresses {
                 NameAddresses::Found {
@@ -347,13 +348,16 @@ fn of_families<'a>(
     ttl: Duration,
     unknown: Option<(IpFamily, Arc<str>)>,
 ) -> NameAddresses {
-    let address = |data: &RData| match data {
-        RData::A(ip) => Some(IpAddr::V4(ip.0)),
-        RData::AAAA(ip) => Some(IpAddr::V6(ip.0)),
-        _ => None,
-    };
+    let mut addresses = BTreeSet::new();
+    for data in data {
+        match data {
+            RData::A(ip) => drop(addresses.insert(IpAddr::V4(ip.0))),
+            RData::AAAA(ip) => drop(addresses.insert(IpAddr::V6(ip.0))),
+            _ => {}
+        }
+    }
     NameAddresses::Found {
-        addresses: data.filter_map(address).collect(),
+        addresses,
         ttl,
         unknown,
     }

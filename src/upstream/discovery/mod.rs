@@ -41,7 +41,7 @@ pub struct Discovery {
     due: AtomicU64,
     under_way: AtomicBool,
     metrics: DiscoveryMetrics,
-    /// Of the list.
+    /// The changes of the list.
     changes: Mutex<ListChanges>,
 }
 
@@ -74,7 +74,7 @@ struct DiscoveryState {
     standing: LookupStanding,
     /// Why the last lookup failed, if it did.
     error: Option<Arc<str>>,
-    /// Of the last answer: in microseconds since 1970.
+    /// When the last answer came, in microseconds since 1970.
     confirmed_at: Option<u64>,
     /// Since when there has been no answer, or one that says that there is nothing: in microseconds
     /// of the monotonic clock.
@@ -263,7 +263,8 @@ impl LookupTurn<'_> {
     }
 
     fn found(&self, spec: &DnsSpec, found: FoundEndpoints, now: u64) -> Duration {
-        let (discovery, ttl) = (self.0, found.ttl.clamp(spec.min_ttl, spec.max_ttl));
+        let discovery = self.0;
+        let ttl = found.ttl.clamp(spec.min_ttl, spec.max_ttl);
         let mut endpoints = found.endpoints;
         match found.unknown {
             None => discovery.confirmed(),

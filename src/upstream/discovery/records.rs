@@ -80,37 +80,32 @@ pub fn of_services(
     addresses: &BTreeMap<Arc<str>, BTreeSet<IpAddr>>,
     scheme: EndpointScheme,
 ) -> Vec<EndpointSpec> {
-    let found = |of: &ServiceRecord| {
-        addresses
-            .get(&of.target)
-            .filter(|addresses| !addresses.is_empty())
-            .cloned()
-    };
-    let ranks: BTreeSet<_> = records
-        .iter()
-        .filter(|of| found(of).is_some())
-        .map(|of| of.priority)
-        .collect();
-    let rank = |priority| u16::try_from(ranks.range(..priority).count()).unwrap_or(u16::MAX);
+    let mut servers = Vec::new();
+    let mut priorities = BTreeSet::new();
+    for record in records {
+        if let Some(addresses) = addresses.get(&record.target)
+            && !addresses.is_empty()
+        {
+            priorities.insert(record.priority);
+            servers.push((record, addresses));
+        }
+    }
     let mut endpoints: Vec<EndpointSpec> = Vec::new();
     let mut seen = BTreeSet::new();
-    for record in records {
-        let Some(addresses) = found(record) else {
-            continue;
-        };
+    for (record, addresses) in servers {
+        let rank = priorities.range(..record.priority).count();
         let host = host_field(&record.target, record.port, scheme);
         // A server with several addresses has its weight once.
         let share = WEIGHT_UNIT * u64::from(record.weight) / (addresses.len() as u64).max(1);
-        for ip in addresses
-            .into_iter()
-            .filter(|ip| seen.insert((*ip, record.port)))
-        {
-            let of = endpoint(ip, record.port, scheme, host.clone());
-            endpoints.extend(of.map(|of| EndpointSpec {
-                weight: share.max(1),
-                priority: rank(record.priority),
-                ..of
-            }));
+        for ip in addresses {
+            if !seen.insert((*ip, record.port)) {
+                continue;
+            }
+            if let Some(mut endpoint) = endpoint(*ip, record.port, scheme, host.clone()) {
+                endpoint.weight = share.max(1);
+                endpoint.priority = u16::try_from(rank).unwrap_or(u16::MAX);
+                endpoints.push(endpoint);
+            }
         }
     }
     endpoints.truncate(MOST_ENDPOINTS + 1);

@@ -85,7 +85,10 @@ impl EndpointCondition {
 
     /// When it came into service after others, in microseconds of the monotonic clock.
     pub fn started_at(&self) -> Option<u64> {
-        Some(self.started_at.load(Ordering::Relaxed)).filter(|at| *at != 0)
+        match self.started_at.load(Ordering::Relaxed) {
+            0 => None,
+            at => Some(at),
+        }
     }
 
     /// Records that it came into service at `now`.
@@ -172,7 +175,8 @@ mod tests {
 
     /// The state of the endpoint after each of these outcomes: `+` passed, `-` failed.
     fn after_each(record: &ProbeRecord, outcomes: &str) -> String {
-        let counts_as = |outcome| {
+        let mut states = String::new();
+        for outcome in outcomes.chars() {
             let result = if outcome == '+' {
                 Ok(())
             } else {
@@ -181,9 +185,9 @@ mod tests {
             let before = record.is_unhealthy();
             let changed = record.record(result, THRESHOLDS);
             assert_eq!(changed, before != record.is_unhealthy());
-            if record.is_unhealthy() { '-' } else { '+' }
-        };
-        outcomes.chars().map(counts_as).collect()
+            states.push(if record.is_unhealthy() { '-' } else { '+' });
+        }
+        states
     }
 
     #[test]

@@ -172,7 +172,8 @@ mod tests {
 
     #[test]
     fn an_endpoint_that_fails_again_soon_stays_out_for_longer_up_to_the_longest_time() {
-        let (record, spec) = (EjectionRecord::default(), spec());
+        let record = EjectionRecord::default();
+        let spec = spec();
         let mut now = 1_000 * SECOND;
         let mut times = Vec::new();
         for _ in 0..5 {
@@ -197,7 +198,8 @@ mod tests {
 
     #[test]
     fn the_first_failure_after_its_return_is_one_too_many() {
-        let (record, spec) = (EjectionRecord::default(), spec());
+        let record = EjectionRecord::default();
+        let spec = spec();
         record.eject(0, &spec, EjectionReason::Failures);
         assert!(record.review(30 * SECOND, &spec));
         assert_eq!(record.failed(), spec.after);
@@ -207,7 +209,8 @@ mod tests {
 
     #[test]
     fn an_endpoint_that_was_slow_and_is_back_may_fail_as_often_as_any_other() {
-        let (record, spec) = (EjectionRecord::default(), spec());
+        let record = EjectionRecord::default();
+        let spec = spec();
         record.failed();
         record.eject(0, &spec, EjectionReason::Latency);
         assert!(record.review(30 * SECOND, &spec));
@@ -216,24 +219,22 @@ mod tests {
 
     #[test]
     fn one_endpoint_of_several_may_be_out_and_the_only_one_may_not() {
-        let most = |percent, count| {
-            EjectSpec {
+        for (percent, count, most) in [
+            (50, 1, 0),
+            (50, 2, 1),
+            (50, 3, 1),
+            (50, 4, 2),
+            (10, 4, 1),
+            (100, 1, 1),
+            (100, 4, 4),
+            (0, 4, 1),
+        ] {
+            let spec = EjectSpec {
                 at_most: Percentage::new(percent),
                 ..spec()
-            }
-            .most_of(count)
-        };
-        assert_eq!(
-            [
-                most(50, 1),
-                most(50, 2),
-                most(50, 3),
-                most(50, 4),
-                most(10, 4)
-            ],
-            [0, 1, 1, 2, 1]
-        );
-        assert_eq!([most(100, 1), most(100, 4), most(0, 4)], [1, 4, 1]);
+            };
+            assert_eq!(spec.most_of(count), most, "{percent}% of {count}");
+        }
     }
 
     #[test]

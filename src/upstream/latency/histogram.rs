@@ -44,13 +44,23 @@ impl LatencyHistogram {
 
     /// The latencies that were counted, and begins anew. `None`: there are none.
     pub fn take(&self) -> Option<LatencyCounts> {
-        let take = |bucket: &AtomicU32| match bucket.load(Ordering::Relaxed) {
-            0 => 0,
-            _ => bucket.swap(0, Ordering::Relaxed),
-        };
-        let buckets: Box<[u32]> = self.buckets.iter().map(take).collect();
-        let total = buckets.iter().map(|count| u64::from(*count)).sum();
-        (total > 0).then_some(LatencyCounts { buckets, total })
+        let mut buckets = Vec::with_capacity(BUCKETS);
+        let mut total = 0;
+        for bucket in &self.buckets {
+            let count = match bucket.load(Ordering::Relaxed) {
+                0 => 0,
+                _ => bucket.swap(0, Ordering::Relaxed),
+            };
+            total += u64::from(count);
+            buckets.push(count);
+        }
+        if total == 0 {
+            return None;
+        }
+        Some(LatencyCounts {
+            buckets: buckets.into(),
+            total,
+        })
     }
 }
 

@@ -24,7 +24,7 @@ pub struct UpstreamReport {
     /// How its endpoints are found, if they are.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub discovery: Option<DiscoveryReport>,
-    /// Of an adaptive bound.
+    /// The adaptive bound, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub concurrency: Option<ConcurrencyReport>,
     pub endpoints: Vec<EndpointReport>,
@@ -70,7 +70,7 @@ pub struct EndpointReport {
     /// Why it is out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ejected_because: Option<&'static str>,
-    /// Of the last window with enough answers, in seconds.
+    /// The median of the last window with enough answers, in seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub median_latency: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -110,12 +110,14 @@ const METRICS: [EndpointMetric; 3] = [
         kind: "counter",
         help: "How often an endpoint was ejected, by reason.",
         samples: |upstream, endpoint, sample| {
-            let total_for = |reason| endpoint.condition().ejection().total_for(reason);
+            let ejection = endpoint.condition().ejection();
             if upstream.ejects() {
-                sample(",reason=\"failures\"", total_for(EjectionReason::Failures));
+                let total = ejection.total_for(EjectionReason::Failures);
+                sample(",reason=\"failures\"", total);
             }
             if upstream.judges_latency() {
-                sample(",reason=\"latency\"", total_for(EjectionReason::Latency));
+                let total = ejection.total_for(EjectionReason::Latency);
+                sample(",reason=\"latency\"", total);
             }
         },
     },
@@ -176,7 +178,8 @@ impl DiscoveryReport {
 impl EndpointReport {
     fn of(upstream: &Upstream, endpoint: &Endpoint) -> Self {
         let condition = endpoint.condition();
-        let (ejection, probes) = (condition.ejection(), condition.probes());
+        let ejection = condition.ejection();
+        let probes = condition.probes();
         let (passed, failed) = probes.counts();
         let until = ejection
             .until()
