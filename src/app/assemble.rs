@@ -27,9 +27,9 @@ use crate::gateway::stack::{
 use crate::gateway::{Gateway, RouteGuard, RouteRuntime, RouteTarget, UNROUTED, Upstreams};
 use crate::identity::key_table::ApiKeyTable;
 use crate::identity::method::CredentialPlace;
-use crate::identity::named::{Authenticators, NamedAuthenticator};
 use crate::identity::route::RouteAuthenticators;
 use crate::identity::spec::AuthenticatorSpec;
+use crate::identity::{Authenticators, NamedAuthenticator};
 use crate::observe::access_log::AccessLog;
 use crate::proxy::Mirror;
 use crate::route::error_pages::ErrorPages;

@@ -18,7 +18,7 @@ use super::route_metrics::RouteMetrics;
 use super::stack::Chain;
 use crate::body_memory::BodyMemory;
 use crate::error::Failure;
-use crate::identity::named::Authenticators;
+use crate::identity::Authenticators;
 use crate::observe::access_log::AccessLog;
 use crate::route::table::RouteTable;
 use crate::transport::peer::TrustedPeers;

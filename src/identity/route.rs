@@ -5,10 +5,10 @@ use std::sync::Arc;
 use futures_util::future::BoxFuture;
 use http::{HeaderName, HeaderValue};
 
+use super::NamedAuthenticator;
 use super::authenticator::Finding;
 use super::key_table::ApiKeyTable;
 use super::method::CredentialPlace;
-use super::named::NamedAuthenticator;
 use super::refusal::{AuthenticationRefusal, AuthenticationResult, VerifiedClient};
 use super::source::CredentialSource;
 use crate::error::Failure;

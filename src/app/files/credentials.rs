@@ -14,9 +14,9 @@ use tokio::task::JoinSet;
 use crate::config::watch::{FileWatch, Sighting};
 use crate::config::{self, Config, Mistakes};
 use crate::gateway::Gateway;
+use crate::identity::NamedAuthenticator;
 use crate::identity::authenticator::CredentialSet;
 use crate::identity::method::CredentialFormat;
-use crate::identity::named::NamedAuthenticator;
 use crate::identity::spec::AuthenticatorSpec;
 
 /// The files of the running configuration that authenticators have, under watch.
