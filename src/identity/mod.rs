@@ -4,8 +4,8 @@
 //! A kind of authenticator is a folder: `api_key`, `password`, `jwt`, `forward` and
 //! `client_certificate`. Its settings implement the trait of `method`, and its check of a request
 //! the trait of `authenticator`. Kinds are registered in `spec` with their settings, and here with
-//! their check. `route` has the authenticators of a route together, `credential` finds and removes credentials, and `attempts`
-//! bounds those that fail. People sign in to the console by `openid`.
+//! their check. `route` has the authenticators of a route together, `credential` finds and removes
+//! credentials, and `attempts` bounds those that fail. People sign in to the console by `openid`.
 
 pub mod api_key;
 pub mod attempts;

@@ -163,7 +163,7 @@ impl RouteTable {
                                 is_prefix: pattern.rest,
                                 ..candidate.clone()
                             };
-                            table.of_host(host).paths.insert(pattern, candidate);
+                            table.host_routes(host).paths.insert(pattern, candidate);
                         }
                     }
                     PathMatch::Expression(expression) => {
@@ -174,7 +174,7 @@ impl RouteTable {
                         };
                         number += 1;
                         for host in &matches.hosts {
-                            table.of_host(host).expressions.push(route.clone());
+                            table.host_routes(host).expressions.push(route.clone());
                         }
                     }
                 }
@@ -183,7 +183,7 @@ impl RouteTable {
         table
     }
 
-    fn of_host(&mut self, host: &HostMatch) -> &mut HostRoutes {
+    fn host_routes(&mut self, host: &HostMatch) -> &mut HostRoutes {
         match host {
             HostMatch::Exact(host) => self.exact.entry(host.clone()).or_default(),
             HostMatch::Suffix(suffix) => self.suffixes.entry(suffix.clone()).or_default(),

@@ -141,8 +141,8 @@ impl Endpoint {
             // A header value may hold everything that an authority may.
             host: HeaderValue::from_str(url.host())
                 .unwrap_or(const { HeaderValue::from_static("") }),
-            address: EndpointAddress::of(url),
-            security: EndpointSecurity::of(url, tls),
+            address: EndpointAddress::from_url(url),
+            security: EndpointSecurity::new(url, tls),
             http2: match (url.scheme, http2) {
                 (EndpointScheme::H2c, _) => Http2Use::Always,
                 (EndpointScheme::Https, Http2Policy::Auto) => Http2Use::Offered,
@@ -291,7 +291,7 @@ impl Endpoint {
                 secured
                     .map_err(|_| UpstreamConnectError::Timeout)?
                     .map(Stream::from)
-                    .map_err(UpstreamConnectError::of_tls)
+                    .map_err(UpstreamConnectError::from_tls)
             }
             EndpointSecurity::Unusable => Err(UpstreamConnectError::Tls(
                 io::ErrorKind::InvalidInput.into(),
@@ -348,7 +348,7 @@ impl Default for EndpointRole {
 }
 
 impl UpstreamConnectError {
-    fn of_tls(error: io::Error) -> Self {
+    fn from_tls(error: io::Error) -> Self {
         if is_offer_refused(&error) {
             Self::OfferRefused(error)
         } else {
@@ -394,7 +394,7 @@ async fn connect_to_one_of(
 }
 
 impl EndpointAddress {
-    fn of(url: &EndpointUrl) -> Self {
+    fn from_url(url: &EndpointUrl) -> Self {
         let authority = match &url.location {
             EndpointLocation::Host(authority) => authority,
             EndpointLocation::Unix(path) => return Self::Unix(Arc::clone(path)),
@@ -409,7 +409,7 @@ impl EndpointAddress {
 }
 
 impl EndpointSecurity {
-    fn of(url: &EndpointUrl, tls: Option<&UpstreamTls>) -> Self {
+    fn new(url: &EndpointUrl, tls: Option<&UpstreamTls>) -> Self {
         if url.scheme != EndpointScheme::Https {
             return Self::Clear;
         }

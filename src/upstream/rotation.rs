@@ -82,7 +82,7 @@ impl Rotation {
             .iter()
             .map(|endpoint| weight(endpoint, rules.slow_start, now))
             .collect();
-        let order = TurnOrder::of(&weights);
+        let order = TurnOrder::from_weights(&weights);
         let returns_at = earliest_return(&all);
         let mut review_at = returns_at;
         if let Some(next_step) = next_step(&members, rules.slow_start, now)

@@ -17,7 +17,7 @@ pub static EACH_IN_TURN: LazyLock<TurnOrder> = LazyLock::new(TurnOrder::default)
 
 impl TurnOrder {
     /// The order of endpoints with these weights, each at least 1.
-    pub fn of(weights: &[u64]) -> Self {
+    pub fn from_weights(weights: &[u64]) -> Self {
         let mut divisor = 0;
         for weight in weights {
             divisor = gcd(divisor, *weight);
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     fn places(weights: &[u64]) -> Vec<usize> {
-        let order = TurnOrder::of(weights);
+        let order = TurnOrder::from_weights(weights);
         (0..order.turns(weights.len()))
             .map(|turn| order.place(turn))
             .collect()

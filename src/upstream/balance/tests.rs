@@ -64,7 +64,7 @@ fn weighted(balance: Balance, weights: &[u64]) -> TestUpstream {
     TestUpstream {
         balancer: Balancer::new(&balance),
         endpoints,
-        order: TurnOrder::of(weights),
+        order: TurnOrder::from_weights(weights),
     }
 }
 

@@ -107,7 +107,7 @@ enum NameAddresses {
 /// Looks up the endpoints of `spec`. `is_known`: there is a list, which another name's addresses
 /// must not replace while the name's own cannot be looked up.
 pub async fn look_up(spec: &DnsSpec, is_known: bool) -> DnsOutcome {
-    let source = match NameSource::of(spec) {
+    let source = match NameSource::new(spec) {
         Ok(source) => NameSource { is_known, ..source },
         Err(error) => return DnsOutcome::Failed(error.to_string().into()),
     };
@@ -123,7 +123,7 @@ pub async fn look_up(spec: &DnsSpec, is_known: bool) -> DnsOutcome {
 }
 
 impl NameSource {
-    fn of(spec: &DnsSpec) -> Result<Self, NetError> {
+    fn new(spec: &DnsSpec) -> Result<Self, NetError> {
         let (config, mut options) = if spec.resolvers.is_empty() {
             read_system_conf()?
         } else {
@@ -162,7 +162,7 @@ impl NameSource {
                     ttl,
                     unknown,
                 } => {
-                    let endpoints = records::of_addresses(&addresses, name, port, spec.scheme);
+                    let endpoints = records::for_addresses(&addresses, name, port, spec.scheme);
                     return found(endpoints, ttl, unknown);
                 }
                 NameAddresses::Nothing { ttl } => nothing = ttl.or(nothing),
@@ -237,7 +237,7 @@ impl NameSource {
             }
         }
         found(
-            records::of_services(&servers, &of_targets, spec.scheme),
+            records::for_services(&servers, &of_targets, spec.scheme),
             ttl,
             None,
         )

@@ -46,7 +46,7 @@ impl IpFamily {
 }
 
 /// An endpoint for each address.
-pub fn of_addresses(
+pub fn for_addresses(
     addresses: &BTreeSet<IpAddr>,
     name: &str,
     port: u16,
@@ -75,7 +75,7 @@ pub fn usable(records: impl IntoIterator<Item = ServiceRecord>) -> Vec<ServiceRe
 }
 
 /// An endpoint for each address of each server. Those of the lowest priority are used first.
-pub fn of_services(
+pub fn for_services(
     records: &[ServiceRecord],
     addresses: &BTreeMap<Arc<str>, BTreeSet<IpAddr>>,
     scheme: EndpointScheme,
@@ -190,7 +190,7 @@ mod tests {
             "255.255.255.255",
         ];
         let ips = ips.iter().map(|ip| ip.parse().unwrap()).collect();
-        let found = of_addresses(&ips, "orders.", 8443, EndpointScheme::Https);
+        let found = for_addresses(&ips, "orders.", 8443, EndpointScheme::Https);
         let urls: Vec<_> = found.iter().map(|of| of.url.to_string()).collect();
         assert_eq!(
             urls,
@@ -230,7 +230,7 @@ mod tests {
             ("http://10.0.0.5:80".to_owned(), 100, 2),
         ];
         assert_eq!(
-            shown(&of_services(&records, &found, EndpointScheme::Http)),
+            shown(&for_services(&records, &found, EndpointScheme::Http)),
             expected
         );
     }
@@ -257,7 +257,7 @@ mod tests {
             .map(|n| IpAddr::from((0x0a00_0000 + n).to_be_bytes()))
             .collect();
         assert_eq!(
-            of_addresses(&many, "a", 80, EndpointScheme::Http).len(),
+            for_addresses(&many, "a", 80, EndpointScheme::Http).len(),
             MOST_ENDPOINTS + 1
         );
         let records = usable((0..5000).map(|n| record(1, 1, &format!("t{n}"))));

@@ -142,7 +142,7 @@ impl UpstreamReport {
             panicking: upstream.is_panicking(),
             discovery: upstream
                 .discovery()
-                .map(|discovery| DiscoveryReport::of(discovery)),
+                .map(|discovery| DiscoveryReport::new(discovery)),
             concurrency: upstream.adaptive_bound().map(|bound| ConcurrencyReport {
                 limit: bound.limit(),
                 in_flight: bound.in_flight(),
@@ -153,14 +153,14 @@ impl UpstreamReport {
             endpoints: upstream
                 .endpoints()
                 .iter()
-                .map(|endpoint| EndpointReport::of(upstream, endpoint))
+                .map(|endpoint| EndpointReport::new(upstream, endpoint))
                 .collect(),
         }
     }
 }
 
 impl DiscoveryReport {
-    fn of(discovery: &Discovery) -> Self {
+    fn new(discovery: &Discovery) -> Self {
         let DiscoveryStanding {
             standing,
             error,
@@ -176,7 +176,7 @@ impl DiscoveryReport {
 }
 
 impl EndpointReport {
-    fn of(upstream: &Upstream, endpoint: &Endpoint) -> Self {
+    fn new(upstream: &Upstream, endpoint: &Endpoint) -> Self {
         let condition = endpoint.condition();
         let ejection = condition.ejection();
         let probes = condition.probes();
