@@ -28,7 +28,7 @@ pub enum AuthenticationMethod {
     Basic(BasicSpec),
     /// By a service that is asked.
     Forward(Arc<ForwardSpec>),
-    /// By a token that somebody else has signed.
+    /// By a token that an issuer has signed.
     Jwt(Box<JwtSpec>),
     /// By a part of its certificate.
     ClientCertificate(CertificatePart),

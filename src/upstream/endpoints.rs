@@ -99,7 +99,7 @@ pub struct ConnectTerms<'a> {
     pub deadline: Instant,
     /// The versions of HTTP that are offered where it uses TLS.
     pub offer: HttpOffer,
-    /// The client's connection, for endpoints that are told.
+    /// The client's connection, for endpoints that get the PROXY protocol.
     pub client: Option<&'a SocketPair>,
 }
 

@@ -2,8 +2,9 @@
 //! before anything is checked that costs. `claim` has the buckets of an attempt, `table` the
 //! attempts under way and those that wait, and `shared_checks` the checks that they begin.
 //!
-//! Guarantees that failed attempts and those under way are never more than the bound together. An attempt without room waits while others of its network are under way: they may
-//! succeed, and then cost nothing. Memory is bounded: see [`MemoryStore`] and [`AttemptTable`].
+//! Guarantees that failed attempts and those under way are never more than the bound together. An
+//! attempt without room waits while others of its network are under way: they may succeed, and then
+//! cost nothing. Memory is bounded: see [`MemoryStore`] and [`AttemptTable`].
 
 mod claim;
 pub mod shared_checks;
@@ -267,7 +268,7 @@ impl Attempt {
         self.has_failed = true;
     }
 
-    /// The credential was nobody's.
+    /// The credential is not known.
     pub fn failed(mut self) {
         self.has_failed = true;
     }
@@ -294,7 +295,7 @@ impl Drop for WaitingAttempt {
     }
 }
 
-/// The whole seconds that a client is told.
+/// Whole seconds for `Retry-After`, rounded up and never 0.
 fn seconds(micros: u64) -> u64 {
     micros.div_ceil(1_000_000).max(1)
 }

@@ -164,7 +164,7 @@ impl Question {
     }
 }
 
-/// The address that the client went to, if the service is told it by the header of the PROXY
+/// The address that the client went to, if the service learns it by the header of the PROXY
 /// protocol.
 fn shown_server(spec: &ForwardSpec, source: CredentialSource<'_>) -> Option<SocketAddr> {
     let upstream = source.exchange.upstreams.get(&spec.upstream)?;

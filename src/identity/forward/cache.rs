@@ -1,7 +1,7 @@
 //! The answers of the service that let requests pass, kept for a while.
 //!
-//! Guarantees that an answer serves only requests about which the service would have been told the
-//! same, save the parts that the operator names, that nothing but a permission is kept, and bounds
+//! Guarantees that an answer serves only requests about which the service would have got the same
+//! question, save the parts that the operator names, that nothing but a permission is kept, and bounds
 //! on what is held. Credentials are held as hashes.
 
 use std::net::{IpAddr, SocketAddr};
@@ -76,9 +76,9 @@ impl AnswerCache {
         }
     }
 
-    /// The hash of all that the service is told by `question` about a request from `origin`, less
+    /// The hash of all that the service learns by `question` about a request from `origin`, less
     /// the parts that are ignored. The id of the request is in none. `server` is the address that
-    /// the client went to, where the service is told that.
+    /// the client went to, where the service learns that.
     pub fn key(
         &self,
         question: &Request<Body>,

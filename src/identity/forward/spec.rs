@@ -50,7 +50,7 @@ pub enum IgnoredPart {
 pub enum OnServiceFailure {
     /// Requests are refused.
     Refuse,
-    /// Requests go on, as nobody's.
+    /// Requests go on without an identity.
     Allow,
 }
 

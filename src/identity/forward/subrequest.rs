@@ -1,8 +1,8 @@
 //! The question about a request: a GET without its body, with where it comes from and what it asks
 //! for.
 //!
-//! Guarantees that what the service is told of a request is what the gateway saw, whatever the
-//! client claims.
+//! Guarantees that the service learns of a request what the gateway saw, whatever the client
+//! claims.
 
 use http::header::{
     CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, EXPECT, FORWARDED, HOST, IF_MATCH,
@@ -39,7 +39,7 @@ const LEFT_OUT: [HeaderName; 14] = [
     UPGRADE,
 ];
 
-/// Fields by which some services, Authelia and oauth2-proxy among them, are told of the request,
+/// Fields by which some services, Authelia and oauth2-proxy among them, learn of the request,
 /// before or beside those that are set here.
 fn is_original(name: &HeaderName) -> bool {
     let undisguised = syntax::undisguised(name.as_str());
@@ -93,8 +93,8 @@ fn all(fields: &HeaderMap) -> HeaderMap {
     fields
 }
 
-/// The host is always told, and so is where the request comes from, as far as a trusted proxy says
-/// so.
+/// The fields with these `names`. The host and what a trusted proxy says of the origin are always
+/// among them.
 fn selected(fields: &HeaderMap, names: &[HeaderName]) -> HeaderMap {
     let mut settled = fields.clone();
     headers::settle_connection(&mut settled);

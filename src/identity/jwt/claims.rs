@@ -70,7 +70,7 @@ impl TokenClaims {
         }
     }
 
-    /// A token that is for somebody is for nobody else (RFC 7519 §4.1.3).
+    /// A token with an audience is for that audience alone (RFC 7519 §4.1.3).
     fn check_audience(&self, ours: &[String]) -> Result<(), AuthenticationRefusal> {
         let fits = match self.0.get("aud") {
             None => ours.is_empty(),

@@ -1,7 +1,7 @@
 //! A provider's own words: where a sign-in begins, where a code is redeemed, and its keys.
 //!
 //! Guarantees that strangers cannot make the gateway ask the provider more than it must: one lookup
-//! is under way at most, whoever waits for it, and one that failed is not tried again for some
+//! is under way at most, however many wait for it, and one that failed is not tried again for some
 //! seconds. Answers are bounded in size and time.
 
 use std::sync::Arc;

@@ -16,7 +16,7 @@ use ring::hmac;
 use ring::rand::{SecureRandom, SystemRandom};
 use sha2::{Digest, Sha256};
 
-/// How long somebody may take at the provider.
+/// How long a person may take at the provider.
 pub const LASTS: Duration = Duration::from_secs(600);
 
 /// Letters of 32 bytes.
@@ -36,11 +36,11 @@ pub struct PendingSignIn {
     pub verifier: String,
     /// Where to go then, with no character that a cookie does not have.
     pub next: String,
-    /// Whether somebody proves that it is them: the provider must have asked them just now.
+    /// Whether the sign-in proves a person: the provider must have asked for credentials just now.
     pub proves: bool,
 }
 
-/// The mark of a sign-in that proves somebody, in a cookie.
+/// The mark of a sign-in that proves a person, in a cookie.
 const PROVES: &str = "proves";
 
 /// The key that sign-ins are signed with.

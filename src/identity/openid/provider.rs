@@ -1,4 +1,4 @@
-//! A provider at work: where a sign-in begins, and who somebody is that comes back from it.
+//! A provider at work: where a sign-in begins, and which person comes back from it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,7 +25,7 @@ use crate::identity::refusal::AuthenticationRefusal;
 /// How far the provider's clock may be off.
 const LEEWAY: Duration = Duration::from_secs(30);
 
-/// How long after somebody was asked by the provider they count as present.
+/// How long a person counts as present after signing in at the provider.
 pub const RECENT: Duration = Duration::from_secs(600);
 
 const MAX_TOKEN: usize = 64 << 10;
@@ -349,7 +349,8 @@ impl OpenIdProvider {
     }
 }
 
-/// How long ago the provider asked somebody, if that was lately. Its clock may be ahead.
+/// The time since a person signed in at the provider, if that was lately. The provider's clock may
+/// be ahead.
 pub fn recent_age(asked_at: u64) -> Option<Duration> {
     let now = clock::unix_micros() / 1_000_000;
     let is_past = asked_at <= now + LEEWAY.as_secs();
@@ -361,7 +362,7 @@ pub fn recent_age(asked_at: u64) -> Option<Duration> {
     }
 }
 
-/// A sign-in that proves somebody is none if the provider has not asked them: it may go by an
+/// A sign-in that proves a person needs one at the provider just now: the provider may go by an
 /// earlier one.
 fn check_presence(pending: &PendingSignIn, asked_at: Option<u64>) -> Result<(), OpenIdFault> {
     if !pending.proves {

@@ -53,7 +53,7 @@ pub struct EndpointList {
     pub endpoints: Box<[EndpointSpec]>,
 }
 
-/// Changes of the list that the log has not told yet.
+/// Changes of the list that were not logged yet.
 #[derive(Default)]
 struct ListChanges {
     log: ChangeLog,

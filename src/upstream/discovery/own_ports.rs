@@ -1,7 +1,7 @@
 //! The ports of this process that no endpoint may be: those of its admin server.
 //!
-//! Guarantees that whoever answers for a name cannot lead clients of a listener to them. They
-//! believe that a request from this machine is its operator's.
+//! Guarantees that no answer of DNS can lead clients of a listener to them. The admin server
+//! believes that a request from this machine is its operator's.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::OnceLock;

@@ -156,6 +156,7 @@ impl EjectionRecord {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::upstream::spec::health::Percentage;
 
     const SECOND: u64 = 1_000_000;
 

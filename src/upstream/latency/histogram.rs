@@ -10,7 +10,7 @@ use std::time::Duration;
 const STEPS: u64 = 16;
 const STEP_BITS: u32 = STEPS.ilog2();
 
-/// Up to the longest latency that is told from longer ones: 71 minutes.
+/// Up to the longest latency that is distinguished from longer ones: 71 minutes.
 const LONGEST: u64 = u32::MAX as u64;
 const BUCKETS: usize = (STEPS * (LONGEST.ilog2() - STEP_BITS + 2) as u64) as usize;
 

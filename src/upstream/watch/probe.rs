@@ -153,7 +153,7 @@ async fn exchange<T>(
     tokio::select! { biased; answer = answered => answer, never = outlive(connection) => never }
 }
 
-/// Drives a connection. Its end is told to whoever waits for an answer.
+/// Drives a connection. The wait for an answer learns of its end.
 async fn outlive<T>(connection: impl Future) -> T {
     connection.await;
     pending().await

@@ -1,8 +1,8 @@
 //! The condition of endpoints, as the admin port shows it and as metrics.
 //!
-//! The metrics are written here when somebody scrapes, and not kept by the recorder, which forgets
-//! no series: an endpoint that has left its upstream leaves none behind. Guarantees that requests
-//! pay nothing for them.
+//! The metrics are written here at each scrape, and not kept by the recorder, which forgets no
+//! series: an endpoint that has left its upstream leaves none behind. Guarantees that requests pay
+//! nothing for them.
 
 use std::fmt::Write as _;
 use std::sync::Arc;

@@ -16,10 +16,10 @@ use crate::identity::key_table::CredentialHash;
 /// Keys of clients that are kept for certain. There is room for twice as many.
 const KNOWN: usize = 65_536;
 
-/// Keys of nobody.
+/// Keys that the store does not have.
 const UNKNOWN: usize = 16_384;
 
-/// How long a key of nobody is not looked up again: somebody may have just got it.
+/// How long an unknown key is not looked up again. A client may have just got it.
 const UNKNOWN_FOR: Duration = Duration::from_secs(5);
 
 /// The keys that were read.
@@ -38,7 +38,7 @@ struct CachedKeys {
 pub enum CachedKey {
     /// The key was read a moment ago.
     Known(Arc<CallerIdentity>),
-    /// The key was nobody's a moment ago.
+    /// The store did not have the key a moment ago.
     Unknown,
     /// The key has to be read. If that fails, it is still this client's.
     Stale(Option<Arc<CallerIdentity>>),
