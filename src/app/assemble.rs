@@ -32,12 +32,11 @@ use crate::gateway::steps::rate_limit::WorkerLimiter;
 use crate::gateway::steps::request_fields::RequestChanges;
 use crate::gateway::steps::shed::RequestBound;
 use crate::gateway::{Gateway, RouteGuard, RouteRuntime, RouteTarget, UNROUTED, Upstreams};
-use crate::identity::Authenticators;
-use crate::identity::api_key::ApiKeyTable;
-use crate::identity::authenticator::Authenticator;
-use crate::identity::credential::CredentialPlace;
+use crate::identity::key_table::ApiKeyTable;
+use crate::identity::method::CredentialPlace;
 use crate::identity::route::RouteAuthenticators;
 use crate::identity::spec::AuthenticatorSpec;
+use crate::identity::{Authenticators, NamedAuthenticator};
 use crate::observe::access_log::AccessLog;
 use crate::proxy::Mirror;
 use crate::route::error_pages::ErrorPages;
@@ -409,7 +408,7 @@ fn authenticators(config: &Config, before: Option<&Gateway>) -> Authenticators {
         let running = before.and_then(|before| before.authenticators.get(&spec.name));
         let same = running.filter(|running| *running.spec == **spec);
         let new = || {
-            Arc::new(Authenticator::new(
+            Arc::new(NamedAuthenticator::new(
                 spec.clone(),
                 running.map(|running| &**running),
             ))

@@ -48,7 +48,6 @@ use crate::admin::state::{AdminState, LifecyclePhase, Readiness};
 use crate::config::{AdminSpec, Config};
 use crate::console::state::{ConsoleParts, ConsoleState, FleetParts};
 use crate::console::tokens::FormTokens;
-use crate::identity::upkeep::follow_issuer;
 use crate::observe::logging::background::LostLogLines;
 use crate::observe::recorder::MetricsHandle;
 use crate::server::{Drain, DrainSignal, drain, worker};
@@ -102,7 +101,7 @@ impl ControlPlane {
             .load()
             .authenticators
             .values()
-            .for_each(follow_issuer);
+            .for_each(|one| one.start_upkeep());
         let readiness = Readiness::default();
         let exporter = Arc::new(Exporter::new(
             metrics.clone(),

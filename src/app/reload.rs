@@ -29,7 +29,6 @@ use crate::config::watch::FileVersion;
 use crate::config::{self, Config, Ground, Loaded, Mistakes};
 use crate::console::config_status::ConfigStatus;
 use crate::gateway::Gateway;
-use crate::identity::upkeep::follow_issuer;
 use crate::observe::access_log::AccessLog;
 use crate::observe::metrics::ReloadMetrics;
 use crate::upstream::watch::discover;
@@ -289,7 +288,9 @@ impl Reloader {
         self.endpoints = endpoints.install();
         discover::first_answers(gateway.discovering_upstreams()).await;
         self.credentials = credentials.install();
-        gateway.authenticators.values().for_each(follow_issuer);
+        for authenticator in gateway.authenticators.values() {
+            authenticator.start_upkeep();
+        }
         self.maintenance = MaintenanceFiles::of(&gateway).follow(&self.maintenance);
         self.gateway.store(Arc::new(gateway));
         self.tls.install(tls);

@@ -5,28 +5,15 @@
 //! would take is unknown.
 
 use std::borrow::Cow;
-use std::sync::Arc;
 
 use http::header::{AUTHORIZATION, CONNECTION, COOKIE};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Uri};
 use percent_encoding::percent_decode;
 
+use super::method::CredentialPlace;
 use crate::body::Body;
 use crate::http::syntax;
-
-/// The place of a credential in a request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum CredentialPlace {
-    Header(HeaderName),
-    /// A parameter of the query, decoded as in a form.
-    Query(Arc<str>),
-    Cookie(Arc<str>),
-    /// The credentials of `Authorization` with this scheme (RFC 9110 §11.4).
-    Scheme(&'static str),
-    /// In no place of the message: the connection has it, or a service that is asked.
-    Nowhere,
-}
 
 /// A credential as it was found. An empty one is none.
 #[derive(Debug, PartialEq, Eq)]
@@ -37,102 +24,93 @@ pub enum FoundCredential<'a> {
     Several,
 }
 
-impl CredentialPlace {
-    /// Reads the credential.
-    pub fn find<'a>(&self, uri: &'a Uri, headers: &'a HeaderMap) -> FoundCredential<'a> {
-        match self {
-            Self::Header(name) if is_ambiguous(headers, name) => FoundCredential::Several,
-            Self::Header(name) => only(
-                headers
-                    .get_all(name)
-                    .iter()
-                    .map(|value| value.as_bytes().into()),
-            ),
-            Self::Scheme(scheme) => {
-                let values = headers.get_all(AUTHORIZATION).iter();
-                // A second field of another scheme could be the one that an upstream takes.
-                let credentials = values.filter_map(|value| of_scheme(value, scheme));
-                match only(credentials.map(Cow::Borrowed)) {
-                    FoundCredential::One(_)
-                        if headers.get_all(AUTHORIZATION).iter().count() > 1
-                            || is_named_by_connection(headers, &AUTHORIZATION) =>
-                    {
-                        FoundCredential::Several
-                    }
-                    found => found,
-                }
+/// Reads the credential at `place`.
+pub fn find<'a>(
+    place: &CredentialPlace,
+    uri: &'a Uri,
+    headers: &'a HeaderMap,
+) -> FoundCredential<'a> {
+    match place {
+        CredentialPlace::Header(name) => in_field(headers, name),
+        CredentialPlace::Scheme(scheme) => behind_scheme(headers, scheme),
+        CredentialPlace::Query(name) => in_query(uri, name),
+        CredentialPlace::Cookie(name) => in_cookie(headers, name),
+        CredentialPlace::Nowhere => FoundCredential::Absent,
+    }
+}
+
+fn in_field<'a>(headers: &'a HeaderMap, name: &HeaderName) -> FoundCredential<'a> {
+    if is_ambiguous(headers, name) {
+        return FoundCredential::Several;
+    }
+    let values = headers.get_all(name).iter();
+    only(values.map(|value| value.as_bytes().into()))
+}
+
+fn behind_scheme<'a>(headers: &'a HeaderMap, scheme: &str) -> FoundCredential<'a> {
+    let values = headers.get_all(AUTHORIZATION).iter();
+    let credentials = values.filter_map(|value| after_scheme(value, scheme));
+    let found = only(credentials.map(Cow::Borrowed));
+    // A second field of another scheme could be the one that an upstream takes.
+    let is_uncertain = headers.get_all(AUTHORIZATION).iter().nth(1).is_some()
+        || is_named_by_connection(headers, &AUTHORIZATION);
+    found.unless(is_uncertain)
+}
+
+fn in_query<'a>(uri: &'a Uri, name: &str) -> FoundCredential<'a> {
+    let query = uri.query().unwrap_or_default();
+    let pairs = query
+        .split('&')
+        .map(|pair| pair.split_once('=').unwrap_or((pair, "")));
+    let named = pairs.filter(|(found, _)| is_named(found, name));
+    only(named.map(|(_, value)| form_decode(value)))
+}
+
+fn in_cookie<'a>(headers: &'a HeaderMap, name: &str) -> FoundCredential<'a> {
+    let values = cookies(headers).filter_map(|pair| cookie_value(pair, name));
+    only(values.map(Cow::Borrowed)).unless(is_named_by_connection(headers, &COOKIE))
+}
+
+/// Takes credentials out of a request.
+pub fn remove_all(places: &[CredentialPlace], request: &mut Request<Body>) {
+    for place in places {
+        remove(place, request);
+    }
+}
+
+/// Takes the credential at `place` out of the request, and leaves all else as it was.
+pub fn remove(place: &CredentialPlace, request: &mut Request<Body>) {
+    match place {
+        CredentialPlace::Header(name) => {
+            let headers = request.headers_mut();
+            headers.remove(name);
+            while let Some(other) = disguised(headers, name).cloned() {
+                headers.remove(other);
             }
-            Self::Query(name) => {
-                let pairs = uri
-                    .query()
-                    .unwrap_or_default()
-                    .split('&')
-                    .map(|pair| pair.split_once('=').unwrap_or((pair, "")));
-                only(
-                    pairs
-                        .filter(|(found, _)| is_named(found, name))
-                        .map(|(_, value)| form_decode(value)),
-                )
-            }
-            Self::Cookie(name) => {
-                match only(
-                    cookies(headers)
-                        .filter_map(|pair| cookie_value(pair, name))
-                        .map(Cow::Borrowed),
-                ) {
-                    FoundCredential::One(_) if is_named_by_connection(headers, &COOKIE) => {
-                        FoundCredential::Several
-                    }
-                    found => found,
-                }
-            }
-            Self::Nowhere => FoundCredential::Absent,
         }
-    }
-
-    /// Whether this place is the other, or one of the two is a whole field that has both.
-    pub fn is_in_place_of(&self, other: &Self) -> bool {
-        let is_whole = matches!(self, Self::Header(_)) || matches!(other, Self::Header(_));
-        self == other || is_whole && self.field().is_some() && self.field() == other.field()
-    }
-
-    /// The field that has the credential, if it is in one.
-    pub fn field(&self) -> Option<&HeaderName> {
-        match self {
-            Self::Header(name) => Some(name),
-            Self::Scheme(_) => Some(&AUTHORIZATION),
-            Self::Cookie(_) => Some(&COOKIE),
-            Self::Query(_) | Self::Nowhere => None,
+        CredentialPlace::Scheme(scheme) => {
+            let headers = request.headers_mut();
+            let mut values = headers.get_all(AUTHORIZATION).iter();
+            if values.any(|value| after_scheme(value, scheme).is_some()) {
+                headers.remove(AUTHORIZATION);
+            }
         }
+        CredentialPlace::Query(name) => {
+            if let Some(uri) = without_parameter(request.uri(), name) {
+                *request.uri_mut() = uri;
+            }
+        }
+        CredentialPlace::Cookie(name) => remove_cookie(request.headers_mut(), name),
+        CredentialPlace::Nowhere => {}
     }
+}
 
-    /// Takes the credential out of the request, and leaves all else as it was.
-    pub fn remove(&self, request: &mut Request<Body>) {
+impl FoundCredential<'_> {
+    /// `Several` in place of one credential where `is_uncertain` which a server takes.
+    fn unless(self, is_uncertain: bool) -> Self {
         match self {
-            Self::Header(name) => {
-                let headers = request.headers_mut();
-                headers.remove(name);
-                while let Some(other) = disguised(headers, name).cloned() {
-                    headers.remove(other);
-                }
-            }
-            Self::Scheme(scheme) => {
-                let headers = request.headers_mut();
-                if headers
-                    .get_all(AUTHORIZATION)
-                    .iter()
-                    .any(|value| of_scheme(value, scheme).is_some())
-                {
-                    headers.remove(AUTHORIZATION);
-                }
-            }
-            Self::Query(name) => {
-                if let Some(uri) = without_parameter(request.uri(), name) {
-                    *request.uri_mut() = uri;
-                }
-            }
-            Self::Cookie(name) => remove_cookie(request.headers_mut(), name),
-            Self::Nowhere => {}
+            Self::One(_) if is_uncertain => Self::Several,
+            found => found,
         }
     }
 }
@@ -146,17 +124,17 @@ fn is_ambiguous(headers: &HeaderMap, name: &HeaderName) -> bool {
 
 /// Whether the field is for this connection only, so that the next server does not get it.
 fn is_named_by_connection(headers: &HeaderMap, name: &HeaderName) -> bool {
-    let names_it =
-        |options: &HeaderValue| syntax::list_has(options.as_bytes(), name.as_str().as_bytes());
-    headers.get_all(CONNECTION).iter().any(names_it)
+    headers
+        .get_all(CONNECTION)
+        .iter()
+        .any(|options| syntax::list_has(options.as_bytes(), name.as_str().as_bytes()))
 }
 
 /// The name of a field that is this one to some servers.
 fn disguised<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a HeaderName> {
-    let is_disguise = |other: &&HeaderName| {
-        *other != name && syntax::is_same_variable(other.as_str(), name.as_str())
-    };
-    headers.keys().find(is_disguise)
+    headers
+        .keys()
+        .find(|other| *other != name && syntax::is_same_variable(other.as_str(), name.as_str()))
 }
 
 fn only<'a>(mut values: impl Iterator<Item = Cow<'a, [u8]>>) -> FoundCredential<'a> {
@@ -174,7 +152,7 @@ fn only<'a>(mut values: impl Iterator<Item = Cow<'a, [u8]>>) -> FoundCredential<
 
 /// The credential behind the scheme, whose name is in any case. Some servers end the scheme at more
 /// than a space, or pass over what stands before it: then it is a credential, too, and a wrong one.
-fn of_scheme<'a>(value: &'a HeaderValue, scheme: &str) -> Option<&'a [u8]> {
+fn after_scheme<'a>(value: &'a HeaderValue, scheme: &str) -> Option<&'a [u8]> {
     let value = value.as_bytes().trim_ascii();
     let begin = value.iter().position(|byte| syntax::is_token_byte(*byte))?;
     let (found, rest) = value[begin..].split_at_checked(scheme.len())?;
@@ -208,10 +186,16 @@ fn form_decode(text: &str) -> Cow<'_, [u8]> {
 /// `uri` without the parameters called `name`. `None`: it has none of them.
 fn without_parameter(uri: &Uri, name: &str) -> Option<Uri> {
     let query = uri.query()?;
-    let is_other =
-        |pair: &&str| !is_named(pair.split_once('=').map_or(*pair, |(found, _)| found), name);
-    let kept: Vec<&str> = query.split('&').filter(is_other).collect();
-    if kept.len() == query.split('&').count() {
+    let mut kept = Vec::new();
+    let mut count = 0;
+    for pair in query.split('&') {
+        count += 1;
+        let found = pair.split_once('=').map_or(pair, |(found, _)| found);
+        if !is_named(found, name) {
+            kept.push(pair);
+        }
+    }
+    if kept.len() == count {
         return None;
     }
     let path = uri.path();
@@ -295,11 +279,11 @@ mod tests {
     #[test]
     fn a_credential_is_read_and_taken_out_and_all_else_stays() {
         for (place, mut request) in places() {
-            let found = place.find(request.uri(), request.headers());
+            let found = find(&place, request.uri(), request.headers());
             assert_eq!(found, FoundCredential::One(b"k1"[..].into()), "{place:?}");
-            place.remove(&mut request);
+            remove(&place, &mut request);
             assert_eq!(
-                place.find(request.uri(), request.headers()),
+                find(&place, request.uri(), request.headers()),
                 FoundCredential::Absent,
                 "{place:?}"
             );
@@ -319,15 +303,20 @@ mod tests {
 
     #[test]
     fn a_credential_that_is_sent_twice_is_not_read() {
-        let two = |place: CredentialPlace, uri, fields: &[_]| {
+        fn two(place: CredentialPlace, uri: &str, fields: &[(&str, &str)]) {
             let request = request(uri, fields);
             assert_eq!(
-                place.find(request.uri(), request.headers()),
+                find(&place, request.uri(), request.headers()),
                 FoundCredential::Several,
                 "{place:?}"
             );
-        };
-        let key = || CredentialPlace::Header(HeaderName::from_static("x-api-key"));
+        }
+        fn hidden(field: &str, value: &str, place: CredentialPlace) {
+            two(place, "/", &[(field, value), ("connection", field)]);
+        }
+        fn key() -> CredentialPlace {
+            CredentialPlace::Header(HeaderName::from_static("x-api-key"))
+        }
         two(key(), "/", &[("x-api-key", "a"), ("x-api-key", "a")]);
         two(key(), "/", &[("x-api-key", "a"), ("x-api-key", "")]);
         two(key(), "/", &[("x-api-key", "a"), ("x_api_key", "b")]);
@@ -337,8 +326,6 @@ mod tests {
             "/",
             &[("x-api-key", "a"), ("connection", "close, X-API-Key")],
         );
-        let hidden =
-            |field, value, place| two(place, "/", &[(field, value), ("connection", field)]);
         hidden("authorization", "Basic a", CredentialPlace::Scheme("Basic"));
         hidden("cookie", "key=a", CredentialPlace::Cookie("key".into()));
         two(CredentialPlace::Query("key".into()), "/?key=a&k%65y=b", &[]);
@@ -371,15 +358,15 @@ mod tests {
                 .insert(AUTHORIZATION, HeaderValue::from_bytes(value).unwrap());
             let place = CredentialPlace::Scheme("Basic");
             assert_eq!(
-                place.find(request.uri(), request.headers()),
+                find(&place, request.uri(), request.headers()),
                 FoundCredential::One(found.into()),
                 "{value:?}"
             );
-            place.remove(&mut request);
+            remove(&place, &mut request);
             assert!(request.headers().is_empty(), "{value:?}");
         }
         let mut request = request("/", &[("authorization", "Basic")]);
-        CredentialPlace::Scheme("Basic").remove(&mut request);
+        remove(&CredentialPlace::Scheme("Basic"), &mut request);
         assert!(request.headers().is_empty());
     }
 
@@ -404,7 +391,7 @@ mod tests {
             ),
         ] {
             assert_eq!(
-                place.find(request.uri(), request.headers()),
+                find(&place, request.uri(), request.headers()),
                 FoundCredential::Absent,
                 "{place:?}"
             );
@@ -422,14 +409,17 @@ mod tests {
                 ("x-api-keys", "d"),
             ],
         );
-        CredentialPlace::Header(HeaderName::from_static("x-api-key")).remove(&mut request);
+        remove(
+            &CredentialPlace::Header(HeaderName::from_static("x-api-key")),
+            &mut request,
+        );
         assert_eq!(request.headers().keys().collect::<Vec<_>>(), ["x-api-keys"]);
     }
 
     #[test]
     fn the_credential_of_another_scheme_stays() {
         let mut request = request("/", &[("authorization", "Basic a")]);
-        CredentialPlace::Scheme("Bearer").remove(&mut request);
+        remove(&CredentialPlace::Scheme("Bearer"), &mut request);
         assert_eq!(request.headers()[AUTHORIZATION], "Basic a");
     }
 }

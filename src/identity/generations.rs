@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use super::api_key::CredentialHash;
+use super::key_table::CredentialHash;
 
 /// A table that forgets the older half of its entries at once when the newer half is full.
 pub struct Generations<V> {

@@ -19,20 +19,27 @@ pub struct AuthenticatorMetrics {
 impl AuthenticatorMetrics {
     /// The counters of the authenticator called `name`.
     pub fn new(name: &str) -> Self {
-        let outcome = |outcome: &'static str| {
+        let outcomes = [
+            "accepted",
+            "absent",
+            "rejected",
+            "forbidden",
+            "limited",
+            "unavailable",
+        ];
+        let [accepted, absent, rejected, forbidden, limited, unavailable] = outcomes.map(|outcome| {
             let counter = counter!("tollgate_authentications_total", "authenticator" => name.to_owned(), "outcome" => outcome);
             counter.increment(0);
             counter
-        };
-        let reload = |outcome: &'static str| counter!("tollgate_authenticator_reloads_total", "authenticator" => name.to_owned(), "outcome" => outcome);
+        });
         Self {
-            accepted: outcome("accepted"),
-            absent: outcome("absent"),
-            rejected: outcome("rejected"),
-            forbidden: outcome("forbidden"),
-            limited: outcome("limited"),
-            unavailable: outcome("unavailable"),
-            reloads: [reload("applied"), reload("rejected")],
+            accepted,
+            absent,
+            rejected,
+            forbidden,
+            limited,
+            unavailable,
+            reloads: ["applied", "rejected"].map(|outcome| counter!("tollgate_authenticator_reloads_total", "authenticator" => name.to_owned(), "outcome" => outcome)),
             credentials: gauge!("tollgate_authenticator_credentials", "authenticator" => name.to_owned()),
         }
     }
@@ -42,7 +49,7 @@ impl AuthenticatorMetrics {
         self.absent.increment(1);
     }
 
-    /// It has decided about a request.
+    /// The authenticator has decided about a request.
     pub fn decided<T>(&self, result: &Result<T, AuthenticationRefusal>) {
         let counter = match result {
             Ok(_) => &self.accepted,
@@ -60,7 +67,7 @@ impl AuthenticatorMetrics {
         counter.increment(1);
     }
 
-    /// Credentials or keys were read again: how many there are, or `None` if they cannot be used.
+    /// Credentials or keys were read again: so many, or `None` if they cannot be used.
     pub fn reloaded(&self, entries: Option<usize>) {
         self.reloads[usize::from(entries.is_none())].increment(1);
         if let Some(entries) = entries {

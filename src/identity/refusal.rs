@@ -30,19 +30,19 @@ impl From<Arc<CallerIdentity>> for VerifiedClient {
 /// Why a credential is not accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AuthenticationRefusal {
-    /// It is wrong: 401.
+    /// The credential is wrong: 401.
     Invalid(&'static str),
-    /// It is right, but not enough: 403.
+    /// The credential is right, but not enough: 403.
     Forbidden(&'static str),
-    /// Too many have failed, so it is not checked for these seconds: 429.
+    /// Too many credentials have failed: no other is checked for these seconds. 429.
     TooManyAttempts(u64),
-    /// It is as the service says that was asked.
+    /// The answer of the service that was asked.
     Answered(Arc<RelayedAnswer>),
-    /// The request itself is at fault: nobody can be asked about it.
+    /// The request itself has a fault that keeps it from being asked about.
     Faulty(Failure),
-    /// There is too much to check, or the answer about it is of no use: 503, and the client pays
-    /// for the work.
+    /// There is too much to check, or the answer is of no use: 503, and the client pays for the
+    /// work.
     Undecided(&'static str),
-    /// It cannot be checked now: 503.
+    /// The credential cannot be checked now: 503.
     Unavailable(&'static str),
 }

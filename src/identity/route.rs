@@ -3,18 +3,15 @@
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
-use http::{HeaderName, HeaderValue, Request};
+use http::{HeaderName, HeaderValue};
 
-use super::api_key::ApiKeyTable;
-use super::authenticator::{Authenticator, Awaited, Finding};
-use super::credential::CredentialPlace;
-use super::refusal::{AuthenticationRefusal, VerifiedClient};
+use super::NamedAuthenticator;
+use super::authenticator::Finding;
+use super::key_table::ApiKeyTable;
+use super::method::CredentialPlace;
+use super::refusal::{AuthenticationRefusal, AuthenticationResult, VerifiedClient};
 use super::source::CredentialSource;
-use super::spec::{ApiKeySource, ApiKeySpec, AuthenticationMethod, BEARER};
-use crate::body::Body;
 use crate::error::Failure;
-
-const STILL_UNKNOWN: &str = "the credential could not be checked in time";
 
 const OTHER_ISSUER: AuthenticationRefusal =
     AuthenticationRefusal::Invalid("the token is of another issuer");
@@ -22,7 +19,7 @@ const OTHER_ISSUER: AuthenticationRefusal =
 /// The authenticators of a route, in the order in which they are asked.
 #[derive(Clone)]
 pub struct RouteAuthenticators {
-    authenticators: Vec<Arc<Authenticator>>,
+    authenticators: Vec<Arc<NamedAuthenticator>>,
     /// The API keys of policies that the route takes. `None`: no policies are known.
     policy_keys: Option<Arc<ApiKeyTable>>,
     /// The answer to a request without any credential.
@@ -41,64 +38,48 @@ pub enum RouteFinding {
 
 /// A request that waits for an authenticator.
 pub struct PendingAuthentication {
-    pub wait: BoxFuture<'static, Awaited>,
-    pub progress: AuthenticationProgress,
-}
-
-/// How far the authenticators of a route are with a request.
-#[derive(Clone, Copy, Default)]
-pub struct AuthenticationProgress {
-    /// The place of the one that is asked.
-    place: usize,
-    /// The first that found a credential of somebody else's.
-    foreign: Option<usize>,
+    pub wait: BoxFuture<'static, AuthenticationResult>,
+    /// The place of the authenticator, for [`RouteAuthenticators::conclude`].
+    pub place: usize,
 }
 
 impl RouteAuthenticators {
     pub fn new(
-        authenticators: Vec<Arc<Authenticator>>,
+        authenticators: Vec<Arc<NamedAuthenticator>>,
         policy_keys: Option<Arc<ApiKeyTable>>,
     ) -> Self {
-        let own_fields: Vec<HeaderName> = authenticators
-            .iter()
-            .flat_map(|one| one.spec.own_fields())
-            .collect();
-        let removed = authenticators
-            .iter()
-            .filter(|one| !one.spec.forward_credential)
-            .map(|one| one.spec.place());
-        // A field that only an authenticator sets has lost what the client sent: this would be what
-        // a service says.
-        let is_own = |place: &CredentialPlace| {
-            place
+        let mut own_fields = Vec::new();
+        for one in &authenticators {
+            own_fields.extend(one.spec.settings().own_fields());
+        }
+        let mut removed = Vec::new();
+        for one in &authenticators {
+            let place = one.spec.place();
+            // A field that only an authenticator sets has lost the client's value already: the
+            // service's would be removed.
+            let is_own = place
                 .field()
-                .is_some_and(|field| own_fields.contains(field))
-        };
-        let removed = removed
-            .filter(|place| *place != CredentialPlace::Nowhere && !is_own(place))
-            .collect();
-        let missing = missing(&authenticators);
+                .is_some_and(|field| own_fields.contains(field));
+            let is_forwarded = one.spec.forward_credential || place == CredentialPlace::Nowhere;
+            if !is_forwarded && !is_own {
+                removed.push(place);
+            }
+        }
         Self {
+            missing: missing(&authenticators),
             authenticators,
             policy_keys,
-            missing,
-            removed,
+            removed: removed.into(),
             own_fields,
         }
     }
 
-    /// These, on a route that takes `policy_keys`.
+    /// The authenticators on a route that takes `policy_keys`.
     pub fn on_route(self: &Arc<Self>, policy_keys: Option<&Arc<ApiKeyTable>>) -> Arc<Self> {
-        let of_policies = |method: &AuthenticationMethod| {
-            matches!(
-                method,
-                AuthenticationMethod::ApiKey(ApiKeySpec {
-                    keys: ApiKeySource::Policies,
-                    ..
-                })
-            )
-        };
-        if !self.all().any(|one| of_policies(&one.spec.method)) {
+        let takes_any = self
+            .all()
+            .any(|one| one.spec.settings().takes_policy_keys());
+        if !takes_any {
             return self.clone();
         }
         Arc::new(Self {
@@ -119,34 +100,36 @@ impl RouteAuthenticators {
         of_listener: Option<&Self>,
     ) -> Arc<[CredentialPlace]> {
         let removed = own.map_or_else(|| [].into(), Self::removed);
-        let is_read = |place: &CredentialPlace| {
-            own.is_some_and(|own| own.all().any(|one| one.spec.place().is_in_place_of(place)))
+        let Some(of_listener) = of_listener else {
+            return removed;
         };
-        let others = of_listener.map_or(&[][..], |of_listener| &of_listener.removed);
-        let others: Vec<_> = others
-            .iter()
-            .filter(|place| !is_read(place))
-            .cloned()
-            .collect();
-        if others.is_empty() {
+        let mut all = removed.to_vec();
+        for place in &*of_listener.removed {
+            if !own.is_some_and(|own| own.reads(place)) {
+                all.push(place.clone());
+            }
+        }
+        if all.len() == removed.len() {
             removed
         } else {
-            removed.iter().cloned().chain(others).collect()
+            all.into()
         }
+    }
+
+    /// Whether an authenticator reads its credential at this place.
+    fn reads(&self, place: &CredentialPlace) -> bool {
+        self.all().any(|one| one.spec.place().is_in_place_of(place))
     }
 
     /// The fields that have credentials, whether or not they go on.
     pub fn credential_fields(&self) -> Vec<HeaderName> {
-        let field = |place| {
-            if let CredentialPlace::Header(name) = place {
-                Some(name)
-            } else {
-                None
+        let mut fields = Vec::new();
+        for one in self.all() {
+            if let CredentialPlace::Header(name) = one.spec.place() {
+                fields.push(name);
             }
-        };
-        self.all()
-            .filter_map(|one| field(one.spec.place()))
-            .collect()
+        }
+        fields
     }
 
     /// The fields of requests that clients cannot set.
@@ -157,83 +140,50 @@ impl RouteAuthenticators {
     /// The client behind a request. The first authenticator that finds its credential decides: a
     /// wrong one is not made good by another.
     pub fn check(&self, source: CredentialSource<'_>) -> RouteFinding {
-        self.ask(AuthenticationProgress::default(), source)
-    }
-
-    /// Goes on with a request after a wait. Each authenticator waits once at most.
-    pub fn resume(
-        &self,
-        mut progress: AuthenticationProgress,
-        awaited: Awaited,
-        source: CredentialSource<'_>,
-    ) -> RouteFinding {
-        if let Some(authenticator) = self.authenticators.get(progress.place) {
-            let finding = match awaited {
-                Awaited::Decided(result) => Finding::Decided(result),
-                Awaited::AskAgain => {
-                    match authenticator.check(source, self.policy_keys.as_deref(), false) {
-                        Finding::Waits(_) => {
-                            Finding::Decided(Err(AuthenticationRefusal::Unavailable(STILL_UNKNOWN)))
-                        }
-                        finding => finding,
-                    }
+        let mut foreign = None;
+        for (place, one) in self.authenticators.iter().enumerate() {
+            match one.check(source, self.policy_keys.as_deref()) {
+                Finding::Absent => one.metrics.absent(),
+                Finding::Foreign => {
+                    one.metrics.absent();
+                    foreign = foreign.or(Some(one));
                 }
-            };
-            if let Some(concluded) = self.conclude(authenticator, finding, &mut progress) {
-                return concluded;
+                Finding::Waits(wait) => {
+                    return RouteFinding::Waits(PendingAuthentication { wait, place });
+                }
+                Finding::Decided(result) => {
+                    return RouteFinding::Decided(self.decided(one, result));
+                }
             }
         }
-        progress.place += 1;
-        self.ask(progress, source)
+        RouteFinding::Decided(Err(match foreign {
+            Some(one) => self.refused(one, &OTHER_ISSUER),
+            None => self.missing.clone(),
+        }))
     }
 
-    fn ask(
+    /// The verdict on a request that has waited for the authenticator at `place`.
+    ///
+    /// # Errors
+    /// The answer to a client that is refused.
+    pub fn conclude(
         &self,
-        mut progress: AuthenticationProgress,
-        source: CredentialSource<'_>,
-    ) -> RouteFinding {
-        while let Some(authenticator) = self.authenticators.get(progress.place) {
-            let finding = authenticator.check(source, self.policy_keys.as_deref(), true);
-            if let Some(concluded) = self.conclude(authenticator, finding, &mut progress) {
-                return concluded;
-            }
-            progress.place += 1;
+        place: usize,
+        result: AuthenticationResult,
+    ) -> Result<VerifiedClient, Failure> {
+        match self.authenticators.get(place) {
+            Some(one) => self.decided(one, result),
+            None => Err(self.missing.clone()),
         }
-        let foreign = progress
-            .foreign
-            .and_then(|place| self.authenticators.get(place));
-        let refused = foreign.map(|authenticator| self.refused(authenticator, &OTHER_ISSUER));
-        RouteFinding::Decided(Err(refused.unwrap_or_else(|| self.missing.clone())))
     }
 
-    /// `None`: another authenticator may know.
-    fn conclude(
+    fn decided(
         &self,
-        by: &Authenticator,
-        finding: Finding,
-        progress: &mut AuthenticationProgress,
-    ) -> Option<RouteFinding> {
-        match finding {
-            Finding::Absent => {
-                by.metrics.absent();
-                None
-            }
-            Finding::Foreign => {
-                by.metrics.absent();
-                progress.foreign = progress.foreign.or(Some(progress.place));
-                None
-            }
-            Finding::Waits(wait) => Some(RouteFinding::Waits(PendingAuthentication {
-                wait,
-                progress: *progress,
-            })),
-            Finding::Decided(result) => {
-                by.metrics.decided(&result);
-                Some(RouteFinding::Decided(
-                    result.map_err(|refusal| self.refused(by, &refusal)),
-                ))
-            }
-        }
+        by: &NamedAuthenticator,
+        result: AuthenticationResult,
+    ) -> Result<VerifiedClient, Failure> {
+        by.metrics.decided(&result);
+        result.map_err(|refusal| self.refused(by, &refusal))
     }
 
     /// The answer to a request without any credential.
@@ -241,24 +191,32 @@ impl RouteAuthenticators {
         &self.missing
     }
 
-    fn all(&self) -> impl Iterator<Item = &Authenticator> {
+    fn all(&self) -> impl Iterator<Item = &NamedAuthenticator> {
         self.authenticators.iter().map(|one| &**one)
     }
 
-    fn refused(&self, by: &Authenticator, refusal: &AuthenticationRefusal) -> Failure {
+    fn refused(&self, by: &NamedAuthenticator, refusal: &AuthenticationRefusal) -> Failure {
         match *refusal {
             AuthenticationRefusal::Answered(ref answer) => Failure::Relayed(answer.clone()),
             AuthenticationRefusal::Invalid(reason) => {
-                let error = bearer_error(by, "invalid_token", reason);
+                let fault = Fault {
+                    by,
+                    error: "invalid_token",
+                    reason,
+                };
                 Failure::Unauthenticated {
-                    challenges: challenges(self.all(), error.as_ref()),
+                    challenges: challenges(self.all(), Some(fault)),
                     reason,
                 }
             }
             AuthenticationRefusal::Forbidden(reason) => {
-                let error = bearer_error(by, "insufficient_scope", reason);
+                let fault = Fault {
+                    by,
+                    error: "insufficient_scope",
+                    reason,
+                };
                 Failure::IdentityRefused {
-                    challenges: challenges([by], error.as_ref()),
+                    challenges: challenges([by], Some(fault)),
                     reason,
                 }
             }
@@ -276,17 +234,16 @@ impl RouteAuthenticators {
     }
 }
 
-fn missing(authenticators: &[Arc<Authenticator>]) -> Failure {
+fn missing(authenticators: &[Arc<NamedAuthenticator>]) -> Failure {
     let challenges = challenges(authenticators.iter().map(|one| &**one), None);
-    let by_certificate = |one: &Arc<Authenticator>| {
-        matches!(one.spec.method, AuthenticationMethod::ClientCertificate(_))
-    };
-    if challenges.is_empty() && authenticators.iter().any(by_certificate) {
-        // 401 needs a challenge (RFC 9110 §15.5.2), and there is none for certificates.
-        return Failure::IdentityRefused {
-            challenges,
-            reason: "a client certificate is needed",
-        };
+    if challenges.is_empty() {
+        let mut needs = authenticators
+            .iter()
+            .filter_map(|one| one.spec.settings().unchallenged_need());
+        if let Some(reason) = needs.next() {
+            // 401 needs a challenge (RFC 9110 §15.5.2).
+            return Failure::IdentityRefused { challenges, reason };
+        }
     }
     Failure::Unauthenticated {
         challenges,
@@ -294,39 +251,38 @@ fn missing(authenticators: &[Arc<Authenticator>]) -> Failure {
     }
 }
 
-/// The fault of a token (RFC 6750 §3.1), if `by` takes tokens.
-fn bearer_error(by: &Authenticator, error: &str, reason: &str) -> Option<HeaderValue> {
-    let is_bearer = by.spec.challenge().as_deref() == Some(BEARER);
-    let text = is_bearer
-        .then(|| format!("{BEARER}, error=\"{error}\", error_description=\"{reason}\""))?;
-    HeaderValue::try_from(text).ok()
+/// The fault that an authenticator has found with its credential.
+#[derive(Clone, Copy)]
+struct Fault<'a> {
+    by: &'a NamedAuthenticator,
+    /// A code of RFC 6750 §3.1.
+    error: &'static str,
+    reason: &'static str,
 }
 
-/// A challenge for each scheme. `error` stands in place of the plain one for tokens.
+/// A challenge for each scheme. The scheme of a `fault` is challenged with that fault.
 fn challenges<'a>(
-    authenticators: impl IntoIterator<Item = &'a Authenticator>,
-    error: Option<&HeaderValue>,
+    authenticators: impl IntoIterator<Item = &'a NamedAuthenticator>,
+    fault: Option<Fault<'_>>,
 ) -> Arc<[HeaderValue]> {
+    let faulty = fault.and_then(|fault| fault.by.spec.settings().challenge());
     let mut challenges: Vec<HeaderValue> = Vec::new();
-    for challenge in authenticators
-        .into_iter()
-        .filter_map(|one| one.spec.challenge())
-    {
-        let error = error.filter(|_| challenge == BEARER).cloned();
-        let Some(challenge) = error.or_else(|| HeaderValue::try_from(challenge.as_ref()).ok())
-        else {
+    for one in authenticators {
+        let mut challenge = one.spec.settings().challenge();
+        if let Some(fault) = fault
+            && challenge == faulty
+        {
+            let settings = fault.by.spec.settings();
+            challenge = settings.challenge_after_fault(fault.error, fault.reason);
+        }
+        let Some(challenge) = challenge else {
             continue;
         };
-        if !challenges.contains(&challenge) {
+        if let Ok(challenge) = HeaderValue::try_from(&*challenge)
+            && !challenges.contains(&challenge)
+        {
             challenges.push(challenge);
         }
     }
     challenges.into()
-}
-
-/// Takes credentials out of a request.
-pub fn remove_credentials(places: &[CredentialPlace], request: &mut Request<Body>) {
-    for place in places {
-        place.remove(request);
-    }
 }

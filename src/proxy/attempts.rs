@@ -24,7 +24,7 @@ use crate::clock::{self, Instant};
 use crate::error::Failure;
 use crate::http::deadline::LONGEST_WAIT;
 use crate::route::Forward;
-use crate::route::retry::{RetryPolicy, asked_wait};
+use crate::route::retry::{RetryPolicy, asked_wait, follows_failure, follows_response};
 use crate::upstream::balance::Tried;
 use crate::upstream::endpoints::PickedEndpoint;
 use crate::upstream::metrics::RetriedOutcome;
@@ -188,8 +188,8 @@ impl Judge<'_> {
     fn sends_again(&self, request: &UpstreamRequest<'_>, answer: &Answer) -> bool {
         let on = &self.policy.on;
         let wanted = match answer {
-            Ok(response) => on.hold_for_response(response.status(), response.headers()),
-            Err(failure) => on.hold_for_failure(failure),
+            Ok(response) => follows_response(on, response.status(), response.headers()),
+            Err(failure) => follows_failure(on, failure),
         };
         // A request that was sent has handed its upload over.
         let is_unsent = request.upload.is_some();
@@ -217,10 +217,9 @@ impl Judge<'_> {
     /// Counts a request that was sent again, or would have been, and gets this answer.
     fn finish(&self, answer: &Answer) {
         let failed = match answer {
-            Ok(response) => self
-                .policy
-                .on
-                .hold_for_response(response.status(), response.headers()),
+            Ok(response) => {
+                follows_response(&self.policy.on, response.status(), response.headers())
+            }
             Err(_) => true,
         };
         let outcome = match (self.over_budget, self.attempts, failed) {

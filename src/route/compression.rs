@@ -62,7 +62,7 @@ pub const COMPRESSED_TYPES: [&str; 13] = [
 pub const MIN_SIZE: u64 = 1024;
 
 impl ContentCoding {
-    /// Its name in `Accept-Encoding`, `Content-Encoding` and the file.
+    /// The name in `Accept-Encoding`, `Content-Encoding` and the file.
     pub fn name(self) -> &'static str {
         match self {
             Self::Zstd => "zstd",
@@ -76,27 +76,31 @@ impl MediaRange {
     /// Reads a range in lower case. `None`: it is none.
     pub fn parse(text: &str) -> Option<Self> {
         let (kind, subtype) = text.split_once('/')?;
-        let is_name = |name: &str| {
-            !name.is_empty()
-                && name
-                    .bytes()
-                    .all(|byte| byte.is_ascii_alphanumeric() || b"!#$&-^_.+".contains(&byte))
+        if !is_name(kind) {
+            return None;
+        }
+        let mut range = Self {
+            kind: kind.to_ascii_lowercase(),
+            subtype: None,
+            suffix: None,
         };
-        let lower = |name: &str| name.to_ascii_lowercase();
-        let (subtype, suffix) = match subtype.strip_prefix('*') {
-            Some("") => (None, None),
-            Some(suffix) => (
-                None,
-                Some(suffix.strip_prefix('+').filter(|suffix| is_name(suffix))?),
-            ),
-            None => (Some(subtype).filter(|subtype| is_name(subtype)), None),
-        };
-        let is_any = subtype.is_none() && suffix.is_none() && !text.ends_with("/*");
-        (is_name(kind) && !is_any).then(|| Self {
-            kind: lower(kind),
-            subtype: subtype.map(lower),
-            suffix: suffix.map(|suffix| format!("+{}", lower(suffix))),
-        })
+        match subtype.strip_prefix('*') {
+            Some("") => {}
+            Some(suffix) => {
+                let name = suffix.strip_prefix('+')?;
+                if !is_name(name) {
+                    return None;
+                }
+                range.suffix = Some(suffix.to_ascii_lowercase());
+            }
+            None => {
+                if !is_name(subtype) {
+                    return None;
+                }
+                range.subtype = Some(subtype.to_ascii_lowercase());
+            }
+        }
+        Some(range)
     }
 
     /// Whether it has the type of content that a `Content-Type` names. Parameters do not matter.
@@ -116,6 +120,13 @@ impl MediaRange {
                     .is_some_and(|end| end.eq_ignore_ascii_case(own))
             })
     }
+}
+
+fn is_name(text: &str) -> bool {
+    !text.is_empty()
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"!#$&-^_.+".contains(&byte))
 }
 
 impl fmt::Display for MediaRange {

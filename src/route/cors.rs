@@ -18,7 +18,7 @@ pub struct CorsSpec {
     pub expose: Vec<HeaderName>,
     /// Whether pages may send cookies and credentials.
     pub credentials: bool,
-    /// How long a browser remembers what it was told.
+    /// How long a browser remembers the answer to a preflight.
     pub max_age: Duration,
 }
 

@@ -14,9 +14,9 @@ pub struct ErrorPages(pub Vec<ErrorPage>);
 pub struct ErrorPage {
     pub statuses: StatusSet,
     pub content_type: HeaderValue,
-    /// It is also for clients that name no type they prefer.
+    /// Whether the page is also for clients that name no type they prefer.
     pub fallback: bool,
-    /// It also replaces errors of the upstream. Otherwise those of the gateway only.
+    /// Whether the page also replaces errors of the upstream, not only those of the gateway.
     pub of_upstream: bool,
     pub text: PageText,
 }
@@ -65,20 +65,23 @@ impl ErrorPages {
         of_upstream: bool,
         weight: impl Fn(&HeaderValue) -> u16,
     ) -> Option<&ErrorPage> {
-        let fits = |page: &&ErrorPage| page.fits(status, of_upstream);
-        let weighed = self
-            .0
-            .iter()
-            .filter(fits)
-            .map(|page| (weight(&page.content_type), page));
-        // The first of the heaviest: `max_by_key` takes the last.
-        let named = weighed
-            .rev()
-            .filter(|(weight, _)| *weight > 0)
-            .max_by_key(|(weight, _)| *weight);
-        named
-            .map(|(_, page)| page)
-            .or_else(|| self.0.iter().filter(fits).find(|page| page.fallback))
+        let mut best = None;
+        let mut best_weight = 0;
+        let mut fallback = None;
+        for page in &self.0 {
+            if !page.fits(status, of_upstream) {
+                continue;
+            }
+            let weight = weight(&page.content_type);
+            if weight > best_weight {
+                best = Some(page);
+                best_weight = weight;
+            }
+            if page.fallback {
+                fallback = fallback.or(Some(page));
+            }
+        }
+        best.or(fallback)
     }
 }
 
@@ -88,23 +91,42 @@ impl ErrorPage {
     }
 }
 
+/// A fact that a text names.
+struct FoundFact {
+    begin: usize,
+    end: usize,
+    fact: ErrorFact,
+}
+
+impl FoundFact {
+    fn first(text: &str) -> Option<Self> {
+        let mut first: Option<Self> = None;
+        for (name, fact) in ERROR_FACTS {
+            if let Some(begin) = text.find(name)
+                && first.as_ref().is_none_or(|first| begin < first.begin)
+            {
+                first = Some(Self {
+                    begin,
+                    end: begin + name.len(),
+                    fact,
+                });
+            }
+        }
+        first
+    }
+}
+
 impl PageText {
     pub fn parse(text: &str) -> Self {
-        let (mut pieces, mut rest) = (Vec::new(), text);
-        let next = |rest: &str| {
-            let found = ERROR_FACTS
-                .iter()
-                .filter_map(|(name, fact)| Some((rest.find(name)?, *name, *fact)));
-            found.min_by_key(|(at, ..)| *at)
-        };
-        while let Some((at, name, fact)) = next(rest) {
-            if at > 0 {
-                pieces.push(PagePiece::Text(Bytes::copy_from_slice(
-                    &rest.as_bytes()[..at],
-                )));
+        let mut pieces = Vec::new();
+        let mut rest = text;
+        while let Some(found) = FoundFact::first(rest) {
+            let before = &rest.as_bytes()[..found.begin];
+            if !before.is_empty() {
+                pieces.push(PagePiece::Text(Bytes::copy_from_slice(before)));
             }
-            pieces.push(PagePiece::Fact(fact));
-            rest = &rest[at + name.len()..];
+            pieces.push(PagePiece::Fact(found.fact));
+            rest = &rest[found.end..];
         }
         if !rest.is_empty() {
             pieces.push(PagePiece::Text(Bytes::copy_from_slice(rest.as_bytes())));
@@ -137,13 +159,14 @@ mod tests {
     #[test]
     fn a_page_shows_facts_and_leaves_other_braces_alone() {
         let page = PageText::parse("p {color: red} {status} {reason}: {statu} {{request_id}}");
-        let show = |fact| match fact {
-            ErrorFact::Status => "503",
-            ErrorFact::Reason => "Service Unavailable",
-            ErrorFact::RequestId => "r1",
-            ErrorFact::RetryAfter => "",
-        };
-        let shown = page.render(|fact, page| page.extend_from_slice(show(fact).as_bytes()));
+        let shown = page.render(|fact, page| {
+            page.extend_from_slice(match fact {
+                ErrorFact::Status => b"503",
+                ErrorFact::Reason => b"Service Unavailable",
+                ErrorFact::RequestId => b"r1",
+                ErrorFact::RetryAfter => b"",
+            });
+        });
         assert_eq!(
             shown,
             "p {color: red} 503 Service Unavailable: {statu} {r1}"
@@ -152,35 +175,40 @@ mod tests {
 
     #[test]
     fn the_first_of_the_pages_that_a_client_likes_best_is_taken() {
-        let page = |status: &str, content_type: &'static str, fallback, of_upstream| ErrorPage {
-            statuses: StatusSet::new([StatusRange::parse(status).unwrap()]).unwrap(),
-            content_type: HeaderValue::from_static(content_type),
-            fallback,
-            of_upstream,
-            text: PageText::parse(content_type),
-        };
+        fn page(status: &str, content_type: &'static str) -> ErrorPage {
+            ErrorPage {
+                statuses: StatusSet::new([StatusRange::parse(status).unwrap()]).unwrap(),
+                content_type: HeaderValue::from_static(content_type),
+                fallback: false,
+                of_upstream: false,
+                text: PageText::parse(content_type),
+            }
+        }
         let pages = ErrorPages(vec![
-            page("503", "text/html", false, false),
-            page("5xx", "text/html; charset=utf-8", false, true),
-            page("5xx", "application/json", true, false),
+            page("503", "text/html"),
+            ErrorPage {
+                of_upstream: true,
+                ..page("5xx", "text/html; charset=utf-8")
+            },
+            ErrorPage {
+                fallback: true,
+                ..page("5xx", "application/json")
+            },
         ]);
-        let find = |status: u16, of_upstream, liked: &str| {
-            let weight =
-                |value: &HeaderValue| u16::from(value.to_str().unwrap().starts_with(liked));
-            let found = pages.find(StatusCode::from_u16(status).unwrap(), of_upstream, weight);
-            found.map(|page| page.content_type.to_str().unwrap())
-        };
-        assert_eq!(find(503, false, "text/html"), Some("text/html"));
-        assert_eq!(
-            find(503, true, "text/html"),
-            Some("text/html; charset=utf-8")
-        );
-        assert_eq!(
-            find(500, false, "text/html"),
-            Some("text/html; charset=utf-8")
-        );
-        assert_eq!(find(500, false, "image/png"), Some("application/json"));
-        assert_eq!(find(500, true, "image/png"), None);
-        assert_eq!(find(404, false, "text/html"), None);
+        for (status, of_upstream, liked, found) in [
+            (503, false, "text/html", Some("text/html")),
+            (503, true, "text/html", Some("text/html; charset=utf-8")),
+            (500, false, "text/html", Some("text/html; charset=utf-8")),
+            (500, false, "image/png", Some("application/json")),
+            (500, true, "image/png", None),
+            (404, false, "text/html", None),
+        ] {
+            let status = StatusCode::from_u16(status).unwrap();
+            let page = pages.find(status, of_upstream, |value| {
+                u16::from(value.to_str().unwrap().starts_with(liked))
+            });
+            let content_type = page.map(|page| page.content_type.to_str().unwrap());
+            assert_eq!(content_type, found, "{status} {of_upstream} {liked}");
+        }
     }
 }

@@ -8,7 +8,7 @@ use super::template::{Template, TemplatePiece, Variable};
 /// Why a template is no safe location.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LocationProblem {
-    /// It begins with neither a scheme nor a path.
+    /// The text begins with neither a scheme nor a path.
     Start,
     /// A variable in the host, other than the host itself.
     Host(Variable),

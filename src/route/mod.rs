@@ -44,7 +44,7 @@ pub use tollgate_limiter::limit::fixed_response::FixedResponse;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Route {
     pub name: Arc<str>,
-    /// Its name in keys of limits: of a part of a route, that of the whole.
+    /// The name in keys of limits: a part of a route has that of the whole.
     pub counted_as: Arc<str>,
     pub matches: Match,
     pub action: Action,
@@ -68,7 +68,7 @@ pub struct Route {
     pub error_pages: Option<Arc<ErrorPages>>,
     /// The route's own limits; the listener's come before them.
     pub limits: Vec<LimitUse>,
-    /// Its requests have lines in the access log, if there is one.
+    /// Whether requests have lines in the access log, if there is one.
     pub is_logged: bool,
     /// A request body longer than this is refused with 413. `None`: no bound.
     pub max_body: Option<u64>,

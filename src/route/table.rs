@@ -6,7 +6,7 @@
 //! in the order of the file, where nothing but a `*` takes the path. The cost of a look-up does not
 //! depend on the number of routes without them.
 //!
-//! It is a trie of our own rather than matchit. A route that fails on a method or a header must
+//! The trie is our own rather than matchit. A route that fails on a method or a header must
 //! give way to the next less specific route, and `/{tenant}/x/*` must be allowed beside `/*`;
 //! matchit does neither.
 
@@ -75,7 +75,7 @@ struct PathNode {
 #[derive(Clone, Debug)]
 struct RouteCandidate {
     index: usize,
-    /// Its path ends in `/*`.
+    /// Whether the path ends in `/*`.
     is_prefix: bool,
     methods: Arc<[Method]>,
     headers: Arc<[HeaderMatch]>,
@@ -97,6 +97,20 @@ pub enum Fits {
     Method,
     /// A required header field is missing or has another value.
     Header,
+}
+
+/// The place of a request, where its route is looked up.
+#[derive(Clone, Copy)]
+struct HostAndPath<'a> {
+    host: &'a str,
+    path: &'a str,
+}
+
+/// A path with its segments.
+#[derive(Clone, Copy)]
+struct SplitPath<'a> {
+    text: &'a str,
+    segments: Segments<'a>,
 }
 
 /// Sees the candidates of each node that a look-up passes, most specific first.
@@ -130,44 +144,38 @@ struct AllowedMethods<'a, 't> {
 impl RouteTable {
     /// Builds the table of `routes`; `RouteLookup::Route` indexes this slice.
     pub fn build(routes: &[Arc<Route>]) -> Self {
-        let (mut table, mut numbers, mut expressions) =
-            (Self::default(), 0.., SharedExpressions::default());
+        let mut table = Self::default();
+        let mut number = 0;
+        let mut expressions = SharedExpressions::default();
         for (index, route) in routes.iter().enumerate() {
-            let Match {
-                hosts,
-                paths,
-                methods,
-                headers,
-            } = &route.matches;
-            let (methods, headers) = (Arc::from(&**methods), Arc::from(&**headers));
+            let matches = &route.matches;
             let candidate = RouteCandidate {
                 index,
                 is_prefix: false,
-                methods,
-                headers,
+                methods: Arc::from(&*matches.methods),
+                headers: Arc::from(&*matches.headers),
             };
-            for path in paths {
+            for path in &matches.paths {
                 match path {
-                    PathMatch::Pattern(pattern) => hosts.iter().for_each(|host| {
-                        let candidate = RouteCandidate {
-                            is_prefix: pattern.rest,
-                            ..candidate.clone()
-                        };
-                        table.of_host(host).paths.insert(pattern, candidate);
-                    }),
+                    PathMatch::Pattern(pattern) => {
+                        for host in &matches.hosts {
+                            let candidate = RouteCandidate {
+                                is_prefix: pattern.rest,
+                                ..candidate.clone()
+                            };
+                            table.host_routes(host).paths.insert(pattern, candidate);
+                        }
+                    }
                     PathMatch::Expression(expression) => {
-                        let (number, expression) = (
-                            numbers.next().unwrap_or_default(),
-                            expressions.share(expression),
-                        );
                         let route = ExpressionRoute {
                             number,
-                            expression,
+                            expression: expressions.share(expression),
                             candidate: candidate.clone(),
                         };
-                        hosts
-                            .iter()
-                            .for_each(|host| table.of_host(host).expressions.push(route.clone()));
+                        number += 1;
+                        for host in &matches.hosts {
+                            table.host_routes(host).expressions.push(route.clone());
+                        }
                     }
                 }
             }
@@ -175,7 +183,7 @@ impl RouteTable {
         table
     }
 
-    fn of_host(&mut self, host: &HostMatch) -> &mut HostRoutes {
+    fn host_routes(&mut self, host: &HostMatch) -> &mut HostRoutes {
         match host {
             HostMatch::Exact(host) => self.exact.entry(host.clone()).or_default(),
             HostMatch::Suffix(suffix) => self.suffixes.entry(suffix.clone()).or_default(),
@@ -203,9 +211,10 @@ impl RouteTable {
             is_refused: false,
         };
         let mut tried = TriedExpressions::default();
-        match self.walk((host, path), &mut tried, &mut first_fit) {
+        let place = HostAndPath { host, path };
+        match self.walk(place, &mut tried, &mut first_fit) {
             Some(found) => RouteLookup::Route(found.index),
-            None if first_fit.is_refused => self.refuse((host, path), headers, &mut tried),
+            None if first_fit.is_refused => self.refuse(place, headers, &mut tried),
             None => RouteLookup::Nothing,
         }
     }
@@ -214,21 +223,24 @@ impl RouteTable {
     #[inline]
     fn walk<'t>(
         &'t self,
-        (host, path): (&str, &str),
+        place: HostAndPath<'_>,
         tried: &mut TriedExpressions,
         visitor: &mut impl CandidateVisitor<'t>,
     ) -> Option<&'t RouteCandidate> {
-        let segments = path::segments(path);
-        self.hosts(host)
-            .find_map(|routes| routes.find((path, segments), tried, visitor))
+        let path = SplitPath {
+            text: place.path,
+            segments: path::segments(place.path),
+        };
+        self.hosts(place.host)
+            .find_map(|routes| routes.find(path, tried, visitor))
     }
 
-    /// The refusal of a request whose method no route takes. It walks again: a request that finds
+    /// The refusal of a request whose method no route takes, by another walk: a request that finds
     /// its route collects nothing.
     #[cold]
     fn refuse(
         &self,
-        at: (&str, &str),
+        place: HostAndPath<'_>,
         headers: &HeaderMap,
         tried: &mut TriedExpressions,
     ) -> RouteLookup {
@@ -237,7 +249,7 @@ impl RouteTable {
             methods: BTreeSet::new(),
         };
         tried.routes = NumberSet::default();
-        self.walk(at, tried, &mut allowed);
+        self.walk(place, tried, &mut allowed);
         let allow = allowed.methods.into_iter().collect::<Vec<_>>().join(", ");
         HeaderValue::try_from(allow).map_or(RouteLookup::Nothing, RouteLookup::MethodNotAllowed)
     }
@@ -253,7 +265,7 @@ impl RouteTable {
     ) -> Vec<Considered> {
         let mut tried = TriedExpressions::default();
         self.hosts(host)
-            .flat_map(|routes| routes.consider(path, &mut tried, (method, headers)))
+            .flat_map(|routes| routes.consider(path, &mut tried, method, headers))
             .collect()
     }
 
@@ -281,17 +293,19 @@ impl HostRoutes {
     #[inline]
     fn find<'t>(
         &'t self,
-        (path, segments): (&str, Segments<'_>),
+        path: SplitPath<'_>,
         tried: &mut TriedExpressions,
         visitor: &mut impl CandidateVisitor<'t>,
     ) -> Option<&'t RouteCandidate> {
-        let found = self.paths.find(segments, visitor);
+        let found = self.paths.find(path.segments, visitor);
         if self.expressions.is_empty() {
             return found;
         }
         match found {
             Some(whole) if !whole.is_prefix => Some(whole),
-            prefix => self.find_by_expression(path, tried, visitor).or(prefix),
+            prefix => self
+                .find_by_expression(path.text, tried, visitor)
+                .or(prefix),
         }
     }
 
@@ -316,14 +330,11 @@ impl HostRoutes {
         &self,
         path: &str,
         tried: &mut TriedExpressions,
-        (method, headers): (&Method, &HeaderMap),
+        method: &Method,
+        headers: &HeaderMap,
     ) -> Vec<Considered> {
-        let all = || AllCandidates {
-            method,
-            headers,
-            considered: Vec::new(),
-        };
-        let (mut by_pattern, mut by_expression) = (all(), all());
+        let mut by_pattern = AllCandidates::new(method, headers);
+        let mut by_expression = AllCandidates::new(method, headers);
         self.paths.find(path::segments(path), &mut by_pattern);
         self.find_by_expression(path, tried, &mut by_expression);
         let mut considered = by_pattern.considered;
@@ -376,14 +387,15 @@ impl PathNode {
         rest: Segments<'_>,
         visitor: &mut impl CandidateVisitor<'t>,
     ) -> Option<&'t RouteCandidate> {
-        let literal = self
-            .literals
-            .get(segment)
-            .and_then(|node| node.find(rest, visitor));
-        literal.or_else(|| {
-            let param = self.param.as_ref().filter(|_| !segment.is_empty())?;
-            param.find(rest, visitor)
-        })
+        if let Some(literal) = self.literals.get(segment)
+            && let Some(found) = literal.find(rest, visitor)
+        {
+            return Some(found);
+        }
+        match &self.param {
+            Some(param) if !segment.is_empty() => param.find(rest, visitor),
+            _ => None,
+        }
     }
 }
 
@@ -411,19 +423,25 @@ impl<'t> CandidateVisitor<'t> for AllowedMethods<'_, 't> {
     }
 }
 
+impl<'a> AllCandidates<'a> {
+    fn new(method: &'a Method, headers: &'a HeaderMap) -> Self {
+        Self {
+            method,
+            headers,
+            considered: Vec::new(),
+        }
+    }
+}
+
 impl<'t> CandidateVisitor<'t> for AllCandidates<'_> {
     fn visit(&mut self, candidates: &'t [RouteCandidate]) -> Option<&'t RouteCandidate> {
-        let considered = |candidate: &RouteCandidate| {
-            let fits = candidate.fits(self.method, self.headers);
-            (
-                Considered {
-                    index: candidate.index,
-                    fits,
-                },
-                candidate.is_prefix,
-            )
-        };
-        self.considered.extend(candidates.iter().map(considered));
+        for candidate in candidates {
+            let considered = Considered {
+                index: candidate.index,
+                fits: candidate.fits(self.method, self.headers),
+            };
+            self.considered.push((considered, candidate.is_prefix));
+        }
         None
     }
 }

@@ -89,7 +89,9 @@ impl Template {
     /// # Errors
     /// When a brace has no other, or a variable is not known.
     pub fn parse(text: &str) -> Result<Self, TemplateError> {
-        let (mut pieces, mut plain, mut rest) = (Vec::new(), String::new(), text);
+        let mut pieces = Vec::new();
+        let mut plain = String::new();
+        let mut rest = text;
         while let Some(at) = rest.find(['{', '}']) {
             let (before, from) = rest.split_at(at);
             plain.push_str(before);
@@ -144,25 +146,26 @@ impl Variable {
     }
 
     fn parse(name: &str) -> Result<Self, TemplateError> {
-        let unknown = || TemplateError::Unknown(name.to_owned());
+        Self::named(name).ok_or_else(|| TemplateError::Unknown(name.to_owned()))
+    }
+
+    fn named(name: &str) -> Option<Self> {
         if let Some((_, variable)) = VARIABLES.iter().find(|(known, _)| *known == name) {
-            return Ok(variable.clone());
+            return Some(variable.clone());
         }
-        match name.split_once('.') {
-            Some(("identity", part)) => match part.strip_prefix("label.") {
+        match name.split_once('.')? {
+            ("identity", part) => match part.strip_prefix("label.") {
                 Some(label) if !label.is_empty() => {
-                    Ok(Self::Identity(IdentityVariable::Label(label.into())))
+                    Some(Self::Identity(IdentityVariable::Label(label.into())))
                 }
-                _ => Err(unknown()),
+                _ => None,
             },
-            Some(("claim", name)) if !name.is_empty() => {
-                Ok(Self::Identity(IdentityVariable::Claim(name.into())))
+            ("claim", name) if !name.is_empty() => {
+                Some(Self::Identity(IdentityVariable::Claim(name.into())))
             }
-            Some(("path", param)) if !param.is_empty() => Ok(Self::PathParam(param.into())),
-            Some(("header", field)) => HeaderName::try_from(field)
-                .map(Self::Header)
-                .map_err(|_| unknown()),
-            _ => Err(unknown()),
+            ("path", param) if !param.is_empty() => Some(Self::PathParam(param.into())),
+            ("header", field) => HeaderName::try_from(field).map(Self::Header).ok(),
+            _ => None,
         }
     }
 }

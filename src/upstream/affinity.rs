@@ -5,24 +5,12 @@
 //! that an endpoint which comes or goes moves no keys but its own share.
 
 use std::fmt::Write as _;
-use std::sync::Arc;
-use std::time::Duration;
 
 use http::{HeaderMap, HeaderValue};
 use sha2::{Digest, Sha256};
 use tollgate_limiter::limit::key::{Facts, KeyPart, cookies};
 
-/// The cookie by which clients stay with an endpoint.
-#[derive(Clone, PartialEq, Eq)]
-pub struct StickyCookie {
-    pub name: Arc<str>,
-    /// How long clients keep it. `None`: until they are closed.
-    pub ttl: Option<Duration>,
-    /// Clients send it over TLS only.
-    pub secure: bool,
-    /// Signs it: without this, nobody can tell which value stands for which endpoint.
-    pub secret: Arc<str>,
-}
+pub use super::spec::balance::StickyCookie;
 
 /// A part that requests have in common: a hash, or the value of a cookie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,8 +22,8 @@ pub struct Affinity {
 }
 
 impl Affinity {
-    /// Of the request that `facts` describes. `None`: it lacks a part.
-    pub fn of_key(parts: &[KeyPart], facts: &Facts<'_>) -> Option<Self> {
+    /// The affinity of the request that `facts` describes. `None`: it lacks a part.
+    pub fn from_key(parts: &[KeyPart], facts: &Facts<'_>) -> Option<Self> {
         let mut hash = Fnv1a::default();
         for part in parts {
             part.with_value(facts, |value| hash.write(value))?;
@@ -43,9 +31,9 @@ impl Affinity {
         Some(Self::from_value(hash.0.into()))
     }
 
-    /// Of the request that carries the cookie. Of several, one that could be ours: another server
-    /// of the host may set it too. `None`: it has none of ours.
-    pub fn of_cookie(cookie: &StickyCookie, headers: &HeaderMap) -> Option<Self> {
+    /// The affinity of a request that carries the cookie: the first that could be ours, since another
+    /// server of the host may set one too. `None`: none is ours.
+    pub fn from_cookie(cookie: &StickyCookie, headers: &HeaderMap) -> Option<Self> {
         cookies(headers, &cookie.name)
             .find_map(|value| read(&value))
             .map(Self::from_value)
@@ -62,18 +50,18 @@ impl Affinity {
         u128::from(self.high) << 64 | u128::from(self.low)
     }
 
-    /// Of an endpoint: what all gateways that have the cookie's secret know it by.
-    pub fn of_endpoint(cookie: &StickyCookie, upstream: &str, url: &str) -> Self {
+    /// The affinity of requests to an endpoint, as all gateways with the cookie's secret know it.
+    pub fn for_endpoint(cookie: &StickyCookie, upstream: &str, url: &str) -> Self {
         let message = format!("{upstream}\n{url}");
         let mac = hmac_sha256(cookie.secret.as_bytes(), message.as_bytes());
-        Self::from_value(
-            mac.iter()
-                .take(16)
-                .fold(0, |value, byte| value << 8 | u128::from(*byte)),
-        )
+        let mut value = 0;
+        for byte in &mac[..16] {
+            value = value << 8 | u128::from(*byte);
+        }
+        Self::from_value(value)
     }
 
-    /// Its place among `count`, which is spread evenly over all keys.
+    /// The place among `count`, which is spread evenly over all keys.
     pub fn place(self, count: u16) -> u16 {
         // Another constant than any endpoint's seed is likely to be: the keys of one part have all
         // endpoints.
@@ -91,32 +79,21 @@ impl Affinity {
     }
 }
 
-impl StickyCookie {
-    /// The `Set-Cookie` that sends a client back to the endpoint of `affinity`.
-    pub fn set_cookie(&self, affinity: Affinity) -> Option<HeaderValue> {
-        let mut text = format!(
-            "{}={:032x}; Path=/; HttpOnly; SameSite=Lax",
-            self.name,
-            affinity.value()
-        );
-        if let Some(ttl) = self.ttl {
-            // Writing to a String cannot fail.
-            let _ = write!(text, "; Max-Age={}", ttl.as_secs());
-        }
-        if self.secure {
-            text.push_str("; Secure");
-        }
-        HeaderValue::try_from(text).ok()
+/// The `Set-Cookie` that sends a client back to the endpoint of `affinity`.
+pub fn set_cookie(cookie: &StickyCookie, affinity: Affinity) -> Option<HeaderValue> {
+    let mut text = format!(
+        "{}={:032x}; Path=/; HttpOnly; SameSite=Lax",
+        cookie.name,
+        affinity.value()
+    );
+    if let Some(ttl) = cookie.ttl {
+        // Writing to a String cannot fail.
+        let _ = write!(text, "; Max-Age={}", ttl.as_secs());
     }
-}
-
-impl std::fmt::Debug for StickyCookie {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("StickyCookie")
-            .field("name", &self.name)
-            .field("ttl", &self.ttl)
-            .finish_non_exhaustive()
+    if cookie.secure {
+        text.push_str("; Secure");
     }
+    HeaderValue::try_from(text).ok()
 }
 
 /// The value of a cookie of ours: 32 hexadecimal digits.
@@ -167,13 +144,12 @@ fn hmac_sha256(key: &[u8], message: &[u8]) -> [u8; 32] {
     } else {
         block[..key.len()].copy_from_slice(key);
     }
-    let padded = |pad: u8| block.map(|byte| byte ^ pad);
     let inner = Sha256::new()
-        .chain_update(padded(0x36))
+        .chain_update(block.map(|byte| byte ^ 0x36))
         .chain_update(message)
         .finalize();
     Sha256::new()
-        .chain_update(padded(0x5c))
+        .chain_update(block.map(|byte| byte ^ 0x5c))
         .chain_update(inner)
         .finalize()
         .into()
@@ -185,29 +161,27 @@ mod tests {
 
     /// The endpoint of each of ten thousand keys, by its place.
     fn homes(endpoints: &[(&str, u64)]) -> Vec<usize> {
-        let best = |key: u64| {
-            let score = |place: &usize| {
-                Affinity::from_value(mix(key).into())
-                    .score(seed(endpoints[*place].0), endpoints[*place].1)
-            };
-            (0..endpoints.len())
-                .max_by(|one, other| score(one).total_cmp(&score(other)))
-                .unwrap()
-        };
-        (0..10_000).map(best).collect()
+        let mut homes = Vec::new();
+        for key in 0..10_000 {
+            let affinity = Affinity::from_value(mix(key).into());
+            let scores = endpoints
+                .iter()
+                .map(|(url, weight)| affinity.score(seed(url), *weight));
+            let best = scores
+                .enumerate()
+                .max_by(|(_, one), (_, other)| one.total_cmp(other));
+            homes.push(best.unwrap().0);
+        }
+        homes
     }
 
     #[test]
     fn keys_are_spread_by_weight() {
         let homes = homes(&[("http://a", 1), ("http://b", 1), ("http://c", 2)]);
-        let count = |place| homes.iter().filter(|home| **home == place).count();
-        assert!(
-            (2350..=2650).contains(&count(0)) && (2350..=2650).contains(&count(1)),
-            "{} {}",
-            count(0),
-            count(1)
-        );
-        assert!((4800..=5200).contains(&count(2)), "{}", count(2));
+        for (place, range) in [2350..=2650, 2350..=2650, 4800..=5200].iter().enumerate() {
+            let count = homes.iter().filter(|home| **home == place).count();
+            assert!(range.contains(&count), "{place}: {count}");
+        }
     }
 
     #[test]
@@ -218,7 +192,8 @@ mod tests {
             ("http://c", 1),
             ("http://d", 1),
         ];
-        let (before, after) = (homes(&all), homes(&all[..3]));
+        let before = homes(&all);
+        let after = homes(&all[..3]);
         let mut taken = [0; 3];
         for (before, after) in before.iter().zip(&after) {
             if *before == 3 {
@@ -235,11 +210,9 @@ mod tests {
 
     #[test]
     fn the_signature_is_that_of_rfc_4231() {
-        let hex = |mac: [u8; 32]| {
-            mac.iter()
-                .map(|byte| format!("{byte:02x}"))
-                .collect::<String>()
-        };
+        fn hex(mac: [u8; 32]) -> String {
+            mac.iter().map(|byte| format!("{byte:02x}")).collect()
+        }
         let mac = hmac_sha256(b"Jefe", b"what do ya want for nothing?");
         assert_eq!(
             hex(mac),
@@ -263,40 +236,40 @@ mod tests {
             secure: false,
             secret: "secret".into(),
         };
-        let ours = "000000000000000000000000000000aF";
-        let found = |lines: &[&str]| {
-            let mut headers = HeaderMap::new();
-            for line in lines {
-                headers.append(http::header::COOKIE, HeaderValue::from_str(line).unwrap());
+        let ours = "stick=000000000000000000000000000000aF";
+        for other in ["bad", "", "1", "+00000000000000000000000000000af", "zz"] {
+            let other = format!("stick={other}");
+            for (lines, found) in [
+                (vec![format!("{ours}; {other}")], Some(0xaf)),
+                (vec![other.clone(), format!("a=b; {ours}")], Some(0xaf)),
+                (vec![other.clone()], None),
+            ] {
+                let mut headers = HeaderMap::new();
+                for line in &lines {
+                    headers.append(http::header::COOKIE, HeaderValue::from_str(line).unwrap());
+                }
+                let affinity = Affinity::from_cookie(&cookie, &headers);
+                assert_eq!(affinity.map(Affinity::value), found, "{lines:?}");
             }
-            Affinity::of_cookie(&cookie, &headers).map(Affinity::value)
-        };
-        let pair = |value: &str| format!("stick={value}");
-        for others in ["bad", "", "1", "+00000000000000000000000000000af", "zz"] {
-            let (ours, other) = (pair(ours), pair(others));
-            assert_eq!(found(&[&format!("{ours}; {other}")]), Some(0xaf), "{other}");
-            assert_eq!(
-                found(&[&other, &format!("a=b; {ours}")]),
-                Some(0xaf),
-                "{other}"
-            );
-            assert_eq!(found(&[&other]), None, "{other}");
         }
     }
 
     #[test]
     fn a_cookie_says_nothing_of_its_endpoint_without_the_secret() {
-        let cookie = |secret: &str| StickyCookie {
+        let one = StickyCookie {
             name: "stick".into(),
-            ttl: Some(Duration::from_secs(60)),
+            ttl: Some(std::time::Duration::from_secs(60)),
             secure: true,
-            secret: secret.into(),
+            secret: "one".into(),
         };
-        let (one, other) = (cookie("one"), cookie("other"));
-        let value = Affinity::of_endpoint(&one, "up", "http://a");
-        assert_ne!(value, Affinity::of_endpoint(&other, "up", "http://a"));
-        assert_ne!(value, Affinity::of_endpoint(&one, "down", "http://a"));
-        let field = one.set_cookie(value).unwrap();
+        let other = StickyCookie {
+            secret: "other".into(),
+            ..one.clone()
+        };
+        let value = Affinity::for_endpoint(&one, "up", "http://a");
+        assert_ne!(value, Affinity::for_endpoint(&other, "up", "http://a"));
+        assert_ne!(value, Affinity::for_endpoint(&one, "down", "http://a"));
+        let field = set_cookie(&one, value).unwrap();
         let attributes = "; Path=/; HttpOnly; SameSite=Lax; Max-Age=60; Secure";
         assert_eq!(
             field.to_str().unwrap(),

@@ -5,7 +5,6 @@
 //! that requests which wait for one are served in their order.
 
 use std::collections::BTreeMap;
-use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -13,23 +12,7 @@ use metrics::Gauge;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-use super::adaptive::gradient::AdaptiveRule;
-pub use crate::http::h2::HeadBound;
-
-/// The most that an upstream takes. `None`: no bound.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct UpstreamBounds {
-    /// Open connections, all workers together.
-    pub connections: Option<NonZeroUsize>,
-    /// Requests that wait for a connection.
-    pub pending: Option<usize>,
-    /// Requests in flight. Two workers that check at the same moment may each let one more pass.
-    pub requests: Option<NonZeroUsize>,
-    /// Requests that wait for an answer, as many as it answers fast.
-    pub adaptive: Option<AdaptiveRule>,
-    /// The largest head of a request.
-    pub head: Option<HeadBound>,
-}
+pub use super::spec::bounds::{HeadBound, UpstreamBounds};
 
 /// The bound on an upstream's connections, and the requests that wait for one.
 pub struct ConnectionBound {
@@ -79,7 +62,7 @@ pub struct ConnectionSlot(Option<Arc<ConnectionBound>>);
 
 /// The outcome of a wait.
 pub enum Vacancy {
-    /// It may open a connection.
+    /// The request may open a connection.
     Slot(ConnectionSlot),
     /// A connection was put into its pool.
     Idle,
@@ -112,15 +95,13 @@ impl ConnectionBound {
     pub fn new(bounds: &UpstreamBounds, pending: Gauge) -> Option<Arc<Self>> {
         let most = bounds.connections?.get();
         let most_pending = bounds.pending.unwrap_or(usize::MAX);
-        let (queue, pools) = (Mutex::default(), Mutex::default());
-        let (waiting, leaving) = (AtomicUsize::new(0), AtomicUsize::new(0));
         Some(Arc::new(Self {
             most,
             most_pending,
-            queue,
-            waiting,
-            pools,
-            leaving,
+            queue: Mutex::default(),
+            waiting: AtomicUsize::new(0),
+            pools: Mutex::default(),
+            leaving: AtomicUsize::new(0),
             pending,
         }))
     }
@@ -264,15 +245,13 @@ impl Drop for LeavingConnection {
 
 impl ConnectionQueue {
     fn number(&self, in_front: bool) -> i64 {
-        let end = if in_front {
-            self.waiting.first_key_value()
+        if in_front {
+            let first = self.waiting.first_key_value();
+            first.map_or(0, |(number, _)| number - 1)
         } else {
-            self.waiting.last_key_value()
-        };
-        end.map_or(
-            0,
-            |(number, _)| if in_front { number - 1 } else { number + 1 },
-        )
+            let last = self.waiting.last_key_value();
+            last.map_or(0, |(number, _)| number + 1)
+        }
     }
 }
 
@@ -301,7 +280,7 @@ impl Drop for PendingConnect {
             Ok(Vacancy::Idle) => self.bound.offer_idle(&self.place),
             Err(_) => {
                 let mut queue = self.bound.queue.lock();
-                // Its number may be another's by now, if it has left the queue.
+                // The number may be another request's by now, if this one has left the queue.
                 if queue
                     .waiting
                     .get(&self.number)
@@ -317,6 +296,8 @@ impl Drop for PendingConnect {
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroUsize;
+
     use super::*;
 
     fn bound(connections: usize, pending: usize) -> Arc<ConnectionBound> {
@@ -353,9 +334,11 @@ mod tests {
     #[tokio::test]
     async fn the_slot_of_a_closed_connection_goes_to_the_request_that_waits_longest() {
         let bound = bound(2, 3);
-        let (one, other) = (slot(&bound), slot(&bound));
-        let (mut first, gone, mut second) =
-            (pending(&bound, 0), pending(&bound, 0), pending(&bound, 0));
+        let one = slot(&bound);
+        let other = slot(&bound);
+        let mut first = pending(&bound, 0);
+        let gone = pending(&bound, 0);
+        let mut second = pending(&bound, 0);
         assert!(matches!(bound.enter(place(0), false), Entry::Full));
         drop(gone);
         let mut third = pending(&bound, 0);
@@ -365,9 +348,8 @@ mod tests {
         };
         assert!(futures_util::poll!(Box::pin(second.turn())).is_pending());
         drop((first, other));
-        let (Vacancy::Slot(_), Vacancy::Slot(_)) = (second.turn().await, third.turn().await) else {
-            panic!("no slot")
-        };
+        assert!(matches!(second.turn().await, Vacancy::Slot(_)));
+        assert!(matches!(third.turn().await, Vacancy::Slot(_)));
         assert!(!bound.is_crowded());
         assert_eq!(bound.queue.lock().open, 0);
     }
@@ -376,7 +358,8 @@ mod tests {
     async fn a_slot_that_was_given_to_a_request_which_left_goes_on_to_the_next() {
         let bound = bound(1, 9);
         let held = slot(&bound);
-        let (left, mut next) = (pending(&bound, 0), pending(&bound, 0));
+        let left = pending(&bound, 0);
+        let mut next = pending(&bound, 0);
         drop(held);
         drop(left);
         assert!(matches!(next.turn().await, Vacancy::Slot(_)));
@@ -386,7 +369,8 @@ mod tests {
     async fn an_idle_connection_is_offered_to_the_first_only_and_only_in_its_own_pool() {
         let bound = bound(1, 9);
         let _held = slot(&bound);
-        let (mut first, _second) = (pending(&bound, 1), pending(&bound, 0));
+        let mut first = pending(&bound, 1);
+        let _second = pending(&bound, 0);
         bound.offer_idle(&place(0));
         assert!(futures_util::poll!(Box::pin(first.turn())).is_pending());
         bound.offer_idle(&place(1));
@@ -410,7 +394,8 @@ mod tests {
             let bound = bound(1, 9);
             let pool = Arc::new(FakePool(Mutex::new(Some(slot(&bound)))));
             bound.watch(&pool);
-            let (left, mut next_one) = (pending(&bound, 1), pending(&bound, next));
+            let left = pending(&bound, 1);
+            let mut next_one = pending(&bound, next);
             bound.offer_idle(&place(1));
             drop(left);
             match next_one.turn().await {

@@ -40,12 +40,7 @@ impl RetryBudget {
     /// Pays for one retry. Returns whether there was enough.
     pub fn withdraw(&self) -> bool {
         let now = clock::monotonic_micros();
-        let pay = |saved: i32| (saved >= PRICE).then_some(saved - PRICE);
-        if self
-            .saved
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, pay)
-            .is_ok()
-        {
+        if self.pay_from_savings() {
             // The floor is no addition to the share.
             self.withdraw_from_floor(now);
             return true;
@@ -53,20 +48,32 @@ impl RetryBudget {
         if !self.withdraw_from_floor(now) {
             return false;
         }
-        let owe = |saved: i32| Some((saved - PRICE).max(-DEBT));
-        self.saved
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, owe)
-            .is_ok()
+        let owed = self
+            .saved
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |saved| {
+                Some((saved - PRICE).max(-DEBT))
+            });
+        owed.is_ok()
+    }
+
+    fn pay_from_savings(&self) -> bool {
+        let paid = self
+            .saved
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |saved| {
+                (saved >= PRICE).then_some(saved - PRICE)
+            });
+        paid.is_ok()
     }
 
     fn withdraw_from_floor(&self, now: u64) -> bool {
-        let take = |full_at: u64| {
-            let next = full_at.max(now) + FLOOR_PERIOD_US;
-            (next <= now + FLOOR_BURST * FLOOR_PERIOD_US).then_some(next)
-        };
-        self.floor_full_at
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, take)
-            .is_ok()
+        let latest = now + FLOOR_BURST * FLOOR_PERIOD_US;
+        let taken =
+            self.floor_full_at
+                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |full_at| {
+                    let next = full_at.max(now) + FLOOR_PERIOD_US;
+                    (next <= latest).then_some(next)
+                });
+        taken.is_ok()
     }
 }
 

@@ -7,7 +7,6 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Deref;
 use std::path::Path;
-use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -22,8 +21,9 @@ use super::affinity::Affinity;
 use super::health::after;
 use super::health::condition::EndpointCondition;
 use super::lookup::{ResolvedName, Resolver};
+pub use super::spec::endpoint::EndpointSpec;
 use super::tls::{Http2Policy, UpstreamTls};
-use super::url::{EndpointLocation, EndpointScheme, EndpointUrl, InvalidEndpointUrl};
+use super::url::{EndpointLocation, EndpointScheme, EndpointUrl};
 use crate::clock::{self, Instant};
 use crate::transport::peer::SocketPair;
 use crate::transport::tls::client::{ClientTls, HttpOffer, PeerName, is_offer_refused};
@@ -42,27 +42,16 @@ pub struct Endpoint {
     address: EndpointAddress,
     security: EndpointSecurity,
     http2: Http2Use,
-    /// Its connections begin with a header of the PROXY protocol.
+    /// Whether connections begin with a header of the PROXY protocol.
     proxy_protocol: bool,
-    /// It was offered HTTP/2 and did not take it.
+    /// Whether HTTP/2 was offered and not taken.
     declined_http2: AtomicBool,
-    /// It was offered HTTP/1.1 alone and did not take it. In microseconds of the monotonic clock.
+    /// Until when HTTP/1.1 alone is not offered, since it was not taken. In microseconds of the
+    /// monotonic clock.
     declined_http1_until: AtomicU64,
     role: EndpointRole,
     /// Outlives this endpoint where a reload has another in its place.
     condition: Arc<EndpointCondition>,
-}
-
-/// An endpoint, as configured.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EndpointSpec {
-    pub url: EndpointUrl,
-    /// Its share of the requests, beside those of others.
-    pub weight: u64,
-    /// It gets requests while none with a lower number is in service. 0: it is used first.
-    pub priority: u16,
-    /// The host that its requests are for. `None`: the URL's.
-    pub host: Option<HeaderValue>,
 }
 
 /// The part of an endpoint among the others of its upstream.
@@ -96,7 +85,7 @@ pub enum Http2Use {
 enum EndpointSecurity {
     Clear,
     Tls(Arc<ClientTls>, PeerName),
-    /// It asks for TLS, and the upstream has no settings for it or no name to verify.
+    /// TLS is needed, and the upstream has no settings for it or no name to verify.
     Unusable,
 }
 
@@ -110,7 +99,7 @@ pub struct ConnectTerms<'a> {
     pub deadline: Instant,
     /// The versions of HTTP that are offered where it uses TLS.
     pub offer: HttpOffer,
-    /// The client's connection, for endpoints that are told.
+    /// The client's connection, for endpoints that get the PROXY protocol.
     pub client: Option<&'a SocketPair>,
 }
 
@@ -123,7 +112,7 @@ pub enum UpstreamConnectError {
     Failed(io::Error),
     #[error("TLS failed: {0}")]
     Tls(io::Error),
-    /// It speaks no version of HTTP that it was offered.
+    /// The endpoint speaks no version of HTTP that was offered.
     #[error("TLS failed: {0}")]
     OfferRefused(io::Error),
     /// Nothing was tried: this process has no descriptor, port or buffer left. The endpoint is not
@@ -152,8 +141,8 @@ impl Endpoint {
             // A header value may hold everything that an authority may.
             host: HeaderValue::from_str(url.host())
                 .unwrap_or(const { HeaderValue::from_static("") }),
-            address: EndpointAddress::of(url),
-            security: EndpointSecurity::of(url, tls),
+            address: EndpointAddress::from_url(url),
+            security: EndpointSecurity::new(url, tls),
             http2: match (url.scheme, http2) {
                 (EndpointScheme::H2c, _) => Http2Use::Always,
                 (EndpointScheme::Https, Http2Policy::Auto) => Http2Use::Offered,
@@ -182,7 +171,7 @@ impl Endpoint {
         Self { condition, ..self }
     }
 
-    /// Its requests are for this host, if one is given.
+    /// Sends requests to this host, if one is given.
     pub fn with_host(self, host: Option<HeaderValue>) -> Self {
         Self {
             host: host.unwrap_or(self.host),
@@ -194,12 +183,12 @@ impl Endpoint {
         Self { role, ..self }
     }
 
-    /// Its part among the endpoints of its upstream.
+    /// The part among the endpoints of the upstream.
     pub fn role(&self) -> &EndpointRole {
         &self.role
     }
 
-    /// Its requests, failures and fitness.
+    /// The requests in flight, failures and fitness.
     pub fn condition(&self) -> &Arc<EndpointCondition> {
         &self.condition
     }
@@ -302,7 +291,7 @@ impl Endpoint {
                 secured
                     .map_err(|_| UpstreamConnectError::Timeout)?
                     .map(Stream::from)
-                    .map_err(UpstreamConnectError::of_tls)
+                    .map_err(UpstreamConnectError::from_tls)
             }
             EndpointSecurity::Unusable => Err(UpstreamConnectError::Tls(
                 io::ErrorKind::InvalidInput.into(),
@@ -314,36 +303,19 @@ impl Endpoint {
         &self,
         deadline: Instant,
     ) -> Result<ClearStream, UpstreamConnectError> {
-        let late = |_| UpstreamConnectError::Timeout;
         match &self.address {
             EndpointAddress::Address(address) => connect_to_one_of(&[*address], deadline).await,
             EndpointAddress::Name(name) => {
-                let addresses = timeout_at(deadline, name.addresses())
-                    .await
-                    .map_err(late)??;
+                let found = timeout_at(deadline, name.addresses()).await;
+                let addresses = found.map_err(|_| UpstreamConnectError::Timeout)??;
                 connect_to_one_of(&addresses, deadline).await
             }
             EndpointAddress::Unix(path) => {
-                let socket = timeout_at(deadline, UnixStream::connect(path))
-                    .await
-                    .map_err(late)??;
+                let connected = timeout_at(deadline, UnixStream::connect(path)).await;
+                let socket = connected.map_err(|_| UpstreamConnectError::Timeout)??;
                 Ok(ClearStream::Unix(socket))
             }
         }
-    }
-}
-
-impl FromStr for EndpointSpec {
-    type Err = InvalidEndpointUrl;
-
-    /// A URL, of an endpoint like any other.
-    fn from_str(text: &str) -> Result<Self, InvalidEndpointUrl> {
-        Ok(Self {
-            url: text.parse()?,
-            weight: 1,
-            priority: 0,
-            host: None,
-        })
     }
 }
 
@@ -376,7 +348,7 @@ impl Default for EndpointRole {
 }
 
 impl UpstreamConnectError {
-    fn of_tls(error: io::Error) -> Self {
+    fn from_tls(error: io::Error) -> Self {
         if is_offer_refused(&error) {
             Self::OfferRefused(error)
         } else {
@@ -422,25 +394,22 @@ async fn connect_to_one_of(
 }
 
 impl EndpointAddress {
-    fn of(url: &EndpointUrl) -> Self {
+    fn from_url(url: &EndpointUrl) -> Self {
         let authority = match &url.location {
             EndpointLocation::Host(authority) => authority,
             EndpointLocation::Unix(path) => return Self::Unix(Arc::clone(path)),
         };
-        let (host, port) = (authority.host(), url.port());
-        match host
-            .trim_start_matches('[')
-            .trim_end_matches(']')
-            .parse::<IpAddr>()
-        {
-            Ok(ip) => Self::Address(SocketAddr::new(ip, port)),
-            Err(_) => Self::Name(Resolver::shared().name(host, port)),
+        let host = authority.host();
+        let address = host.trim_start_matches('[').trim_end_matches(']');
+        match address.parse::<IpAddr>() {
+            Ok(ip) => Self::Address(SocketAddr::new(ip, url.port())),
+            Err(_) => Self::Name(Resolver::shared().name(host, url.port())),
         }
     }
 }
 
 impl EndpointSecurity {
-    fn of(url: &EndpointUrl, tls: Option<&UpstreamTls>) -> Self {
+    fn new(url: &EndpointUrl, tls: Option<&UpstreamTls>) -> Self {
         if url.scheme != EndpointScheme::Https {
             return Self::Clear;
         }

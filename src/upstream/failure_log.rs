@@ -24,12 +24,12 @@ impl FailureLog {
     pub fn admit(&self) -> Option<u32> {
         let now = clock::monotonic_micros();
         let period = u64::try_from(PERIOD.as_micros()).unwrap_or(u64::MAX);
-        let claim = |quiet_until: u64| (quiet_until <= now).then_some(now.saturating_add(period));
-        if self
-            .quiet_until
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, claim)
-            .is_ok()
-        {
+        let claimed =
+            self.quiet_until
+                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |quiet_until| {
+                    (quiet_until <= now).then_some(now.saturating_add(period))
+                });
+        if claimed.is_ok() {
             return Some(self.unlogged.swap(0, Ordering::Relaxed));
         }
         self.unlogged.fetch_add(1, Ordering::Relaxed);

@@ -11,12 +11,12 @@ use http::StatusCode;
 
 use super::Upstream;
 use super::endpoints::{Endpoint, UpstreamConnectError};
-use super::health::condition::ProbeThresholds;
-use super::health::ejection::{self, EjectSpec, EjectionReason};
+use super::health::ejection::{self, EjectionReason};
 use super::health::micros;
 use super::latency::EndpointLatency;
-use super::latency::outliers::LatencyRule;
+use super::latency::outliers::outliers;
 use super::rotation::{ChangingRotation, Rotation, Rotations};
+use super::spec::health::{EjectSpec, LatencyRule, ProbeThresholds};
 use crate::clock;
 
 impl Upstream {
@@ -108,7 +108,8 @@ impl Upstream {
         }
         let _changing = changing.lock();
         if let Some(time) = self.eject(endpoint, changing, eject, EjectionReason::Failures) {
-            let (upstream, endpoint) = (&*self.spec.name, endpoint.url());
+            let upstream = &*self.spec.name;
+            let endpoint = endpoint.url();
             let for_s = time.as_secs_f64();
             tracing::warn!(
                 upstream,
@@ -141,18 +142,20 @@ impl Upstream {
         }
         let _changing = changing.lock();
         let rotation = changing.load();
-        let median = |endpoint: &Arc<Endpoint>| {
-            let median = endpoint.condition().latency()?.end_window(rule.requests);
-            median.filter(|_| endpoint.condition().is_in_service())
-        };
-        let medians: Vec<_> = rotation.all().iter().map(median).collect();
-        for outlier in rule.outliers(&medians) {
+        let mut medians = Vec::with_capacity(rotation.all().len());
+        for endpoint in rotation.all() {
+            medians.push(median(endpoint, rule));
+        }
+        for outlier in outliers(rule, &medians) {
             let Some(endpoint) = rotation.all().get(outlier.place) else {
                 continue;
             };
             if let Some(time) = self.eject(endpoint, changing, eject, EjectionReason::Latency) {
-                let (upstream, endpoint, reason) = (&*self.spec.name, endpoint.url(), "it is slow");
-                let (for_s, median_s) = (time.as_secs_f64(), outlier.median.as_secs_f64());
+                let upstream = &*self.spec.name;
+                let endpoint = endpoint.url();
+                let reason = "it is slow";
+                let for_s = time.as_secs_f64();
+                let median_s = outlier.median.as_secs_f64();
                 let others_s = outlier.others.as_secs_f64();
                 tracing::warn!(
                     upstream,
@@ -213,13 +216,14 @@ impl Upstream {
                 .is_some_and(|eject| endpoint.condition().ejection().review(now, eject));
             if over {
                 endpoint.condition().start(now);
-                // Answers to requests from before its ejection.
+                // Answers to requests from before the ejection say nothing any more.
                 endpoint
                     .condition()
                     .latency()
                     .into_iter()
                     .for_each(EndpointLatency::begin_anew);
-                let (upstream, endpoint) = (&*self.spec.name, endpoint.url());
+                let upstream = &*self.spec.name;
+                let endpoint = endpoint.url();
                 tracing::info!(upstream, endpoint, "an endpoint is no longer ejected");
             }
         }
@@ -266,7 +270,8 @@ impl Upstream {
         if !condition.probes().record(outcome, thresholds) || !is_ours {
             return;
         }
-        let (upstream, endpoint) = (&*self.spec.name, endpoint.url());
+        let upstream = &*self.spec.name;
+        let endpoint = endpoint.url();
         match error {
             Some(reason) => tracing::warn!(upstream, endpoint, %reason, "an endpoint is unhealthy"),
             None => {
@@ -285,8 +290,8 @@ impl Upstream {
         before: &Rotation,
         all: Box<[Arc<Endpoint>]>,
     ) {
-        let rotation = Rotation::new(all, self.spec.rotation_rules(), clock::monotonic_micros())
-            .following(before);
+        let rotation =
+            Rotation::new(all, self.rotation_rules(), clock::monotonic_micros()).following(before);
         if rotation.is_panicking() != before.is_panicking() {
             let upstream = &*self.spec.name;
             if rotation.is_panicking() {
@@ -305,9 +310,22 @@ impl Upstream {
     }
 }
 
+/// The median latency of an endpoint's window, which ends. `None`: the endpoint is not judged.
+fn median(endpoint: &Endpoint, rule: &LatencyRule) -> Option<u64> {
+    let median = endpoint.condition().latency()?.end_window(rule.requests)?;
+    if endpoint.condition().is_in_service() {
+        Some(median)
+    } else {
+        None
+    }
+}
+
+fn is_out(endpoint: &Endpoint) -> bool {
+    endpoint.condition().ejection().is_out()
+}
+
 /// Whether `endpoint` is in, and the rule lets one more be out.
 fn may_eject(endpoint: &Arc<Endpoint>, rotation: &Rotation, eject: &EjectSpec) -> bool {
-    let is_out = |endpoint: &Arc<Endpoint>| endpoint.condition().ejection().is_out();
     let is_ours = rotation
         .all()
         .iter()

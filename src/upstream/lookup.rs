@@ -138,17 +138,19 @@ impl Resolver {
     }
 
     fn enter(self: &Arc<Self>) -> Option<LookupUnderWay> {
-        let more = |count: usize| (count < MOST_UNDER_WAY).then_some(count + 1);
-        self.under_way
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more)
-            .ok()?;
+        let entered = self
+            .under_way
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| {
+                (count < MOST_UNDER_WAY).then_some(count + 1)
+            });
+        entered.ok()?;
         self.metrics.under_way.increment(1);
         Some(LookupUnderWay(Arc::clone(self)))
     }
 }
 
 impl ResolvedName {
-    /// Its addresses: those known, if they are recent, and those of a lookup otherwise.
+    /// The addresses of the name: those known, if they are recent, and those of a lookup otherwise.
     ///
     /// # Errors
     /// When no lookup has succeeded yet: why the last one failed.
@@ -194,33 +196,32 @@ impl ResolvedName {
             return Err(io::Error::other("too many lookups of names are under way"));
         };
         let name = Arc::clone(self);
-        let look_up = move || {
-            let result = (name.resolver.look_up)(&name.host, name.port);
-            drop(under_way);
-            name.finish(result);
-        };
         thread::Builder::new()
             .name("lookup".to_owned())
-            .spawn(look_up)
+            .spawn(move || {
+                let result = (name.resolver.look_up)(&name.host, name.port);
+                drop(under_way);
+                name.finish(result);
+            })
             .map(drop)
     }
 
     fn finish(&self, result: io::Result<Vec<SocketAddr>>) {
-        let missing = || io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-        let result = result.and_then(|found| {
-            if found.is_empty() {
-                Err(missing())
-            } else {
-                Ok(found)
-            }
-        });
+        let result = match result {
+            Ok(found) if found.is_empty() => Err(io::Error::new(
+                io::ErrorKind::NotFound,
+                "the name has no address",
+            )),
+            result => result,
+        };
         let now = (self.resolver.now)();
         let mut answer = self.answer.lock();
         answer.since = None;
         match result {
             Ok(found) => {
                 self.resolver.metrics.resolved.increment(1);
-                (answer.addresses, answer.error) = (Some(found.into()), None);
+                answer.addresses = Some(found.into());
+                answer.error = None;
                 answer.fresh_until = Some(now + FRESH);
                 answer.recent_until = Some(now + FRESH + STALE);
             }
@@ -241,25 +242,24 @@ impl ResolvedName {
 
 impl LookupAnswer {
     fn result(&self) -> io::Result<Addresses> {
-        let error = || {
-            io::Error::other(
-                self.error
-                    .as_deref()
-                    .unwrap_or("the name has no address")
-                    .to_owned(),
-            )
-        };
-        self.addresses.clone().ok_or_else(error)
+        if let Some(addresses) = &self.addresses {
+            return Ok(addresses.clone());
+        }
+        let error = self.error.as_deref();
+        Err(io::Error::other(
+            error.unwrap_or("the name has no address").to_owned(),
+        ))
     }
 }
 
 impl LookupMetrics {
     fn new() -> Self {
-        let lookups = |outcome: &'static str| counter!("tollgate_upstream_lookups_total", "outcome" => outcome);
+        let [resolved, failed, refused] = ["resolved", "failed", "refused"]
+            .map(|outcome| counter!("tollgate_upstream_lookups_total", "outcome" => outcome));
         Self {
-            resolved: lookups("resolved"),
-            failed: lookups("failed"),
-            refused: lookups("refused"),
+            resolved,
+            failed,
+            refused,
             under_way: gauge!("tollgate_upstream_lookups_under_way"),
         }
     }

@@ -58,7 +58,7 @@ pub enum RetriedOutcome {
     Succeeded,
     /// No attempt brought such an answer.
     Failed,
-    /// It would have been sent again, and the budget did not pay for it.
+    /// The budget did not pay for another attempt.
     OverBudget,
 }
 
@@ -73,7 +73,7 @@ pub struct OutcomeRecorder<'a> {
 /// Counts an open connection until it is dropped.
 pub struct CountedConnection {
     open: Gauge,
-    /// Of an upstream whose connections are bounded.
+    /// The place of the connection, where the upstream bounds them.
     slot: Option<ConnectionSlot>,
 }
 
@@ -128,27 +128,27 @@ impl From<&Failure> for ForwardOutcome {
 
 impl UpstreamMetrics {
     pub(super) fn new(upstream: &str) -> Self {
-        let name = || upstream.to_owned();
-        let connects = |outcome: &'static str| {
-            let upstream = name();
-            counter!("tollgate_upstream_connects_total", "upstream" => upstream, "outcome" => outcome)
-        };
+        let outcomes = ["connected", "failed", "timeout", "tls_failed", "exhausted"];
+        let [connected, connect_failed, connect_timeout, tls_failed, connect_exhausted] =
+            outcomes.map(|outcome| {
+                counter!("tollgate_upstream_connects_total", "upstream" => upstream.to_owned(), "outcome" => outcome)
+            });
         Self {
             requests: ForwardOutcome::ALL.map(
-                |(_, outcome)| counter!("tollgate_upstream_requests_total", "upstream" => name(), "outcome" => outcome),
+                |(_, outcome)| counter!("tollgate_upstream_requests_total", "upstream" => upstream.to_owned(), "outcome" => outcome),
             ),
-            pending: gauge!("tollgate_upstream_pending_requests", "upstream" => name()),
-            connections: gauge!("tollgate_upstream_connections", "upstream" => name()),
-            connected: connects("connected"),
-            connect_failed: connects("failed"),
-            connect_timeout: connects("timeout"),
-            tls_failed: connects("tls_failed"),
-            connect_exhausted: connects("exhausted"),
-            retries: counter!("tollgate_upstream_retries_total", "upstream" => name()),
+            pending: gauge!("tollgate_upstream_pending_requests", "upstream" => upstream.to_owned()),
+            connections: gauge!("tollgate_upstream_connections", "upstream" => upstream.to_owned()),
+            connected,
+            connect_failed,
+            connect_timeout,
+            tls_failed,
+            connect_exhausted,
+            retries: counter!("tollgate_upstream_retries_total", "upstream" => upstream.to_owned()),
             retried_requests: RetriedOutcome::ALL.map(|(_, outcome)| {
-                counter!("tollgate_upstream_retried_requests_total", "upstream" => name(), "outcome" => outcome)
+                counter!("tollgate_upstream_retried_requests_total", "upstream" => upstream.to_owned(), "outcome" => outcome)
             }),
-            response_seconds: histogram!("tollgate_upstream_response_seconds", "upstream" => name()),
+            response_seconds: histogram!("tollgate_upstream_response_seconds", "upstream" => upstream.to_owned()),
         }
     }
 

@@ -35,7 +35,7 @@ pub struct RotationRules {
 /// The endpoints at one moment.
 pub struct Rotation {
     all: Box<[Arc<Endpoint>]>,
-    /// Those that requests go to. Never empty, unless there is no endpoint at all.
+    /// The endpoints that requests go to. Never empty, unless there is no endpoint at all.
     members: Box<[Arc<Endpoint>]>,
     order: TurnOrder,
     in_service: usize,
@@ -46,7 +46,7 @@ pub struct Rotation {
     /// When it is to be made anew, in microseconds of the monotonic clock. 0: not before something
     /// happens.
     review_at: u64,
-    /// Of endpoints that have left, and whose requests may go on.
+    /// The condition of endpoints that have left, and whose requests may go on.
     left: Box<[Arc<EndpointCondition>]>,
 }
 
@@ -60,7 +60,7 @@ pub enum Rotations {
 /// Endpoints that health changes.
 pub struct ChangingRotation {
     current: ArcSwap<Rotation>,
-    /// Held by whoever changes them.
+    /// Held while they are changed.
     changes: Mutex<()>,
 }
 
@@ -77,54 +77,23 @@ impl Rotation {
     /// `all` at `now`, in microseconds of the monotonic clock. Members are those in service with
     /// the lowest priority that has any, and all of one kind where too few are.
     pub fn new(all: Box<[Arc<Endpoint>]>, rules: RotationRules, now: u64) -> Self {
-        let in_service = all
-            .iter()
-            .filter(|endpoint| is_in_service(endpoint))
-            .count();
-        let primaries = || all.iter().filter(|endpoint| endpoint.role().priority == 0);
-        let fit = primaries()
-            .filter(|endpoint| is_in_service(endpoint))
-            .count();
-        let next = all
-            .iter()
-            .filter(|endpoint| is_in_service(endpoint))
-            .map(|endpoint| endpoint.role().priority)
-            .min();
-        let is_next = |endpoint: &&Arc<Endpoint>| {
-            Some(endpoint.role().priority) == next && is_in_service(endpoint)
-        };
-        let too_few =
-            fit < primaries().count() && rules.panic_threshold.exceeds(fit, primaries().count());
-        let (members, panicking): (Box<[_]>, bool) = match (fit, too_few) {
-            (1.., false) => (
-                primaries()
-                    .filter(|endpoint| is_in_service(endpoint))
-                    .cloned()
-                    .collect(),
-                false,
-            ),
-            (1.., true) => (primaries().cloned().collect(), true),
-            (0, _) if in_service > 0 => (all.iter().filter(is_next).cloned().collect(), false),
-            (0, _) => (all.clone(), !all.is_empty()),
-        };
+        let (members, panicking) = members(&all, rules.panic_threshold);
         let weights: Vec<_> = members
             .iter()
             .map(|endpoint| weight(endpoint, rules.slow_start, now))
             .collect();
-        let order = TurnOrder::of(&weights);
+        let order = TurnOrder::from_weights(&weights);
         let returns_at = earliest_return(&all);
-        let starting = members
+        let mut review_at = returns_at;
+        if let Some(next_step) = next_step(&members, rules.slow_start, now)
+            && (returns_at == 0 || next_step < returns_at)
+        {
+            review_at = next_step;
+        }
+        let in_service = all
             .iter()
-            .any(|endpoint| percent(endpoint, rules.slow_start, now) < 100);
-        let step = rules
-            .slow_start
-            .filter(|_| starting)
-            .map(|time| now.saturating_add(micros(time) / STEPS).max(1));
-        let review_at = [Some(returns_at).filter(|at| *at != 0), step]
-            .into_iter()
-            .flatten()
-            .min()
-            .unwrap_or(0);
+            .filter(|endpoint| is_in_service(endpoint))
+            .count();
         Self {
             all,
             members,
@@ -188,7 +157,7 @@ impl Rotation {
         &self.all
     }
 
-    /// Those that requests go to.
+    /// The endpoints that requests go to.
     pub fn members(&self) -> PickList<'_> {
         PickList {
             endpoints: &self.members,
@@ -213,6 +182,48 @@ impl Rotation {
     pub fn is_to_be_reviewed(&self, now: impl FnOnce() -> u64) -> bool {
         self.review_at != 0 && now() >= self.review_at
     }
+}
+
+/// The endpoints of `all` that requests go to, and whether too few of them are in service.
+fn members(all: &[Arc<Endpoint>], panic_threshold: Percentage) -> (Box<[Arc<Endpoint>]>, bool) {
+    let primaries: Vec<_> = all
+        .iter()
+        .filter(|endpoint| endpoint.role().priority == 0)
+        .collect();
+    let fit: Vec<_> = primaries
+        .iter()
+        .copied()
+        .filter(|endpoint| is_in_service(endpoint))
+        .collect();
+    if !fit.is_empty() {
+        let too_few =
+            fit.len() < primaries.len() && panic_threshold.exceeds(fit.len(), primaries.len());
+        let members = if too_few { primaries } else { fit };
+        return (members.into_iter().cloned().collect(), too_few);
+    }
+    let next = all
+        .iter()
+        .filter(|endpoint| is_in_service(endpoint))
+        .map(|endpoint| endpoint.role().priority)
+        .min();
+    let Some(next) = next else {
+        return (all.into(), !all.is_empty());
+    };
+    let backups = all
+        .iter()
+        .filter(|endpoint| endpoint.role().priority == next && is_in_service(endpoint));
+    (backups.cloned().collect(), false)
+}
+
+/// When the weight of a starting endpoint grows next. `None`: none is starting.
+fn next_step(members: &[Arc<Endpoint>], slow_start: Option<Duration>, now: u64) -> Option<u64> {
+    let is_starting = members
+        .iter()
+        .any(|endpoint| percent(endpoint, slow_start, now) < 100);
+    if !is_starting {
+        return None;
+    }
+    Some(now.saturating_add(micros(slow_start?) / STEPS).max(1))
 }
 
 /// The weight of an endpoint at `now`, in hundredths.
@@ -315,50 +326,38 @@ mod tests {
             unhealthy_after: 1,
             healthy_after: 1,
         };
-        let endpoint = |(n, (priority, is_ill)): (usize, &(u16, bool))| {
+        let mut all = Vec::new();
+        for (n, (priority, is_ill)) in endpoints.iter().enumerate() {
             let url = format!("http://10.0.0.{n}").parse().unwrap();
             let endpoint = Endpoint::new(&url, None, Http2Policy::Auto, None);
             if *is_ill {
-                endpoint
-                    .condition()
-                    .probes()
-                    .record(Err("ill".into()), thresholds);
+                let probes = endpoint.condition().probes();
+                probes.record(Err("ill".into()), thresholds);
             }
-            Arc::new(endpoint.with_role(EndpointRole {
+            all.push(Arc::new(endpoint.with_role(EndpointRole {
                 priority: *priority,
                 ..EndpointRole::default()
-            }))
-        };
-        let all: Box<[_]> = endpoints.iter().enumerate().map(endpoint).collect();
-        let rotation = Rotation::new(all, RotationRules::default(), 0);
-        let place = |member: &Arc<Endpoint>| {
-            rotation
-                .all()
-                .iter()
-                .position(|known| Arc::ptr_eq(known, member))
-        };
-        rotation
-            .members()
-            .endpoints
-            .iter()
-            .filter_map(place)
-            .collect()
+            })));
+        }
+        let rotation = Rotation::new(all.into(), RotationRules::default(), 0);
+        let mut places = Vec::new();
+        for member in rotation.members().endpoints {
+            let mut all = rotation.all().iter();
+            places.extend(all.position(|known| Arc::ptr_eq(known, member)));
+        }
+        places
     }
 
     #[test]
     fn requests_of_endpoints_that_have_left_count_until_they_end() {
-        let endpoint = |n: u8| {
+        fn rotation(all: &[&Arc<Endpoint>]) -> Rotation {
+            let all = all.iter().map(|endpoint| Arc::clone(endpoint)).collect();
+            Rotation::new(all, RotationRules::default(), 0)
+        }
+        let [stays, leaves, comes] = [1, 2, 3].map(|n| {
             let url = format!("http://10.0.0.{n}").parse().unwrap();
             Arc::new(Endpoint::new(&url, None, Http2Policy::Auto, None))
-        };
-        let [stays, leaves, comes] = [1, 2, 3].map(endpoint);
-        let rotation = |all: &[&Arc<Endpoint>]| {
-            Rotation::new(
-                all.iter().map(|endpoint| Arc::clone(endpoint)).collect(),
-                RotationRules::default(),
-                0,
-            )
-        };
+        });
         let first = rotation(&[&stays, &leaves]);
         let requests = [&stays, &leaves, &leaves].map(PickedEndpoint::new);
         let second = rotation(&[&stays, &comes]).following(&first);

@@ -7,13 +7,14 @@ use std::time::Duration;
 use http::{HeaderName, HeaderValue, Method, StatusCode};
 use jsonwebtoken::Algorithm as JwtAlgorithm;
 use tollgate::config::{AdminSpec, PolicySet, parse_with};
-use tollgate::identity::credential::CredentialPlace;
+use tollgate::identity::api_key::spec::{ApiKeySource, ApiKeySpec, StoredKeySpec};
 use tollgate::identity::forward::spec::{
     AnswerCacheSpec, ForwardSpec, IgnoredPart, OnServiceFailure,
 };
+use tollgate::identity::jwt::spec::KeySetSource;
+use tollgate::identity::method::CredentialPlace;
 use tollgate::identity::password::spec::BasicSpec;
-use tollgate::identity::spec::{ApiKeySource, ApiKeySpec, AuthenticationMethod};
-use tollgate::identity::stored_key::spec::StoredKeySpec;
+use tollgate::identity::spec::AuthenticationMethod;
 use tollgate::observe::access_log::spec::{
     AccessLogFormat, AccessLogSpec, LineReceiver, LogDestination,
 };
@@ -709,7 +710,9 @@ fn reads_every_key() {
         (jwt.leeway, jwt.max_token, jwt.cached_tokens),
         (seconds(60), 4096, 100)
     );
-    let url = jwt.url().unwrap();
+    let KeySetSource::Url(url) = &jwt.keys else {
+        panic!("{:?}", jwt.keys)
+    };
     assert_eq!(
         (&*url.host, url.port, &*url.target),
         ("id.example", 81, "/keys?a")

@@ -14,8 +14,10 @@ use tokio::task::JoinSet;
 use crate::config::watch::{FileWatch, Sighting};
 use crate::config::{self, Config, Mistakes};
 use crate::gateway::Gateway;
-use crate::identity::authenticator::{Authenticator, Material};
-use crate::identity::spec::{AuthenticationMethod, AuthenticatorSpec};
+use crate::identity::NamedAuthenticator;
+use crate::identity::authenticator::CredentialSet;
+use crate::identity::method::CredentialFormat;
+use crate::identity::spec::AuthenticatorSpec;
 
 /// The files of the running configuration that authenticators have, under watch.
 #[derive(Default)]
@@ -36,38 +38,41 @@ struct WatchedFile {
 /// A file of credentials, and the authenticators that go by it. It is read once for all of them.
 struct CredentialFile {
     path: PathBuf,
-    authenticators: Vec<Arc<Authenticator>>,
+    authenticators: Vec<Arc<NamedAuthenticator>>,
 }
 
 /// A file that was read: the material of each of its authenticators, or why the file cannot be
 /// used.
 struct ReadFile {
     file: Arc<CredentialFile>,
-    result: Result<Vec<Material>, Mistakes>,
+    result: Result<Vec<Box<dyn CredentialSet>>, Mistakes>,
 }
 
 /// The files of a configuration, read and not yet at work.
 pub struct PreparedCredentials {
     /// Watched from before they were read: a change meanwhile is found.
     files: CredentialFiles,
-    materials: Vec<Vec<Material>>,
+    materials: Vec<Vec<Box<dyn CredentialSet>>>,
 }
 
 impl CredentialFiles {
     /// The files that the authenticators of `gateway` have, still to be read.
     pub fn of(gateway: &Gateway) -> Self {
-        let mut by_path: BTreeMap<&PathBuf, Vec<Arc<Authenticator>>> = BTreeMap::new();
+        let mut by_path: BTreeMap<&Path, Vec<Arc<NamedAuthenticator>>> = BTreeMap::new();
         for authenticator in gateway.authenticators.values() {
-            if let Some(path) = authenticator.spec.file() {
-                by_path.entry(path).or_default().push(authenticator.clone());
+            if let Some(file) = authenticator.spec.settings().file() {
+                by_path
+                    .entry(file.path)
+                    .or_default()
+                    .push(authenticator.clone());
             }
         }
         let files = by_path
             .into_iter()
             .map(|(path, authenticators)| WatchedFile {
-                watch: FileWatch::new(path.clone()),
+                watch: FileWatch::new(path.to_owned()),
                 file: Arc::new(CredentialFile {
-                    path: path.clone(),
+                    path: path.to_owned(),
                     authenticators,
                 }),
                 is_read: false,
@@ -151,7 +156,7 @@ impl CredentialFiles {
 }
 
 impl CredentialFile {
-    fn read(&self) -> Result<Vec<Material>, Mistakes> {
+    fn read(&self) -> Result<Vec<Box<dyn CredentialSet>>, Mistakes> {
         read(
             &self.path,
             &self
@@ -162,12 +167,12 @@ impl CredentialFile {
         )
     }
 
-    fn take_over(&self, result: Result<Vec<Material>, Mistakes>) {
+    fn take_over(&self, result: Result<Vec<Box<dyn CredentialSet>>, Mistakes>) {
         let file = self.path.display();
         match result {
             Ok(materials) => {
                 for (authenticator, material) in self.authenticators.iter().zip(materials) {
-                    let (name, entries) = (&authenticator.spec.name, material.len());
+                    let (name, entries) = (&authenticator.spec.name, material.count());
                     tracing::info!(%file, authenticator = %name, entries, "credentials reloaded");
                     authenticator.install(material);
                 }
@@ -201,44 +206,42 @@ impl PreparedCredentials {
 /// # Errors
 /// The mistakes in the first that cannot be used.
 pub fn check(config: &Config) -> Result<(), Mistakes> {
-    config
-        .authenticators
-        .iter()
-        .try_for_each(|spec| match spec.file() {
-            Some(file) => read(file, &[spec]).map(drop),
-            None => Ok(()),
-        })
+    for spec in &config.authenticators {
+        if let Some(file) = spec.settings().file() {
+            read(file.path, &[spec])?;
+        }
+    }
+    Ok(())
 }
 
-/// The material of each of the authenticators whose file this is.
-fn read(file: &Path, specs: &[&AuthenticatorSpec]) -> Result<Vec<Material>, Mistakes> {
-    let has_keys = |spec: &&&AuthenticatorSpec| {
-        !matches!(
-            spec.method,
-            AuthenticationMethod::Basic(_) | AuthenticationMethod::Jwt(_)
-        )
-    };
-    let names: Vec<&str> = specs
-        .iter()
-        .filter(has_keys)
-        .map(|spec| &*spec.name)
-        .collect();
-    let tables = if names.is_empty() {
+/// The credentials of each of the authenticators whose file this is.
+fn read(
+    file: &Path,
+    specs: &[&AuthenticatorSpec],
+) -> Result<Vec<Box<dyn CredentialSet>>, Mistakes> {
+    let mut with_keys = Vec::new();
+    for spec in specs {
+        if format(spec) == Some(CredentialFormat::ApiKeys) {
+            with_keys.push(&*spec.name);
+        }
+    }
+    let tables = if with_keys.is_empty() {
         Vec::new()
     } else {
-        config::load_api_keys(file, &names)?
+        config::load_api_keys(file, &with_keys)?
     };
     let mut tables = tables.into_iter();
-    let material = |spec: &&AuthenticatorSpec| match &spec.method {
-        AuthenticationMethod::Basic(_) => config::load_users(file, &spec.name)
-            .map(Arc::new)
-            .map(Material::Users),
-        AuthenticationMethod::Jwt(_) => config::load_key_set(file).map(Material::KeySet),
-        AuthenticationMethod::ApiKey(_)
-        | AuthenticationMethod::Forward(_)
-        | AuthenticationMethod::ClientCertificate(_) => {
-            Ok(Material::ApiKeys(tables.next().unwrap_or_default()))
-        }
-    };
-    specs.iter().map(material).collect()
+    let mut read: Vec<Box<dyn CredentialSet>> = Vec::new();
+    for spec in specs {
+        read.push(match format(spec) {
+            Some(CredentialFormat::ApiKeys) | None => Box::new(tables.next().unwrap_or_default()),
+            Some(CredentialFormat::Users) => Box::new(config::load_users(file, &spec.name)?),
+            Some(CredentialFormat::KeySet) => Box::new(config::load_key_set(file)?),
+        });
+    }
+    Ok(read)
+}
+
+fn format(spec: &AuthenticatorSpec) -> Option<CredentialFormat> {
+    spec.settings().file().map(|file| file.format)
 }

@@ -159,7 +159,7 @@ fn chosen<'r>(exchange: &mut Exchange<'_>, distribution: &'r Distribution) -> &'
     let key = if split.by.is_empty() {
         None
     } else {
-        exchange.with_facts(None, |facts| Affinity::of_key(&split.by, facts))
+        exchange.with_facts(None, |facts| Affinity::from_key(&split.by, facts))
     };
     let point = match key {
         Some(key) => key.place(WHOLE),

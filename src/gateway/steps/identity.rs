@@ -63,32 +63,22 @@ impl Authentication {
         }
     }
 
-    /// Waits for one authenticator after the other, until one has decided.
+    /// Waits for the authenticator that has found its credential.
     async fn wait(
         &self,
         exchange: &mut Exchange<'_>,
-        mut pending: PendingAuthentication,
+        pending: PendingAuthentication,
     ) -> Result<(), Failure> {
-        loop {
-            let awaited = pending.wait.await;
-            let progress = pending.progress;
-            let finding = self
-                .authenticators
-                .resume(progress, awaited, source(exchange));
-            match finding {
-                RouteFinding::Waits(next) => pending = next,
-                RouteFinding::Decided(Ok(client)) => {
-                    self.admit(exchange, client);
-                    return Ok(());
-                }
-                RouteFinding::Decided(Err(failure)) => {
-                    if let Some(charging) = self.refuse(exchange, failure)? {
-                        charging.await?;
-                    }
-                    return Ok(());
+        let result = pending.wait.await;
+        match self.authenticators.conclude(pending.place, result) {
+            Ok(client) => self.admit(exchange, client),
+            Err(failure) => {
+                if let Some(charging) = self.refuse(exchange, failure)? {
+                    charging.await?;
                 }
             }
         }
+        Ok(())
     }
 
     /// Refuses the request with `failure`, or as the limits say that count it. A request that nobody

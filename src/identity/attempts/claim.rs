@@ -17,7 +17,7 @@ const IPV4: [(u8, u32); 1] = [(32, 1)];
 
 /// The buckets of an attempt.
 pub struct AttemptClaim {
-    /// Those of addresses, the narrowest first, and then that of the name.
+    /// The buckets of networks, the narrowest first, and then the bucket of the name.
     charges: Vec<BucketCharge>,
     addresses: usize,
     /// The widest network of its client.
@@ -25,29 +25,26 @@ pub struct AttemptClaim {
 }
 
 impl AttemptClaim {
-    /// Of a client at `ip`, which may fail as `bound` says, as a name with a bound of its own if it
-    /// claims one.
-    pub fn new(ip: IpAddr, name: Option<(&[u8], TokenBucket)>, bound: TokenBucket) -> Self {
-        let charge = |key, bound: TokenBucket| BucketCharge {
-            key,
-            quota: bound.into(),
-            cost: 1,
-            largest_cost: 1,
-        };
+    /// The attempt of a client at `ip`, each of whose networks may fail as `bound` says.
+    pub fn new(ip: IpAddr, bound: TokenBucket) -> Self {
         let ip = ip.to_canonical();
         let networks = if ip.is_ipv4() { &IPV4[..] } else { &IPV6[..] };
-        let mut charges: Vec<BucketCharge> = networks
-            .iter()
-            .map(|(prefix, times)| charge(of_address(ip, *prefix), bound.times(*times)))
-            .collect();
-        let addresses = charges.len();
-        let widest = of_address(ip, networks.last().map_or(0, |(prefix, _)| *prefix));
-        charges.extend(name.map(|(name, bound)| charge(of_name(name), bound)));
-        Self {
-            charges,
-            addresses,
-            widest,
+        let mut charges = Vec::with_capacity(networks.len() + 1);
+        for (prefix, times) in networks {
+            charges.push(charge(network_key(ip, *prefix), bound.times(*times)));
         }
+        let widest = networks.last().map_or(0, |(prefix, _)| *prefix);
+        Self {
+            addresses: charges.len(),
+            charges,
+            widest: network_key(ip, widest),
+        }
+    }
+
+    /// An attempt as `name`, which may fail as `bound` says.
+    pub fn with_name(mut self, name: &[u8], bound: TokenBucket) -> Self {
+        self.charges.push(charge(name_key(name), bound));
+        self
     }
 
     pub fn charges(&self) -> &[BucketCharge] {
@@ -73,8 +70,17 @@ impl AttemptClaim {
     }
 }
 
-/// The prefixes keep networks and names apart, each with its own part of the table.
-fn of_address(ip: IpAddr, prefix: u8) -> Key {
+fn charge(key: Key, bound: TokenBucket) -> BucketCharge {
+    BucketCharge {
+        key,
+        quota: bound.into(),
+        cost: 1,
+        largest_cost: 1,
+    }
+}
+
+/// The key of a network. Its first word keeps it apart from names.
+fn network_key(ip: IpAddr, prefix: u8) -> Key {
     let mut key = Key(b"address:".as_slice().into());
     key.0.push(prefix);
     key.0
@@ -82,8 +88,8 @@ fn of_address(ip: IpAddr, prefix: u8) -> Key {
     key
 }
 
-/// A name is as long as its client likes, and is nobody's business.
-fn of_name(name: &[u8]) -> Key {
+/// The key of a name: a hash, since a name is as long as its client likes, and private.
+fn name_key(name: &[u8]) -> Key {
     let mut key = Key(b"name:".as_slice().into());
     key.0.extend_from_slice(&Sha256::digest(name)[..16]);
     key

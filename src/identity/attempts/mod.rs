@@ -1,12 +1,13 @@
 //! Bounds failed attempts to authenticate, by the client's network and by the name that it claims,
 //! before anything is checked that costs. `claim` has the buckets of an attempt, `table` the
-//! attempts under way and those that wait.
+//! attempts under way and those that wait, and `shared_checks` the checks that they begin.
 //!
-//! Guarantees that those that have failed and those under way are never more than the bound
-//! together. An attempt without room waits while others of its network are under way: they may
-//! succeed, and then cost nothing. Memory is bounded: see [`MemoryStore`] and [`AttemptTable`].
+//! Guarantees that failed attempts and those under way are never more than the bound together. An
+//! attempt without room waits while others of its network are under way: they may succeed, and then
+//! cost nothing. Memory is bounded: see [`MemoryStore`] and [`AttemptTable`].
 
 mod claim;
+pub mod shared_checks;
 mod table;
 
 #[cfg(test)]
@@ -69,7 +70,7 @@ pub struct WaitingAttempt {
 
 /// Why an attempt has no place now.
 struct NoPlace {
-    /// Those of its address that lack room, if attempts under way may give it back. Otherwise only
+    /// The keys of its address that lack room, if attempts under way may give it back. Otherwise only
     /// time does.
     waits_for: Option<Vec<Key>>,
     retry_after_us: u64,
@@ -104,11 +105,11 @@ impl FailedAttempts {
         ip: IpAddr,
         name: Option<&[u8]>,
     ) -> Result<PendingAttempt, AuthenticationRefusal> {
-        let claim = Arc::new(AttemptClaim::new(
-            ip,
-            name.map(|name| (name, self.name_bound)),
-            self.bound,
-        ));
+        let mut claim = AttemptClaim::new(ip, self.bound);
+        if let Some(name) = name {
+            claim = claim.with_name(name, self.name_bound);
+        }
+        let claim = Arc::new(claim);
         let mut table = self.table.lock();
         if !table.is_behind_others(&claim) {
             match self.take(&claim, &mut table) {
@@ -129,13 +130,13 @@ impl FailedAttempts {
                 }) => {}
             }
         }
-        let (number, end) = table.enqueue(&claim).ok_or(CROWDED)?;
+        let waiting = table.enqueue(&claim).ok_or(CROWDED)?;
         drop(table);
         Ok(PendingAttempt::Waiting(WaitingAttempt {
             attempts: self.clone(),
             claim,
-            number,
-            end,
+            number: waiting.number,
+            end: waiting.end,
         }))
     }
 
@@ -159,14 +160,16 @@ impl FailedAttempts {
             waits_for: Some(Vec::new()),
             retry_after_us: 0,
         };
-        let (mut has_room, mut is_empty) = (true, false);
+        let mut has_room = true;
+        let mut is_empty = false;
         for (place, (charge, level)) in claim.charges().iter().zip(&levels).enumerate() {
             let under_way = table.under_way(&charge.key);
             if level.remaining > under_way {
                 continue;
             }
-            (has_room, is_empty) = (false, is_empty || level.remaining == 0);
-            // Of a name no two passwords are right, so there is nothing to wait for.
+            has_room = false;
+            is_empty |= level.remaining == 0;
+            // Waiting for a name is of no use: no two passwords of it are right.
             match &mut no_place.waits_for {
                 Some(keys) if claim.is_address(place) && under_way > 0 => {
                     keys.push(charge.key.clone())
@@ -265,7 +268,7 @@ impl Attempt {
         self.has_failed = true;
     }
 
-    /// The credential was nobody's.
+    /// The credential is not known.
     pub fn failed(mut self) {
         self.has_failed = true;
     }
@@ -292,7 +295,7 @@ impl Drop for WaitingAttempt {
     }
 }
 
-/// The whole seconds that a client is told.
+/// Whole seconds for `Retry-After`, rounded up and never 0.
 fn seconds(micros: u64) -> u64 {
     micros.div_ceil(1_000_000).max(1)
 }

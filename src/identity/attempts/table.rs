@@ -14,10 +14,10 @@ use super::claim::AttemptClaim;
 /// Attempts that wait at one authenticator.
 pub const MAX_WAITING: usize = 4_096;
 
-/// Of these, from one address: its /64, for IPv6.
+/// Attempts that wait from one address: its /64, for IPv6.
 pub const MAX_WAITING_OF_CLIENT: usize = 512;
 
-/// Of these, from one wider network of IPv6.
+/// Attempts that wait from one wider network of IPv6.
 const MAX_WAITING_OF_NETWORK: usize = 1_024;
 
 /// The end of a wait: it has its place, or there are so many seconds until another attempt may be
@@ -39,6 +39,13 @@ pub struct AttemptTable {
 struct KeyAttempts {
     under_way: u64,
     waiting: usize,
+}
+
+/// The wait of an attempt, for the attempt itself.
+pub struct Wait {
+    /// The attempt's number in its queue.
+    pub number: u64,
+    pub end: oneshot::Receiver<WaitOutcome>,
 }
 
 /// An attempt in a queue.
@@ -94,18 +101,16 @@ impl AttemptTable {
         }
     }
 
-    /// The attempt waits: its number in the queue, and what tells the end. `None`: too many wait.
-    pub fn enqueue(
-        &mut self,
-        claim: &Arc<AttemptClaim>,
-    ) -> Option<(u64, oneshot::Receiver<WaitOutcome>)> {
-        let most =
-            std::iter::once(MAX_WAITING_OF_CLIENT).chain(std::iter::repeat(MAX_WAITING_OF_NETWORK));
-        let is_full = claim
-            .addresses()
-            .zip(most)
-            .any(|(address, most)| self.waiting_of(address) >= most);
-        if is_full || self.waiting >= MAX_WAITING {
+    /// The attempt waits from now on. `None`: too many wait.
+    pub fn enqueue(&mut self, claim: &Arc<AttemptClaim>) -> Option<Wait> {
+        let mut most = MAX_WAITING_OF_CLIENT;
+        for address in claim.addresses() {
+            if self.waiting_of(address) >= most {
+                return None;
+            }
+            most = MAX_WAITING_OF_NETWORK;
+        }
+        if self.waiting >= MAX_WAITING {
             return None;
         }
         let (sender, end) = oneshot::channel();
@@ -123,7 +128,10 @@ impl AttemptTable {
             .entry(claim.widest().clone())
             .or_default()
             .push_back(entry);
-        Some((self.last_number, end))
+        Some(Wait {
+            number: self.last_number,
+            end,
+        })
     }
 
     /// The client of this waiting attempt has gone away, unless the wait has ended before.

@@ -7,13 +7,13 @@ use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 
 use crate::address_shares::network;
-use crate::identity::api_key::CredentialHash;
 use crate::identity::generations::Generations;
+use crate::identity::key_table::CredentialHash;
 
 /// Answers that are kept for certain, whatever their clients. There is room for twice as many.
 const KEPT: usize = 8_192;
 
-/// Of these, the answers about one client address.
+/// Answers about one client address that are kept.
 const KEPT_OF_CLIENT: usize = KEPT / 8;
 
 /// A table of answers.
@@ -74,7 +74,7 @@ impl<V> AnswerTable<V> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::identity::api_key::hash;
+    use crate::identity::key_table::hash;
 
     fn key(number: usize) -> CredentialHash {
         hash(&number.to_be_bytes())

@@ -1,7 +1,7 @@
 //! The answers of the service that let requests pass, kept for a while.
 //!
-//! Guarantees that an answer serves only requests about which the service would have been told the
-//! same, save the parts that the operator names, that nothing but a permission is kept, and bounds
+//! Guarantees that an answer serves only requests about which the service would have got the same
+//! question, save the parts that the operator names, that nothing but a permission is kept, and bounds
 //! on what is held. Credentials are held as hashes.
 
 use std::net::{IpAddr, SocketAddr};
@@ -20,7 +20,7 @@ use super::spec::{AnswerCacheSpec, IgnoredPart};
 use super::subrequest::{X_FORWARDED_METHOD, X_FORWARDED_URI};
 use crate::body::Body;
 use crate::clock::{self, Instant};
-use crate::identity::api_key::CredentialHash;
+use crate::identity::key_table::CredentialHash;
 use crate::identity::refusal::VerifiedClient;
 use crate::observe::request_id::REQUEST_ID;
 use crate::proxy::message::forwarded::ClientOrigin;
@@ -36,21 +36,38 @@ pub struct AnswerCache {
     missed: Counter,
 }
 
+/// The place of the answer about one request in the cache.
+pub struct CacheEntry {
+    cache: Arc<AnswerCache>,
+    key: CredentialHash,
+    client_ip: IpAddr,
+}
+
 struct KeptAnswer {
     client: VerifiedClient,
     until: Instant,
 }
 
+/// A hash of parts, each with its length: no two lists of parts are one text.
+#[derive(Default)]
+struct PartsHash(Sha256);
+
+impl PartsHash {
+    fn add(&mut self, part: &[u8]) {
+        self.0.update((part.len() as u64).to_be_bytes());
+        self.0.update(part);
+    }
+}
+
 impl AnswerCache {
-    /// Of the authenticator called `name`. Metrics go to the recorder that is installed by now.
+    /// The cache of the authenticator called `name`. Metrics go to the recorder that is installed by
+    /// now.
     pub fn new(spec: &AnswerCacheSpec, name: &str) -> Self {
-        let lookups = |outcome: &'static str| {
-            let name = name.to_owned();
-            let counter = counter!("tollgate_forward_auth_lookups_total", "authenticator" => name, "outcome" => outcome);
+        let [found, missed] = ["found", "none"].map(|outcome| {
+            let counter = counter!("tollgate_forward_auth_lookups_total", "authenticator" => name.to_owned(), "outcome" => outcome);
             counter.increment(0);
             counter
-        };
-        let (found, missed) = (lookups("found"), lookups("none"));
+        });
         Self {
             spec: spec.clone(),
             answers: RwLock::default(),
@@ -59,122 +76,120 @@ impl AnswerCache {
         }
     }
 
-    /// The hash of all that the service is told by `question` about a request from `origin`, less
-    /// what is ignored. The id of the request is in none. `server` is the address that the client
-    /// went to, where the service is told that.
+    /// The hash of all that the service learns by `question` about a request from `origin`, less
+    /// the parts that are ignored. The id of the request is in none. `server` is the address that
+    /// the client went to, where the service learns that.
     pub fn key(
         &self,
         question: &Request<Body>,
         origin: &ClientOrigin,
         server: Option<SocketAddr>,
     ) -> CredentialHash {
-        let ignores = |part| self.spec.ignore.contains(&part);
-        let left_out: [(HeaderName, bool); 4] = [
-            (REQUEST_ID, true),
-            (X_FORWARDED_URI, ignores(IgnoredPart::Uri)),
-            (X_FORWARDED_METHOD, ignores(IgnoredPart::Method)),
-            (X_FORWARDED_FOR, ignores(IgnoredPart::ClientIp)),
-        ];
-        let mut hash = Sha256::new();
-        // Each part with its length: no two lists of parts are one text.
-        let mut add = |part: &[u8]| {
-            hash.update((part.len() as u64).to_be_bytes());
-            hash.update(part);
-        };
+        let mut hash = PartsHash::default();
         let fields = question.headers();
-        add(origin.forwarded_scheme(fields).as_bytes());
-        add(origin.scheme.as_str().as_bytes());
-        add(&[u8::from(origin.peer_trusted)]);
-        if !ignores(IgnoredPart::ClientIp) {
-            add(origin.client_ip.to_string().as_bytes());
-            add(origin.peer.to_string().as_bytes());
+        hash.add(origin.forwarded_scheme(fields).as_bytes());
+        hash.add(origin.scheme.as_str().as_bytes());
+        hash.add(&[u8::from(origin.peer_trusted)]);
+        if !self.ignores(IgnoredPart::ClientIp) {
+            hash.add(origin.client_ip.to_string().as_bytes());
+            hash.add(origin.peer.to_string().as_bytes());
         }
-        add(origin
-            .client
-            .as_ref()
-            .map_or(&b""[..], |client| client.forwarded.as_bytes()));
-        add(server
-            .map_or_else(String::new, |server| server.to_string())
-            .as_bytes());
+        match &origin.client {
+            Some(client) => hash.add(client.forwarded.as_bytes()),
+            None => hash.add(b""),
+        }
+        match server {
+            Some(server) => hash.add(server.to_string().as_bytes()),
+            None => hash.add(b""),
+        }
         for (name, value) in fields {
-            if !left_out
-                .iter()
-                .any(|(other, is_left_out)| *is_left_out && name == other)
-            {
-                add(name.as_str().as_bytes());
-                add(value.as_bytes());
+            if !self.leaves_out(name) {
+                hash.add(name.as_str().as_bytes());
+                hash.add(value.as_bytes());
             }
         }
-        hash.finalize().into()
+        hash.0.finalize().into()
+    }
+
+    fn ignores(&self, part: IgnoredPart) -> bool {
+        self.spec.ignore.contains(&part)
+    }
+
+    /// Whether answers do not depend on this field of the question.
+    fn leaves_out(&self, name: &HeaderName) -> bool {
+        *name == REQUEST_ID
+            || (*name == X_FORWARDED_URI && self.ignores(IgnoredPart::Uri))
+            || (*name == X_FORWARDED_METHOD && self.ignores(IgnoredPart::Method))
+            || (*name == X_FORWARDED_FOR && self.ignores(IgnoredPart::ClientIp))
+    }
+}
+
+impl CacheEntry {
+    /// The entry at `key` for an answer about the client at `client_ip`.
+    pub fn new(cache: &Arc<AnswerCache>, key: CredentialHash, client_ip: IpAddr) -> Self {
+        Self {
+            cache: cache.clone(),
+            key,
+            client_ip,
+        }
     }
 
     /// The client that the service has let pass a moment ago.
-    pub fn find(&self, key: &CredentialHash) -> Option<VerifiedClient> {
-        let kept = self.answers.read().get(key).cloned();
-        let kept = kept.filter(|kept| clock::now() < kept.until);
-        if kept.is_some() {
-            self.found.increment(1)
-        } else {
-            self.missed.increment(1)
+    pub fn find(&self) -> Option<VerifiedClient> {
+        let kept = self.cache.answers.read().get(&self.key).cloned();
+        match kept {
+            Some(kept) if clock::now() < kept.until => {
+                self.cache.found.increment(1);
+                Some(kept.client.clone())
+            }
+            _ => {
+                self.cache.missed.increment(1);
+                None
+            }
         }
-        kept.map(|kept| kept.client.clone())
     }
 
-    /// Keeps an answer with these fields to a question about the client at `ip` that was asked at
-    /// `asked_at`, for as long as it may be.
-    pub fn keep(
-        &self,
-        key: CredentialHash,
-        ip: IpAddr,
-        client: &VerifiedClient,
-        (fields, asked_at): (&HeaderMap, Instant),
-    ) {
-        let size = |fields: &HeaderMap| {
-            fields
-                .iter()
-                .map(|(name, value)| name.as_str().len() + value.len())
-                .sum::<usize>()
-        };
-        let is_small = client
-            .fields
-            .as_ref()
-            .is_none_or(|fields| size(fields) <= MAX_FIELDS);
-        let Some(lifetime) = lifetime(self.spec.max_age, fields).filter(|_| is_small) else {
+    /// Keeps an answer with these `fields`, which the service was asked for at `asked_at`, for as
+    /// long as it may be.
+    pub fn keep(&self, client: &VerifiedClient, fields: &HeaderMap, asked_at: Instant) {
+        if client.fields.as_deref().is_some_and(is_large) {
+            return;
+        }
+        let Some(lifetime) = lifetime(self.cache.spec.max_age, fields) else {
             return;
         };
-        let fields = client
-            .fields
-            .as_deref()
-            .map(|fields| Box::new(detached(fields)));
-        let client = VerifiedClient {
-            identity: client.identity.clone(),
-            fields,
+        let answer = KeptAnswer {
+            client: VerifiedClient {
+                identity: client.identity.clone(),
+                fields: client.fields.as_deref().map(|own| Box::new(detached(own))),
+            },
+            until: asked_at + lifetime,
         };
-        let forgotten = self.answers.write().insert(
-            key,
-            ip,
-            Arc::new(KeptAnswer {
-                client,
-                until: asked_at + lifetime,
-            }),
-        );
-        // Behind the lock, for which all workers may wait.
+        let mut answers = self.cache.answers.write();
+        let forgotten = answers.insert(self.key, self.client_ip, Arc::new(answer));
+        // Forgotten answers are dropped behind the lock, for which all workers may wait.
+        drop(answers);
         drop(forgotten);
     }
+}
+
+fn is_large(fields: &HeaderMap) -> bool {
+    let sizes = fields
+        .iter()
+        .map(|(name, value)| name.as_str().len() + value.len());
+    sizes.sum::<usize>() > MAX_FIELDS
 }
 
 /// Copies of fields: as they came, they would hold all of the buffer that their response was read
 /// into.
 fn detached(fields: &HeaderMap) -> HeaderMap {
-    let copy = |value: &HeaderValue| {
+    let mut copies = HeaderMap::with_capacity(fields.len());
+    for (name, value) in fields {
         let mut copy = HeaderValue::from_bytes(value.as_bytes()).unwrap_or_else(|_| value.clone());
         copy.set_sensitive(value.is_sensitive());
-        copy
-    };
-    fields
-        .iter()
-        .map(|(name, value)| (name.clone(), copy(value)))
-        .collect()
+        copies.append(name, copy);
+    }
+    copies
 }
 
 /// How long an answer with these fields may be kept, `most` at most (RFC 9111 §4.2, §5.2.2).
@@ -225,14 +240,21 @@ mod tests {
     const CLIENT: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
     const MINUTE: Duration = Duration::from_secs(60);
 
-    fn cache(ignore: &[IgnoredPart]) -> AnswerCache {
-        AnswerCache::new(
+    fn cache(ignore: &[IgnoredPart]) -> Arc<AnswerCache> {
+        Arc::new(AnswerCache::new(
             &AnswerCacheSpec {
                 max_age: MINUTE,
                 ignore: ignore.to_vec(),
             },
             "sso",
-        )
+        ))
+    }
+
+    /// The entry of the usual question.
+    fn entry() -> CacheEntry {
+        let cache = cache(&[]);
+        let key = cache.key(&question(), &origin("192.0.2.1"), None);
+        CacheEntry::new(&cache, key, CLIENT)
     }
 
     fn fields(lines: &[(&str, &str)]) -> HeaderMap {
@@ -276,25 +298,18 @@ mod tests {
 
     #[test]
     fn an_answer_is_for_requests_of_which_the_service_is_told_the_same() {
-        let everything = cache(&[]);
-        let key = |change: &dyn Fn(&mut HeaderMap)| {
+        fn key(change: impl FnOnce(&mut HeaderMap)) -> CredentialHash {
             let mut question = question();
             change(question.headers_mut());
-            everything.key(&question, &origin("192.0.2.1"), None)
-        };
-        let same = key(&|_| {});
-        assert_eq!(
-            key(&|fields| drop(fields.insert(REQUEST_ID, HeaderValue::from_static("two")))),
-            same
-        );
-        let set = |name: &'static str, value: &'static str| {
-            key(&|fields| {
-                drop(fields.insert(
-                    HeaderName::from_static(name),
-                    HeaderValue::from_static(value),
-                ))
-            })
-        };
+            cache(&[]).key(&question, &origin("192.0.2.1"), None)
+        }
+        fn set(name: &'static str, value: &'static str) -> CredentialHash {
+            let name = HeaderName::from_static(name);
+            key(|fields| drop(fields.insert(name, HeaderValue::from_static(value))))
+        }
+        let everything = cache(&[]);
+        let same = key(|_| {});
+        assert_eq!(set("x-request-id", "two"), same);
         let others = [
             set("host", "b"),
             set("authorization", "Bearer u"),
@@ -305,8 +320,8 @@ mod tests {
             set("x-forwarded-uri", "/b"),
             set("x-forwarded-for", "10.0.0.8"),
             set("x-new", ""),
-            key(&|fields| drop(fields.remove(AUTHORIZATION))),
-            key(&|fields| drop(fields.remove(COOKIE))),
+            key(|fields| drop(fields.remove(AUTHORIZATION))),
+            key(|fields| drop(fields.remove(COOKIE))),
             everything.key(&question(), &origin("192.0.2.2"), None),
             everything.key(
                 &question(),
@@ -346,7 +361,7 @@ mod tests {
             (&[Uri, Method], [true, true, false]),
         ] {
             let cache = cache(ignored);
-            let told = changes.map(|(name, value)| {
+            let is_same = changes.map(|(name, value)| {
                 let mut other = question();
                 other.headers_mut().insert(
                     HeaderName::from_static(name),
@@ -355,7 +370,7 @@ mod tests {
                 cache.key(&other, &origin("192.0.2.1"), None)
                     == cache.key(&question(), &origin("192.0.2.1"), None)
             });
-            assert_eq!(told, same, "{ignored:?}");
+            assert_eq!(is_same, same, "{ignored:?}");
         }
         let cache = cache(&[ClientIp]);
         let mut other = question();
@@ -368,10 +383,10 @@ mod tests {
 
     #[test]
     fn an_answer_is_kept_no_longer_than_it_says() {
-        let of = |lines: &[(&str, &str)]| {
+        fn seconds(lines: &[(&str, &str)]) -> Option<u64> {
             lifetime(MINUTE, &fields(lines)).map(|lifetime| lifetime.as_secs())
-        };
-        assert_eq!(of(&[]), Some(60));
+        }
+        assert_eq!(seconds(&[]), Some(60));
         for (value, kept) in [
             ("max-age=5", Some(5)),
             ("public, Max-Age = \"5\"", Some(5)),
@@ -386,37 +401,43 @@ mod tests {
             ("private", None),
             ("must-revalidate", Some(60)),
         ] {
-            assert_eq!(of(&[("cache-control", value)]), kept, "{value}");
+            assert_eq!(seconds(&[("cache-control", value)]), kept, "{value}");
         }
         assert_eq!(
-            of(&[
+            seconds(&[
                 ("cache-control", "max-age=9"),
                 ("cache-control", "no-store")
             ]),
             None
         );
-        assert_eq!(of(&[("cache-control", "max-age=9"), ("age", "4")]), Some(5));
-        assert_eq!((of(&[("age", "60")]), of(&[("age", "old")])), (None, None));
         assert_eq!(
-            (of(&[("vary", "accept, *")]), of(&[("vary", "cookie")])),
+            seconds(&[("cache-control", "max-age=9"), ("age", "4")]),
+            Some(5)
+        );
+        assert_eq!(
+            (seconds(&[("age", "60")]), seconds(&[("age", "old")])),
+            (None, None)
+        );
+        assert_eq!(
+            (
+                seconds(&[("vary", "accept, *")]),
+                seconds(&[("vary", "cookie")])
+            ),
             (None, Some(60))
         );
     }
 
     #[tokio::test(start_paused = true)]
     async fn an_answer_is_found_until_it_is_too_old_and_a_large_one_is_not_kept() {
-        let cache = cache(&[]);
-        let (key, asked_at) = (
-            cache.key(&question(), &origin("192.0.2.1"), None),
-            clock::now(),
-        );
+        let entry = entry();
+        let asked_at = clock::now();
         tokio::time::advance(Duration::from_secs(10)).await;
-        cache.keep(key, CLIENT, &ada(), (&HeaderMap::new(), asked_at));
+        entry.keep(&ada(), &HeaderMap::new(), asked_at);
         tokio::time::advance(Duration::from_secs(49)).await;
-        assert_eq!(cache.find(&key).unwrap().identity.id(), "ada");
+        assert_eq!(entry.find().unwrap().identity.id(), "ada");
         tokio::time::advance(Duration::from_secs(1)).await;
         assert!(
-            cache.find(&key).is_none(),
+            entry.find().is_none(),
             "its time began when the service was asked"
         );
         let value = "x".repeat(MAX_FIELDS);
@@ -424,13 +445,13 @@ mod tests {
             fields: Some(Box::new(fields(&[("x-role", &value)]))),
             ..ada()
         };
-        cache.keep(key, CLIENT, &large, (&HeaderMap::new(), clock::now()));
-        assert!(cache.find(&key).is_none());
+        entry.keep(&large, &HeaderMap::new(), clock::now());
+        assert!(entry.find().is_none());
     }
 
     #[test]
     fn an_answer_that_is_kept_holds_nothing_of_its_response() {
-        let cache = cache(&[]);
+        let entry = entry();
         let response = Bytes::from(vec![b'a'; 1 << 20]);
         let mut value = HeaderValue::from_maybe_shared(response.slice(..5)).unwrap();
         value.set_sensitive(true);
@@ -439,11 +460,10 @@ mod tests {
             fields: Some(Box::new(fields)),
             ..ada()
         };
-        let key = cache.key(&question(), &origin("192.0.2.1"), None);
-        cache.keep(key, CLIENT, &client, (&HeaderMap::new(), clock::now()));
+        entry.keep(&client, &HeaderMap::new(), clock::now());
         drop(client);
         assert!(response.is_unique());
-        let kept = cache.find(&key).unwrap().fields.unwrap();
+        let kept = entry.find().unwrap().fields.unwrap();
         assert!(kept["x-role"] == "aaaaa" && kept["x-role"].is_sensitive());
     }
 }

@@ -6,6 +6,8 @@ use std::time::Duration;
 use http::HeaderName;
 use http::uri::PathAndQuery;
 
+use crate::identity::method::MethodSpec;
+
 /// A service that is asked about each request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ForwardSpec {
@@ -46,18 +48,18 @@ pub enum IgnoredPart {
 /// The fate of requests while the service fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnServiceFailure {
-    /// They are refused.
+    /// Requests are refused.
     Refuse,
-    /// They go on, as nobody's.
+    /// Requests go on without an identity.
     Allow,
 }
 
-impl ForwardSpec {
+impl MethodSpec for ForwardSpec {
     /// The fields that only the service can set.
-    pub fn own_fields(&self) -> impl Iterator<Item = &HeaderName> {
-        self.copy_headers
-            .iter()
-            .chain(&self.id_header)
-            .chain(&self.plan_header)
+    fn own_fields(&self) -> Vec<HeaderName> {
+        let mut fields = self.copy_headers.clone();
+        fields.extend(self.id_header.clone());
+        fields.extend(self.plan_header.clone());
+        fields
     }
 }

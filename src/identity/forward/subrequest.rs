@@ -1,12 +1,13 @@
 //! The question about a request: a GET without its body, with where it comes from and what it asks
 //! for.
 //!
-//! Guarantees that what the service is told of a request is what the gateway saw, whatever the
-//! client claims.
+//! Guarantees that the service learns of a request what the gateway saw, whatever the client
+//! claims.
 
 use http::header::{
-    CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, EXPECT, HOST, IF_MATCH, IF_MODIFIED_SINCE,
-    IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE, RANGE, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
+    CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, EXPECT, FORWARDED, HOST, IF_MATCH,
+    IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE, RANGE, TE, TRAILER,
+    TRANSFER_ENCODING, UPGRADE,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
 
@@ -38,7 +39,7 @@ const LEFT_OUT: [HeaderName; 14] = [
     UPGRADE,
 ];
 
-/// Fields by which some services, Authelia and oauth2-proxy among them, are told of the request,
+/// Fields by which some services, Authelia and oauth2-proxy among them, learn of the request,
 /// before or beside those that are set here.
 fn is_original(name: &HeaderName) -> bool {
     let undisguised = syntax::undisguised(name.as_str());
@@ -70,7 +71,7 @@ pub fn subrequest(spec: &ForwardSpec, source: &CredentialSource<'_>) -> Option<R
         fields.remove(name);
     }
     if let Some(authority) = source.uri.authority() {
-        // It takes precedence (RFC 9112 §3.2.2).
+        // An authority takes precedence over Host (RFC 9112 §3.2.2).
         let text = authority.as_str();
         let host = text.rsplit_once('@').map_or(text, |(_, host)| host);
         fields.insert(HOST, HeaderValue::from_str(host).ok()?);
@@ -92,23 +93,20 @@ fn all(fields: &HeaderMap) -> HeaderMap {
     fields
 }
 
-/// The host is always told, and so is where the request comes from, as far as a trusted proxy says
-/// so.
+/// The fields with these `names`. The host and what a trusted proxy says of the origin are always
+/// among them.
 fn selected(fields: &HeaderMap, names: &[HeaderName]) -> HeaderMap {
     let mut settled = fields.clone();
     headers::settle_connection(&mut settled);
-    let is_selected = |name: &HeaderName| {
-        *name == HOST
-            || headers::is_claim(name.as_str())
-            || *name == http::header::FORWARDED
-            || names.contains(name)
-    };
-    let found = settled
-        .iter()
-        .filter(|(name, _)| is_selected(name) && !LEFT_OUT.contains(name));
     let mut fields = HeaderMap::new();
-    for (name, value) in found {
-        fields.append(name, value.clone());
+    for (name, value) in &settled {
+        let is_selected = *name == HOST
+            || *name == FORWARDED
+            || headers::is_claim(name.as_str())
+            || names.contains(name);
+        if is_selected && !LEFT_OUT.contains(name) {
+            fields.append(name, value.clone());
+        }
     }
     fields
 }

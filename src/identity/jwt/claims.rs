@@ -70,17 +70,14 @@ impl TokenClaims {
         }
     }
 
-    /// A token that is for somebody is for nobody else (RFC 7519 §4.1.3).
+    /// A token with an audience is for that audience alone (RFC 7519 §4.1.3).
     fn check_audience(&self, ours: &[String]) -> Result<(), AuthenticationRefusal> {
-        let is_ours = |audience: &Json| {
-            audience
-                .as_str()
-                .is_some_and(|audience| ours.iter().any(|our| our == audience))
-        };
         let fits = match self.0.get("aud") {
             None => ours.is_empty(),
-            Some(Json::Array(audiences)) => audiences.iter().any(is_ours),
-            Some(audience) => is_ours(audience),
+            Some(Json::Array(audiences)) => {
+                audiences.iter().any(|audience| is_one_of(audience, ours))
+            }
+            Some(audience) => is_one_of(audience, ours),
         };
         if fits {
             Ok(())
@@ -92,14 +89,17 @@ impl TokenClaims {
     /// Whether the token has all `scopes`: in `scope`, separated by spaces (RFC 8693 §4.2), or in
     /// `scp`.
     pub fn has_scopes(&self, scopes: &[String]) -> bool {
-        let has = |claim: Option<&Json>, scope: &str| match claim {
+        scopes
+            .iter()
+            .all(|scope| self.lists("scope", scope) || self.lists("scp", scope))
+    }
+
+    fn lists(&self, claim: &str, scope: &str) -> bool {
+        match self.0.get(claim) {
             Some(Json::String(text)) => text.split(' ').any(|one| one == scope),
             Some(Json::Array(list)) => list.iter().any(|one| one.as_str() == Some(scope)),
             _ => false,
-        };
-        scopes
-            .iter()
-            .all(|scope| has(self.0.get("scope"), scope) || has(self.0.get("scp"), scope))
+        }
     }
 
     pub fn has(&self, name: &str) -> bool {
@@ -136,6 +136,13 @@ impl TokenClaims {
             .filter_map(|(name, value)| Some((name.clone(), as_text(value)?)))
             .collect()
     }
+}
+
+fn is_one_of(audience: &Json, ours: &[String]) -> bool {
+    let Json::String(audience) = audience else {
+        return false;
+    };
+    ours.contains(audience)
 }
 
 fn as_text(value: &Json) -> Option<String> {

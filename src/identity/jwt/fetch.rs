@@ -41,10 +41,9 @@ pub async fn ask(
     mut request: Request<Full<Bytes>>,
 ) -> Result<(StatusCode, Bytes), String> {
     let stream = connect(url).await?;
-    let broken = |error: hyper::Error| format!("the connection broke off: {error}");
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream))
         .await
-        .map_err(broken)?;
+        .map_err(broken_off)?;
     let headers = request.headers_mut();
     headers.insert(
         HOST,
@@ -52,14 +51,18 @@ pub async fn ask(
     );
     headers.insert(CONNECTION, HeaderValue::from_static("close"));
     headers.insert(USER_AGENT, HeaderValue::from_static("tollgate"));
-    let exchange = async { text(sender.send_request(request).await.map_err(broken)?).await };
+    let exchange = async { text(sender.send_request(request).await.map_err(broken_off)?).await };
     tokio::pin!(connection, exchange);
     tokio::select! {
         biased;
         answer = &mut exchange => answer,
-        // It ends with the answer's last byte, which nobody may have read yet.
+        // The connection ends with the answer's last byte, which may not have been read yet.
         _ = &mut connection => exchange.await,
     }
+}
+
+fn broken_off(error: hyper::Error) -> String {
+    format!("the connection broke off: {error}")
 }
 
 async fn connect(url: &KeySetUrl) -> Result<Stream, String> {

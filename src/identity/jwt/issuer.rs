@@ -22,7 +22,7 @@ const COOLDOWN: Duration = Duration::from_secs(5);
 /// Requests that wait at a time, at most: tokens with unknown keys are what anyone can send.
 const MAX_WAITING: usize = 1_024;
 
-/// Of these, the requests of one client address.
+/// Requests of one client address that wait.
 const MAX_WAITING_OF_CLIENT: usize = 128;
 
 /// The fetches of an issuer's keys. One runs at a time.
@@ -36,7 +36,7 @@ pub struct IssuerFetches {
     last_success: AtomicU64,
     followed: AtomicBool,
     waiting: AtomicUsize,
-    /// Of these, those of each client.
+    /// The waiting requests of each client.
     by_client: Arc<AddressShares>,
 }
 
@@ -72,7 +72,7 @@ impl IssuerFetches {
         }
     }
 
-    /// Those of an authenticator that takes the keys of another one over.
+    /// The fetches of an authenticator that takes over the keys of this one.
     pub fn successor(&self) -> Self {
         Self::after(self.last_success.load(Ordering::Relaxed))
     }
@@ -91,11 +91,11 @@ impl IssuerFetches {
         limit: Duration,
         ip: IpAddr,
     ) -> Option<BoxFuture<'static, ()>> {
-        let (is_first, is_running, begun) = {
-            let progress = self.progress.lock();
-            (progress.begun == 0, progress.running, progress.begun)
-        };
-        if is_running || is_first {
+        let progress = self.progress.lock();
+        let begun = progress.begun;
+        let is_running = progress.running;
+        drop(progress);
+        if is_running || begun == 0 {
             return self.wait_for(begun.max(1), limit, ip);
         }
         self.wanted.notify_one();
@@ -244,8 +244,11 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_wait_has_an_end_and_only_so_many_wait() {
         let fetches = Arc::new(IssuerFetches::default());
-        let wait = |number: usize| fetches.next(LIMIT, ip((number / MAX_WAITING_OF_CLIENT) as u8));
-        let mut waiting: Vec<_> = (0..MAX_WAITING).filter_map(wait).collect();
+        let mut waiting = Vec::new();
+        for number in 0..MAX_WAITING {
+            let client = ip((number / MAX_WAITING_OF_CLIENT) as u8);
+            waiting.extend(fetches.next(LIMIT, client));
+        }
         assert!(waiting.len() == MAX_WAITING && fetches.next(LIMIT, ip(99)).is_none());
         let began = clock::now();
         waiting.pop().expect("they wait").await;

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::Value as Json;
 
 use super::algorithm::install_verifiers;
-use crate::identity::api_key::{CredentialHash, hash};
+use crate::identity::key_table::{CredentialHash, hash};
 
 /// The keys of an issuer.
 #[derive(Debug)]
@@ -24,9 +24,9 @@ pub struct KeySet {
 #[derive(Debug)]
 struct SetKey {
     id: Option<String>,
-    /// Those of its kind, or the one that it is for.
+    /// The algorithms of the key's kind, or the one that it is for.
     algorithms: Vec<Algorithm>,
-    /// It is never shown.
+    /// Never shown.
     key: DecodingKey,
 }
 
@@ -90,13 +90,12 @@ impl KeySet {
             return Err(KeySetError::TooMany);
         }
         // Each key is read by itself: one that cannot be read spoils no other.
-        let readable = set
-            .keys
-            .into_iter()
-            .filter_map(|key| serde_json::from_value::<Jwk>(key).ok());
-        let keys: Vec<_> = readable
-            .filter_map(|key| SetKey::of(&key, origin))
-            .collect();
+        let mut keys = Vec::new();
+        for key in set.keys {
+            if let Ok(jwk) = serde_json::from_value(key) {
+                keys.extend(SetKey::from_jwk(&jwk, origin));
+            }
+        }
         if keys.is_empty() {
             Err(KeySetError::NoKey)
         } else {
@@ -114,20 +113,21 @@ impl KeySet {
         id: Option<&str>,
         algorithm: Algorithm,
     ) -> impl Iterator<Item = &DecodingKey> {
-        let keys = || {
-            self.keys
-                .iter()
-                .filter(move |key| key.algorithms.contains(&algorithm))
-        };
         // Trying all keys would be work that anyone can ask for.
         let most = match id {
             Some(_) => MAX_CANDIDATES,
-            None => usize::from(keys().nth(1).is_none()),
+            None => usize::from(self.keys_for(algorithm).nth(1).is_none()),
         };
-        keys()
+        self.keys_for(algorithm)
             .filter(move |key| id.is_none() || key.id.as_deref() == id)
             .take(most)
             .map(|key| &key.key)
+    }
+
+    fn keys_for(&self, algorithm: Algorithm) -> impl Iterator<Item = &SetKey> {
+        self.keys
+            .iter()
+            .filter(move |key| key.algorithms.contains(&algorithm))
     }
 
     pub fn len(&self) -> usize {
@@ -140,8 +140,8 @@ impl KeySet {
 }
 
 impl SetKey {
-    /// `None`: it verifies no token here.
-    fn of(jwk: &Jwk, origin: KeySetOrigin) -> Option<Self> {
+    /// A key of a set. `None`: it verifies no token here.
+    fn from_jwk(jwk: &Jwk, origin: KeySetOrigin) -> Option<Self> {
         let common = &jwk.common;
         let is_for_signatures = common
             .public_key_use
@@ -154,41 +154,64 @@ impl SetKey {
         if !is_for_signatures || !verifies {
             return None;
         }
-        let (key, of_its_kind) = match &jwk.algorithm {
-            AlgorithmParameters::RSA(of) => (rsa(&of.n, &of.e)?, AlgorithmFamily::Rsa.algorithms()),
-            AlgorithmParameters::EllipticCurve(of) => {
-                let (length, algorithms) = match of.curve {
-                    EllipticCurve::P256 => (65, &[Algorithm::ES256]),
-                    EllipticCurve::P384 => (97, &[Algorithm::ES384]),
-                    _ => return None,
-                };
-                (
-                    of_length(DecodingKey::from_ec_components(&of.x, &of.y).ok()?, length)?,
-                    &algorithms[..],
-                )
+        let mut algorithms = algorithms(&jwk.algorithm, origin)?.to_vec();
+        if let Some(named) = common.key_algorithm {
+            let only = Algorithm::try_from(named).ok()?;
+            algorithms.retain(|algorithm| *algorithm == only);
+            if algorithms.is_empty() {
+                return None;
             }
-            AlgorithmParameters::OctetKeyPair(of) if of.curve == EllipticCurve::Ed25519 => (
-                of_length(DecodingKey::from_ed_components(&of.x).ok()?, 32)?,
-                AlgorithmFamily::Ed.algorithms(),
-            ),
-            AlgorithmParameters::OctetKey(of) if origin == KeySetOrigin::File => {
-                (secret(&of.value)?, AlgorithmFamily::Hmac.algorithms())
-            }
-            _ => return None,
-        };
-        let algorithms = match common.key_algorithm {
-            None => of_its_kind.to_vec(),
-            Some(named) => vec![
-                Algorithm::try_from(named)
-                    .ok()
-                    .filter(|only| of_its_kind.contains(only))?,
-            ],
-        };
+        }
         Some(Self {
             id: common.key_id.clone(),
             algorithms,
-            key,
+            key: decoding_key(&jwk.algorithm)?,
         })
+    }
+}
+
+/// The algorithms of a key's kind. `None`: tokens signed by that kind are not taken.
+fn algorithms(
+    parameters: &AlgorithmParameters,
+    origin: KeySetOrigin,
+) -> Option<&'static [Algorithm]> {
+    match parameters {
+        AlgorithmParameters::RSA(_) => Some(AlgorithmFamily::Rsa.algorithms()),
+        AlgorithmParameters::EllipticCurve(key) => match key.curve {
+            EllipticCurve::P256 => Some(&[Algorithm::ES256]),
+            EllipticCurve::P384 => Some(&[Algorithm::ES384]),
+            _ => None,
+        },
+        AlgorithmParameters::OctetKeyPair(key) if key.curve == EllipticCurve::Ed25519 => {
+            Some(AlgorithmFamily::Ed.algorithms())
+        }
+        AlgorithmParameters::OctetKey(_) if origin == KeySetOrigin::File => {
+            Some(AlgorithmFamily::Hmac.algorithms())
+        }
+        _ => None,
+    }
+}
+
+/// The key, if it is as long as its kind must be.
+fn decoding_key(parameters: &AlgorithmParameters) -> Option<DecodingKey> {
+    match parameters {
+        AlgorithmParameters::RSA(key) => rsa(&key.n, &key.e),
+        AlgorithmParameters::EllipticCurve(key) => {
+            let length = if key.curve == EllipticCurve::P256 {
+                65
+            } else {
+                97
+            };
+            with_length(
+                DecodingKey::from_ec_components(&key.x, &key.y).ok()?,
+                length,
+            )
+        }
+        AlgorithmParameters::OctetKeyPair(key) => {
+            with_length(DecodingKey::from_ed_components(&key.x).ok()?, 32)
+        }
+        AlgorithmParameters::OctetKey(key) => secret(&key.value),
+        _ => None,
     }
 }
 
@@ -197,9 +220,16 @@ fn bytes(text: &str) -> Option<Vec<u8>> {
 }
 
 fn rsa(modulus: &str, exponent: &str) -> Option<DecodingKey> {
-    let (modulus, exponent) = (bytes(modulus)?, bytes(exponent)?);
-    let (modulus, exponent) = (without_zeros(&modulus)?, without_zeros(&exponent)?);
-    (modulus.len() >= MIN_MODULUS).then(|| DecodingKey::from_rsa_raw_components(modulus, exponent))
+    let modulus = bytes(modulus)?;
+    let exponent = bytes(exponent)?;
+    let modulus = without_zeros(&modulus)?;
+    if modulus.len() < MIN_MODULUS {
+        return None;
+    }
+    Some(DecodingKey::from_rsa_raw_components(
+        modulus,
+        without_zeros(&exponent)?,
+    ))
 }
 
 /// A number without its leading zeros.
@@ -208,12 +238,14 @@ fn without_zeros(number: &[u8]) -> Option<&[u8]> {
 }
 
 fn secret(text: &str) -> Option<DecodingKey> {
-    bytes(text)
-        .filter(|secret| secret.len() >= MIN_SECRET)
-        .map(|secret| DecodingKey::from_secret(&secret))
+    let secret = bytes(text)?;
+    if secret.len() < MIN_SECRET {
+        return None;
+    }
+    Some(DecodingKey::from_secret(&secret))
 }
 
-fn of_length(key: DecodingKey, length: usize) -> Option<DecodingKey> {
+fn with_length(key: DecodingKey, length: usize) -> Option<DecodingKey> {
     let found = key.try_get_as_bytes().map(<[u8]>::len).ok()?;
     (found == length).then_some(key)
 }
@@ -281,12 +313,10 @@ mod tests {
 
     #[test]
     fn all_keys_of_one_id_are_found_up_to_a_bound() {
-        let keys = |number| {
-            (0..number)
-                .map(|n| secret("a", 32 + n))
-                .collect::<Vec<_>>()
-                .join(",")
-        };
+        fn keys(number: usize) -> String {
+            let keys: Vec<_> = (0..number).map(|n| secret("a", 32 + n)).collect();
+            keys.join(",")
+        }
         let two = read(&[keys(2), secret("b", 32)].join(","), KeySetOrigin::File).unwrap();
         assert_eq!(
             [
@@ -301,13 +331,11 @@ mod tests {
 
     #[test]
     fn a_key_is_for_its_own_algorithm_and_purpose_alone() {
-        let of = |more: &str| {
-            read(
-                &secret("a", 64).replace("\"kid\"", &format!("{more},\"kid\"")),
-                KeySetOrigin::File,
-            )
-        };
-        let named = of(r#""alg":"HS512""#).unwrap();
+        fn with(more: &str) -> Result<KeySet, KeySetError> {
+            let key = secret("a", 64).replace("\"kid\"", &format!("{more},\"kid\""));
+            read(&key, KeySetOrigin::File)
+        }
+        let named = with(r#""alg":"HS512""#).unwrap();
         assert_eq!(
             [
                 count(&named, Some("a"), Algorithm::HS512),
@@ -323,7 +351,7 @@ mod tests {
             (r#""alg":"RS256""#, false),
             (r#""alg":"A256KW""#, false),
         ] {
-            assert_eq!(of(more).is_ok(), is_taken, "{more}");
+            assert_eq!(with(more).is_ok(), is_taken, "{more}");
         }
     }
 

@@ -1,14 +1,17 @@
-//! JSON Web Tokens: the tokens of one issuer, verified by its keys.
+//! Authentication by JSON Web Tokens: the tokens of one issuer, verified by its keys.
 //!
 //! `spec` says what a token must be, `algorithm` and `key_set` have what verifies its signature,
-//! `claims` what it says, and `verified` remembers those that were good. `issuer` says when keys
-//! behind a URL are asked for, and `fetch` brings them.
+//! `claims` what it says, and `verified` remembers those that were good. `authenticator` checks a
+//! request. `remote_keys` has keys behind a URL: `issuer` says when they are fetched, and `fetch`
+//! fetches them.
 
 pub mod algorithm;
+pub mod authenticator;
 pub mod claims;
 pub mod fetch;
-pub mod issuer;
+mod issuer;
 pub mod key_set;
+mod remote_keys;
 pub mod spec;
 
 mod verified;
@@ -28,7 +31,7 @@ use self::claims::{ClaimedIssuer, TokenClaims};
 use self::key_set::KeySet;
 use self::spec::JwtSpec;
 use self::verified::{VerifiedToken, VerifiedTokens};
-use super::api_key::hash;
+use super::key_table::hash;
 use super::refusal::AuthenticationRefusal;
 use crate::clock;
 
@@ -42,9 +45,9 @@ pub struct TokenVerifier {
 /// Why a token is not accepted.
 #[derive(PartialEq, Eq)]
 pub enum TokenFault {
-    /// It is another issuer's, by its own words: another authenticator may know it.
+    /// The token names another issuer: another authenticator may know it.
     Foreign,
-    /// It is signed by a key that the set does not have.
+    /// The set does not have the key that signed it.
     UnknownKey,
     Refused(AuthenticationRefusal),
 }

@@ -1,12 +1,16 @@
 //! The rules that tokens are checked by, and where the keys of their issuer are.
 
+use std::borrow::Cow;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use jsonwebtoken::Algorithm;
 
-use crate::identity::credential::CredentialPlace;
+use crate::identity::method::{CredentialFile, CredentialFormat, CredentialPlace, MethodSpec};
 use crate::transport::tls::client::{ClientTls, PeerName};
+
+/// The challenge to a client that should send a token (RFC 6750 §3).
+const BEARER: &str = "Bearer realm=\"tollgate\"";
 
 /// Tokens of one issuer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,16 +31,6 @@ pub struct JwtSpec {
     /// Verified tokens that are remembered.
     pub cached_tokens: usize,
     pub keys: KeySetSource,
-}
-
-impl JwtSpec {
-    /// Where the keys are fetched, if they are.
-    pub fn url(&self) -> Option<&KeySetUrl> {
-        match &self.keys {
-            KeySetSource::Url(url) => Some(url),
-            KeySetSource::File(_) => None,
-        }
-    }
 }
 
 /// Where the keys of an issuer are.
@@ -64,4 +58,28 @@ pub struct KeySetUrl {
     pub stale: Duration,
     /// For a whole fetch.
     pub timeout: Duration,
+}
+
+impl MethodSpec for JwtSpec {
+    fn place(&self) -> CredentialPlace {
+        self.place.clone()
+    }
+
+    fn file(&self) -> Option<CredentialFile<'_>> {
+        match &self.keys {
+            KeySetSource::File(path) => Some(CredentialFile {
+                path,
+                format: CredentialFormat::KeySet,
+            }),
+            KeySetSource::Url(_) => None,
+        }
+    }
+
+    fn challenge(&self) -> Option<Cow<'static, str>> {
+        Some(BEARER.into())
+    }
+
+    fn challenge_after_fault(&self, error: &str, reason: &str) -> Option<Cow<'static, str>> {
+        Some(format!("{BEARER}, error=\"{error}\", error_description=\"{reason}\"").into())
+    }
 }

@@ -1,7 +1,7 @@
 //! A provider's own words: where a sign-in begins, where a code is redeemed, and its keys.
 //!
 //! Guarantees that strangers cannot make the gateway ask the provider more than it must: one lookup
-//! is under way at most, whoever waits for it, and one that failed is not tried again for some
+//! is under way at most, however many wait for it, and one that failed is not tried again for some
 //! seconds. Answers are bounded in size and time.
 
 use std::sync::Arc;
@@ -101,8 +101,12 @@ impl ProviderDirectory {
     }
 
     fn fresh(&self) -> Option<Arc<KnownProvider>> {
-        let known = self.known.lock().clone();
-        known.filter(|known| clock::now().saturating_duration_since(known.since) < REMEMBERED)
+        let known = self.known.lock().clone()?;
+        if is_recent(known.since, REMEMBERED) {
+            Some(known)
+        } else {
+            None
+        }
     }
 
     /// A browser that goes away does not end what others wait for.
@@ -124,18 +128,15 @@ impl ProviderDirectory {
         seen: Option<&Arc<KnownProvider>>,
     ) -> Result<Arc<KnownProvider>, OpenIdFault> {
         let mut lookups = self.lookups.lock().await;
-        let is_recent = |then: Instant, span| clock::now().saturating_duration_since(then) < span;
         // The caller before has looked, perhaps.
-        if let Some(known) = self
-            .fresh()
-            .filter(|known| seen.is_none_or(|seen| !Arc::ptr_eq(seen, known)))
+        if let Some(known) = self.fresh()
+            && seen.is_none_or(|seen| !Arc::ptr_eq(seen, &known))
         {
             return Ok(known);
         }
         if let Some(seen) = seen {
-            if lookups
-                .for_keys
-                .is_some_and(|then| is_recent(then, LOOKS_AGAIN))
+            if let Some(then) = lookups.for_keys
+                && is_recent(then, LOOKS_AGAIN)
             {
                 return Ok(seen.clone());
             }
@@ -153,10 +154,10 @@ impl ProviderDirectory {
                 tracing::warn!(issuer = self.spec.issuer, %fault, "nobody can sign in at the provider")
             }
         }
-        lookups.failed = asked
-            .as_ref()
-            .err()
-            .map(|fault| (clock::now(), fault.clone()));
+        lookups.failed = match &asked {
+            Ok(_) => None,
+            Err(fault) => Some((clock::now(), fault.clone())),
+        };
         asked
     }
 
@@ -210,58 +211,58 @@ impl ProviderDirectory {
         body: String,
     ) -> Result<(StatusCode, Bytes), OpenIdFault> {
         let place = self.place(url)?;
-        let unavailable =
-            |why: String| OpenIdFault::Unavailable(format!("{}: {why}", printable(url)));
         let request = request
             .uri(&place.target)
             .header(ACCEPT, "application/json")
             .body(Full::from(body));
-        let request = request.map_err(|_| unavailable("it cannot be asked for".to_owned()))?;
+        let Ok(request) = request else {
+            return Err(unavailable(url, "it cannot be asked for"));
+        };
         match timeout(TIMEOUT, fetch::ask(&place, request)).await {
-            Ok(answer) => answer.map_err(unavailable),
-            Err(_) => Err(unavailable(format!(
-                "no answer within {} s",
-                TIMEOUT.as_secs()
-            ))),
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(why)) => Err(unavailable(url, &why)),
+            Err(_) => {
+                let seconds = TIMEOUT.as_secs();
+                Err(unavailable(url, &format!("no answer within {seconds} s")))
+            }
         }
     }
 
     /// A place that the provider names. In the clear only on this machine, and only where the
     /// issuer itself is.
     fn place(&self, url: &str) -> Result<KeySetUrl, OpenIdFault> {
-        let odd = || {
+        self.parse_place(url).ok_or_else(|| {
             OpenIdFault::Refused(format!(
                 "the provider names a place that cannot be asked: {}",
                 printable(url)
             ))
-        };
-        let uri: Uri = url.parse().map_err(|_| odd())?;
-        let authority = uri
-            .authority()
-            .filter(|authority| !authority.as_str().contains('@'))
-            .ok_or_else(odd)?;
-        let (tls, port) = match (uri.scheme_str(), &self.spec.tls) {
-            (Some("https"), Some(tls)) => (Some(tls.clone()), 443),
-            (Some("http"), None) if is_this_machine(authority.host()) => (None, 80),
-            _ => return Err(odd()),
-        };
-        if url.contains('#') {
-            return Err(odd());
+        })
+    }
+
+    fn parse_place(&self, url: &str) -> Option<KeySetUrl> {
+        let uri: Uri = url.parse().ok()?;
+        let authority = uri.authority()?;
+        if authority.as_str().contains('@') || url.contains('#') {
+            return None;
         }
         let host = authority
             .host()
             .trim_start_matches('[')
             .trim_end_matches(']')
             .to_owned();
-        let tls = tls.map(|tls| Some((tls, PeerName::of(&host)?)));
-        Ok(KeySetUrl {
+        let (tls, port) = match (uri.scheme_str(), &self.spec.tls) {
+            (Some("https"), Some(tls)) => (Some((tls.clone(), PeerName::of(&host)?)), 443),
+            (Some("http"), None) if is_this_machine(authority.host()) => (None, 80),
+            _ => return None,
+        };
+        Some(KeySetUrl {
             port: authority.port_u16().unwrap_or(port),
             target: uri
                 .path_and_query()
                 .map_or("/", |target| target.as_str())
                 .to_owned(),
             authority: authority.to_string(),
-            tls: tls.map(|tls| tls.ok_or_else(odd)).transpose()?,
+            tls,
             host,
             refresh: REMEMBERED,
             stale: REMEMBERED,
@@ -275,21 +276,31 @@ impl ProviderDirectory {
 /// # Errors
 /// When it is something else.
 pub fn read<T: DeserializeOwned>(text: &[u8], place: &str) -> Result<T, OpenIdFault> {
-    // The error's own words may quote the answer, which may have a token.
-    let odd = |error: serde_json::Error| {
+    serde_json::from_slice(text).map_err(|error| {
+        // The error itself may quote the answer, which may have a token.
         OpenIdFault::Unavailable(format!(
             "{place} does not say what it should, in line {}",
             error.line()
         ))
-    };
-    serde_json::from_slice(text).map_err(odd)
+    })
+}
+
+fn is_recent(then: Instant, span: Duration) -> bool {
+    clock::now().saturating_duration_since(then) < span
+}
+
+fn unavailable(url: &str, why: &str) -> OpenIdFault {
+    OpenIdFault::Unavailable(format!("{}: {why}", printable(url)))
 }
 
 /// Words of others, of which a page and a log take some: none that hides what it says.
 pub fn printable(text: &str) -> String {
-    let is_plain =
-        |letter: &char| letter.is_alphanumeric() || letter.is_ascii_punctuation() || *letter == ' ';
-    text.chars().filter(is_plain).take(200).collect()
+    text.chars()
+        .filter(|letter| {
+            letter.is_alphanumeric() || letter.is_ascii_punctuation() || *letter == ' '
+        })
+        .take(200)
+        .collect()
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 /// Why nobody signs in.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OpenIdFault {
-    /// It may pass.
+    /// The provider cannot be asked now. Later it may.
     #[error("the provider cannot be asked: {0}")]
     Unavailable(String),
     #[error("{0}")]

@@ -16,7 +16,7 @@ use ring::hmac;
 use ring::rand::{SecureRandom, SystemRandom};
 use sha2::{Digest, Sha256};
 
-/// How long somebody may take at the provider.
+/// How long a person may take at the provider.
 pub const LASTS: Duration = Duration::from_secs(600);
 
 /// Letters of 32 bytes.
@@ -32,15 +32,15 @@ pub struct PendingSignIn {
     pub began: u64,
     pub state: String,
     pub nonce: String,
-    /// The proof that whoever brings a code has asked for it.
+    /// The proof that a code was asked for by the browser that brings it.
     pub verifier: String,
     /// Where to go then, with no character that a cookie does not have.
     pub next: String,
-    /// Whether somebody proves that it is them: the provider must have asked them just now.
+    /// Whether the sign-in proves a person: the provider must have asked for credentials just now.
     pub proves: bool,
 }
 
-/// Of a sign-in that proves somebody, in a cookie.
+/// The mark of a sign-in that proves a person, in a cookie.
 const PROVES: &str = "proves";
 
 /// The key that sign-ins are signed with.
@@ -51,8 +51,8 @@ pub struct SignInKey(hmac::Key);
 pub struct EndedSignIns(Mutex<HashMap<String, u64>>);
 
 impl SignInKey {
-    /// Made of the client secret, which each node of a fleet has.
-    pub fn of(client_secret: &str) -> Self {
+    /// The key from the client secret, which each node of a fleet has.
+    pub fn from_secret(client_secret: &str) -> Self {
         let secret = hmac::Key::new(hmac::HMAC_SHA256, client_secret.as_bytes());
         Self(hmac::Key::new(
             hmac::HMAC_SHA256,
@@ -96,13 +96,9 @@ impl PendingSignIn {
         let (secrets, next) = body.split_once('~')?;
         let mut parts = secrets.split('.');
         let began: u64 = parts.next()?.parse().ok()?;
-        let mut part = || {
-            parts
-                .next()
-                .filter(|part| part.len() == LENGTH)
-                .map(ToOwned::to_owned)
-        };
-        let (state, nonce, verifier) = (part()?, part()?, part()?);
+        let state = secret(parts.next()?)?;
+        let nonce = secret(parts.next()?)?;
+        let verifier = secret(parts.next()?)?;
         let proves = match parts.next() {
             None => false,
             Some(PROVES) => true,
@@ -117,7 +113,12 @@ impl PendingSignIn {
             proves,
         };
         // Another node's clock may be ahead.
-        (parts.next().is_none() && now.abs_diff(began) < LASTS.as_secs()).then_some(pending)
+        let is_recent = now.abs_diff(began) < LASTS.as_secs();
+        if is_recent && parts.next().is_none() {
+            Some(pending)
+        } else {
+            None
+        }
     }
 
     /// The hash of the verifier, which the provider keeps (RFC 7636 §4.2, S256).
@@ -135,6 +136,15 @@ impl EndedSignIns {
             ended.retain(|_, began| now.abs_diff(*began) < LASTS.as_secs());
         }
         ended.len() < MOST_ENDED && ended.insert(pending.state.clone(), pending.began).is_none()
+    }
+}
+
+/// A secret as [`random`] writes it.
+fn secret(part: &str) -> Option<String> {
+    if part.len() == LENGTH {
+        Some(part.to_owned())
+    } else {
+        None
     }
 }
 
@@ -156,7 +166,8 @@ mod tests {
 
     #[test]
     fn a_cookie_has_all_of_it_or_nothing() {
-        let (pending, key) = (begin(), SignInKey::of("a secret"));
+        let pending = begin();
+        let key = SignInKey::from_secret("a secret");
         let text = pending.text(&key);
         assert!(PendingSignIn::read(&text, &key, NOW + 599).unwrap() == pending);
         assert!(begin().text(&key) != text);
@@ -180,11 +191,11 @@ mod tests {
 
     #[test]
     fn a_cookie_of_another_secret_or_too_old_is_none() {
-        let text = begin().text(&SignInKey::of("a secret"));
-        assert!(PendingSignIn::read(&text, &SignInKey::of("another"), NOW).is_none());
+        let text = begin().text(&SignInKey::from_secret("a secret"));
+        assert!(PendingSignIn::read(&text, &SignInKey::from_secret("another"), NOW).is_none());
         for then in [NOW + 600, NOW - 600] {
             assert!(
-                PendingSignIn::read(&text, &SignInKey::of("a secret"), then).is_none(),
+                PendingSignIn::read(&text, &SignInKey::from_secret("a secret"), then).is_none(),
                 "{then}"
             );
         }
@@ -192,7 +203,8 @@ mod tests {
 
     #[test]
     fn a_sign_in_ends_once() {
-        let (ended, pending) = (EndedSignIns::default(), begin());
+        let ended = EndedSignIns::default();
+        let pending = begin();
         assert!(ended.end(&pending, NOW) && !ended.end(&pending, NOW) && ended.end(&begin(), NOW));
         // Not forgotten for others; those too old make room.
         while ended.end(&begin(), NOW) {}

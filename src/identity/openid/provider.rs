@@ -1,4 +1,4 @@
-//! A provider at work: where a sign-in begins, and who somebody is that comes back from it.
+//! A provider at work: where a sign-in begins, and which person comes back from it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,17 +15,17 @@ use super::fault::OpenIdFault;
 use super::pending::{EndedSignIns, PendingSignIn, SignInKey};
 use super::spec::OpenIdSpec;
 use crate::clock;
-use crate::identity::credential::CredentialPlace;
 use crate::identity::jwt::algorithm::{ALGORITHMS, is_symmetric};
 use crate::identity::jwt::claims::TokenClaims;
 use crate::identity::jwt::spec::{JwtSpec, KeySetSource};
 use crate::identity::jwt::{TokenFault, TokenVerifier};
+use crate::identity::method::CredentialPlace;
 use crate::identity::refusal::AuthenticationRefusal;
 
 /// How far the provider's clock may be off.
 const LEEWAY: Duration = Duration::from_secs(30);
 
-/// How long after somebody was asked by the provider they count as present.
+/// How long a person counts as present after signing in at the provider.
 pub const RECENT: Duration = Duration::from_secs(600);
 
 const MAX_TOKEN: usize = 64 << 10;
@@ -106,11 +106,12 @@ fn refused(why: impl Into<String>) -> OpenIdFault {
 
 impl OpenIdProvider {
     pub fn new(spec: OpenIdSpec) -> Self {
-        let algorithms = ALGORITHMS
-            .iter()
-            .map(|(_, one)| *one)
-            .filter(|one| !is_symmetric(*one))
-            .collect();
+        let mut algorithms = Vec::new();
+        for (_, algorithm) in ALGORITHMS {
+            if !is_symmetric(algorithm) {
+                algorithms.push(algorithm);
+            }
+        }
         let rules = JwtSpec {
             place: CredentialPlace::Scheme("Bearer"),
             issuer: spec.issuer.clone(),
@@ -126,7 +127,7 @@ impl OpenIdProvider {
             keys: KeySetSource::File(std::path::PathBuf::new()),
         };
         Self {
-            key: SignInKey::of(&spec.client_secret.0),
+            key: SignInKey::from_secret(&spec.client_secret.0),
             tokens: TokenVerifier::new(&rules),
             rules,
             directory: ProviderDirectory::new(spec.clone()),
@@ -150,7 +151,8 @@ impl OpenIdProvider {
     ) -> Result<String, OpenIdFault> {
         let known = self.directory.known().await?;
         let endpoint = &known.metadata.authorization_endpoint;
-        let (scope, age) = (self.spec.scopes.join(" "), RECENT.as_secs().to_string());
+        let scope = self.spec.scopes.join(" ");
+        let age = RECENT.as_secs().to_string();
         let challenge = pending.challenge();
         let mut fields = vec![
             ("response_type", "code"),
@@ -194,7 +196,7 @@ impl OpenIdProvider {
         let known = self.directory.known().await?;
         self.check_sender(&known, answer)?;
         if let Some(error) = &answer.error {
-            // Whoever comes back writes the rest, and it would stay in the audit log.
+            // Only a known code is shown: the visitor writes it, and it would stay in the audit log.
             let known = ERRORS
                 .into_iter()
                 .find(|known| *known == error.as_str())
@@ -252,11 +254,11 @@ impl OpenIdProvider {
             ));
         }
         // Core §3.1.3.7: who asked for a token that several may use.
-        let is_ours = match claims.has("azp") {
-            true => claims.text("azp").as_ref() == Some(&self.spec.client_id),
-            false => claims
-                .texts_of("aud")
-                .is_some_and(|audiences| audiences.len() == 1),
+        let is_ours = if claims.has("azp") {
+            claims.text("azp").as_ref() == Some(&self.spec.client_id)
+        } else {
+            let audiences = claims.texts_of("aud");
+            audiences.is_some_and(|audiences| audiences.len() == 1)
         };
         if !is_ours {
             return Err(refused("the ID token was made for another client (azp)"));
@@ -300,7 +302,8 @@ impl OpenIdProvider {
         pending: &PendingSignIn,
         return_to: &str,
     ) -> Result<String, OpenIdFault> {
-        let (secret, id) = (&*self.spec.client_secret.0, &self.spec.client_id);
+        let secret = &*self.spec.client_secret.0;
+        let id = &self.spec.client_id;
         let mut fields = vec![
             ("grant_type", "authorization_code"),
             ("code", code),
@@ -308,20 +311,16 @@ impl OpenIdProvider {
             ("code_verifier", &pending.verifier),
         ];
         let methods = &known.metadata.token_endpoint_auth_methods_supported;
-        let takes = |method: &str| methods.iter().any(|one| one == method);
         let mut request =
             Request::post("/").header(CONTENT_TYPE, "application/x-www-form-urlencoded");
-        if methods.is_empty() || takes("client_secret_basic") {
+        if methods.is_empty() || methods.iter().any(|one| one == "client_secret_basic") {
             let pair = format!("{}:{}", encode(id), encode(secret));
             request = request.header(AUTHORIZATION, format!("Basic {}", STANDARD.encode(pair)));
-        } else if takes("client_secret_post") {
+        } else if methods.iter().any(|one| one == "client_secret_post") {
             fields.extend([("client_id", id.as_str()), ("client_secret", secret)]);
         } else {
-            let others = methods
-                .iter()
-                .map(|method| printable(method))
-                .collect::<Vec<_>>()
-                .join(", ");
+            let others: Vec<_> = methods.iter().map(|method| printable(method)).collect();
+            let others = others.join(", ");
             return Err(refused(format!(
                 "the provider takes no client secret, but {others}"
             )));
@@ -337,7 +336,7 @@ impl OpenIdProvider {
             });
         }
         match serde_json::from_slice::<TokenError>(&text) {
-            // Its own words about it may have the code.
+            // The rest of the answer may have the code.
             Ok(TokenError { error }) => Err(refused(format!(
                 "the provider refuses the code: {}",
                 printable(&error)
@@ -350,18 +349,26 @@ impl OpenIdProvider {
     }
 }
 
-/// How long ago the provider asked somebody, if that was lately. Its clock may be ahead.
+/// The time since a person signed in at the provider, if that was lately. The provider's clock may
+/// be ahead.
 pub fn recent_age(asked_at: u64) -> Option<Duration> {
     let now = clock::unix_micros() / 1_000_000;
     let is_past = asked_at <= now + LEEWAY.as_secs();
-    Some(Duration::from_secs(now.saturating_sub(asked_at))).filter(|age| is_past && *age < RECENT)
+    let age = Duration::from_secs(now.saturating_sub(asked_at));
+    if is_past && age < RECENT {
+        Some(age)
+    } else {
+        None
+    }
 }
 
-/// A sign-in that proves somebody is none if the provider has not asked them: it may go by an
+/// A sign-in that proves a person needs one at the provider just now: the provider may go by an
 /// earlier one.
 fn check_presence(pending: &PendingSignIn, asked_at: Option<u64>) -> Result<(), OpenIdFault> {
+    if !pending.proves {
+        return Ok(());
+    }
     match asked_at {
-        _ if !pending.proves => Ok(()),
         None => Err(refused(
             "the provider does not say when you have signed in there (auth_time), so this proves nothing",
         )),
@@ -377,9 +384,9 @@ fn encode(text: &str) -> String {
 }
 
 fn form(fields: &[(&str, &str)]) -> String {
-    fields
-        .iter()
-        .map(|(name, value)| format!("{name}={}", encode(value)))
-        .collect::<Vec<_>>()
-        .join("&")
+    let mut pairs = Vec::new();
+    for (name, value) in fields {
+        pairs.push(format!("{name}={}", encode(value)));
+    }
+    pairs.join("&")
 }

@@ -16,7 +16,7 @@ pub struct OpenIdSpec {
     pub scopes: Vec<String>,
     /// The claim that an account is called by that is made at its first sign-in.
     pub name_claim: String,
-    /// The claim with somebody's groups.
+    /// The claim with a person's groups.
     pub groups_claim: String,
     /// `None`: it is asked in the clear, on this machine.
     pub tls: Option<ClientTls>,

@@ -17,11 +17,14 @@ use tokio::task::spawn_blocking;
 use tokio::time::timeout_at;
 use tollgate_limiter::algorithm::token_bucket::TokenBucket;
 
+use super::SentPassword;
 use super::user_table::{PasswordDigest, UserTable};
 use crate::clock::Instant;
+use crate::identity::attempts::shared_checks::{
+    CheckResult, CredentialCheck, PreparedCheck, SharedChecks,
+};
 use crate::identity::attempts::{Attempt, FailedAttempts};
 use crate::identity::refusal::AuthenticationRefusal;
-use crate::identity::shared_checks::{CheckResult, CredentialCheck, SharedChecks};
 
 /// The threads of all authenticators, also of those that a reload has replaced. The other half of
 /// the cores is left to requests.
@@ -52,8 +55,7 @@ pub struct PasswordChecks {
 /// A password to check.
 pub struct PasswordCheck {
     pub users: Arc<UserTable>,
-    pub name: String,
-    pub password: Vec<u8>,
+    pub sent: SentPassword,
     /// How long it is remembered, if it is right.
     pub remember: Duration,
 }
@@ -66,7 +68,8 @@ struct PasswordHashing {
 }
 
 impl PasswordChecks {
-    /// Those of the authenticator called `name`, whose attempts may fail as `failed_attempts` says.
+    /// The checks of the authenticator called `name`, whose attempts may fail as `failed_attempts`
+    /// says.
     pub fn new(name: &str, failed_attempts: TokenBucket) -> Self {
         let hashed = counter!("tollgate_password_hashes_total", "authenticator" => name.to_owned());
         hashed.increment(0);
@@ -91,15 +94,17 @@ impl PasswordChecks {
     ) -> Result<BoxFuture<'static, CheckResult>, AuthenticationRefusal> {
         // Browsers open several connections at once: these wait for one check.
         self.running.run(digest, ip, || {
-            let attempt = self.attempts.place(ip, Some(check.name.as_bytes()))?;
-            Ok((
-                Some(attempt),
-                PasswordHashing {
-                    checks: self.clone(),
-                    check,
-                    digest,
-                },
-            ))
+            let name = check.sent.name.as_bytes();
+            let attempt = self.attempts.place(ip, Some(name))?;
+            let check = PasswordHashing {
+                checks: self.clone(),
+                check,
+                digest,
+            };
+            Ok(PreparedCheck {
+                attempt: Some(attempt),
+                check,
+            })
         })
     }
 }
@@ -130,14 +135,15 @@ impl CredentialCheck for PasswordHashing {
         let checked = spawn_blocking(move || {
             let PasswordCheck {
                 users,
-                name,
-                password,
+                sent,
                 remember,
             } = self.check;
-            let found = users.check(&name, &password);
+            let found = users.check(&sent.name, &sent.password);
             drop(resource);
-            if let Some(identity) = found.clone().filter(|_| !remember.is_zero()) {
-                users.remember(digest, identity, remember);
+            if let Some(identity) = &found
+                && !remember.is_zero()
+            {
+                users.remember(digest, identity.clone(), remember);
             }
             found
         });
@@ -162,10 +168,8 @@ mod tests {
     fn all_authenticators_hash_on_the_same_few_threads() {
         let one = NonZeroU64::MIN;
         let bound = TokenBucket::new(one, one, one).unwrap();
-        let (one, other) = (
-            PasswordChecks::new("one", bound),
-            PasswordChecks::new("other", bound),
-        );
+        let one = PasswordChecks::new("one", bound);
+        let other = PasswordChecks::new("other", bound);
         assert!(Arc::ptr_eq(&one.threads, &other.threads));
     }
 }

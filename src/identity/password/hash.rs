@@ -27,9 +27,9 @@ pub enum PasswordHash {
 /// Why a hash is not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PasswordHashError {
-    /// It is of another scheme.
+    /// The hash is of another scheme.
     OtherScheme(&'static str),
-    /// It begins like one that is taken, and goes on otherwise.
+    /// The hash begins like one that is taken, and goes on otherwise.
     Malformed,
     /// To check it would take too long, or too much memory.
     TooCostly,
@@ -66,19 +66,13 @@ impl PasswordHash {
 }
 
 fn bcrypt(text: &str) -> Result<(), PasswordHashError> {
-    let rest = text
-        .get(4..)
-        .and_then(|rest| rest.split_once('$'))
-        .ok_or(PasswordHashError::Malformed)?;
-    let (cost, salted) = rest;
-    let digits = cost.len() == 2 && cost.bytes().all(|byte| byte.is_ascii_digit());
-    let cost: u32 = cost
-        .parse()
-        .ok()
-        .filter(|cost| digits && *cost >= 4)
-        .ok_or(PasswordHashError::Malformed)?;
-    let is_base64 = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'/');
-    if salted.len() != 53 || !salted.bytes().all(is_base64) {
+    let rest = text.get(4..).and_then(|rest| rest.split_once('$'));
+    let (cost, salted) = rest.ok_or(PasswordHashError::Malformed)?;
+    if cost.len() != 2 || !cost.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(PasswordHashError::Malformed);
+    }
+    let cost: u32 = cost.parse().map_err(|_| PasswordHashError::Malformed)?;
+    if cost < 4 || salted.len() != 53 || !salted.bytes().all(is_bcrypt_base64) {
         return Err(PasswordHashError::Malformed);
     }
     // A check of the rest without the work: the least cost instead of its own.
@@ -91,17 +85,21 @@ fn bcrypt(text: &str) -> Result<(), PasswordHashError> {
     }
 }
 
+fn is_bcrypt_base64(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'/')
+}
+
 fn argon2(text: &str) -> Result<(), PasswordHashError> {
     let hash = PhcHash::new(text).map_err(|_| PasswordHashError::Malformed)?;
     argon2::Algorithm::try_from(hash.algorithm).map_err(|_| PasswordHashError::Malformed)?;
-    let is_known = |version: u32| argon2::Version::try_from(version).is_ok();
     let params = Params::try_from(&hash).map_err(|_| PasswordHashError::Malformed)?;
     let salt = hash.salt.ok_or(PasswordHashError::Malformed)?;
     let decoded = salt.decode_b64(&mut [0; 64]).map(<[u8]>::len);
-    if hash.hash.is_none()
-        || !hash.version.is_none_or(is_known)
-        || !decoded.is_ok_and(|bytes| bytes >= 8)
-    {
+    let has_known_version = match hash.version {
+        None => true,
+        Some(version) => argon2::Version::try_from(version).is_ok(),
+    };
+    if hash.hash.is_none() || !has_known_version || !decoded.is_ok_and(|bytes| bytes >= 8) {
         return Err(PasswordHashError::Malformed);
     }
     let work = u64::from(params.m_cost()) * u64::from(params.t_cost());
@@ -187,7 +185,9 @@ mod tests {
 
     #[test]
     fn other_schemes_and_broken_or_costly_hashes_are_not_taken() {
-        let of = |text: &str| PasswordHash::read(text).unwrap_err();
+        fn error(text: &str) -> PasswordHashError {
+            PasswordHash::read(text).unwrap_err()
+        }
         for (text, scheme) in [
             ("$apr1$abc$def", "MD5 (apr1)"),
             ("{SHA}5baa61", "SHA-1"),
@@ -195,31 +195,27 @@ mod tests {
             ("$2x$05$c4WoMPo3SXsafkva", "another bcrypt"),
             ("secret", "plain text or DES"),
         ] {
-            assert_eq!(of(text), PasswordHashError::OtherScheme(scheme));
+            assert_eq!(error(text), PasswordHashError::OtherScheme(scheme));
         }
         let bcrypt = bcrypt::hash("secret", 4).unwrap();
-        let (broken, costly) = (
-            bcrypt.replacen("$04$", "$03$", 1),
-            bcrypt.replacen("$04$", "$16$", 1),
-        );
-        assert_eq!(
-            (of(&broken), of(&costly)),
-            (PasswordHashError::Malformed, PasswordHashError::TooCostly)
-        );
-        assert_eq!(of(&bcrypt[..59]), PasswordHashError::Malformed);
+        let broken = bcrypt.replacen("$04$", "$03$", 1);
+        assert_eq!(error(&broken), PasswordHashError::Malformed);
+        let costly = bcrypt.replacen("$04$", "$16$", 1);
+        assert_eq!(error(&costly), PasswordHashError::TooCostly);
+        assert_eq!(error(&bcrypt[..59]), PasswordHashError::Malformed);
         let argon2 = argon2id("secret", 64);
         for broken in [
             argon2.replace("m=64", "m=x"),
             argon2.replace("argon2id", "argon2x"),
             "$argon2id$".to_owned(),
         ] {
-            assert_eq!(of(&broken), PasswordHashError::Malformed, "{broken}");
+            assert_eq!(error(&broken), PasswordHashError::Malformed, "{broken}");
         }
         for costly in [
             argon2.replace("m=64", "m=4194304"),
             argon2.replace("t=1", "t=4294967295"),
         ] {
-            assert_eq!(of(&costly), PasswordHashError::TooCostly, "{costly}");
+            assert_eq!(error(&costly), PasswordHashError::TooCostly, "{costly}");
         }
     }
 }

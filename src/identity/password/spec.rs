@@ -1,10 +1,16 @@
 //! Users and their passwords as data.
 
+use std::borrow::Cow;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tollgate_limiter::algorithm::token_bucket::TokenBucket;
+
+use crate::identity::method::{CredentialFile, CredentialFormat, CredentialPlace, MethodSpec};
+
+/// Where requests carry user name and password (RFC 7617).
+pub const PLACE: CredentialPlace = CredentialPlace::Scheme("Basic");
 
 /// Users of `Authorization: Basic`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,4 +23,21 @@ pub struct BasicSpec {
     pub remember: Duration,
     /// The attempts of a client address and at a user name that may fail.
     pub failed_attempts: TokenBucket,
+}
+
+impl MethodSpec for BasicSpec {
+    fn place(&self) -> CredentialPlace {
+        PLACE
+    }
+
+    fn file(&self) -> Option<CredentialFile<'_>> {
+        Some(CredentialFile {
+            path: &self.users,
+            format: CredentialFormat::Users,
+        })
+    }
+
+    fn challenge(&self) -> Option<Cow<'static, str>> {
+        Some(format!("Basic realm=\"{}\", charset=\"UTF-8\"", self.realm).into())
+    }
 }

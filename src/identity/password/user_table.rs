@@ -74,12 +74,14 @@ impl UserTable {
 
     /// Whether both have the same users and passwords.
     pub fn is_same(&self, other: &Self) -> bool {
-        let same = |user: &User| {
-            other
-                .find(user.identity.id())
-                .is_some_and(|found| found.hash == user.hash)
-        };
-        self.len() == other.len() && self.users.iter().all(same)
+        self.len() == other.len() && self.users.iter().all(|user| other.has(user))
+    }
+
+    fn has(&self, user: &User) -> bool {
+        match self.find(user.identity.id()) {
+            Some(found) => found.hash == user.hash,
+            None => false,
+        }
     }
 
     /// The digest of a user name and a password, for [`Self::remembered`].
@@ -154,16 +156,15 @@ mod tests {
     use super::*;
 
     fn table(users: &[(&str, &str)]) -> UserTable {
-        let user = |(name, password): &(&str, &str)| User {
-            identity: Arc::new(CallerIdentity::new("staff", name)),
-            hash: PasswordHash::read(
-                &bcrypt::hash_with_salt(password, 4, [7; 16])
-                    .unwrap()
-                    .to_string(),
-            )
-            .unwrap(),
-        };
-        UserTable::new(users.iter().map(user).collect()).unwrap()
+        let mut known = Vec::new();
+        for (name, password) in users {
+            let hash = bcrypt::hash_with_salt(password, 4, [7; 16]).unwrap();
+            known.push(User {
+                identity: Arc::new(CallerIdentity::new("staff", name)),
+                hash: PasswordHash::read(&hash.to_string()).unwrap(),
+            });
+        }
+        UserTable::new(known).unwrap()
     }
 
     #[test]
@@ -216,16 +217,17 @@ mod tests {
     async fn a_bounded_number_of_passwords_is_remembered_and_the_oldest_makes_room() {
         let table = table(&[("ada", "one")]);
         let ada = table.check("ada", b"one").unwrap();
-        let digest = |n: usize| table.digest("ada", &n.to_be_bytes());
         for n in 0..=MAX_REMEMBERED {
             table.remember(
-                digest(n),
+                table.digest("ada", &n.to_be_bytes()),
                 ada.clone(),
                 Duration::from_millis(1_000_000 + n as u64),
             );
         }
         assert_eq!(table.remembered.lock().len(), MAX_REMEMBERED);
-        assert!(table.remembered(&digest(0)).is_none() && table.remembered(&digest(1)).is_some());
+        let oldest = table.digest("ada", &0_usize.to_be_bytes());
+        let second = table.digest("ada", &1_usize.to_be_bytes());
+        assert!(table.remembered(&oldest).is_none() && table.remembered(&second).is_some());
     }
 
     #[test]

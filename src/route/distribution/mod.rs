@@ -107,12 +107,10 @@ mod tests {
             [].into(),
         )
         .unwrap();
-        let count = |name: &str| {
-            (0..WHOLE)
-                .filter(|point| **split.pick(*point).unwrap() == *name)
-                .count()
-        };
-        assert_eq!((count("a"), count("none"), count("b")), (9_450, 0, 550));
+        for (name, share) in [("a", 9_450), ("none", 0), ("b", 550)] {
+            let points = (0..WHOLE).filter(|point| **split.pick(*point).unwrap() == *name);
+            assert_eq!(points.count(), share, "{name}");
+        }
     }
 
     #[test]

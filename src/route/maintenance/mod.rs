@@ -11,7 +11,8 @@ use crate::route::networks::NetworkSet;
 /// Maintenance of a route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MaintenanceSpec {
-    /// It is on while this file exists. `None`: as long as the configuration has it.
+    /// The file that switches it on by existing. `None`: it is on as long as the configuration has
+    /// it.
     pub when_file: Option<PathBuf>,
     /// The clients that are served all the same.
     pub allow: NetworkSet,
@@ -26,11 +27,13 @@ pub struct MaintenanceSpec {
 impl MaintenanceSpec {
     /// When a client may come back: at the expected end, or after some time once that has passed.
     pub fn retry_after_secs(&self, now: SystemTime) -> u64 {
-        let left = self
-            .until
-            .and_then(|until| until.duration_since(now).ok())
-            .filter(|left| !left.is_zero());
-        let wait = left.unwrap_or(self.retry_after);
+        let mut wait = self.retry_after;
+        if let Some(until) = self.until
+            && let Ok(left) = until.duration_since(now)
+            && !left.is_zero()
+        {
+            wait = left;
+        }
         wait.as_secs() + u64::from(wait.subsec_nanos() > 0)
     }
 }
@@ -41,17 +44,20 @@ mod tests {
 
     #[test]
     fn clients_come_back_at_the_end_and_later_if_it_has_passed() {
-        let at = |millis| SystemTime::UNIX_EPOCH + Duration::from_millis(millis);
-        let spec = |until| MaintenanceSpec {
+        fn at(millis: u64) -> SystemTime {
+            SystemTime::UNIX_EPOCH + Duration::from_millis(millis)
+        }
+        let mut spec = MaintenanceSpec {
             when_file: None,
             allow: NetworkSet::default(),
-            until,
+            until: Some(at(10_000)),
             retry_after: Duration::from_secs(90),
             pages: None,
         };
-        let waits = [0, 9_000, 9_001, 9_999, 10_000, 10_001]
-            .map(|now| spec(Some(at(10_000))).retry_after_secs(at(now)));
+        let waits =
+            [0, 9_000, 9_001, 9_999, 10_000, 10_001].map(|now| spec.retry_after_secs(at(now)));
         assert_eq!(waits, [10, 1, 1, 1, 90, 90]);
-        assert_eq!(spec(None).retry_after_secs(at(0)), 90);
+        spec.until = None;
+        assert_eq!(spec.retry_after_secs(at(0)), 90);
     }
 }

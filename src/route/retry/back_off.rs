@@ -15,7 +15,7 @@ pub struct BackOff {
 }
 
 impl BackOff {
-    /// Of Envoy.
+    /// The pauses of Envoy.
     pub const DEFAULT: Self = Self {
         base: Duration::from_millis(25),
         max: Duration::from_millis(250),

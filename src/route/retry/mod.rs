@@ -1,102 +1,47 @@
-//! When a route sends a request again, and how often. `back_off` has the pauses between.
-//!
-//! Guarantees that a condition which nobody wrote never holds.
+//! Whether an attempt is followed by another. `policy` is what an operator writes, and `back_off` has
+//! the pauses between attempts.
 
 pub mod back_off;
+mod policy;
 
 use std::time::{Duration, UNIX_EPOCH};
 
-use back_off::BackOff;
 use http::header::RETRY_AFTER;
 use http::{HeaderMap, StatusCode};
-use tollgate_limiter::limit::status_set::{StatusRange, StatusSet};
+pub use policy::{GrpcStatus, RetryCondition, RetryConditions, RetryPolicy};
 
 use crate::clock;
 use crate::error::Failure;
 use crate::grpc::GRPC_STATUS;
-pub use crate::grpc::GrpcStatus;
 
-/// How a route sends requests again.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RetryPolicy {
-    pub on: RetryConditions,
-    /// How often a request is sent in all.
-    pub attempts: u32,
-    /// Longest time of an attempt, from the pick of its endpoint to the response's header section.
-    pub per_try: Option<Duration>,
-    pub back_off: BackOff,
-    /// The longest `Retry-After` that is waited for. `None`: the field is not looked at.
-    pub retry_after: Option<Duration>,
-    /// Bytes of a request's body that are kept. A longer body is not sent again.
-    pub keep_body: usize,
-    /// Requests that are not idempotent are sent again, too.
-    pub non_idempotent: bool,
-}
-
-/// The outcomes of an attempt that another one follows.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RetryConditions {
-    /// No endpoint took a connection.
-    pub connect: bool,
-    /// The connection broke before a response, or what came was none.
-    pub reset: bool,
-    /// There was no response in time.
-    pub timeout: bool,
-    pub statuses: Option<StatusSet>,
-    pub calls: Vec<GrpcStatus>,
-}
-
-/// A condition, as an operator writes it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum RetryCondition {
-    Connect,
-    Reset,
-    Timeout,
-    Status(StatusRange),
-    Call(GrpcStatus),
-}
-
-impl FromIterator<RetryCondition> for RetryConditions {
-    fn from_iter<T: IntoIterator<Item = RetryCondition>>(conditions: T) -> Self {
-        let (mut all, mut statuses) = (Self::default(), Vec::new());
-        for condition in conditions {
-            match condition {
-                RetryCondition::Connect => all.connect = true,
-                RetryCondition::Reset => all.reset = true,
-                RetryCondition::Timeout => all.timeout = true,
-                RetryCondition::Status(range) => statuses.push(range),
-                RetryCondition::Call(status) => all.calls.push(status),
-            }
-        }
-        all.statuses = StatusSet::new(statuses).ok();
-        all
+/// Whether an attempt that failed so is followed by another.
+pub fn follows_failure(conditions: &RetryConditions, failure: &Failure) -> bool {
+    match failure {
+        Failure::ConnectFailed | Failure::ConnectTimeout | Failure::TlsFailed => conditions.connect,
+        Failure::UpstreamClosed | Failure::UpstreamInvalid => conditions.reset,
+        Failure::ResponseTimeout => conditions.timeout,
+        _ => false,
     }
 }
 
-impl RetryConditions {
-    /// Whether an attempt that failed so is followed by another.
-    pub fn hold_for_failure(&self, failure: &Failure) -> bool {
-        match failure {
-            Failure::ConnectFailed | Failure::ConnectTimeout | Failure::TlsFailed => self.connect,
-            Failure::UpstreamClosed | Failure::UpstreamInvalid => self.reset,
-            Failure::ResponseTimeout => self.timeout,
-            _ => false,
-        }
+/// Whether an attempt that brought this response is followed by another. A call says in its header
+/// section how it ended if it has no messages: messages are the client's already.
+pub fn follows_response(
+    conditions: &RetryConditions,
+    status: StatusCode,
+    headers: &HeaderMap,
+) -> bool {
+    if let Some(statuses) = &conditions.statuses
+        && statuses.contains(status)
+    {
+        return true;
     }
-
-    /// Whether an attempt that brought this response is followed by another. A call says in its
-    /// header section how it ended if it has no messages: those that have some are the client's
-    /// already.
-    pub fn hold_for_response(&self, status: StatusCode, headers: &HeaderMap) -> bool {
-        let of_call = || {
-            headers
-                .get(GRPC_STATUS)
-                .is_some_and(|value| self.calls.contains(&GrpcStatus::read(value)))
-        };
-        self.statuses
-            .as_ref()
-            .is_some_and(|statuses| statuses.contains(status))
-            || (!self.calls.is_empty() && of_call())
+    if conditions.calls.is_empty() {
+        return false;
+    }
+    match headers.get(GRPC_STATUS) {
+        Some(value) => conditions.calls.contains(&GrpcStatus::read(value)),
+        None => false,
     }
 }
 
@@ -119,6 +64,7 @@ pub fn asked_wait(headers: &HeaderMap) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use http::HeaderValue;
+    use tollgate_limiter::limit::status_set::StatusRange;
 
     use super::*;
 
@@ -145,54 +91,47 @@ mod tests {
         for (failure, own) in failures {
             for written in [Connect, Reset, Timeout] {
                 let holds = own.as_ref() == Some(&written);
-                assert_eq!(
-                    conditions([written]).hold_for_failure(&failure),
-                    holds,
-                    "{failure:?}"
-                );
+                let follows = follows_failure(&conditions([written]), &failure);
+                assert_eq!(follows, holds, "{failure:?}");
             }
         }
     }
 
     #[test]
     fn a_response_is_retried_by_its_status_or_the_status_of_a_call() {
-        let on = |written: RetryCondition, status: u16, call: Option<u8>| {
-            let call = call.map(|code| {
-                (
-                    http::HeaderName::from_static("grpc-status"),
-                    HeaderValue::from(u16::from(code)),
-                )
-            });
-            conditions([written]).hold_for_response(
-                StatusCode::from_u16(status).unwrap(),
-                &HeaderMap::from_iter(call),
-            )
-        };
-        let status = |text| RetryCondition::Status(StatusRange::parse(text).unwrap());
-        let unavailable = || RetryCondition::Call(GrpcStatus::Unavailable);
-        assert!(on(status("503"), 503, None) && on(status("5xx"), 599, None));
-        assert!(!on(status("503"), 502, None) && !on(status("5xx"), 404, None));
-        assert!(on(unavailable(), 200, Some(14)));
-        assert!(
-            !on(unavailable(), 200, Some(0))
-                && !on(unavailable(), 200, None)
-                && !on(unavailable(), 503, None)
-        );
-        assert!(!on(RetryCondition::Connect, 503, Some(14)));
+        fn status(text: &str) -> RetryCondition {
+            RetryCondition::Status(StatusRange::parse(text).unwrap())
+        }
+        let unavailable = RetryCondition::Call(GrpcStatus::Unavailable);
+        for (written, status, call, follows) in [
+            (status("503"), 503, None, true),
+            (status("5xx"), 599, None, true),
+            (status("503"), 502, None, false),
+            (status("5xx"), 404, None, false),
+            (unavailable.clone(), 200, Some("14"), true),
+            (unavailable.clone(), 200, Some("0"), false),
+            (unavailable.clone(), 200, None, false),
+            (unavailable, 503, None, false),
+            (RetryCondition::Connect, 503, Some("14"), false),
+        ] {
+            let mut headers = HeaderMap::new();
+            if let Some(call) = call {
+                headers.insert("grpc-status", HeaderValue::from_static(call));
+            }
+            let status = StatusCode::from_u16(status).unwrap();
+            let found = follows_response(&conditions([written]), status, &headers);
+            assert_eq!(found, follows, "{status} {call:?}");
+        }
     }
 
     #[test]
     fn a_wait_is_asked_for_in_seconds() {
-        let asked = |text| {
-            asked_wait(&HeaderMap::from_iter([(
-                RETRY_AFTER,
-                HeaderValue::from_static(text),
-            )]))
-        };
-        assert_eq!(
-            [asked("0"), asked(" 12 ")],
-            [0, 12].map(|seconds| Some(Duration::from_secs(seconds)))
-        );
+        fn asked(text: &str) -> Option<Duration> {
+            let value = HeaderValue::from_str(text).unwrap();
+            asked_wait(&HeaderMap::from_iter([(RETRY_AFTER, value)]))
+        }
+        assert_eq!(asked("0"), Some(Duration::ZERO));
+        assert_eq!(asked(" 12 "), Some(Duration::from_secs(12)));
         assert_eq!(
             asked("99999999999999999999999"),
             Some(Duration::from_secs(u64::MAX))
@@ -200,11 +139,7 @@ mod tests {
         let date = httpdate::fmt_http_date(
             UNIX_EPOCH + Duration::from_micros(clock::unix_micros()) + Duration::from_secs(3600),
         );
-        let left = asked_wait(&HeaderMap::from_iter([(
-            RETRY_AFTER,
-            date.parse().unwrap(),
-        )]))
-        .unwrap();
+        let left = asked(&date).unwrap();
         assert!((3500..=3600).contains(&left.as_secs()), "{left:?}");
         assert_eq!(asked("Wed, 21 Oct 2015 07:28:00 GMT"), Some(Duration::ZERO));
         for text in ["", "-1", "+1", "1.5", "Wed, 21 Oct"] {

@@ -26,14 +26,14 @@ pub struct TriedExpressions {
     /// The routes that were looked at.
     pub routes: NumberSet,
     tried: NumberSet,
-    /// Those among the tried that take the path.
+    /// The tried expressions that take the path.
     taking: NumberSet,
 }
 
 /// A set of small numbers.
 #[derive(Default)]
 pub struct NumberSet {
-    /// Of the first 64: no more memory is taken for these.
+    /// The first 64 numbers: no more memory is taken for these.
     first: u64,
     others: Vec<u64>,
 }
@@ -41,11 +41,12 @@ pub struct NumberSet {
 impl<'r> SharedExpressions<'r> {
     pub fn share(&mut self, expression: &'r PathExpression) -> NumberedExpression {
         let number = self.0.len();
-        let new = || NumberedExpression {
+        let entry = self.0.entry(expression.text());
+        let shared = entry.or_insert_with(|| NumberedExpression {
             number,
             expression: Arc::new(expression.clone()),
-        };
-        self.0.entry(expression.text()).or_insert_with(new).clone()
+        });
+        shared.clone()
     }
 }
 

@@ -5,7 +5,8 @@
 
 use std::time::Duration;
 
-use crate::upstream::health::{Percentage, micros};
+use crate::upstream::health::micros;
+pub use crate::upstream::spec::bounds::AdaptiveRule;
 
 /// From one change of the limit to the next, as in Envoy.
 pub const UPDATE: Duration = Duration::from_millis(100);
@@ -29,20 +30,6 @@ const MOST_CALM: u32 = 32;
 
 /// The smallest and the largest factor that a limit changes by at once, before its headroom.
 const FACTORS: (f64, f64) = (0.5, 2.0);
-
-/// How a limit follows the latency.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AdaptiveRule {
-    /// The lowest limit, and the one at which the shortest latency is measured.
-    pub min: usize,
-    pub max: usize,
-    /// The part by which the latency may exceed the shortest one before the limit falls.
-    pub buffer: Percentage,
-    /// From one measurement of the shortest latency to the next.
-    pub interval: Duration,
-    /// The answers that a measurement takes.
-    pub requests: u64,
-}
 
 /// The limit, and how it came about.
 #[derive(Debug)]
@@ -158,37 +145,50 @@ impl Gradient {
             ) => {
                 *update_at = now.saturating_add(micros(UPDATE));
                 let is_time = now >= *measure_at;
-                self.update(now, sample, (is_time, random));
+                self.calm += u32::from(is_time);
+                self.update(sample);
+                if self.is_stuck() {
+                    // The limit was at its least all the time, as in a measurement.
+                    self.take(sample.median.max(1));
+                    self.follow(now, random);
+                } else if is_time {
+                    self.end_interval(now, sample, random);
+                }
             }
             (_, None) => {}
         }
     }
 
-    fn update(&mut self, now: u64, sample: AnswerSample, (is_time, random): (bool, f64)) {
+    /// Sets the limit by a sample.
+    fn update(&mut self, sample: AnswerSample) {
         let Some(shortest) = self.shortest else {
             return;
         };
         let expected = self.with_buffer(shortest);
-        let is_calm = sample.median <= expected;
         self.limit = self.next_limit(expected as f64 / sample.median.max(1) as f64, sample.peak);
         let is_lowest = self.limit <= self.rule.min as f64;
-        self.stuck = if is_lowest && !is_calm {
+        self.stuck = if is_lowest && sample.median > expected {
             self.stuck + 1
         } else {
             0
         };
-        self.calm = if is_time { self.calm + 1 } else { self.calm };
-        if self.stuck >= STUCK {
-            // It was as in a measurement all the time.
-            self.take(sample.median.max(1));
-            self.follow(now, random);
-        } else if is_time && (!is_calm || self.calm >= self.patience) {
-            self.measure(now);
-        } else if is_time {
-            // Nothing seems to queue: requests go on.
-            self.shortest = Some(shortest.min(sample.median.max(1)));
-            self.follow(now, random);
+    }
+
+    fn is_stuck(&self) -> bool {
+        self.stuck >= STUCK
+    }
+
+    /// Measures the shortest latency anew, unless nothing seems to queue.
+    fn end_interval(&mut self, now: u64, sample: AnswerSample, random: f64) {
+        let Some(shortest) = self.shortest else {
+            return;
+        };
+        let is_calm = sample.median <= self.with_buffer(shortest);
+        if !is_calm || self.calm >= self.patience {
+            return self.measure(now);
         }
+        self.shortest = Some(shortest.min(sample.median.max(1)));
+        self.follow(now, random);
     }
 
     /// Takes the latency of requests that waited for no other.
@@ -203,7 +203,9 @@ impl Gradient {
         } else {
             (2 * self.patience).min(MOST_CALM)
         };
-        (self.shortest, self.calm, self.stuck) = (Some(shortest), 0, 0);
+        self.shortest = Some(shortest);
+        self.calm = 0;
+        self.stuck = 0;
     }
 
     /// The latency that a limit does not fall for.

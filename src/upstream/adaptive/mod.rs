@@ -33,7 +33,7 @@ pub struct AdaptiveBound {
     counted_from: AtomicU64,
     /// In microseconds. 0: it was not measured yet.
     shortest: AtomicU64,
-    /// Of the control plane alone.
+    /// Locked by the control plane alone.
     gradient: Mutex<Gradient>,
     limit_gauge: Gauge,
     shortest_gauge: Gauge,
@@ -68,7 +68,6 @@ impl AdaptiveBound {
         in_flight: Arc<AtomicUsize>,
         now: u64,
     ) -> Self {
-        let name = || upstream.to_owned();
         let shortest = micros(gradient.shortest_latency().unwrap_or_default());
         let bound = Self {
             rule,
@@ -79,8 +78,8 @@ impl AdaptiveBound {
             counted_from: AtomicU64::new(now),
             shortest: AtomicU64::new(shortest),
             gradient: Mutex::new(gradient),
-            limit_gauge: gauge!("tollgate_upstream_concurrency_limit", "upstream" => name()),
-            shortest_gauge: gauge!("tollgate_upstream_min_rtt_seconds", "upstream" => name()),
+            limit_gauge: gauge!("tollgate_upstream_concurrency_limit", "upstream" => upstream.to_owned()),
+            shortest_gauge: gauge!("tollgate_upstream_min_rtt_seconds", "upstream" => upstream.to_owned()),
         };
         bound.limit_gauge.set(bound.limit() as f64);
         bound
@@ -102,28 +101,26 @@ impl AdaptiveBound {
 
     /// The latency of requests that wait for no other. `None`: it was not measured yet.
     pub fn shortest_latency(&self) -> Option<Duration> {
-        Some(self.shortest.load(Ordering::Relaxed))
-            .filter(|micros| *micros != 0)
-            .map(Duration::from_micros)
+        match self.shortest.load(Ordering::Relaxed) {
+            0 => None,
+            micros => Some(Duration::from_micros(micros)),
+        }
     }
 
     /// A place for another request. `None`: there is none.
     #[inline]
     pub fn enter(&self) -> Option<AdaptivePlace<'_>> {
         let limit = self.limit();
-        let enter = |count: usize| (count < limit).then_some(count + 1);
-        match self
+        let entered = self
             .in_flight
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, enter)
-        {
-            Ok(before) => {
-                if before >= self.peak.load(Ordering::Relaxed) {
-                    self.peak.fetch_max(before + 1, Ordering::Relaxed);
-                }
-                Some(AdaptivePlace(self))
-            }
-            Err(_) => None,
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| {
+                (count < limit).then_some(count + 1)
+            });
+        let before = entered.ok()?;
+        if before >= self.peak.load(Ordering::Relaxed) {
+            self.peak.fetch_max(before + 1, Ordering::Relaxed);
         }
+        Some(AdaptivePlace(self))
     }
 
     /// Whether no more requests wait than may.

@@ -12,34 +12,37 @@ const MOST_TURNS: u64 = 4096;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TurnOrder(Box<[u32]>);
 
-/// Of endpoints that have one turn each.
+/// The order of endpoints that have one turn each.
 pub static EACH_IN_TURN: LazyLock<TurnOrder> = LazyLock::new(TurnOrder::default);
 
 impl TurnOrder {
     /// The order of endpoints with these weights, each at least 1.
-    pub fn of(weights: &[u64]) -> Self {
-        let divisor = weights
-            .iter()
-            .fold(0, |divisor, weight| gcd(divisor, *weight))
-            .max(1);
+    pub fn from_weights(weights: &[u64]) -> Self {
+        let mut divisor = 0;
+        for weight in weights {
+            divisor = gcd(divisor, *weight);
+        }
+        let divisor = divisor.max(1);
         if weights.iter().all(|weight| weight == &divisor) {
             return Self::default();
         }
-        let sum = weights
-            .iter()
-            .fold(0_u64, |sum, weight| sum.saturating_add(weight / divisor))
-            .max(1);
-        let turns_of = |weight: u64| match sum {
-            0..=MOST_TURNS => weight / divisor,
-            _ => (weight / divisor * MOST_TURNS / sum).max(1),
-        };
+        let mut sum = 0_u64;
+        for weight in weights {
+            sum = sum.saturating_add(weight / divisor);
+        }
         let mut turns = Vec::new();
         for (place, weight) in (0_u32..).zip(weights) {
-            let count = turns_of(*weight);
-            // The middle of each of its parts of the round.
-            turns.extend(
-                (0..count).map(|turn| ((2 * turn + 1) * u64::from(u32::MAX) / (2 * count), place)),
-            );
+            let parts = weight / divisor;
+            let count = if sum <= MOST_TURNS {
+                parts
+            } else {
+                (parts * MOST_TURNS / sum).max(1)
+            };
+            for turn in 0..count {
+                // The middle of each of the endpoint's parts of the round.
+                let middle = (2 * turn + 1) * u64::from(u32::MAX) / (2 * count);
+                turns.push((middle, place));
+            }
         }
         turns.sort_unstable();
         Self(turns.into_iter().map(|(_, place)| place).collect())
@@ -60,8 +63,7 @@ impl TurnOrder {
     }
 }
 
-fn gcd(one: u64, other: u64) -> u64 {
-    let (mut one, mut other) = (one, other);
+fn gcd(mut one: u64, mut other: u64) -> u64 {
     while other != 0 {
         (one, other) = (other, one % other);
     }
@@ -75,7 +77,7 @@ mod tests {
     use super::*;
 
     fn places(weights: &[u64]) -> Vec<usize> {
-        let order = TurnOrder::of(weights);
+        let order = TurnOrder::from_weights(weights);
         (0..order.turns(weights.len()))
             .map(|turn| order.place(turn))
             .collect()

@@ -1,8 +1,12 @@
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
+use super::order::TurnOrder;
 use super::*;
-use crate::upstream::endpoints::EndpointRole;
+use crate::upstream::affinity::set_cookie;
+use crate::upstream::endpoints::{Endpoint, EndpointRole};
+use crate::upstream::spec::balance::StickyCookie;
 use crate::upstream::tls::Http2Policy;
 
 /// A balancer and the endpoints that it picks from.
@@ -24,29 +28,43 @@ impl TestUpstream {
     }
 }
 
+/// Every way to balance.
+fn all_ways() -> Vec<Balance> {
+    let mut ways: Vec<_> = Balance::WORDS.into_iter().map(|(_, way)| way).collect();
+    ways.push(Balance::Hash(Arc::new([])));
+    ways.push(Balance::Sticky(sticky_cookie()));
+    ways
+}
+
+fn sticky_cookie() -> StickyCookie {
+    StickyCookie {
+        name: "stick".into(),
+        ttl: None,
+        secure: false,
+        secret: "secret".into(),
+    }
+}
+
 fn upstream(balance: Balance, endpoints: usize) -> TestUpstream {
     weighted(balance, &vec![1; endpoints])
 }
 
 fn weighted(balance: Balance, weights: &[u64]) -> TestUpstream {
-    let endpoint = |(n, weight): (usize, &u64)| {
+    let mut endpoints = Vec::new();
+    for (n, weight) in weights.iter().enumerate() {
         let url = format!("http://10.0.0.{n}").parse().unwrap();
         let role = EndpointRole {
             weight: *weight,
+            seed: n as u64,
             ..EndpointRole::default()
         };
-        Arc::new(
-            Endpoint::new(&url, None, Http2Policy::Auto, None).with_role(EndpointRole {
-                seed: n as u64,
-                ..role
-            }),
-        )
-    };
-    let endpoints = weights.iter().enumerate().map(endpoint).collect();
+        let endpoint = Endpoint::new(&url, None, Http2Policy::Auto, None);
+        endpoints.push(Arc::new(endpoint.with_role(role)));
+    }
     TestUpstream {
-        balancer: Balancer::new(balance),
+        balancer: Balancer::new(&balance),
         endpoints,
-        order: TurnOrder::of(weights),
+        order: TurnOrder::from_weights(weights),
     }
 }
 
@@ -91,11 +109,7 @@ fn least_requests_prefers_the_idle_one_of_two() {
 
 #[test]
 fn a_request_tries_each_endpoint_once() {
-    for balance in [
-        Balance::RoundRobin,
-        Balance::LeastRequests,
-        Balance::Hash(Arc::new([])),
-    ] {
+    for balance in all_ways() {
         let upstream = upstream(balance, 5);
         let mut tried = Tried::default();
         let mut keys: Vec<_> =
@@ -108,11 +122,7 @@ fn a_request_tries_each_endpoint_once() {
 
 #[tokio::test(start_paused = true)]
 async fn an_endpoint_that_backs_off_is_passed_over_until_the_back_off_ends() {
-    for balance in [
-        Balance::RoundRobin,
-        Balance::LeastRequests,
-        Balance::Hash(Arc::new([])),
-    ] {
+    for balance in all_ways() {
         let upstream = upstream(balance, 2);
         upstream.endpoints[0].record_refused();
         for _ in 0..20 {
@@ -146,11 +156,7 @@ fn a_dropped_pick_no_longer_counts() {
 
 #[test]
 fn an_upstream_without_endpoints_has_none_to_pick() {
-    for balance in [
-        Balance::RoundRobin,
-        Balance::LeastRequests,
-        Balance::Hash(Arc::new([])),
-    ] {
+    for balance in all_ways() {
         assert!(upstream(balance, 0).pick(&mut Tried::default()).is_none());
     }
 }
@@ -182,47 +188,42 @@ fn alike(number: u128) -> Tried {
     Tried::by(Some(Affinity::from_value(number)))
 }
 
+/// The endpoint of requests that have `number` in common.
+fn home(upstream: &TestUpstream, number: u128) -> String {
+    upstream.pick(&mut alike(number)).unwrap().url().to_owned()
+}
+
 #[test]
 fn requests_that_are_alike_go_to_one_endpoint_and_to_another_one_while_it_backs_off() {
     let upstream = upstream(Balance::Hash(Arc::new([])), 5);
-    let home = |number| upstream.pick(&mut alike(number)).unwrap().url().to_owned();
-    let homes: Vec<_> = (0..100).map(home).collect();
-    assert_eq!(homes, (0..100).map(home).collect::<Vec<_>>());
+    let homes: Vec<_> = (0..100).map(|number| home(&upstream, number)).collect();
+    for (number, before) in (0..100).zip(&homes) {
+        assert_eq!(home(&upstream, number), *before);
+    }
     upstream.endpoints[2].record_refused();
     for (number, before) in (0..100).zip(&homes) {
-        let now = home(number);
+        let now = home(&upstream, number);
         assert_eq!(now == *before, before != "http://10.0.0.2", "{number}");
     }
 }
 
 #[test]
 fn a_cookie_leads_to_its_endpoint_unless_that_backs_off() {
-    let cookie = StickyCookie {
-        name: "stick".into(),
-        ttl: None,
-        secure: false,
-        secret: "secret".into(),
-    };
+    let cookie = sticky_cookie();
     let mut upstream = upstream(Balance::Sticky(cookie.clone()), 3);
     for endpoint in &mut upstream.endpoints {
-        let affinity = Affinity::of_endpoint(&cookie, "up", endpoint.url());
+        let affinity = Affinity::for_endpoint(&cookie, "up", endpoint.url());
         let role = EndpointRole {
-            sticky: Some((affinity, cookie.set_cookie(affinity).unwrap())),
+            sticky: Some((affinity, set_cookie(&cookie, affinity).unwrap())),
             ..EndpointRole::default()
         };
         let url = endpoint.url().parse().unwrap();
         *endpoint = Arc::new(Endpoint::new(&url, None, Http2Policy::Auto, None).with_role(role));
     }
-    let by_cookie = || {
-        Tried::by(Some(Affinity::of_endpoint(
-            &cookie,
-            "up",
-            "http://10.0.0.1",
-        )))
-    };
+    let affinity = Affinity::for_endpoint(&cookie, "up", "http://10.0.0.1");
     for _ in 0..20 {
         assert_eq!(
-            upstream.pick(&mut by_cookie()).unwrap().url(),
+            upstream.pick(&mut Tried::by(Some(affinity))).unwrap().url(),
             "http://10.0.0.1"
         );
     }
@@ -236,7 +237,7 @@ fn a_cookie_leads_to_its_endpoint_unless_that_backs_off() {
     );
     upstream.endpoints[1].record_refused();
     assert_ne!(
-        upstream.pick(&mut by_cookie()).unwrap().url(),
+        upstream.pick(&mut Tried::by(Some(affinity))).unwrap().url(),
         "http://10.0.0.1"
     );
 }

@@ -24,8 +24,8 @@ use tokio::time::timeout;
 
 use super::questions::{self, QuestionPlaces};
 use super::records::{self, IpFamily, ServiceRecord};
-use super::spec::{DnsQuestion, DnsSpec};
-use crate::upstream::endpoints::EndpointSpec;
+use crate::upstream::spec::discovery::{DnsQuestion, DnsSpec};
+use crate::upstream::spec::endpoint::EndpointSpec;
 
 /// The longest that a lookup takes, with all names and servers that it tries.
 const LONGEST: Duration = Duration::from_secs(20);
@@ -39,7 +39,7 @@ const MOST_SEARCHED: usize = 32;
 /// Names of servers that are looked up at a time.
 const AT_ONCE: usize = 16;
 
-/// Of all upstreams.
+/// The lookups of all upstreams.
 static QUESTIONS: QuestionPlaces = QuestionPlaces::new(questions::MOST);
 
 const UNANSWERED: &str = "no answer, and other names wait to be asked for";
@@ -107,7 +107,7 @@ enum NameAddresses {
 /// Looks up the endpoints of `spec`. `is_known`: there is a list, which another name's addresses
 /// must not replace while the name's own cannot be looked up.
 pub async fn look_up(spec: &DnsSpec, is_known: bool) -> DnsOutcome {
-    let source = match NameSource::of(spec) {
+    let source = match NameSource::new(spec) {
         Ok(source) => NameSource { is_known, ..source },
         Err(error) => return DnsOutcome::Failed(error.to_string().into()),
     };
@@ -123,7 +123,7 @@ pub async fn look_up(spec: &DnsSpec, is_known: bool) -> DnsOutcome {
 }
 
 impl NameSource {
-    fn of(spec: &DnsSpec) -> Result<Self, NetError> {
+    fn new(spec: &DnsSpec) -> Result<Self, NetError> {
         let (config, mut options) = if spec.resolvers.is_empty() {
             read_system_conf()?
         } else {
@@ -136,15 +136,13 @@ impl NameSource {
             )
         };
         options.cache_size = 0;
-        let (search, ndots) = (
-            config
-                .search()
-                .iter()
-                .take(MOST_SEARCHED)
-                .cloned()
-                .collect(),
-            options.ndots,
-        );
+        let search = config
+            .search()
+            .iter()
+            .take(MOST_SEARCHED)
+            .cloned()
+            .collect();
+        let ndots = options.ndots;
         let builder = TokioResolver::builder_with_config(config, TokioRuntimeProvider::default());
         Ok(Self {
             resolver: builder.with_options(options).build()?,
@@ -164,7 +162,7 @@ impl NameSource {
                     ttl,
                     unknown,
                 } => {
-                    let endpoints = records::of_addresses(&addresses, name, port, spec.scheme);
+                    let endpoints = records::for_addresses(&addresses, name, port, spec.scheme);
                     return found(endpoints, ttl, unknown);
                 }
                 NameAddresses::Nothing { ttl } => nothing = ttl.or(nothing),
@@ -195,6 +193,14 @@ impl NameSource {
         failed.map_or(DnsOutcome::Nothing { ttl: nothing }, DnsOutcome::Failed)
     }
 
+    async fn addresses_of_target(&self, target: Arc<str>) -> (Arc<str>, NameAddresses) {
+        let addresses = match absolute(&target) {
+            Some(name) => self.addresses(&name).await,
+            None => NameAddresses::Nothing { ttl: None },
+        };
+        (target, addresses)
+    }
+
     /// The endpoints of these servers. A server that nobody can tell the address of fails the
     /// lookup: it may well be there.
     async fn servers(
@@ -204,17 +210,12 @@ impl NameSource {
         spec: &DnsSpec,
     ) -> DnsOutcome {
         let targets: BTreeSet<_> = servers.iter().map(|server| server.target.clone()).collect();
-        let look_up = |target: Arc<str>| async move {
-            let name = absolute(&target);
-            let addresses = match name {
-                Some(name) => self.addresses(&name).await,
-                None => NameAddresses::Nothing { ttl: None },
-            };
-            (target, addresses)
-        };
-        let mut looked_up =
-            stream::iter(targets.into_iter().map(look_up)).buffer_unordered(AT_ONCE);
-        let (mut of_targets, mut ttl) = (BTreeMap::new(), ttl);
+        let lookups = targets
+            .into_iter()
+            .map(|target| self.addresses_of_target(target));
+        let mut looked_up = stream::iter(lookups).buffer_unordered(AT_ONCE);
+        let mut of_targets = BTreeMap::new();
+        let mut ttl = ttl;
         while let Some((target, addresses)) = looked_up.next().await {
             match addresses {
                 NameAddresses::Found {
@@ -236,7 +237,7 @@ impl NameSource {
             }
         }
         found(
-            records::of_services(&servers, &of_targets, spec.scheme),
+            records::for_services(&servers, &of_targets, spec.scheme),
             ttl,
             None,
         )
@@ -347,13 +348,16 @@ fn of_families<'a>(
     ttl: Duration,
     unknown: Option<(IpFamily, Arc<str>)>,
 ) -> NameAddresses {
-    let address = |data: &RData| match data {
-        RData::A(ip) => Some(IpAddr::V4(ip.0)),
-        RData::AAAA(ip) => Some(IpAddr::V6(ip.0)),
-        _ => None,
-    };
+    let mut addresses = BTreeSet::new();
+    for data in data {
+        match data {
+            RData::A(ip) => drop(addresses.insert(IpAddr::V4(ip.0))),
+            RData::AAAA(ip) => drop(addresses.insert(IpAddr::V6(ip.0))),
+            _ => {}
+        }
+    }
     NameAddresses::Found {
-        addresses: data.filter_map(address).collect(),
+        addresses,
         ttl,
         unknown,
     }

@@ -17,21 +17,19 @@ pub struct DiscoveryMetrics {
 
 impl DiscoveryMetrics {
     pub fn new(upstream: &str) -> Self {
-        let name = || upstream.to_owned();
-        let lookups = |outcome: &'static str| {
-            let upstream = name();
-            let counter = counter!("tollgate_discovery_lookups_total", "upstream" => upstream, "outcome" => outcome);
+        let [answered, empty, failed, cut] = ["answered", "empty", "failed", "cut"].map(|outcome| {
+            let counter = counter!("tollgate_discovery_lookups_total", "upstream" => upstream.to_owned(), "outcome" => outcome);
             counter.increment(0);
             counter
-        };
+        });
         Self {
-            answered: lookups("answered"),
-            empty: lookups("empty"),
-            failed: lookups("failed"),
-            cut: lookups("cut"),
-            changes: counter!("tollgate_discovery_changes_total", "upstream" => name()),
-            endpoints: gauge!("tollgate_discovery_endpoints", "upstream" => name()),
-            last_success: gauge!("tollgate_discovery_last_success_timestamp_seconds", "upstream" => name()),
+            answered,
+            empty,
+            failed,
+            cut,
+            changes: counter!("tollgate_discovery_changes_total", "upstream" => upstream.to_owned()),
+            endpoints: gauge!("tollgate_discovery_endpoints", "upstream" => upstream.to_owned()),
+            last_success: gauge!("tollgate_discovery_last_success_timestamp_seconds", "upstream" => upstream.to_owned()),
         }
     }
 

@@ -11,7 +11,6 @@ mod metrics;
 pub mod own_ports;
 mod questions;
 mod records;
-mod spec;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -23,9 +22,9 @@ use parking_lot::Mutex;
 use self::change_log::ChangeLog;
 use self::dns::{DnsOutcome, FoundEndpoints};
 use self::metrics::DiscoveryMetrics;
-pub use self::spec::{DiscoverySpec, DnsQuestion, DnsSpec, MOST_ENDPOINTS};
-use super::endpoints::EndpointSpec;
 use super::health::micros;
+pub use super::spec::discovery::{DiscoverySpec, DnsQuestion, DnsSpec, MOST_ENDPOINTS};
+use super::spec::endpoint::EndpointSpec;
 use crate::clock;
 
 /// How soon a name is asked for again that could not be looked up, at most: later by twice each
@@ -42,7 +41,7 @@ pub struct Discovery {
     due: AtomicU64,
     under_way: AtomicBool,
     metrics: DiscoveryMetrics,
-    /// Of the list.
+    /// The changes of the list.
     changes: Mutex<ListChanges>,
 }
 
@@ -54,7 +53,7 @@ pub struct EndpointList {
     pub endpoints: Box<[EndpointSpec]>,
 }
 
-/// Changes of the list that the log has not told yet.
+/// Changes of the list that were not logged yet.
 #[derive(Default)]
 struct ListChanges {
     log: ChangeLog,
@@ -75,7 +74,7 @@ struct DiscoveryState {
     standing: LookupStanding,
     /// Why the last lookup failed, if it did.
     error: Option<Arc<str>>,
-    /// Of the last answer: in microseconds since 1970.
+    /// When the last answer came, in microseconds since 1970.
     confirmed_at: Option<u64>,
     /// Since when there has been no answer, or one that says that there is nothing: in microseconds
     /// of the monotonic clock.
@@ -264,7 +263,8 @@ impl LookupTurn<'_> {
     }
 
     fn found(&self, spec: &DnsSpec, found: FoundEndpoints, now: u64) -> Duration {
-        let (discovery, ttl) = (self.0, found.ttl.clamp(spec.min_ttl, spec.max_ttl));
+        let discovery = self.0;
+        let ttl = found.ttl.clamp(spec.min_ttl, spec.max_ttl);
         let mut endpoints = found.endpoints;
         match found.unknown {
             None => discovery.confirmed(),

@@ -1,7 +1,7 @@
 //! The ports of this process that no endpoint may be: those of its admin server.
 //!
-//! Guarantees that whoever answers for a name cannot lead clients of a listener to them. They
-//! believe that a request from this machine is its operator's.
+//! Guarantees that no answer of DNS can lead clients of a listener to them. The admin server
+//! believes that a request from this machine is its operator's.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::OnceLock;
@@ -16,10 +16,10 @@ static OWN: OnceLock<Box<[SocketAddr]>> = OnceLock::new();
 
 /// When the log has last said that one was left out, in microseconds of the monotonic clock. 0:
 /// never.
-static TOLD: AtomicU64 = AtomicU64::new(0);
+static LOGGED: AtomicU64 = AtomicU64::new(0);
 
 /// How often the log says it: a name may be looked up ten times a second.
-const TELLS_AGAIN: Duration = Duration::from_secs(60);
+const LOGS_AGAIN: Duration = Duration::from_secs(60);
 
 /// Says where they are, once.
 pub fn keep_out(addresses: impl IntoIterator<Item = SocketAddr>) {
@@ -31,7 +31,7 @@ pub fn is_kept_out(address: SocketAddr) -> bool {
     let is_own = OWN
         .get()
         .is_some_and(|own| own.iter().any(|own| leads_to(address, *own)));
-    if is_own && is_time_to_tell() {
+    if is_own && is_time_to_log() {
         tracing::warn!(%address, "an answer of DNS names the admin server of this process: that is no endpoint");
     }
     is_own
@@ -39,7 +39,8 @@ pub fn is_kept_out(address: SocketAddr) -> bool {
 
 /// Whether who connects to `address` reaches a socket that listens on `own`.
 fn leads_to(address: SocketAddr, own: SocketAddr) -> bool {
-    let (ip, own_ip) = (address.ip().to_canonical(), own.ip().to_canonical());
+    let ip = address.ip().to_canonical();
+    let own_ip = own.ip().to_canonical();
     if address.port() != own.port() {
         return false;
     }
@@ -48,15 +49,13 @@ fn leads_to(address: SocketAddr, own: SocketAddr) -> bool {
         || own_ip.is_unspecified() && (ip.is_loopback() || UdpSocket::bind((ip, 0)).is_ok())
 }
 
-fn is_time_to_tell() -> bool {
-    let (now, told) = (
-        clock::monotonic_micros().max(1),
-        TOLD.load(Ordering::Relaxed),
-    );
-    let is_due = told == 0 || now.saturating_sub(told) >= micros(TELLS_AGAIN);
+fn is_time_to_log() -> bool {
+    let now = clock::monotonic_micros().max(1);
+    let logged = LOGGED.load(Ordering::Relaxed);
+    let is_due = logged == 0 || now.saturating_sub(logged) >= micros(LOGS_AGAIN);
     is_due
-        && TOLD
-            .compare_exchange(told, now, Ordering::Relaxed, Ordering::Relaxed)
+        && LOGGED
+            .compare_exchange(logged, now, Ordering::Relaxed, Ordering::Relaxed)
             .is_ok()
 }
 
@@ -66,8 +65,9 @@ mod tests {
 
     #[test]
     fn an_address_leads_to_the_port_that_listens_there_or_everywhere() {
-        let leads =
-            |address: &str, own: &str| leads_to(address.parse().unwrap(), own.parse().unwrap());
+        fn leads(address: &str, own: &str) -> bool {
+            leads_to(address.parse().unwrap(), own.parse().unwrap())
+        }
         assert!(
             leads("127.0.0.1:9901", "127.0.0.1:9901")
                 && leads("[::ffff:127.0.0.1]:9901", "127.0.0.1:9901")

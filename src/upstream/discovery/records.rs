@@ -10,8 +10,8 @@ use std::sync::Arc;
 use http::HeaderValue;
 
 use super::own_ports;
-use super::spec::MOST_ENDPOINTS;
-use crate::upstream::endpoints::EndpointSpec;
+use crate::upstream::spec::discovery::MOST_ENDPOINTS;
+use crate::upstream::spec::endpoint::EndpointSpec;
 use crate::upstream::url::{EndpointLocation, EndpointScheme, EndpointUrl, authority};
 
 /// The weight of a server in units of its record's: a record of weight 0 has a small chance beside
@@ -46,7 +46,7 @@ impl IpFamily {
 }
 
 /// An endpoint for each address.
-pub fn of_addresses(
+pub fn for_addresses(
     addresses: &BTreeSet<IpAddr>,
     name: &str,
     port: u16,
@@ -75,42 +75,37 @@ pub fn usable(records: impl IntoIterator<Item = ServiceRecord>) -> Vec<ServiceRe
 }
 
 /// An endpoint for each address of each server. Those of the lowest priority are used first.
-pub fn of_services(
+pub fn for_services(
     records: &[ServiceRecord],
     addresses: &BTreeMap<Arc<str>, BTreeSet<IpAddr>>,
     scheme: EndpointScheme,
 ) -> Vec<EndpointSpec> {
-    let found = |of: &ServiceRecord| {
-        addresses
-            .get(&of.target)
-            .filter(|addresses| !addresses.is_empty())
-            .cloned()
-    };
-    let ranks: BTreeSet<_> = records
-        .iter()
-        .filter(|of| found(of).is_some())
-        .map(|of| of.priority)
-        .collect();
-    let rank = |priority| u16::try_from(ranks.range(..priority).count()).unwrap_or(u16::MAX);
+    let mut servers = Vec::new();
+    let mut priorities = BTreeSet::new();
+    for record in records {
+        if let Some(addresses) = addresses.get(&record.target)
+            && !addresses.is_empty()
+        {
+            priorities.insert(record.priority);
+            servers.push((record, addresses));
+        }
+    }
     let mut endpoints: Vec<EndpointSpec> = Vec::new();
     let mut seen = BTreeSet::new();
-    for record in records {
-        let Some(addresses) = found(record) else {
-            continue;
-        };
+    for (record, addresses) in servers {
+        let rank = priorities.range(..record.priority).count();
         let host = host_field(&record.target, record.port, scheme);
         // A server with several addresses has its weight once.
         let share = WEIGHT_UNIT * u64::from(record.weight) / (addresses.len() as u64).max(1);
-        for ip in addresses
-            .into_iter()
-            .filter(|ip| seen.insert((*ip, record.port)))
-        {
-            let of = endpoint(ip, record.port, scheme, host.clone());
-            endpoints.extend(of.map(|of| EndpointSpec {
-                weight: share.max(1),
-                priority: rank(record.priority),
-                ..of
-            }));
+        for ip in addresses {
+            if !seen.insert((*ip, record.port)) {
+                continue;
+            }
+            if let Some(mut endpoint) = endpoint(*ip, record.port, scheme, host.clone()) {
+                endpoint.weight = share.max(1);
+                endpoint.priority = u16::try_from(rank).unwrap_or(u16::MAX);
+                endpoints.push(endpoint);
+            }
         }
     }
     endpoints.truncate(MOST_ENDPOINTS + 1);
@@ -195,7 +190,7 @@ mod tests {
             "255.255.255.255",
         ];
         let ips = ips.iter().map(|ip| ip.parse().unwrap()).collect();
-        let found = of_addresses(&ips, "orders.", 8443, EndpointScheme::Https);
+        let found = for_addresses(&ips, "orders.", 8443, EndpointScheme::Https);
         let urls: Vec<_> = found.iter().map(|of| of.url.to_string()).collect();
         assert_eq!(
             urls,
@@ -235,7 +230,7 @@ mod tests {
             ("http://10.0.0.5:80".to_owned(), 100, 2),
         ];
         assert_eq!(
-            shown(&of_services(&records, &found, EndpointScheme::Http)),
+            shown(&for_services(&records, &found, EndpointScheme::Http)),
             expected
         );
     }
@@ -262,7 +257,7 @@ mod tests {
             .map(|n| IpAddr::from((0x0a00_0000 + n).to_be_bytes()))
             .collect();
         assert_eq!(
-            of_addresses(&many, "a", 80, EndpointScheme::Http).len(),
+            for_addresses(&many, "a", 80, EndpointScheme::Http).len(),
             MOST_ENDPOINTS + 1
         );
         let records = usable((0..5000).map(|n| record(1, 1, &format!("t{n}"))));

@@ -14,6 +14,7 @@ use super::ejection::EjectionRecord;
 use crate::clock;
 use crate::upstream::failure_log::FailureLog;
 use crate::upstream::latency::EndpointLatency;
+pub use crate::upstream::spec::health::ProbeThresholds;
 
 /// How long an endpoint that refused a connection is passed over, while others are left. Long
 /// enough that a dead endpoint costs at most one connect attempt a second, short enough to notice a
@@ -33,7 +34,7 @@ pub struct EndpointCondition {
     started_at: AtomicU64,
     ejection: EjectionRecord,
     probes: ProbeRecord,
-    /// Of an upstream that judges by it.
+    /// The latency, in an upstream that judges by it.
     latency: OnceLock<Box<EndpointLatency>>,
 }
 
@@ -52,15 +53,8 @@ pub struct ProbeRecord {
     error: Mutex<Option<Arc<str>>>,
 }
 
-/// How many outcomes in a row change what an endpoint counts as.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ProbeThresholds {
-    pub unhealthy_after: u32,
-    pub healthy_after: u32,
-}
-
 impl EndpointCondition {
-    /// Its requests.
+    /// The requests in flight.
     pub fn in_flight(&self) -> usize {
         self.in_flight.load(Ordering::Relaxed)
     }
@@ -91,7 +85,10 @@ impl EndpointCondition {
 
     /// When it came into service after others, in microseconds of the monotonic clock.
     pub fn started_at(&self) -> Option<u64> {
-        Some(self.started_at.load(Ordering::Relaxed)).filter(|at| *at != 0)
+        match self.started_at.load(Ordering::Relaxed) {
+            0 => None,
+            at => Some(at),
+        }
     }
 
     /// Records that it came into service at `now`.
@@ -178,7 +175,8 @@ mod tests {
 
     /// The state of the endpoint after each of these outcomes: `+` passed, `-` failed.
     fn after_each(record: &ProbeRecord, outcomes: &str) -> String {
-        let counts_as = |outcome| {
+        let mut states = String::new();
+        for outcome in outcomes.chars() {
             let result = if outcome == '+' {
                 Ok(())
             } else {
@@ -187,9 +185,9 @@ mod tests {
             let before = record.is_unhealthy();
             let changed = record.record(result, THRESHOLDS);
             assert_eq!(changed, before != record.is_unhealthy());
-            if record.is_unhealthy() { '-' } else { '+' }
-        };
-        outcomes.chars().map(counts_as).collect()
+            states.push(if record.is_unhealthy() { '-' } else { '+' });
+        }
+        states
     }
 
     #[test]

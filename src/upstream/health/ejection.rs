@@ -9,30 +9,15 @@ use std::time::Duration;
 
 use http::StatusCode;
 
-use super::{Percentage, micros};
-use crate::upstream::latency::outliers::LatencyRule;
-
-/// When endpoints are ejected.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EjectSpec {
-    /// Failures in a row.
-    pub after: u32,
-    /// How long the first time. Each further time takes that much longer.
-    pub base: Duration,
-    /// The longest time.
-    pub longest: Duration,
-    /// The share of the endpoints that may be out.
-    pub at_most: Percentage,
-    /// When an endpoint is out because it is slow. `None`: never.
-    pub latency: Option<LatencyRule>,
-}
+use super::micros;
+pub use crate::upstream::spec::health::EjectSpec;
 
 /// Why an endpoint is ejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EjectionReason {
     /// Several requests in a row failed.
     Failures,
-    /// It is far slower than the others.
+    /// The endpoint is far slower than the others.
     Latency,
 }
 
@@ -47,7 +32,7 @@ pub struct EjectionRecord {
     level: AtomicU32,
     /// When it came back, in microseconds of the monotonic clock.
     returned_at: AtomicU64,
-    /// It was ejected last because it is slow.
+    /// Whether the last ejection was for its latency.
     slow: AtomicBool,
     /// How often it was ejected, by reason.
     totals: [AtomicU64; EjectionReason::ALL.len()],
@@ -62,13 +47,6 @@ impl EjectionReason {
             Self::Failures => "failures",
             Self::Latency => "latency",
         }
-    }
-}
-
-impl EjectSpec {
-    /// How many of `count` endpoints may be out: at least one, unless it is the only one.
-    pub fn most_of(&self, count: usize) -> usize {
-        self.at_most.of(count).max(usize::from(count > 1))
     }
 }
 
@@ -178,6 +156,7 @@ impl EjectionRecord {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::upstream::spec::health::Percentage;
 
     const SECOND: u64 = 1_000_000;
 
@@ -194,7 +173,8 @@ mod tests {
 
     #[test]
     fn an_endpoint_that_fails_again_soon_stays_out_for_longer_up_to_the_longest_time() {
-        let (record, spec) = (EjectionRecord::default(), spec());
+        let record = EjectionRecord::default();
+        let spec = spec();
         let mut now = 1_000 * SECOND;
         let mut times = Vec::new();
         for _ in 0..5 {
@@ -219,7 +199,8 @@ mod tests {
 
     #[test]
     fn the_first_failure_after_its_return_is_one_too_many() {
-        let (record, spec) = (EjectionRecord::default(), spec());
+        let record = EjectionRecord::default();
+        let spec = spec();
         record.eject(0, &spec, EjectionReason::Failures);
         assert!(record.review(30 * SECOND, &spec));
         assert_eq!(record.failed(), spec.after);
@@ -229,7 +210,8 @@ mod tests {
 
     #[test]
     fn an_endpoint_that_was_slow_and_is_back_may_fail_as_often_as_any_other() {
-        let (record, spec) = (EjectionRecord::default(), spec());
+        let record = EjectionRecord::default();
+        let spec = spec();
         record.failed();
         record.eject(0, &spec, EjectionReason::Latency);
         assert!(record.review(30 * SECOND, &spec));
@@ -238,24 +220,22 @@ mod tests {
 
     #[test]
     fn one_endpoint_of_several_may_be_out_and_the_only_one_may_not() {
-        let most = |percent, count| {
-            EjectSpec {
+        for (percent, count, most) in [
+            (50, 1, 0),
+            (50, 2, 1),
+            (50, 3, 1),
+            (50, 4, 2),
+            (10, 4, 1),
+            (100, 1, 1),
+            (100, 4, 4),
+            (0, 4, 1),
+        ] {
+            let spec = EjectSpec {
                 at_most: Percentage::new(percent),
                 ..spec()
-            }
-            .most_of(count)
-        };
-        assert_eq!(
-            [
-                most(50, 1),
-                most(50, 2),
-                most(50, 3),
-                most(50, 4),
-                most(10, 4)
-            ],
-            [0, 1, 1, 2, 1]
-        );
-        assert_eq!([most(100, 1), most(100, 4), most(0, 4)], [1, 4, 1]);
+            };
+            assert_eq!(spec.most_of(count), most, "{percent}% of {count}");
+        }
     }
 
     #[test]

@@ -2,8 +2,8 @@ use std::sync::mpsc;
 use std::thread;
 
 use super::*;
-use crate::upstream::bounds::UpstreamBounds;
-use crate::upstream::health::Percentage;
+use crate::upstream::spec::bounds::UpstreamBounds;
+use crate::upstream::spec::health::Percentage;
 use crate::upstream::{Balance, Http2Policy, UpstreamSpec};
 
 const HOUR: Duration = Duration::from_secs(3600);

@@ -10,7 +10,7 @@ use std::time::Duration;
 const STEPS: u64 = 16;
 const STEP_BITS: u32 = STEPS.ilog2();
 
-/// Up to the longest latency that is told from longer ones: 71 minutes.
+/// Up to the longest latency that is distinguished from longer ones: 71 minutes.
 const LONGEST: u64 = u32::MAX as u64;
 const BUCKETS: usize = (STEPS * (LONGEST.ilog2() - STEP_BITS + 2) as u64) as usize;
 
@@ -44,13 +44,23 @@ impl LatencyHistogram {
 
     /// The latencies that were counted, and begins anew. `None`: there are none.
     pub fn take(&self) -> Option<LatencyCounts> {
-        let take = |bucket: &AtomicU32| match bucket.load(Ordering::Relaxed) {
-            0 => 0,
-            _ => bucket.swap(0, Ordering::Relaxed),
-        };
-        let buckets: Box<[u32]> = self.buckets.iter().map(take).collect();
-        let total = buckets.iter().map(|count| u64::from(*count)).sum();
-        (total > 0).then_some(LatencyCounts { buckets, total })
+        let mut buckets = Vec::with_capacity(BUCKETS);
+        let mut total = 0;
+        for bucket in &self.buckets {
+            let count = match bucket.load(Ordering::Relaxed) {
+                0 => 0,
+                _ => bucket.swap(0, Ordering::Relaxed),
+            };
+            total += u64::from(count);
+            buckets.push(count);
+        }
+        if total == 0 {
+            return None;
+        }
+        Some(LatencyCounts {
+            buckets: buckets.into(),
+            total,
+        })
     }
 }
 

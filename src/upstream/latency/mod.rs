@@ -14,7 +14,7 @@ use histogram::LatencyHistogram;
 #[derive(Default)]
 pub struct EndpointLatency {
     current: LatencyHistogram,
-    /// Of the last window with enough answers, in microseconds. 0: there was none.
+    /// The median of the last window with enough answers, in microseconds. 0: there was none.
     median: AtomicU64,
 }
 
@@ -26,11 +26,11 @@ impl EndpointLatency {
 
     /// Ends a window. Returns its median in microseconds, if there were `least` answers.
     pub fn end_window(&self, least: u32) -> Option<u64> {
-        let median = self
-            .current
-            .take()
-            .filter(|counts| counts.total() >= u64::from(least))?
-            .median();
+        let counts = self.current.take()?;
+        if counts.total() < u64::from(least) {
+            return None;
+        }
+        let median = counts.median();
         self.median.store(median, Ordering::Relaxed);
         Some(median)
     }
@@ -42,8 +42,9 @@ impl EndpointLatency {
 
     /// The median of the last window with enough answers.
     pub fn median(&self) -> Option<Duration> {
-        Some(self.median.load(Ordering::Relaxed))
-            .filter(|median| *median != 0)
-            .map(Duration::from_micros)
+        match self.median.load(Ordering::Relaxed) {
+            0 => None,
+            micros => Some(Duration::from_micros(micros)),
+        }
     }
 }

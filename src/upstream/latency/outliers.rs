@@ -4,63 +4,49 @@
 
 use std::time::Duration;
 
-/// When an endpoint is far slower than the others.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LatencyRule {
-    /// Half of its answers take longer than this,
-    pub above: Duration,
-    /// and longer than so many times the median of the others.
-    pub factor: u32,
-    /// An endpoint with fewer answers in a window is not judged, and no other by it.
-    pub requests: u32,
-    /// The time after which endpoints are judged, again and again.
-    pub window: Duration,
-}
+pub use crate::upstream::spec::health::LatencyRule;
 
 /// An endpoint that is far slower than the others.
 #[derive(Debug, PartialEq, Eq)]
 pub struct LatencyOutlier {
-    /// Its place in the list.
+    /// The endpoint's place in the list.
     pub place: usize,
     pub median: Duration,
     /// The median of the medians of the others.
     pub others: Duration,
 }
 
-impl LatencyRule {
-    /// The outliers by the medians of endpoints in microseconds, the slowest first. `None`: it is
-    /// not judged.
-    pub fn outliers(&self, medians: &[Option<u64>]) -> Vec<LatencyOutlier> {
-        let judged = medians
-            .iter()
-            .enumerate()
-            .filter_map(|(place, median)| Some(((*median)?, place)));
-        let mut sorted: Vec<_> = judged.collect();
-        sorted.sort_unstable();
-        let Some(others_count) = sorted.len().checked_sub(1).filter(|count| *count > 0) else {
-            return Vec::new();
-        };
-        // Of an even number the higher one: an endpoint that is as slow as half of the others is
-        // not alone.
-        let middle = others_count / 2;
-        let others_of = |rank: usize| sorted.get(if rank <= middle { middle + 1 } else { middle });
-        let outlier = |(rank, (median, place)): (usize, &(u64, usize))| {
-            let others = Duration::from_micros(others_of(rank)?.0);
-            let median = Duration::from_micros(*median);
-            let is_far = median > self.above && median > others.saturating_mul(self.factor);
-            is_far.then_some(LatencyOutlier {
-                place: *place,
-                median,
-                others,
-            })
-        };
-        sorted
-            .iter()
-            .enumerate()
-            .rev()
-            .filter_map(outlier)
-            .collect()
+/// The outliers by the medians of endpoints in microseconds, the slowest first. `None`: an endpoint
+/// is not judged.
+pub fn outliers(rule: &LatencyRule, medians: &[Option<u64>]) -> Vec<LatencyOutlier> {
+    let mut sorted = Vec::new();
+    for (place, median) in medians.iter().enumerate() {
+        if let Some(median) = median {
+            sorted.push((Duration::from_micros(*median), place));
+        }
     }
+    sorted.sort_unstable();
+    if sorted.len() < 2 {
+        return Vec::new();
+    }
+    // The higher one of an even number: an endpoint that is as slow as half of the others is not
+    // alone.
+    let middle = (sorted.len() - 1) / 2;
+    let mut outliers = Vec::new();
+    for (rank, (median, place)) in sorted.iter().enumerate().rev() {
+        let middle_of_others = if rank <= middle { middle + 1 } else { middle };
+        let Some((others, _)) = sorted.get(middle_of_others) else {
+            continue;
+        };
+        if *median > rule.above && *median > others.saturating_mul(rule.factor) {
+            outliers.push(LatencyOutlier {
+                place: *place,
+                median: *median,
+                others: *others,
+            });
+        }
+    }
+    outliers
 }
 
 #[cfg(test)]
@@ -85,8 +71,7 @@ mod tests {
             .iter()
             .map(|millis| Some(millis * 1_000).filter(|median| *median > 0))
             .collect();
-        rule()
-            .outliers(&medians)
+        super::outliers(&rule(), &medians)
             .iter()
             .map(|outlier| outlier.place)
             .collect()

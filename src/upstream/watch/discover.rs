@@ -43,16 +43,15 @@ pub async fn run(upstreams: impl Fn() -> Vec<Arc<Upstream>>) {
 
 /// Waits for the first answers to `upstreams` that have had none, for a short time.
 pub async fn first_answers(upstreams: impl Iterator<Item = Arc<Upstream>>) {
-    let unknown = |upstream: &Arc<Upstream>| {
-        upstream
-            .discovery()
-            .is_some_and(|discovery| discovery.standing().standing == LookupStanding::Unknown)
-    };
-    let lookups: Vec<_> = upstreams
-        .filter(unknown)
-        .filter_map(|upstream| look_up(&upstream))
-        .collect();
-    // Those that take longer go on by themselves.
+    let mut lookups = Vec::new();
+    for upstream in upstreams {
+        if let Some(discovery) = upstream.discovery()
+            && discovery.standing().standing == LookupStanding::Unknown
+        {
+            lookups.extend(look_up(&upstream));
+        }
+    }
+    // Lookups that take longer go on by themselves.
     drop(timeout(FIRST_ANSWERS, join_all(lookups)).await);
 }
 
@@ -87,7 +86,7 @@ pub fn follow(upstream: &Upstream) {
     };
     let list = discovery.list();
     if upstream.followed.load(Ordering::Relaxed) == list.version {
-        return tell_changes(upstream);
+        return log_changes(upstream);
     }
     let _changing = changing.lock();
     let before = changing.load();
@@ -97,11 +96,11 @@ pub fn follow(upstream: &Upstream) {
     let removed = before.all().len() + added - endpoints.len();
     upstream.turn(changing, &before, endpoints);
     discovery.count_change(added, removed);
-    tell_changes(upstream);
+    log_changes(upstream);
 }
 
 /// Logs how the endpoints have changed: at once, or after a while if they change all the time.
-fn tell_changes(upstream: &Upstream) {
+fn log_changes(upstream: &Upstream) {
     let Some(discovery) = upstream.discovery() else {
         return;
     };
@@ -111,11 +110,9 @@ fn tell_changes(upstream: &Upstream) {
         removed,
     }) = discovery.untold_changes(clock::monotonic_micros())
     {
-        let (upstream_name, source, endpoints) = (
-            &*upstream.spec().name,
-            discovery.spec(),
-            upstream.endpoints().len(),
-        );
+        let upstream_name = &*upstream.spec().name;
+        let source = discovery.spec();
+        let endpoints = upstream.endpoints().len();
         tracing::info!(upstream = upstream_name, %source, added, removed, endpoints, changes, "endpoints have changed");
     }
 }
@@ -130,7 +127,7 @@ fn endpoints(
     let mut known: Vec<_> = before.iter().collect();
     let mut added = 0;
     let endpoints = list.endpoints.iter().map(|of| {
-        let endpoint = upstream.spec().endpoint(of, upstream.own_connections);
+        let endpoint = upstream.build_endpoint(of);
         let Some(at) = known.iter().position(|known| known.url() == endpoint.url()) else {
             added += 1;
             if let Some(now) = now {

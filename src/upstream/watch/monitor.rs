@@ -14,7 +14,7 @@ use crate::clock;
 use crate::upstream::Upstream;
 use crate::upstream::endpoints::Endpoint;
 use crate::upstream::health::after;
-use crate::upstream::health::condition::EndpointCondition;
+use crate::upstream::health::condition::{EndpointCondition, ProbeRecord};
 
 /// How often it is looked whether something is due.
 const TICK: Duration = Duration::from_millis(100);
@@ -46,20 +46,14 @@ pub fn tend(upstream: &Arc<Upstream>) {
         return;
     };
     let endpoints = upstream.endpoints();
-    let is_first = |endpoint: &Endpoint| endpoint.condition().probes().counts() == (0, 0);
-    let is_under_way = |endpoint: &Endpoint| {
-        endpoint
-            .condition()
-            .probes()
-            .under_way
-            .load(Ordering::Relaxed)
-    };
     let mut first_probes = endpoints
         .iter()
-        .filter(|endpoint| is_first(endpoint) && is_under_way(endpoint))
+        .map(|endpoint| endpoint.condition().probes())
+        .filter(|probes| is_first(probes) && probes.under_way.load(Ordering::Relaxed))
         .count();
     for endpoint in endpoints.iter() {
-        let (probes, is_first) = (endpoint.condition().probes(), is_first(endpoint));
+        let probes = endpoint.condition().probes();
+        let is_first = is_first(probes);
         if is_first && first_probes >= MOST_FIRST_PROBES {
             continue;
         }
@@ -83,6 +77,11 @@ pub fn tend(upstream: &Arc<Upstream>) {
             ));
         }
     }
+}
+
+/// Whether no probe has ended yet.
+fn is_first(probes: &ProbeRecord) -> bool {
+    probes.counts() == (0, 0)
 }
 
 async fn probe_once(upstream: Arc<Upstream>, endpoint: Arc<Endpoint>, _under_way: ProbeUnderWay) {
@@ -110,9 +109,8 @@ mod tests {
     use std::net::TcpListener;
 
     use super::*;
-    use crate::upstream::health::check::{HealthCheck, HealthSpec};
-    use crate::upstream::health::condition::ProbeThresholds;
     use crate::upstream::health::micros;
+    use crate::upstream::spec::health::{HealthCheck, HealthSpec, ProbeThresholds};
     use crate::upstream::{UpstreamSpec, test_spec};
 
     const INTERVAL: Duration = Duration::from_secs(3600);
@@ -124,11 +122,10 @@ mod tests {
             unhealthy_after: 1,
             healthy_after: 1,
         };
-        let (timeout, interval) = (Duration::from_secs(20), INTERVAL);
         let health = Some(HealthSpec {
             check: HealthCheck::Tcp,
-            interval,
-            timeout,
+            interval: INTERVAL,
+            timeout: Duration::from_secs(20),
             thresholds,
         });
         let urls = std::iter::repeat_n(format!("http://{address}"), endpoints);
@@ -141,27 +138,35 @@ mod tests {
         ))
     }
 
+    fn count(upstream: &Upstream, is_counted: fn(&ProbeRecord) -> bool) -> usize {
+        upstream
+            .endpoints()
+            .iter()
+            .filter(|endpoint| is_counted(endpoint.condition().probes()))
+            .count()
+    }
+
+    fn under_way(upstream: &Upstream) -> usize {
+        count(upstream, |probes| probes.under_way.load(Ordering::Relaxed))
+    }
+
+    fn probed_once(upstream: &Upstream) -> usize {
+        count(upstream, |probes| probes.counts() == (1, 0))
+    }
+
     #[tokio::test]
     async fn all_that_are_new_are_probed_at_once_within_a_bound_and_then_spread_over_the_interval()
     {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let upstream = probed(100, &listener);
-        let probes = |count: fn(&EndpointCondition) -> bool| {
-            upstream
-                .endpoints()
-                .iter()
-                .filter(|endpoint| count(endpoint.condition()))
-                .count()
-        };
-        let under_way = || probes(|condition| condition.probes().under_way.load(Ordering::Relaxed));
-        let probed = || probes(|condition| condition.probes().counts() == (1, 0));
         // Nothing runs between two looks.
         tend(&upstream);
         tend(&upstream);
-        assert_eq!((under_way(), probed()), (MOST_FIRST_PROBES, 0));
-        while probed() < 100 {
+        assert_eq!(under_way(&upstream), MOST_FIRST_PROBES);
+        assert_eq!(probed_once(&upstream), 0);
+        while probed_once(&upstream) < 100 {
             tend(&upstream);
-            assert!(under_way() <= MOST_FIRST_PROBES);
+            assert!(under_way(&upstream) <= MOST_FIRST_PROBES);
             tokio::task::yield_now().await;
         }
         let now = clock::monotonic_micros();

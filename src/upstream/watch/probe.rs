@@ -23,7 +23,7 @@ use crate::clock;
 use crate::transport::Stream;
 use crate::transport::tls::client::HttpOffer;
 use crate::upstream::endpoints::{ConnectTerms, Endpoint, Http2Use, UpstreamConnectError};
-use crate::upstream::health::check::{HealthCheck, HealthSpec};
+use crate::upstream::spec::health::{HealthCheck, HealthSpec};
 
 const AGENT: HeaderValue = HeaderValue::from_static("tollgate-health");
 
@@ -153,7 +153,7 @@ async fn exchange<T>(
     tokio::select! { biased; answer = answered => answer, never = outlive(connection) => never }
 }
 
-/// Drives a connection. Its end is told to whoever waits for an answer.
+/// Drives a connection. The wait for an answer learns of its end.
 async fn outlive<T>(connection: impl Future) -> T {
     connection.await;
     pending().await
@@ -197,6 +197,10 @@ fn call(service: &str, endpoint: &Endpoint) -> Result<Request<Full<Bytes>>, Prob
         .map_err(|error| show(&error))
 }
 
+fn grpc_status(fields: &HeaderMap) -> Option<&str> {
+    Some(fields.get("grpc-status")?.to_str().unwrap_or("?"))
+}
+
 /// Whether the health service says that its service serves.
 async fn serves(response: Response<Incoming>) -> Result<(), ProbeError> {
     let (head, body) = response.into_parts();
@@ -207,21 +211,9 @@ async fn serves(response: Response<Incoming>) -> Result<(), ProbeError> {
         .collect()
         .await
         .map_err(|error| Arc::from(error.to_string()))?;
-    let status = |fields: &HeaderMap| {
-        Some(
-            fields
-                .get("grpc-status")?
-                .to_str()
-                .unwrap_or("?")
-                .to_owned(),
-        )
-    };
-    match collected
-        .trailers()
-        .and_then(status)
-        .or_else(|| status(&head.headers))
-    {
-        Some(status) if status == "0" => {}
+    let in_trailers = collected.trailers().and_then(grpc_status);
+    match in_trailers.or_else(|| grpc_status(&head.headers)) {
+        Some("0") => {}
         Some(status) => {
             return Err(format!("the health service answered with grpc-status {status}").into());
         }

@@ -1,8 +1,8 @@
 //! The condition of endpoints, as the admin port shows it and as metrics.
 //!
-//! The metrics are written here when somebody scrapes, and not kept by the recorder, which forgets
-//! no series: an endpoint that has left its upstream leaves none behind. Guarantees that requests
-//! pay nothing for them.
+//! The metrics are written here at each scrape, and not kept by the recorder, which forgets no
+//! series: an endpoint that has left its upstream leaves none behind. Guarantees that requests pay
+//! nothing for them.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ pub struct UpstreamReport {
     /// How its endpoints are found, if they are.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub discovery: Option<DiscoveryReport>,
-    /// Of an adaptive bound.
+    /// The adaptive bound, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub concurrency: Option<ConcurrencyReport>,
     pub endpoints: Vec<EndpointReport>,
@@ -70,7 +70,7 @@ pub struct EndpointReport {
     /// Why it is out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ejected_because: Option<&'static str>,
-    /// Of the last window with enough answers, in seconds.
+    /// The median of the last window with enough answers, in seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub median_latency: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -110,12 +110,14 @@ const METRICS: [EndpointMetric; 3] = [
         kind: "counter",
         help: "How often an endpoint was ejected, by reason.",
         samples: |upstream, endpoint, sample| {
-            let total_for = |reason| endpoint.condition().ejection().total_for(reason);
+            let ejection = endpoint.condition().ejection();
             if upstream.ejects() {
-                sample(",reason=\"failures\"", total_for(EjectionReason::Failures));
+                let total = ejection.total_for(EjectionReason::Failures);
+                sample(",reason=\"failures\"", total);
             }
             if upstream.judges_latency() {
-                sample(",reason=\"latency\"", total_for(EjectionReason::Latency));
+                let total = ejection.total_for(EjectionReason::Latency);
+                sample(",reason=\"latency\"", total);
             }
         },
     },
@@ -140,7 +142,7 @@ impl UpstreamReport {
             panicking: upstream.is_panicking(),
             discovery: upstream
                 .discovery()
-                .map(|discovery| DiscoveryReport::of(discovery)),
+                .map(|discovery| DiscoveryReport::new(discovery)),
             concurrency: upstream.adaptive_bound().map(|bound| ConcurrencyReport {
                 limit: bound.limit(),
                 in_flight: bound.in_flight(),
@@ -151,14 +153,14 @@ impl UpstreamReport {
             endpoints: upstream
                 .endpoints()
                 .iter()
-                .map(|endpoint| EndpointReport::of(upstream, endpoint))
+                .map(|endpoint| EndpointReport::new(upstream, endpoint))
                 .collect(),
         }
     }
 }
 
 impl DiscoveryReport {
-    fn of(discovery: &Discovery) -> Self {
+    fn new(discovery: &Discovery) -> Self {
         let DiscoveryStanding {
             standing,
             error,
@@ -174,9 +176,10 @@ impl DiscoveryReport {
 }
 
 impl EndpointReport {
-    fn of(upstream: &Upstream, endpoint: &Endpoint) -> Self {
+    fn new(upstream: &Upstream, endpoint: &Endpoint) -> Self {
         let condition = endpoint.condition();
-        let (ejection, probes) = (condition.ejection(), condition.probes());
+        let ejection = condition.ejection();
+        let probes = condition.probes();
         let (passed, failed) = probes.counts();
         let until = ejection
             .until()

@@ -13,9 +13,9 @@ use crate::config::section::authenticator::credential_field::field;
 use crate::config::section::limit::key::CookieName;
 use crate::config::yaml::decode::{Located, only_one};
 use crate::config::yaml::record::record;
-use crate::identity::credential::CredentialPlace;
+use crate::identity::method::CredentialPlace;
 use crate::identity::spec::{ApiKeySource, ApiKeySpec};
-use crate::identity::stored_key::spec::StoredKeySpec;
+use crate::identity::api_key::spec::StoredKeySpec;
 
 record! {
     /// API keys. Exactly one of header, query and cookie, and one of keys, redis and policies.

@@ -13,14 +13,15 @@ use crate::config::section::listener::authenticating::{AskingListeners, Identifi
 use crate::config::yaml::decode::{Decode, Located, Scalar, SchemaDefinitions, mismatch, only_one};
 use crate::config::yaml::node::{YamlNode, YamlValue};
 use crate::config::yaml::record::record;
-use crate::config::yaml::words::{Words, words};
+use crate::config::yaml::words::unknown;
 use crate::route::Route;
 use crate::upstream::Balance;
 use crate::upstream::affinity::StickyCookie;
 
 /// How the next endpoint is chosen.
 pub enum RawBalance {
-    Word(BalanceWord),
+    /// A way without settings.
+    Word(Balance),
     Hash(RawKey),
     Cookie(Box<RawStickyCookie>),
 }
@@ -53,43 +54,37 @@ record! {
 #[derive(Clone)]
 pub struct StickySecret(pub std::sync::Arc<str>);
 
-/// A way to choose that needs no option.
-#[derive(Clone, Copy)]
-pub enum BalanceWord {
-    RoundRobin,
-    LeastRequests,
+/// The words of ways without settings.
+fn words() -> Vec<&'static str> {
+    Balance::WORDS.iter().map(|(word, _)| *word).collect()
 }
 
-words! {
-    BalanceWord: "a way of balancing" {
-        "round_robin" => RoundRobin,
-        "least_requests" => LeastRequests,
-    }
-}
-
-/// The ways to choose, for messages.
+/// The forms of a way, as a hint.
 fn all_forms() -> String {
-    let words = BalanceWord::WORDS.join(", ");
-    format!("write {words}, {{hash: …}} or {{cookie: …}}")
+    format!("write {}, {{hash: …}} or {{cookie: …}}", words().join(", "))
 }
 
 impl Decode for RawBalance {
     fn decode(node: &YamlNode, report: &mut Report) -> Option<Self> {
         match &node.value {
-            YamlValue::Scalar { text, .. } if !node.value.is_null() => BalanceWord::read(text)
-                .map(Self::Word)
-                .map_err(|problem| report.mistake(&node.location, problem))
-                .ok(),
+            YamlValue::Scalar { text, .. } if !node.value.is_null() => {
+                let known = Balance::WORDS.iter().find(|(word, _)| word == text);
+                let Some((_, balance)) = known else {
+                    report.mistake(&node.location, unknown(text, &words()));
+                    return None;
+                };
+                Some(Self::Word(balance.clone()))
+            }
             YamlValue::Map(_) => RawAffinity::decode(node, report)?.choose(report),
             _ => {
-                mismatch(node, BalanceWord::WHAT, Some(&all_forms()), report);
+                mismatch(node, "a way of balancing", Some(&all_forms()), report);
                 None
             }
         }
     }
 
     fn schema(definitions: &mut SchemaDefinitions) -> Json {
-        json!({ "anyOf": [{ "enum": BalanceWord::WORDS }, RawAffinity::schema(definitions)] })
+        json!({ "anyOf": [{ "enum": words() }, RawAffinity::schema(definitions)] })
     }
 }
 
@@ -142,8 +137,7 @@ impl Scalar for StickySecret {
 /// How the next endpoint is chosen. `None`: a mistake was reported.
 pub fn balance(raw: &RawBalance) -> Option<Balance> {
     Some(match raw {
-        RawBalance::Word(BalanceWord::RoundRobin) => Balance::RoundRobin,
-        RawBalance::Word(BalanceWord::LeastRequests) => Balance::LeastRequests,
+        RawBalance::Word(balance) => balance.clone(),
         RawBalance::Hash(key) => Balance::Hash(key.parts()?.into()),
         RawBalance::Cookie(cookie) => Balance::Sticky(StickyCookie {
             name: cookie.name.value()?.0,

@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::upstream::spec::health::Percentage;
 
 const SECOND: u64 = 1_000_000;
 

@@ -14,10 +14,10 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use tollgate_limiter::limit::key::CallerIdentity;
 
-use super::api_key::CredentialHash;
-use super::attempts::{Attempt, PendingAttempt};
-use super::refusal::AuthenticationRefusal;
+use super::{Attempt, PendingAttempt};
 use crate::clock::{self, Instant};
+use crate::identity::key_table::CredentialHash;
+use crate::identity::refusal::AuthenticationRefusal;
 
 /// The longest that a credential waits before it is checked.
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
@@ -44,7 +44,7 @@ struct CheckKey {
 
 /// The means to check a credential.
 pub trait CredentialCheck: Send + 'static {
-    /// Its part of what is bounded.
+    /// The check's part of what is bounded.
     type Resource: Send;
 
     /// Waits for what the check needs, until `deadline`. Nothing is lost if this is dropped.
@@ -64,6 +64,13 @@ pub trait CredentialCheck: Send + 'static {
     ) -> impl Future<Output = CheckResult> + Send;
 }
 
+/// A check that is about to begin.
+pub struct PreparedCheck<C> {
+    /// The place among attempts that may fail, if the check needs one.
+    pub attempt: Option<PendingAttempt>,
+    pub check: C,
+}
+
 /// A check in the table. Dropping it takes it out.
 struct SharedCheck {
     checks: Arc<SharedChecks>,
@@ -81,26 +88,30 @@ impl SharedChecks {
     }
 
     /// Checks a `credential` of a client at `ip`, or waits for the check that is under way. Must
-    /// run inside a runtime. `begin` asks for a place, if the check needs one.
+    /// run inside a runtime. `begin` prepares a check.
     ///
     /// # Errors
-    /// Those of `begin`.
+    /// The refusal by `begin`.
     pub fn run<C: CredentialCheck>(
         self: &Arc<Self>,
         credential: CredentialHash,
         ip: IpAddr,
-        begin: impl FnOnce() -> Result<(Option<PendingAttempt>, C), AuthenticationRefusal>,
+        begin: impl FnOnce() -> Result<PreparedCheck<C>, AuthenticationRefusal>,
     ) -> Result<BoxFuture<'static, CheckResult>, AuthenticationRefusal> {
         let mut running = self.running.lock();
-        let [checked, waiting] = [None, Some(ip)].map(|waits_as| CheckKey {
+        let checked = CheckKey {
             credential,
-            waits_as,
-        });
+            waits_as: None,
+        };
+        let waiting = CheckKey {
+            credential,
+            waits_as: Some(ip),
+        };
         if let Some(end) = running.get(&checked).or_else(|| running.get(&waiting)) {
             return Ok(self.outcome(end.subscribe()));
         }
-        let (pending, check) = begin()?;
-        let key = if matches!(pending, Some(PendingAttempt::Waiting(_))) {
+        let prepared = begin()?;
+        let key = if matches!(prepared.attempt, Some(PendingAttempt::Waiting(_))) {
             waiting
         } else {
             checked
@@ -114,9 +125,9 @@ impl SharedChecks {
             is_listed: true,
             end,
         };
-        // Not the request's: others may wait for it as well, and it has an outcome though its
-        // client leaves.
-        tokio::spawn(shared.run(pending, check));
+        // A task of its own: other requests may wait for the check as well, and the client of this
+        // one may leave.
+        tokio::spawn(shared.run(prepared));
         Ok(self.outcome(result))
     }
 
@@ -131,9 +142,10 @@ impl SharedChecks {
 }
 
 impl SharedCheck {
-    async fn run<C: CredentialCheck>(mut self, pending: Option<PendingAttempt>, mut check: C) {
+    async fn run<C: CredentialCheck>(mut self, prepared: PreparedCheck<C>) {
+        let mut check = prepared.check;
         let deadline = clock::now() + LONGEST_WAIT;
-        let attempt = match pending {
+        let attempt = match prepared.attempt {
             None => None,
             Some(pending) => {
                 let placed = tokio::select! {
@@ -170,7 +182,8 @@ impl SharedCheck {
         self.end(result);
     }
 
-    /// It waits for a place no more. `Some`: its credential is being checked for another client.
+    /// Lists a check that has its place as under way. `Some`: the credential is being checked for
+    /// another client.
     fn list_as_checked(&mut self) -> Option<CheckEnd> {
         self.key.waits_as?;
         let checked = CheckKey {
@@ -187,7 +200,7 @@ impl SharedCheck {
         None
     }
 
-    /// Ready when nobody waits for it any more. Nobody finds it then.
+    /// Waits until nobody waits for the check any more, and takes it out of the table.
     async fn abandoned(&mut self) {
         loop {
             self.end.closed().await;
@@ -259,8 +272,8 @@ mod tests {
     impl ChecksUnderTest {
         /// A single attempt of an address may fail.
         fn new() -> Self {
-            let number = |number| NonZeroU64::new(number).unwrap();
-            let bound = TokenBucket::new(number(1), number(3_600_000_000), number(1)).unwrap();
+            let hour = NonZeroU64::new(3_600_000_000).unwrap();
+            let bound = TokenBucket::new(NonZeroU64::MIN, hour, NonZeroU64::MIN).unwrap();
             let checks = Arc::new(SharedChecks::new(AuthenticationRefusal::Unavailable(
                 "it broke off",
             )));
@@ -278,10 +291,10 @@ mod tests {
         ) -> Result<BoxFuture<'static, CheckResult>, AuthenticationRefusal> {
             let ip = IpAddr::from([192, 0, 2, host]);
             self.checks.run([credential; 32], ip, || {
-                Ok((
-                    Some(self.attempts.place(ip, None)?),
-                    FailingCheck(self.permits.clone()),
-                ))
+                Ok(PreparedCheck {
+                    attempt: Some(self.attempts.place(ip, None)?),
+                    check: FailingCheck(self.permits.clone()),
+                })
             })
         }
 
@@ -296,7 +309,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_check_without_clients_is_not_made_and_costs_nothing() {
         let test = ChecksUnderTest::new();
-        let (first, mut waiting) = (test.run(1, 1).ok().unwrap(), test.run(2, 1).ok().unwrap());
+        let first = test.run(1, 1).ok().unwrap();
+        let mut waiting = test.run(2, 1).ok().unwrap();
         let also_waiting = test.run(2, 1).ok().unwrap();
         assert!(poll_immediate(&mut waiting).await.is_none());
         test.listed(2).await;
@@ -320,7 +334,8 @@ mod tests {
     async fn a_client_with_room_does_not_wait_for_one_without() {
         let test = ChecksUnderTest::new();
         let first = test.run(1, 1).ok().unwrap();
-        let (waiting, other) = (test.run(2, 1).ok().unwrap(), test.run(2, 2).ok().unwrap());
+        let waiting = test.run(2, 1).ok().unwrap();
+        let other = test.run(2, 2).ok().unwrap();
         test.listed(3).await;
         drop(first);
         // The one that has got its place joins the check of the other.

@@ -59,8 +59,10 @@ fn is_text(text: &str) -> bool {
 }
 
 fn is_name(text: &str) -> bool {
-    let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-');
-    (1..=MAX_NAME).contains(&text.len()) && text.bytes().all(fits)
+    (1..=MAX_NAME).contains(&text.len())
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-'))
 }
 
 #[cfg(test)]

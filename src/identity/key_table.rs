@@ -1,15 +1,12 @@
-//! API keys: the clients that have one, by its hash.
+//! API keys by their hash, with the clients that have them.
 //!
-//! Guarantees that no key is compared: a table of SHA-256 is looked up, so time tells nothing of a
+//! Guarantees that no key is compared: the table is searched by SHA-256, so time tells nothing of a
 //! key that nearly fits.
 
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use ring::rand::{SecureRandom as _, SystemRandom};
 use sha2::{Digest, Sha256};
 use tollgate_limiter::limit::key::CallerIdentity;
 
@@ -20,34 +17,12 @@ pub type CredentialHash = [u8; 32];
 #[derive(Default, PartialEq, Eq)]
 pub struct ApiKeyTable(HashMap<CredentialHash, Arc<CallerIdentity>>);
 
-/// The API keys of policies: each route takes those of the application that it is of, and has no
-/// others to look in.
+/// The API keys of policies: each route takes those of its application, and has no others to look
+/// in.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RouteKeys {
     by_route: HashMap<String, Arc<ApiKeyTable>>,
     none: Arc<ApiKeyTable>,
-}
-
-/// A key that nobody has yet.
-pub struct NewApiKey {
-    pub key: String,
-    /// In hexadecimal digits.
-    pub key_sha256: String,
-}
-
-impl NewApiKey {
-    /// A key of 256 random bits. `None`: the system has none.
-    pub fn generate() -> Option<Self> {
-        let mut random = [0; 32];
-        SystemRandom::new().fill(&mut random).ok()?;
-        // The beginning tells those who search repositories for lost keys what it is.
-        let key = format!("tg_{}", URL_SAFE_NO_PAD.encode(random));
-        let key_sha256 = hash(key.as_bytes())
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect();
-        Some(Self { key, key_sha256 })
-    }
 }
 
 impl RouteKeys {
@@ -87,7 +62,7 @@ impl FromIterator<(CredentialHash, Arc<CallerIdentity>)> for ApiKeyTable {
     }
 }
 
-/// The hashes of weak keys can be guessed, so they are shown to nobody.
+/// Only the count is shown: the hashes of weak keys can be guessed.
 impl fmt::Debug for ApiKeyTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "ApiKeyTable({} keys)", self.len())

@@ -10,16 +10,16 @@ use parking_lot::RwLock;
 use tollgate_limiter::limit::key::CallerIdentity;
 
 use crate::clock::{self, Instant};
-use crate::identity::api_key::CredentialHash;
 use crate::identity::generations::Generations;
+use crate::identity::key_table::CredentialHash;
 
 /// Keys of clients that are kept for certain. There is room for twice as many.
 const KNOWN: usize = 65_536;
 
-/// Keys of nobody.
+/// Keys that the store does not have.
 const UNKNOWN: usize = 16_384;
 
-/// How long a key of nobody is not looked up again: somebody may have just got it.
+/// How long an unknown key is not looked up again. A client may have just got it.
 const UNKNOWN_FOR: Duration = Duration::from_secs(5);
 
 /// The keys that were read.
@@ -36,11 +36,11 @@ struct CachedKeys {
 
 /// The cache's word on a key.
 pub enum CachedKey {
-    /// It was read a moment ago.
+    /// The key was read a moment ago.
     Known(Arc<CallerIdentity>),
-    /// A moment ago it was nobody's.
+    /// The store did not have the key a moment ago.
     Unknown,
-    /// It has to be read. Should that fail, it is still this client's.
+    /// The key has to be read. If that fails, it is still this client's.
     Stale(Option<Arc<CallerIdentity>>),
 }
 
@@ -58,19 +58,22 @@ impl StoredKeyCache {
     }
 
     pub fn find(&self, key: &CredentialHash) -> CachedKey {
-        let (keys, now) = (self.keys.read(), clock::now());
-        let age = |since: &Instant| now.saturating_duration_since(*since);
+        let keys = self.keys.read();
+        let now = clock::now();
         if let Some((identity, read_at)) = keys.known.get(key) {
-            let age = age(read_at);
+            let age = now.saturating_duration_since(*read_at);
             if age < self.remember {
                 return CachedKey::Known(identity.clone());
             }
-            return CachedKey::Stale(
-                Some(identity.clone()).filter(|_| age < self.remember.saturating_add(self.grace)),
-            );
+            if age < self.remember.saturating_add(self.grace) {
+                return CachedKey::Stale(Some(identity.clone()));
+            }
+            return CachedKey::Stale(None);
         }
         match keys.unknown.get(key) {
-            Some(since) if age(since) < UNKNOWN_FOR => CachedKey::Unknown,
+            Some(since) if now.saturating_duration_since(*since) < UNKNOWN_FOR => {
+                CachedKey::Unknown
+            }
             _ => CachedKey::Stale(None),
         }
     }
@@ -104,7 +107,7 @@ mod tests {
     use super::*;
 
     fn key(number: usize) -> CredentialHash {
-        crate::identity::api_key::hash(&number.to_be_bytes())
+        crate::identity::key_table::hash(&number.to_be_bytes())
     }
 
     fn ada() -> Option<Arc<CallerIdentity>> {

@@ -7,7 +7,6 @@
 
 mod cache;
 mod entry;
-pub mod spec;
 
 use std::fmt::Write as _;
 use std::net::IpAddr;
@@ -24,12 +23,14 @@ use tollgate_limiter::store::StoreError;
 use tollgate_limiter::store::hash_reader::FieldValue;
 
 use self::cache::{CachedKey, StoredKeyCache};
-use self::spec::StoredKeySpec;
-use super::api_key::{CredentialHash, hash};
-use super::attempts::{Attempt, FailedAttempts};
-use super::refusal::AuthenticationRefusal;
-use super::shared_checks::{CheckResult, CredentialCheck, SharedChecks};
+use super::spec::StoredKeySpec;
 use crate::clock::{self, Instant};
+use crate::identity::attempts::shared_checks::{
+    CheckResult, CredentialCheck, PreparedCheck, SharedChecks,
+};
+use crate::identity::attempts::{Attempt, FailedAttempts};
+use crate::identity::key_table::{CredentialHash, hash};
+use crate::identity::refusal::AuthenticationRefusal;
 
 /// Calls in flight of one authenticator. Further keys wait for nothing.
 const MAX_CALLS: usize = 256;
@@ -59,7 +60,15 @@ pub struct StoredKeys {
     /// Microseconds of the monotonic clock.
     paused_until_us: AtomicU64,
     logged_us: AtomicU64,
-    outcomes: [Counter; 4],
+    outcomes: LookupCounters,
+}
+
+/// The calls by their outcome.
+struct LookupCounters {
+    found: Counter,
+    none: Counter,
+    invalid: Counter,
+    failed: Counter,
 }
 
 /// The call for a key.
@@ -79,7 +88,7 @@ impl StoredKeys {
     /// The keys of the authenticator of this name. Metrics go to the recorder that is installed by
     /// now.
     pub fn new(spec: &StoredKeySpec, authenticator: &Arc<str>) -> Self {
-        let outcomes = ["found", "none", "invalid", "failed"].map(|outcome| {
+        let [found, none, invalid, failed] = ["found", "none", "invalid", "failed"].map(|outcome| {
             let counter = counter!("tollgate_api_key_lookups_total", "authenticator" => authenticator.to_string(), "outcome" => outcome);
             counter.increment(0);
             counter
@@ -93,7 +102,12 @@ impl StoredKeys {
             calls: Arc::new(Semaphore::new(MAX_CALLS)),
             paused_until_us: AtomicU64::new(0),
             logged_us: AtomicU64::new(0),
-            outcomes,
+            outcomes: LookupCounters {
+                found,
+                none,
+                invalid,
+                failed,
+            },
         }
     }
 
@@ -130,17 +144,17 @@ impl StoredKeys {
             let call = limiter
                 .read_hash(self.spec.hash.clone(), field(&key))
                 .ok_or(AWAY)?;
-            let attempt = is_attempt
-                .then(|| self.attempts.place(client_ip, None))
-                .transpose()?;
-            Ok((
-                attempt,
-                KeyCall {
-                    keys: self.clone(),
-                    key,
-                    call,
-                },
-            ))
+            let attempt = if is_attempt {
+                Some(self.attempts.place(client_ip, None)?)
+            } else {
+                None
+            };
+            let check = KeyCall {
+                keys: self.clone(),
+                key,
+                call,
+            };
+            Ok(PreparedCheck { attempt, check })
         })
     }
 
@@ -157,39 +171,39 @@ impl StoredKeys {
         read: Result<FieldValue, StoreError>,
         began: Instant,
     ) -> CheckResult {
-        let (place, result) = match read
-            .map(|text| text.map(|text| entry::read(&text, &self.authenticator)))
-        {
-            Ok(Some(Ok(identity))) => {
-                let identity = Arc::new(identity);
-                self.cache.learn(key, Some(identity.clone()), began);
-                (0, Ok(identity))
-            }
+        match read {
             Ok(None) => {
+                self.outcomes.none.increment(1);
                 self.cache.learn(key, None, began);
-                (1, Err(UNKNOWN))
+                Err(UNKNOWN)
             }
-            Ok(Some(Err(why))) => {
-                self.log(|| tracing::warn!(authenticator = %self.authenticator, hash = %self.spec.hash, why, "an entry of API keys cannot be read"));
-                (2, Err(BROKEN))
-            }
+            Ok(Some(text)) => match entry::read(&text, &self.authenticator) {
+                Ok(identity) => {
+                    self.outcomes.found.increment(1);
+                    let identity = Arc::new(identity);
+                    self.cache.learn(key, Some(identity.clone()), began);
+                    Ok(identity)
+                }
+                Err(why) => {
+                    self.outcomes.invalid.increment(1);
+                    self.log(|| tracing::warn!(authenticator = %self.authenticator, hash = %self.spec.hash, why, "an entry of API keys cannot be read"));
+                    Err(BROKEN)
+                }
+            },
             Err(error) => {
+                self.outcomes.failed.increment(1);
                 self.log(|| tracing::warn!(authenticator = %self.authenticator, hash = %self.spec.hash, %error, "API keys cannot be read: those that were read lately hold on"));
                 let until = clock::monotonic_micros().saturating_add(PAUSE.as_micros() as u64);
                 self.paused_until_us.store(until, Ordering::Relaxed);
-                (3, Err(AWAY))
+                Err(AWAY)
             }
-        };
-        self.outcomes[place].increment(1);
-        result
+        }
     }
 
     /// Writes a line, unless there was one a moment ago.
     fn log(&self, line: impl FnOnce()) {
-        let (now, last) = (
-            clock::monotonic_micros().max(1),
-            self.logged_us.load(Ordering::Relaxed),
-        );
+        let now = clock::monotonic_micros().max(1);
+        let last = self.logged_us.load(Ordering::Relaxed);
         let is_due = last == 0 || now.saturating_sub(last) >= LOG_INTERVAL.as_micros() as u64;
         if is_due
             && self
@@ -207,7 +221,7 @@ impl CredentialCheck for KeyCall {
     type Resource = OwnedSemaphorePermit;
 
     async fn acquire(&mut self, _: Instant) -> Result<Self::Resource, AuthenticationRefusal> {
-        // It may have waited, and calls before it have failed.
+        // Calls may have failed while this one waited.
         if self.keys.is_paused() {
             return Err(AWAY);
         }
