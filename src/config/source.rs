@@ -70,7 +70,7 @@ fn text<R: Read>(
         let hint =
             (error.kind() == io::ErrorKind::NotFound).then(|| "is the path right?".to_owned());
         Mistakes::unreadable(name, format!("cannot read: {error}"), hint)
-            .passing(regular_file::passes(&error))
+            .passing(regular_file::is_transient(&error))
     };
     let mut bytes = Vec::new();
     // Reads a byte more than allowed: enough to tell, and no more of an endless file.

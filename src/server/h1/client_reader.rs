@@ -123,7 +123,7 @@ impl ClientReader {
             }
             // Reads grow with the section: otherwise each would move it to a slightly larger
             // buffer.
-            match self.poll_fill(cx, buffers::USUAL.max(self.read.len())) {
+            match self.poll_fill(cx, buffers::SMALL.max(self.read.len())) {
                 Poll::Ready(Ok(1..)) => {}
                 Poll::Ready(_) => return Poll::Ready(Arrival::Gone),
                 Poll::Pending => {
@@ -317,7 +317,7 @@ impl ClientReader {
     /// Ready when the client has gone. Bytes that come instead are kept.
     pub fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         while !self.ended && self.read.len() < MAX_AHEAD {
-            let _ = ready!(self.poll_fill(cx, buffers::USUAL));
+            let _ = ready!(self.poll_fill(cx, buffers::SMALL));
         }
         if self.ended {
             Poll::Ready(())

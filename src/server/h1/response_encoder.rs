@@ -108,7 +108,7 @@ impl ResponseEncoder {
             broken: None,
         };
         if framing == ResponseFraming::Chunked && options.takes_trailers {
-            encoder.trailers = AnnouncedTrailers::by(&head.headers);
+            encoder.trailers = AnnouncedTrailers::from_headers(&head.headers);
         }
         output.push(|out| {
             status_line(out, options, head.status, head.extensions.get());

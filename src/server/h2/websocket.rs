@@ -46,7 +46,7 @@ pub fn translate(
         ));
     }
     let key = websocket_proof::random_key();
-    let proof = WebSocketProof::of_key(&key);
+    let proof = WebSocketProof::for_key(&key);
     let (upgrade, on_upgrade) = upgrade::channel();
     head.extensions.insert(on_upgrade);
     head.extensions.insert(proof.clone());

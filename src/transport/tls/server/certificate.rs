@@ -61,7 +61,7 @@ impl TlsFileError {
 
     fn unreadable(path: &Path) -> impl Fn(io::Error) -> Self {
         move |error| {
-            let passes = regular_file::passes(&error);
+            let passes = regular_file::is_transient(&error);
             Self {
                 passes,
                 ..Self::new(path, format!("cannot read: {error}"))
