@@ -1,4 +1,4 @@
-//! Metrics of the process: what the operating system says of it.
+//! Metrics of the process, as the operating system reports them.
 
 /// CPU time, memory, file descriptors and threads of the process, by the names that Prometheus's
 /// own clients use. Empty on systems other than Linux.
@@ -9,7 +9,7 @@ pub struct ProcessMetrics {
 }
 
 impl ProcessMetrics {
-    /// Describes them.
+    /// Describes the metrics.
     pub fn new() -> Self {
         let metrics = Self::default();
         #[cfg(target_os = "linux")]
@@ -17,7 +17,7 @@ impl ProcessMetrics {
         metrics
     }
 
-    /// Reads them anew. Opens files, so never for a request.
+    /// Reads the values anew. Opens files: never call it for a request.
     pub fn collect(&self) {
         #[cfg(target_os = "linux")]
         self.collector.collect();

@@ -14,7 +14,7 @@ pub struct ReloadMetrics {
 }
 
 impl ReloadMetrics {
-    /// For a configuration that was just read for the first time.
+    /// The metrics of a configuration that was just read for the first time.
     pub fn new() -> Self {
         let metrics = Self {
             applied: counter!("tollgate_config_reloads_total", "outcome" => "applied"),
@@ -54,13 +54,11 @@ pub struct CertificateMetrics {
 }
 
 impl CertificateMetrics {
-    /// For files that were just read for the first time.
+    /// The metrics of files that were just read for the first time.
     pub fn new() -> Self {
-        let count =
-            |outcome| counter!("tollgate_tls_certificate_reloads_total", "outcome" => outcome);
         let metrics = Self {
-            applied: count("applied"),
-            rejected: count("rejected"),
+            applied: counter!("tollgate_tls_certificate_reloads_total", "outcome" => "applied"),
+            rejected: counter!("tollgate_tls_certificate_reloads_total", "outcome" => "rejected"),
         };
         metrics.applied.increment(0);
         metrics.rejected.increment(0);

@@ -108,7 +108,7 @@ impl TlsFiles {
             }
             Err(error) => {
                 self.metrics.rejected();
-                if error.may_pass() {
+                if error.is_transient() {
                     self.watches.find_again();
                 }
                 tracing::error!(%error, "certificates not reloaded: nothing has changed");

@@ -24,7 +24,7 @@ use crate::config::yaml::collection::NonEmptyList;
 use crate::config::yaml::decode::{Located, Setting};
 use crate::identity::spec::AuthenticatorSpec;
 use crate::server::ListenerSpec;
-use crate::transport::listening_socket::ListenAddress;
+use crate::transport::listen_address::ListenAddress;
 use crate::transport::peer::TrustedPeers;
 
 /// Its owner and its group may connect to a Unix socket.

@@ -16,7 +16,7 @@ use crate::config::yaml::collection::NonEmptyList;
 use crate::config::yaml::decode::{Decode, Located, SchemaDefinitions, mismatch};
 use crate::config::yaml::node::{YamlNode, YamlValue};
 use crate::config::yaml::record::record;
-use crate::transport::listening_socket::ListenAddress;
+use crate::transport::listen_address::ListenAddress;
 
 record! {
     /// An address to listen on, with bounds and timeouts for its clients.

@@ -143,7 +143,7 @@ impl Scalar for ServerName {
             ValueProblem::new(format!("{} is not the name of a server", quote(text)))
                 .hint("write a host such as orders.internal, or an IP address, without a port")
         };
-        PeerName::of(text).map(Self).ok_or_else(problem)
+        PeerName::parse(text).map(Self).ok_or_else(problem)
     }
 
     fn schema() -> Json {

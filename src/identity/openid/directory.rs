@@ -253,7 +253,7 @@ impl ProviderDirectory {
             .trim_start_matches('[')
             .trim_end_matches(']')
             .to_owned();
-        let tls = tls.map(|tls| Some((tls, PeerName::of(&host)?)));
+        let tls = tls.map(|tls| Some((tls, PeerName::parse(&host)?)));
         Ok(KeySetUrl {
             port: authority.port_u16().unwrap_or(port),
             target: uri

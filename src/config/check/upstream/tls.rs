@@ -49,7 +49,7 @@ pub fn build(raw: &RawUpstream, report: &mut Report) -> Option<Option<UpstreamTl
         (Setting::Absent, Some(location)) => settings(ClientTlsSpec::default(), location, report),
         (Setting::Valid(tls), _) => of(tls, report),
     }?;
-    let name = discovery::name(raw).and_then(PeerName::of);
+    let name = discovery::name(raw).and_then(PeerName::parse);
     let tls = UpstreamTls {
         server_name: tls.server_name.or(name),
         ..tls

@@ -9,7 +9,7 @@ use serde_json::{Value as Json, json};
 use crate::config::report::{Report, ValueProblem, quote};
 use crate::config::yaml::decode::{Located, Scalar};
 use crate::config::yaml::schema::or_variable;
-use crate::transport::listening_socket::{ListenAddress, UNIX_PREFIX};
+use crate::transport::listen_address::{ListenAddress, UNIX_PREFIX};
 use crate::upstream::url::{EndpointUrl, InvalidEndpointUrl};
 
 /// A network, or one address as the smallest network. An address within a larger network is kept as
