@@ -97,8 +97,8 @@ table! {
     Histogram(REQUEST_BUCKETS) "tollgate_ratelimit_queue_wait_seconds" ["limit"]:
         "how long requests waited for their tokens",
     Counter "tollgate_ratelimit_settlements_total" ["limit", "outcome"]:
-        "costs that the response told, or whose response [counts or \
-         not](configuration.md#counting-by-status): `more` or `less` than was reserved, `even`, \
+        "costs that the response reported, or whose response [counts or \
+         not](configuration/limits/cost.md#counting-by-status): `more` or `less` than was reserved, `even`, \
          `late` (less, but nothing left to give back), `unreached` (given back whole), `uncounted` \
          (given back, since responses of this status do not count); `absent`, `unreadable` and \
          `cut` leave the reservation as it is, or cost what `absent` says",

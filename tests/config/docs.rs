@@ -104,9 +104,55 @@ fn the_schema_knows_every_key_with_its_doc() {
     );
 }
 
+/// The pages of `docs/configuration/`: the name of each, and its text.
+fn pages() -> Vec<(String, String)> {
+    let folder = root().join("docs/configuration");
+    let mut pages = Vec::new();
+    for folder in [folder.join("limits"), folder] {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_file() {
+                let text = std::fs::read_to_string(&path).unwrap();
+                pages.push((path.display().to_string(), text));
+            }
+        }
+    }
+    pages
+}
+
 #[test]
-fn the_page_about_the_file_names_every_key_and_default() {
-    let page = std::fs::read_to_string(root().join("docs/configuration.md")).unwrap();
+fn every_section_of_the_file_has_a_page_that_shows_an_example_before_its_keys() {
+    for (name, text) in pages() {
+        let example = text.find("```yaml").expect(&name);
+        let table = text.find("|---|").unwrap_or(text.len());
+        assert!(example < table, "{name}: a table stands before any example");
+    }
+    let sections = schema();
+    let sections = sections["definitions"]["Config"]["properties"]
+        .as_object()
+        .unwrap();
+    let index = std::fs::read_to_string(root().join("docs/configuration/README.md")).unwrap();
+    for section in [
+        "listeners",
+        "routes",
+        "limits",
+        "upstreams",
+        "authenticators",
+        "store",
+        "policies",
+        "admin",
+    ] {
+        assert!(sections.contains_key(section));
+        assert!(
+            index.contains(&format!("[`{section}`]({section}.md)")),
+            "{section}"
+        );
+    }
+}
+
+#[test]
+fn the_pages_about_the_file_name_every_key_and_default() {
+    let text: String = pages().into_iter().map(|(_, text)| text).collect();
     let schema = schema();
     for (name, record) in schema["definitions"].as_object().unwrap() {
         for (key, property) in record["properties"].as_object().unwrap() {
@@ -117,7 +163,7 @@ fn the_page_about_the_file_names_every_key_and_default() {
             let mentions = |line: &&str| {
                 line.contains(&format!("`{key}`")) || line.contains(&format!("{key}: "))
             };
-            let lines: Vec<_> = page.lines().filter(mentions).collect();
+            let lines: Vec<_> = text.lines().filter(mentions).collect();
             assert!(!lines.is_empty(), "{name}.{key} is not explained");
             assert!(
                 default.is_null() || lines.iter().any(|line| line.contains(&shown)),
@@ -128,16 +174,13 @@ fn the_page_about_the_file_names_every_key_and_default() {
 }
 
 #[test]
-fn the_examples_on_the_page_about_the_file_work() {
-    let page = std::fs::read_to_string(root().join("docs/configuration.md")).unwrap();
-    let blocks: Vec<_> = page
-        .split("```yaml\n")
-        .skip(1)
+fn the_examples_on_the_pages_about_the_file_work() {
+    let pages = pages();
+    let files: Vec<_> = pages
+        .iter()
+        .flat_map(|(_, text)| text.split("```yaml\n").skip(1))
         .map(|rest| rest.split("```").next().unwrap())
-        .collect();
-    let files: Vec<_> = blocks
-        .into_iter()
-        .filter(|block| block.contains("listeners:"))
+        .filter(|block| block.contains("listeners:") && block.contains("routes:"))
         .collect();
     assert_eq!(files.len(), 3);
     for file in files {

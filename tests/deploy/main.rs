@@ -7,6 +7,7 @@
     reason = "a test fails by panicking"
 )]
 
+mod links;
 mod shipped;
 
 use std::collections::BTreeSet;

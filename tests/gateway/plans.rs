@@ -367,7 +367,7 @@ fn an_operator_sees_the_plan_and_its_source() {
     let _turn = turns::beside_others();
     let redis = RedisServer::start();
     let gateway = Gateway::start(&routes(&redis, "1h"));
-    // The command is docs/configuration.md's.
+    // The command is from docs/configuration/limits/plans.md.
     let hashed = Command::new("sh")
         .args(["-c", "printf %s sesame | sha256sum | cut -c -32"])
         .output()

@@ -66,7 +66,7 @@ async fn a_wrong_password_is_an_outage_until_the_acl_is_mended() {
 #[tokio::test]
 async fn a_right_that_is_taken_away_is_an_outage_until_it_is_given_back() {
     let server = RedisServer::start();
-    // No more than docs/configuration.md says.
+    // No more than docs/configuration/store.md says.
     let commands = "evalsha eval get set del time pexpire zadd zrem zcard zrange zrangebyscore zremrangebyscore hget hset hdel hmget";
     let rights: Vec<_> = commands
         .split(' ')

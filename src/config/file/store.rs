@@ -64,7 +64,7 @@ impl Scalar for RedisUrl {
         let problem = || {
             ValueProblem::new("this is not the address of a Redis").hint(
                 "write redis://[user:password@]host[:port][/database] or rediss://…, with special characters of the \
-                 password percent-encoded; docs/configuration.md has the forms for sockets, Sentinel and Cluster",
+                 password percent-encoded; docs/configuration/store.md has the forms for sockets, Sentinel and Cluster",
             )
         };
         Address::parse(text)

@@ -7,17 +7,19 @@ use super::*;
 const PAGE_BEGIN: &str = "\
 # Metrics
 
-The admin port answers `/metrics` in Prometheus's text format. This page is written from the table in
-`src/observe/metrics.rs`: `UPDATE_DOCS=1 cargo test --lib observe::` writes it.
+`GET /metrics` on the admin port answers in Prometheus's format. [operating.md](operating.md#metrics) says which metrics to
+look at first, and `deploy/prometheus/alerts.yaml` has alert rules.
+
+A client's key is never a label. Histograms have `_bucket`, `_sum` and `_count` as usual. This page is generated from the
+table in `src/observe/metrics.rs`: `UPDATE_DOCS=1 cargo test --lib observe::` writes it.
 
 | metric | labels | meaning |
 |---|---|---|
 ";
 
-const PAGE_END: &str = "\
-| `process_*` | | CPU time, memory, file descriptors, threads and start time, by Prometheus's usual names; on Linux |
-
-A client's key is never a label.
+const PAGE_END: &str = "
+On Linux there are also `process_*`: CPU time, memory, file descriptors, threads and start time, by the names that
+Prometheus's own clients use.
 ";
 
 #[test]

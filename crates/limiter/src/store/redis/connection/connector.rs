@@ -22,7 +22,7 @@ use crate::store::redis::connection::tls::{self, TlsError};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConnectError {
     #[error(
-        "the store's URL must be redis://[user:password@]host[:port][/database], or one of docs/configuration.md"
+        "the store's URL must be redis://[user:password@]host[:port][/database], or one of docs/configuration/store.md"
     )]
     Url,
     #[error("TLS to the store cannot be set up: {0}")]
