@@ -1,6 +1,6 @@
 //! Shares of something that is bounded, by client address: no client takes all of it.
 //!
-//! Guarantees that what it holds is as much as there are shares in use.
+//! Guarantees that it needs memory for clients with a share alone.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 #[derive(Debug, Default)]
 pub struct AddressShares(Mutex<HashMap<IpAddr, usize>>);
 
-/// A share of one client. Dropping it gives it back.
+/// A share of one client. Dropping a share gives it back.
 #[derive(Debug)]
 pub struct AddressShare {
     shares: Arc<AddressShares>,
@@ -22,19 +22,24 @@ pub struct AddressShare {
 }
 
 impl AddressShares {
-    /// Takes `units` for the client at `ip`. `None`: it would have more than `most`.
+    /// Takes `units` for the client at `ip`. `None`: the client would have more than `most`.
     pub fn take(self: &Arc<Self>, ip: IpAddr, units: usize, most: usize) -> Option<AddressShare> {
         let mut share = AddressShare {
             shares: self.clone(),
             client: network(ip),
             units: 0,
         };
-        share.grow_to(units, most).then_some(share)
+        if share.grow_to(units, most) {
+            Some(share)
+        } else {
+            None
+        }
     }
 }
 
 impl AddressShare {
-    /// Takes `units` in all, if its client has no more than `most` then. Returns whether it has.
+    /// Takes `units` in all, unless the client would have more than `most`. Returns whether it has
+    /// taken them.
     pub fn grow_to(&mut self, units: usize, most: usize) -> bool {
         let more = units.saturating_sub(self.units);
         let mut clients = self.shares.0.lock();
@@ -65,7 +70,8 @@ impl Drop for AddressShare {
     }
 }
 
-/// A client of IPv6 has all addresses of its network to choose from.
+/// The address that stands for a client: its own, or its network's. A client of IPv6 has all
+/// addresses of its network (/64) to choose from.
 pub fn network(ip: IpAddr) -> IpAddr {
     match ip.to_canonical() {
         IpAddr::V6(ip) => Ipv6Addr::from_bits(ip.to_bits() >> 64 << 64).into(),
@@ -80,7 +86,9 @@ mod tests {
     #[test]
     fn a_client_has_its_share_and_others_have_theirs() {
         let shares = Arc::new(AddressShares::default());
-        let ip = |text: &str| text.parse::<IpAddr>().unwrap();
+        fn ip(text: &str) -> IpAddr {
+            text.parse().unwrap()
+        }
         let mut first = shares.take(ip("192.0.2.1"), 4, 10).unwrap();
         assert!(
             first.grow_to(7, 10) && first.grow_to(3, 10),

@@ -14,7 +14,7 @@ use crate::clock::Instant;
 /// An error of a body that streams.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Why a request body broke off. Decides the answer; a [`BoxError`] is downcast to it.
+/// The reason why a request body broke off. Decides the answer; a [`BoxError`] is downcast to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BodyFailure {
     #[error("the request body arrived too slowly")]
@@ -27,12 +27,12 @@ pub enum BodyFailure {
     Malformed,
 }
 
-/// A source of a body that learns whether the body was read to its end. A drop before
-/// [`BodySource::ended`] says it was not.
+/// A source of a body that learns whether the body was read to its end. Without
+/// [`BodySource::ended`] before the drop, the body was not.
 pub trait BodySource: Send {
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>>;
 
-    /// Ready once some of the body is here. Asks nobody for it, unlike [`BodySource::poll_frame`].
+    /// Ready once some of the body is here. Lets no peer send it, unlike [`BodySource::poll_frame`].
     fn poll_arrived(&mut self, _: &mut Context<'_>) -> Poll<()> {
         Poll::Pending
     }
@@ -46,7 +46,7 @@ pub trait BodySource: Send {
     fn ended(self: Box<Self>);
 }
 
-/// Is called as a body passes, and at its end.
+/// An observer of a body as it passes, and of its end.
 pub trait BodyObserver: Send {
     /// Some content has passed.
     fn on_data(&mut self, data: &[u8]);
@@ -54,8 +54,8 @@ pub trait BodyObserver: Send {
     /// The trailers have passed.
     fn on_trailers(&mut self, trailers: &HeaderMap);
 
-    /// The body has ended, or was dropped before its end. `bytes` of content passed; `complete`:
-    /// that was all of it. `now`: the time, if it is known.
+    /// The body has ended, or was dropped before its end. `bytes` of content passed. `complete`: all
+    /// of the content passed. `now`: the time, if it is known.
     fn on_end(self: Box<Self>, bytes: u64, complete: bool, now: Option<Instant>);
 }
 
@@ -179,7 +179,8 @@ impl http_body::Body for Body {
     fn is_end_stream(&self) -> bool {
         match &self.kind {
             BodyKind::Full(bytes) => bytes.is_empty(),
-            BodyKind::Source(source) => source.as_ref().is_none_or(|source| source.is_over()),
+            BodyKind::Source(Some(source)) => source.is_over(),
+            BodyKind::Source(None) => true,
             BodyKind::Boxed(body) => body.is_end_stream(),
         }
     }
@@ -187,15 +188,15 @@ impl http_body::Body for Body {
     fn size_hint(&self) -> SizeHint {
         match &self.kind {
             BodyKind::Full(bytes) => SizeHint::with_exact(bytes.len() as u64),
-            BodyKind::Source(source) => source
-                .as_ref()
-                .map_or_else(|| SizeHint::with_exact(0), |source| source.size_hint()),
+            BodyKind::Source(Some(source)) => source.size_hint(),
+            BodyKind::Source(None) => SizeHint::with_exact(0),
             BodyKind::Boxed(body) => body.size_hint(),
         }
     }
 }
 
-/// A body of known length is often dropped right after its last byte, without another poll.
+/// Ends the body. A body of known length is often dropped right after its last byte, without another
+/// poll.
 impl Drop for Body {
     fn drop(&mut self) {
         let complete = self.is_end_stream();

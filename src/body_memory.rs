@@ -1,4 +1,4 @@
-//! The memory for bodies that are kept, such as those that are read ahead, of all routes together.
+//! The memory for bodies that are kept, such as bodies that are read ahead, of all routes together.
 //!
 //! Guarantees a bound in sum, and that no client takes all of it.
 
@@ -13,13 +13,13 @@ use crate::address_shares::{AddressShare, AddressShares};
 /// The part of all memory that one client address may hold.
 const CLIENTS: usize = 8;
 
-/// Counts the bytes that are held. It outlives reloads, as the bodies do.
+/// The count of bytes that are held. Outlives reloads, as the bodies do.
 #[derive(Debug, Default)]
 pub struct BodyMemory {
     held: AtomicUsize,
     most: AtomicUsize,
     by_client: Arc<AddressShares>,
-    /// Of one client.
+    /// Most bytes of one client.
     share: AtomicUsize,
 }
 
@@ -54,27 +54,22 @@ impl HeldMemory {
     /// Holds `bytes` in all. Returns whether there was room for them.
     pub fn grow_to(&mut self, bytes: usize) -> bool {
         let more = bytes.saturating_sub(self.bytes);
-        let (most, share) = (
-            self.memory.most.load(Relaxed),
-            self.memory.share.load(Relaxed),
-        );
-        if !self
-            .share
-            .as_mut()
-            .is_some_and(|held| held.grow_to(bytes, share))
-        {
+        let most = self.memory.most.load(Relaxed);
+        let most_of_client = self.memory.share.load(Relaxed);
+        let Some(share) = &mut self.share else {
+            return false;
+        };
+        if !share.grow_to(bytes, most_of_client) {
             return false;
         }
-        let with = |held: usize| held.checked_add(more).filter(|held| *held <= most);
-        let fits = self
-            .memory
-            .held
-            .fetch_update(Relaxed, Relaxed, with)
-            .is_ok();
-        if fits {
-            self.bytes += more;
+        let grown = self.memory.held.fetch_update(Relaxed, Relaxed, |held| {
+            held.checked_add(more).filter(|held| *held <= most)
+        });
+        if grown.is_err() {
+            return false;
         }
-        fits
+        self.bytes += more;
+        true
     }
 }
 
@@ -93,10 +88,8 @@ mod tests {
         let memory = Arc::new(BodyMemory::default());
         let ten = NonZeroUsize::new(10).unwrap();
         memory.bound(ten, ten);
-        let (mut first, mut second) = (
-            memory.hold([192, 0, 2, 1].into()),
-            memory.hold([192, 0, 2, 1].into()),
-        );
+        let mut first = memory.hold([192, 0, 2, 1].into());
+        let mut second = memory.hold([192, 0, 2, 1].into());
         assert!(first.grow_to(6) && first.grow_to(4) && second.grow_to(4));
         assert!(!second.grow_to(5));
         drop(first);
@@ -112,8 +105,9 @@ mod tests {
             NonZeroUsize::new(80).unwrap(),
             NonZeroUsize::new(4).unwrap(),
         );
-        let hold = |last: u8| memory.hold([192, 0, 2, last].into());
-        let (mut first, mut second, mut other) = (hold(1), hold(1), hold(2));
+        let mut first = memory.hold([192, 0, 2, 1].into());
+        let mut second = memory.hold([192, 0, 2, 1].into());
+        let mut other = memory.hold([192, 0, 2, 2].into());
         assert!(first.grow_to(6) && second.grow_to(4) && !second.grow_to(5));
         assert!(other.grow_to(10));
         drop(first);

@@ -1,5 +1,5 @@
-//! Header maps, kept by each thread for its next message: making one takes two allocations,
-//! clearing one takes none.
+//! Header maps, kept by each thread for its next message: a new map takes two allocations, a cleared
+//! one takes none.
 //!
 //! Guarantees that a map from the pool is empty, and that the pool stays small: few maps, none of
 //! them large.
@@ -30,7 +30,7 @@ pub fn give_back(mut map: HeaderMap) {
     if map.capacity() == 0 || map.capacity() > LARGEST {
         return;
     }
-    // Cleared before the pool is borrowed: dropping a value may run any code.
+    // Clearing comes before the pool is borrowed: dropping a value may run any code.
     map.clear();
     POOL.with_borrow_mut(|pool| {
         if pool.len() < MAX_KEPT {

@@ -14,18 +14,17 @@ use rustix::io::Errno;
 /// Opens the file at `path`.
 ///
 /// # Errors
-/// When it cannot be opened, or is no file.
+/// The file cannot be opened, or is no file.
 pub fn open(path: &Path) -> io::Result<File> {
-    // Without the first flag, the opening of a pipe waits already. The second: a terminal is no
-    // terminal of ours.
+    // NONBLOCK: the opening of a pipe would wait. NOCTTY: a terminal does not become the process's.
     let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
     let file = File::options()
         .read(true)
         .custom_flags(flags.bits().cast_signed())
         .open(path)?;
-    // Of what was opened: there may be something else at the path by now.
+    // The metadata of the open file: there may be another one at the path by now.
     let kind = file.metadata()?;
-    // The reading of a folder says that it is one.
+    // A read from a folder fails with a better message.
     if kind.is_file() || kind.is_dir() {
         Ok(file)
     } else {
@@ -36,7 +35,7 @@ pub fn open(path: &Path) -> io::Result<File> {
 /// The content of the file at `path`.
 ///
 /// # Errors
-/// When it cannot be read, is no file or has more than `most` bytes.
+/// The file cannot be read, is no file or has more than `most` bytes.
 pub fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     let mut content = Vec::new();
     let read = open(path)?
@@ -51,8 +50,8 @@ pub fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
 
 /// Whether a file that could not be read for this reason may be readable in a moment: the process,
 /// or the machine, was out of something.
-pub fn passes(error: &io::Error) -> bool {
-    const PASSING: [Errno; 7] = [
+pub fn is_transient(error: &io::Error) -> bool {
+    const TRANSIENT: [Errno; 7] = [
         Errno::MFILE,
         Errno::NFILE,
         Errno::NOMEM,
@@ -61,9 +60,9 @@ pub fn passes(error: &io::Error) -> bool {
         Errno::STALE,
         Errno::TIMEDOUT,
     ];
-    PASSING
+    TRANSIENT
         .iter()
-        .any(|passing| error.raw_os_error() == Some(passing.raw_os_error()))
+        .any(|transient| error.raw_os_error() == Some(transient.raw_os_error()))
 }
 
 #[cfg(test)]
@@ -75,16 +74,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lack_of_descriptors_passes_and_a_file_that_is_not_there_does_not() {
+    fn a_lack_of_descriptors_is_transient_and_a_file_that_is_not_there_is_not() {
         for (errno, expected) in [
             (Errno::MFILE, true),
             (Errno::NFILE, true),
             (Errno::NOENT, false),
             (Errno::ACCESS, false),
         ] {
-            assert_eq!(passes(&errno.into()), expected, "{errno}");
+            assert_eq!(is_transient(&errno.into()), expected, "{errno}");
         }
-        assert!(!passes(&io::Error::other("it is not a file")));
+        assert!(!is_transient(&io::Error::other("it is not a file")));
     }
 
     #[test]
@@ -99,7 +98,7 @@ mod tests {
                 .to_string()
                 .contains("too large")
         );
-        // It says that it is larger than any memory, so a read without a bound fails.
+        // A sparse file larger than any memory: a read without a bound fails.
         File::create(path("sparse"))
             .unwrap()
             .set_len(1 << 42)

@@ -14,7 +14,7 @@ use super::shared::SharedState;
 use crate::clock;
 use crate::gateway::account::InFlight;
 use crate::gateway::{Gateway, UNROUTED};
-use crate::observe::metrics::ProcessMetrics;
+use crate::observe::process_metrics::ProcessMetrics;
 use crate::observe::recorder::MetricsHandle;
 use crate::observe::series::label;
 use crate::upstream::watch::report;

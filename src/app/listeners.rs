@@ -9,7 +9,8 @@ use super::files::tls::TlsFiles;
 use super::restart::inherited::{InheritedSockets, SocketGroup, share_out};
 use crate::config::{AdminSpec, Config, ListenerConfig};
 use crate::server::{self, ConnectionLimit, ListenerSpec, ProcessLimit};
-use crate::transport::listening_socket::{ListenAddress, ListeningSocket, SocketFile};
+use crate::transport::listen_address::ListenAddress;
+use crate::transport::listening_socket::{ListeningSocket, SocketFile};
 use crate::transport::tls::server::acceptor::TlsAcceptor;
 
 /// A listener that is bound for one worker.

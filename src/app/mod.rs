@@ -59,7 +59,7 @@ use crate::console::config_status::ConfigStatus;
 use crate::gateway::Gateway;
 use crate::observe::logging::background;
 use crate::observe::metrics;
-use crate::observe::metrics::ReloadMetrics;
+use crate::observe::reload_metrics::ReloadMetrics;
 use crate::server::{ProcessLimit, drain};
 
 /// Runs the gateway on the file at `path` until a signal ends it or another process takes over.

@@ -30,7 +30,7 @@ use crate::config::{self, Config, Ground, Loaded, Mistakes};
 use crate::console::config_status::ConfigStatus;
 use crate::gateway::Gateway;
 use crate::observe::access_log::AccessLog;
-use crate::observe::metrics::ReloadMetrics;
+use crate::observe::reload_metrics::ReloadMetrics;
 use crate::upstream::watch::discover;
 
 /// How often the file is checked for changes.

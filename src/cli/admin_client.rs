@@ -334,7 +334,7 @@ impl AdminPort {
         let tls = tls.map_err(|error| {
             anyhow::anyhow!("no certificate can be verified: {error} (--admin-ca)")
         })?;
-        let name = PeerName::of(self.host()).context("no certificate can have this name")?;
+        let name = PeerName::parse(self.host()).context("no certificate can have this name")?;
         let stream = tls
             .connect(ClearStream::Tcp(socket), &name, HttpOffer::Http1)
             .await;

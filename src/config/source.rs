@@ -96,5 +96,5 @@ fn unreadable(name: &str, error: &io::Error) -> Mistakes {
         None
     };
     Mistakes::unreadable(name, format!("cannot read: {error}"), hint)
-        .transient(regular_file::passes(error))
+        .transient(regular_file::is_transient(error))
 }

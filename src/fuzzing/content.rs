@@ -13,8 +13,8 @@ const BOUNDS: SectionBounds = SectionBounds {
     fields: 16,
 };
 
-/// A decoder's reading of bytes: content, trailers, whether it was all, and how many bytes are
-/// left.
+/// A decoder's reading of bytes: content, trailers, whether the body is complete, and the number of
+/// bytes that are left.
 type Decoded = Result<(Vec<u8>, Option<HeaderMap>, bool, usize), Malformed>;
 
 /// A chunked body that arrives in two pieces, or byte by byte, is the body that arrives whole.
@@ -33,7 +33,9 @@ pub fn pieces_make_no_difference(data: &[u8]) {
 
 fn decode<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Decoded {
     let mut decoder = BodyDecoder::new(BodyFraming::Chunked, BOUNDS);
-    let (mut read, mut content, mut trailers) = (BytesMut::new(), Vec::new(), None);
+    let mut read = BytesMut::new();
+    let mut content = Vec::new();
+    let mut trailers = None;
     for piece in pieces {
         read.extend_from_slice(piece);
         while let Some(frame) = decoder.decode(&mut read)? {

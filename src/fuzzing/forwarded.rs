@@ -1,6 +1,6 @@
-//! Whom a request is from.
+//! The client of a request, as trusted proxies name it.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use http::{HeaderMap, HeaderValue};
 use ipnet::IpNet;
@@ -8,9 +8,10 @@ use ipnet::IpNet;
 use crate::proxy::message::forwarded::ClientOrigin;
 use tollgate_limiter::limit::client_address::{TrustedProxies, X_FORWARDED_FOR};
 
-/// The client is its peer unless a trusted proxy names another; and never one whom nobody named.
+/// The client is the peer, unless a trusted proxy names another; and never one that nobody named.
 pub fn a_client_is_its_peer_or_was_named(data: &[u8]) {
-    let (peer, stranger): (IpAddr, IpAddr) = ([10, 0, 0, 1].into(), [192, 0, 2, 1].into());
+    let peer = IpAddr::from([10, 0, 0, 1]);
+    let stranger = IpAddr::from([192, 0, 2, 1]);
     let network = IpNet::new(peer, 8).unwrap_or_else(|error| panic!("{error}"));
     let trusted = TrustedProxies::from(vec![network]);
     let mut headers = HeaderMap::new();
@@ -40,26 +41,20 @@ pub fn a_client_is_its_peer_or_was_named(data: &[u8]) {
 
 /// The address of an element, without its port.
 fn address(element: &str) -> Option<IpAddr> {
-    let whole = element.parse::<IpAddr>().ok();
-    let with_port = || {
-        element
-            .parse::<std::net::SocketAddr>()
-            .ok()
-            .map(|address| address.ip())
-    };
-    let bracketed = || {
-        element
-            .split_once("]")
-            .and_then(|(inner, _)| inner.trim_start_matches('[').parse().ok())
-    };
-    let before_port = || {
-        element
-            .rsplit_once(':')
-            .and_then(|(before, _)| before.parse().ok())
-    };
-    whole
-        .or_else(with_port)
-        .or_else(bracketed)
-        .or_else(before_port)
-        .map(|address: IpAddr| address.to_canonical())
+    let mut spellings = vec![element];
+    if let Some((inner, _)) = element.split_once(']') {
+        spellings.push(inner.trim_start_matches('['));
+    }
+    if let Some((before, _)) = element.rsplit_once(':') {
+        spellings.push(before);
+    }
+    if let Ok(address) = element.parse::<SocketAddr>() {
+        return Some(address.ip().to_canonical());
+    }
+    for spelling in spellings {
+        if let Ok(address) = spelling.parse::<IpAddr>() {
+            return Some(address.to_canonical());
+        }
+    }
+    None
 }

@@ -43,7 +43,8 @@ pub fn read_by_hyper(bytes: &[u8]) -> Vec<ReadRequest> {
 
 async fn serve(bytes: &[u8]) -> Vec<ReadRequest> {
     let (near, mut far) = tokio::io::duplex(bytes.len() + (1 << 20));
-    let (sent, ended) = (far.write_all(bytes).await, far.shutdown().await);
+    let sent = far.write_all(bytes).await;
+    let ended = far.shutdown().await;
     assert!(sent.is_ok() && ended.is_ok());
     let seen = Arc::<Mutex<Vec<ReadRequest>>>::default();
     let service = service_fn(|request: Request<Incoming>| {
@@ -51,19 +52,17 @@ async fn serve(bytes: &[u8]) -> Vec<ReadRequest> {
         async move {
             let (head, body) = request.into_parts();
             if let Ok(content) = body.collect().await {
-                let content = content.to_bytes().to_vec();
-                let (method, target) = (head.method, head.uri.to_string());
                 seen.lock().push(ReadRequest {
-                    method,
-                    target,
+                    target: head.uri.to_string(),
+                    method: head.method,
                     headers: head.headers,
-                    content,
+                    content: content.to_bytes().to_vec(),
                 });
             }
             Ok::<_, Infallible>(Response::new(Empty::<Bytes>::new()))
         }
     });
-    // An error ends the connection: what came before counts.
+    // An error ends the connection: requests before it count.
     let _ = Builder::new()
         .half_close(true)
         .serve_connection(TokioIo::new(near), service)

@@ -1,9 +1,9 @@
 //! Properties of all code that reads what a peer, a proxy or an operator wrote. Built for fuzzing
 //! and for tests only.
 //!
-//! Each takes any bytes and panics where a promise is broken. `fuzz/` runs them on new inputs; the
-//! test below runs them on the committed ones, so an input that once broke something is tried in
-//! every test run.
+//! A property takes any bytes and panics where a promise is broken. `fuzz/` runs properties on new
+//! inputs; the test below runs them on the committed ones, so that every test run tries an input
+//! that once broke something.
 
 #![expect(clippy::panic, reason = "a promise that is broken ends the run")]
 
@@ -52,7 +52,7 @@ mod tests {
 
     use super::*;
 
-    /// Pieces that mean something to some reader.
+    /// Pieces with a meaning for some reader.
     const WORDS: [&[u8]; 24] = [
         b"\r\n",
         b"\n",
@@ -118,7 +118,8 @@ mod tests {
     fn changed_inputs_hold_every_property() {
         let rounds = std::env::var("FUZZ_ROUNDS").map_or(2_000, |rounds| rounds.parse().unwrap());
         for (name, property) in PROPERTIES {
-            let (mut rng, inputs) = (Rng::with_seed(7), corpus(name));
+            let mut rng = Rng::with_seed(7);
+            let inputs = corpus(name);
             for _ in 0..rounds {
                 let input = mutate(&mut rng, &inputs);
                 let held = std::panic::catch_unwind(|| property(&input));

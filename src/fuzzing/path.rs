@@ -21,7 +21,8 @@ pub fn a_settled_path_has_one_meaning(data: &[u8]) {
         let name = decoded.split(';').next().unwrap_or_default();
         assert!(!matches!(name, "." | ".."), "{matched:?} of {uri}");
     }
-    let (mut again, before) = (uri.clone(), uri.to_string());
+    let mut again = uri.clone();
+    let before = uri.to_string();
     let settled = path::settle(&mut again);
     assert!(
         settled.is_ok_and(|normalized| normalized.is_none_or(|path| path == matched)),

@@ -1,6 +1,7 @@
-//! Inputs in pieces: a peer's bytes may arrive in any.
+//! Inputs in pieces, as a peer's bytes may arrive.
 
-/// Splits `data` in two, at a place that its first byte says. The rest is what a peer sends.
+/// The bytes that a peer sends, and the place that splits them in two: the first byte of `data`
+/// gives the place.
 pub fn split(data: &[u8]) -> (&[u8], usize) {
     let Some((place, rest)) = data.split_first() else {
         return (data, 0);

@@ -1,4 +1,4 @@
-//! Requests of HTTP/1: read in one way only, by the gateway and by whoever gets them from it.
+//! Requests of HTTP/1: read in one way only, by the gateway and by upstreams.
 
 use std::task::{Context, Poll, Waker};
 
@@ -59,8 +59,8 @@ pub fn hyper_reads_the_same_requests(data: &[u8]) {
     }
 }
 
-/// A request that is accepted and forwarded is exactly one request to whoever gets it, with the
-/// same method and content.
+/// A request that is accepted and forwarded is exactly one request to its reader, with the same
+/// method and content.
 pub fn a_forwarded_request_is_one_request(data: &[u8]) {
     if data.starts_with(PREFACE) {
         return;
@@ -71,11 +71,11 @@ pub fn a_forwarded_request_is_one_request(data: &[u8]) {
     let Some(sent) = forward(&request, framing) else {
         return;
     };
-    let (here, there) = (read_here(&sent), read_by_hyper(&sent));
-    for read in [
-        here.into_iter().map(|(request, _)| request).collect(),
-        there,
-    ] {
+    let mut read_by_gateway = Vec::new();
+    for (request, _) in read_here(&sent) {
+        read_by_gateway.push(request);
+    }
+    for read in [read_by_gateway, read_by_hyper(&sent)] {
         let [only] = &read[..] else {
             panic!(
                 "{} requests in {:?}",
@@ -131,7 +131,11 @@ fn read_content(bytes: &mut BytesMut, framing: BodyFraming) -> Option<Vec<u8>> {
     while let Some(frame) = decoder.decode(bytes).ok()? {
         content.extend_from_slice(&frame.into_data().unwrap_or_default());
     }
-    decoder.is_over().then_some(content)
+    if decoder.is_over() {
+        Some(content)
+    } else {
+        None
+    }
 }
 
 /// The bytes that an upstream gets. `None`: the request is not forwarded.
@@ -162,10 +166,8 @@ fn forward(read: &ReadRequest, framing: BodyFraming) -> Option<Vec<u8>> {
         rewrite: Rewrite::Keep,
         host: HostPolicy::Preserve,
     };
-    let (id, endpoint) = (
-        HeaderValue::from_static("id"),
-        HeaderValue::from_static("endpoint"),
-    );
+    let id = HeaderValue::from_static("id");
+    let endpoint = HeaderValue::from_static("endpoint");
     let interim = InterimSlot::default();
     let source = RequestSource {
         origin: &origin,

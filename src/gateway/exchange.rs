@@ -229,7 +229,7 @@ impl RequestContext {
     /// The deadline that a call of gRPC has set itself.
     pub fn call_deadline(&self, headers: &HeaderMap) -> Option<CallDeadline> {
         if self.is_call {
-            CallDeadline::of(headers, self.started)
+            CallDeadline::from_headers(headers, self.started)
         } else {
             None
         }

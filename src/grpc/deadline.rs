@@ -21,28 +21,29 @@ use crate::clock::Instant;
 /// Longer timeouts are cut to this, so that no clock overflows.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
-/// When a call must be over.
+/// The time at which a call must be over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallDeadline(pub Instant);
 
 impl CallDeadline {
-    /// The deadline of a call that arrived at `started`. `None`: it has none, or one that cannot be
-    /// read. The field is sent on as it is, so the service judges it.
-    pub fn of(headers: &HeaderMap, started: Instant) -> Option<Self> {
+    /// The deadline of a call that arrived at `started`. `None`: no deadline, or one that cannot be
+    /// read. The field is sent on as it is: the service judges it.
+    pub fn from_headers(headers: &HeaderMap, started: Instant) -> Option<Self> {
         let timeout = read(headers.get("grpc-timeout")?.as_bytes())?;
         Some(Self(started + timeout.min(LONGEST)))
     }
 }
 
-/// At most eight digits and a unit.
+/// The duration of at most eight digits and a unit.
 fn read(value: &[u8]) -> Option<Duration> {
     let (unit, digits) = value.split_last()?;
     if digits.is_empty() || digits.len() > 8 || !digits.iter().all(u8::is_ascii_digit) {
         return None;
     }
-    let number = digits
-        .iter()
-        .fold(0_u64, |number, digit| number * 10 + u64::from(digit - b'0'));
+    let mut number = 0;
+    for digit in digits {
+        number = number * 10 + u64::from(digit - b'0');
+    }
     Some(match unit {
         b'H' => Duration::from_secs(number * 3600),
         b'M' => Duration::from_secs(number * 60),
@@ -56,7 +57,7 @@ fn read(value: &[u8]) -> Option<Duration> {
 
 /// A response body that ends at its call's deadline.
 struct DeadlineBody {
-    /// `None`: the body has ended.
+    /// The body. `None`: it has ended.
     body: Option<Body>,
     deadline: Pin<Box<Sleep>>,
 }
@@ -87,8 +88,8 @@ impl http_body::Body for DeadlineBody {
         let Some(body) = &mut this.body else {
             return Poll::Ready(None);
         };
-        // Looked at first: a stream that never pauses ends as well. One that has come to its own
-        // end keeps its status.
+        // The deadline is polled first: a stream that never pauses ends as well. A stream that has
+        // come to its own end keeps its status.
         let is_over = this.deadline.as_mut().poll(cx).is_ready();
         match Pin::new(body).poll_frame(cx) {
             Poll::Ready(Some(Ok(frame))) if is_over && frame.is_data() => {}
@@ -106,12 +107,13 @@ impl http_body::Body for DeadlineBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body
-            .as_ref()
-            .is_none_or(http_body::Body::is_end_stream)
+        match &self.body {
+            Some(body) => body.is_end_stream(),
+            None => true,
+        }
     }
 
-    /// Unknown: the deadline may cut it.
+    /// An unknown size: the deadline may cut the body.
     fn size_hint(&self) -> SizeHint {
         SizeHint::default()
     }
@@ -186,17 +188,16 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_response_that_never_pauses_ends_at_its_deadline_and_a_status_of_its_own_stays() {
-        let data = || Ok::<_, BoxError>(Frame::data(Bytes::from_static(b"message")));
         let own = HeaderMap::from_iter([(
             http::HeaderName::from_static("grpc-status"),
             http::HeaderValue::from(0),
         )]);
         for (rest, status) in [(None, "4"), (Some(Ok(Frame::trailers(own))), "0")] {
-            let endless = std::iter::from_fn(move || Some(data())).take(if rest.is_some() {
-                1
-            } else {
-                usize::MAX
-            });
+            let messages = if rest.is_some() { 1 } else { usize::MAX };
+            let endless = std::iter::repeat_with(|| {
+                Ok::<_, BoxError>(Frame::data(Bytes::from_static(b"message")))
+            })
+            .take(messages);
             let frames = futures_util::stream::iter(endless.chain(rest));
             let deadline = CallDeadline(clock::now() + Duration::from_secs(3));
             let body = Body::boxed(http_body_util::StreamBody::new(frames));

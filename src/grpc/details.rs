@@ -1,8 +1,8 @@
 //! `grpc-status-details-bin`: the error model of gRPC, by which client libraries learn when to try
 //! again.
 //!
-//! The messages are those of `google/rpc/status.proto` and `google/rpc/error_details.proto`, as far
-//! as they are used.
+//! The messages come from `google/rpc/status.proto` and `google/rpc/error_details.proto`, as far as
+//! they are used.
 
 use std::sync::Arc;
 
@@ -68,16 +68,14 @@ pub fn encode(code: u8, message: &str, retry_after_secs: u64, violated: &[Arc<st
     };
     let mut details = vec![any("google.rpc.RetryInfo", &retry)];
     if !violated.is_empty() {
-        let violation = |limit: &Arc<str>| QuotaViolation {
-            subject: limit.to_string(),
-            description: message.to_owned(),
-        };
-        details.push(any(
-            "google.rpc.QuotaFailure",
-            &QuotaFailure {
-                violations: violated.iter().map(violation).collect(),
-            },
-        ));
+        let mut violations = Vec::new();
+        for limit in violated {
+            violations.push(QuotaViolation {
+                subject: limit.to_string(),
+                description: message.to_owned(),
+            });
+        }
+        details.push(any("google.rpc.QuotaFailure", &QuotaFailure { violations }));
     }
     StatusMessage {
         code: code.into(),

@@ -46,21 +46,22 @@ impl GrpcStatus {
         Self::Unauthenticated,
     ];
 
-    /// Its number, as it travels.
+    /// The number of the status, as it travels.
     pub const fn code(self) -> u8 {
         self as u8
     }
 
-    /// Reads the value of a `grpc-status` field. A number that has no name is `Unknown`, as clients
-    /// take it.
+    /// Reads the value of a `grpc-status` field. A number without a name is `Unknown`, as for
+    /// clients.
     pub fn read(value: &HeaderValue) -> Self {
-        let code = value
-            .to_str()
-            .ok()
-            .and_then(|text| text.parse::<usize>().ok());
-        code.and_then(|code| Self::ALL.get(code))
-            .copied()
-            .unwrap_or(Self::Unknown)
+        if let Ok(text) = value.to_str()
+            && let Ok(code) = text.parse::<usize>()
+            && let Some(status) = Self::ALL.get(code)
+        {
+            *status
+        } else {
+            Self::Unknown
+        }
     }
 }
 

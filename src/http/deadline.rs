@@ -44,7 +44,7 @@ pub trait Wait: Copy + Eq {
     /// The settings that its limits come from.
     type Timeouts;
 
-    /// How long it may take.
+    /// The longest time that this wait may take.
     fn limit(self, timeouts: &Self::Timeouts) -> Duration;
 }
 
@@ -61,13 +61,13 @@ pub enum ClientWait {
     RequestBody,
     ClientTakes,
     UnreadContent,
-    /// For a client that was told to close, or has its last response: altogether.
+    /// The whole close of a connection whose client has its last response, or was asked to close.
     Linger,
-    /// Like `Linger`, while the server drains or needs the room for others.
+    /// `Linger` while the server drains or needs the room for others.
     ShortLinger,
-    /// For the next bytes of such a client.
+    /// The next bytes within `Linger`.
     LingerPiece,
-    /// For the client to take a response that broke off.
+    /// The client takes the rest of a response that broke off.
     BrokenResponse,
     SettingsAck,
     SignOfLife,
@@ -95,18 +95,18 @@ pub struct ClientTimeouts {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UpstreamWait {
     Connect,
-    /// For a 100, before the body is sent.
+    /// A 100 comes, before the body is sent.
     Continue,
-    /// For the client, to send more of the body.
+    /// The client sends more of the body.
     ClientSends,
-    /// For the upstream, to take more of the request.
+    /// The upstream takes more of the request.
     UpstreamTakes,
     ResponseHead,
     ResponseBody,
     NextExchange,
-    /// From an upstream of HTTP/2 that has kept an exchange waiting in vain.
+    /// An answer to the PING that an upstream of HTTP/2 gets after an exchange has waited in vain.
     PingAnswer,
-    /// For a byte either way in a tunnel.
+    /// A byte passes either way in a tunnel.
     Tunnel,
 }
 
@@ -154,7 +154,7 @@ const fn seconds<S>(seconds: u64) -> WaitLimit<S> {
 }
 
 impl ClientWait {
-    /// Its row in the table.
+    /// The row of this wait.
     #[inline]
     #[rustfmt::skip]
     pub const fn row(self) -> WaitRow<ClientSetting> {
@@ -183,7 +183,7 @@ impl ClientWait {
 }
 
 impl UpstreamWait {
-    /// Its row in the table.
+    /// The row of this wait.
     #[inline]
     #[rustfmt::skip]
     pub const fn row(self) -> WaitRow<UpstreamSetting> {
@@ -211,17 +211,23 @@ impl ClientTimeouts {
             body: body.min(LONGEST_WAIT),
         }
     }
+
+    fn get(&self, setting: ClientSetting) -> Duration {
+        match setting {
+            ClientSetting::Header => self.header,
+            ClientSetting::Keepalive => self.keepalive,
+            ClientSetting::Body => self.body,
+        }
+    }
 }
 
 impl UpstreamTimeouts {
     pub fn new(connect: Duration, response: Duration, idle: Duration, keepalive: Duration) -> Self {
-        let [connect, response, idle, keepalive] =
-            [connect, response, idle, keepalive].map(|limit| limit.min(LONGEST_WAIT));
         Self {
-            connect,
-            response,
-            idle,
-            keepalive,
+            connect: connect.min(LONGEST_WAIT),
+            response: response.min(LONGEST_WAIT),
+            idle: idle.min(LONGEST_WAIT),
+            keepalive: keepalive.min(LONGEST_WAIT),
             tunnel_idle: TUNNEL_IDLE,
         }
     }
@@ -233,6 +239,16 @@ impl UpstreamTimeouts {
             ..self
         }
     }
+
+    fn get(&self, setting: UpstreamSetting) -> Duration {
+        match setting {
+            UpstreamSetting::Connect => self.connect,
+            UpstreamSetting::Response => self.response,
+            UpstreamSetting::Idle => self.idle,
+            UpstreamSetting::Keepalive => self.keepalive,
+            UpstreamSetting::TunnelIdle => self.tunnel_idle,
+        }
+    }
 }
 
 impl Wait for ClientWait {
@@ -240,14 +256,9 @@ impl Wait for ClientWait {
 
     #[inline]
     fn limit(self, timeouts: &ClientTimeouts) -> Duration {
-        let of = |setting| match setting {
-            ClientSetting::Header => timeouts.header,
-            ClientSetting::Keepalive => timeouts.keepalive,
-            ClientSetting::Body => timeouts.body,
-        };
         match self.row().limit {
-            WaitLimit::Setting(setting) => of(setting),
-            WaitLimit::LongerOf(one, other) => of(one).max(of(other)),
+            WaitLimit::Setting(setting) => timeouts.get(setting),
+            WaitLimit::LongerOf(one, other) => timeouts.get(one).max(timeouts.get(other)),
             WaitLimit::Fixed(limit) => limit,
         }
     }
@@ -258,16 +269,9 @@ impl Wait for UpstreamWait {
 
     #[inline]
     fn limit(self, timeouts: &UpstreamTimeouts) -> Duration {
-        let of = |setting| match setting {
-            UpstreamSetting::Connect => timeouts.connect,
-            UpstreamSetting::Response => timeouts.response,
-            UpstreamSetting::Idle => timeouts.idle,
-            UpstreamSetting::Keepalive => timeouts.keepalive,
-            UpstreamSetting::TunnelIdle => timeouts.tunnel_idle,
-        };
         match self.row().limit {
-            WaitLimit::Setting(setting) => of(setting),
-            WaitLimit::LongerOf(one, other) => of(one).max(of(other)),
+            WaitLimit::Setting(setting) => timeouts.get(setting),
+            WaitLimit::LongerOf(one, other) => timeouts.get(one).max(timeouts.get(other)),
             WaitLimit::Fixed(limit) => limit,
         }
     }
@@ -291,7 +295,7 @@ impl<W: Wait> Deadline<W> {
         }
     }
 
-    /// Ready once `wait` has taken longer than it may. It begins now, unless it is under way.
+    /// Ready once `wait` has taken longer than it may. A wait that is not under way begins now.
     pub fn poll(&mut self, cx: &mut Context<'_>, wait: W) -> Poll<()> {
         self.poll_from(cx, wait, |now| now)
     }
@@ -310,7 +314,7 @@ impl<W: Wait> Deadline<W> {
         self.timer.poll(cx, since + wait.limit(&self.timeouts))
     }
 
-    /// The settings that its limits come from.
+    /// The settings that the limits come from.
     pub fn timeouts(&self) -> &W::Timeouts {
         &self.timeouts
     }
@@ -321,15 +325,15 @@ impl<W: Wait> Deadline<W> {
         now
     }
 
-    /// The wait under way is `wait` from now on, since when it began.
+    /// Makes the wait under way a `wait` that has the same beginning.
     pub fn go_on_as(&mut self, wait: W) {
         if let Some((under_way, _)) = &mut self.under_way {
             *under_way = wait;
         }
     }
 
-    /// Ends the wait under way: what was awaited has come, or a piece of it. Returns since when it
-    /// counted.
+    /// Ends the wait under way: the awaited thing has come, or a piece of it. Returns the time from
+    /// which the wait counted.
     pub fn end(&mut self) -> Option<Instant> {
         self.under_way.take().map(|(_, since)| since)
     }

@@ -17,7 +17,7 @@ pub const MOST_READ: u16 = 1000;
 /// Most interim responses of one request that the client gets. Further ones are dropped: they are
 /// hints.
 const MOST: usize = 16;
-/// Most bytes of their fields, together.
+/// Most bytes of the fields of these responses, together.
 const MOST_BYTES: usize = 16 * 1024;
 
 /// An interim response, other than a 100 or a 101.
@@ -30,17 +30,18 @@ pub struct InterimResponse {
 /// Holds the interim responses of one request until its codec sends them.
 #[derive(Debug, Default)]
 pub struct InterimSlot {
-    /// How many wait.
+    /// The number of responses that wait.
     waiting: AtomicUsize,
-    /// In a box: few requests have any, and the others do not carry the room for them.
+    /// A box, since few requests have interim responses: the others do not carry the room for them.
     responses: Mutex<Option<Box<InterimResponses>>>,
 }
 
 #[derive(Debug, Default)]
 struct InterimResponses {
     waiting: VecDeque<InterimResponse>,
-    /// How many there were, and the bytes of their fields.
+    /// Responses so far, those that were sent included.
     count: usize,
+    /// Bytes of the fields of these responses.
     bytes: usize,
     /// The names of fields that the client does not get.
     withheld: Vec<HeaderName>,
@@ -66,10 +67,10 @@ impl InterimSlot {
         for name in &responses.withheld {
             headers.remove(name);
         }
-        let bytes = headers
-            .iter()
-            .map(|(name, value)| name.as_str().len() + value.len())
-            .sum::<usize>();
+        let mut bytes = 0;
+        for (name, value) in &headers {
+            bytes += name.as_str().len() + value.len();
+        }
         if responses.count >= MOST || responses.bytes.saturating_add(bytes) > MOST_BYTES {
             return tracing::debug!(%status, "an interim response over the bounds was dropped");
         }
@@ -81,15 +82,15 @@ impl InterimSlot {
         self.waiting.store(responses.waiting.len(), Relaxed);
     }
 
-    /// Whether the client gets any, or has got one.
+    /// Whether the client gets an interim response, or has got one.
     pub fn is_used(&self) -> bool {
-        self.responses
-            .lock()
-            .as_ref()
-            .is_some_and(|responses| responses.count > 0)
+        match &*self.responses.lock() {
+            Some(responses) => responses.count > 0,
+            None => false,
+        }
     }
 
-    /// The next of those that wait, in order.
+    /// The next response that waits, in order.
     pub fn take(&self) -> Option<InterimResponse> {
         if self.waiting.load(Relaxed) == 0 {
             return None;
@@ -117,20 +118,25 @@ mod tests {
             LINK,
             HeaderValue::from_maybe_shared("x".repeat(MOST_BYTES)).unwrap(),
         )]);
-        let status = |code| StatusCode::from_u16(code).unwrap();
-        slot.push(status(102), HeaderMap::new());
-        slot.push(status(103), large);
-        slot.push(status(103), small);
-        let take_all = || {
-            std::iter::from_fn(|| slot.take())
-                .map(|one| one.status.as_u16())
-                .collect::<Vec<_>>()
-        };
-        assert_eq!(take_all(), [102, 103]);
-        assert!(take_all().is_empty());
+        slot.push(StatusCode::PROCESSING, HeaderMap::new());
+        slot.push(StatusCode::EARLY_HINTS, large);
+        slot.push(StatusCode::EARLY_HINTS, small);
+        assert_eq!(
+            take_all(&slot),
+            [StatusCode::PROCESSING, StatusCode::EARLY_HINTS]
+        );
+        assert!(take_all(&slot).is_empty());
         for _ in 0..2 * MOST {
-            slot.push(status(103), HeaderMap::new());
+            slot.push(StatusCode::EARLY_HINTS, HeaderMap::new());
         }
-        assert_eq!(take_all().len(), MOST - 2);
+        assert_eq!(take_all(&slot).len(), MOST - 2);
+    }
+
+    fn take_all(slot: &InterimSlot) -> Vec<StatusCode> {
+        let mut statuses = Vec::new();
+        while let Some(response) = slot.take() {
+            statuses.push(response.status);
+        }
+        statuses
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! A body falls behind while the client is waited for, and catches up with each byte. Once it is
 //! behind by the time that a single wait may take, the client is too slow. Guarantees that no other
-//! time counts: neither that of an upstream that takes nothing, nor that of a queue. What was fast
-//! earns nothing: a body is never ahead.
+//! time counts: neither that of an upstream that takes nothing, nor that of a queue. A fast client
+//! saves no time for later: a body is never ahead.
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -35,32 +35,38 @@ struct MinRate {
 }
 
 impl MinBodyRates {
-    /// Their metrics belong to the recorder that is installed now.
+    /// The rates of a listener with this setting. The recorder that is installed now counts slow
+    /// clients.
     pub fn new(bytes_per_second: Option<NonZeroU64>) -> Self {
-        let request = metrics::counter!("tollgate_slow_bodies_total", "kind" => "request");
-        let response = metrics::counter!("tollgate_slow_bodies_total", "kind" => "response");
-        let [request, response] = [request, response].map(|too_slow| {
-            too_slow.increment(0);
-            let rate = bytes_per_second.map(|bytes_per_second| MinRate {
-                bytes_per_second,
-                too_slow,
-            });
-            BodyLag {
-                rate: rate.map(Arc::new),
-                behind: Duration::ZERO,
-            }
-        });
-        Self { request, response }
+        let slow_requests = metrics::counter!("tollgate_slow_bodies_total", "kind" => "request");
+        let slow_responses = metrics::counter!("tollgate_slow_bodies_total", "kind" => "response");
+        Self {
+            request: BodyLag::new(bytes_per_second, slow_requests),
+            response: BodyLag::new(bytes_per_second, slow_responses),
+        }
     }
 }
 
 impl BodyLag {
+    fn new(bytes_per_second: Option<NonZeroU64>, too_slow: Counter) -> Self {
+        too_slow.increment(0);
+        let rate = bytes_per_second.map(|bytes_per_second| MinRate {
+            bytes_per_second,
+            too_slow,
+        });
+        Self {
+            rate: rate.map(Arc::new),
+            behind: Duration::ZERO,
+        }
+    }
+
     /// Begins with another body.
     pub fn reset(&mut self) {
         self.behind = Duration::ZERO;
     }
 
-    /// When a wait that begins at `now` counts from: a body that is behind has less time left.
+    /// The time from which a wait that begins at `now` counts: a body that is behind has less time
+    /// left.
     pub fn count_from(&self, now: Instant) -> Instant {
         now.checked_sub(self.behind).unwrap_or(now)
     }
@@ -80,15 +86,18 @@ impl BodyLag {
         self.behind = self.behind.saturating_sub(rate.time_for(bytes));
     }
 
-    /// Records that the client has used up its time. Returns whether that is for its rate.
+    /// Records that the client has used up its time. Returns whether the least rate is the reason.
     pub fn record_overdue(&self) -> bool {
-        let too_slow = self.rate.as_ref().filter(|_| !self.behind.is_zero());
-        too_slow
-            .inspect(|rate| rate.too_slow.increment(1))
-            .is_some()
+        match &self.rate {
+            Some(rate) if !self.behind.is_zero() => {
+                rate.too_slow.increment(1);
+                true
+            }
+            Some(_) | None => false,
+        }
     }
 
-    /// Why a request fails whose client has used up its time.
+    /// The failure of a request whose client has used up its time.
     pub fn failure(&self) -> BodyFailure {
         if self.record_overdue() {
             BodyFailure::TooSlow

@@ -1,5 +1,5 @@
 //! The preferences that clients state in `Accept` and `Accept-Encoding` (RFC 9110 §12.4.2): names
-//! with weights. And what an answer that depends on them says.
+//! with weights. And the `Vary` of an answer that depends on them.
 
 use http::header::{ACCEPT_ENCODING, VARY};
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -16,17 +16,19 @@ pub fn stated<'h>(
     values.flat_map(|value| value.split(',')).filter_map(item)
 }
 
-/// Tells caches that the answer depends on this field of the request (RFC 9110 §12.5.5), unless
-/// they know.
+/// Adds this field of the request to `Vary`, unless the answer names it there: caches learn that the
+/// answer depends on the field (RFC 9110 §12.5.5).
 pub fn vary_on(headers: &mut HeaderMap, field: &HeaderName) {
-    let is_known = |(name, _): (&str, _)| name == "*" || name.eq_ignore_ascii_case(field.as_str());
-    if !stated(headers.get_all(VARY)).any(is_known) {
-        headers.append(VARY, field.clone().into());
+    for (name, _) in stated(headers.get_all(VARY)) {
+        if name == "*" || name.eq_ignore_ascii_case(field.as_str()) {
+            return;
+        }
     }
+    headers.append(VARY, field.clone().into());
 }
 
-/// The weight that a client gives to this content coding (RFC 9110 §12.5.3), in thousandths. 0: it
-/// does not take it.
+/// The weight that a client gives to this content coding (RFC 9110 §12.5.3), in thousandths. 0: the
+/// client does not take the coding.
 pub fn weight_of_coding(headers: &HeaderMap, coding: &str) -> u16 {
     let mut any = 0;
     for (name, weight) in stated(headers.get_all(ACCEPT_ENCODING)) {

@@ -1,8 +1,8 @@
 //! The rules for requests (RFC 9110, RFC 9112, RFC 9113), in every version of HTTP: each rule is
 //! one function.
 //!
-//! The codec of HTTP/1 calls them while it reads a section, that of HTTP/2 calls [`check`] with a
-//! section that its library has read. Guarantees that what one version refuses is refused in the
+//! The codec of HTTP/1 calls the rules while it reads a section, that of HTTP/2 calls [`check`] with
+//! a section that its library has read. Guarantees that what one version refuses is refused in the
 //! other. Allocates nothing.
 
 #[cfg(test)]
@@ -26,10 +26,9 @@ pub fn longest_target(bounds: &SectionBounds) -> usize {
     (bounds.bytes / 2).min(MAX_URI)
 }
 
-/// Checks a request whose version has no lines: one that came over HTTP/2. Leaves exactly one
-/// `Host` field.
+/// Checks a request whose version has no lines, as of HTTP/2. Leaves exactly one `Host` field.
 ///
-/// CONNECT is refused: the codec takes the extended one (RFC 8441) out before.
+/// CONNECT is refused: the codec takes the extended CONNECT (RFC 8441) out before.
 ///
 /// # Errors
 /// The refusal, for the first rule that the request breaks.
@@ -72,8 +71,8 @@ pub fn method(method: &Method) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Requests are for http and https. Which of them it was is the connection's to say: a proxy in
-/// front may have ended TLS (RFC 9113 §8.3.1). A scheme without an authority is not known here.
+/// A scheme is http or https. Either passes over any connection: a proxy in front may have ended TLS
+/// (RFC 9113 §8.3.1). A scheme without an authority is not known here.
 fn scheme(uri: &Uri) -> Result<(), Failure> {
     match uri.scheme() {
         Some(scheme) if *scheme != Scheme::HTTP && *scheme != Scheme::HTTPS => {
@@ -150,8 +149,8 @@ pub fn content_length(seen: &mut Option<u64>, value: &[u8]) -> Result<(), Failur
     Ok(())
 }
 
-/// A section of `fields`, of which so many are cookies. Clients of HTTP/2 split one `Cookie` into
-/// crumbs (RFC 9113 §8.2.3), so all of them count as one field.
+/// A section has as many `fields` as the bounds allow. All cookies among them count as one field:
+/// clients of HTTP/2 split one `Cookie` into crumbs (RFC 9113 §8.2.3).
 pub fn field_count(fields: usize, cookies: usize, bounds: &SectionBounds) -> Result<(), Failure> {
     if fields - cookies.saturating_sub(1) > bounds.fields {
         Err(Failure::HeadersTooLarge)
@@ -160,14 +159,13 @@ pub fn field_count(fields: usize, cookies: usize, bounds: &SectionBounds) -> Res
     }
 }
 
-/// Whether no white space is around a value. HTTP/1 has it there as separator; in HTTP/2 it makes a
-/// message malformed (RFC 9113 §8.2.1).
+/// Whether no white space is around a value. HTTP/1 has white space there as separator; in HTTP/2 a
+/// message with it is malformed (RFC 9113 §8.2.1).
 fn is_bare(value: &[u8]) -> bool {
-    let is_space = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
-    !is_space(value.first()) && !is_space(value.last())
+    !matches!(value, [b' ' | b'\t', ..] | [.., b' ' | b'\t'])
 }
 
-/// Whom the request is for: `:authority`, or one `Host`, or both alike (RFC 9113 §8.3.1).
+/// A request names its host: in `:authority`, in one `Host`, or in both alike (RFC 9113 §8.3.1).
 fn check_host<B>(request: &mut Request<B>) -> Result<(), Failure> {
     let named = request.uri().authority();
     if let Some(named) = named {
@@ -175,24 +173,26 @@ fn check_host<B>(request: &mut Request<B>) -> Result<(), Failure> {
     }
     let mut seen = false;
     for value in request.headers().get_all(HOST) {
-        if named.is_some_and(|named| {
-            !value
+        if !seen
+            && let Some(named) = named
+            && !value
                 .as_bytes()
                 .eq_ignore_ascii_case(named.as_str().as_bytes())
-        }) && !seen
         {
             return Err(Failure::BadRequest(":authority and Host differ"));
         }
         host(&mut seen, value.as_bytes())?;
     }
+    if seen {
+        return Ok(());
+    }
     match named.and_then(host_of) {
-        _ if seen => {}
         Some(value) => {
             request.headers_mut().insert(HOST, value);
+            Ok(())
         }
-        None => return Err(Failure::BadRequest("neither :authority nor Host")),
+        None => Err(Failure::BadRequest("neither :authority nor Host")),
     }
-    Ok(())
 }
 
 /// The value of `Host` for an authority in the target, which takes precedence over the field (RFC

@@ -16,7 +16,7 @@ use http_body::Body as _;
 
 use crate::body::Body;
 
-/// Digests of the content (RFC 9530, RFC 1864): wrong once that has changed.
+/// Digests of the content (RFC 9530, RFC 1864): wrong once the content has changed.
 pub const DIGESTS: [HeaderName; 3] = [
     HeaderName::from_static("content-digest"),
     HeaderName::from_static("repr-digest"),
@@ -41,8 +41,8 @@ pub fn has_length_of_another(status: StatusCode) -> bool {
     status == StatusCode::NOT_MODIFIED
 }
 
-/// Whether the handler's Content-Length is kept in a response whose content is not sent: it is that
-/// of another response (RFC 9110 §8.6). A 204 and a 1xx have none.
+/// Whether the handler's Content-Length is kept in a response whose content is not sent: the length
+/// is that of another response (RFC 9110 §8.6). A 204 and a 1xx have none.
 pub fn keeps_length(to_head: bool, status: StatusCode) -> bool {
     has_length_of_another(status) || (to_head && has_content(status))
 }
@@ -69,21 +69,19 @@ pub fn prepare(response: &mut Response<Body>, to_head: bool) {
     }
     let headers = response.headers_mut();
     remove_hop_by_hop(headers);
-    match length {
-        _ if !sends_content && !keeps_length(to_head, status) => {
-            headers.remove(CONTENT_LENGTH);
-        }
-        Some(length) if sends_content => {
-            headers.insert(CONTENT_LENGTH, length.into());
-        }
-        None if sends_content => {
-            headers.remove(CONTENT_LENGTH);
-        }
+    if sends_content {
+        match length {
+            Some(length) => headers.insert(CONTENT_LENGTH, length.into()),
+            None => headers.remove(CONTENT_LENGTH),
+        };
+    } else if !keeps_length(to_head, status) {
+        headers.remove(CONTENT_LENGTH);
+    } else if let Some(length @ 1..) = length
+        && to_head
+        && !headers.contains_key(CONTENT_LENGTH)
+    {
         // The length that the response to a GET would have, if it is known.
-        Some(length @ 1..) if to_head && !headers.contains_key(CONTENT_LENGTH) => {
-            headers.insert(CONTENT_LENGTH, length.into());
-        }
-        _ => {}
+        headers.insert(CONTENT_LENGTH, length.into());
     }
 }
 

@@ -1,5 +1,5 @@
-//! The scheme by which a client reaches the gateway. It is that of the connection, whatever a
-//! request's target says.
+//! The scheme by which a client reaches the gateway: the connection's, whatever a request's target
+//! says.
 
 /// `http` or `https`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]

@@ -57,11 +57,11 @@ const fn contains(set: &[u8], byte: u8) -> bool {
 }
 
 fn all(bytes: &[u8], class: u8) -> bool {
-    bytes
-        .iter()
-        .fold(u8::MAX, |seen, &b| seen & CLASSES[usize::from(b)])
-        & class
-        != 0
+    let mut common = class;
+    for byte in bytes {
+        common &= CLASSES[usize::from(*byte)];
+    }
+    common != 0
 }
 
 /// `token` (RFC 9110 §5.6.2).
@@ -87,8 +87,10 @@ pub fn is_target(bytes: &[u8]) -> bool {
 
 #[cold]
 fn is_target_with_query(bytes: &[u8]) -> bool {
-    memchr::memchr(b'?', bytes)
-        .is_some_and(|query| all(&bytes[..query], TARGET) && all(&bytes[query..], QUERY))
+    match memchr::memchr(b'?', bytes) {
+        Some(query) => all(&bytes[..query], TARGET) && all(&bytes[query..], QUERY),
+        None => false,
+    }
 }
 
 /// `uri-host [ ":" port ]`, not empty (RFC 9110 §4.2.1, §7.2).
@@ -105,10 +107,10 @@ pub fn is_host(bytes: &[u8]) -> bool {
                 .position(|byte| *byte == b':')
                 .unwrap_or(bytes.len());
             let (name, port) = bytes.split_at(end);
-            // A dot at the end is the root's: `a.` is `a`. More of them would be names of their
-            // own.
-            let has_empty_end = |name: &[u8]| matches!(name, [.., b'.', b'.'] | [b'.']);
-            !name.is_empty() && all(name, HOST) && !has_empty_end(name) && is_port(port)
+            // A dot at the end is the root's: `a.` is `a`. With more dots at the end, the name would
+            // be another one.
+            let has_empty_label = matches!(name, [.., b'.', b'.'] | [b'.']);
+            !name.is_empty() && all(name, HOST) && !has_empty_label && is_port(port)
         }
     }
 }
@@ -118,23 +120,23 @@ fn is_ipv6(bytes: &[u8]) -> bool {
 }
 
 fn is_port(bytes: &[u8]) -> bool {
-    match bytes.split_first() {
-        None => true,
-        // No more than 65535: five digits at most, so that nothing overflows.
-        Some((b':', digits)) => {
-            let number = |sum: u32, digit: &u8| {
-                digit
-                    .is_ascii_digit()
-                    .then(|| sum * 10 + u32::from(digit - b'0'))
-            };
-            digits.len() <= 5
-                && digits
-                    .iter()
-                    .try_fold(0, number)
-                    .is_some_and(|port| port <= u16::MAX.into())
-        }
-        Some(_) => false,
+    let digits = match bytes {
+        [] => return true,
+        [b':', digits @ ..] => digits,
+        _ => return false,
+    };
+    // Five digits at most: nothing overflows.
+    if digits.len() > 5 {
+        return false;
     }
+    let mut port = 0;
+    for digit in digits {
+        if !digit.is_ascii_digit() {
+            return false;
+        }
+        port = port * 10 + u32::from(digit - b'0');
+    }
+    port <= u16::MAX.into()
 }
 
 /// `bytes` without the spaces and tabs around them.
@@ -158,22 +160,29 @@ pub fn list_has(list: &[u8], element: &[u8]) -> bool {
 /// `_` from `-` there, and some of them (PHP, lighttpd) neither from `.`, `~` or any other
 /// character than a letter or a digit.
 pub fn is_same_variable(one: &str, other: &str) -> bool {
-    let dash = |byte: u8| {
-        if byte.is_ascii_alphanumeric() {
-            byte
-        } else {
-            b'-'
-        }
-    };
-    one.len() == other.len() && one.bytes().map(dash).eq(other.bytes().map(dash))
+    one.len() == other.len()
+        && one
+            .bytes()
+            .map(variable_byte)
+            .eq(other.bytes().map(variable_byte))
 }
 
-/// The name that servers which turn names into variables may take this one for. `None`: it is
+/// The byte for which such a server may take `byte`.
+fn variable_byte(byte: u8) -> u8 {
+    if byte.is_ascii_alphanumeric() {
+        byte
+    } else {
+        b'-'
+    }
+}
+
+/// The name that servers which turn names into variables may take this one for. `None`: the name is
 /// written like that already.
 pub fn undisguised(name: &str) -> Option<String> {
-    let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'-';
-    let dash = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
-    (!name.as_bytes().iter().all(is_plain)).then(|| name.chars().map(dash).collect())
+    if name.bytes().all(|byte| variable_byte(byte) == byte) {
+        return None;
+    }
+    Some(name.replace(|c: char| !c.is_ascii_alphanumeric(), "-"))
 }
 
 /// Parses a Content-Length: digits only, one number (RFC 9110 §8.6). A list is refused, even of
@@ -182,13 +191,17 @@ pub fn content_length(value: &[u8]) -> Result<u64, Failure> {
     if value.is_empty() || !value.iter().all(u8::is_ascii_digit) {
         return Err(Failure::BadRequest("Content-Length is not a number"));
     }
-    value
-        .iter()
-        .try_fold(0_u64, |sum, b| {
-            sum.checked_mul(10)?.checked_add(u64::from(b - b'0'))
-        })
-        .filter(|length| i64::try_from(*length).is_ok())
-        .ok_or(Failure::BadRequest("Content-Length is too large"))
+    let mut length = 0_u64;
+    for digit in value {
+        length = length
+            .saturating_mul(10)
+            .saturating_add(u64::from(digit - b'0'));
+    }
+    if i64::try_from(length).is_ok() {
+        Ok(length)
+    } else {
+        Err(Failure::BadRequest("Content-Length is too large"))
+    }
 }
 
 /// Checks a Transfer-Encoding: exactly `chunked` passes (RFC 9112 §6.1 and §7). Another coding
@@ -200,11 +213,7 @@ pub fn transfer_encoding(value: &[u8]) -> Result<(), Failure> {
     }
     let mut codings = value.rsplit(|b| *b == b',').map(trim);
     let last = codings.next().unwrap_or_default();
-    if last.eq_ignore_ascii_case(b"chunked")
-        && codings.all(|coding| {
-            is_token(name_of(coding)) && !name_of(coding).eq_ignore_ascii_case(b"chunked")
-        })
-    {
+    if last.eq_ignore_ascii_case(b"chunked") && codings.all(is_other_coding) {
         return Err(Failure::NotImplemented(
             "the only transfer coding here is chunked",
         ));
@@ -212,9 +221,10 @@ pub fn transfer_encoding(value: &[u8]) -> Result<(), Failure> {
     Err(Failure::BadRequest("Transfer-Encoding is not chunked"))
 }
 
-/// The name of a coding, without its parameters.
-fn name_of(coding: &[u8]) -> &[u8] {
-    trim(coding.split(|b| *b == b';').next().unwrap_or_default())
+/// Whether a coding, perhaps with parameters, is another one than `chunked`.
+fn is_other_coding(coding: &[u8]) -> bool {
+    let name = trim(coding.split(|b| *b == b';').next().unwrap_or_default());
+    is_token(name) && !name.eq_ignore_ascii_case(b"chunked")
 }
 
 #[cfg(test)]

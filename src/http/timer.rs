@@ -20,8 +20,8 @@ pub struct Timer(Option<ArmedTimer>);
 #[derive(Debug)]
 struct ArmedTimer {
     sleep: Pin<Box<Sleep>>,
-    /// The task that it wakes. A connection's task stays the same: the waker is stored once and not
-    /// with every wait.
+    /// The task to wake. A connection's task stays the same: the waker is stored once and not with
+    /// every wait.
     waker: Option<Waker>,
 }
 
@@ -37,10 +37,8 @@ impl Timer {
                 armed.sleep.as_mut().reset(due);
                 armed.waker = None;
             }
-            if armed
-                .waker
-                .as_ref()
-                .is_some_and(|waker| waker.will_wake(cx.waker()))
+            if let Some(waker) = &armed.waker
+                && waker.will_wake(cx.waker())
             {
                 return Poll::Pending;
             }
@@ -70,22 +68,24 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_timer_goes_off_when_the_latest_wait_is_due() {
         let start = clock::now();
-        let after = |seconds| start + Duration::from_secs(seconds);
         let mut timer = Timer::default();
-        for due in [20, 5, 30] {
-            let waits = poll_fn(|cx| Poll::Ready(timer.poll(cx, after(due)).is_pending())).await;
+        for seconds in [20, 5, 30] {
+            let due = start + Duration::from_secs(seconds);
+            let waits = poll_fn(|cx| Poll::Ready(timer.poll(cx, due).is_pending())).await;
             assert!(waits);
         }
-        for due in [30, 40] {
-            poll_fn(|cx| timer.poll(cx, after(due))).await;
-            assert_eq!(clock::now(), after(due));
+        for seconds in [30, 40] {
+            let due = start + Duration::from_secs(seconds);
+            poll_fn(|cx| timer.poll(cx, due)).await;
+            assert_eq!(clock::now(), due);
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_task_without_cooperative_budget_is_woken_nevertheless() {
         let due = clock::now() + Duration::from_secs(5);
-        let (mut timer, mut first) = (Timer::default(), true);
+        let mut timer = Timer::default();
+        let mut first = true;
         poll_fn(|cx| {
             while first && coop::has_budget_remaining() {
                 let _ = std::pin::pin!(coop::consume_budget()).poll(cx);

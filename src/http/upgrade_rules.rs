@@ -5,41 +5,40 @@
 use http::header::{CONNECTION, SEC_WEBSOCKET_ACCEPT, UPGRADE};
 use http::{HeaderMap, HeaderValue, Version};
 
-/// The protocols of all `Upgrade` fields. `None`: there are none, and so there is no upgrade.
+/// The protocols of all `Upgrade` fields. `None`: there are none, and there is no upgrade.
 pub fn protocols(headers: &HeaderMap) -> Option<HeaderValue> {
     let mut lists = headers
         .get_all(UPGRADE)
         .iter()
         .filter(|list| names(list).next().is_some());
-    let (first, second) = (lists.next()?, lists.next());
-    let Some(second) = second else {
+    let first = lists.next()?;
+    let Some(second) = lists.next() else {
         return Some(first.clone());
     };
-    let all: Vec<_> = [first, second]
-        .into_iter()
-        .chain(lists)
-        .map(HeaderValue::as_bytes)
-        .collect();
+    let mut all = vec![first.as_bytes(), second.as_bytes()];
+    all.extend(lists.map(HeaderValue::as_bytes));
     HeaderValue::from_bytes(&all.join(&b", "[..])).ok()
 }
 
-/// The protocols that a 101 switches to. `None`: it switches to none that both sides would
-/// understand alike. HTTP/1.0 has no 101 (RFC 9110 §15.2), an `Upgrade` without its `Connection` is
-/// for nobody (§7.8), and of two proofs that contradict each other clients would check either.
+/// The protocols that a 101 switches to. `None`: no protocol that both sides would understand alike.
+///
+/// HTTP/1.0 has no 101 (RFC 9110 §15.2), and an `Upgrade` without its `Connection` is for nobody
+/// (§7.8). Clients check any of several `Sec-WebSocket-Accept`, so these must agree.
 pub fn switched_to(version: Version, headers: &HeaderMap) -> Option<HeaderValue> {
-    let is_for_us = headers
-        .get_all(CONNECTION)
-        .iter()
-        .flat_map(names)
-        .any(|name| name.eq_ignore_ascii_case(b"upgrade"));
+    let mut options = headers.get_all(CONNECTION).iter().flat_map(names);
+    let has_upgrade_option = options.any(|name| name.eq_ignore_ascii_case(b"upgrade"));
     let mut proofs = headers.get_all(SEC_WEBSOCKET_ACCEPT).iter();
     let first = proofs.next();
     let agree = proofs.all(|proof| Some(proof) == first);
-    protocols(headers).filter(|_| version > Version::HTTP_10 && is_for_us && agree)
+    if version > Version::HTTP_10 && has_upgrade_option && agree {
+        protocols(headers)
+    } else {
+        None
+    }
 }
 
-/// Whether a client that `offered` these may find itself in all of `chosen`. An offer without a
-/// version is for every one.
+/// Whether a client that `offered` these protocols has offered all of `chosen`. An offer without a
+/// version is for every version.
 pub fn is_offered(chosen: &HeaderValue, offered: &HeaderValue) -> bool {
     names(chosen).all(|chosen| {
         let unversioned = chosen.split(|&byte| byte == b'/').next().unwrap_or(chosen);

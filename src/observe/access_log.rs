@@ -1,9 +1,9 @@
-//! The access log: lines of requests, on their way to a stream, a file or a socket. `spec` says
-//! what is written and where, `queue` holds lines and `output` writes them: to a file as a
-//! `line_stream`, by `connection` over TCP or by datagrams to a `syslog`. `receiver` finds the
-//! addresses of those by their names. `timestamp` has the forms of the time.
+//! The access log: lines of requests, on their way to a stream, a file or a socket. `spec` has the
+//! format and the destination, `queue` holds lines and `output` writes them: to a file as a
+//! `line_stream`, by `connection` over TCP or by datagrams to a `syslog`. `receiver` finds addresses
+//! by names. `timestamp` has the forms of the time.
 //!
-//! Guarantees that no request waits for it: lines go through a bounded queue to a thread of its
+//! Guarantees that no request waits for the log: lines go through a bounded queue to a thread of its
 //! own. A line that does not fit or cannot be written is dropped and counted.
 
 mod connection;
@@ -30,8 +30,8 @@ use self::spec::AccessLogSpec;
 /// The longest that the end of the process waits for the log's reader.
 const FLUSH: Duration = Duration::from_secs(1);
 
-/// A line's room is given back if it has grown beyond this.
-const USUAL_LINE: usize = 4096;
+/// Bytes of room that a thread keeps for its next line.
+const KEPT_LINE: usize = 4096;
 
 /// A handle of the access log.
 #[derive(Clone)]
@@ -42,7 +42,7 @@ struct RunningLog {
     writer: Arc<LogWriter>,
 }
 
-/// The thread that writes. It ends once nobody has it any more and all lines are written.
+/// The thread that writes. Ends once this is dropped and all lines are written.
 struct LogWriter(Arc<LineQueue>);
 
 thread_local! {
@@ -51,17 +51,14 @@ thread_local! {
 }
 
 impl AccessLog {
-    /// The log that `spec` describes. A `running` one that writes to the same destination goes on.
+    /// The log that `spec` describes. A `running` log with the same destination goes on.
     ///
     /// # Errors
-    /// When its file cannot be opened, or its thread cannot be started.
+    /// The file cannot be opened, or the thread cannot be started.
     pub fn start(spec: &AccessLogSpec, running: Option<&Self>) -> io::Result<Self> {
-        let same = running
-            .filter(|running| running.0.spec.to == spec.to)
-            .map(|running| running.0.writer.clone());
-        let writer = match same {
-            Some(writer) => writer,
-            None => Arc::new(LogWriter::start(spec)?),
+        let writer = match running {
+            Some(running) if running.0.spec.to == spec.to => running.0.writer.clone(),
+            Some(_) | None => Arc::new(LogWriter::start(spec)?),
         };
         Ok(Self(Arc::new(RunningLog {
             spec: spec.clone(),
@@ -73,7 +70,7 @@ impl AccessLog {
         &self.0.spec
     }
 
-    /// Hands the line over that `write` writes, without its end.
+    /// Records the line that `write` writes, without its end.
     pub fn record(&self, write: impl FnOnce(&mut Vec<u8>)) {
         let queue = &self.0.writer.0;
         let written = LINE.try_with(|line| {
@@ -82,17 +79,17 @@ impl AccessLog {
             write(&mut line);
             line.push(b'\n');
             queue.push(&line);
-            if line.capacity() > USUAL_LINE {
+            if line.capacity() > KEPT_LINE {
                 *line = Vec::new();
             }
         });
-        // A request of a thread that ends.
+        // A thread that ends has no line any more.
         if written.is_err() {
             queue.lost(1);
         }
     }
 
-    /// Opens the file anew, which somebody has moved away.
+    /// Opens the file anew: the former one was moved away.
     pub fn reopen(&self) {
         self.0.writer.0.reopen();
     }
@@ -108,8 +105,10 @@ impl AccessLog {
 
 impl LogWriter {
     fn start(spec: &AccessLogSpec) -> io::Result<Self> {
-        let (queue, output) = (Arc::new(LineQueue::new()), LogOutput::open(&spec.to)?);
-        let (lines, to) = (queue.clone(), spec.to.to_string());
+        let queue = Arc::new(LineQueue::new());
+        let output = LogOutput::open(&spec.to)?;
+        let lines = queue.clone();
+        let to = spec.to.to_string();
         thread::Builder::new()
             .name("access-log".to_owned())
             .spawn(move || write_lines(&lines, output, &to))?;
@@ -125,7 +124,8 @@ impl Drop for LogWriter {
 
 /// Writes until the queue is closed and empty.
 fn write_lines(queue: &LineQueue, mut output: LogOutput, to: &str) {
-    let (mut lines, mut is_failing) = (Vec::new(), false);
+    let mut lines = Vec::new();
+    let mut is_failing = false;
     loop {
         let WriterDemands {
             reopen,
@@ -138,12 +138,13 @@ fn write_lines(queue: &LineQueue, mut output: LogOutput, to: &str) {
         if !lines.is_empty() {
             let WriteOutcome { lost, error } = output.write(&lines);
             queue.lost(lost);
-            match &error {
-                Some(error) if !is_failing => {
-                    tracing::error!(to, %error, "the access log cannot be written: lines are lost");
-                }
-                None if is_failing => tracing::info!(to, "the access log is written again"),
-                _ => {}
+            if let Some(error) = &error
+                && !is_failing
+            {
+                tracing::error!(to, %error, "the access log cannot be written: lines are lost");
+            }
+            if error.is_none() && is_failing {
+                tracing::info!(to, "the access log is written again");
             }
             is_failing = error.is_some();
         }
@@ -178,10 +179,8 @@ mod tests {
     #[test]
     fn a_file_gets_every_line_and_is_opened_anew_on_demand() {
         let folder = tempfile::tempdir().unwrap();
-        let (path, moved) = (
-            folder.path().join("access.log"),
-            folder.path().join("access.log.1"),
-        );
+        let path = folder.path().join("access.log");
+        let moved = folder.path().join("access.log.1");
         let log = AccessLog::start(&spec(LogDestination::File(path.clone())), None).unwrap();
         record(&log, "one");
         log.flush();
@@ -191,28 +190,25 @@ mod tests {
         log.reopen();
         record(&log, "three");
         log.flush();
-        let text = |path| std::fs::read_to_string(path).unwrap();
-        assert_eq!(
-            (text(moved), text(path)),
-            ("one\ntwo\n".to_owned(), "three\n".to_owned())
-        );
+        assert_eq!(std::fs::read_to_string(moved).unwrap(), "one\ntwo\n");
+        assert_eq!(std::fs::read_to_string(path).unwrap(), "three\n");
     }
 
     #[test]
     fn a_log_to_another_destination_writes_what_it_has_and_ends() {
         let folder = tempfile::tempdir().unwrap();
-        let path = |name| folder.path().join(name);
-        let first = AccessLog::start(&spec(LogDestination::File(path("a"))), None).unwrap();
+        let path = folder.path().join("a");
+        let first = AccessLog::start(&spec(LogDestination::File(path.clone())), None).unwrap();
         record(&first, "one");
-        let second =
-            AccessLog::start(&spec(LogDestination::File(path("b"))), Some(&first)).unwrap();
-        let same = AccessLog::start(&spec(LogDestination::File(path("b"))), Some(&second)).unwrap();
+        let other = spec(LogDestination::File(folder.path().join("b")));
+        let second = AccessLog::start(&other, Some(&first)).unwrap();
+        let same = AccessLog::start(&other, Some(&second)).unwrap();
         assert!(Arc::ptr_eq(&second.0.writer, &same.0.writer));
         let queue = Arc::downgrade(&first.0.writer.0);
         drop(first);
         while queue.upgrade().is_some() {
             thread::yield_now();
         }
-        assert_eq!(std::fs::read(path("a")).unwrap(), b"one\n");
+        assert_eq!(std::fs::read(path).unwrap(), b"one\n");
     }
 }

@@ -1,5 +1,4 @@
-//! The program's own log, on standard error, written in the `background`. Panics are logged like
-//! everything else.
+//! The program's own log, on standard error, written in the `background`. Panics are logged, too.
 
 pub mod background;
 
@@ -13,36 +12,36 @@ use tracing_subscriber::filter::ParseError;
 
 use self::background::{BackgroundLog, LogEnd};
 
-/// How the program's own log is written.
+/// The format of the program's own log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, clap::ValueEnum)]
 pub enum LogFormat {
-    /// For people.
+    /// Text for people.
     #[default]
     Text,
-    /// A JSON object a line.
+    /// A JSON object per line.
     Json,
 }
 
 /// The default filter.
 const DEFAULT_FILTER: &str = "info";
 
-/// Stands before every filter, which may override it: the Redis client logs each connection in its
-/// own words, and the gateway already logs what an operator needs of that; and the codecs of
-/// HTTP/2, TLS and DNS warn of what any peer can send as fast as it likes.
+/// The beginning of every filter, which may override it. The Redis client logs each connection in
+/// its own words, and the gateway logs what an operator needs of that. The codecs of HTTP/2, TLS and
+/// DNS warn of input that any peer can send as fast as it likes.
 const QUIET: &str =
     "fred=off,h2=error,rustls=error,hickory_net=error,hickory_proto=error,hickory_resolver=error";
 
 /// Starts the program's own log. `filter` is a level or a list such as
 /// `info,tollgate::proxy=debug`; without it the environment variable `RUST_LOG` counts, then
-/// `info`. Nothing is written before its [writer is started](background::start_writer); what is
-/// left is written when the result is dropped.
+/// `info`. Nothing is written before the [writer is started](background::start_writer); the drop of
+/// the result writes the remaining lines.
 ///
 /// # Errors
-/// When `filter` does not say what to log, or there is a log already.
+/// `filter` does not say what to log, or there is a log already.
 pub fn install(format: LogFormat, filter: Option<&str>) -> anyhow::Result<LogEnd> {
     let rust_log = std::env::var("RUST_LOG").ok();
     let (filter, ignored) = choose_filter(filter, rust_log.as_deref())?;
-    let log = BackgroundLog::of_process().clone();
+    let log = BackgroundLog::global().clone();
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(io::stderr().is_terminal())
@@ -56,7 +55,7 @@ pub fn install(format: LogFormat, filter: Option<&str>) -> anyhow::Result<LogEnd
     if let Some(rust_log) = ignored {
         tracing::warn!("RUST_LOG is ignored: {rust_log:?} does not say what to log");
     }
-    Ok(LogEnd::of_process())
+    Ok(LogEnd::new())
 }
 
 /// The filter to use, and a `RUST_LOG` that was ignored because it is invalid. `RUST_LOG` is for
@@ -65,18 +64,19 @@ fn choose_filter<'a>(
     option: Option<&str>,
     rust_log: Option<&'a str>,
 ) -> anyhow::Result<(EnvFilter, Option<&'a str>)> {
-    if let Some(option) = option.filter(|text| !text.is_empty()) {
+    if let Some(option) = option
+        && !option.is_empty()
+    {
         let filter =
             filter(option).with_context(|| format!("{option:?} does not say what to log"))?;
         return Ok((filter, None));
     }
-    match rust_log
-        .filter(|text| !text.is_empty())
-        .map(|text| (text, filter(text)))
-    {
-        Some((_, Ok(filter))) => Ok((filter, None)),
-        Some((text, Err(_))) => Ok((filter(DEFAULT_FILTER)?, Some(text))),
-        None => Ok((filter(DEFAULT_FILTER)?, None)),
+    let Some(rust_log) = rust_log.filter(|text| !text.is_empty()) else {
+        return Ok((filter(DEFAULT_FILTER)?, None));
+    };
+    match filter(rust_log) {
+        Ok(filter) => Ok((filter, None)),
+        Err(_) => Ok((filter(DEFAULT_FILTER)?, Some(rust_log))),
     }
 }
 
@@ -91,16 +91,14 @@ fn log_panic(panic: &PanicHookInfo<'_>) {
         .then(|| tracing::field::display(backtrace));
     let place = panic.location().map(tracing::field::display);
     let payload = panic.payload();
-    let text = payload
-        .downcast_ref::<&str>()
-        .copied()
-        .or_else(|| payload.downcast_ref::<String>().map(String::as_str));
-    tracing::error!(
-        place,
-        backtrace,
-        "panic: {}",
-        text.unwrap_or("without a message")
-    );
+    let text = if let Some(text) = payload.downcast_ref::<&str>() {
+        text
+    } else if let Some(text) = payload.downcast_ref::<String>() {
+        text.as_str()
+    } else {
+        "without a message"
+    };
+    tracing::error!(place, backtrace, "panic: {text}");
 }
 
 #[cfg(test)]

@@ -1,17 +1,18 @@
-//! The metrics of the gateway: names, help texts and histogram buckets, and the recorder behind
-//! them.
+//! The table of the gateway's metrics: names, kinds, labels, help texts and buckets of histograms.
 //!
-//! Modules resolve their handles once and never format a label per request. The key of a limit is
-//! never a label.
+//! Descriptions in the recorder and `docs/metrics.md` come from this table. Modules resolve their
+//! handles once and never format a label per request. The key of a limit is never a label.
 
 use metrics::{
-    Counter, Gauge, SetRecorderError, counter, describe_counter, describe_gauge,
-    describe_histogram, gauge, set_global_recorder,
+    SetRecorderError, describe_counter, describe_gauge, describe_histogram, gauge,
+    set_global_recorder,
 };
 use metrics_exporter_prometheus::PrometheusBuilder;
 
 use super::recorder::{MetricsHandle, MetricsRecorder};
-use crate::clock;
+
+#[cfg(test)]
+mod tests;
 
 /// Upper bounds in seconds, from a cache's answer to a patient upstream's.
 pub const REQUEST_BUCKETS: &[f64] = &[
@@ -27,422 +28,250 @@ const BATCH_BUCKETS: &[f64] = &[
     1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1_000.0,
 ];
 
-/// Outcomes of reloads. Every series exists from the start, so that the first failure is an
-/// increase.
-pub struct ReloadMetrics {
-    applied: Counter,
-    rejected: Counter,
-    successful: Gauge,
-    last_success: Gauge,
+/// A row of the table.
+struct Metric {
+    name: &'static str,
+    kind: MetricKind,
+    #[cfg_attr(
+        not(test),
+        expect(
+            dead_code,
+            reason = "the page shows the labels, and a test compares them"
+        )
+    )]
+    labels: &'static [&'static str],
+    /// The meaning, in Markdown. Links start in `docs/`.
+    meaning: &'static str,
 }
 
-impl ReloadMetrics {
-    /// For a configuration that was just read for the first time.
-    pub fn new() -> Self {
-        let metrics = Self {
-            applied: counter!("tollgate_config_reloads_total", "outcome" => "applied"),
-            rejected: counter!("tollgate_config_reloads_total", "outcome" => "rejected"),
-            successful: gauge!("tollgate_config_last_reload_successful"),
-            last_success: gauge!("tollgate_config_last_reload_success_timestamp_seconds"),
-        };
-        metrics.applied.increment(0);
-        metrics.rejected.increment(0);
-        metrics.succeeded();
-        metrics
-    }
-
-    /// Counts a reload that applied the file.
-    pub fn applied(&self) {
-        self.applied.increment(1);
-        self.succeeded();
-    }
-
-    /// Counts a reload that found mistakes and changed nothing.
-    pub fn rejected(&self) {
-        self.rejected.increment(1);
-        self.successful.set(0.0);
-    }
-
-    fn succeeded(&self) {
-        self.successful.set(1.0);
-        self.last_success
-            .set((clock::unix_micros() / 1_000) as f64 / 1e3);
-    }
+enum MetricKind {
+    Counter,
+    Gauge,
+    /// Upper bounds of the buckets, the least first.
+    Histogram(&'static [f64]),
 }
 
-/// Outcomes of reading certificate files again.
-pub struct CertificateMetrics {
-    applied: Counter,
-    rejected: Counter,
+/// Makes [`METRICS`] of rows: a kind, a name, labels and a meaning.
+macro_rules! table {
+    ($($kind:ident$(($bounds:ident))? $name:literal $labels:tt: $meaning:literal,)*) => {
+        /// Every metric but `process_*`, which their own library describes. In the page's order.
+        const METRICS: &[Metric] = &[$(Metric {
+            name: $name,
+            kind: MetricKind::$kind$(($bounds))?,
+            labels: &$labels,
+            meaning: $meaning,
+        },)*];
+    };
 }
 
-impl CertificateMetrics {
-    /// For files that were just read for the first time.
-    pub fn new() -> Self {
-        let count =
-            |outcome| counter!("tollgate_tls_certificate_reloads_total", "outcome" => outcome);
-        let metrics = Self {
-            applied: count("applied"),
-            rejected: count("rejected"),
-        };
-        metrics.applied.increment(0);
-        metrics.rejected.increment(0);
-        metrics
-    }
-
-    /// Counts files that were taken over.
-    pub fn applied(&self) {
-        self.applied.increment(1);
-    }
-
-    /// Counts files that cannot be used and changed nothing.
-    pub fn rejected(&self) {
-        self.rejected.increment(1);
-    }
-}
-
-impl Default for CertificateMetrics {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl Default for ReloadMetrics {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-/// CPU time, memory, file descriptors and threads of the process, by the names that Prometheus's
-/// own clients use. Empty on systems other than Linux.
-#[derive(Default)]
-pub struct ProcessMetrics {
-    #[cfg(target_os = "linux")]
-    collector: metrics_process::Collector,
-}
-
-impl ProcessMetrics {
-    /// Describes them.
-    pub fn new() -> Self {
-        let metrics = Self::default();
-        #[cfg(target_os = "linux")]
-        metrics.collector.describe();
-        metrics
-    }
-
-    /// Reads them anew. Opens files, so never for a request.
-    pub fn collect(&self) {
-        #[cfg(target_os = "linux")]
-        self.collector.collect();
-    }
+table! {
+    Counter "tollgate_requests_total" ["route", "method", "status"]: "requests answered",
+    Histogram(REQUEST_BUCKETS) "tollgate_request_duration_seconds" ["route"]:
+        "from a request's head to the end of its response's body",
+    Gauge "tollgate_requests_in_flight" []: "requests whose answer has not ended, tunnels included",
+    Gauge "tollgate_tunnels" []: "open tunnels, such as WebSockets",
+    Counter "tollgate_grpc_calls_total" ["route", "grpc_status"]: "calls of gRPC answered",
+    Counter "tollgate_panics_total" []: "requests answered with 500 because of a bug in Tollgate",
+    Gauge "tollgate_route_maintenance" ["route"]:
+        "1 while a route is [under maintenance](maintenance.md), else 0",
+    Counter "tollgate_maintenance_answers_total" ["route"]:
+        "requests that were answered with 503 because their route was under maintenance",
+    Counter "tollgate_authentications_total" ["authenticator", "outcome"]:
+        "[how requests fared](identity.md#watching-it) with an authenticator: `accepted`, \
+         `absent`, `rejected`, `forbidden`, `limited`, `unavailable`",
+    Counter "tollgate_authenticator_reloads_total" ["authenticator", "outcome"]:
+        "files of credentials and keys of issuers: `applied` or `rejected`",
+    Gauge "tollgate_authenticator_credentials" ["authenticator"]:
+        "credentials, or keys for them, that an authenticator knows",
+    Counter "tollgate_api_key_lookups_total" ["authenticator", "outcome"]:
+        "[API keys looked up in Redis](identity.md#keys-in-redis): `found`, `none`, `invalid`, \
+         `failed`",
+    Counter "tollgate_forward_auth_lookups_total" ["authenticator", "outcome"]:
+        "looks for [kept answers](forward-auth.md#keeping-answers) of a service that knows \
+         clients: `found` or `none`",
+    Counter "tollgate_password_hashes_total" ["authenticator"]:
+        "[passwords that were hashed](passwords.md#watching-it) to be checked",
+    Counter "tollgate_ratelimit_decisions_total" ["limit", "verdict", "decided_by"]:
+        "who decided on each limit, and how",
+    Gauge "tollgate_ratelimit_queue_waiting" ["limit"]: "requests that wait for their tokens",
+    Histogram(REQUEST_BUCKETS) "tollgate_ratelimit_queue_wait_seconds" ["limit"]:
+        "how long requests waited for their tokens",
+    Counter "tollgate_ratelimit_settlements_total" ["limit", "outcome"]:
+        "costs that the response reported, or whose response [counts or \
+         not](configuration/limits/cost.md#counting-by-status): `more` or `less` than was reserved, `even`, \
+         `late` (less, but nothing left to give back), `unreached` (given back whole), `uncounted` \
+         (given back, since responses of this status do not count); `absent`, `unreadable` and \
+         `cut` leave the reservation as it is, or cost what `absent` says",
+    Counter "tollgate_ratelimit_settlements_lost_total" []:
+        "reservations that could not be given back: Redis was away, or too many waited",
+    Gauge "tollgate_local_buckets" []: "buckets kept in this process",
+    Gauge "tollgate_store_up" []:
+        "1 while the store answers, 0 while limits (in a cluster: some) hold node by node",
+    Gauge "tollgate_store_servers_away" []:
+        "servers of the store that are away; more than one only in a cluster",
+    Counter "tollgate_store_calls_total" ["outcome"]:
+        "calls to Redis; calls with `late` were counted as `timeout` before",
+    Histogram(STORE_BUCKETS) "tollgate_store_call_duration_seconds" []:
+        "how long calls to Redis took",
+    Histogram(BATCH_BUCKETS) "tollgate_store_batch_requests" []:
+        "requests that shared a call to Redis",
+    Counter "tollgate_store_breaker_transitions_total" ["to"]:
+        "turns of the breaker before the store, to `open` or to `closed`",
+    Gauge "tollgate_store_debts_pending" []:
+        "buckets that are owed what this node admitted without Redis",
+    Counter "tollgate_store_debts_waived_total" []:
+        "debts of an outage that were dropped: there were too many, or their key holds another \
+         program's value",
+    Counter "tollgate_store_adjustments_failed_total" []:
+        "charges and refunds that Redis did not confirm in time; they are sent again, and count \
+         once",
+    Counter "tollgate_plan_lookups_total" ["outcome"]: "values looked up in hashes of plans",
+    Gauge "tollgate_fleet_nodes" []: "nodes of the fleet, by their heartbeats in Redis",
+    Gauge "tollgate_fleet_nodes_silent" []:
+        "nodes that fell silent, whose share the others hold back",
+    Gauge "tollgate_fleet_share_held_back_ratio" []:
+        "the part of the limits' rate that is held back for silent nodes, from 0 to 1",
+    Counter "tollgate_upstream_requests_total" ["upstream", "outcome"]:
+        "[requests sent upstream](proxying.md#metrics)",
+    Histogram(REQUEST_BUCKETS) "tollgate_upstream_response_seconds" ["upstream"]:
+        "from sending a request upstream to the head of its response",
+    Gauge "tollgate_upstream_connections" ["upstream"]:
+        "open connections to an upstream, tunnels included",
+    Counter "tollgate_upstream_connects_total" ["upstream", "outcome"]:
+        "connections tried to an upstream: `connected`, `failed`, `timeout`, `tls_failed`, \
+         `exhausted`",
+    Gauge "tollgate_upstream_pending_requests" ["upstream"]:
+        "requests that wait for a connection at their upstream's bound",
+    Gauge "tollgate_upstream_concurrency_limit" ["upstream"]:
+        "requests that may wait for an answer of an upstream with an [adaptive bound](adaptive.md)",
+    Gauge "tollgate_upstream_min_rtt_seconds" ["upstream"]:
+        "the latency of an upstream with an [adaptive bound](adaptive.md) without a queue, as last \
+         measured; 0 before",
+    Counter "tollgate_upstream_retries_total" ["upstream"]: "times that a request was sent again",
+    Counter "tollgate_upstream_retried_requests_total" ["upstream", "outcome"]:
+        "[requests that a route sent again](retries.md#watching), or would have: `succeeded` in \
+         the end, `failed` in all attempts, or `over_budget`",
+    Counter "tollgate_upstream_lookups_total" ["outcome"]:
+        "lookups of endpoints' names: `resolved`, `failed`, `refused` (too many were under way)",
+    Gauge "tollgate_upstream_lookups_under_way" []: "lookups of endpoints' names under way",
+    Gauge "tollgate_upstream_endpoint_up" ["upstream", "endpoint"]:
+        "1 while an endpoint [is in service](health.md#watching), 0 while it is ejected or \
+         unhealthy",
+    Counter "tollgate_upstream_endpoint_ejections_total" ["upstream", "endpoint", "reason"]:
+        "how often an endpoint was ejected, for `failures` or for `latency`",
+    Counter "tollgate_upstream_endpoint_probes_total" ["upstream", "endpoint", "outcome"]:
+        "probes of an endpoint's health that `passed` or `failed`",
+    Counter "tollgate_discovery_lookups_total" ["upstream", "outcome"]:
+        "[lookups of endpoints](discovery.md#watching): `answered`, `empty`, `failed`, `cut`",
+    Counter "tollgate_discovery_changes_total" ["upstream"]:
+        "how often the endpoints that were found changed",
+    Gauge "tollgate_discovery_endpoints" ["upstream"]: "endpoints that were found",
+    Gauge "tollgate_discovery_last_success_timestamp_seconds" ["upstream"]:
+        "when the endpoints of an upstream were last confirmed, in seconds since 1970",
+    Counter "tollgate_mirrored_requests_total" ["route", "outcome"]:
+        "[copies of requests](balancing.md#mirror): `answered`, `failed`, `too_many`, `too_large`, \
+         `incomplete`",
+    Counter "tollgate_bodies_not_kept_total" []:
+        "bodies for which [`keep_body`](retries.md#the-budget) had no memory left",
+    Counter "tollgate_body_keys_total" ["route", "outcome"]:
+        "bodies that were read for [keys](body-keys.md): `found`, `missing`, `refused`",
+    Gauge "tollgate_connections" []: "open connections of clients",
+    Counter "tollgate_connections_total" []: "connections of clients that were accepted",
+    Counter "tollgate_connections_closed_for_room_total" []:
+        "idle client connections closed because another one needed room",
+    Counter "tollgate_connections_refused_total" []:
+        "client connections reset because their client had as many as it may",
+    Counter "tollgate_slow_bodies_total" ["kind"]:
+        "bodies of a `request` or a `response` cut off because the client was slower than \
+         [`min_body_rate`](overload.md#slow-clients)",
+    Counter "tollgate_http2_floods_total" ["kind"]:
+        "HTTP/2 connections closed for what their client sent: `resets`, `control_frames`, `other`",
+    Counter "tollgate_tls_handshakes_total" ["outcome"]:
+        "[TLS handshakes](tls.md#metrics) with clients: `full`, `resumed`, `timeout`, `closed`, \
+         `plain_http`, `client_certificate`, `failed`, `evicted`",
+    Histogram(REQUEST_BUCKETS) "tollgate_tls_handshake_duration_seconds" []:
+        "how long TLS handshakes that succeeded took",
+    Gauge "tollgate_tls_certificate_expiry_timestamp_seconds" ["certificate"]:
+        "when each certificate file ends to be valid",
+    Counter "tollgate_tls_certificate_reloads_total" ["outcome"]:
+        "changed certificate files that were `applied`, or `rejected` and changed nothing",
+    Counter "tollgate_proxy_protocol_connections_total" ["outcome"]:
+        "connections to ports with `proxy_protocol`: `accepted`, `untrusted`, `malformed`, \
+         `timeout`, `closed`, `evicted`",
+    Counter "tollgate_compression_original_bytes_total" ["route"]:
+        "bytes of content before [compression](compression.md)",
+    Counter "tollgate_compression_compressed_bytes_total" ["route"]:
+        "bytes of content after [compression](compression.md)",
+    Counter "tollgate_compression_skipped_total" ["route"]:
+        "answers sent as they are, since the process had no place for another compressor",
+    Counter "tollgate_config_reloads_total" ["outcome"]:
+        "files of the configuration that were `applied` or `rejected`; both start at 0",
+    Gauge "tollgate_config_last_reload_successful" []: "1, or 0 while the present file is refused",
+    Gauge "tollgate_config_last_reload_success_timestamp_seconds" []:
+        "when a file was last applied",
+    Gauge "tollgate_policy_revision" []:
+        "the revision of the [policies](policies.md#in-a-database) at work; 0: none yet",
+    Gauge "tollgate_policy_age_seconds" []:
+        "how long ago the database of policies answered, or else since this process began",
+    Counter "tollgate_policy_updates_total" ["outcome"]:
+        "new revisions: `applied`, or `refused` since they do not fit this node's file; both start \
+         at 0",
+    Counter "tollgate_policy_rollouts_total" ["outcome"]:
+        "[candidates](rollouts.md) that this node `stopped`, and that its commits `aborted` or \
+         `promoted`; all start at 0",
+    Counter "tollgate_admin_changes_total" ["action"]:
+        "buckets that operators reset or gave tokens, through this node",
+    Counter "tollgate_access_log_dropped_total" []:
+        "lines of the [access log](access-log.md#when-lines-are-lost) that were lost: their reader \
+         was too slow, or they could not be written",
+    Counter "tollgate_log_dropped_total" []:
+        "lines of the gateway's own log that were lost: their reader was too slow, or they could \
+         not be written",
+    Gauge "tollgate_build_info" ["version"]: "always 1",
 }
 
 /// Installs the process's recorder. Once per process.
 pub fn install() -> Result<MetricsHandle, SetRecorderError<MetricsRecorder>> {
-    let recorder = MetricsRecorder::new(PrometheusBuilder::new().build_recorder(), buckets_of);
+    let recorder = MetricsRecorder::new(PrometheusBuilder::new().build_recorder(), buckets);
     let handle = recorder.handle();
     set_global_recorder(recorder)?;
-    describe();
+    METRICS.iter().for_each(Metric::describe);
     gauge!("tollgate_build_info", "version" => env!("CARGO_PKG_VERSION")).set(1.0);
     Ok(handle)
 }
 
-fn buckets_of(histogram: &str) -> &'static [f64] {
-    match histogram {
-        "tollgate_store_call_duration_seconds" => STORE_BUCKETS,
-        "tollgate_store_batch_requests" => BATCH_BUCKETS,
-        _ => REQUEST_BUCKETS,
+/// Upper bounds of a histogram's buckets. Empty for a name that is not in the table.
+fn buckets(histogram: &str) -> &'static [f64] {
+    for metric in METRICS {
+        if let MetricKind::Histogram(bounds) = metric.kind
+            && metric.name == histogram
+        {
+            return bounds;
+        }
+    }
+    &[]
+}
+
+impl Metric {
+    fn describe(&self) {
+        let help = plain_text(self.meaning);
+        match self.kind {
+            MetricKind::Counter => describe_counter!(self.name, help),
+            MetricKind::Gauge => describe_gauge!(self.name, help),
+            MetricKind::Histogram(_) => describe_histogram!(self.name, help),
+        }
     }
 }
 
-fn describe() {
-    describe_counter!(
-        "tollgate_requests_total",
-        "Requests answered, by route, method and status."
-    );
-    describe_histogram!(
-        "tollgate_request_duration_seconds",
-        "From a request's head to the end of its answer, by route."
-    );
-    describe_gauge!(
-        "tollgate_route_maintenance",
-        "Whether a route is under maintenance (1) or not (0)."
-    );
-    describe_counter!(
-        "tollgate_maintenance_answers_total",
-        "Requests that a route under maintenance did not serve."
-    );
-    describe_counter!(
-        "tollgate_authentications_total",
-        "Requests by authenticator and how they fared with it."
-    );
-    describe_counter!(
-        "tollgate_authenticator_reloads_total",
-        "Readings of credentials, by authenticator and outcome."
-    );
-    describe_counter!(
-        "tollgate_forward_auth_lookups_total",
-        "Looks for a kept answer of a service that knows clients, by authenticator and outcome."
-    );
-    describe_counter!(
-        "tollgate_password_hashes_total",
-        "Passwords that were hashed to be checked, by authenticator."
-    );
-    describe_counter!(
-        "tollgate_api_key_lookups_total",
-        "API keys looked up in the store, by authenticator and outcome."
-    );
-    describe_gauge!(
-        "tollgate_authenticator_credentials",
-        "Credentials, or keys for them, by authenticator."
-    );
-    describe_counter!(
-        "tollgate_discovery_lookups_total",
-        "Lookups of an upstream's endpoints, by outcome."
-    );
-    describe_counter!(
-        "tollgate_discovery_changes_total",
-        "How often the endpoints found for an upstream changed."
-    );
-    describe_gauge!(
-        "tollgate_discovery_endpoints",
-        "Endpoints found for an upstream."
-    );
-    describe_gauge!(
-        "tollgate_discovery_last_success_timestamp_seconds",
-        "When the endpoints of an upstream were last confirmed, in seconds since 1970."
-    );
-    describe_counter!(
-        "tollgate_mirrored_requests_total",
-        "Requests to be copied, by route and how the copy fared."
-    );
-    describe_counter!(
-        "tollgate_grpc_calls_total",
-        "Calls of gRPC answered, by route and status of gRPC."
-    );
-    describe_gauge!(
-        "tollgate_requests_in_flight",
-        "Requests whose answer has not ended, tunnels included."
-    );
-    describe_gauge!("tollgate_tunnels", "Open tunnels, such as WebSockets.");
-    describe_counter!(
-        "tollgate_ratelimit_decisions_total",
-        "Decisions, by limit, verdict and who made them."
-    );
-    describe_gauge!(
-        "tollgate_ratelimit_queue_waiting",
-        "Requests that wait for their tokens, by limit."
-    );
-    describe_histogram!(
-        "tollgate_ratelimit_queue_wait_seconds",
-        "How long requests waited for their tokens, by limit."
-    );
-    describe_counter!(
-        "tollgate_ratelimit_settlements_total",
-        "Costs that responses told, by limit and by how they compare with what was reserved."
-    );
-    describe_counter!(
-        "tollgate_ratelimit_settlements_lost_total",
-        "Reservations that could not be given back to the shared store."
-    );
-    describe_gauge!(
-        "tollgate_store_up",
-        "Whether each server of the shared store decides (1), or some are away (0)."
-    );
-    describe_gauge!(
-        "tollgate_store_servers_away",
-        "Servers of the store that are away: nodes decide on their keys alone."
-    );
-    describe_counter!(
-        "tollgate_store_calls_total",
-        "Calls to the shared store, by outcome."
-    );
-    describe_histogram!(
-        "tollgate_store_call_duration_seconds",
-        "How long calls to the shared store took."
-    );
-    describe_histogram!(
-        "tollgate_store_batch_requests",
-        "Requests that shared a call to the store."
-    );
-    describe_counter!(
-        "tollgate_store_breaker_transitions_total",
-        "Turns of the breaker before the store."
-    );
-    describe_gauge!(
-        "tollgate_store_debts_pending",
-        "Debts to the shared store that it has not confirmed yet."
-    );
-    describe_counter!(
-        "tollgate_store_adjustments_failed_total",
-        "Charges and refunds that the shared store did not confirm in time. They are sent again, and count once."
-    );
-    describe_counter!(
-        "tollgate_store_debts_waived_total",
-        "Debts of an outage that were forgotten, because there were too many or their key holds a foreign value."
-    );
-    describe_counter!(
-        "tollgate_plan_lookups_total",
-        "Values looked up in hashes of plans, by what came of it."
-    );
-    describe_gauge!(
-        "tollgate_fleet_nodes",
-        "Gateways that share the limits, as last known, silent ones included."
-    );
-    describe_gauge!(
-        "tollgate_fleet_nodes_silent",
-        "Gateways that fell silent, whose share the others hold back."
-    );
-    describe_gauge!(
-        "tollgate_fleet_share_held_back_ratio",
-        "The part of the limits' rate that this gateway holds back for silent ones, from 0 to 1."
-    );
-    describe_gauge!("tollgate_local_buckets", "Buckets kept in this process.");
-    describe_gauge!("tollgate_connections", "Open client connections.");
-    describe_counter!("tollgate_connections_total", "Client connections accepted.");
-    describe_counter!(
-        "tollgate_body_keys_total",
-        "Requests whose limits count by a member of the body, by what was found."
-    );
-    describe_counter!(
-        "tollgate_bodies_not_kept_total",
-        "Bodies of requests that were not kept to be sent again, since others or those of the client took all of the memory."
-    );
-    describe_counter!(
-        "tollgate_slow_bodies_total",
-        "Bodies cut off because the client was below min_body_rate, by kind."
-    );
-    describe_counter!(
-        "tollgate_http2_floods_total",
-        "HTTP/2 connections closed for what their client sent, by kind."
-    );
-    describe_counter!(
-        "tollgate_connections_closed_for_room_total",
-        "Idle client connections closed because another one needed room."
-    );
-    describe_counter!(
-        "tollgate_connections_refused_total",
-        "Client connections reset because their client had as many as it may."
-    );
-    describe_counter!(
-        "tollgate_upstream_requests_total",
-        "Requests sent upstream, by upstream and outcome."
-    );
-    describe_counter!(
-        "tollgate_upstream_lookups_total",
-        "Lookups of endpoints' names, by outcome."
-    );
-    describe_gauge!(
-        "tollgate_upstream_lookups_under_way",
-        "Lookups of endpoints' names under way."
-    );
-    describe_gauge!(
-        "tollgate_upstream_pending_requests",
-        "Requests that wait for a connection at their upstream's bound."
-    );
-    describe_gauge!(
-        "tollgate_upstream_concurrency_limit",
-        "Requests that may wait for an answer of an upstream with an adaptive bound."
-    );
-    describe_gauge!(
-        "tollgate_upstream_min_rtt_seconds",
-        "The latency of an upstream with an adaptive bound while no request waits for another, as last measured."
-    );
-    describe_gauge!(
-        "tollgate_upstream_connections",
-        "Open connections to an upstream."
-    );
-    describe_counter!(
-        "tollgate_upstream_connects_total",
-        "Connections tried to an upstream, by outcome."
-    );
-    describe_counter!(
-        "tollgate_upstream_retries_total",
-        "Times that a request was sent again."
-    );
-    describe_counter!(
-        "tollgate_upstream_retried_requests_total",
-        "Requests that their route has sent again, or would have, by what became of them."
-    );
-    describe_histogram!(
-        "tollgate_upstream_response_seconds",
-        "From sending a request upstream to its answer's head."
-    );
-    describe_counter!(
-        "tollgate_tls_handshakes_total",
-        "TLS handshakes with clients, by outcome."
-    );
-    describe_histogram!(
-        "tollgate_tls_handshake_duration_seconds",
-        "How long TLS handshakes that succeeded took."
-    );
-    describe_counter!(
-        "tollgate_tls_certificate_reloads_total",
-        "Times that changed certificate files were read, by outcome."
-    );
-    describe_gauge!(
-        "tollgate_tls_certificate_expiry_timestamp_seconds",
-        "When each certificate ends to be valid."
-    );
-    describe_counter!(
-        "tollgate_proxy_protocol_connections_total",
-        "Connections that had to begin with a header of the PROXY protocol, by outcome."
-    );
-    describe_counter!(
-        "tollgate_config_reloads_total",
-        "Reloads of the configuration, by outcome."
-    );
-    describe_gauge!(
-        "tollgate_config_last_reload_successful",
-        "Whether the configuration file was taken over when it was last read (1) or refused (0)."
-    );
-    describe_gauge!(
-        "tollgate_config_last_reload_success_timestamp_seconds",
-        "When a configuration was last taken over, in seconds since 1970."
-    );
-    describe_gauge!(
-        "tollgate_policy_revision",
-        "The revision of the policies at work. 0: none yet."
-    );
-    describe_gauge!(
-        "tollgate_policy_age_seconds",
-        "How long ago the database of policies last answered, or else since this process began."
-    );
-    describe_counter!(
-        "tollgate_policy_rollouts_total",
-        "Candidates of strategies that this node stopped, took away or promoted, by outcome."
-    );
-    describe_counter!(
-        "tollgate_policy_updates_total",
-        "New revisions of policies, by outcome."
-    );
-    describe_counter!(
-        "tollgate_admin_changes_total",
-        "Buckets changed by operators through this node, by action."
-    );
-    describe_counter!(
-        "tollgate_compression_original_bytes_total",
-        "Bytes of content that were compressed, before."
-    );
-    describe_counter!(
-        "tollgate_compression_compressed_bytes_total",
-        "Bytes of content that were compressed, afterwards."
-    );
-    describe_counter!(
-        "tollgate_compression_skipped_total",
-        "Answers sent as they are, since the process had no place for another compressor."
-    );
-    describe_counter!(
-        "tollgate_panics_total",
-        "Requests that ended in a panic: each is a bug."
-    );
-    describe_counter!(
-        "tollgate_access_log_dropped_total",
-        "Access log lines dropped because their reader was too slow, or they could not be written."
-    );
-    describe_counter!(
-        "tollgate_log_dropped_total",
-        "Lines of the gateway's own log dropped because their reader was too slow, or they could not be written."
-    );
-    describe_gauge!("tollgate_build_info", "1, with the version as a label.");
+/// Markdown without its marks of code and the targets of its links.
+fn plain_text(markdown: &str) -> String {
+    let mut text = String::new();
+    let mut rest = markdown;
+    while let Some((before, link)) = rest.split_once('[') {
+        let (label, target) = link.split_once("](").unwrap_or((link, ""));
+        text += before;
+        text += label;
+        rest = target.split_once(')').map_or("", |(_, after)| after);
+    }
+    (text + rest).replace('`', "")
 }

@@ -43,7 +43,7 @@ impl Default for RolloutMetrics {
     }
 }
 
-/// Which policies are at work, and what became of new ones.
+/// The policies at work, and the fate of new ones.
 pub struct PolicyMetrics {
     revision: Gauge,
     age: Gauge,
@@ -69,7 +69,7 @@ impl PolicyMetrics {
         self.revision.set(revision as f64);
     }
 
-    /// Shows how long ago the database answered.
+    /// Shows the time since the database answered.
     pub fn age(&self, seconds: f64) {
         self.age.set(seconds);
     }

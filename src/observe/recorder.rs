@@ -1,10 +1,10 @@
-//! The recorder of the process's metrics: that of the Prometheus exporter, with histograms and
-//! counters of our own.
+//! The recorder of the process's metrics: the Prometheus exporter's, with histograms and counters of
+//! our own.
 //!
 //! Histograms of the exporter keep each value, with its time, until somebody drains them. Ours keep
-//! a count for each bucket and the sum. Its counters can only be read as text; ours by the console,
-//! too. Guarantees that recording a value takes two additions and no lock, and that histograms do
-//! not grow.
+//! a count for each bucket and the sum. Counters of the exporter can only be read as text; ours by
+//! the console, too. Guarantees that recording a value takes two additions and no lock, and that
+//! histograms do not grow.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -77,8 +77,8 @@ impl MetricsHandle {
         text
     }
 
-    /// Forgets counters and histograms of what has been gone for long and nobody counts any more.
-    /// Gauges stay.
+    /// Forgets counters and histograms whose subject has been gone for long and that nobody counts
+    /// any more. Gauges stay.
     pub fn forget(&self, now: Instant, is_gone: impl Fn(&Key) -> bool) {
         self.tables.counters.forget(now, &is_gone);
         self.tables.histograms.forget(now, &is_gone);
@@ -146,7 +146,7 @@ impl BucketCounts {
         self.bounds
     }
 
-    /// How many values each bucket has.
+    /// The number of values in each bucket.
     pub fn counts(&self) -> impl Iterator<Item = u64> {
         self.counts.iter().map(|count| count.load(Relaxed))
     }
@@ -159,12 +159,11 @@ impl MetricValue for BucketCounts {
     fn render(&self, text: &mut String, name: &str, labels: &str) {
         let comma = if labels.is_empty() { "" } else { "," };
         let mut count = 0;
-        let bounds = self
-            .bounds
-            .iter()
-            .map(ToString::to_string)
-            .chain(["+Inf".to_owned()]);
-        for (bound, within) in bounds.zip(&self.counts) {
+        for (index, within) in self.counts.iter().enumerate() {
+            let bound = match self.bounds.get(index) {
+                Some(bound) => bound.to_string(),
+                None => "+Inf".to_owned(),
+            };
             count += within.load(Relaxed);
             let _ = writeln!(
                 text,
@@ -188,7 +187,7 @@ impl HistogramFn for BucketCounts {
 
     #[inline]
     fn record_many(&self, value: f64, count: usize) {
-        // From the least bound on: most values are small.
+        // The search begins at the least bound: most values are small.
         let bucket = self
             .bounds
             .iter()
@@ -256,11 +255,10 @@ mod tests {
             counter!("tollgate_panics_total").increment(0);
         });
         let mut read = Vec::new();
-        let route = |key: &Key| label(key, "route").to_owned() + label(key, "method");
         recorder
             .handle()
             .visit_counters("tollgate_requests_total", |key, count| {
-                read.push((route(key), count))
+                read.push((label(key, "route").to_owned() + label(key, "method"), count))
             });
         assert_eq!(read, [("a\"\n".to_owned(), 5)]);
         let expected = "# TYPE tollgate_panics_total counter\ntollgate_panics_total 0\n\n\
@@ -280,28 +278,21 @@ mod tests {
         });
         held.increment(1);
         let handle = recorder.handle();
-        let is_gone = |key: &Key| label(key, "route") != "here";
-        let routes = |after: std::time::Duration| {
-            handle.forget(clock::now() + after, is_gone);
-            let text = handle.render();
-            ["gone", "here", "ending"]
-                .into_iter()
-                .filter(|route| text.contains(*route))
-                .collect::<Vec<_>>()
-                .join(" ")
-        };
-        assert_eq!(routes(std::time::Duration::ZERO), "gone here ending");
-        assert_eq!(routes(GONE_SERIES_KEPT / 2), "gone here ending");
-        // It is there again, and goes again.
-        handle.forget(clock::now(), |_| false);
-        assert_eq!(routes(GONE_SERIES_KEPT * 2), "gone here ending");
-        assert_eq!(
-            routes(GONE_SERIES_KEPT * 3 + GONE_SERIES_KEPT / 2),
-            "here ending"
-        );
+        let start = clock::now();
+        assert_eq!(kept_routes(&handle, start), "gone here ending");
+        let half = GONE_SERIES_KEPT / 2;
+        assert_eq!(kept_routes(&handle, start + half), "gone here ending");
+        // The route is there again, and goes again.
+        handle.forget(start, |_| false);
+        let gone_at = start + GONE_SERIES_KEPT * 2;
+        assert_eq!(kept_routes(&handle, gone_at), "gone here ending");
+        let later = gone_at + GONE_SERIES_KEPT + half;
+        assert_eq!(kept_routes(&handle, later), "here ending");
         drop(held);
-        assert_eq!(routes(GONE_SERIES_KEPT * 4), "here ending");
-        assert_eq!(routes(GONE_SERIES_KEPT * 6), "here");
+        let later = start + GONE_SERIES_KEPT * 4;
+        assert_eq!(kept_routes(&handle, later), "here ending");
+        let later = start + GONE_SERIES_KEPT * 6;
+        assert_eq!(kept_routes(&handle, later), "here");
         assert!(
             !handle
                 .render()
@@ -309,21 +300,33 @@ mod tests {
         );
     }
 
+    /// The routes that are left after series were forgotten at `now`, at which all but `here` are
+    /// gone.
+    fn kept_routes(handle: &MetricsHandle, now: Instant) -> String {
+        handle.forget(now, |key| label(key, "route") != "here");
+        let text = handle.render();
+        let mut kept = vec!["gone", "here", "ending"];
+        kept.retain(|route| text.contains(route));
+        kept.join(" ")
+    }
+
+    fn count_requests(recorder: &MetricsRecorder, routes: std::ops::Range<usize>) {
+        metrics::with_local_recorder(recorder, || {
+            for route in routes {
+                counter!("tollgate_requests_total", "route" => format!("r{route}.")).increment(1);
+            }
+        });
+    }
+
     #[test]
     fn of_many_series_that_are_gone_the_oldest_are_forgotten_early() {
         let recorder = MetricsRecorder::new(PrometheusBuilder::new().build_recorder(), |_| &[1.0]);
-        let of = |names: std::ops::Range<usize>| {
-            metrics::with_local_recorder(&recorder, || {
-                names.for_each(|name| {
-                    counter!("tollgate_requests_total", "route" => format!("r{name}.")).increment(1)
-                });
-            });
-        };
         let handle = recorder.handle();
-        let (now, second) = (clock::now(), std::time::Duration::from_secs(1));
-        of(0..100);
+        let now = clock::now();
+        let second = std::time::Duration::from_secs(1);
+        count_requests(&recorder, 0..100);
         handle.forget(now, |_| true);
-        of(100..MOST_GONE_SERIES + 150);
+        count_requests(&recorder, 100..MOST_GONE_SERIES + 150);
         handle.forget(now + second, |key| label(key, "route") != "r149.");
         let text = handle.render();
         assert!(

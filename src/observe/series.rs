@@ -11,11 +11,11 @@ use metrics::Key;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// How long a series of what is gone can still be scraped.
+/// The time for which a series can still be scraped after its subject, such as a route, is gone.
 pub const GONE_SERIES_KEPT: Duration = Duration::from_secs(15 * 60);
 
-/// Series of what is gone, of one kind: whoever may change policies could have made any number
-/// within that time.
+/// Series of gone subjects that are kept, of one kind: people who may change policies could have
+/// made any number within that time.
 pub const MOST_GONE_SERIES: usize = 50_000;
 
 /// The series of one kind, such as all counters.
@@ -24,14 +24,14 @@ pub struct SeriesTable<T>(Mutex<BTreeMap<String, SeriesFamily<T>>>);
 /// The series with one name.
 struct SeriesFamily<T> {
     help: String,
-    /// By their labels, as they are rendered.
+    /// The series by their labels, as they are rendered.
     series: BTreeMap<String, LabelledValue<T>>,
 }
 
 struct LabelledValue<T> {
     key: Key,
     value: Arc<T>,
-    /// Since when nothing is there any more that it is about.
+    /// The time since which the subject is gone.
     gone_since: Option<Instant>,
 }
 
@@ -48,25 +48,23 @@ impl<T: MetricValue> SeriesTable<T> {
         self.0.lock().entry(name.to_owned()).or_default().help = help;
     }
 
-    /// The value of `key`: the one that it has, or `new`.
+    /// The value of `key`: the present one, or `new`.
     pub fn register(&self, key: &Key, new: impl FnOnce() -> T) -> Arc<T> {
         let mut families = self.0.lock();
         let family = families.entry(key.name().to_owned()).or_default();
-        let added = || LabelledValue {
-            key: key.clone(),
-            value: Arc::new(new()),
-            gone_since: None,
-        };
-        family
+        let series = family
             .series
-            .entry(labels_of(key))
-            .or_insert_with(added)
-            .value
-            .clone()
+            .entry(rendered_labels(key))
+            .or_insert_with(|| LabelledValue {
+                key: key.clone(),
+                value: Arc::new(new()),
+                gone_since: None,
+            });
+        series.value.clone()
     }
 
-    /// Forgets series of what has been gone for [`GONE_SERIES_KEPT`] and nobody counts any more,
-    /// and the oldest of more than [`MOST_GONE_SERIES`].
+    /// Forgets series whose subject has been gone for [`GONE_SERIES_KEPT`] and that nobody counts
+    /// any more, and the oldest of more than [`MOST_GONE_SERIES`].
     pub fn forget(&self, now: Instant, is_gone: impl Fn(&Key) -> bool) {
         let mut families = self.0.lock();
         for family in families.values_mut() {
@@ -79,23 +77,27 @@ impl<T: MetricValue> SeriesTable<T> {
                 now.saturating_duration_since(since) < GONE_SERIES_KEPT
             });
         }
-        let series = || families.values().flat_map(|family| family.series.values());
-        let mut gone: Vec<Instant> = series().filter_map(|series| series.gone_since).collect();
-        let Some(excess) = gone
-            .len()
-            .checked_sub(MOST_GONE_SERIES)
-            .filter(|excess| *excess > 0)
-        else {
+        let mut gone: Vec<Instant> = Vec::new();
+        for family in families.values() {
+            gone.extend(
+                family
+                    .series
+                    .values()
+                    .filter_map(|series| series.gone_since),
+            );
+        }
+        let excess = gone.len().saturating_sub(MOST_GONE_SERIES);
+        if excess == 0 {
             return;
-        };
+        }
         gone.sort_unstable();
         let last = gone[excess - 1];
-        // Many have gone at once: of the last of those that are forgotten, some stay.
-        let mut of_last = excess - gone.partition_point(|since| *since < last);
+        // Many may have gone at once, at the time `last`: only some of these are forgotten.
+        let mut forgotten_of_last = excess - gone.partition_point(|since| *since < last);
         for family in families.values_mut() {
             family.series.retain(|_, series| match series.gone_since {
-                Some(since) if since == last && of_last > 0 => {
-                    of_last -= 1;
+                Some(since) if since == last && forgotten_of_last > 0 => {
+                    forgotten_of_last -= 1;
                     false
                 }
                 Some(since) => since >= last,
@@ -107,21 +109,18 @@ impl<T: MetricValue> SeriesTable<T> {
     /// Lends each series with this name.
     pub fn visit(&self, name: &str, mut see: impl FnMut(&Key, &T)) {
         if let Some(family) = self.0.lock().get(name) {
-            family
-                .series
-                .values()
-                .for_each(|series| see(&series.key, &series.value));
+            for series in family.series.values() {
+                see(&series.key, &series.value);
+            }
         }
     }
 
     // Writing to a String cannot fail.
     pub fn render(&self, text: &mut String) {
-        for (name, family) in self
-            .0
-            .lock()
-            .iter()
-            .filter(|(_, family)| !family.series.is_empty())
-        {
+        for (name, family) in &*self.0.lock() {
+            if family.series.is_empty() {
+                continue;
+            }
             if !family.help.is_empty() {
                 let _ = writeln!(text, "# HELP {name} {}", family.help);
             }
@@ -158,7 +157,7 @@ impl MetricValue for AtomicU64 {
     }
 }
 
-/// The labels in braces. Nothing without labels.
+/// The labels in braces. Empty without labels.
 pub fn braced(labels: &str) -> String {
     if labels.is_empty() {
         String::new()
@@ -175,15 +174,18 @@ pub fn label<'a>(key: &'a Key, name: &str) -> &'a str {
 }
 
 /// The labels of a series, in Prometheus's text format: without the braces.
-fn labels_of(key: &Key) -> String {
-    let escape = |value: &str| {
-        value
+fn rendered_labels(key: &Key) -> String {
+    let mut text = String::new();
+    for label in key.labels() {
+        if !text.is_empty() {
+            text.push(',');
+        }
+        let value = label
+            .value()
             .replace('\\', "\\\\")
             .replace('"', "\\\"")
-            .replace('\n', "\\n")
-    };
-    let labels = key
-        .labels()
-        .map(|label| format!("{}=\"{}\"", label.key(), escape(label.value())));
-    labels.collect::<Vec<_>>().join(",")
+            .replace('\n', "\\n");
+        let _ = write!(text, "{}=\"{value}\"", label.key());
+    }
+    text
 }

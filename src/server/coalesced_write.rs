@@ -1,7 +1,7 @@
 //! Coalesces the short parts of a vectored write into one buffer, for HTTP/2 and upgraded
 //! connections.
 //!
-//! A head and a short body in one buffer go out by one `send`. That costs the kernel less than
+//! A head and a short body in one buffer go out by one `send`. A `send` costs the kernel less than
 //! `writev`, and the difference is more than the copying. Long parts are written as they are.
 
 use std::io::{self, IoSlice};
@@ -11,7 +11,7 @@ use std::task::{Context, Poll};
 use smallvec::SmallVec;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Most bytes that are copied: a usual head and a small body.
+/// Most bytes that are copied: a head and a small body.
 const SHORT: usize = 1024;
 
 /// A socket whose short vectored writes are coalesced.
@@ -31,7 +31,9 @@ fn poll_write<S: AsyncWrite>(
         return socket.poll_write_vectored(cx, bufs);
     }
     let mut whole: SmallVec<[u8; SHORT]> = SmallVec::new();
-    bufs.iter().for_each(|part| whole.extend_from_slice(part));
+    for part in bufs {
+        whole.extend_from_slice(part);
+    }
     socket.poll_write(cx, &whole)
 }
 

@@ -21,6 +21,7 @@ use super::h2::{Http2, LeaveSignal};
 use super::handler::Handler;
 use super::socket::Socket;
 use super::spec::ListenerSpec;
+use super::timeouts::client_timeouts;
 use crate::clock;
 use crate::http::deadline::{ClientWait, Wait};
 use crate::http::h1::upgrade::Upgraded;
@@ -32,10 +33,10 @@ use crate::transport::{ClearStream, Stream};
 /// The answer to HTTP in the clear on a port for TLS.
 const PLAIN_HTTP: &str = "the client sent HTTP in the clear to a port for HTTPS";
 
-/// Bytes that the first read of a PROXY protocol header takes at most. Usual ones have 16 to 107.
+/// Bytes that the first read of a PROXY protocol header takes at most. Most headers have 16 to 107.
 const PROXY_HEADER: usize = 128;
 
-/// Everything that the connections of a listener share.
+/// The state that the connections of a listener share.
 pub struct ListenerContext<H> {
     pub handler: H,
     pub spec: Arc<ListenerSpec>,
@@ -46,7 +47,7 @@ pub struct ListenerContext<H> {
     pub limit: ConnectionLimit,
 }
 
-/// Counts connections by what became of their header of the PROXY protocol.
+/// Counts connections by the fate of their header of the PROXY protocol.
 pub struct ProxyHeaderMetrics {
     accepted: Counter,
     untrusted: Counter,
@@ -56,7 +57,8 @@ pub struct ProxyHeaderMetrics {
     evicted: Counter,
 }
 
-/// Counts a header that is being read. If that is dropped, the gateway has closed the connection.
+/// A header that is being read, with the counter for its drop before the end: the gateway has then
+/// closed the connection.
 struct CountedProxyHeader<'a>(Option<&'a Counter>);
 
 impl Drop for CountedProxyHeader<'_> {
@@ -96,15 +98,22 @@ impl OpenedConnection {
 
 impl ProxyHeaderMetrics {
     pub fn new() -> Self {
-        let count =
-            |outcome| counter!("tollgate_proxy_protocol_connections_total", "outcome" => outcome);
+        let [accepted, untrusted, malformed, timeout, closed, evicted] = [
+            "accepted",
+            "untrusted",
+            "malformed",
+            "timeout",
+            "closed",
+            "evicted",
+        ]
+        .map(|outcome| counter!("tollgate_proxy_protocol_connections_total", "outcome" => outcome));
         Self {
-            accepted: count("accepted"),
-            untrusted: count("untrusted"),
-            malformed: count("malformed"),
-            timeout: count("timeout"),
-            closed: count("closed"),
-            evicted: count("evicted"),
+            accepted,
+            untrusted,
+            malformed,
+            timeout,
+            closed,
+            evicted,
         }
     }
 }
@@ -116,8 +125,8 @@ pub fn serve_one<H: Handler>(
     peer: PeerAddress,
     permit: ConnectionPermit,
 ) -> impl Future<Output = ()> + Send {
-    // In a box, like all that it becomes, and each step in its own: what a task once held, it has
-    // room for to its end, and a connection that waits for a request is to be small.
+    // A box for each step: a task keeps the room of its largest step to its end, and a connection
+    // that waits for a request is to be small.
     let accepted = Box::new((stream, peer, permit));
     async move {
         let Some((socket, info)) = Box::pin(context.open(accepted)).await else {
@@ -145,8 +154,8 @@ pub fn serve_one<H: Handler>(
     }
 }
 
-/// Brings the connection to where HTTP begins. `None`: it ends here. It is idle while nothing has
-/// come of a header or handshake.
+/// Brings the connection to where HTTP begins. `None`: the connection ends here. A connection is
+/// idle before the first byte of a header or handshake.
 async fn open_in_steps<H: Handler>(
     context: &ListenerContext<H>,
     mut stream: ClearStream,
@@ -154,7 +163,8 @@ async fn open_in_steps<H: Handler>(
     activity: &ClientActivity,
 ) -> Option<OpenedConnection> {
     let mut early = BytesMut::new();
-    let (mut named, mut admitted) = (Some(peer), None);
+    let mut named = Some(peer);
+    let mut admitted = None;
     if context.spec.proxy_protocol {
         named = context
             .read_proxy_header(&mut stream, &mut early, peer, activity)
@@ -173,7 +183,7 @@ async fn open_in_steps<H: Handler>(
     let client = named.unwrap_or(peer);
     let mut opened = match context.handler.tls() {
         Some(tls) => {
-            let limit = ClientWait::TlsHandshake.limit(&context.spec.timeouts());
+            let limit = ClientWait::TlsHandshake.limit(&client_timeouts(&context.spec));
             secured(
                 tls.accept(stream, early, limit, || activity.set_active())
                     .await,
@@ -224,7 +234,7 @@ fn secured(
 
 impl<H: Handler> ListenerContext<H> {
     /// Opens a connection that was accepted: its socket, for HTTP, and the facts about it. `None`:
-    /// it ends here.
+    /// the connection ends here.
     async fn open(
         &self,
         accepted: Box<(ClearStream, PeerAddress, ConnectionPermit)>,
@@ -260,28 +270,25 @@ impl<H: Handler> ListenerContext<H> {
         ))
     }
 
-    /// Begins to speak the version that was agreed on when TLS began, or else HTTP/1.
+    /// Begins to speak the version that ALPN has chosen, or else HTTP/1.
     fn begin(
         &self,
         mut socket: Socket,
         connection: &ConnectionInfo,
     ) -> (Arc<ClientActivity>, Codec<'_>) {
         let activity = Arc::clone(socket.permit.activity());
-        let codec = if connection
-            .tls
-            .as_ref()
-            .is_some_and(|session| session.is_http2)
-        {
-            let early = std::mem::take(&mut socket.early);
-            Codec::Http2(Upgraded::new(CoalescedWrite(socket), early))
-        } else {
-            Codec::Http1(self.http1.begin(socket, connection, &self.drain))
+        let codec = match &connection.tls {
+            Some(session) if session.is_http2 => {
+                let early = std::mem::take(&mut socket.early);
+                Codec::Http2(Upgraded::new(CoalescedWrite(socket), early))
+            }
+            Some(_) | None => Codec::Http1(self.http1.begin(socket, connection, &self.drain)),
         };
         (activity, codec)
     }
 
-    /// The client of the connection, as the proxy at `peer` says: nobody in particular, perhaps.
-    /// `None`: the connection ends here.
+    /// The client of the connection, if the proxy at `peer` names one. `None`: the connection ends
+    /// here.
     async fn read_proxy_header(
         &self,
         stream: &mut ClearStream,
@@ -303,7 +310,7 @@ impl<H: Handler> ListenerContext<H> {
             proxy_protocol::read_header(stream, early).await
         };
         let mut counted = CountedProxyHeader(Some(&metrics.evicted));
-        let limit = ClientWait::ProxyHeader.limit(&self.spec.timeouts());
+        let limit = ClientWait::ProxyHeader.limit(&client_timeouts(&self.spec));
         let (counter, result) = match timeout(limit, header).await {
             Ok(Ok(ProxiedClient::At(client))) => (&metrics.accepted, Some(Some(client.into()))),
             Ok(Ok(ProxiedClient::Unnamed)) => (&metrics.accepted, Some(None)),

@@ -10,17 +10,17 @@ use crate::transport::tls::server::session::TlsSession;
 #[derive(Debug)]
 pub struct ConnectionInfo {
     /// The client, or the proxy in front. Where a trusted proxy sent a header of the PROXY
-    /// protocol, whom that names.
+    /// protocol: the client that the header names.
     pub peer: PeerAddress,
-    /// Both ends, for upstreams that are told. `None`: its client has no IP address, or is not
-    /// named.
+    /// Both ends, for upstreams that get a header of the PROXY protocol. `None`: the client has no
+    /// IP address, or no name.
     pub sockets: Option<SocketPair>,
-    /// `None`: in the clear.
+    /// The TLS session. `None`: in the clear.
     pub tls: Option<TlsSession>,
-    /// A trusted proxy opened it, and said in its header of the PROXY protocol not for whom: what
-    /// requests on it claim may be anybody's.
+    /// A trusted proxy opened the connection, and its header of the PROXY protocol names no client:
+    /// claims of requests on the connection may be anybody's.
     pub is_unnamed: bool,
-    /// Why every request on it is refused.
+    /// The reason to refuse every request on the connection.
     pub refusal: Option<&'static str>,
 }
 
@@ -36,21 +36,18 @@ impl ConnectionInfo {
         }
     }
 
-    /// Sets both ends of it. `local`: the address at this end, if it is no Unix socket.
+    /// Sets both ends of the connection. `local`: the address at this end. `None`: a Unix socket, on
+    /// which a proxy named the client.
     pub fn with_local(mut self, local: Option<SocketAddr>) -> Self {
-        if let (PeerAddress::Ip(client), false) = (self.peer, self.is_unnamed) {
-            // A proxy on a Unix socket named the client.
-            let unknown = || {
-                if client.is_ipv4() {
-                    ([0; 4], 0).into()
-                } else {
-                    ([0u16; 8], 0).into()
-                }
+        if let PeerAddress::Ip(client) = self.peer
+            && !self.is_unnamed
+        {
+            let server = match local {
+                Some(local) => local,
+                None if client.is_ipv4() => ([0; 4], 0).into(),
+                None => ([0u16; 8], 0).into(),
             };
-            self.sockets = Some(SocketPair {
-                client,
-                server: local.unwrap_or_else(unknown),
-            });
+            self.sockets = Some(SocketPair { client, server });
         }
         self
     }

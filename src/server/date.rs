@@ -43,8 +43,8 @@ pub fn at(now: Instant) -> DateText {
 pub fn value_at(now: Instant) -> HeaderValue {
     let text = at(now);
     LATEST_VALUE.with_borrow_mut(|latest| match latest {
-        Some((of, value)) if *of == text => value.clone(),
-        _ => {
+        Some((latest_text, value)) if *latest_text == text => value.clone(),
+        Some(_) | None => {
             let value = HeaderValue::from_bytes(&text).unwrap_or(HeaderValue::from_static(""));
             latest.insert((text, value)).1.clone()
         }
@@ -64,12 +64,13 @@ mod tests {
 
     #[test]
     fn a_date_has_the_form_of_rfc_9110() {
-        let time = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
-        assert_eq!(&format(time(784_111_777)), b"Sun, 06 Nov 1994 08:49:37 GMT");
-        assert_eq!(
-            &format(time(1_709_251_199)),
-            b"Thu, 29 Feb 2024 23:59:59 GMT"
-        );
+        for (seconds, expected) in [
+            (784_111_777, b"Sun, 06 Nov 1994 08:49:37 GMT"),
+            (1_709_251_199, b"Thu, 29 Feb 2024 23:59:59 GMT"),
+        ] {
+            let time = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+            assert_eq!(&format(time), expected);
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use crate::clock::{self, Instant};
 use crate::http::deadline::LONGEST_WAIT;
 
-/// Starts a drain. Dropping it without starting one changes nothing.
+/// Starts a drain. A signal that is dropped starts none.
 #[derive(Debug)]
 pub struct DrainSignal {
     deadline: watch::Sender<Option<Instant>>,
@@ -24,14 +24,14 @@ pub struct Drain {
     begun: Arc<AtomicBool>,
 }
 
-/// How a drain ended.
+/// The end of a drain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Drained {
     /// Connections that were still open at the deadline, upgraded ones included.
     pub cut: usize,
 }
 
-/// A signal and the drain that it starts.
+/// A signal, and the drain that the signal starts.
 pub fn channel() -> (DrainSignal, Drain) {
     let (sender, receiver) = watch::channel(None);
     let begun = Arc::new(AtomicBool::new(false));

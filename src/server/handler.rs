@@ -1,5 +1,4 @@
-//! The code behind a listener, as the server sees it: it answers requests, and decides whom and
-//! what to trust.
+//! The code behind a listener, as the server sees it: answers to requests, and trust in peers.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -15,8 +14,8 @@ use crate::transport::tls::server::acceptor::TlsAcceptor;
 
 /// The code behind a listener.
 pub trait Handler: Clone + Send + Sync + 'static {
-    /// Answers a request, which is lent: it is large. Dropped when the client goes away. Interim
-    /// responses that it leaves in `interim` are sent before its answer.
+    /// Answers a request, which is lent since it is large. The future is dropped when the client
+    /// goes away. Interim responses that it leaves in `interim` are sent before the answer.
     fn handle(
         &self,
         connection: &Arc<ConnectionInfo>,
@@ -24,8 +23,8 @@ pub trait Handler: Clone + Send + Sync + 'static {
         request: &mut Request<Body>,
     ) -> impl Future<Output = Response<Body>> + Send;
 
-    /// Whether the claims of this peer about its clients are believed. It stands for many clients:
-    /// bounds on each client are not for it.
+    /// Whether the claims of this peer about its clients are believed. A trusted peer stands for
+    /// many clients: bounds on each client do not apply.
     fn is_trusted(&self, _peer: PeerAddress) -> bool {
         false
     }
@@ -36,7 +35,7 @@ pub trait Handler: Clone + Send + Sync + 'static {
     }
 
     /// Answers in place of a request that could not be read, in its turn among pipelined requests.
-    /// The connection closes after that.
+    /// The connection closes after the answer.
     fn refuse(&self, connection: &Arc<ConnectionInfo>, failure: Failure) -> Response<Body>;
 
     /// Answers in place of a call of gRPC that breaks a rule.

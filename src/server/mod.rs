@@ -1,6 +1,6 @@
 //! The server: accepts connections, reads requests off them and writes the answers. `listener`
 //! accepts, `connection` serves each accepted socket, and `worker` is the thread for both; `h1` and
-//! `h2` speak HTTP over a connection; `drain` stops all of it without breaking requests.
+//! `h2` speak HTTP over a connection; `drain` stops the server without breaking requests.
 //!
 //! Guarantees that each request which reaches a [`Handler`] can be read in one way only and has
 //! exactly one Host field (none only in HTTP/1.0), and that the same handler answers requests which
@@ -18,6 +18,7 @@ mod handler;
 mod listener;
 mod socket;
 mod spec;
+mod timeouts;
 pub mod worker;
 
 pub use connection_info::ConnectionInfo;

@@ -1,5 +1,5 @@
-//! A client's socket. Guarantees that it counts towards the listener's connection limit until it
-//! closes.
+//! A client's socket. Guarantees that a socket counts towards the listener's connection limit until
+//! it closes.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;

@@ -7,11 +7,11 @@ use std::thread::JoinHandle;
 
 use tokio::runtime;
 
-/// Runs the future of `main` on a thread called `name`, until it ends. Tasks that it spawned and
-/// left running are dropped then.
+/// Runs the future of `main` to its end, on a thread called `name`. Tasks that it spawned and left
+/// running are dropped then.
 ///
 /// # Errors
-/// When the thread or its event queue cannot be created.
+/// The thread or its event queue cannot be created.
 pub fn spawn<M, F>(name: String, main: M) -> io::Result<JoinHandle<F::Output>>
 where
     M: FnOnce() -> F + Send + 'static,

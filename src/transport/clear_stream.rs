@@ -35,8 +35,7 @@ impl ClearStream {
         }
     }
 
-    /// Sends what is written at once: messages are written whole, and Nagle's algorithm would only
-    /// delay them.
+    /// Switches Nagle's algorithm off: messages are written whole, and it would only delay them.
     pub fn set_nodelay(&self) {
         if let Self::Tcp(tcp) = self
             && let Err(error) = tcp.set_nodelay(true)
@@ -45,7 +44,7 @@ impl ClearStream {
         }
     }
 
-    /// Reads what is there already, if anything is.
+    /// Reads bytes that have come already.
     pub fn try_read(&self, buf: &mut [u8]) -> io::Result<usize> {
         match self {
             Self::Tcp(tcp) => tcp.try_read(buf),
@@ -53,8 +52,8 @@ impl ClearStream {
         }
     }
 
-    /// Lets the drop of this socket reset the connection, so that the peer does not take what it
-    /// has for complete. A Unix socket cannot do that unless there is unread input.
+    /// Lets the drop of this socket reset the connection: the peer does not take a part of a message
+    /// for the whole. A Unix socket resets only if there is unread input.
     pub fn reset_on_drop(&self) {
         if let Self::Tcp(tcp) = self
             && let Err(error) = tcp.set_zero_linger()

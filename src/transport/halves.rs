@@ -57,8 +57,8 @@ impl WriteHalf {
         }
     }
 
-    /// Resets a TCP connection once the other half is dropped too, so that the peer does not take
-    /// what it has for complete. A Unix socket just ends. TLS shows by itself that its end was not
+    /// Resets a TCP connection once the other half is dropped too: the peer does not take a part of a
+    /// message for the whole. A Unix socket just ends. TLS shows by itself that its end was not
     /// announced.
     pub fn reset(self) {
         match self {
@@ -66,7 +66,7 @@ impl WriteHalf {
                 if let Err(error) = tcp.as_ref().set_zero_linger() {
                     tracing::debug!(%error, "a connection could not be reset");
                 }
-                // Dropping it would close in order first.
+                // A drop of the half would close in order first.
                 tcp.forget();
             }
             Self::Unix(unix) => unix.forget(),

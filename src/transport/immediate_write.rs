@@ -1,8 +1,8 @@
 //! Writes to a socket that was not reported as writable.
 //!
 //! Linux reports room only once a third of what a TCP socket holds has left it, and three quarters
-//! for a Unix socket. A slow peer may take half a minute for that. Guarantees that what it has
-//! taken shows, to within the segment that did not fit.
+//! for a Unix socket. A slow peer may take half a minute for that. Guarantees that bytes which the
+//! peer has taken show, to within the segment that did not fit.
 
 use std::io::{self, IoSlice};
 use std::os::fd::AsFd;
@@ -15,22 +15,22 @@ use tokio::io::AsyncWrite;
 
 /// A stream that can be written to without waiting to hear of room.
 pub trait ImmediateWrite {
-    /// Pending: the socket takes nothing now. No task is woken when it does.
+    /// Writes the bytes that the socket takes now. Pending: none. No task is woken later.
     fn poll_write_now(
         &mut self,
         cx: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>>;
 
-    /// Like `poll_write_now`, for what was written before.
+    /// Like `poll_write_now`, for bytes that the stream holds back.
     fn poll_flush_now(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
 }
 
-/// A stream whose socket is asked by each write.
+/// A stream each of whose writes tries the socket.
 #[derive(Debug)]
 pub struct ImmediateWriter<'a, S>(pub &'a mut S);
 
-/// Writes to `socket` what it takes now.
+/// Writes the bytes that `socket` takes now.
 pub fn poll_write_now(socket: impl AsFd, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
     let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
     match retry_on_intr(|| sendmsg(&socket, slices, &mut SendAncillaryBuffer::default(), flags)) {

@@ -3,38 +3,24 @@
 //! Guarantees that the file of a Unix socket never takes the place of another file, or of a socket
 //! that is served.
 
-use std::fmt;
 use std::fs::{self, File, Permissions};
 use std::io;
-use std::net::{AddrParseError, SocketAddr, TcpListener};
+use std::net::TcpListener;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use serde::{Deserialize, Serialize};
 use socket2::{Domain, SockAddr, SockRef, Socket as RawSocket, Type};
 
 use super::clear_stream::ClearStream;
+use super::listen_address::ListenAddress;
 use super::peer::PeerAddress;
-
-/// Stands before the path of a Unix socket.
-pub const UNIX_PREFIX: &str = "unix:";
 
 /// Connections that wait in the kernel's queue while none is accepted; the kernel may cap this
 /// (`net.core.somaxconn`).
 pub const BACKLOG: i32 = 4096;
-
-/// Where a listener listens. As text, an address and port, or `unix:` and a path.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(into = "String", try_from = "String")]
-pub enum ListenAddress {
-    Tcp(SocketAddr),
-    Unix(Arc<Path>),
-}
 
 /// A listening socket that no runtime watches.
 #[derive(Debug)]
@@ -54,62 +40,12 @@ pub enum AcceptingSocket {
 #[derive(Debug)]
 pub struct SocketFile {
     path: PathBuf,
-    /// Its device and number: another file may have taken its place.
+    /// The file's device and number: another file may have taken its place.
     id: (u64, u64),
 }
 
-impl ListenAddress {
-    /// `None`: a Unix socket.
-    pub fn tcp(&self) -> Option<SocketAddr> {
-        match self {
-            Self::Tcp(address) => Some(*address),
-            Self::Unix(_) => None,
-        }
-    }
-}
-
-impl fmt::Display for ListenAddress {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Tcp(address) => address.fmt(f),
-            Self::Unix(path) => write!(f, "{UNIX_PREFIX}{}", path.display()),
-        }
-    }
-}
-
-impl FromStr for ListenAddress {
-    type Err = AddrParseError;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text.strip_prefix(UNIX_PREFIX) {
-            Some(path) => Ok(Self::Unix(Path::new(path).into())),
-            None => text.parse().map(Self::Tcp),
-        }
-    }
-}
-
-impl TryFrom<String> for ListenAddress {
-    type Error = AddrParseError;
-
-    fn try_from(text: String) -> Result<Self, Self::Error> {
-        text.parse()
-    }
-}
-
-impl From<ListenAddress> for String {
-    fn from(address: ListenAddress) -> Self {
-        address.to_string()
-    }
-}
-
-impl From<SocketAddr> for ListenAddress {
-    fn from(address: SocketAddr) -> Self {
-        Self::Tcp(address)
-    }
-}
-
 impl ListeningSocket {
-    /// `None`: a Unix socket without a path, or one that is not bound.
+    /// The address. `None`: a Unix socket without a path, or one that is not bound.
     pub fn address(&self) -> Option<ListenAddress> {
         match self {
             Self::Tcp(tcp) => tcp.local_addr().ok().map(ListenAddress::Tcp),
@@ -130,7 +66,7 @@ impl ListeningSocket {
     /// Lets connections come.
     ///
     /// # Errors
-    /// When the system refuses.
+    /// The system refuses.
     pub fn listen(&self) -> io::Result<()> {
         SockRef::from(self).listen(BACKLOG)
     }
@@ -166,7 +102,7 @@ impl From<OwnedFd> for ListeningSocket {
 }
 
 impl AcceptingSocket {
-    /// The next connection, and where it comes from.
+    /// The next connection, and its peer.
     pub fn poll_accept(
         &self,
         cx: &mut Context<'_>,
@@ -186,7 +122,7 @@ impl TryFrom<ListeningSocket> for AcceptingSocket {
     type Error = io::Error;
 
     /// # Errors
-    /// When the runtime cannot watch it.
+    /// The runtime cannot watch the socket.
     fn try_from(socket: ListeningSocket) -> io::Result<Self> {
         match socket {
             ListeningSocket::Tcp(tcp) => tokio::net::TcpListener::from_std(tcp).map(Self::Tcp),
@@ -211,10 +147,10 @@ impl SocketFile {
         })
     }
 
-    /// Removes it, unless another file has taken its place.
+    /// Removes the file, unless another one has taken its place.
     pub fn remove(self) {
         let removed = match Self::at(&self.path) {
-            Ok(there) if there.id == self.id => fs::remove_file(&self.path),
+            Ok(present) if present.id == self.id => fs::remove_file(&self.path),
             Ok(_) => return,
             Err(error) => Err(error),
         };
@@ -224,17 +160,17 @@ impl SocketFile {
     }
 }
 
-/// A Unix socket that listens at `path`, for whom `mode` lets in. Takes the place of one that
-/// nobody listens on.
+/// A Unix socket that listens at `path`, for processes that `mode` lets in. Takes the place of a
+/// socket that nobody listens on.
 ///
 /// # Errors
 /// `AddrInUse` when a process listens there, `AlreadyExists` when the file there is no socket, and
-/// any other.
+/// other errors of the system.
 pub fn bind_unix(path: &Path, mode: u32) -> io::Result<UnixListener> {
     remove_stale(path)?;
     let socket = RawSocket::new(Domain::UNIX, Type::STREAM, None)?;
     socket.set_nonblocking(true)?;
-    // On Linux the file gets this mode less the umask: at no time does it let others in.
+    // On Linux the file gets this mode less the umask: other processes are kept out at all times.
     File::from(OwnedFd::from(socket.try_clone()?)).set_permissions(Permissions::from_mode(mode))?;
     socket.bind(&SockAddr::unix(path)?)?;
     fs::set_permissions(path, Permissions::from_mode(mode))?;
@@ -242,7 +178,7 @@ pub fn bind_unix(path: &Path, mode: u32) -> io::Result<UnixListener> {
     Ok(OwnedFd::from(socket).into())
 }
 
-/// Removes the socket that a process left which was killed.
+/// Removes a socket that no process listens on: a process that was killed leaves its socket.
 fn remove_stale(path: &Path) -> io::Result<()> {
     match fs::symlink_metadata(path) {
         Ok(metadata) if metadata.file_type().is_socket() => {}
@@ -256,7 +192,7 @@ fn remove_stale(path: &Path) -> io::Result<()> {
         Err(error) => return Err(error),
     }
     let client = RawSocket::new(Domain::UNIX, Type::STREAM, None)?;
-    // Does not wait for a process whose queue is full.
+    // Nonblocking: a process may listen whose queue is full.
     client.set_nonblocking(true)?;
     match client.connect(&SockAddr::unix(path)?) {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => fs::remove_file(path),
@@ -303,10 +239,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("http.sock");
         let first = bind_unix(&path, 0o600).unwrap();
-        let (old, old_again) = (
-            SocketFile::at(&path).unwrap(),
-            SocketFile::at(&path).unwrap(),
-        );
+        let old = SocketFile::at(&path).unwrap();
+        let old_again = SocketFile::at(&path).unwrap();
         // The number of a file that is gone may be given to the next one.
         fs::rename(&path, folder.path().join("kept")).unwrap();
         drop(first);
@@ -316,18 +250,5 @@ mod tests {
         fs::rename(folder.path().join("kept"), &path).unwrap();
         old_again.remove();
         assert!(!path.exists());
-    }
-
-    #[test]
-    fn an_address_is_read_as_it_is_written() {
-        for text in ["127.0.0.1:80", "[::1]:80", "unix:/run/http.sock"] {
-            let address: ListenAddress = text.parse().unwrap();
-            assert_eq!(address.to_string(), text);
-            assert_eq!(
-                serde_json::to_string(&address).unwrap(),
-                format!("{text:?}")
-            );
-        }
-        assert!("run/http.sock".parse::<ListenAddress>().is_err());
     }
 }

@@ -1,5 +1,5 @@
-//! The PROXY protocol, versions 1 and 2: what a proxy in front says about the client, before
-//! anything else. To upstreams, version 2 is written.
+//! The PROXY protocol, versions 1 and 2: the header in which a proxy in front names the client,
+//! before anything else. Headers to upstreams have version 2.
 //!
 //! Guarantees that a header is read whole and within bounds, and that no byte behind it is lost.
 
@@ -18,8 +18,8 @@ use super::peer::SocketPair;
 
 /// Longest header of version 1, line end included.
 const MAX_V1: usize = 107;
-/// Length of a header of version 2 before its addresses; the last two bytes tell the length of
-/// these.
+/// Length of a header of version 2 before its addresses; the last two bytes are the length of the
+/// addresses.
 const MINIMUM_LENGTH: usize = 16;
 /// Longest header of version 2: addresses take 216 bytes at most, certificates and other extensions
 /// some hundreds.
@@ -29,11 +29,11 @@ const MAX_V2: usize = 4096;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProxiedClient {
     At(SocketAddr),
-    /// The proxy's own (LOCAL), or that of a client without an IP address (UNKNOWN, UNIX).
+    /// The proxy itself (LOCAL), or a client without an IP address (UNKNOWN, UNIX).
     Unnamed,
 }
 
-/// Why a header could not be read.
+/// The reason why a header could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ProxyHeaderError {
     #[error("the header of the PROXY protocol is malformed or missing")]
@@ -42,11 +42,11 @@ pub enum ProxyHeaderError {
     Io(#[from] io::Error),
 }
 
-/// A header of version 2 for a connection on behalf of a client. `None`: one without an IP address,
-/// for whom the connection is the gateway's own (LOCAL).
+/// A header of version 2 for a connection on behalf of a client. `None`: a client without an IP
+/// address, whose connection counts as the gateway's own (LOCAL).
 ///
 /// # Errors
-/// None with addresses: they always fit.
+/// None: addresses always fit.
 pub fn v2_header(sockets: Option<&SocketPair>) -> io::Result<Vec<u8>> {
     let Some(&SocketPair { client, server }) = sockets else {
         return Builder::new(
@@ -55,20 +55,15 @@ pub fn v2_header(sockets: Option<&SocketPair>) -> io::Result<Vec<u8>> {
         )
         .build();
     };
-    let (client, server) = if client.is_ipv4() == server.is_ipv4() {
+    let addresses = if client.is_ipv4() == server.is_ipv4() {
         (client, server)
     } else {
         (mapped(client), mapped(server))
     };
-    Builder::with_addresses(
-        Version::Two | Command::Proxy,
-        Protocol::Stream,
-        (client, server),
-    )
-    .build()
+    Builder::with_addresses(Version::Two | Command::Proxy, Protocol::Stream, addresses).build()
 }
 
-/// An IPv4 address as an IPv6 one: both of a header are of a family.
+/// An IPv4 address as an IPv6 one: both addresses of a header have one family.
 fn mapped(address: SocketAddr) -> SocketAddr {
     match address.ip() {
         IpAddr::V4(v4) => SocketAddr::new(v4.to_ipv6_mapped().into(), address.port()),
@@ -76,10 +71,10 @@ fn mapped(address: SocketAddr) -> SocketAddr {
     }
 }
 
-/// Reads a header. What comes behind it is left in `read`.
+/// Reads a header. Leaves the bytes behind it in `read`.
 ///
 /// # Errors
-/// When there is no header, or the connection ends within it.
+/// There is no header, or the connection ends within it.
 pub async fn read_header(
     stream: &mut (impl AsyncRead + Unpin),
     read: &mut BytesMut,
@@ -112,17 +107,14 @@ fn parse_v1(bytes: &[u8]) -> Result<Option<(ProxiedClient, usize)>, ProxyHeaderE
     if start[..compared] != known[..compared] {
         return Err(ProxyHeaderError::Malformed);
     }
-    let Some(end) = start
-        .windows(2)
-        .position(|pair| pair == b"\r\n")
-        .map(|at| at + 2)
-    else {
+    let Some(line_end) = start.windows(2).position(|pair| pair == b"\r\n") else {
         return if start.len() == MAX_V1 {
             Err(ProxyHeaderError::Malformed)
         } else {
             Ok(None)
         };
     };
+    let end = line_end + 2;
     let header = v1::Header::try_from(&bytes[..end]).map_err(|_| ProxyHeaderError::Malformed)?;
     let client = match header.addresses {
         V1Addresses::Tcp4(ip) => ProxiedClient::At((ip.source_address, ip.source_port).into()),
@@ -176,7 +168,7 @@ mod tests {
         [PROTOCOL_PREFIX, &[command, family], &length, payload].concat()
     }
 
-    /// Sent byte by byte, with a request behind it.
+    /// The client in a header that is sent byte by byte, and the bytes behind the header.
     async fn read(header: &[u8]) -> Result<(ProxiedClient, Vec<u8>), ProxyHeaderError> {
         let sent = [header, b"GET"].concat();
         let mut stream = tokio_test_stream(&sent);
@@ -267,10 +259,6 @@ mod tests {
 
     #[tokio::test]
     async fn a_header_that_is_written_is_read_as_it_was_meant() {
-        let pair = |client: &str, server: &str| SocketPair {
-            client: client.parse().unwrap(),
-            server: server.parse().unwrap(),
-        };
         for (sockets, client, length) in [
             (
                 Some(pair("192.0.2.1:8080", "198.51.100.1:443")),
@@ -282,7 +270,7 @@ mod tests {
                 at("[2001:db8::1]:8080"),
                 52,
             ),
-            // Both addresses are of one family.
+            // Both addresses have one family.
             (
                 Some(pair("192.0.2.1:8080", "[::1]:443")),
                 at("[::ffff:192.0.2.1]:8080"),
@@ -302,6 +290,13 @@ mod tests {
                 (client, &b"GET"[..], length),
                 "{sockets:?}"
             );
+        }
+    }
+
+    fn pair(client: &str, server: &str) -> SocketPair {
+        SocketPair {
+            client: client.parse().unwrap(),
+            server: server.parse().unwrap(),
         }
     }
 

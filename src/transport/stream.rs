@@ -37,13 +37,13 @@ impl Stream {
         }
     }
 
-    /// Whether both sides agreed on HTTP/2 when TLS began.
+    /// Whether ALPN has chosen HTTP/2.
     pub fn is_http2(&self) -> bool {
         matches!(self, Self::Tls(tls) if tls.is_http2())
     }
 
-    /// Whether there is anything to read: bytes, the end or an error. For a connection on which
-    /// nothing may come: what came may be lost.
+    /// Whether there is anything to read: bytes, the end or an error. May lose input: only for a
+    /// connection on which nothing may come.
     pub fn has_input(&mut self) -> bool {
         match self {
             // No system call, unless the socket is marked as readable: a read that happened to fill
@@ -63,8 +63,8 @@ impl Stream {
         }
     }
 
-    /// The number of encrypted bytes that the socket has taken. It grows when bytes that were
-    /// written before leave a TLS stream; 0 in the clear.
+    /// The number of encrypted bytes that the socket has taken. Grows when bytes that were written
+    /// before leave a TLS stream; 0 in the clear.
     pub fn encrypted_bytes_sent(&self) -> u64 {
         match self {
             Self::Clear(_) => 0,
@@ -90,7 +90,7 @@ impl Stream {
         }
     }
 
-    /// The stream that both are halves of. `None`: they are of different streams.
+    /// The stream of both halves. `None`: the halves belong to different streams.
     pub fn reunite(read: ReadHalf, write: WriteHalf) -> Option<Self> {
         match (read, write) {
             (ReadHalf::Tcp(read), WriteHalf::Tcp(write)) => {

@@ -30,7 +30,7 @@ impl UpstreamTls {
     pub fn name_of(&self, url: &EndpointUrl) -> Option<PeerName> {
         match (&self.server_name, &url.location) {
             (Some(name), _) => Some(name.clone()),
-            (None, EndpointLocation::Host(authority)) => PeerName::of(authority.host()),
+            (None, EndpointLocation::Host(authority)) => PeerName::parse(authority.host()),
             (None, EndpointLocation::Unix(_)) => None,
         }
     }

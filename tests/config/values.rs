@@ -801,7 +801,7 @@ fn reads_every_key() {
     assert_eq!(upstream.http2, Http2Policy::Never);
     assert_eq!(
         upstream.tls.as_ref().unwrap().server_name,
-        PeerName::of("orders.internal")
+        PeerName::parse("orders.internal")
     );
     let most = |count| NonZeroUsize::new(count);
     let head = Some(HeadBound {

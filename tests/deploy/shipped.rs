@@ -185,30 +185,6 @@ pub fn metrics_in(text: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// Kind and name of each metric in calls of `counter!`, `gauge!` and `histogram!`, with `prefix`
-/// before the kind.
-pub fn metrics_of(sources: &str, prefix: &str) -> BTreeSet<(&'static str, String)> {
-    let mut found = BTreeSet::new();
-    for kind in ["counter", "gauge", "histogram"] {
-        let mark = format!("{prefix}{kind}!(");
-        for (at, _) in sources.match_indices(&mark) {
-            // `describe_counter!(` is no `counter!(`.
-            if sources[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_') {
-                continue;
-            }
-            let argument = sources[at + mark.len()..].trim_start();
-            let name = argument
-                .strip_prefix('"')
-                .and_then(|rest| rest.split('"').next());
-            let name = name.unwrap_or_else(|| {
-                panic!("{mark} is given no literal: {:?}", argument.lines().next())
-            });
-            found.insert((kind, name.to_owned()));
-        }
-    }
-    found
-}
-
 /// The instructions of the Dockerfile, each with its arguments on one line.
 pub fn docker_instructions() -> Vec<(String, String)> {
     let text = read("Dockerfile");

@@ -128,7 +128,7 @@ async fn a_certificate_for_another_name_is_refused_unless_it_is_asked_for() {
         "{text}"
     );
     let named = UpstreamTls {
-        server_name: PeerName::of("orders.internal"),
+        server_name: PeerName::parse("orders.internal"),
         ..trusting(&authority)
     };
     let front = gateway(&endpoint, named, |_| {}).await;

@@ -12,7 +12,7 @@ use std::time::Duration;
 use super::tls_watch::TlsFileWatches;
 use crate::clock::{self, Instant};
 use crate::config::Config;
-use crate::observe::metrics::CertificateMetrics;
+use crate::observe::reload_metrics::CertificateMetrics;
 use crate::transport::tls::server::acceptor::{TlsAcceptor, TlsSettings};
 use crate::transport::tls::server::certificate::{ServerCertificate, TlsFileError};
 use crate::transport::tls::server::spec::TlsServerSpec;
@@ -108,7 +108,7 @@ impl TlsFiles {
             }
             Err(error) => {
                 self.metrics.rejected();
-                if error.may_pass() {
+                if error.is_transient() {
                     self.watches.find_again();
                 }
                 tracing::error!(%error, "certificates not reloaded: nothing has changed");

@@ -5,7 +5,8 @@
 
 use std::io;
 
-use crate::transport::listening_socket::{ListenAddress, ListeningSocket};
+use crate::transport::listen_address::ListenAddress;
+use crate::transport::listening_socket::ListeningSocket;
 
 /// The listening sockets of one listener.
 #[derive(Debug)]

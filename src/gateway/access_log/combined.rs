@@ -25,7 +25,7 @@ pub fn write(line: &LoggedLine<'_>, text: &mut Vec<u8>) {
         None => text.push(b'-'),
     }
     text.extend_from_slice(b" [");
-    CalendarTime::of(*time).write_apache(text);
+    CalendarTime::new(*time).write_apache(text);
     text.extend_from_slice(b"] \"");
     match &request.head {
         Some(head) => {

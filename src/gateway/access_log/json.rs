@@ -18,7 +18,7 @@ pub fn write(line: &LoggedLine<'_>, text: &mut Vec<u8>) {
     let mut object = ObjectWriter::begin(text);
     object.name("time");
     object.text.push(b'"');
-    CalendarTime::of(line.time).write_iso(object.text);
+    CalendarTime::new(line.time).write_iso(object.text);
     object.text.push(b'"');
     write_request(&mut object, line.request);
     write_answer(&mut object, line);

@@ -39,14 +39,10 @@ fn table<S: Debug>(rows: impl IntoIterator<Item = WaitRow<S>>) -> String {
     let mut table =
         "| waits for | limit | begins anew when | ends in |\n|---|---|---|---|\n".to_owned();
     for row in rows {
-        let name = |setting: S| {
-            let words = format!("{setting:?}").replace("TunnelIdle", "Tunnel_Idle");
-            format!("`{}_timeout`", words.to_lowercase())
-        };
         let limit = match row.limit {
-            WaitLimit::Setting(setting) => name(setting),
+            WaitLimit::Setting(setting) => key(setting),
             WaitLimit::LongerOf(one, other) => {
-                format!("the longer of {} and {}", name(one), name(other))
+                format!("the longer of {} and {}", key(one), key(other))
             }
             WaitLimit::Fixed(limit) => format!("{} s", limit.as_secs()),
         };
@@ -58,6 +54,12 @@ fn table<S: Debug>(rows: impl IntoIterator<Item = WaitRow<S>>) -> String {
         .unwrap();
     }
     table
+}
+
+/// The key of a setting in the configuration.
+fn key(setting: impl Debug) -> String {
+    let words = format!("{setting:?}").replace("TunnelIdle", "Tunnel_Idle");
+    format!("`{}_timeout`", words.to_lowercase())
 }
 
 #[test]

@@ -23,7 +23,7 @@ enum DecoderState {
 }
 
 impl BodyDecoder {
-    /// `bounds` are for the trailer section.
+    /// A decoder for a body with this framing. `bounds` are for the trailer section.
     pub fn new(framing: BodyFraming, bounds: SectionBounds) -> Self {
         Self(match framing {
             BodyFraming::Length(0) => DecoderState::Over,
@@ -63,7 +63,10 @@ impl BodyDecoder {
                     }));
                 }
                 let content = chunks.skip(read.len());
-                Ok((content > 0).then(|| Frame::data(read.split_to(content).freeze())))
+                if content == 0 {
+                    return Ok(None);
+                }
+                Ok(Some(Frame::data(read.split_to(content).freeze())))
             }
         }
     }
@@ -81,7 +84,7 @@ impl BodyDecoder {
         matches!(self.0, DecoderState::Over)
     }
 
-    /// How many bytes are left, as far as the framing says.
+    /// Bytes that are left, as far as the framing says.
     pub fn size_hint(&self) -> SizeHint {
         match self.0 {
             DecoderState::Over => SizeHint::with_exact(0),
@@ -90,15 +93,14 @@ impl BodyDecoder {
         }
     }
 
-    /// How many bytes to read at once: no more than are left, or `otherwise` where the framing does
-    /// not say.
+    /// Bytes to read at once: no more than are left, or `otherwise` where the framing does not say.
     pub fn wanted(&self, otherwise: usize) -> usize {
         match self.0 {
-            DecoderState::Length(left) => usize::try_from(left)
-                .ok()
-                .filter(|left| *left <= buffers::WHOLE)
-                .unwrap_or(buffers::LARGE),
-            _ => otherwise,
+            DecoderState::Length(left) => match usize::try_from(left) {
+                Ok(left) if left <= buffers::WHOLE => left,
+                Ok(_) | Err(_) => buffers::LARGE,
+            },
+            DecoderState::Chunked(..) | DecoderState::Close | DecoderState::Over => otherwise,
         }
     }
 }
@@ -115,8 +117,10 @@ mod tests {
     /// The content, the number of trailer fields, the bytes left and whether the body is over.
     /// `None`: malformed.
     fn decode(framing: BodyFraming, pieces: &[&[u8]]) -> Option<(Vec<u8>, usize, Vec<u8>, bool)> {
-        let (mut decoder, mut read) = (BodyDecoder::new(framing, BOUNDS), BytesMut::new());
-        let (mut content, mut trailers) = (Vec::new(), 0);
+        let mut decoder = BodyDecoder::new(framing, BOUNDS);
+        let mut read = BytesMut::new();
+        let mut content = Vec::new();
+        let mut trailers = 0;
         for piece in pieces {
             read.extend_from_slice(piece);
             while let Some(frame) = decoder.decode(&mut read).ok()? {

@@ -10,7 +10,7 @@ use crate::http::syntax;
 
 /// Bytes of chunk extensions in a whole body. None of them is understood here.
 const MAX_EXTENSION_BYTES: usize = 8 * 1024;
-/// Hexadecimal digits of a chunk size: 2^60 bytes are enough, and nothing overflows.
+/// Hexadecimal digits of a chunk size: enough for 2^60 bytes, and no number overflows.
 const MAX_SIZE_DIGITS: u8 = 15;
 
 /// The body breaks the grammar.
@@ -69,7 +69,7 @@ impl Chunks {
     }
 
     /// Follows the framing at the start of `bytes`, until content comes or the body ends. Returns
-    /// its length in bytes.
+    /// the length of the framing in bytes.
     pub fn follow(&mut self, bytes: &[u8], bounds: &SectionBounds) -> Result<usize, Malformed> {
         let mut at = 0;
         while let Some(byte) = bytes.get(at)
@@ -81,8 +81,8 @@ impl Chunks {
         Ok(at)
     }
 
-    /// Skips content of which `available` bytes are there. Returns how many of them belong to this
-    /// chunk.
+    /// Skips content of which `available` bytes are there. Returns the number of bytes that belong
+    /// to this chunk.
     pub fn skip(&mut self, available: usize) -> usize {
         if self.state != ChunkState::Data {
             return 0;
@@ -128,7 +128,11 @@ impl Chunks {
                 expect(byte, b'\n', ChunkState::Size(0))?
             }
             ChunkState::Data | ChunkState::End => return Err(Malformed),
-            _ => self.trailer(byte, bounds)?,
+            ChunkState::TrailerStart
+            | ChunkState::TrailerName
+            | ChunkState::TrailerValue
+            | ChunkState::TrailerLf
+            | ChunkState::EndLf => self.trailer(byte, bounds)?,
         };
         Ok(())
     }

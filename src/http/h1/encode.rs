@@ -33,7 +33,8 @@ pub fn chunk_size(out: &mut BytesMut, length: usize) {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let mut line = [b'\r'; 18];
     line[17] = b'\n';
-    let (mut at, mut left) = (16, length);
+    let mut at = 16;
+    let mut left = length;
     while at > 0 {
         at -= 1;
         line[at] = DIGITS[left % 16];
@@ -51,7 +52,7 @@ pub const CHUNK_END: &[u8] = b"\r\n";
 /// The last chunk, of a body without trailer fields.
 pub const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
 
-/// Writes the last chunk, with those of `trailers` that were announced.
+/// Writes the last chunk, with the `trailers` that were announced.
 pub fn last_chunk(out: &mut BytesMut, announced: &AnnouncedTrailers, trailers: &HeaderMap) {
     out.extend_from_slice(b"0\r\n");
     for (name, value) in announced.filter(trailers) {
@@ -83,7 +84,11 @@ mod tests {
             trailers.append(name, value.parse().unwrap());
         }
         let mut out = BytesMut::new();
-        last_chunk(&mut out, &AnnouncedTrailers::by(&headers), &trailers);
+        last_chunk(
+            &mut out,
+            &AnnouncedTrailers::from_headers(&headers),
+            &trailers,
+        );
         assert_eq!(out, "0\r\nx-sum: 1\r\nx-sum: 3\r\n\r\n");
     }
 }

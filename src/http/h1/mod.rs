@@ -32,7 +32,7 @@ pub enum BodyFraming {
     Close,
 }
 
-/// The reason phrase of a response, where it differs from the usual one of its status: an extension
-/// of the response. It has no meaning, but some people read it (RFC 9112 §4).
+/// The reason phrase of a response, where it differs from the canonical one of the status: an
+/// extension of the response. A reason phrase has no meaning, but some people read it (RFC 9112 §4).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReasonPhrase(pub HeaderValue);

@@ -1,5 +1,5 @@
-//! How a connection leaves HTTP (RFC 9110 §7.8): it is handed from the HTTP codec to the code that
-//! goes on with it.
+//! The way of a connection out of HTTP (RFC 9110 §7.8): from the HTTP codec to the code that goes on
+//! with it.
 //!
 //! Guarantees that bytes which the codec read too early are read first.
 

@@ -1,8 +1,8 @@
 //! Bytes that wait to be written to a connection: heads, framing and short pieces in one buffer,
 //! long pieces as they are.
 //!
-//! A head and a short body go out by one `send`. That costs the kernel less than `writev`, and the
-//! difference is more than the copying. Guarantees that everything is written once and in order,
+//! A head and a short body go out by one `send`. A `send` costs the kernel less than `writev`, and
+//! the difference is more than the copying. Guarantees that everything is written once and in order,
 //! and that no buffer is held when nothing waits.
 
 use std::collections::VecDeque;
@@ -21,8 +21,8 @@ use super::encode::{self, CHUNK_END};
 const SHORT: usize = 1024;
 /// Most slices in one `writev`.
 const SLICES: usize = 16;
-/// Once this many bytes wait, they are flushed before more is pushed. Large pieces then go out one
-/// by one, each as one packet.
+/// Waiting bytes that are flushed before more is pushed. Large pieces then go out one by one, each
+/// as one packet.
 pub const ENOUGH: usize = buffers::LARGE / 2;
 
 /// Bytes that wait to be written.
@@ -36,7 +36,7 @@ pub struct WriteBuffer {
     /// Bytes at the end of `small` that go after all of `long`.
     behind: usize,
     waiting: usize,
-    /// The stream may hold back some of what it was given.
+    /// The stream may hold back some of the bytes that were written to it.
     unflushed: bool,
 }
 
@@ -56,10 +56,10 @@ impl WriteBuffer {
         self.waiting >= ENOUGH
     }
 
-    /// Appends what `write` writes: a head, or other framing.
+    /// Appends the head, or other framing, that `write` writes.
     pub fn push(&mut self, write: impl FnOnce(&mut BytesMut)) {
         if self.small.capacity() == 0 {
-            self.small = buffers::take(buffers::USUAL);
+            self.small = buffers::take(buffers::SMALL);
         }
         let before = self.small.len();
         write(&mut self.small);
@@ -79,7 +79,7 @@ impl WriteBuffer {
             .push_back((std::mem::take(&mut self.behind), piece));
     }
 
-    /// Appends content as a chunk. Appends nothing for empty content: that would be the last chunk.
+    /// Appends content as a chunk. Appends nothing for empty content: an empty chunk is the last one.
     pub fn push_chunk(&mut self, piece: Bytes) {
         if !piece.is_empty() {
             self.push(|small| encode::chunk_size(small, piece.len()));
@@ -204,16 +204,16 @@ mod tests {
 
     #[tokio::test]
     async fn everything_goes_out_once_and_in_order() {
-        let long = |byte: u8| Bytes::from(vec![byte; 3 * SHORT]);
         for width in [1, 7, SHORT, 4 * SHORT, usize::MAX] {
-            let (mut buffer, mut expected) = (WriteBuffer::default(), Vec::new());
+            let mut buffer = WriteBuffer::default();
+            let mut expected = Vec::new();
             buffer.push(|small| small.extend_from_slice(b"head\r\n\r\n"));
             expected.extend_from_slice(b"head\r\n\r\n");
             for byte in 0..20 {
                 let piece = if byte % 3 == 0 {
                     Bytes::from_static(b"short")
                 } else {
-                    long(byte)
+                    Bytes::from(vec![byte; 3 * SHORT])
                 };
                 expected.extend_from_slice(format!("{:x}\r\n", piece.len()).as_bytes());
                 expected.extend_from_slice(&piece);

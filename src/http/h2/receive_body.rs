@@ -21,16 +21,15 @@ use crate::http::trailers;
 /// A body that is being received.
 pub struct ReceivedBody {
     stream: RecvStream,
-    /// Bytes that are left, where the peer has said how many there are. `h2` checks that it keeps
-    /// to that.
+    /// Bytes that are left, where the peer has said how many there are. `h2` checks the number.
     left: Option<u64>,
-    /// Bytes that were read and may still be on their way onward: their room is given back with the
-    /// next read.
+    /// Bytes that were read and may still be on their way onward: the next read gives their room
+    /// back.
     unreleased: usize,
     timer: Timer,
     /// Longest time between two reads.
     limit: Duration,
-    /// Since when the next part is awaited.
+    /// The time from which the wait for the next part counts.
     since: Option<Instant>,
     /// How far a client is behind the least rate.
     lag: BodyLag,
@@ -41,16 +40,16 @@ pub struct ReceivedBody {
 /// A part of a body, or its end.
 type Received = Option<Result<Frame<Bytes>, h2::Error>>;
 
+fn length(headers: &HeaderMap) -> Option<u64> {
+    headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+}
+
 impl ReceivedBody {
     /// The body of a message with these `headers`. A peer that sends nothing for `limit` fails it.
     pub fn new(stream: RecvStream, headers: &HeaderMap, limit: Duration) -> Self {
-        let length = headers
-            .get(CONTENT_LENGTH)
-            .and_then(|value| value.to_str().ok());
-        let left = length.and_then(|length| length.parse().ok());
         Self {
             stream,
-            left,
+            left: length(headers),
             unreleased: 0,
             timer: Timer::default(),
             limit,
@@ -66,7 +65,7 @@ impl ReceivedBody {
         self
     }
 
-    /// The wait for the next part begins anew: the peer is busy with something else.
+    /// Begins the wait for the next part anew: the peer is busy with something else.
     pub fn wait_anew(&mut self) {
         self.since = None;
     }
@@ -90,13 +89,14 @@ impl ReceivedBody {
     }
 
     fn poll_trailers(&mut self, cx: &mut Context<'_>) -> Poll<Received> {
-        let trailers = ready!(self.stream.poll_trailers(cx)).transpose();
-        Poll::Ready(trailers.map(|trailers| {
-            trailers.map(|mut fields| {
+        Poll::Ready(match ready!(self.stream.poll_trailers(cx)) {
+            Ok(Some(mut fields)) => {
                 trailers::strip(&mut fields);
-                Frame::trailers(fields)
-            })
-        }))
+                Some(Ok(Frame::trailers(fields)))
+            }
+            Ok(None) => None,
+            Err(error) => Some(Err(error)),
+        })
     }
 
     fn poll_overdue(&mut self, cx: &mut Context<'_>) -> Poll<BoxError> {
@@ -116,21 +116,18 @@ impl BodySource for ReceivedBody {
             Some(early) => Poll::Ready(early),
             None => self.poll_receive(cx),
         };
-        if polled.is_pending() {
+        let Poll::Ready(received) = polled else {
             return Poll::Ready(Some(Err(ready!(self.poll_overdue(cx)))));
-        }
+        };
         let waiting_since = self.since.take();
-        polled.map(|frame| {
-            let frame = frame.map(|frame| frame.map_err(Into::into));
-            if let Some(Ok(frame)) = &frame
-                && let Some(data) = frame.data_ref()
-            {
-                self.lag.record(data.len(), waiting_since, clock::now);
-                self.unreleased = data.len();
-                self.left = self.left.map(|left| left.saturating_sub(data.len() as u64));
-            }
-            frame
-        })
+        if let Some(Ok(frame)) = &received
+            && let Some(data) = frame.data_ref()
+        {
+            self.lag.record(data.len(), waiting_since, clock::now);
+            self.unreleased = data.len();
+            self.left = self.left.map(|left| left.saturating_sub(data.len() as u64));
+        }
+        Poll::Ready(received.map(|frame| frame.map_err(Into::into)))
     }
 
     fn poll_arrived(&mut self, cx: &mut Context<'_>) -> Poll<()> {
@@ -145,16 +142,18 @@ impl BodySource for ReceivedBody {
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.left
-            .map_or_else(SizeHint::default, SizeHint::with_exact)
+        match self.left {
+            Some(left) => SizeHint::with_exact(left),
+            None => SizeHint::default(),
+        }
     }
 
     fn ended(self: Box<Self>) {}
 }
 
 impl Drop for ReceivedBody {
-    /// The bytes that were read last must not stay away from the connection's window until the
-    /// stream ends.
+    /// Gives the bytes that were read last back to the connection's window. The end of the stream
+    /// would come too late.
     fn drop(&mut self) {
         self.release();
     }

@@ -26,9 +26,9 @@ pub struct BodySender {
     /// The piece is the last one.
     is_last: bool,
     timer: Timer,
-    /// How long the peer may take nothing.
+    /// Longest time in which the peer may take nothing.
     limit: Duration,
-    /// Since when the peer has taken nothing. `None`: nothing waits for it.
+    /// The time since which the peer has taken nothing. `None`: nothing waits for the peer.
     stalled: Option<Instant>,
     /// How far the peer is behind the least rate.
     lag: BodyLag,
@@ -52,16 +52,15 @@ impl BodySender {
     /// Sends `body`, which has not ended, over `stream`. A peer that takes nothing for `limit`
     /// fails it.
     pub fn new(stream: SendStream<Bytes>, body: Body, limit: Duration) -> Self {
-        let (piece, timer, lag) = (Bytes::new(), Timer::default(), BodyLag::default());
         Self {
             stream,
             body,
-            piece,
+            piece: Bytes::new(),
             is_last: false,
-            timer,
+            timer: Timer::default(),
             limit,
             stalled: None,
-            lag,
+            lag: BodyLag::default(),
             passes_trailers: true,
         }
     }
@@ -79,7 +78,7 @@ impl BodySender {
         }
     }
 
-    /// Sends what is there. Ready once all of it was handed to the connection.
+    /// Sends as much of the body as has come. Ready once the connection has all of the body.
     pub fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), SendFailure>> {
         loop {
             if !self.piece.is_empty() {
@@ -102,7 +101,7 @@ impl BodySender {
         }
     }
 
-    /// Whether the peer has taken all that is there of the body.
+    /// Whether the peer has taken as much of the body as has come.
     pub fn awaits_body(&self) -> bool {
         self.piece.is_empty()
     }

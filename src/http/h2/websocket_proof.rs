@@ -1,5 +1,5 @@
-//! The proof that a server speaks WebSocket, which HTTP/1.1 asks for and HTTP/2 does without (RFC
-//! 8441 §5.1).
+//! The proof that a server speaks WebSocket: HTTP/1.1 requires it, HTTP/2 does without (RFC 8441
+//! §5.1).
 
 use std::sync::Arc;
 
@@ -30,32 +30,31 @@ pub fn accept(key: &[u8]) -> String {
 }
 
 /// The `Sec-WebSocket-Accept` of an upstream that has read our key. An extension of the request, so
-/// that the request's own account has the failure.
+/// that a failure is recorded with the request.
 #[derive(Clone, Debug)]
 pub struct WebSocketProof(Arc<str>);
 
 impl WebSocketProof {
-    /// For a request with this `Sec-WebSocket-Key`.
-    pub fn of_key(key: &str) -> Self {
+    /// The proof for a request with this `Sec-WebSocket-Key`.
+    pub fn for_key(key: &str) -> Self {
         Self(accept(key.as_bytes()).into())
     }
 
-    /// Checks what the request was answered with.
+    /// Checks the response to that request.
     ///
     /// # Errors
-    /// An upstream that did not switch must not look as if it had.
+    /// `UpstreamInvalid`, if the response looks as if the upstream had switched, and it has not.
     pub fn check<B>(&self, response: &Response<B>) -> Result<(), Failure> {
-        let proves = || {
-            response
-                .headers()
-                .get(SEC_WEBSOCKET_ACCEPT)
-                .is_some_and(|value| *value == *self.0)
-        };
-        match response.status() {
-            StatusCode::SWITCHING_PROTOCOLS if proves() => Ok(()),
-            StatusCode::SWITCHING_PROTOCOLS => Err(Failure::UpstreamInvalid),
-            status if status.is_success() => Err(Failure::UpstreamInvalid),
-            _ => Ok(()),
+        let status = response.status();
+        if status == StatusCode::SWITCHING_PROTOCOLS {
+            match response.headers().get(SEC_WEBSOCKET_ACCEPT) {
+                Some(value) if *value == *self.0 => Ok(()),
+                Some(_) | None => Err(Failure::UpstreamInvalid),
+            }
+        } else if status.is_success() {
+            Err(Failure::UpstreamInvalid)
+        } else {
+            Ok(())
         }
     }
 }

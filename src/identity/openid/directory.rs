@@ -251,7 +251,7 @@ impl ProviderDirectory {
             .trim_end_matches(']')
             .to_owned();
         let (tls, port) = match (uri.scheme_str(), &self.spec.tls) {
-            (Some("https"), Some(tls)) => (Some((tls.clone(), PeerName::of(&host)?)), 443),
+            (Some("https"), Some(tls)) => (Some((tls.clone(), PeerName::parse(&host)?)), 443),
             (Some("http"), None) if is_this_machine(authority.host()) => (None, 80),
             _ => return None,
         };

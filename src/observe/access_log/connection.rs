@@ -1,7 +1,7 @@
 //! Writes bare lines over a TCP connection, as collectors of logs take them.
 //!
-//! Guarantees that a reader that is away keeps the log's thread for a bounded time, and is looked
-//! for once a second: one that accepts and closes is no better than one that is away.
+//! Guarantees that a reader that is away keeps the log's thread for a bounded time, and that a
+//! connection is tried once a second: a reader that accepts and closes counts as away.
 
 use std::io::{self, Read as _};
 use std::net::TcpStream;
@@ -11,8 +11,8 @@ use super::line_stream::{LineStream, WriteOutcome};
 use super::receiver::ReceiverLookup;
 use crate::clock::{self, Instant};
 
-/// How long the resolver may take to find the reader, and the reader to accept a connection, or any
-/// bytes.
+/// Longest time for the resolver to find the reader, and for the reader to accept a connection, or
+/// any bytes.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Addresses of a name that are tried, within the one time.
@@ -25,7 +25,7 @@ const BACK_OFF: Duration = Duration::from_secs(1);
 pub struct LineConnection {
     lookup: ReceiverLookup,
     stream: Option<LineStream<TcpStream>>,
-    /// When the next connection may be opened, whatever became of the last one.
+    /// The time at which the next connection may be opened, whatever became of the last one.
     not_before: Option<Instant>,
 }
 
@@ -52,7 +52,7 @@ impl LineConnection {
         outcome
     }
 
-    /// The connection there is, unless its reader has closed it, or another one.
+    /// The present connection, or another one if its reader has closed it.
     fn open(&mut self) -> io::Result<LineStream<TcpStream>> {
         if let Some(stream) = self.stream.take()
             && is_open(stream.get_ref()).unwrap_or(false)
@@ -60,7 +60,9 @@ impl LineConnection {
             return Ok(stream);
         }
         let now = clock::now();
-        if self.not_before.is_some_and(|not_before| now < not_before) {
+        if let Some(not_before) = self.not_before
+            && now < not_before
+        {
             return Err(io::ErrorKind::NotConnected.into());
         }
         self.not_before = Some(now + BACK_OFF);
@@ -73,10 +75,8 @@ impl LineConnection {
     fn connect(&mut self) -> io::Result<TcpStream> {
         let addresses = self.lookup.find(PATIENCE)?;
         let tried = &addresses[..addresses.len().min(MOST_ADDRESSES)];
-        let (mut failure, patience) = (
-            io::ErrorKind::NotFound.into(),
-            PATIENCE / tried.len().max(1) as u32,
-        );
+        let patience = PATIENCE / tried.len().max(1) as u32;
+        let mut failure = io::ErrorKind::NotFound.into();
         for address in tried {
             match TcpStream::connect_timeout(address, patience) {
                 Ok(stream) => return Ok(stream),
@@ -87,8 +87,8 @@ impl LineConnection {
     }
 }
 
-/// Whether the reader is still there, as far as is known. It has nothing to say: what it says is
-/// dropped.
+/// Whether the reader is still there, as far as is known. Drops bytes that the reader sends: none
+/// are expected.
 fn is_open(mut stream: &TcpStream) -> io::Result<bool> {
     stream.set_nonblocking(true)?;
     let read = stream.read(&mut [0; 512]);
@@ -161,7 +161,7 @@ mod tests {
             port: 5170,
         };
         let look_up = Arc::new(move |_: &str, _| Ok(vec![closed, addresses.lock().pop().unwrap()]));
-        let mut connection = LineConnection::new(ReceiverLookup::by(receiver, look_up));
+        let mut connection = LineConnection::new(ReceiverLookup::with_resolver(receiver, look_up));
         for listener in listeners {
             assert_eq!(connection.write(b"one\n").lost, 0);
             let line = BufReader::new(listener.accept().unwrap().0)

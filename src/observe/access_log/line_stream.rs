@@ -14,7 +14,7 @@ pub struct LineStream<W> {
 pub struct WriteOutcome {
     /// Lines that were lost.
     pub lost: u64,
-    /// Why.
+    /// The error that cost the lines.
     pub error: Option<io::Error>,
 }
 
@@ -35,9 +35,10 @@ impl<W: Write> LineStream<W> {
         }
         let (written, error) = write_all(&mut self.out, lines);
         self.is_torn = written > 0 && lines[written - 1] != b'\n';
-        error.map_or_else(WriteOutcome::default, |error| {
-            WriteOutcome::lost(&lines[written..], error)
-        })
+        match error {
+            Some(error) => WriteOutcome::lost(&lines[written..], error),
+            None => WriteOutcome::default(),
+        }
     }
 
     pub fn get_ref(&self) -> &W {
@@ -46,7 +47,7 @@ impl<W: Write> LineStream<W> {
 }
 
 impl WriteOutcome {
-    /// All of `lines` are lost, the rest of a line among them.
+    /// The outcome if all of `lines` are lost, the rest of a line among them.
     pub fn lost(lines: &[u8], error: io::Error) -> Self {
         Self {
             lost: lines.split_inclusive(|byte| *byte == b'\n').count() as u64,
@@ -55,7 +56,7 @@ impl WriteOutcome {
     }
 }
 
-/// Writes as many bytes as are taken. Returns their number, and why it is not all.
+/// Writes as many bytes as are taken. Returns their number, and the error that ended the write.
 fn write_all(out: &mut impl Write, bytes: &[u8]) -> (usize, Option<io::Error>) {
     let mut written = 0;
     while written < bytes.len() {
@@ -73,7 +74,7 @@ fn write_all(out: &mut impl Write, bytes: &[u8]) -> (usize, Option<io::Error>) {
 mod tests {
     use super::*;
 
-    /// A disk with so much room.
+    /// A disk with bounded room.
     struct Disk {
         taken: Vec<u8>,
         room: usize,

@@ -1,6 +1,6 @@
 //! Writes lines: to a stream, a file or a socket.
 //!
-//! Only the log's own thread comes here, so it may wait. A destination that takes nothing costs
+//! A write may wait, since only the log's own thread writes. A destination that takes nothing costs
 //! lines and nothing else.
 
 use std::fs::{self, File, OpenOptions};
@@ -15,7 +15,7 @@ use super::receiver::ReceiverLookup;
 use super::spec::LogDestination;
 use super::syslog::SyslogSender;
 
-/// Owner and group: lines say who did what.
+/// The mode of a file, for owner and group: lines are personal data.
 const MODE: u32 = 0o640;
 
 /// A destination that lines are written to.
@@ -30,8 +30,10 @@ pub enum LogOutput {
 }
 
 impl LogOutput {
+    /// Opens a destination.
+    ///
     /// # Errors
-    /// When the file cannot be opened, or the process has no descriptor left.
+    /// The file cannot be opened, or the process has no descriptor left.
     pub fn open(to: &LogDestination) -> io::Result<Self> {
         Ok(match to {
             LogDestination::Stdout => Self::Stream(LineStream::new(same_descriptor(io::stdout())?)),

@@ -1,7 +1,7 @@
 //! The lines of a log that wait for its writer.
 //!
-//! Guarantees that whoever adds a line waits for nobody, and seldom makes a system call: the writer
-//! is woken by the first line after a pause, and gathers the next ones by itself.
+//! Guarantees that a thread which adds a line does not wait, and seldom makes a system call: the
+//! first line after a pause wakes the writer, which gathers the next ones by itself.
 
 use std::sync::mpsc::SyncSender;
 use std::time::Duration;
@@ -12,10 +12,10 @@ use parking_lot::{Condvar, Mutex};
 /// The most bytes that wait.
 const MOST: usize = 4 << 20;
 
-/// Room that is kept for the next lines.
-const USUAL: usize = 1 << 20;
+/// Bytes of room that are kept for the next lines.
+const KEPT: usize = 1 << 20;
 
-/// How long the writer gathers lines after it has written some.
+/// The time in which the writer gathers lines after it has written some.
 const GATHER: Duration = Duration::from_millis(10);
 
 /// A queue of lines, bounded by bytes.
@@ -29,7 +29,7 @@ pub struct LineQueue {
 struct WaitingLines {
     lines: Vec<u8>,
     reopen: bool,
-    /// To be told once all lines before are written.
+    /// Senders to notify once all lines before are written.
     flushed: Vec<SyncSender<()>>,
     is_closed: bool,
     /// The next line has to wake the writer.
@@ -40,19 +40,19 @@ struct WaitingLines {
 pub struct WriterDemands {
     pub reopen: bool,
     pub flushed: Vec<SyncSender<()>>,
-    /// Nothing comes any more.
+    /// No line comes any more.
     pub is_last: bool,
 }
 
 impl LineQueue {
-    /// Resolves the metric.
+    /// An empty queue. Resolves the metric.
     pub fn new() -> Self {
         let dropped = counter!("tollgate_access_log_dropped_total");
         dropped.increment(0);
         Self::counting(dropped)
     }
 
-    /// Counts lines that are lost in `dropped`.
+    /// An empty queue, which counts lost lines in `dropped`.
     pub fn counting(dropped: Counter) -> Self {
         Self {
             waiting: Mutex::default(),
@@ -76,19 +76,19 @@ impl LineQueue {
         }
     }
 
-    /// Has the destination opened anew.
+    /// Lets the writer open the destination anew.
     pub fn reopen(&self) {
         self.waiting.lock().reopen = true;
         self.changed.notify_one();
     }
 
-    /// Has `written` told once all lines that are here are written.
+    /// Notifies `written` once all present lines are written.
     pub fn flush(&self, written: SyncSender<()>) {
         self.waiting.lock().flushed.push(written);
         self.changed.notify_one();
     }
 
-    /// Nothing comes any more.
+    /// Lets the writer end: no line comes any more.
     pub fn close(&self) {
         self.waiting.lock().is_closed = true;
         self.changed.notify_one();
@@ -104,10 +104,10 @@ impl LineQueue {
     /// Waits for lines or a demand. Leaves the lines in `lines`, whose room is used for the next.
     pub fn wait(&self, lines: &mut Vec<u8>) -> WriterDemands {
         lines.clear();
-        lines.shrink_to(USUAL);
+        lines.shrink_to(KEPT);
         let mut waiting = self.waiting.lock();
         if !waiting.is_demanded() {
-            // No line wakes it meanwhile.
+            // No line wakes the writer meanwhile.
             self.changed.wait_for(&mut waiting, GATHER);
         }
         while waiting.lines.is_empty() && !waiting.is_demanded() {

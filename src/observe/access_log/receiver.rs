@@ -14,7 +14,7 @@ use std::time::Duration;
 use super::spec::LineReceiver;
 use crate::clock::{self, Instant};
 
-/// How long a failed lookup is not tried again.
+/// The time before a failed lookup is tried again.
 const BACK_OFF: Duration = Duration::from_secs(1);
 
 type NameLookUp = Arc<dyn Fn(&str, u16) -> io::Result<Vec<SocketAddr>> + Send + Sync>;
@@ -31,14 +31,14 @@ pub struct ReceiverLookup {
 
 impl ReceiverLookup {
     pub fn new(receiver: LineReceiver) -> Self {
-        // The machine's resolver, as upstreams have it.
-        Self::by(
+        // The machine's resolver, as for upstreams.
+        Self::with_resolver(
             receiver,
             Arc::new(|host, port| Ok((host, port).to_socket_addrs()?.collect())),
         )
     }
 
-    pub fn by(receiver: LineReceiver, look_up: NameLookUp) -> Self {
+    pub fn with_resolver(receiver: LineReceiver, look_up: NameLookUp) -> Self {
         Self {
             receiver,
             look_up,
@@ -47,16 +47,16 @@ impl ReceiverLookup {
         }
     }
 
-    /// Whether its addresses may change.
+    /// Whether the receiver's addresses may change.
     pub fn is_by_name(&self) -> bool {
         matches!(self.receiver, LineReceiver::Name { .. })
     }
 
-    /// The addresses that the receiver has now, never none. Waits so long for a resolver, whose
-    /// late answer the next call gets.
+    /// The receiver's addresses, at least one. Waits for a resolver up to `patience`; the next call
+    /// gets an answer that comes later.
     ///
     /// # Errors
-    /// When the name cannot be looked up, or has no address, or was lost a moment ago.
+    /// The name cannot be looked up, or has no address, or a lookup failed a moment ago.
     pub fn find(&mut self, patience: Duration) -> FoundAddresses {
         let (host, port) = match &self.receiver {
             LineReceiver::Address(address) => return Ok(vec![*address]),
@@ -66,7 +66,9 @@ impl ReceiverLookup {
             Some(answers) => answers,
             None => {
                 let now = clock::now();
-                if self.not_before.is_some_and(|not_before| now < not_before) {
+                if let Some(not_before) = self.not_before
+                    && now < not_before
+                {
                     return Err(io::ErrorKind::NotConnected.into());
                 }
                 self.not_before = Some(now + BACK_OFF);
@@ -96,12 +98,12 @@ impl ReceiverLookup {
         }
     }
 
-    /// A thread, since the system's resolver blocks.
+    /// Begins a lookup, on a thread since the system's resolver blocks.
     fn begin(&self, host: Arc<str>, port: u16) -> io::Result<Receiver<FoundAddresses>> {
         let (answer, answers) = sync_channel(1);
         let look_up = self.look_up.clone();
         let name = thread::Builder::new().name("access-log-name".to_owned());
-        // Nobody may be left who wants to know.
+        // The receiver of the answer may be gone.
         name.spawn(move || drop(answer.try_send(look_up(&host, port))))?;
         Ok(answers)
     }
@@ -128,8 +130,9 @@ mod tests {
     #[test]
     fn a_resolver_that_hangs_is_asked_once_and_answers_whoever_asks_next() {
         let (go_on, may_go_on) = channel::<()>();
-        let (asked, may_go_on) = (Arc::new(AtomicUsize::new(0)), Mutex::new(may_go_on));
-        let mut lookup = ReceiverLookup::by(name(), {
+        let asked = Arc::new(AtomicUsize::new(0));
+        let may_go_on = Mutex::new(may_go_on);
+        let mut lookup = ReceiverLookup::with_resolver(name(), {
             let asked = asked.clone();
             Arc::new(move |host, port| {
                 assert_eq!((host, port), ("logs.test", 5170));
@@ -155,20 +158,7 @@ mod tests {
     #[test]
     fn a_name_that_is_not_found_is_looked_up_now_and_then_and_one_that_is_found_each_time() {
         let asked = Arc::new(AtomicUsize::new(0));
-        let answering = |addresses: &'static [&'static str]| {
-            let asked = asked.clone();
-            ReceiverLookup::by(
-                name(),
-                Arc::new(move |_, _| {
-                    asked.fetch_add(1, Ordering::SeqCst);
-                    Ok(addresses
-                        .iter()
-                        .map(|address| address.parse().unwrap())
-                        .collect())
-                }),
-            )
-        };
-        let mut unknown = answering(&[]);
+        let mut unknown = answering(vec![], &asked);
         assert_eq!(
             unknown.find(LONG).unwrap_err().kind(),
             io::ErrorKind::NotFound
@@ -178,8 +168,20 @@ mod tests {
             io::ErrorKind::NotConnected
         );
         assert_eq!(asked.swap(0, Ordering::SeqCst), 1);
-        let mut known = answering(&["192.0.2.1:5170"]);
+        let mut known = answering(vec!["192.0.2.1:5170".parse().unwrap()], &asked);
         assert!(known.find(LONG).is_ok() && known.find(LONG).is_ok());
         assert_eq!(asked.load(Ordering::SeqCst), 2);
+    }
+
+    /// A lookup whose resolver gives `addresses`, and counts its calls in `asked`.
+    fn answering(addresses: Vec<SocketAddr>, asked: &Arc<AtomicUsize>) -> ReceiverLookup {
+        let asked = asked.clone();
+        ReceiverLookup::with_resolver(
+            name(),
+            Arc::new(move |_, _| {
+                asked.fetch_add(1, Ordering::SeqCst);
+                Ok(addresses.clone())
+            }),
+        )
     }
 }

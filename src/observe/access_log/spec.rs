@@ -7,12 +7,12 @@ use std::sync::Arc;
 
 use tollgate_limiter::limit::rollout::Rollout;
 
-/// How the access log is written.
+/// The settings of the access log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AccessLogSpec {
     pub format: AccessLogFormat,
     pub to: LogDestination,
-    /// The share of successful requests that is logged. All others always are.
+    /// The share of successful requests that is logged. All other requests always are.
     pub sample: Rollout,
 }
 
@@ -26,7 +26,7 @@ pub enum AccessLogFormat {
     Extended,
 }
 
-/// Where lines go.
+/// The destination of lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LogDestination {
     Stdout,
@@ -44,7 +44,7 @@ pub enum LogDestination {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LineReceiver {
     Address(SocketAddr),
-    /// Looked up when a connection is made.
+    /// A name that is looked up when a connection is made.
     Name {
         host: Arc<str>,
         port: u16,

@@ -16,16 +16,15 @@ use super::receiver::ReceiverLookup;
 use super::timestamp::CalendarTime;
 use crate::clock::{self, Instant};
 
-/// How long a local syslog may take to make room for a datagram, and a resolver to find a distant
-/// one.
+/// Longest time for a local syslog to make room for a datagram, and for a resolver to find a distant
+/// syslog.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// How long a socket sends to the addresses that a name had. Nothing tells that the name has others
-/// by now.
+/// The time for which a socket sends to the address that a name had. No event says that the name has
+/// another address by now.
 const FRESH: Duration = Duration::from_secs(30);
 
-/// Severity 6 (informational) of facility 16 (local0), as HAProxy's examples and RFC 5424 §6.2.1
-/// have it.
+/// Severity 6 (informational) of facility 16 (local0), as in HAProxy's examples and RFC 5424 §6.2.1.
 const PRIORITY: &str = "<134>";
 
 /// The longest name of a host (RFC 5424 §6).
@@ -39,7 +38,7 @@ pub struct SyslogSender {
     datagram: Vec<u8>,
 }
 
-/// Opened by the first line, and anew after an error.
+/// A socket that the first line opens, and the first line after an error opens anew.
 enum SyslogSocket {
     Udp(UdpTarget),
     Unix {
@@ -52,7 +51,7 @@ enum SyslogSocket {
 struct UdpTarget {
     lookup: ReceiverLookup,
     socket: Option<UdpSocket>,
-    /// When a name is looked up again.
+    /// The time at which a name is looked up again.
     stale_at: Instant,
     fresh: Duration,
 }
@@ -75,7 +74,7 @@ impl SyslogSender {
         }
     }
 
-    /// The syslog of this machine knows the host.
+    /// A sender to the syslog of this machine, which knows the host.
     pub fn unix(path: &Path) -> Self {
         let names = format!(" tollgate[{}]: ", std::process::id());
         Self {
@@ -88,11 +87,13 @@ impl SyslogSender {
         }
     }
 
-    /// Sends whole lines. Once the syslog does not answer, the rest of them is lost: each would
+    /// Sends whole lines. Once the syslog does not answer, the remaining lines are lost: each would
     /// wait as long.
     pub fn send(&mut self, lines: &[u8]) -> WriteOutcome {
-        let time = CalendarTime::of(clock::wall());
-        let (mut outcome, mut left, mut was_refused) = (WriteOutcome::default(), lines, false);
+        let time = CalendarTime::new(clock::wall());
+        let mut outcome = WriteOutcome::default();
+        let mut left = lines;
+        let mut was_refused = false;
         while let Some(end) = left.iter().position(|byte| *byte == b'\n') {
             self.compose(time, &left[..end]);
             if let Err(error) = self.socket.send(&self.datagram) {
@@ -109,7 +110,8 @@ impl SyslogSender {
                     lost: outcome.lost + 1,
                     error: Some(error),
                 };
-                // This line was not sent yet. If it is refused again, it is lost.
+                // The error is about an earlier line: this one was not sent yet. A second refusal
+                // loses it.
                 was_refused = reports_late && !was_refused;
                 if was_refused {
                     continue;
@@ -121,7 +123,8 @@ impl SyslogSender {
         outcome
     }
 
-    /// The header of the machine's syslog is that of syslog(3), over the network that of RFC 5424.
+    /// Composes a datagram, with the header of syslog(3) for the machine's syslog, or of RFC 5424
+    /// over the network.
     fn compose(&mut self, time: CalendarTime, line: &[u8]) {
         let datagram = &mut self.datagram;
         datagram.clear();
@@ -149,15 +152,15 @@ impl SyslogSocket {
                     Some(open) => open,
                     None => unbound()?,
                 };
-                // By its path each time: a syslog that was restarted has another socket there.
+                // A datagram goes to the path: a syslog that was restarted has another socket there.
                 socket.insert(open).send_to(datagram, path)?;
             }
         }
         Ok(())
     }
 
-    /// Whether `error` says that an earlier datagram found nobody. It is said once, instead of
-    /// sending the next.
+    /// Whether `error` says that an earlier datagram found nobody. The kernel says so once, instead
+    /// of sending the next one.
     fn reports_late(&self, error: &io::Error) -> bool {
         matches!(self, Self::Udp(_)) && error.kind() == io::ErrorKind::ConnectionRefused
     }
@@ -171,8 +174,8 @@ impl SyslogSocket {
 }
 
 impl UdpTarget {
-    /// The socket. One that is there is kept while the resolver does not answer, and never waits
-    /// for it.
+    /// The socket. An open socket is kept while the resolver does not answer, and never waits for
+    /// the resolver.
     fn open(&mut self) -> io::Result<&UdpSocket> {
         let open = match self.socket.take() {
             Some(open) if !self.lookup.is_by_name() || clock::now() < self.stale_at => open,
@@ -182,7 +185,7 @@ impl UdpTarget {
         Ok(self.socket.insert(open))
     }
 
-    /// A socket to the first address that there is a way to.
+    /// A socket to the first address that can be reached.
     fn connect(&mut self, patience: Duration) -> io::Result<UdpSocket> {
         let mut failure = io::ErrorKind::NotFound.into();
         for address in self.lookup.find(patience)? {
@@ -215,7 +218,7 @@ fn unbound() -> io::Result<UnixDatagram> {
     Ok(socket)
 }
 
-/// The name of this machine, of the characters that RFC 5424 lets.
+/// The name of this machine, without characters that RFC 5424 forbids.
 fn host_name() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     name.chars()
@@ -277,7 +280,7 @@ mod tests {
             let answer = answer.clone();
             Arc::new(move |_: &str, _| Ok(answer.lock().iter().copied().collect()))
         };
-        let mut sender = SyslogSender::udp(ReceiverLookup::by(receiver, look_up));
+        let mut sender = SyslogSender::udp(ReceiverLookup::with_resolver(receiver, look_up));
         let SyslogSocket::Udp(target) = &mut sender.socket else {
             panic!()
         };
@@ -285,7 +288,7 @@ mod tests {
         let mut buffer = [0; 512];
         for (known, receiver) in [(Some(addresses[0]), 0), (None, 0), (Some(addresses[1]), 1)] {
             *answer.lock() = known;
-            // It does not wait for the resolver: the lines until then go where they went.
+            // The sender does not wait for the resolver: lines until then go to the former address.
             receivers[receiver]
                 .set_read_timeout(Some(Duration::from_millis(5)))
                 .unwrap();
@@ -308,7 +311,7 @@ mod tests {
             .local_addr()
             .unwrap();
         let mut sender = sender_to(gone);
-        // The kernel tells with the next datagram, so that the last line is never known.
+        // The kernel reports a loss with the next datagram: that of the last line is never known.
         assert_eq!(sender.send(b"one\ntwo\nthree\n").lost, 2);
     }
 

@@ -6,11 +6,11 @@ const MONTHS: [&str; 12] = [
     "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
 ];
 
-/// A moment by the calendar.
+/// A moment by the calendar, in UTC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CalendarTime {
     year: u64,
-    /// From 0 on.
+    /// The month, from 0 on.
     month: usize,
     day: u64,
     second_of_day: u64,
@@ -18,14 +18,16 @@ pub struct CalendarTime {
 }
 
 impl CalendarTime {
-    /// Times before 1970 are its first moment.
-    pub fn of(time: SystemTime) -> Self {
+    /// The moment of `time`. The first moment of 1970 for earlier times.
+    pub fn new(time: SystemTime) -> Self {
         let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
-        let (days, second_of_day) = (since.as_secs() / 86_400, since.as_secs() % 86_400);
+        let days = since.as_secs() / 86_400;
+        let second_of_day = since.as_secs() % 86_400;
         // Years that begin in March end with the leap day (Howard Hinnant, "chrono-compatible
         // low-level date algorithms").
         let shifted = days + 719_468;
-        let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
+        let era = shifted / 146_097;
+        let day_of_era = shifted % 146_097;
         let year_of_era =
             (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
         let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
@@ -40,7 +42,7 @@ impl CalendarTime {
         }
     }
 
-    /// `2026-11-22T16:27:14.123456Z` (ISO 8601, RFC 3339).
+    /// Writes `2026-11-22T16:27:14.123456Z` (ISO 8601, RFC 3339).
     pub fn write_iso(self, text: &mut Vec<u8>) {
         push_padded(text, self.year, 4);
         text.push(b'-');
@@ -54,7 +56,7 @@ impl CalendarTime {
         text.push(b'Z');
     }
 
-    /// `22/Nov/2026:16:27:14 +0000`, as in Apache's logs.
+    /// Writes `22/Nov/2026:16:27:14 +0000`, as in Apache's logs.
     pub fn write_apache(self, text: &mut Vec<u8>) {
         push_padded(text, self.day, 2);
         text.push(b'/');
@@ -66,7 +68,7 @@ impl CalendarTime {
         text.extend_from_slice(b" +0000");
     }
 
-    /// `Nov 22 16:27:14`, as syslog(3) has it: a day of one digit has a space before it.
+    /// Writes `Nov 22 16:27:14`, as syslog(3) does: a day of one digit has a space before it.
     pub fn write_syslog(self, text: &mut Vec<u8>) {
         text.extend_from_slice(self.month_name());
         text.push(b' ');
@@ -95,7 +97,7 @@ impl CalendarTime {
     }
 }
 
-/// Milliseconds, to the microsecond.
+/// Writes milliseconds, to the microsecond.
 pub fn push_milliseconds(text: &mut Vec<u8>, value: Duration) {
     let micros = u64::try_from(value.as_micros()).unwrap_or(u64::MAX);
     push_padded(text, micros / 1000, 1);
@@ -103,7 +105,7 @@ pub fn push_milliseconds(text: &mut Vec<u8>, value: Duration) {
     push_padded(text, micros % 1000, 3);
 }
 
-/// Decimal digits, with zeros before them up to `width`.
+/// Writes decimal digits, with zeros before them up to `width`.
 fn push_padded(text: &mut Vec<u8>, value: u64, width: usize) {
     let mut buffer = itoa::Buffer::new();
     let digits = buffer.format(value).as_bytes();
@@ -119,7 +121,7 @@ mod tests {
     use super::*;
 
     fn forms(micros: u64) -> [String; 3] {
-        let time = CalendarTime::of(UNIX_EPOCH + Duration::from_micros(micros));
+        let time = CalendarTime::new(UNIX_EPOCH + Duration::from_micros(micros));
         [
             CalendarTime::write_iso,
             CalendarTime::write_apache,
@@ -201,7 +203,7 @@ mod tests {
         for day in 0..36_525 {
             let time = UNIX_EPOCH + Duration::from_secs(day * 86_400);
             let mut text = Vec::new();
-            CalendarTime::of(time).write_apache(&mut text);
+            CalendarTime::new(time).write_apache(&mut text);
             let http = httpdate::fmt_http_date(time);
             assert_eq!(
                 String::from_utf8(text).unwrap()[..11].replace('/', " "),

@@ -1,7 +1,7 @@
 //! The way of the program's own log to standard error.
 //!
-//! Guarantees that nothing that logs waits for the log's reader: lines go through a bounded queue
-//! to a thread of its own. Those that do not fit, or cannot be written, are counted.
+//! Guarantees that code which logs does not wait for the log's reader: lines go through a bounded
+//! queue to a thread of its own. Lines that do not fit, or cannot be written, are counted.
 
 use std::io;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ pub struct BackgroundLog {
     lost: Arc<AtomicU64>,
 }
 
-/// Writes what is left when it is dropped, for a second at most.
+/// The end of the log. The drop writes the remaining lines, for a second at most.
 #[must_use = "lines that wait are written when it is dropped"]
 pub struct LogEnd(());
 
@@ -49,13 +49,14 @@ impl BackgroundLog {
         }
     }
 
-    /// That of the process. Its lines wait until somebody [`starts`](start_writer) to write them.
-    pub fn of_process() -> &'static Self {
+    /// The log of the process. Its lines wait until the [writer is started](start_writer).
+    pub fn global() -> &'static Self {
         LOG.get_or_init(Self::new)
     }
 
     fn write_lines(&self, mut output: LogOutput) {
-        let (mut lines, mut told) = (Vec::new(), 0);
+        let mut lines = Vec::new();
+        let mut reported = 0;
         loop {
             let WriterDemands {
                 flushed, is_last, ..
@@ -63,12 +64,12 @@ impl BackgroundLog {
             if !lines.is_empty() {
                 self.queue.lost(output.write(&lines).lost);
                 let lost = self.lost.load(Relaxed);
-                if lost > told {
+                if lost > reported {
                     tracing::warn!(
-                        lines = lost - told,
+                        lines = lost - reported,
                         "lines of this log were lost: its reader is too slow, or was away"
                     );
-                    told = lost;
+                    reported = lost;
                 }
             }
             for written in flushed {
@@ -84,9 +85,9 @@ impl BackgroundLog {
 /// Starts the thread that writes the log of this process. Before, lines wait.
 ///
 /// # Errors
-/// When there is no descriptor or thread left for it.
+/// There is no descriptor or thread left.
 pub fn start_writer() -> io::Result<()> {
-    let log = BackgroundLog::of_process();
+    let log = BackgroundLog::global();
     let output = LogOutput::open(&LogDestination::Stderr)?;
     thread::Builder::new()
         .name("log".to_owned())
@@ -95,35 +96,46 @@ pub fn start_writer() -> io::Result<()> {
 }
 
 impl LogEnd {
-    /// Of the process, whose log is queued.
-    pub fn of_process() -> Self {
+    /// The end of the process's log.
+    pub fn new() -> Self {
         Self(())
+    }
+}
+
+impl Default for LogEnd {
+    fn default() -> Self {
+        Self::new()
     }
 }
 
 impl Drop for LogEnd {
     fn drop(&mut self) {
         let (written, done) = sync_channel(1);
-        BackgroundLog::of_process().queue.flush(written);
+        BackgroundLog::global().queue.flush(written);
         // A reader that is stuck must not keep the process from ending.
         let _ = done.recv_timeout(FLUSH);
     }
 }
 
 impl LostLogLines {
-    /// Those of the process. Resolves the metric.
-    pub fn of_process() -> Self {
+    /// The lost lines of the process's log. Resolves the metric.
+    pub fn new() -> Self {
         Self(counter!("tollgate_log_dropped_total"))
     }
 
     /// Brings the metric up to date.
     pub fn record(&self) {
-        self.0
-            .absolute(BackgroundLog::of_process().lost.load(Relaxed));
+        self.0.absolute(BackgroundLog::global().lost.load(Relaxed));
     }
 }
 
-/// Adds what is written to the queue. The log writes each of its lines at once, with its end.
+impl Default for LostLogLines {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Adds lines to the queue. The log writes each line at once, with its end.
 impl io::Write for &BackgroundLog {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         self.queue.push(line);

@@ -219,7 +219,7 @@ impl UpstreamConnection {
         let (head, piece) = if self.large_reads > 0 {
             (buffers::WHOLE, buffers::LARGE)
         } else {
-            (buffers::USUAL, buffers::USUAL)
+            (buffers::SMALL, buffers::SMALL)
         };
         let wanted = self
             .exchange
@@ -227,7 +227,7 @@ impl UpstreamConnection {
             .as_ref()
             .map_or(head, |decoder| decoder.wanted(piece));
         let polled = buffers::poll_fill(&mut self.io, cx, &mut self.input, wanted);
-        if matches!(polled, Poll::Ready(Ok(read)) if read >= buffers::USUAL) {
+        if matches!(polled, Poll::Ready(Ok(read)) if read >= buffers::SMALL) {
             self.large_reads = LARGE_READS;
         }
         polled
@@ -303,7 +303,7 @@ impl UpstreamConnection {
 
     fn begin_body(&mut self, head: ResponseHead) -> Response<()> {
         self.exchange.last |= head.last;
-        if matches!(head.framing, BodyFraming::Length(length) if length > buffers::USUAL as u64) {
+        if matches!(head.framing, BodyFraming::Length(length) if length > buffers::SMALL as u64) {
             self.large_reads = LARGE_READS;
         }
         self.exchange.decoder = Some(BodyDecoder::new(head.framing, BOUNDS));

@@ -75,7 +75,7 @@ impl Upload {
         let has_body = !body.is_end_stream();
         let framing = match body.size_hint().exact() {
             Some(length) => UploadFraming::Length(length),
-            None => UploadFraming::Chunked(AnnouncedTrailers::by(headers)),
+            None => UploadFraming::Chunked(AnnouncedTrailers::from_headers(headers)),
         };
         let phase = match (has_body, awaits_continue) {
             (false, _) => UploadPhase::Complete,

@@ -1,5 +1,5 @@
-//! Which client connections are idle, and since when: so that the one idle for longest can make
-//! room for another.
+//! The activity of client connections: the connection that is idle for longest can make room for
+//! another.
 //!
 //! Guarantees that a connection with a request under way is never asked to close, and that a
 //! request costs two stores.
@@ -18,10 +18,10 @@ use parking_lot::Mutex;
 
 use crate::clock::{self, Instant};
 
-/// Connections idle for less are not asked to close: their clients may be sending the next request.
+/// Least idle time before a connection is asked to close: its client may be sending the next request.
 const LEAST_IDLE: Duration = Duration::from_millis(100);
 
-/// Candidates of one search. A search looks at every connection, so it must serve for many.
+/// Candidates of one search. A search looks at every connection: its result must serve for many.
 const CANDIDATES: usize = 64;
 
 /// The value of `idle_since` while a request is under way.
@@ -30,11 +30,11 @@ const ACTIVE: u64 = u64::MAX;
 /// The activity of a client's connection.
 #[derive(Debug)]
 pub struct ClientActivity {
-    /// Which listener accepted it.
+    /// The listener that accepted the connection.
     listener: usize,
-    /// Where `idle_since` begins to count.
+    /// The time from which `idle_since` counts.
     epoch: Instant,
-    /// In microseconds, or [`ACTIVE`].
+    /// Microseconds after `epoch`, or [`ACTIVE`].
     idle_since: AtomicU64,
     must_close: AtomicBool,
     waker: OnceLock<Waker>,
@@ -54,7 +54,7 @@ struct OpenClients {
     by_number: HashMap<u64, Arc<ClientActivity>>,
 }
 
-/// The connections that were idle for longest when somebody last looked, the longest first.
+/// The connections that were idle for longest at the latest search, the longest first.
 #[derive(Debug, Default)]
 struct Candidates {
     listener: Option<usize>,
@@ -62,8 +62,8 @@ struct Candidates {
 }
 
 impl ClientActivity {
-    /// Wakes the task of `waker`, which is the connection's for as long as it lives, when the
-    /// connection is to close.
+    /// Wakes the task of `waker` when the connection is to close. A connection has one task to its
+    /// end.
     pub fn wake(&self, waker: &Waker) {
         let _ = self.waker.set(waker.clone());
     }
@@ -82,15 +82,15 @@ impl ClientActivity {
             .store(micros(now.saturating_duration_since(self.epoch)), Relaxed);
     }
 
-    /// The result of `opening`, before which a client's silence keeps nobody out. `None`: the
-    /// connection is to close.
+    /// The result of `opening`. `None`: the connection is to close, since its client is silent and
+    /// keeps another one out.
     pub async fn unless_closing<T>(&self, opening: impl Future<Output = T>) -> Option<T> {
         let mut opening = pin!(opening);
         poll_fn(|cx| {
             self.wake(cx.waker());
             match opening.as_mut().poll(cx) {
                 Poll::Ready(opened) => Poll::Ready(Some(opened)),
-                // It was idle when it was asked, so nothing had begun.
+                // A connection that is asked to close is idle: nothing had begun.
                 Poll::Pending if self.must_close() => Poll::Ready(None),
                 Poll::Pending => Poll::Pending,
             }
@@ -115,8 +115,8 @@ impl Default for ClientConnections {
 }
 
 impl ClientConnections {
-    /// Adds a connection of `listener`, which waits for its first byte. It is removed by its
-    /// number.
+    /// Adds a connection of `listener`, which waits for its first byte. Returns the number by which
+    /// [`remove`](Self::remove) removes it.
     pub fn add(&self, listener: usize) -> (u64, Arc<ClientActivity>) {
         let activity = Arc::new(ClientActivity {
             listener,
@@ -132,7 +132,7 @@ impl ClientConnections {
         (number, activity)
     }
 
-    /// The connection has closed.
+    /// Removes a connection that has closed.
     pub fn remove(&self, number: u64) {
         self.open.lock().by_number.remove(&number);
     }
@@ -159,14 +159,12 @@ impl ClientConnections {
                     .idle_since
                     .compare_exchange(idle_since, ACTIVE, Relaxed, Relaxed)
                     .is_ok();
-                // Its number in the table may be gone: a connection that has closed makes no room.
+                // A connection that has closed, and is no longer in the table, makes no room.
                 if claimed && Arc::strong_count(&activity) > 1 {
                     activity.must_close.store(true, Relaxed);
-                    activity
-                        .waker
-                        .get()
-                        .into_iter()
-                        .for_each(Waker::wake_by_ref);
+                    if let Some(waker) = activity.waker.get() {
+                        waker.wake_by_ref();
+                    }
                     return true;
                 }
             }
@@ -176,14 +174,14 @@ impl ClientConnections {
 
     fn search(&self, listener: Option<usize>, latest: u64) -> VecDeque<(u64, Arc<ClientActivity>)> {
         let open = self.open.lock();
-        let of_listener = open
-            .by_number
-            .values()
-            .filter(|activity| listener.is_none_or(|only| only == activity.listener));
-        let idle = of_listener.map(|activity| (activity.idle_since.load(Relaxed), activity));
-        let mut idle: Vec<_> = idle
-            .filter(|(idle_since, _)| *idle_since <= latest)
-            .collect();
+        let mut idle = Vec::new();
+        for activity in open.by_number.values() {
+            let idle_since = activity.idle_since.load(Relaxed);
+            let is_searched = listener.is_none_or(|only| only == activity.listener);
+            if is_searched && idle_since <= latest {
+                idle.push((idle_since, activity));
+            }
+        }
         if idle.len() > CANDIDATES {
             idle.select_nth_unstable_by_key(CANDIDATES, |(idle_since, _)| *idle_since);
             idle.truncate(CANDIDATES);

@@ -1,4 +1,4 @@
-//! How many connections may be open: of a listener, of the process, and of each client.
+//! Bounds on open connections: of a listener, of the process, and of each client.
 //!
 //! Guarantees that the bounds hold over all workers, and that a connection counts until its socket
 //! closes, even after an upgrade. At a bound, the connection that is idle for longest makes room.
@@ -20,8 +20,8 @@ pub use self::activity::ClientActivity;
 use self::activity::ClientConnections;
 use self::per_client::{ClientCounts, ClientPlace};
 
-/// How long a connection that was asked to close may take, before the next one is asked.
-const NEXT: Duration = Duration::from_millis(100);
+/// Time for a connection to close as asked, before the next one is asked.
+const CLOSE_TIME: Duration = Duration::from_millis(100);
 
 /// Connections of one worker and listener that may keep memory which only their requests need.
 const FEW: usize = 256;
@@ -33,8 +33,8 @@ pub struct ProcessLimit {
     connections: Arc<ClientConnections>,
 }
 
-/// The bounds on a listener's connections, shared by all workers. Its metrics belong to the
-/// recorder that is installed when it is made.
+/// The bounds on a listener's connections, shared by all workers. The metrics belong to the recorder
+/// that is installed at the time of `new`.
 #[derive(Clone)]
 pub struct ConnectionLimit {
     listener: usize,
@@ -76,7 +76,7 @@ pub struct OpenConnections {
 }
 
 impl ProcessLimit {
-    /// At most `max_connections` at once.
+    /// A limit of `max_connections` at once.
     pub fn new(max_connections: usize) -> Self {
         Self {
             free: semaphore(max_connections),
@@ -105,18 +105,17 @@ impl ConnectionMetrics {
     }
 
     fn noop() -> Self {
-        let [total, made_room, refused] = [(); 3].map(|()| Counter::noop());
         Self {
             open: Gauge::noop(),
-            total,
-            made_room,
-            refused,
+            total: Counter::noop(),
+            made_room: Counter::noop(),
+            refused: Counter::noop(),
         }
     }
 }
 
 impl ConnectionLimit {
-    /// At most `max_connections` at once.
+    /// A limit of `max_connections` at once.
     pub fn new(max_connections: usize) -> Self {
         Self {
             listener: 0,
@@ -129,17 +128,17 @@ impl ConnectionLimit {
 
     /// Like `new`, without metrics: for connections that are not clients'.
     pub fn uncounted(max_connections: usize) -> Self {
-        let (free, process) = (semaphore(max_connections), ProcessLimit::new(usize::MAX));
         Self {
             listener: 0,
-            free,
-            process,
+            free: semaphore(max_connections),
+            process: ProcessLimit::new(usize::MAX),
             per_client: None,
             metrics: ConnectionMetrics::noop(),
         }
     }
 
-    /// And no more than the process has left. `listener` tells it from the others of the process.
+    /// Allows no more connections than the process has left. `listener` is the number of this
+    /// listener in the process.
     pub fn within(self, process: &ProcessLimit, listener: usize) -> Self {
         Self {
             listener,
@@ -148,7 +147,7 @@ impl ConnectionLimit {
         }
     }
 
-    /// And at most so many of each client, if there is a bound.
+    /// Allows each client at most this number of connections, if there is a bound.
     pub fn per_client(self, most: Option<u32>) -> Self {
         Self {
             per_client: most.map(|most| Arc::new(ClientCounts::new(most))),
@@ -156,26 +155,27 @@ impl ConnectionLimit {
         }
     }
 
-    /// Whether `client` may have one more connection. `is_exempt`: it stands for many.
+    /// Admits `client` if it may have one more connection. `is_exempt`: the peer stands for many.
     pub fn admit(
         &self,
         client: IpAddr,
         is_exempt: impl FnOnce() -> bool,
     ) -> Option<AdmittedClient> {
-        match &self.per_client {
-            Some(counts) if !is_exempt() => {
-                let place = counts.enter(client);
-                if place.is_none() {
-                    self.metrics.refused.increment(1);
-                }
-                place.map(|place| AdmittedClient(Some(place)))
-            }
-            _ => Some(AdmittedClient(None)),
+        let Some(counts) = &self.per_client else {
+            return Some(AdmittedClient(None));
+        };
+        if is_exempt() {
+            return Some(AdmittedClient(None));
         }
+        let place = counts.enter(client);
+        if place.is_none() {
+            self.metrics.refused.increment(1);
+        }
+        place.map(|place| AdmittedClient(Some(place)))
     }
 
-    /// Waits until one more connection may be open, and counts it among `connections`. Those that
-    /// are idle for longest make room for it.
+    /// Waits until one more connection may be open, and counts it among `connections`. The
+    /// connections that are idle for longest make room for it.
     pub async fn acquire(
         &self,
         client: AdmittedClient,
@@ -197,7 +197,7 @@ impl ConnectionLimit {
         let mut turn = pin!(Arc::clone(free).acquire_owned());
         loop {
             self.make_room(listener);
-            if let Ok(permit) = timeout(NEXT, &mut turn).await {
+            if let Ok(permit) = timeout(CLOSE_TIME, &mut turn).await {
                 // The semaphore is never closed: an error would mean that there is no bound to
                 // keep.
                 return permit.ok();
@@ -205,14 +205,15 @@ impl ConnectionLimit {
         }
     }
 
-    /// Asks the connection that is idle for longest to close, of all or of one `listener`.
+    /// Asks the connection that is idle for longest to close, of all connections or of one
+    /// `listener`.
     pub fn make_room(&self, listener: Option<usize>) {
         if self.process.connections.close_longest_idle(listener) {
             self.metrics.made_room.increment(1);
         }
     }
 
-    /// Counts a connection that was accepted before, whatever the bound: it is the last one.
+    /// Counts a connection that was accepted before, whatever the bound: no other comes after it.
     pub fn exceed(
         &self,
         client: AdmittedClient,
@@ -224,7 +225,7 @@ impl ConnectionLimit {
     fn count(
         &self,
         permits: [Option<OwnedSemaphorePermit>; 2],
-        AdmittedClient(client): AdmittedClient,
+        client: AdmittedClient,
         connections: &Arc<OpenConnections>,
     ) -> ConnectionPermit {
         self.metrics.open.increment(1.0);
@@ -233,7 +234,7 @@ impl ConnectionLimit {
         let (number, activity) = self.process.connections.add(self.listener);
         ConnectionPermit {
             _permits: permits,
-            client,
+            client: client.0,
             open: self.metrics.open.clone(),
             connections: Arc::clone(connections),
             number,
@@ -249,14 +250,14 @@ impl ConnectionPermit {
         &self.activity
     }
 
-    /// Whether few connections are open, of those that this worker accepted on this listener.
+    /// Whether this worker has few open connections of this listener.
     pub fn is_one_of_few(&self) -> bool {
         self.connections.count.load(Ordering::Relaxed) <= FEW
     }
 
-    /// Counts the connection for `client`, in place of the peer, which only speaks for it.
-    pub fn count_for(&mut self, AdmittedClient(client): AdmittedClient) {
-        self.client = client;
+    /// Counts the connection for `client`, in place of the peer, a proxy that speaks for the client.
+    pub fn count_for(&mut self, client: AdmittedClient) {
+        self.client = client.0;
     }
 
     /// A permit that no limit counts.

@@ -1,13 +1,15 @@
-//! How many connections each client has, for a bound on them.
+//! The number of connections that each client has, for a bound on them.
 //!
 //! Guarantees that an address costs memory only while it has connections. An IPv6 client owns a
-//! /64, and counts by that.
+//! /64, which counts as one address.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use hashbrown::HashMap;
 use parking_lot::Mutex;
+
+use crate::address_shares::network;
 
 /// The connections of each client of a listener, all workers together.
 #[derive(Debug)]
@@ -24,7 +26,7 @@ pub struct ClientPlace {
 }
 
 impl ClientCounts {
-    /// At most `most` for each client.
+    /// Counts with a bound of `most` for each client.
     pub fn new(most: u32) -> Self {
         Self {
             most,
@@ -32,9 +34,9 @@ impl ClientCounts {
         }
     }
 
-    /// Counts one more connection of `client`. `None`: it has as many as it may.
+    /// Counts one more connection of `client`. `None`: the client has as many as it may.
     pub fn enter(self: &Arc<Self>, client: IpAddr) -> Option<ClientPlace> {
-        let client = owned_prefix(client);
+        let client = network(client);
         let mut counts = self.counts.lock();
         let count = counts.entry(client).or_insert(0);
         if *count >= self.most {
@@ -60,14 +62,6 @@ impl Drop for ClientPlace {
     }
 }
 
-/// The address of an IPv4 client, and the /64 of an IPv6 one.
-fn owned_prefix(client: IpAddr) -> IpAddr {
-    match client.to_canonical() {
-        IpAddr::V6(v6) => IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() & !u128::from(u64::MAX))),
-        v4 @ IpAddr::V4(_) => v4,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -75,17 +69,23 @@ mod tests {
     #[test]
     fn each_client_has_so_many_and_gets_them_back() {
         let counts = Arc::new(ClientCounts::new(2));
-        let enter = |client: &str| counts.enter(client.parse().unwrap());
-        let held = [
-            enter("10.0.0.1"),
-            enter("::ffff:10.0.0.1"),
-            enter("2001:db8::1"),
-            enter("2001:db8::2"),
+        let places = [
+            enter(&counts, "10.0.0.1"),
+            enter(&counts, "::ffff:10.0.0.1"),
+            enter(&counts, "2001:db8::1"),
+            enter(&counts, "2001:db8::2"),
         ];
-        assert!(held.iter().all(Option::is_some));
-        assert!(enter("10.0.0.1").is_none() && enter("2001:db8:0:0:9::").is_none());
-        assert!(enter("10.0.0.2").is_some() && enter("2001:db8:0:1::1").is_some());
-        drop(held);
-        assert!(enter("10.0.0.1").is_some() && counts.counts.lock().is_empty());
+        assert!(places.iter().all(Option::is_some));
+        assert!(enter(&counts, "10.0.0.1").is_none());
+        assert!(enter(&counts, "2001:db8:0:0:9::").is_none());
+        assert!(enter(&counts, "10.0.0.2").is_some());
+        assert!(enter(&counts, "2001:db8:0:1::1").is_some());
+        drop(places);
+        assert!(enter(&counts, "10.0.0.1").is_some());
+        assert!(counts.counts.lock().is_empty());
+    }
+
+    fn enter(counts: &Arc<ClientCounts>, client: &str) -> Option<ClientPlace> {
+        counts.enter(client.parse().unwrap())
     }
 }

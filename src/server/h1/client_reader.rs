@@ -24,6 +24,7 @@ use crate::http::h1::{BodyFraming, SectionBounds, buffers};
 use crate::http::min_rate::BodyLag;
 use crate::server::connection_limit::ConnectionPermit;
 use crate::server::spec::ListenerSpec;
+use crate::server::timeouts::client_timeouts;
 use crate::transport::ReadHalf;
 
 /// Unread content is skipped up to this many bytes; beyond, the connection closes.
@@ -64,14 +65,14 @@ pub struct ClientReader {
     /// The client waits for a 100 before it sends the content.
     awaits_continue: bool,
     deadline: Deadline<ClientWait>,
-    /// Of the latest request's content.
+    /// The lag of the latest request's content.
     lag: BodyLag,
-    /// For the first request of the connection, or the next one.
+    /// The wait for the first request of the connection, or for the next one.
     idle_wait: ClientWait,
     /// The first bytes may still be those of HTTP/2.
     fresh: bool,
     ended: bool,
-    /// Whatever else comes cannot be read as a request.
+    /// Further input cannot be read as a request.
     broken: bool,
     permit: ConnectionPermit,
 }
@@ -83,7 +84,7 @@ impl ClientReader {
         spec: &ListenerSpec,
         lag: BodyLag,
     ) -> Self {
-        let mut deadline = Deadline::new(spec.timeouts());
+        let mut deadline = Deadline::new(client_timeouts(spec));
         deadline.begin(ClientWait::FirstByte, clock::now());
         // `RequestHead` counts in 32 bits.
         let bounds = SectionBounds {
@@ -107,14 +108,14 @@ impl ClientReader {
         }
     }
 
-    /// Takes in bytes that were read before. `may_be_http2`: HTTP/2 may be spoken without being
-    /// announced.
+    /// Takes in bytes that were read before. `may_be_http2`: the client may begin with the preface
+    /// of HTTP/2.
     pub fn begin_with(&mut self, early: &[u8], may_be_http2: bool) {
         self.read.extend_from_slice(early);
         self.fresh = may_be_http2;
     }
 
-    /// Waits for a request: one that has begun to arrive is read, also while the server drains
+    /// Waits for a request. A request that has begun to arrive is read, also while the server drains
     /// (`draining`).
     pub fn poll_arrival(&mut self, cx: &mut Context<'_>, draining: bool) -> Poll<Arrival> {
         loop {
@@ -123,7 +124,7 @@ impl ClientReader {
             }
             // Reads grow with the section: otherwise each would move it to a slightly larger
             // buffer.
-            match self.poll_fill(cx, buffers::USUAL.max(self.read.len())) {
+            match self.poll_fill(cx, buffers::SMALL.max(self.read.len())) {
                 Poll::Ready(Ok(1..)) => {}
                 Poll::Ready(_) => return Poll::Ready(Arrival::Gone),
                 Poll::Pending => {
@@ -142,8 +143,11 @@ impl ClientReader {
         if self.fresh {
             let compared = self.read.len().min(PREFACE.len());
             self.fresh = self.read[..compared] == PREFACE[..compared];
+            if self.fresh && compared == PREFACE.len() {
+                return Some(Arrival::Http2);
+            }
             if self.fresh {
-                return (compared == PREFACE.len()).then_some(Arrival::Http2);
+                return None;
             }
         }
         match self.head.read(&self.read, &self.bounds) {
@@ -233,7 +237,8 @@ impl ClientReader {
         }
     }
 
-    /// Content that nobody reads has one limit altogether.
+    /// Records the progress of a body that is read. Content that nobody reads has one limit
+    /// altogether.
     fn record_piece(&mut self, wait: ClientWait, bytes: usize) {
         if wait == ClientWait::RequestBody {
             let waiting_since = self.deadline.end();
@@ -251,7 +256,7 @@ impl ClientReader {
         self.content.is_over()
     }
 
-    /// How much content is left.
+    /// The size of the content that is left.
     pub fn size_hint(&self) -> SizeHint {
         self.content.size_hint()
     }
@@ -266,8 +271,8 @@ impl ClientReader {
         self.awaits_continue = false;
     }
 
-    /// Whether the unread content can be skipped: it is here already, or it is short and the client
-    /// will send it.
+    /// Whether the unread content can be skipped: all of it is here, or little is left and the
+    /// client will send it.
     pub fn can_skip_content(&mut self) -> bool {
         while !self.broken && !self.content.is_over() {
             match self.content.decode(&mut self.read) {
@@ -276,18 +281,21 @@ impl ClientReader {
                 Err(_) => self.broken = true,
             }
         }
-        let is_short = || {
-            self.content
-                .size_hint()
-                .exact()
-                .is_some_and(|left| left <= MAX_LEFTOVER)
-        };
-        !self.broken && (self.content.is_over() || (!self.awaits_continue && is_short()))
+        if self.broken {
+            return false;
+        }
+        if self.content.is_over() {
+            return true;
+        }
+        match self.content.size_hint().exact() {
+            Some(left) => left <= MAX_LEFTOVER && !self.awaits_continue,
+            None => false,
+        }
     }
 
     /// Skips the rest of the content. Returns whether another request may follow.
     pub fn poll_skip_content(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
-        // Its time is its own, however far the content was behind while it was read.
+        // Skipping has a time limit of its own, however far the content was behind.
         self.lag.reset();
         loop {
             match ready!(self.poll_piece(cx, ClientWait::UnreadContent)) {
@@ -298,13 +306,13 @@ impl ClientReader {
         }
     }
 
-    /// The latest request is answered: the next may begin within the keep-alive time.
+    /// Begins the wait for the next request: the latest one is answered.
     pub fn begin_keepalive(&mut self, now: Instant) {
         self.idle_wait = ClientWait::NextRequest;
         self.deadline.begin(ClientWait::NextRequest, now);
     }
 
-    /// Whether so few connections are open that memory for their next requests is no matter.
+    /// Whether few connections are open: memory for their next requests is no matter.
     pub fn is_one_of_few(&self) -> bool {
         self.permit.is_one_of_few()
     }
@@ -314,10 +322,10 @@ impl ClientReader {
         !self.read.is_empty()
     }
 
-    /// Ready when the client has gone. Bytes that come instead are kept.
+    /// Ready when the client has gone. Keeps bytes that come instead.
     pub fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         while !self.ended && self.read.len() < MAX_AHEAD {
-            let _ = ready!(self.poll_fill(cx, buffers::USUAL));
+            let _ = ready!(self.poll_fill(cx, buffers::SMALL));
         }
         if self.ended {
             Poll::Ready(())
@@ -326,9 +334,9 @@ impl ClientReader {
         }
     }
 
-    /// Discards what the client still sends, so that it gets to read the last response (RFC 9112
-    /// §9.6). Waits for input only if the client is known to have more to send, and not for long
-    /// once `hurried` says so.
+    /// Discards further input, so that the client gets to read the last response (RFC 9112 §9.6).
+    /// Waits for input only if the client is known to have more to send, and not for long once
+    /// `hurried` is true.
     pub async fn linger(&mut self, hurried: impl Fn() -> bool) {
         let wait = self.broken || !self.read.is_empty() || !self.content.is_over();
         let mut left = LINGER_BYTES;
@@ -384,7 +392,7 @@ impl ClientReader {
         Poll::Ready(filled)
     }
 
-    /// Gives the buffer back, if nothing is in it.
+    /// Gives an empty buffer back.
     fn release_buffer(&mut self) {
         if self.read.is_empty() && self.read.capacity() > 0 {
             buffers::give_back(std::mem::take(&mut self.read));

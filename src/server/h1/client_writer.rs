@@ -11,6 +11,7 @@ use crate::http::deadline::{ClientWait, Deadline};
 use crate::http::h1::write_buffer::WriteBuffer;
 use crate::http::min_rate::BodyLag;
 use crate::server::spec::ListenerSpec;
+use crate::server::timeouts::client_timeouts;
 use crate::transport::WriteHalf;
 use crate::transport::immediate_write::ImmediateWriter;
 
@@ -20,7 +21,7 @@ pub struct ClientWriter {
     half: WriteHalf,
     pub output: WriteBuffer,
     deadline: Deadline<ClientWait>,
-    /// Of the latest response.
+    /// The lag of the latest response.
     lag: BodyLag,
     /// Encrypted bytes that the client had taken at the last flush.
     sent: u64,
@@ -32,18 +33,21 @@ impl ClientWriter {
         Self {
             half,
             output: WriteBuffer::default(),
-            deadline: Deadline::new(spec.timeouts()),
+            deadline: Deadline::new(client_timeouts(spec)),
             lag,
             sent,
         }
     }
 
-    /// Another response begins.
+    /// Begins another response.
     pub fn begin_response(&mut self) {
         self.lag.reset();
     }
 
-    /// Writes everything that waits. An error if the client reads nothing for too long.
+    /// Writes everything that waits.
+    ///
+    /// # Errors
+    /// The write fails, or the client reads nothing for too long.
     pub fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
             let (flushed, _) = self.record_flush(|output, half| output.poll_flush(half, cx));
@@ -55,8 +59,8 @@ impl ClientWriter {
                 self.deadline
                     .poll_from(cx, ClientWait::ClientTakes, |now| lag.count_from(now))
             );
-            // A client that reads slowly has taken something before there is enough room to be told
-            // of.
+            // The kernel reports room only once there is enough of it: a client that reads slowly has
+            // taken something before.
             let (flushed, taken) =
                 self.record_flush(|output, half| output.poll_flush(&mut ImmediateWriter(half), cx));
             if flushed.is_ready() {
@@ -69,8 +73,8 @@ impl ClientWriter {
         }
     }
 
-    /// Lets `flush` write, and records as progress what the client has taken. Returns how much that
-    /// is.
+    /// Lets `flush` write, and records the bytes that the client has taken as progress. Returns
+    /// their number.
     fn record_flush(
         &mut self,
         flush: impl FnOnce(&mut WriteBuffer, &mut WriteHalf) -> Poll<io::Result<()>>,
@@ -80,8 +84,7 @@ impl ClientWriter {
         let written = before - self.output.waiting();
         let taken = match self.half.encrypted_bytes_sent() {
             0 => written,
-            // Over TLS, bytes are taken from the buffer first and sent later: those that were sent
-            // count.
+            // Over TLS, bytes are taken from the buffer first and sent later: sent bytes count.
             sent => usize::try_from(sent - std::mem::replace(&mut self.sent, sent))
                 .unwrap_or(usize::MAX),
         };
@@ -96,12 +99,12 @@ impl ClientWriter {
         self.lag.record(bytes, waiting_since, clock::now);
     }
 
-    /// Ready once the client has had time to take what the kernel was given.
+    /// Ready once the client has had time to take the bytes that the kernel has.
     pub fn poll_taken(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.deadline.poll(cx, ClientWait::BrokenResponse)
     }
 
-    /// Tells the client that nothing more will come.
+    /// Ends the output: the client learns that nothing more will come.
     pub async fn shut_down(&mut self) -> io::Result<()> {
         self.half.shutdown().await
     }

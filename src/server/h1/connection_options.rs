@@ -1,5 +1,5 @@
-//! The options that a request sets for its connection: how its body is framed, how it is answered,
-//! whether the connection goes on.
+//! The options that a request sets for its connection: the framing of its body, the form of its
+//! answer, whether the connection goes on.
 
 use crate::http::h1::BodyFraming;
 

@@ -1,9 +1,9 @@
 //! HTTP/1 on one connection, in one task: a request is read, handled and answered, and then the
 //! next one.
 //!
-//! `client_reader` reads the connection and `request_head` makes requests of it; `request_body` is
-//! how a handler reads a body. `response_encoder` makes bytes of responses and `client_writer`
-//! writes them.
+//! `client_reader` reads the connection, `request_head` parses requests, and handlers read bodies
+//! through `request_body`. `response_encoder` makes bytes of responses, and `client_writer` writes
+//! them.
 //!
 //! Guarantees that a request which cannot be read in one way is refused in its turn and no other is
 //! read after it; that an unread body is skipped or ends the connection; that a request is dropped
@@ -50,19 +50,19 @@ use crate::transport::Stream;
 /// The interim response to a client that waits for it before it sends a body (RFC 9110 §15.2.1).
 const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
-/// Why a connection ends.
+/// The end of a connection.
 enum ConnectionEnd {
-    /// In order: the client gets to read its last response.
+    /// An end in order: the client gets to read its last response.
     Closed,
     /// The client has gone.
     Gone,
-    /// In the middle of a response that the client takes no more of, or that could not be begun.
+    /// A response broke that the client takes no more of, or that could not be begun.
     Broken(BoxError),
-    /// In the middle of a response whose content broke off. The client has what came of it.
+    /// The content of a response broke off. The client gets the part that came.
     Incomplete(BreakVisibility),
     /// The client speaks HTTP/2.
     Http2,
-    /// It leaves HTTP: the client has its 101.
+    /// The connection leaves HTTP: the client has its 101.
     Upgraded(UpgradeSender),
 }
 
@@ -127,7 +127,7 @@ impl H1Connection<'_> {
         // begun.
         let mut drain = self.drain.clone();
         let mut begun = pin!(drain.begun());
-        // Another connection that needs room does so, too.
+        // Another connection that needs room wakes this task, too.
         poll_fn(|cx| {
             self.activity.wake(cx.waker());
             Poll::Ready(begun.as_mut().poll(cx).is_ready())
@@ -143,8 +143,8 @@ impl H1Connection<'_> {
         Box::pin(self.end(end)).await
     }
 
-    /// Serves the request that has arrived. While connections are few, also those that follow: each
-    /// then keeps the room for its next request. An error: why the connection ends.
+    /// Serves the request that has arrived. While connections are few, also the next requests: the
+    /// connection keeps the room for them. An error is the end of the connection.
     async fn serve_requests<H: Handler>(
         &mut self,
         mut arrival: Arrival,
@@ -160,7 +160,7 @@ impl H1Connection<'_> {
         }
     }
 
-    /// Serves one request. An error: why the connection ends.
+    /// Serves one request. An error is the end of the connection.
     async fn serve_request<H: Handler>(
         &mut self,
         arrival: Arrival,
@@ -170,8 +170,8 @@ impl H1Connection<'_> {
         self.activity.set_active();
         let (options, upgrade_sender);
         let response = {
-            // Lent, since moving it costs. It ends here with what is left of its body: only then is
-            // it known whether the connection can go on.
+            // A request is lent, since moving it costs. The rest of its body is dropped with it, at
+            // the end of this block: only then is it known whether the connection can go on.
             let mut request = Request::new(Body::empty());
             let accepted = match arrival {
                 Arrival::Head(length) => match connection.refusal {
@@ -213,16 +213,16 @@ impl H1Connection<'_> {
         if !self.finish_request().await {
             return Err(ConnectionEnd::Closed);
         }
-        match upgrade_sender {
-            Some(upgrade_sender) if encoder.switches => {
-                Err(ConnectionEnd::Upgraded(upgrade_sender))
-            }
-            _ if encoder.closes => Err(ConnectionEnd::Closed),
-            _ => {
-                self.begin_keepalive(encoder.now.unwrap_or_else(clock::now));
-                Ok(())
-            }
+        if let Some(upgrade_sender) = upgrade_sender
+            && encoder.switches
+        {
+            return Err(ConnectionEnd::Upgraded(upgrade_sender));
         }
+        if encoder.closes {
+            return Err(ConnectionEnd::Closed);
+        }
+        self.begin_keepalive(encoder.now.unwrap_or_else(clock::now));
+        Ok(())
     }
 
     fn is_one_of_few(&self) -> bool {
@@ -254,12 +254,12 @@ impl H1Connection<'_> {
         if options.framing != BodyFraming::Length(0) {
             *request.body_mut() = self.reader.hand_over();
         }
-        let upgrade_sender = options.upgrade.then(|| {
-            let (upgrade_sender, on_upgrade) = upgrade::channel();
-            request.extensions_mut().insert(on_upgrade);
-            upgrade_sender
-        });
-        Ok((options, upgrade_sender))
+        if !options.upgrade {
+            return Ok((options, None));
+        }
+        let (upgrade_sender, on_upgrade) = upgrade::channel();
+        request.extensions_mut().insert(on_upgrade);
+        Ok((options, Some(upgrade_sender)))
     }
 
     /// The options for the answer to a request that cannot be read. No request is read after it.
@@ -272,7 +272,7 @@ impl H1Connection<'_> {
         ConnectionOptions::for_refused(is_head)
     }
 
-    /// Waits for the response. An error: the client has gone.
+    /// Waits for the response. An error means that the client has gone.
     fn await_response(
         &mut self,
         mut handling: Pin<&mut impl Future<Output = Response<Body>>>,
@@ -314,7 +314,7 @@ impl H1Connection<'_> {
         unread || self.drain.has_begun() || self.activity.must_close()
     }
 
-    /// Writes the response to its end, or as far as it came.
+    /// Writes the response to its end, or to where it breaks off.
     async fn write(&mut self, encoder: &mut ResponseEncoder) -> Result<(), BoxError> {
         poll_fn(|cx| {
             loop {
@@ -339,8 +339,8 @@ impl H1Connection<'_> {
         .await
     }
 
-    /// Waits for the end of the request's body, and skips what the handler left unread. False: no
-    /// request may follow.
+    /// Waits for the end of the request's body, and skips unread content. False: no request may
+    /// follow.
     async fn finish_request(&mut self) -> bool {
         let mut waits = false;
         poll_fn(|cx| {
@@ -353,7 +353,7 @@ impl H1Connection<'_> {
                 if self.activity.must_close() {
                     return Poll::Ready(false);
                 }
-                // Its client has its answer: it may make room for others.
+                // The client has its answer: the connection may make room for others.
                 if !std::mem::replace(&mut waits, true) {
                     self.activity.set_idle(clock::now());
                 }
@@ -370,7 +370,7 @@ impl H1Connection<'_> {
         }
     }
 
-    /// Ends the connection. Returns it if it goes on with another protocol.
+    /// Ends the connection. Returns a connection that goes on with HTTP/2.
     async fn end(mut self: Box<Self>, end: ConnectionEnd) -> Option<Upgraded> {
         match end {
             ConnectionEnd::Gone => {}
@@ -398,7 +398,7 @@ impl H1Connection<'_> {
         if let Err(error) = self.writer.shut_down().await {
             return tracing::debug!(%error, "a connection was not shut down cleanly");
         }
-        // Its client has its answer: it may make room for others.
+        // The client has its answer: the connection may make room for others.
         self.activity.set_idle(clock::now());
         if let ReaderHandle::Held(reader) = &mut self.reader {
             reader
@@ -407,7 +407,7 @@ impl H1Connection<'_> {
         }
     }
 
-    /// Gives the client time to take what was sent: a reset discards the rest.
+    /// Gives the client time to take the bytes that were sent: a reset discards the rest.
     async fn await_client(&mut self) {
         poll_fn(|cx| match self.reader.poll_gone(cx) {
             Poll::Ready(()) => Poll::Ready(()),

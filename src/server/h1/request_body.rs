@@ -1,4 +1,4 @@
-//! The body of a request, and how the connection hands its client reader over to it.
+//! The body of a request, and the handover of the connection's client reader to the body.
 //!
 //! The body reads straight from the socket, with no task or queue in between. Guarantees that the
 //! connection gets its reader back when the body ends or is dropped, and notices a client that
@@ -19,13 +19,13 @@ use crate::body::{Body, BodySource, BoxError};
 /// A connection's access to its client reader.
 #[derive(Debug)]
 pub enum ReaderHandle {
-    /// The connection has it.
+    /// The connection has the reader.
     Held(Box<ClientReader>),
-    /// It was handed over to the body of the request under way.
+    /// The body of the request under way has the reader.
     HandedOver(Arc<Handover>),
 }
 
-/// Shared by a connection and the body that its reader was handed over to.
+/// The state that a connection shares with the body that has its reader.
 #[derive(Debug, Default)]
 pub struct Handover {
     state: Mutex<HandoverState>,
@@ -38,17 +38,17 @@ pub struct Handover {
 
 #[derive(Debug, Default)]
 struct HandoverState {
-    /// For the body, which has not been read yet.
+    /// The reader on its way to a body that has not been read yet.
     to_body: Option<Box<ClientReader>>,
-    /// For the connection: the body has ended.
+    /// The reader on its way back to the connection: the body has ended.
     to_connection: Option<Box<ClientReader>>,
-    /// Wakes the connection's task.
+    /// The waker of the connection's task.
     waker: Option<Waker>,
 }
 
 /// A request body that reads from its connection's client reader.
 struct RequestBody {
-    /// `None`: it was not taken over yet, or the body has ended.
+    /// The reader. `None`: not taken over yet, or the body has ended.
     reader: Option<Box<ClientReader>>,
     taken_over: bool,
     /// The size before the reader was taken over.
@@ -105,12 +105,10 @@ impl ReaderHandle {
             Poll::Ready(reader) => reader.poll_gone(cx),
             Poll::Pending => match self {
                 Self::Held(_) => Poll::Pending,
-                Self::HandedOver(handover) => handover
-                    .state
-                    .lock()
-                    .to_body
-                    .as_mut()
-                    .map_or(Poll::Pending, |reader| reader.poll_gone(cx)),
+                Self::HandedOver(handover) => match &mut handover.state.lock().to_body {
+                    Some(reader) => reader.poll_gone(cx),
+                    None => Poll::Pending,
+                },
             },
         }
     }
@@ -143,23 +141,24 @@ impl Handover {
     fn take_back(&self, cx: &mut Context<'_>) -> Option<Box<ClientReader>> {
         let mut state = self.state.lock();
         let returned = state.to_connection.take();
-        if returned.is_none()
-            && !state
-                .waker
-                .as_ref()
-                .is_some_and(|waker| waker.will_wake(cx.waker()))
-        {
-            state.waker = Some(cx.waker().clone());
+        if returned.is_none() {
+            match &state.waker {
+                Some(waker) if waker.will_wake(cx.waker()) => {}
+                Some(_) | None => state.waker = Some(cx.waker().clone()),
+            }
         }
         returned
     }
 
     /// Whether content has come for the body, which has not been read yet.
     fn has_arrived(&self, cx: &mut Context<'_>) -> bool {
-        self.state.lock().to_body.as_mut().is_none_or(|reader| {
-            let _ = reader.poll_gone(cx);
-            reader.has_input()
-        })
+        match &mut self.state.lock().to_body {
+            Some(reader) => {
+                let _ = reader.poll_gone(cx);
+                reader.has_input()
+            }
+            None => true,
+        }
     }
 
     fn give_back(&self, reader: Box<ClientReader>) {
@@ -217,7 +216,7 @@ impl BodySource for RequestBody {
             if !self.handover.has_arrived(cx) {
                 return Poll::Pending;
             }
-            // The client does not wait: nothing has to be asked for, and nothing is withheld.
+            // The client does not wait for a 100: none is sent, and no content is withheld.
             self.continue_requested = true;
             self.handover.continue_sent.store(true, Relaxed);
         }
@@ -232,9 +231,10 @@ impl BodySource for RequestBody {
         if !self.taken_over {
             return self.announced;
         }
-        self.reader
-            .as_ref()
-            .map_or(SizeHint::with_exact(0), |reader| reader.size_hint())
+        match &self.reader {
+            Some(reader) => reader.size_hint(),
+            None => SizeHint::with_exact(0),
+        }
     }
 
     fn ended(self: Box<Self>) {}

@@ -27,27 +27,36 @@ const REQUEST_LINE_REST: usize = 12;
 /// Number of fields that are recorded without an allocation.
 const FREE_FIELDS: usize = 16;
 
-/// Where a part of the section starts and ends.
-type ByteRange = (u32, u32);
+/// The start and the end of a part of the section, in half the room of a `Range<usize>`.
+#[derive(Clone, Copy, Debug, Default)]
+struct ByteRange {
+    start: u32,
+    end: u32,
+}
+
+/// The places of a field's parts in the section.
+#[derive(Clone, Copy, Debug)]
+struct FieldPlace {
+    name: ByteRange,
+    value: ByteRange,
+}
 
 /// The header section that is being read.
 #[derive(Debug, Default)]
 pub struct RequestHead {
-    /// Where the line that is being read starts.
+    /// The start of the line that is being read.
     line: usize,
-    /// How far its end was searched for.
+    /// The end of the bytes in which a line's end was searched for.
     searched: usize,
     blank_lines: u8,
     started: bool,
     method: Method,
     target: ByteRange,
-    /// Names and values.
-    fields: SmallVec<[(ByteRange, ByteRange); FREE_FIELDS]>,
+    fields: SmallVec<[FieldPlace; FREE_FIELDS]>,
     controls: ControlFields,
 }
 
-/// The fields that say how the message is framed, whom it is for and what becomes of its
-/// connection.
+/// The fields for the message's framing, its host and the fate of its connection.
 #[derive(Debug, Default)]
 struct ControlFields {
     http_11: bool,
@@ -71,10 +80,7 @@ impl RequestHead {
             if end >= bounds.bytes {
                 return Err(self.too_large());
             }
-            let Some((b'\r', line)) = bytes[self.line..end]
-                .split_last()
-                .map(|(last, line)| (*last, line))
-            else {
+            let [line @ .., b'\r'] = &bytes[self.line..end] else {
                 return Err(Failure::BadRequest("a line ends without CR"));
             };
             let start = std::mem::replace(&mut self.line, end + 1);
@@ -110,7 +116,7 @@ impl RequestHead {
     ) -> Result<ConnectionOptions, Failure> {
         let headers = self.headers(section)?;
         let options = self.controls.options(self.is_head())?;
-        let (uri, host) = request_line::uri_of(&self.method, part(section, self.target))?;
+        let (uri, host) = request_line::uri(&self.method, part(section, self.target))?;
         *request.uri_mut() = uri;
         *request.headers_mut() = headers;
         *request.version_mut() = if self.controls.http_11 {
@@ -128,17 +134,20 @@ impl RequestHead {
 
     /// Resets the fields in place: a new `RequestHead` would be large to move.
     fn reset(&mut self) {
-        (self.line, self.searched, self.blank_lines, self.started) = (0, 0, 0, false);
+        self.line = 0;
+        self.searched = 0;
+        self.blank_lines = 0;
+        self.started = false;
         self.fields.clear();
         self.controls = ControlFields::default();
     }
 
     fn headers(&self, section: &Bytes) -> Result<HeaderMap, Failure> {
         let mut headers = header_map_pool::take();
-        for (name, value) in &self.fields {
-            let name = HeaderName::from_bytes(&section[range(*name)])
+        for field in &self.fields {
+            let name = HeaderName::from_bytes(&section[field.name.range()])
                 .map_err(|_| Failure::BadRequest("a field name is not a token"))?;
-            let value = HeaderValue::from_maybe_shared(part(section, *value))
+            let value = HeaderValue::from_maybe_shared(part(section, field.value))
                 .map_err(|_| Failure::BadRequest("a field value has a control character"))?;
             headers
                 .try_append(name, value)
@@ -155,8 +164,8 @@ impl RequestHead {
         }
     }
 
-    /// Reads the line that starts at `start`, given without its end. True: it was the section's
-    /// last.
+    /// Reads the line that starts at `start`, given without its end. Returns whether the line is the
+    /// section's last.
     fn line(&mut self, start: usize, line: &[u8], bounds: &SectionBounds) -> Result<bool, Failure> {
         if !self.started {
             if line.is_empty() && self.blank_lines < MAX_BLANK_LINES {
@@ -190,7 +199,7 @@ impl RequestHead {
                 "the request line is not method, target and version",
             ));
         };
-        self.target = byte_range(start + method.len() + 1, target.len());
+        self.target = ByteRange::new(start + method.len() + 1, target.len());
         self.method = Method::from_bytes(method)
             .map_err(|_| Failure::BadRequest("the method is not a token"))?;
         self.controls.http_11 = version == b"HTTP/1.1";
@@ -207,22 +216,23 @@ impl RequestHead {
         let Some(colon) = memchr::memchr(b':', line) else {
             return Err(Failure::BadRequest("a field line has no colon"));
         };
-        let (name, rest) = (&line[..colon], &line[colon + 1..]);
+        let name = &line[..colon];
+        let rest = &line[colon + 1..];
         let value = syntax::trim(rest);
         let before = rest
             .iter()
             .take_while(|b| matches!(b, b' ' | b'\t'))
             .count();
-        self.fields.push((
-            byte_range(start, name.len()),
-            byte_range(start + colon + 1 + before, value.len()),
-        ));
+        self.fields.push(FieldPlace {
+            name: ByteRange::new(start, name.len()),
+            value: ByteRange::new(start + colon + 1 + before, value.len()),
+        });
         self.controls.interpret(name, value)
     }
 }
 
 impl ControlFields {
-    /// Reads a field, if it is one of these. Lengths are compared first: most fields are others.
+    /// Reads a control field. Compares lengths first: most fields are others.
     fn interpret(&mut self, name: &[u8], value: &[u8]) -> Result<(), Failure> {
         match name.len() {
             2 if name.eq_ignore_ascii_case(b"te") => {
@@ -292,15 +302,20 @@ fn longest_request_line(bounds: &SectionBounds) -> usize {
     request_rules::longest_target(bounds) + MAX_METHOD + REQUEST_LINE_REST
 }
 
-/// A section is no longer than its bound, and that fits 32 bits.
-fn byte_range(start: usize, length: usize) -> ByteRange {
-    (start as u32, (start + length) as u32)
-}
+impl ByteRange {
+    /// The place of a part. The bound on a section fits 32 bits, and so does each place in it.
+    fn new(start: usize, length: usize) -> Self {
+        Self {
+            start: start as u32,
+            end: (start + length) as u32,
+        }
+    }
 
-fn range((start, end): ByteRange) -> std::ops::Range<usize> {
-    start as usize..end as usize
+    fn range(self) -> std::ops::Range<usize> {
+        self.start as usize..self.end as usize
+    }
 }
 
 fn part(section: &Bytes, place: ByteRange) -> Bytes {
-    section.slice(range(place))
+    section.slice(place.range())
 }

@@ -31,9 +31,9 @@ pub fn check_target(method: &Method, target: &[u8]) -> Result<(), Failure> {
     }
 }
 
-/// The URI of a target that was checked, in origin-form, and the host that an absolute-form names.
-/// That host takes the place of the field (RFC 9112 §3.2.2).
-pub fn uri_of(method: &Method, target: Bytes) -> Result<(Uri, Option<HeaderValue>), Failure> {
+/// The URI of a target that was checked, in origin-form, and the host that an absolute-form names:
+/// such a host takes the place of the field (RFC 9112 §3.2.2).
+pub fn uri(method: &Method, target: Bytes) -> Result<(Uri, Option<HeaderValue>), Failure> {
     const NO_URI: Failure = Failure::BadRequest("the target is not a URI");
     let Some((authority, rest)) = split_absolute(&target) else {
         return Uri::from_maybe_shared(target)
@@ -55,25 +55,24 @@ pub fn uri_of(method: &Method, target: Bytes) -> Result<(Uri, Option<HeaderValue
     Ok((uri.into(), Some(host)))
 }
 
-/// Where the authority of an absolute-form begins, and where it ends. `None`: the target has
-/// another form.
+/// The beginning and the end of the authority in an absolute-form. `None`: the target has another
+/// form.
 fn split_absolute(target: &[u8]) -> Option<(usize, usize)> {
     if target.starts_with(b"/") {
         return None;
     }
     let scheme = memchr::memchr(b':', target)?;
-    let known = [&b"http"[..], b"https"]
-        .iter()
-        .any(|known| target[..scheme].eq_ignore_ascii_case(known));
+    let is_known = target[..scheme].eq_ignore_ascii_case(b"http")
+        || target[..scheme].eq_ignore_ascii_case(b"https");
     let authority = scheme + b"://".len();
-    if !known || target.get(scheme..authority) != Some(b"://") {
+    if !is_known || target.get(scheme..authority) != Some(b"://") {
         return None;
     }
     let length = target[authority..]
         .iter()
         .position(|byte| matches!(byte, b'/' | b'?' | b'#'));
-    Some((
-        authority,
-        length.map_or(target.len(), |length| authority + length),
-    ))
+    match length {
+        Some(length) => Some((authority, authority + length)),
+        None => Some((authority, target.len())),
+    }
 }

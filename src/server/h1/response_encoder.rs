@@ -1,8 +1,8 @@
 //! Encodes a response: its head, framed as its body needs it, and its content as it comes (RFC 9110
 //! §6.4, RFC 9112 §6).
 //!
-//! Guarantees that a response has one framing, whatever its handler wrote, that what came of its
-//! content is written, and that an incomplete response never looks complete.
+//! Guarantees that a response has one framing, whatever its handler wrote, that all content that
+//! came is written, and that an incomplete response never looks complete.
 
 #[cfg(test)]
 mod tests;
@@ -29,30 +29,30 @@ use crate::server::date;
 
 /// A response whose head has been written and whose content is being written.
 pub struct ResponseEncoder {
-    /// `None`: all of it has been written.
+    /// The body. `None`: all of it has been written.
     body: Option<Body>,
-    /// When it was begun. `None`: it has waited since.
+    /// The time at which the response was begun. `None`: the response has waited since.
     pub now: Option<Instant>,
     framing: ResponseFraming,
     trailers: AnnouncedTrailers,
-    /// The connection closes after it.
+    /// The connection closes after the response.
     pub closes: bool,
     /// The connection leaves HTTP.
     pub switches: bool,
-    /// Its content broke off.
+    /// The content broke off.
     pub broken: Option<BreakVisibility>,
 }
 
-/// How a client sees that a response broke off.
+/// The sign by which a client sees that a response broke off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BreakVisibility {
-    /// By the close, which comes too early (RFC 9112 §8).
+    /// A close that comes too early (RFC 9112 §8).
     Close,
-    /// By a reset: a close would mark the end of the content.
+    /// A reset: a close would mark the end of the content.
     Reset,
 }
 
-/// How the content of a response is framed.
+/// The framing of a response's content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ResponseFraming {
     /// No content, because of the method or the status.
@@ -64,16 +64,16 @@ enum ResponseFraming {
     Close,
 }
 
-/// Why a response broke off.
+/// The reason why a response broke off.
 #[derive(Debug, thiserror::Error)]
 enum BrokenResponse {
-    #[error("the response's content is not as long as it controls")]
+    #[error("the response's content is not as long as its body said")]
     Length,
-    #[error("the response switches protocols, which nobody options for")]
+    #[error("the response switches protocols, which its request does not ask for")]
     Status,
 }
 
-/// Which fields the handler has set itself.
+/// The fields that the handler has set itself.
 #[derive(Default)]
 struct WrittenFields {
     date: bool,
@@ -97,7 +97,7 @@ impl ResponseEncoder {
         if head.status.is_informational() && !switches {
             return Err(BrokenResponse::Status.into());
         }
-        let framing = ResponseFraming::of(options, head.status, &body);
+        let framing = ResponseFraming::new(options, head.status, &body);
         let mut encoder = Self {
             closes: closes || !options.keeps_alive || framing == ResponseFraming::Close,
             trailers: AnnouncedTrailers::default(),
@@ -108,7 +108,7 @@ impl ResponseEncoder {
             broken: None,
         };
         if framing == ResponseFraming::Chunked && options.takes_trailers {
-            encoder.trailers = AnnouncedTrailers::by(&head.headers);
+            encoder.trailers = AnnouncedTrailers::from_headers(&head.headers);
         }
         output.push(|out| {
             status_line(out, options, head.status, head.extensions.get());
@@ -138,7 +138,7 @@ impl ResponseEncoder {
         Ok(encoder)
     }
 
-    /// Writes the handler's fields, except those that say how the message is framed.
+    /// Writes the handler's fields, except those for the framing of the message.
     fn fields(
         &mut self,
         out: &mut BytesMut,
@@ -201,32 +201,34 @@ impl ResponseEncoder {
         options: &ConnectionOptions,
         written: &WrittenFields,
     ) {
-        match (self.switches, self.closes) {
-            (true, _) => {}
-            (false, true) if written.upgrade => {
-                out.extend_from_slice(b"connection: close, upgrade\r\n")
-            }
-            (false, true) => out.extend_from_slice(b"connection: close\r\n"),
-            (false, false) if options.http_11 => {}
-            (false, false) => out.extend_from_slice(b"connection: keep-alive\r\n"),
+        if self.switches {
+            return;
+        }
+        if self.closes && written.upgrade {
+            out.extend_from_slice(b"connection: close, upgrade\r\n");
+        } else if self.closes {
+            out.extend_from_slice(b"connection: close\r\n");
+        } else if !options.http_11 {
+            out.extend_from_slice(b"connection: keep-alive\r\n");
         }
     }
 
-    /// Writes the content that is there to `output`. True: no more will come. False: `output`
-    /// should be flushed first.
+    /// Writes the content that has come to `output`. True: no more will come. False: `output` should
+    /// be flushed first.
     pub fn poll_content(&mut self, output: &mut WriteBuffer, cx: &mut Context<'_>) -> Poll<bool> {
-        let written = ready!(self.poll_pieces(output, cx));
-        Poll::Ready(written.unwrap_or_else(|error| {
-            tracing::debug!(error, "a response broke off");
-            let ends_with_close = self.framing == ResponseFraming::Close;
-            self.broken = Some(if ends_with_close {
-                BreakVisibility::Reset
-            } else {
-                BreakVisibility::Close
-            });
-            self.body = None;
-            true
-        }))
+        match ready!(self.poll_pieces(output, cx)) {
+            Ok(is_complete) => Poll::Ready(is_complete),
+            Err(error) => {
+                tracing::debug!(error, "a response broke off");
+                self.broken = Some(if self.framing == ResponseFraming::Close {
+                    BreakVisibility::Reset
+                } else {
+                    BreakVisibility::Close
+                });
+                self.body = None;
+                Poll::Ready(true)
+            }
+        }
     }
 
     fn poll_pieces(
@@ -299,8 +301,9 @@ impl ResponseEncoder {
 }
 
 impl ResponseFraming {
-    /// Where there may be content, the body alone decides (RFC 9110 §6.4.1).
-    fn of(options: &ConnectionOptions, status: StatusCode, body: &Body) -> Self {
+    /// The framing of a response. The body alone decides where there may be content (RFC 9110
+    /// §6.4.1).
+    fn new(options: &ConnectionOptions, status: StatusCode, body: &Body) -> Self {
         if options.is_head || !response_rules::has_content(status) {
             return Self::Nothing;
         }
@@ -342,7 +345,6 @@ fn status_line(
     if options.http_11 && status == StatusCode::OK && reason.is_none() {
         return out.extend_from_slice(b"HTTP/1.1 200 OK\r\n");
     }
-    let usual = || status.canonical_reason().unwrap_or_default().as_bytes();
     out.extend_from_slice(if options.http_11 {
         b"HTTP/1.1 "
     } else {
@@ -350,6 +352,9 @@ fn status_line(
     });
     out.extend_from_slice(status.as_str().as_bytes());
     out.extend_from_slice(b" ");
-    out.extend_from_slice(reason.map_or_else(usual, |reason| reason.0.as_bytes()));
+    out.extend_from_slice(match reason {
+        Some(reason) => reason.0.as_bytes(),
+        None => status.canonical_reason().unwrap_or_default().as_bytes(),
+    });
     out.extend_from_slice(b"\r\n");
 }

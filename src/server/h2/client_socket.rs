@@ -18,9 +18,10 @@ use super::frame_parser::{FrameParser, Violation};
 use crate::clock::{self, Instant};
 use crate::http::timer::Timer;
 
-/// A socket that closes with unread input resets the connection, and a reset can overtake the
-/// GOAWAY: so much input is read before, and for so long.
+/// Bytes of input that are read before the close. A socket that closes with unread input resets the
+/// connection, and a reset can overtake the GOAWAY.
 const LINGER_BYTES: usize = 1024 * 1024;
+/// Time in which these bytes are read.
 const LINGER: Duration = Duration::from_secs(2);
 
 /// A client's socket, whose frames are followed.
@@ -29,12 +30,12 @@ pub struct ClientSocket<S> {
     frames: FrameParser,
     traffic: Arc<Traffic>,
     timer: Timer,
-    /// When it no longer waits for the client's end. `None`: it is open.
+    /// The end of the wait for the client's end. `None`: the socket is open.
     lingers_until: Option<Instant>,
     lingered: usize,
 }
 
-/// A connection's socket, as its task sees it. All of it is written and read on one thread.
+/// The traffic of a connection's socket, as its task sees it. One thread writes and reads it.
 #[derive(Debug, Default)]
 pub struct Traffic {
     pub bytes_read: AtomicU64,
@@ -46,7 +47,7 @@ pub struct Traffic {
     pub write_blocked: AtomicBool,
     /// The client has acknowledged our SETTINGS.
     pub acknowledged: AtomicBool,
-    /// The frame at fault. Nothing is read any more.
+    /// The rule that the client broke. Nothing is read any more.
     violation: AtomicU8,
 }
 
@@ -63,7 +64,7 @@ impl Traffic {
         let _ = self.violation.compare_exchange(0, code, Relaxed, Relaxed);
     }
 
-    /// Why the connection must end.
+    /// The reason why the connection must end.
     pub fn violation(&self) -> Option<Violation> {
         match self.violation.load(Relaxed) {
             1 => Some(Violation::Preface),
@@ -105,7 +106,7 @@ impl<S> ClientSocket<S> {
         };
         traffic.violate(violation);
         buf.set_filled(before + good);
-        // No bytes would be the end of the input.
+        // A read of no bytes would be the end of the input.
         if good > 0 {
             Poll::Ready(())
         } else {
@@ -175,7 +176,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for ClientSocket<S> {
         flushed
     }
 
-    /// Tells the client that nothing more comes, and waits for its end if it is still sending.
+    /// Ends the output, and waits for the client's end if it is still sending.
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;
         let until = match this.lingers_until {

@@ -38,10 +38,10 @@ pub struct H2Connection<H, S> {
     http: Connection<ClientSocket<S>, Bytes>,
     session: Arc<H2Session<H>>,
     deadlines: Deadlines,
-    /// It ends as soon as its GOAWAY is written.
+    /// The connection ends as soon as its GOAWAY is written.
     closing: bool,
-    /// It could not make room when somebody last looked: requests were under way, or it was
-    /// leaving.
+    /// Requests were under way when they were last counted, or the connection was leaving: it could
+    /// not make room.
     busy: bool,
 }
 
@@ -115,7 +115,7 @@ impl<H: Handler, S: Io> H2Connection<H, S> {
         }
     }
 
-    /// Serves the streams that come, and moves all streams on. Ready when the connection has ended.
+    /// Serves new streams, and moves all streams on. Ready when the connection has ended.
     fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), h2::Error>> {
         let mut arrived = None;
         while let Some(accepted) = ready!(pin!(self.http.accept()).poll(cx)) {
@@ -125,7 +125,7 @@ impl<H: Handler, S: Io> H2Connection<H, S> {
                 continue;
             }
             self.deadlines.record_request();
-            // The clock is read once for all that came together.
+            // The clock is read once for streams that came together.
             let arrived = *arrived.get_or_insert_with(clock::now);
             tokio::spawn(stream::serve(
                 Arc::clone(&self.session),
@@ -137,7 +137,7 @@ impl<H: Handler, S: Io> H2Connection<H, S> {
         Poll::Ready(Ok(()))
     }
 
-    /// Asks the client to make no more requests. Those under way go on.
+    /// Asks the client to make no more requests. Requests under way go on.
     fn go_away(&mut self) {
         self.http.graceful_shutdown();
         self.deadlines.record_go_away();

@@ -1,9 +1,8 @@
-//! How long an HTTP/2 connection waits for its client: the waits of [`ClientWait`] that are no
-//! stream's own.
+//! The time limits of an HTTP/2 connection: the waits of [`ClientWait`] that are no stream's own.
 //!
-//! A connection has the time of a head for its first request, preface and SETTINGS included. So has
-//! each frame and header block that has begun, even while other requests are under way: nothing
-//! else can be read meanwhile.
+//! A connection has the time of a head for its first request, preface and SETTINGS included. A frame
+//! or header block that has begun has that time, too, even while other requests are under way:
+//! nothing else can be read meanwhile.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll, ready};
@@ -15,8 +14,8 @@ use crate::clock::{self, Instant};
 use crate::http::deadline::{ClientTimeouts, ClientWait, Wait as _};
 use crate::http::timer::Timer;
 
-/// A client may have as much under way when our SETTINGS reach it, and acknowledges them behind
-/// that: content of 65 535 bytes, its frames, and heads.
+/// Bytes that a client may have under way when our SETTINGS reach it, before its acknowledgement:
+/// content of 65 535 bytes, its frames, and heads.
 const AHEAD_OF_ACK: u64 = 128 * 1024;
 
 /// The step that is due.
@@ -26,7 +25,7 @@ pub enum Due {
     GoAway,
     /// The connection ends.
     Close,
-    /// It ends, since the client has not acknowledged our SETTINGS (RFC 9113 §6.5.3).
+    /// The connection ends: the client has not acknowledged our SETTINGS (RFC 9113 §6.5.3).
     SettingsTimeout,
 }
 
@@ -35,35 +34,41 @@ pub struct Deadlines {
     timeouts: ClientTimeouts,
     timer: Timer,
     state: RequestState,
-    /// The bytes that have come from a client that has not acknowledged our SETTINGS, and when it
-    /// last made progress.
-    unacknowledged: Option<(u64, Instant)>,
-    /// When the client was sent GOAWAY.
+    /// The progress of a client that has not acknowledged our SETTINGS, in bytes.
+    unacknowledged: Option<Progress>,
+    /// The time of the first GOAWAY.
     left_at: Option<Instant>,
-    /// The count of finished units when the unfinished one was noticed, and when that was.
-    unfinished: Option<(u64, Instant)>,
+    /// The progress in finished units before the unfinished one.
+    unfinished: Option<Progress>,
     ping: Option<PingPong>,
-    /// When the client is looked after next.
+    /// The time of the next check for signs of life.
     ping_due: Instant,
     pinged: bool,
-    /// The bytes read when it was last looked after.
+    /// The bytes read at the latest check for signs of life.
     bytes_read: u64,
+}
+
+/// A count that grows, and the time since when it has not.
+#[derive(Clone, Copy, Debug)]
+struct Progress {
+    count: u64,
+    since: Instant,
 }
 
 /// The requests of a connection.
 #[derive(Clone, Copy, Debug)]
 enum RequestState {
-    /// None has come, since then.
+    /// No request has come, since this time.
     Fresh(Instant),
-    /// Some are under way.
+    /// Requests are under way.
     Busy,
-    /// None is, since then.
+    /// No request is under way, since this time.
     Idle(Instant),
-    /// GOAWAY was sent, and some are under way.
+    /// GOAWAY was sent, and requests are under way.
     LeavingBusy,
-    /// GOAWAY was sent, and none is under way since then.
+    /// GOAWAY was sent, and no request is under way since this time.
     Leaving(Instant),
-    /// All were dropped, then.
+    /// All requests were dropped, at this time.
     Closed(Instant),
 }
 
@@ -74,7 +79,10 @@ impl Deadlines {
             timeouts,
             timer: Timer::default(),
             state: RequestState::Fresh(now),
-            unacknowledged: Some((0, now)),
+            unacknowledged: Some(Progress {
+                count: 0,
+                since: now,
+            }),
             left_at: None,
             unfinished: None,
             ping: None,
@@ -89,14 +97,14 @@ impl Deadlines {
         self.ping = ping;
     }
 
-    /// A request has come.
+    /// Records that a request has come.
     pub fn record_request(&mut self) {
         if let RequestState::Fresh(_) | RequestState::Idle(_) = self.state {
             self.state = RequestState::Busy;
         }
     }
 
-    /// The client was sent GOAWAY.
+    /// Records that the client was sent GOAWAY.
     pub fn record_go_away(&mut self) {
         if !self.is_leaving() {
             self.state = RequestState::LeavingBusy;
@@ -104,10 +112,12 @@ impl Deadlines {
         }
     }
 
-    /// Whether requests come too late: their client goes on although it was sent GOAWAY long ago.
+    /// Whether requests come too late: the client was sent GOAWAY long ago.
     pub fn refuses_requests(&self) -> bool {
-        self.left_at
-            .is_some_and(|at| clock::now() >= at + ClientWait::LastStream.limit(&self.timeouts))
+        match self.left_at {
+            Some(left_at) => clock::now() >= left_at + ClientWait::LastStream.limit(&self.timeouts),
+            None => false,
+        }
     }
 
     pub fn is_leaving(&self) -> bool {
@@ -117,7 +127,7 @@ impl Deadlines {
         )
     }
 
-    /// The client was sent the last GOAWAY.
+    /// Records that the client was sent the last GOAWAY.
     pub fn record_close(&mut self) {
         self.state = RequestState::Closed(clock::now());
     }
@@ -135,15 +145,13 @@ impl Deadlines {
     pub fn poll(&mut self, cx: &mut Context<'_>, traffic: &Traffic, busy: bool) -> Poll<Due> {
         self.observe(traffic, busy);
         loop {
-            let (due, what) = self.next();
-            ready!(self.timer.poll(cx, due));
-            match what {
-                Some(what) => return Poll::Ready(what),
-                None => {
-                    if self.look_after(cx, traffic) {
-                        return Poll::Ready(Due::Close);
-                    }
-                }
+            let next = self.next();
+            ready!(self.timer.poll(cx, next.at));
+            if let Some(due) = next.due {
+                return Poll::Ready(due);
+            }
+            if self.is_dead(cx, traffic) {
+                return Poll::Ready(Due::Close);
             }
         }
     }
@@ -165,76 +173,107 @@ impl Deadlines {
             return;
         }
         let finished = traffic.finished.load(Relaxed);
-        if self
-            .unfinished
-            .is_none_or(|(noticed, _)| noticed != finished)
-        {
-            self.unfinished = Some((finished, clock::now()));
+        match self.unfinished {
+            Some(noticed) if noticed.count == finished => {}
+            Some(_) | None => self.unfinished = Some(Progress::now(finished)),
         }
     }
 
-    /// An upload over a slow line is no silence.
+    /// Observes a client that has not acknowledged our SETTINGS. An upload over a slow line is no
+    /// silence.
     fn observe_settings(&mut self, traffic: &Traffic) {
         let read = traffic.bytes_read.load(Relaxed);
         if traffic.acknowledged.load(Relaxed) {
             self.unacknowledged = None;
-        } else if read <= AHEAD_OF_ACK
-            && self.unacknowledged.is_some_and(|(before, _)| before < read)
+        } else if let Some(before) = self.unacknowledged
+            && before.count < read
+            && read <= AHEAD_OF_ACK
         {
-            self.unacknowledged = Some((read, clock::now()));
+            self.unacknowledged = Some(Progress::now(read));
         }
     }
 
-    /// The step that is due next, and when. `None`: the client is looked after.
-    fn next(&self) -> (Instant, Option<Due>) {
-        let mut next = (self.ping_due, None);
-        let mut at_most = |due, what| {
-            if due < next.0 {
-                next = (due, Some(what));
-            }
+    /// The step that comes next.
+    fn next(&self) -> NextStep {
+        let mut next = NextStep {
+            at: self.ping_due,
+            due: None,
         };
-        let limit = |wait: ClientWait| wait.limit(&self.timeouts);
         match self.state {
             RequestState::Fresh(since) => {
-                at_most(since + limit(ClientWait::RequestHead), Due::Close)
+                next.reduce(self.end(ClientWait::RequestHead, since), Due::Close);
             }
             RequestState::Leaving(since) => {
-                at_most(since + limit(ClientWait::LastStream), Due::Close)
+                next.reduce(self.end(ClientWait::LastStream, since), Due::Close);
             }
             RequestState::Idle(since) => {
-                at_most(since + limit(ClientWait::NextRequest), Due::GoAway)
+                next.reduce(self.end(ClientWait::NextRequest, since), Due::GoAway);
             }
             RequestState::Busy | RequestState::LeavingBusy | RequestState::Closed(_) => {}
         }
-        if let Some((_, since)) = self.unacknowledged {
-            at_most(since + limit(ClientWait::SettingsAck), Due::SettingsTimeout);
+        if let Some(progress) = self.unacknowledged {
+            let end = self.end(ClientWait::SettingsAck, progress.since);
+            next.reduce(end, Due::SettingsTimeout);
         }
-        if let Some((_, since)) = self.unfinished {
-            at_most(since + limit(ClientWait::RequestHead), Due::Close);
+        if let Some(progress) = self.unfinished {
+            next.reduce(
+                self.end(ClientWait::RequestHead, progress.since),
+                Due::Close,
+            );
         }
         next
     }
 
-    /// Sends a PING if the client was silent. True: it did not answer the one before.
-    fn look_after(&mut self, cx: &mut Context<'_>, traffic: &Traffic) -> bool {
+    fn end(&self, wait: ClientWait, since: Instant) -> Instant {
+        since + wait.limit(&self.timeouts)
+    }
+
+    /// Whether the client did not answer a PING. Sends a PING to a client that was silent.
+    fn is_dead(&mut self, cx: &mut Context<'_>, traffic: &Traffic) -> bool {
         let read = traffic.bytes_read.load(Relaxed);
         let silent = std::mem::replace(&mut self.bytes_read, read) == read;
         if silent && self.pinged {
             return true;
         }
-        let sent = self.ping.as_mut().is_some_and(|ping| {
-            // Takes the answer to the one before, without which none can be sent.
+        self.pinged = false;
+        if let Some(ping) = &mut self.ping {
+            // Takes the answer to the PING before: no other can be sent without it.
             let _ = ping.poll_pong(cx);
-            silent && ping.send_ping(Ping::opaque()).is_ok()
-        });
-        self.pinged = sent;
-        let wait = if sent {
+            self.pinged = silent && ping.send_ping(Ping::opaque()).is_ok();
+        }
+        let wait = if self.pinged {
             ClientWait::PingAnswer
         } else {
             ClientWait::SignOfLife
         };
         self.ping_due = clock::now() + wait.limit(&self.timeouts);
         false
+    }
+}
+
+/// The next step, and its time.
+struct NextStep {
+    at: Instant,
+    /// The step. `None`: a check for signs of life.
+    due: Option<Due>,
+}
+
+impl NextStep {
+    /// Takes `due` as the next step, if it comes before the present one.
+    fn reduce(&mut self, at: Instant, due: Due) {
+        if at < self.at {
+            self.at = at;
+            self.due = Some(due);
+        }
+    }
+}
+
+impl Progress {
+    fn now(count: u64) -> Self {
+        Self {
+            count,
+            since: clock::now(),
+        }
     }
 }
 
@@ -257,7 +296,7 @@ mod tests {
         traffic
     }
 
-    /// The step that becomes due, and after how many seconds.
+    /// The step that becomes due, and the seconds before it.
     async fn due(deadlines: &mut Deadlines, traffic: &Traffic, busy: bool) -> (Due, u64) {
         let begun = clock::now();
         let due = poll_fn(|cx| deadlines.poll(cx, traffic, busy)).await;
@@ -266,7 +305,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_connection_has_a_heads_time_at_first_and_then_that_between_requests() {
-        let (mut deadlines, traffic) = (deadlines(), acknowledged());
+        let mut deadlines = deadlines();
+        let traffic = acknowledged();
         assert_eq!(due(&mut deadlines, &traffic, false).await, (Due::Close, 1));
         deadlines.record_request();
         assert_eq!(due(&mut deadlines, &traffic, false).await, (Due::GoAway, 5));
@@ -276,7 +316,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn settings_must_be_acknowledged_whatever_else_comes() {
-        let (mut deadlines, traffic) = (deadlines(), Traffic::default());
+        let mut deadlines = deadlines();
+        let traffic = Traffic::default();
         deadlines.record_request();
         assert_eq!(
             due(&mut deadlines, &traffic, true).await,
@@ -286,7 +327,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_acknowledgement_may_wait_behind_a_slow_upload_but_not_behind_a_long_one() {
-        let (mut deadlines, traffic) = (deadlines(), Traffic::default());
+        let mut deadlines = deadlines();
+        let traffic = Traffic::default();
         deadlines.record_request();
         let mut upload = async |bytes| {
             traffic.bytes_read.fetch_add(bytes, Relaxed);
@@ -304,7 +346,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_header_block_that_drips_gains_no_time() {
-        let (mut deadlines, traffic) = (deadlines(), acknowledged());
+        let mut deadlines = deadlines();
+        let traffic = acknowledged();
         deadlines.record_request();
         traffic.unfinished.store(true, Relaxed);
         let mut drip = async || {

@@ -1,7 +1,7 @@
 //! The interim response to a client that waits for it before it sends a body (RFC 9110 §10.1.1).
 //!
-//! Guarantees that the client is asked for its body when that is first read, and not if the body is
-//! there already.
+//! Guarantees that the client gets the 100 when its body is first read, and none if the body has
+//! come already.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -17,7 +17,7 @@ use http_body::{Frame, SizeHint};
 use crate::body::{Body, BodySource, BoxError};
 use crate::http::h2::ReceivedBody;
 
-/// Shared by a body and its stream's task, which sends the 100.
+/// The state that a body shares with its stream's task, which sends the 100.
 #[derive(Debug, Default)]
 pub struct ContinueRequest {
     wanted: AtomicBool,
@@ -28,18 +28,19 @@ pub struct ContinueRequest {
 struct ExpectedBody {
     received: ReceivedBody,
     request: Arc<ContinueRequest>,
-    /// The client was asked, or has sent something.
+    /// The client was sent a 100, or has sent something.
     begun: bool,
 }
 
 /// Whether the client waits for a 100.
 pub fn is_expected(headers: &HeaderMap) -> bool {
-    headers
-        .get(EXPECT)
-        .is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue"))
+    match headers.get(EXPECT) {
+        Some(value) => value.as_bytes().eq_ignore_ascii_case(b"100-continue"),
+        None => false,
+    }
 }
 
-/// The body that asks its client for `received`, and how it asks.
+/// The body of a client that waits for a 100, and the request for that 100.
 pub fn body(received: ReceivedBody) -> (Body, Arc<ContinueRequest>) {
     let request = Arc::new(ContinueRequest::default());
     let body = ExpectedBody {

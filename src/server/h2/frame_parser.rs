@@ -1,8 +1,8 @@
 //! Follows the frames that a client sends, by their headers alone, as they pass to the codec.
 //!
-//! Guarantees that nobody makes the codec work for frames that carry nothing: they are paid for by
-//! content. Also says what the codec does not: that a frame has begun and not ended, and which
-//! error a malformed frame is.
+//! Guarantees that no client makes the codec work for frames that carry nothing: content pays for
+//! them. Reports two facts that the codec does not: that a frame has begun and not ended, and the
+//! error of a malformed frame.
 
 use h2::Reason;
 
@@ -11,15 +11,15 @@ use crate::clock::{self, Instant};
 /// Frames without content that a client may send ahead of its content: Envoy's bound on control
 /// frames.
 const CONTROL_FRAMES: i64 = 1_000;
-/// Bytes of content, in either direction, that pay for one more such frame.
+/// Bytes of content, in either direction, that pay for one more control frame.
 const BYTES_PER_FRAME: i64 = 128;
-/// Such frames that each request pays for.
+/// Control frames that each request pays for.
 const FRAMES_PER_REQUEST: i64 = 10;
-/// Such frames that each second pays for.
+/// Control frames that each second pays for.
 const FRAMES_PER_SECOND: i64 = 100;
 
-/// Resets that may come while the client takes nothing of what is written: `h2` forgets the streams
-/// only as it writes. Four times as many as a client may have open.
+/// Resets that may come while the client takes none of our output: `h2` forgets the streams only as
+/// it writes. Four times the streams that a client may have open.
 const RESETS_UNREAD: u32 = 512;
 
 /// Types of frames (RFC 9113 §6).
@@ -40,11 +40,11 @@ const END_HEADERS: u8 = 4;
 /// Bytes of a frame's header, and of the text before the first frame (RFC 9113 §3.4).
 const HEADER: usize = 9;
 const PREFACE: usize = 24;
-/// Bytes of a setting, and the one that h2 has no code of its own for.
+/// Bytes of a setting, and the setting whose violation h2 reports with another error.
 const SETTING: usize = 6;
 const INITIAL_WINDOW_SIZE: u16 = 4;
 
-/// Why a connection ends before its time.
+/// A reason to end a connection before its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Violation {
     /// The first frame is not SETTINGS (RFC 9113 §3.4).
@@ -64,17 +64,19 @@ pub enum Violation {
 #[derive(Debug)]
 pub struct FrameParser {
     header: [u8; HEADER],
-    /// Bytes of `header` that are there.
+    /// Bytes of `header` that have come.
     filled: usize,
     /// Bytes of the frame's payload that are still to come.
     payload: usize,
     kind: u8,
-    /// The setting that is being read, and how many of its bytes are there.
-    setting: ([u8; SETTING], usize),
+    /// The setting that is being read.
+    setting: [u8; SETTING],
+    /// Bytes of `setting` that have come.
+    setting_filled: usize,
     /// A header block has begun, and its last frame has not come.
     in_block: bool,
     first: bool,
-    /// Frames without content that are still paid for.
+    /// Control frames that are paid for.
     budget: i64,
     /// Bytes of content that have not paid for a whole frame yet.
     content: i64,
@@ -90,7 +92,7 @@ pub struct FrameParser {
 }
 
 impl Violation {
-    /// The error that the client is told (RFC 9113 §7).
+    /// The error code for the client (RFC 9113 §7).
     pub fn reason(self) -> Reason {
         match self {
             Self::Preface => Reason::PROTOCOL_ERROR,
@@ -109,7 +111,8 @@ impl FrameParser {
             filled: 0,
             payload: PREFACE,
             kind: SETTINGS,
-            setting: ([0; SETTING], 0),
+            setting: [0; SETTING],
+            setting_filled: 0,
             in_block: false,
             first: true,
             budget: CONTROL_FRAMES,
@@ -128,7 +131,10 @@ impl FrameParser {
         self.in_block || self.filled > 0 || (self.payload > 0 && self.kind != DATA)
     }
 
-    /// Follows what was read. On a violation: how many bytes of it stand before the frame at fault.
+    /// Follows the bytes that were read.
+    ///
+    /// # Errors
+    /// The violation, and the number of bytes before the frame at fault.
     pub fn follow(&mut self, mut read: &[u8]) -> Result<(), (usize, Violation)> {
         let length = read.len();
         while !read.is_empty() {
@@ -158,7 +164,8 @@ impl FrameParser {
         Ok(())
     }
 
-    /// Content that was written pays for frames, too: a client opens its window for it.
+    /// Records content that was written. Such content pays for frames, too: a client opens its
+    /// window for it.
     pub fn wrote(&mut self, bytes: usize) {
         self.unread_resets = 0;
         self.pay(bytes);
@@ -167,7 +174,8 @@ impl FrameParser {
     fn begin_frame(&mut self) -> Result<(), Violation> {
         let [high, middle, low, kind, flags, ..] = self.header;
         let length = u32::from_be_bytes([0, high, middle, low]) as usize;
-        (self.kind, self.payload) = (kind, length);
+        self.kind = kind;
+        self.payload = length;
         if std::mem::replace(&mut self.first, false) && (kind != SETTINGS || flags & ACK != 0) {
             return Err(Violation::Preface);
         }
@@ -195,7 +203,7 @@ impl FrameParser {
                 self.acknowledged = true;
                 self.charge()?;
             }
-            // Answers are charged like the rest: few are asked for, and others are a flood.
+            // Answers are charged like the rest: the gateway asks for few, and others are a flood.
             _ => self.charge()?,
         }
         Ok(())
@@ -211,12 +219,11 @@ impl FrameParser {
     }
 
     fn read_settings(&mut self, payload: &[u8]) -> Result<(), Violation> {
-        let (setting, filled) = &mut self.setting;
         for byte in payload {
-            setting[*filled] = *byte;
-            *filled = (*filled + 1) % SETTING;
-            let [high, low, value, ..] = *setting;
-            if *filled == 0
+            self.setting[self.setting_filled] = *byte;
+            self.setting_filled = (self.setting_filled + 1) % SETTING;
+            let [high, low, value, ..] = self.setting;
+            if self.setting_filled == 0
                 && u16::from_be_bytes([high, low]) == INITIAL_WINDOW_SIZE
                 && value & 0x80 != 0
             {
@@ -239,7 +246,7 @@ impl FrameParser {
         }
     }
 
-    /// Charges for a frame without content. The clock is read only when all are used up.
+    /// Charges for a control frame. Reads the clock only when the budget is used up.
     fn charge(&mut self) -> Result<(), Violation> {
         self.budget -= 1;
         if self.budget >= 0 {
@@ -343,21 +350,26 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn frames_without_content_are_paid_for_by_content_requests_and_time() {
         let ping = frame(PING, 0, &[0; 8]);
-        let flood =
-            |parser: &mut FrameParser| (0..).take_while(|_| parser.follow(&ping).is_ok()).count();
-        assert_eq!(flood(&mut begun()), 999);
+        assert_eq!(accepted(&mut begun(), &ping), 999);
         for (kind, payload, paid) in [(HEADERS, 10, 9), (DATA, 128 * 20, 19)] {
             let mut parser = begun();
             parser.budget = 0;
             parser
                 .follow(&frame(kind, END_HEADERS, &vec![0; payload]))
                 .unwrap();
-            assert_eq!(flood(&mut parser), paid + 1);
+            assert_eq!(accepted(&mut parser, &ping), paid + 1);
         }
         let mut parser = begun();
         parser.budget = 0;
         tokio::time::advance(std::time::Duration::from_millis(100)).await;
-        assert_eq!(flood(&mut parser), 10);
+        assert_eq!(accepted(&mut parser, &ping), 10);
+    }
+
+    /// The number of times that `frames` are accepted, 2 000 at most.
+    fn accepted(parser: &mut FrameParser, frames: &[u8]) -> usize {
+        (0..2_000)
+            .take_while(|_| parser.follow(frames).is_ok())
+            .count()
     }
 
     #[tokio::test(start_paused = true)]
@@ -367,15 +379,14 @@ mod tests {
             frame(RST_STREAM, 0, &[0; 4]),
         ]
         .concat();
-        let resets = |parser: &mut FrameParser| {
-            (0..2_000)
-                .take_while(|_| parser.follow(&request).is_ok())
-                .count()
-        };
-        assert_eq!(resets(&mut begun()), 2_000, "requests pay for them");
+        assert_eq!(
+            accepted(&mut begun(), &request),
+            2_000,
+            "requests pay for resets"
+        );
         let mut parser = begun();
         parser.write_blocked = true;
-        assert_eq!(resets(&mut parser), 512);
+        assert_eq!(accepted(&mut parser, &request), 512);
         let mut parser = begun();
         parser.write_blocked = true;
         for _ in 0..10 {

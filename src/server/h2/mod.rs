@@ -2,8 +2,8 @@
 //! or chosen by ALPN.
 //!
 //! The connection's task reads frames and accepts streams (`connection`); each stream has a task
-//! (`stream`), and they meet in the `session`. `client_socket` follows the frames that come, for
-//! what `h2` does not count or time.
+//! (`stream`), and all tasks share the `session`. `client_socket` follows incoming frames, since
+//! `h2` does not count or time all of them.
 //!
 //! Guarantees the listener's bounds and time limits, the same rules on requests as HTTP/1 has, and
 //! that nothing a client does with one stream holds up another.
@@ -36,6 +36,7 @@ use super::connection_info::ConnectionInfo;
 use super::connection_limit::ClientActivity;
 use super::handler::Handler;
 use super::spec::ListenerSpec;
+use super::timeouts::client_timeouts;
 use crate::http::deadline::{ClientWait, Wait as _};
 use crate::http::h1::upgrade::Io;
 use crate::http::h2::STREAM_WINDOW;
@@ -43,11 +44,11 @@ use crate::http::min_rate::MinBodyRates;
 
 /// Most concurrent requests on one connection.
 const MAX_STREAMS: u32 = 128;
-/// Most unread bytes on a connection. Room for all streams: uploads that stall leave the others
-/// theirs.
+/// Most unread bytes on a connection. Room for all streams: uploads that stall leave room for the
+/// others.
 const CONNECTION_WINDOW: u32 = MAX_STREAMS * STREAM_WINDOW;
-/// Requests that wait for their turn and were reset meanwhile. A client may reset all that it has
-/// open.
+/// Requests that wait for their turn and were reset meanwhile. A client may reset all of its open
+/// requests.
 const RESET_UNSEEN: usize = MAX_STREAMS as usize;
 
 /// The HTTP/2 side of a listener.
@@ -100,23 +101,18 @@ impl Http2 {
             leave
                 .activity
                 .unless_closing(with_activity(handshake, &traffic, leave.activity));
-        let http = match timeout(
-            ClientWait::RequestHead.limit(&self.spec.timeouts()),
-            handshake,
-        )
-        .await
-        {
+        let limit = ClientWait::RequestHead.limit(&client_timeouts(&self.spec));
+        let http = match timeout(limit, handshake).await {
             Ok(Some(Ok(http))) => http,
             Ok(Some(Err(error))) => {
                 return tracing::debug!(%error, peer = %connection.peer, "no HTTP/2 came");
             }
             Ok(None) | Err(_) => return,
         };
-        let (connection, spec) = (Arc::clone(connection), Arc::clone(&self.spec));
         let session = Arc::new(H2Session::new(
             handler,
-            connection,
-            spec,
+            Arc::clone(connection),
+            Arc::clone(&self.spec),
             self.rates.clone(),
             traffic,
         ));
@@ -126,15 +122,10 @@ impl Http2 {
         self.record_end(&session, served);
     }
 
-    /// Logs a line for a connection that was closed because of what its client sent, however much
-    /// that was.
+    /// Logs a line for a connection that was closed because of its client's input, however much that
+    /// was.
     fn record_end<H>(&self, session: &H2Session<H>, served: Result<(), h2::Error>) {
         let peer = session.connection.peer;
-        let is_flood = |error: &h2::Error| {
-            error.is_go_away()
-                && error.is_library()
-                && error.reason() == Some(h2::Reason::ENHANCE_YOUR_CALM)
-        };
         match (session.traffic.violation(), served) {
             (Some(Violation::Resets), _) => {
                 self.floods.resets.increment(1);
@@ -157,6 +148,13 @@ impl Http2 {
             (None, Ok(())) => {}
         }
     }
+}
+
+/// Whether `h2` has ended the connection because its client sent too much of something.
+fn is_flood(error: &h2::Error) -> bool {
+    error.is_go_away()
+        && error.is_library()
+        && error.reason() == Some(h2::Reason::ENHANCE_YOUR_CALM)
 }
 
 /// The result of `handshake`. The connection is active once its preface has begun.

@@ -17,16 +17,17 @@ use crate::http::deadline::ClientTimeouts;
 use crate::http::min_rate::MinBodyRates;
 use crate::server::connection_info::ConnectionInfo;
 use crate::server::spec::ListenerSpec;
+use crate::server::timeouts::client_timeouts;
 
 /// Requests that a client may reset right after it made them, at once. A browser that leaves a page
-/// resets all that it has open.
+/// resets all of its open requests.
 const EARLY_RESETS: u32 = 200;
-/// Such a reset is forgotten after this time: nghttp2 allows 33 a second, too.
+/// Time after which one early reset is forgotten: nghttp2 allows 33 a second, too.
 const FORGET_RESET: Duration = Duration::from_millis(30);
-/// A request that lived longer had its use: Envoy calls a reset premature within this time.
+/// Longest life of a request whose reset is early: Envoy calls a reset premature within this time.
 const EARLY: Duration = Duration::from_secs(1);
 
-/// Shared by a connection's task and its streams.
+/// The state that a connection's task and its streams share.
 pub struct H2Session<H> {
     pub handler: H,
     pub connection: Arc<ConnectionInfo>,
@@ -37,7 +38,7 @@ pub struct H2Session<H> {
     /// Wakes the connection's task.
     pub waker: AtomicWaker,
     resets: Mutex<EarlyResets>,
-    /// Streams whose response broke off. They are reset once the client was sent what there was.
+    /// Streams whose response broke off, to be reset once the part that came was sent.
     broken: Mutex<Vec<SendStream<Bytes>>>,
     has_broken: AtomicBool,
 }
@@ -46,7 +47,7 @@ pub struct H2Session<H> {
 #[derive(Debug)]
 struct EarlyResets {
     count: u32,
-    /// Up to when resets were forgotten.
+    /// The time up to which resets were forgotten.
     since: Instant,
 }
 
@@ -61,7 +62,7 @@ impl<H> H2Session<H> {
         Self {
             handler,
             connection,
-            timeouts: spec.timeouts(),
+            timeouts: client_timeouts(&spec),
             rates,
             spec,
             traffic,
@@ -84,14 +85,14 @@ impl<H> H2Session<H> {
         }
     }
 
-    /// Resets `stream` once the client was sent what the connection has of its response.
+    /// Resets `stream` once the connection has sent its part of the response.
     pub fn break_off(&self, stream: SendStream<Bytes>) {
         self.broken.lock().push(stream);
         self.has_broken.store(true, Relaxed);
         self.waker.wake();
     }
 
-    /// Resets the streams whose response broke off. Everything was written by now. Returns whether
+    /// Resets the streams whose response broke off: their content is written by now. Returns whether
     /// there were any.
     pub fn reset_broken(&self) -> bool {
         if !self.has_broken.swap(false, Relaxed) {
@@ -105,7 +106,7 @@ impl<H> H2Session<H> {
 }
 
 impl EarlyResets {
-    /// Records a reset at `now`. True: there are too many.
+    /// Records a reset at `now`. Returns whether there are too many.
     fn record(&mut self, arrived: Instant, now: Instant) -> bool {
         if now.saturating_duration_since(arrived) > EARLY {
             return false;

@@ -20,6 +20,7 @@ use super::session::H2Session;
 use super::{request_head, websocket};
 use crate::body::Body;
 use crate::clock::Instant;
+use crate::error::Failure;
 use crate::grpc;
 use crate::http::deadline::{ClientWait, Wait as _};
 use crate::http::h2::{BodySender, ReceivedBody, SendFailure};
@@ -54,12 +55,10 @@ async fn answer<H: Handler>(
     sender: &mut SendResponse<Bytes>,
 ) -> Option<Response<Body>> {
     if let Err(failure) = request_head::check(&mut request, &session.spec) {
-        let (handler, connection) = (&session.handler, &session.connection);
-        let is_call = grpc::is_call(&request);
-        return Some(if is_call {
-            handler.refuse_call(connection, failure)
+        return Some(if grpc::is_call(&request) {
+            session.handler.refuse_call(&session.connection, failure)
         } else {
-            handler.refuse(connection, failure)
+            session.refuse(failure)
         });
     }
     let (mut request, continue_request) = with_body(request, session);
@@ -73,29 +72,39 @@ async fn serve_websocket<H: Handler>(
     mut sender: SendResponse<Bytes>,
     arrived: Instant,
 ) {
-    let refuse = |failure| session.handler.refuse(&session.connection, failure);
-    let (websocket, response) = match websocket::translate(request) {
-        Err(failure) => (None, refuse(failure)),
-        Ok((mut request, websocket)) => match request_head::check(&mut request, &session.spec) {
-            Err(failure) => (None, refuse(failure)),
-            Ok(()) => match handle(session, &mut request, None, &mut sender).await {
-                Some(response) => (Some(websocket), response),
-                None => return session.record_reset(arrived),
-            },
-        },
-    };
-    let response = match websocket {
-        Some(websocket) => match websocket.check(&response) {
-            Ok(()) if response.status().is_informational() => {
-                return websocket.open(&mut sender, response);
+    let response = match translate_websocket(session, request) {
+        Ok((mut request, websocket)) => {
+            let Some(response) = handle(session, &mut request, None, &mut sender).await else {
+                return session.record_reset(arrived);
+            };
+            match websocket.check(&response) {
+                Ok(()) if response.status().is_informational() => {
+                    return websocket.open(&mut sender, response);
+                }
+                Ok(()) => response,
+                Err(failure) => session.refuse(failure),
             }
-            Ok(()) => response,
-            Err(failure) => refuse(failure),
-        },
-        None => response,
+        }
+        Err(failure) => session.refuse(failure),
     };
     if let Some((stream, body)) = send_head(&mut sender, response, false, arrived) {
         send_body(session, stream, body, arrived).await;
+    }
+}
+
+/// The upgrade that an extended CONNECT asks for, if its head breaks no rule.
+fn translate_websocket<H>(
+    session: &H2Session<H>,
+    request: Request<RecvStream>,
+) -> Result<(Request<Body>, websocket::Request), Failure> {
+    let (mut upgrade, websocket) = websocket::translate(request)?;
+    request_head::check(&mut upgrade, &session.spec)?;
+    Ok((upgrade, websocket))
+}
+
+impl<H: Handler> H2Session<H> {
+    fn refuse(&self, failure: Failure) -> Response<Body> {
+        self.handler.refuse(&self.connection, failure)
     }
 }
 
@@ -114,7 +123,7 @@ async fn handle<H: Handler>(
             .handle(&session.connection, &interim, request)
     );
     poll_fn(|cx| {
-        // First: a request that was reset before its turn reaches no upstream.
+        // The reset is polled first: a request that was reset before its turn reaches no upstream.
         if sender.poll_reset(cx).is_ready() {
             return Poll::Ready(None);
         }
@@ -132,8 +141,7 @@ async fn handle<H: Handler>(
     .await
 }
 
-/// The request with its body as handlers read it, and how it asks for a 100 if its client waits for
-/// one.
+/// The request with its body as handlers read it, and the way to a 100 if its client waits for one.
 fn with_body<H>(
     request: Request<RecvStream>,
     session: &H2Session<H>,
@@ -185,7 +193,8 @@ fn send_head(
     let (head, body) = response.into_parts();
     let ends = body.is_end_stream();
     match sender.send_response(Response::from_parts(head, ()), ends) {
-        Ok(stream) => (!ends).then_some((stream, body)),
+        Ok(_) if ends => None,
+        Ok(stream) => Some((stream, body)),
         Err(error) => {
             tracing::debug!(%error, "a response could not be sent");
             sender.send_reset(Reason::INTERNAL_ERROR);

@@ -1,8 +1,8 @@
 //! WebSockets over HTTP/2: the extended CONNECT of RFC 8441, translated to the upgrade of RFC 6455
 //! that handlers and upstreams know.
 //!
-//! Guarantees that a client gets its 200 only if the upstream proved that it switched, and that
-//! routes and limits see such a request as they see an upgrade of HTTP/1.1.
+//! Guarantees that a client gets its 200 only if the upstream proved that it switched. Routes and
+//! limits see such a request as an upgrade of HTTP/1.1.
 
 use bytes::Bytes;
 use h2::ext::Protocol;
@@ -11,7 +11,7 @@ use h2::{Reason, RecvStream};
 use http::header::{
     CONNECTION, CONTENT_LENGTH, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, TRANSFER_ENCODING, UPGRADE,
 };
-use http::{HeaderValue, Method, Request, Response, StatusCode};
+use http::{HeaderValue, Method, Response, StatusCode};
 
 use crate::body::Body;
 use crate::error::Failure;
@@ -20,24 +20,24 @@ use crate::http::h2::StreamTunnel;
 use crate::http::h2::websocket_proof::{self, WebSocketProof};
 
 /// A client's request for a WebSocket, while it is being answered.
-pub struct WebSocketRequest {
+pub struct Request {
     stream: RecvStream,
     upgrade: UpgradeSender,
     proof: WebSocketProof,
 }
 
 /// Whether the request is an extended CONNECT, to whatever protocol.
-pub fn is_extended_connect<B>(request: &Request<B>) -> bool {
+pub fn is_extended_connect<B>(request: &http::Request<B>) -> bool {
     *request.method() == Method::CONNECT && request.extensions().get::<Protocol>().is_some()
 }
 
 /// Makes an upgrade of the extended CONNECT.
 ///
 /// # Errors
-/// The refusal, if it is for another protocol.
+/// The refusal of another protocol than WebSocket.
 pub fn translate(
-    request: Request<RecvStream>,
-) -> Result<(Request<Body>, WebSocketRequest), Failure> {
+    request: http::Request<RecvStream>,
+) -> Result<(http::Request<Body>, Request), Failure> {
     let (mut head, stream) = request.into_parts();
     let protocol = head.extensions.remove::<Protocol>();
     if !protocol.is_some_and(|protocol| protocol.as_str().eq_ignore_ascii_case("websocket")) {
@@ -46,7 +46,7 @@ pub fn translate(
         ));
     }
     let key = websocket_proof::random_key();
-    let proof = WebSocketProof::of_key(&key);
+    let proof = WebSocketProof::for_key(&key);
     let (upgrade, on_upgrade) = upgrade::channel();
     head.extensions.insert(on_upgrade);
     head.extensions.insert(proof.clone());
@@ -63,8 +63,8 @@ pub fn translate(
         head.headers.insert(SEC_WEBSOCKET_KEY, key);
     }
     Ok((
-        Request::from_parts(head, Body::empty()),
-        WebSocketRequest {
+        http::Request::from_parts(head, Body::empty()),
+        Request {
             stream,
             upgrade,
             proof,
@@ -72,16 +72,16 @@ pub fn translate(
     ))
 }
 
-impl WebSocketRequest {
-    /// Checks what the request was answered with, by a handler that has not.
+impl Request {
+    /// Checks the response of a handler that has not checked it.
     ///
     /// # Errors
-    /// An upstream that did not switch.
+    /// The upstream did not switch.
     pub fn check(&self, response: &Response<Body>) -> Result<(), Failure> {
         self.proof.check(response)
     }
 
-    /// Opens the tunnel, with the fields of the 101 but those of its connection.
+    /// Opens the tunnel, with the fields of the 101 except those for one connection.
     pub fn open(self, sender: &mut SendResponse<Bytes>, response: Response<Body>) {
         let (mut head, _) = response.into_parts();
         head.status = StatusCode::OK;

@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use crate::server::connection::{self, ListenerContext};
-use crate::server::connection_limit::{ConnectionLimit, OpenConnections};
+use crate::server::connection_limit::OpenConnections;
 use crate::server::handler::Handler;
 use crate::transport::ClearStream;
 use crate::transport::listening_socket::AcceptingSocket;
@@ -22,70 +22,107 @@ use crate::transport::peer::PeerAddress;
 /// Pause in accepting after the process ran out of descriptors or memory.
 const BACK_OFF: Duration = Duration::from_millis(100);
 
-/// A connection that waits for its place among those that are served.
+/// A connection that was accepted.
 pub type AcceptedConnection = (ClearStream, PeerAddress);
 
-/// Accepts connections for ever, and serves each in a task of `tasks`. One that waits for its turn
-/// is in `waiting`.
-pub async fn accept_all<H: Handler>(
-    sockets: &[AcceptingSocket],
-    limit: &ConnectionLimit,
-    open: &Arc<OpenConnections>,
-    context: &Arc<ListenerContext<H>>,
-    (tasks, waiting): (&mut JoinSet<()>, &mut Option<AcceptedConnection>),
-) {
-    let mut failing = false;
-    let mut first = 0;
-    loop {
-        tokio::select! {
-            accepted = accept(sockets, &mut first) => match accepted {
-                Ok((stream, peer)) => {
-                    failing = false;
-                    let handler = &context.handler;
-                    let Some(client) = limit.admit(peer.ip(), || handler.is_trusted(peer)) else {
-                        // An orderly close would be kept in mind for a minute.
-                        stream.reset_on_drop();
-                        continue;
-                    };
-                    // Kept outside: a drain may begin while it waits, and must not lose it.
-                    *waiting = Some((stream, peer));
-                    let permit = limit.acquire(client, open).await;
-                    if let Some((stream, peer)) = waiting.take() {
-                        tasks.spawn(connection::serve_one(Arc::clone(context), stream, peer, permit));
+/// The connections that one worker serves for a listener.
+pub struct Acceptor<H> {
+    pub context: Arc<ListenerContext<H>>,
+    pub open: Arc<OpenConnections>,
+    /// A task for each connection that is served.
+    pub tasks: JoinSet<()>,
+    /// A connection that waits for its turn. A drain that begins meanwhile must not lose it.
+    pub waiting: Option<AcceptedConnection>,
+}
+
+impl<H: Handler> Acceptor<H> {
+    pub fn new(context: ListenerContext<H>) -> Self {
+        Self {
+            context: Arc::new(context),
+            open: Arc::default(),
+            tasks: JoinSet::new(),
+            waiting: None,
+        }
+    }
+
+    /// Accepts connections for ever, and serves each in a task.
+    pub async fn accept_all(&mut self, sockets: &[AcceptingSocket]) {
+        let mut failing = false;
+        let mut first = 0;
+        loop {
+            tokio::select! {
+                accepted = accept(sockets, &mut first) => match accepted {
+                    Ok((stream, peer)) => {
+                        failing = false;
+                        self.serve(stream, peer).await;
                     }
-                }
-                Err(error) if concerns_one_connection(&error) => {}
-                Err(error) => {
-                    if !std::mem::replace(&mut failing, true) {
-                        tracing::warn!(%error, "cannot accept connections: trying again until it works");
+                    Err(error) if concerns_one_connection(&error) => {}
+                    Err(error) => {
+                        if !std::mem::replace(&mut failing, true) {
+                            tracing::warn!(%error, "cannot accept connections: trying again until it works");
+                        }
+                        self.context.limit.make_room(None);
+                        sleep(BACK_OFF).await;
                     }
-                    limit.make_room(None);
-                    sleep(BACK_OFF).await;
-                }
-            },
-            Some(_) = tasks.join_next(), if !tasks.is_empty() => {}
+                },
+                Some(_) = self.tasks.join_next(), if !self.tasks.is_empty() => {}
+            }
+        }
+    }
+
+    /// Serves a connection once the limit allows it. Refuses a client that has too many.
+    async fn serve(&mut self, stream: ClearStream, peer: PeerAddress) {
+        let limit = &self.context.limit;
+        let Some(client) = limit.admit(peer.ip(), || self.context.handler.is_trusted(peer)) else {
+            // After an orderly close, the kernel would remember the connection for a minute.
+            stream.reset_on_drop();
+            return;
+        };
+        self.waiting = Some((stream, peer));
+        let permit = limit.acquire(client, &self.open).await;
+        if let Some((stream, peer)) = self.waiting.take() {
+            let context = Arc::clone(&self.context);
+            self.tasks
+                .spawn(connection::serve_one(context, stream, peer, permit));
+        }
+    }
+
+    /// Serves the connection that waits for its turn when a drain begins, though the limit is
+    /// reached: no connection comes after it.
+    pub fn serve_waiting(&mut self) {
+        let Some((stream, peer)) = self.waiting.take() else {
+            return;
+        };
+        let limit = &self.context.limit;
+        // The client's bound was checked when the connection was accepted.
+        if let Some(client) = limit.admit(peer.ip(), || true) {
+            let permit = limit.exceed(client, &self.open);
+            let context = Arc::clone(&self.context);
+            self.tasks
+                .spawn(connection::serve_one(context, stream, peer, permit));
         }
     }
 }
 
-/// Accepts from whichever socket has a connection. Begins with another one each time, so that none
-/// is forgotten.
+/// Accepts from a socket that has a connection. Begins with another socket each time, so that none
+/// starves.
 async fn accept(sockets: &[AcceptingSocket], first: &mut usize) -> io::Result<AcceptedConnection> {
     poll_fn(|cx| {
         *first = (*first + 1) % sockets.len().max(1);
         let (before, after) = sockets.split_at(*first);
-        let accepted = after
-            .iter()
-            .chain(before)
-            .map(|socket| socket.poll_accept(cx))
-            .find(Poll::is_ready);
-        accepted.unwrap_or(Poll::Pending)
+        for socket in after.iter().chain(before) {
+            let accepted = socket.poll_accept(cx);
+            if accepted.is_ready() {
+                return accepted;
+            }
+        }
+        Poll::Pending
     })
     .await
 }
 
-/// Whether an accept error concerns one connection only: its client went away before it was
-/// accepted (accept(2)).
+/// Whether an accept error concerns one connection only: the client went away before the accept
+/// (accept(2)).
 fn concerns_one_connection(error: &io::Error) -> bool {
     use io::ErrorKind as K;
     matches!(

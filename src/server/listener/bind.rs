@@ -9,14 +9,14 @@ use std::net::{SocketAddr, TcpListener};
 use socket2::{Domain, Protocol, SockRef, Socket as RawSocket, Type};
 
 use crate::server::spec::ListenerSpec;
-use crate::transport::listening_socket::{BACKLOG, ListenAddress, ListeningSocket, bind_unix};
+use crate::transport::listen_address::ListenAddress;
+use crate::transport::listening_socket::{BACKLOG, ListeningSocket, bind_unix};
 
-/// The listening sockets for `spec`, one for each of `sockets`: the kernel spreads connections over
-/// those of TCP (SO_REUSEPORT). A Unix socket is only one. Port 0 is any free port, the same for
-/// all.
+/// As many listening `sockets` for `spec`: the kernel spreads connections over TCP sockets
+/// (SO_REUSEPORT). There is only one Unix socket. Port 0 is any free port, the same for all.
 ///
 /// # Errors
-/// When the address cannot be had, or another process listens there.
+/// The address cannot be bound, or another process listens there.
 pub fn bind(spec: &ListenerSpec, sockets: usize) -> io::Result<Vec<ListeningSocket>> {
     match &spec.address {
         ListenAddress::Unix(path) => Ok(vec![ListeningSocket::Unix(bind_unix(
@@ -27,9 +27,11 @@ pub fn bind(spec: &ListenerSpec, sockets: usize) -> io::Result<Vec<ListeningSock
             check_free(*address)?;
             let first = bind_shared(*address)?;
             let address = first.local_addr()?;
-            let others = (1..sockets).map(|_| bind_shared(address));
-            let all = std::iter::once(Ok(first)).chain(others);
-            all.map(|socket| socket.map(ListeningSocket::Tcp)).collect()
+            let mut bound = vec![ListeningSocket::Tcp(first)];
+            for _ in 1..sockets {
+                bound.push(ListeningSocket::Tcp(bind_shared(address)?));
+            }
+            Ok(bound)
         }
     }
 }
@@ -41,7 +43,7 @@ pub fn bind_shared(address: SocketAddr) -> io::Result<TcpListener> {
     Ok(socket)
 }
 
-/// Like `bind_shared`, and does not listen yet: until then, no connection comes.
+/// Like `bind_shared`, but does not listen yet: no connection comes.
 pub fn reserve_shared(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = RawSocket::new(
         Domain::for_address(address),

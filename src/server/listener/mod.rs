@@ -6,12 +6,12 @@ mod bind;
 
 use std::sync::Arc;
 
-use tokio::task::JoinSet;
 use tokio::time::timeout_at;
 
+use self::accept::Acceptor;
 pub use self::bind::{bind, bind_shared, reserve_shared};
-use super::connection::{self, ListenerContext, ProxyHeaderMetrics};
-use super::connection_limit::{ConnectionLimit, OpenConnections};
+use super::connection::{ListenerContext, ProxyHeaderMetrics};
+use super::connection_limit::ConnectionLimit;
 use super::drain::{Drain, Drained};
 use super::h1::Http1;
 use super::h2::Http2;
@@ -20,9 +20,9 @@ use super::spec::ListenerSpec;
 use crate::http::min_rate::MinBodyRates;
 use crate::transport::listening_socket::AcceptingSocket;
 
-/// Accepts and serves connections until `drain` begins, then waits for the open ones until its
-/// deadline. A worker may have several `sockets` of one listener. `limit` is shared by the workers
-/// of a listener. An accepted connection over the limit waits, unread, and nothing else is accepted
+/// Accepts and serves connections until `drain` begins, then waits for the open ones until the
+/// drain's deadline. A worker may have several `sockets` of one listener. The workers of a listener
+/// share `limit`. An accepted connection over the limit waits, unread, and nothing else is accepted
 /// meanwhile.
 pub async fn serve<H: Handler>(
     sockets: Vec<impl Into<AcceptingSocket>>,
@@ -33,41 +33,28 @@ pub async fn serve<H: Handler>(
 ) -> Drained {
     let sockets: Vec<AcceptingSocket> = sockets.into_iter().map(Into::into).collect();
     let rates = MinBodyRates::new(spec.min_body_rate);
-    let context = Arc::new(ListenerContext {
+    let mut acceptor = Acceptor::new(ListenerContext {
         http1: Http1::new(&spec, &rates),
         http2: Http2::new(&spec, rates),
         handler,
         spec,
         drain: drain.clone(),
         proxy_headers: ProxyHeaderMetrics::new(),
-        limit: limit.clone(),
+        limit,
     });
-    let open = Arc::new(OpenConnections::default());
-    let mut tasks = JoinSet::new();
     let mut begun = drain;
-    let mut waiting = None;
     let deadline = tokio::select! {
         biased;
         deadline = begun.begun() => deadline,
-        () = accept::accept_all(&sockets, &limit, &open, &context, (&mut tasks, &mut waiting)) => return Drained::default(),
+        () = acceptor.accept_all(&sockets) => return Drained::default(),
     };
     drop(sockets);
-    if let Some((stream, peer)) = waiting {
-        // It was admitted before. As a client of its own, it is the last one.
-        if let Some(client) = limit.admit(peer.ip(), || true) {
-            tasks.spawn(connection::serve_one(
-                Arc::clone(&context),
-                stream,
-                peer,
-                limit.exceed(client, &open),
-            ));
-        }
-    }
+    acceptor.serve_waiting();
     // Sockets are waited for rather than tasks: an upgrade moves a socket to another task.
-    let cut = match timeout_at(deadline, open.all_closed()).await {
+    let cut = match timeout_at(deadline, acceptor.open.all_closed()).await {
         Ok(()) => 0,
-        Err(_) => open.count(),
+        Err(_) => acceptor.open.count(),
     };
-    tasks.shutdown().await;
+    acceptor.tasks.shutdown().await;
     Drained { cut }
 }

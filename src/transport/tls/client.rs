@@ -18,25 +18,12 @@ use rustls::{
 };
 use tokio_rustls::TlsConnector;
 
+pub use super::client_spec::{ClientTlsSpec, Pem};
 use super::stream::{EncryptedSocket, TlsStream};
 use crate::transport::ClearStream;
 
 /// Bytes of plain text that wait for a slow upstream, at most.
 const BUFFER: usize = 64 * 1024;
-
-/// The text of a PEM file.
-pub type Pem = Arc<[u8]>;
-
-/// How to verify an upstream, and what to show it.
-#[derive(Clone, PartialEq, Eq)]
-pub struct ClientTlsSpec {
-    /// `None`: the authorities that the system trusts.
-    pub ca: Option<Pem>,
-    /// A certificate chain and its key.
-    pub identity: Option<(Pem, Pem)>,
-    /// Takes any certificate if false.
-    pub verify: bool,
-}
 
 /// The settings, ready to connect with.
 #[derive(Clone)]
@@ -52,7 +39,7 @@ pub struct ClientTls {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerName(ServerName<'static>);
 
-/// The versions of HTTP that a connection is offered for.
+/// The versions of HTTP that ALPN offers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HttpOffer {
     Any,
@@ -80,32 +67,6 @@ pub enum ClientTlsError {
 #[derive(Debug)]
 struct AnyCertificate(Arc<CryptoProvider>);
 
-impl Default for ClientTlsSpec {
-    fn default() -> Self {
-        Self {
-            ca: None,
-            identity: None,
-            verify: true,
-        }
-    }
-}
-
-impl fmt::Debug for ClientTlsSpec {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            ca,
-            identity,
-            verify,
-        } = self;
-        let (ca, identity) = (ca.is_some(), identity.is_some());
-        f.debug_struct("ClientTlsSpec")
-            .field("ca", &ca)
-            .field("identity", &identity)
-            .field("verify", verify)
-            .finish()
-    }
-}
-
 impl fmt::Debug for ClientTls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("ClientTls").field(&self.spec).finish()
@@ -121,20 +82,19 @@ impl PartialEq for ClientTls {
 impl Eq for ClientTls {}
 
 impl PeerName {
-    /// `None`: `host` is neither a host name nor an IP address, or has a port.
-    pub fn of(host: &str) -> Option<Self> {
+    /// The name `host`. `None`: neither a host name nor an IP address, or with a port.
+    pub fn parse(host: &str) -> Option<Self> {
         let host = host
             .strip_prefix('[')
             .and_then(|host| host.strip_suffix(']'))
             .unwrap_or(host);
-        ServerName::try_from(host)
-            .ok()
-            .map(|name| Self(name.to_owned()))
+        let name = ServerName::try_from(host).ok()?;
+        Some(Self(name.to_owned()))
     }
 }
 
-/// Whether a handshake failed because the server speaks none of the versions of HTTP that it was
-/// offered (RFC 7301 §3.2).
+/// Whether a handshake failed because the server speaks none of the offered versions of HTTP (RFC
+/// 7301 §3.2).
 pub fn is_offer_refused(error: &io::Error) -> bool {
     let tls = error
         .get_ref()
@@ -148,8 +108,10 @@ pub fn is_offer_refused(error: &io::Error) -> bool {
 }
 
 impl ClientTls {
+    /// Prepares the settings.
+    ///
     /// # Errors
-    /// When a PEM text has not what it should, or the system has no certificate authorities.
+    /// A PEM text lacks its content, or the system has no certificate authorities.
     pub fn new(spec: ClientTlsSpec) -> Result<Self, ClientTlsError> {
         let provider = Arc::new(ring::default_provider());
         let builder = ClientConfig::builder_with_provider(Arc::clone(&provider));
@@ -170,10 +132,8 @@ impl ClientTls {
         let mut config = match &spec.identity {
             None => builder.with_no_client_auth(),
             Some((chain, key)) => {
-                let (chain, key) = (
-                    certificates(chain, ClientTlsError::Certificate)?,
-                    private_key(key)?,
-                );
+                let chain = certificates(chain, ClientTlsError::Certificate)?;
+                let key = private_key(key)?;
                 builder
                     .with_client_auth_cert(chain, key)
                     .map_err(|_| ClientTlsError::Pair)?
@@ -192,7 +152,7 @@ impl ClientTls {
     /// Does the handshake over `socket`, with the upstream that is called `name`.
     ///
     /// # Errors
-    /// When the handshake fails, for example because the certificate is not trusted.
+    /// The handshake fails, for example because the certificate is not trusted.
     pub async fn connect(
         &self,
         socket: ClearStream,
@@ -204,11 +164,12 @@ impl ClientTls {
             HttpOffer::Http1 => &self.http1,
         };
         let socket = EncryptedSocket::new(socket, Bytes::new());
-        let bounded =
-            |session: &mut rustls::ClientConnection| session.set_buffer_limit(Some(BUFFER));
-        let connecting =
-            TlsConnector::from(Arc::clone(config)).connect_with(name.0.clone(), socket, bounded);
-        connecting.await.map(TlsStream::new)
+        let tls = TlsConnector::from(Arc::clone(config))
+            .connect_with(name.0.clone(), socket, |session| {
+                session.set_buffer_limit(Some(BUFFER));
+            })
+            .await?;
+        Ok(TlsStream::new(tls))
     }
 }
 
@@ -223,7 +184,7 @@ fn roots(ca: Option<&[u8]>) -> Result<RootCertStore, ClientTlsError> {
             }
         }
         None => {
-            // A system may have some that cannot be read, beside many that can.
+            // A system may have a few authorities that cannot be read.
             let (added, _) =
                 roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
             if added == 0 {
@@ -239,7 +200,10 @@ fn certificates(
     none: ClientTlsError,
 ) -> Result<Vec<CertificateDer<'static>>, ClientTlsError> {
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
-    found.ok().filter(|found| !found.is_empty()).ok_or(none)
+    match found {
+        Ok(found) if !found.is_empty() => Ok(found),
+        Ok(_) | Err(_) => Err(none),
+    }
 }
 
 fn private_key(pem: &[u8]) -> Result<PrivateKeyDer<'static>, ClientTlsError> {

@@ -1,7 +1,8 @@
-//! TLS, by rustls. `stream` is a connection after its handshake, of either side; `client` makes
-//! those to upstreams and `server` those of clients.
+//! TLS, by rustls. `stream` is a connection after its handshake, of either side. `client` makes
+//! handshakes with upstreams, by the settings of `client_spec`, and `server` with clients.
 
 pub mod client;
+pub mod client_spec;
 pub mod server;
 mod stream;
 

@@ -19,13 +19,13 @@ use crate::transport::immediate_write::ImmediateWrite;
 #[derive(Debug)]
 pub struct TlsStream(tokio_rustls::TlsStream<EncryptedSocket>);
 
-/// The connection beneath TLS: gives what was read too early first, and counts what it takes.
+/// The connection beneath TLS: gives bytes that were read too early first, and counts sent bytes.
 #[derive(Debug)]
 pub struct EncryptedSocket {
     stream: ClearStream,
     early: Bytes,
     sent: u64,
-    /// Writes ask the socket, and do not wait to hear of room.
+    /// Writes try the socket, and do not wait for a report of room.
     is_immediate: bool,
 }
 
@@ -52,8 +52,8 @@ impl TlsStream {
     /// Ready when a read may give bytes, the end or an error. Makes no system call.
     pub fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let (socket, session) = self.0.get_ref();
-        // It wants no input while content waits to be read, and after its peer has announced the
-        // end.
+        // The session wants no input while content waits to be read, and after its peer has
+        // announced the end.
         if session.wants_read() {
             socket.poll_read_ready(cx)
         } else {
@@ -61,12 +61,12 @@ impl TlsStream {
         }
     }
 
-    /// Whether there is content to read, the end or an error. Tickets and other messages of TLS
-    /// itself are taken in. May consume what came.
+    /// Whether there is content to read, the end or an error. Takes in tickets and other messages of
+    /// TLS itself. May consume content.
     pub fn has_content(&mut self) -> bool {
-        let read =
-            |cx: &mut Context<'_>| Pin::new(&mut self.0).poll_read(cx, &mut ReadBuf::new(&mut [0]));
-        let mut reading = coop::unconstrained(poll_fn(read));
+        let mut reading = coop::unconstrained(poll_fn(|cx| {
+            Pin::new(&mut self.0).poll_read(cx, &mut ReadBuf::new(&mut [0]))
+        }));
         Pin::new(&mut reading)
             .poll(&mut Context::from_waker(Waker::noop()))
             .is_ready()
@@ -77,7 +77,7 @@ impl TlsStream {
         self.0.get_ref().0.sent
     }
 
-    /// Lets `write` ask the socket for room.
+    /// Lets `write` try the socket, whether room was reported or not.
     fn immediately<R>(&mut self, write: impl FnOnce(&mut Self) -> R) -> R {
         self.0.get_mut().0.is_immediate = true;
         let written = write(self);
@@ -101,7 +101,7 @@ impl ImmediateWrite for TlsStream {
 }
 
 impl EncryptedSocket {
-    /// `early`: what was read from `stream` already.
+    /// A socket of `stream`, from which `early` was read already.
     pub fn new(stream: ClearStream, early: Bytes) -> Self {
         Self {
             stream,

@@ -326,7 +326,7 @@ fn tls(
     report: &mut Report,
 ) -> Option<(ClientTls, PeerName)> {
     let ca = raw.ca.build(|path| pem(path, report))?;
-    let Some(name) = PeerName::of(host) else {
+    let Some(name) = PeerName::parse(host) else {
         let problem = ValueProblem::new("its certificate has no name that could be verified");
         report.mistake(
             &at.location,

@@ -9,7 +9,7 @@ use crate::config::report::{ValueProblem, quote};
 use crate::config::scalar::address::socket_path;
 use crate::config::yaml::decode::Scalar;
 use crate::config::yaml::schema::or_variable;
-use crate::transport::listening_socket::{ListenAddress, UNIX_PREFIX};
+use crate::transport::listen_address::{ListenAddress, UNIX_PREFIX};
 
 /// Mode of a Unix socket, in octal: the right to connect.
 #[derive(Clone, Copy)]

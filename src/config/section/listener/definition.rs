@@ -24,7 +24,7 @@ use crate::config::yaml::decode::{Located, Setting};
 use crate::config::yaml::record::record;
 use crate::identity::spec::AuthenticatorSpec;
 use crate::server::ListenerSpec;
-use crate::transport::listening_socket::ListenAddress;
+use crate::transport::listen_address::ListenAddress;
 
 record! {
     /// An address to listen on, with bounds and timeouts for its clients.

@@ -39,7 +39,7 @@ impl Scalar for ServerName {
     const WHAT: &'static str = "the name of a server";
 
     fn read(text: &str) -> Result<Self, ValueProblem> {
-        PeerName::of(text).map(Self).ok_or_else(|| {
+        PeerName::parse(text).map(Self).ok_or_else(|| {
             ValueProblem::new(format!("{} is not the name of a server", quote(text)))
                 .hint("write a host such as orders.internal, or an IP address, without a port")
         })
@@ -90,7 +90,7 @@ pub fn build(
         (Setting::Absent, Some(location)) => settings(ClientTlsSpec::default(), location, report),
         (Setting::Valid(tls), _) => written(tls, report),
     }?;
-    let name = sources.dns_name().and_then(PeerName::of);
+    let name = sources.dns_name().and_then(PeerName::parse);
     let tls = UpstreamTls {
         server_name: tls.server_name.or(name),
         ..tls

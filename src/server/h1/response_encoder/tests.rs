@@ -61,15 +61,20 @@ async fn written(
     Ok((text.replace("date: now\r\n", ""), encoder.closes))
 }
 
+fn whole() -> Body {
+    Body::from(Bytes::from_static(b"hello"))
+}
+
+fn pieces() -> Body {
+    streamed(vec![data("he"), data(""), data("llo")])
+}
+
 #[tokio::test]
 async fn the_body_decides_the_framing() {
-    let whole = || Body::from(Bytes::from_static(b"hello"));
-    let pieces = || streamed(vec![data("he"), data(""), data("llo")]);
     // Framing fields of the handler are ignored.
     let wrong = [("content-length", "9"), ("transfer-encoding", "gzip")];
     for fields in [&[][..], &wrong] {
-        let ok = |body| response(200, fields, body);
-        let sent = written(&GET, ok(whole())).await.unwrap();
+        let sent = written(&GET, response(200, fields, whole())).await.unwrap();
         assert_eq!(
             sent,
             (
@@ -77,7 +82,9 @@ async fn the_body_decides_the_framing() {
                 false
             )
         );
-        let sent = written(&GET, ok(Body::empty())).await.unwrap();
+        let sent = written(&GET, response(200, fields, Body::empty()))
+            .await
+            .unwrap();
         assert_eq!(
             sent,
             ("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n".into(), false)
@@ -85,10 +92,14 @@ async fn the_body_decides_the_framing() {
         let chunks =
             "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nhe\r\n3\r\nllo\r\n0\r\n\r\n";
         assert_eq!(
-            written(&GET, ok(pieces())).await.unwrap(),
+            written(&GET, response(200, fields, pieces()))
+                .await
+                .unwrap(),
             (chunks.into(), false)
         );
-        let sent = written(&OLD, ok(pieces())).await.unwrap();
+        let sent = written(&OLD, response(200, fields, pieces()))
+            .await
+            .unwrap();
         assert_eq!(
             sent,
             (
@@ -96,7 +107,7 @@ async fn the_body_decides_the_framing() {
                 true
             )
         );
-        let sent = written(&OLD, ok(whole())).await.unwrap();
+        let sent = written(&OLD, response(200, fields, whole())).await.unwrap();
         assert_eq!(
             sent,
             (
@@ -192,28 +203,19 @@ async fn connection_names_an_upgrade_that_is_asked_for_beside_the_close() {
 async fn trailers_go_only_to_clients_that_accept_them() {
     let mut fields = HeaderMap::new();
     fields.insert("x-sum", "1".parse().unwrap());
-    let encoder = || {
+    for (takes_trailers, end) in [(true, "0\r\nx-sum: 1\r\n\r\n"), (false, "0\r\n\r\n")] {
+        let options = ConnectionOptions {
+            takes_trailers,
+            ..GET
+        };
         let frames = vec![data("a"), Ok(Frame::trailers(fields.clone()))];
-        response(200, &[("trailer", "x-sum")], streamed(frames))
-    };
-    let takes = ConnectionOptions {
-        takes_trailers: true,
-        ..GET
-    };
-    assert!(
-        written(&takes, encoder())
-            .await
-            .unwrap()
-            .0
-            .ends_with("\r\n\r\n1\r\na\r\n0\r\nx-sum: 1\r\n\r\n")
-    );
-    assert!(
-        written(&GET, encoder())
-            .await
-            .unwrap()
-            .0
-            .ends_with("\r\n\r\n1\r\na\r\n0\r\n\r\n")
-    );
+        let response = response(200, &[("trailer", "x-sum")], streamed(frames));
+        let (text, _) = written(&options, response).await.unwrap();
+        assert!(
+            text.ends_with(&format!("\r\n\r\n1\r\na\r\n{end}")),
+            "{text}"
+        );
+    }
 }
 
 #[tokio::test]

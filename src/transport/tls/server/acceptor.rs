@@ -1,8 +1,8 @@
-//! The TLS side of a listener, shared by its workers: the certificates at work, and the handshakes
-//! made with them.
+//! The TLS side of a listener, shared by its workers: the certificates at work, and handshakes with
+//! them.
 //!
 //! Guarantees that new files are taken over whole or not at all, that no connection notices, and
-//! that a client which resumes a session is held to the certificates that count now.
+//! that the present certificates count for a client which resumes a session.
 
 use std::io;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use rustls::crypto::CryptoProvider;
 use rustls::crypto::ring::{Ticketer, default_provider};
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::danger::ClientCertVerifier;
-use rustls::server::{Acceptor, NoServerSessionStorage, ProducesTickets, WebPkiClientVerifier};
+use rustls::server::{Acceptor, NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{HandshakeKind, RootCertStore, ServerConfig, version};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::Semaphore;
@@ -26,20 +26,20 @@ use super::client_certificate::ClientIdentity;
 use super::metrics::{HandshakeMetrics, HandshakeOutcome};
 use super::session::TlsSession;
 use super::spec::{ClientAuthRequirement, ClientAuthSpec, MinTlsVersion, TlsServerSpec};
-use crate::clock::{self, Instant};
+use crate::clock;
 use crate::transport::ClearStream;
 use crate::transport::tls::stream::{EncryptedSocket, TlsStream};
 
-/// Bytes that the first read takes at most: usual ClientHellos have 300 to 1 800.
+/// Bytes that the first read takes at most: most ClientHellos have 300 to 1 800.
 const FIRST_READ: usize = 2048;
 
 /// Most bytes of ciphertext and plaintext, each, that a connection holds for a client that does not
 /// read: two records.
 const BUFFER_LIMIT: usize = 32 * 1024;
 
-/// How much is read from a client whose handshake failed, and for how long, so that it gets to read
-/// why.
+/// Bytes that are read from a client whose handshake failed: the client gets to read the alert.
 const LINGER_BYTES: usize = 64 * 1024;
+/// Time in which these bytes are read.
 const LINGER: Duration = Duration::from_secs(1);
 
 /// The TLS side of a listener.
@@ -57,22 +57,22 @@ pub struct TlsSettings {
     turns: Arc<Semaphore>,
 }
 
-/// How clients are authenticated.
+/// The authentication of clients.
 struct ClientAuth {
     spec: ClientAuthSpec,
     roots: Vec<CertificateDer<'static>>,
     verifier: Arc<dyn ClientCertVerifier>,
 }
 
-/// How an accepted connection goes on.
+/// A connection that goes on.
 pub enum Accepted {
     Tls(Box<TlsStream>, TlsSession),
-    /// The client speaks HTTP in the clear: it is owed an answer that says so. With the bytes that
-    /// were read already.
+    /// The client speaks HTTP in the clear, and gets an answer that says so. Has the bytes that were
+    /// read already.
     PlainHttp(ClearStream, BytesMut),
 }
 
-/// Why a handshake came to nothing.
+/// The reason why a handshake failed.
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
 pub struct HandshakeError {
@@ -87,27 +87,22 @@ impl TlsSettings {
     /// The first file that cannot be used.
     pub fn load(spec: &TlsServerSpec, before: Option<&Self>) -> Result<Self, TlsFileError> {
         let provider = Arc::new(default_provider());
-        let load = |files| ServerCertificate::load(files, &provider);
-        let certificates = spec
-            .certificates
-            .iter()
-            .map(load)
-            .collect::<Result<_, _>>()?;
+        let mut certificates = Vec::new();
+        for files in &spec.certificates {
+            certificates.push(ServerCertificate::load(files, &provider)?);
+        }
         let certificates = Arc::new(ServerCertificates(certificates));
-        let clients = spec
-            .client_auth
-            .as_ref()
-            .map(|auth| ClientAuth::load(auth, &provider))
-            .transpose()?;
+        let clients = match &spec.client_auth {
+            Some(auth) => Some(ClientAuth::load(auth, &provider)?),
+            None => None,
+        };
         let versions = match spec.min_version {
             MinTlsVersion::Tls12 => &[&version::TLS13, &version::TLS12][..],
             MinTlsVersion::Tls13 => &[&version::TLS13],
         };
-        let unusable =
-            |error: rustls::Error| TlsFileError::new(&spec.certificates[0].cert, error.to_string());
         let builder = ServerConfig::builder_with_provider(provider)
             .with_protocol_versions(versions)
-            .map_err(unusable)?;
+            .map_err(|error| unusable(spec, &error))?;
         let builder = match &clients {
             Some(clients) => builder.with_client_cert_verifier(Arc::clone(&clients.verifier)),
             None => builder.with_no_client_auth(),
@@ -117,21 +112,22 @@ impl TlsSettings {
         // Tickets need no memory here, and all workers read them. Their keys change every six
         // hours.
         config.session_storage = Arc::new(NoServerSessionStorage {});
-        config.ticketer = match before.filter(|before| before.authenticates_like(clients.as_ref()))
-        {
-            Some(before) => Arc::clone(&before.config.ticketer),
-            // A ticket stands for the authentication that it was given for.
-            None => ticketer().map_err(unusable)?,
+        config.ticketer = match before {
+            Some(before) if before.authenticates_like(clients.as_ref()) => {
+                Arc::clone(&before.config.ticketer)
+            }
+            // Tickets stand for an authentication: another one needs new tickets.
+            Some(_) | None => Ticketer::new().map_err(|error| unusable(spec, &error))?,
         };
-        let turns = before.filter(|before| before.spec.max_handshakes == spec.max_handshakes);
-        let turns = turns.map_or_else(
-            || {
-                Arc::new(Semaphore::new(
-                    spec.max_handshakes.min(Semaphore::MAX_PERMITS),
-                ))
-            },
-            |before| Arc::clone(&before.turns),
-        );
+        let turns = match before {
+            Some(before) if before.spec.max_handshakes == spec.max_handshakes => {
+                Arc::clone(&before.turns)
+            }
+            Some(_) | None => {
+                let turns = spec.max_handshakes.min(Semaphore::MAX_PERMITS);
+                Arc::new(Semaphore::new(turns))
+            }
+        };
         Ok(Self {
             spec: spec.clone(),
             config: Arc::new(config),
@@ -154,7 +150,7 @@ impl TlsSettings {
     }
 
     /// The facts about a client once its handshake has ended. A client that resumes a session shows
-    /// no certificate: the one it showed then must still hold.
+    /// no certificate: its certificate of that session must still be valid.
     fn session(&self, tls: &rustls::ServerConnection) -> Result<TlsSession, rustls::Error> {
         let presented = tls.peer_certificates().unwrap_or_default();
         if tls.handshake_kind() == Some(HandshakeKind::Resumed)
@@ -170,7 +166,7 @@ impl TlsSettings {
                 .map(|name| name.trim_end_matches('.').to_ascii_lowercase().into()),
             client: presented
                 .first()
-                .map(|own| Arc::new(ClientIdentity::of(own))),
+                .map(|own| Arc::new(ClientIdentity::from_certificate(own))),
             is_http2: tls.alpn_protocol() == Some(b"h2"),
             authenticates: self.clients.is_some(),
             certificates: Arc::clone(&self.certificates),
@@ -178,8 +174,9 @@ impl TlsSettings {
     }
 }
 
-fn ticketer() -> Result<Arc<dyn ProducesTickets>, rustls::Error> {
-    Ticketer::new()
+/// The error for settings that rustls refuses. Names the first certificate.
+fn unusable(spec: &TlsServerSpec, error: &rustls::Error) -> TlsFileError {
+    TlsFileError::new(&spec.certificates[0].cert, error.to_string())
 }
 
 impl ClientAuth {
@@ -187,13 +184,10 @@ impl ClientAuth {
         let roots = certificates(&spec.ca)?;
         let mut store = RootCertStore::empty();
         for root in &roots {
-            let unusable = |error| {
-                TlsFileError::new(
-                    &spec.ca,
-                    format!("holds an authority that cannot be used: {error}"),
-                )
-            };
-            store.add(root.clone()).map_err(unusable)?;
+            store.add(root.clone()).map_err(|error| {
+                let problem = format!("holds an authority that cannot be used: {error}");
+                TlsFileError::new(&spec.ca, problem)
+            })?;
         }
         let builder =
             WebPkiClientVerifier::builder_with_provider(Arc::new(store), Arc::clone(provider));
@@ -213,8 +207,8 @@ impl ClientAuth {
 }
 
 impl TlsAcceptor {
-    /// Speaks TLS as `settings` say. Its metrics belong to the recorder that is installed when it
-    /// is made.
+    /// An acceptor that speaks TLS by these settings. Its metrics belong to the recorder that is
+    /// installed now.
     pub fn new(settings: TlsSettings) -> Self {
         Self {
             settings: ArcSwap::from_pointee(settings),
@@ -227,16 +221,16 @@ impl TlsAcceptor {
         self.settings.load_full()
     }
 
-    /// Takes over another version for the handshakes that begin from now on.
+    /// Takes over another version for handshakes that begin from now on.
     pub fn install(&self, settings: TlsSettings) {
         self.settings.store(Arc::new(settings));
     }
 
     /// Makes the handshake on a connection from which `early` was read already, within `limit`.
-    /// Calls `begin` when its first byte has come.
+    /// Calls `begin` when the first byte has come.
     ///
     /// # Errors
-    /// When it came to nothing. The connection is closed then.
+    /// The handshake failed, and the connection is closed.
     pub async fn accept(
         &self,
         stream: ClearStream,
@@ -259,13 +253,9 @@ impl TlsAcceptor {
             Ok((_, outcome)) => *outcome,
             Err(error) => error.outcome,
         };
-        counted.end(outcome, since(begun));
+        counted.end(outcome, clock::now().saturating_duration_since(begun));
         accepted.map(|(accepted, _)| accepted)
     }
-}
-
-fn since(begun: Instant) -> Duration {
-    clock::now().saturating_duration_since(begun)
 }
 
 async fn handshake(
@@ -297,7 +287,7 @@ async fn handshake(
     };
     // The semaphore is never closed: an error would mean that there is no bound to keep.
     let turn = settings.turns.acquire().await.ok();
-    // Signs, which is what costs.
+    // The signature is made here: the costly step.
     let finishing = hello.into_stream_with(Arc::clone(&settings.config), |tls| {
         tls.set_buffer_limit(Some(BUFFER_LIMIT))
     });
@@ -321,10 +311,10 @@ async fn handshake(
     ))
 }
 
-/// Ends a connection whose client was sent an alert. Closing a socket with unread input would reset
-/// the connection, and the reset can overtake the alert.
+/// Ends a connection whose client was sent an alert. A close with unread input would reset the
+/// connection, and the reset can overtake the alert.
 async fn refuse(error: io::Error, socket: Option<EncryptedSocket>) -> HandshakeError {
-    // Only what the client sent makes rustls complain, and only then is there an alert.
+    // There is an alert only for errors of rustls, which the client's bytes have caused.
     if let (Some(mut socket), Some(_)) = (socket, error.get_ref()) {
         let lingering = async {
             let _ = socket.shutdown().await;

@@ -1,7 +1,7 @@
-//! Certificates of a listener: read from files, checked, and chosen for a client by the name it
-//! asks for.
+//! Certificates of a listener: read from files, checked, and chosen for a client by the name that
+//! it asks for.
 //!
-//! Guarantees that a certificate and its key match, and that a wildcard gives way to an exact name.
+//! Guarantees that a certificate and its key match, and that an exact name precedes a wildcard.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -21,8 +21,7 @@ use super::names::CertificateNames;
 use super::spec::CertificateFiles;
 use crate::regular_file;
 
-/// Bytes of a file of certificates or keys at most. Bundles of every public authority have a fifth
-/// of it.
+/// Bytes of a file of certificates or keys at most: five times a bundle of every public authority.
 const MOST_BYTES: u64 = 1 << 20;
 
 /// A file of certificates or keys that cannot be used.
@@ -31,8 +30,8 @@ const MOST_BYTES: u64 = 1 << 20;
 pub struct TlsFileError {
     path: PathBuf,
     problem: String,
-    /// It could not be read, and perhaps can be in a moment.
-    passes: bool,
+    /// The file may be readable in a moment.
+    is_transient: bool,
 }
 
 /// A certificate with its key.
@@ -40,7 +39,7 @@ pub struct TlsFileError {
 pub struct ServerCertificate {
     pub file: PathBuf,
     pub names: CertificateNames,
-    /// From when to when it is valid, in seconds since 1970.
+    /// The beginning and the end of the validity, in seconds since 1970.
     pub validity: (i64, i64),
     key: Arc<CertifiedKey>,
     expiry: Gauge,
@@ -55,23 +54,21 @@ impl TlsFileError {
         Self {
             path: path.to_owned(),
             problem: problem.into(),
-            passes: false,
+            is_transient: false,
         }
     }
 
-    fn unreadable(path: &Path) -> impl Fn(io::Error) -> Self {
-        move |error| {
-            let passes = regular_file::passes(&error);
-            Self {
-                passes,
-                ..Self::new(path, format!("cannot read: {error}"))
-            }
+    fn unreadable(path: &Path, error: &io::Error) -> Self {
+        Self {
+            path: path.to_owned(),
+            problem: format!("cannot read: {error}"),
+            is_transient: regular_file::is_transient(error),
         }
     }
 
-    /// Whether it could not be read for a reason that may pass.
-    pub fn may_pass(&self) -> bool {
-        self.passes
+    /// Whether the file may be readable in a moment.
+    pub fn is_transient(&self) -> bool {
+        self.is_transient
     }
 }
 
@@ -102,7 +99,7 @@ impl ServerCertificate {
         })
     }
 
-    /// Shows in the metrics when it ends to be valid.
+    /// Shows the end of the validity in the metrics.
     pub fn record_expiry(&self) {
         self.expiry.set(self.validity.1 as f64);
     }
@@ -113,40 +110,39 @@ impl ServerCertificate {
 }
 
 impl ServerCertificates {
-    /// Those for a client that asks for `name`, the best first: all that have it, else all with a
+    /// The certificates for a client that asks for `name`: all with this name, else all with a
     /// wildcard for it, else the first one.
-    pub fn of_name(&self, name: Option<&str>) -> Vec<&ServerCertificate> {
+    pub fn for_name(&self, name: Option<&str>) -> Vec<&ServerCertificate> {
         let name = name
-            .map(|name| name.trim_end_matches('.').to_ascii_lowercase())
-            .unwrap_or_default();
-        let exact: Vec<_> = self
-            .0
-            .iter()
-            .filter(|certificate| certificate.names.has(&name))
-            .collect();
-        if !exact.is_empty() {
-            return exact;
+            .unwrap_or_default()
+            .trim_end_matches('.')
+            .to_ascii_lowercase();
+        let mut exact = Vec::new();
+        let mut wildcard = Vec::new();
+        for certificate in &self.0 {
+            if certificate.names.has(&name) {
+                exact.push(certificate);
+            } else if certificate.names.has_wildcard_for(&name) {
+                wildcard.push(certificate);
+            }
         }
-        let wildcard: Vec<_> = self
-            .0
-            .iter()
-            .filter(|certificate| certificate.names.has_wildcard_for(&name))
-            .collect();
-        if wildcard.is_empty() {
-            self.0.iter().take(1).collect()
-        } else {
+        if !exact.is_empty() {
+            exact
+        } else if !wildcard.is_empty() {
             wildcard
+        } else {
+            self.0.iter().take(1).collect()
         }
     }
 
     /// Whether a client that asked for `name` was shown a certificate for `host`.
     pub fn shown_covers(&self, name: Option<&str>, host: &str) -> bool {
-        self.of_name(name)
+        self.for_name(name)
             .iter()
             .any(|certificate| certificate.names.covers(host))
     }
 
-    /// Whether any of them is for `host`.
+    /// Whether any certificate is for `host`.
     pub fn any_covers(&self, host: &str) -> bool {
         self.0
             .iter()
@@ -155,21 +151,20 @@ impl ServerCertificates {
 }
 
 impl ResolvesServerCert for ServerCertificates {
-    /// Of several certificates for one name, with keys of different kinds, the first that the
-    /// client can verify.
+    /// The first certificate for the name that the client can verify: there may be several, with
+    /// keys of different kinds. The first one if the client can verify none.
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        let found = self.of_name(hello.server_name());
+        let found = self.for_name(hello.server_name());
         let fitting = found
             .iter()
             .find(|certificate| certificate.fits(hello.signature_schemes()));
-        fitting
-            .or(found.first())
-            .map(|certificate| Arc::clone(&certificate.key))
+        let certificate = fitting.or(found.first())?;
+        Some(Arc::clone(&certificate.key))
     }
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, TlsFileError> {
-    regular_file::read(path, MOST_BYTES).map_err(TlsFileError::unreadable(path))
+    regular_file::read(path, MOST_BYTES).map_err(|error| TlsFileError::unreadable(path, &error))
 }
 
 /// The certificates in a file, at least one.
@@ -230,11 +225,11 @@ fn names_and_validity(der: &CertificateDer<'_>) -> Result<(CertificateNames, (i6
         }
     }
     if names.is_empty() {
-        parsed
-            .subject()
-            .iter_common_name()
-            .filter_map(|name| name.as_str().ok())
-            .for_each(|name| names.add(name));
+        for name in parsed.subject().iter_common_name() {
+            if let Ok(name) = name.as_str() {
+                names.add(name);
+            }
+        }
     }
     let validity = parsed.validity();
     Ok((

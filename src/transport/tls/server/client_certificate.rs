@@ -1,6 +1,7 @@
-//! Reads from a client's certificate what keys and upstreams see of it.
+//! The parts of a client's certificate that keys and upstreams see.
 //!
-//! Guarantees that two subjects are never written alike: what has a meaning in RFC 4514 is escaped.
+//! Guarantees that two subjects are never written alike: characters with a meaning in RFC 4514 are
+//! escaped.
 
 use std::fmt::Write as _;
 use std::net::IpAddr;
@@ -18,13 +19,13 @@ use x509_parser::x509::{AttributeTypeAndValue, X509Name};
 #[derive(Debug, PartialEq, Eq)]
 pub struct ClientIdentity {
     pub certificate: ClientCertificate,
-    /// The element of `X-Forwarded-Client-Cert` that tells upstreams of it.
+    /// The element of `X-Forwarded-Client-Cert` for upstreams.
     pub forwarded: HeaderValue,
 }
 
 impl ClientIdentity {
     /// The identity that a verified certificate gives. A part that cannot be read is left out.
-    pub fn of(der: &CertificateDer<'_>) -> Self {
+    pub fn from_certificate(der: &CertificateDer<'_>) -> Self {
         let fingerprint = hexadecimal(&Sha256::digest(der));
         let mut certificate = ClientCertificate {
             fingerprint,
@@ -34,16 +35,16 @@ impl ClientIdentity {
         if let Ok((_, parsed)) = X509Certificate::from_der(der) {
             certificate.subject = distinguished_name(parsed.subject());
             push_quoted(&mut forwarded, "Subject", &certificate.subject);
-            let extension = parsed.subject_alternative_name().ok().flatten();
-            let names = extension
-                .iter()
-                .flat_map(|extension| &extension.value.general_names);
-            let names: Vec<_> = names.filter_map(alternative_name).collect();
-            for (label, name) in &names {
-                push_quoted(&mut forwarded, label, name);
+            if let Ok(Some(extension)) = parsed.subject_alternative_name() {
+                let mut names = Vec::new();
+                for name in &extension.value.general_names {
+                    if let Some((label, name)) = alternative_name(name) {
+                        push_quoted(&mut forwarded, label, &name);
+                        names.push(labelled(label, &name));
+                    }
+                }
+                certificate.alternative_names = names.join(",");
             }
-            certificate.alternative_names =
-                names.iter().map(labelled).collect::<Vec<_>>().join(",");
         }
         let bytes = HeaderValue::try_from(forwarded.into_bytes());
         Self {
@@ -53,7 +54,7 @@ impl ClientIdentity {
     }
 }
 
-/// Envoy's form: `;URI="spiffe://example/a"`.
+/// Appends a part in Envoy's form: `;URI="spiffe://example/a"`.
 fn push_quoted(text: &mut String, label: &str, value: &str) {
     let _ = write!(
         text,
@@ -62,8 +63,8 @@ fn push_quoted(text: &mut String, label: &str, value: &str) {
     );
 }
 
-/// The kind of a name and the name, for names of the kinds that name clients. One with control
-/// characters names nobody.
+/// The kind of a name and the name, for the kinds that name clients. A name with control characters
+/// names nobody.
 fn alternative_name(name: &GeneralName<'_>) -> Option<(&'static str, String)> {
     let (label, name) = match name {
         GeneralName::DNSName(name) => ("DNS", (*name).to_owned()),
@@ -76,11 +77,15 @@ fn alternative_name(name: &GeneralName<'_>) -> Option<(&'static str, String)> {
         }
         _ => return None,
     };
-    (!name.chars().any(char::is_control)).then_some((label, name))
+    if name.chars().any(char::is_control) {
+        return None;
+    }
+    Some((label, name))
 }
 
-/// `DNS:a.example`. A comma within a name is escaped, so that one name never reads as two.
-fn labelled((label, name): &(&'static str, String)) -> String {
+/// A name with its kind: `DNS:a.example`. A comma within a name is escaped: one name never reads as
+/// two.
+fn labelled(label: &str, name: &str) -> String {
     format!("{label}:{}", name.replace('\\', "\\\\").replace(',', "\\,"))
 }
 
@@ -103,7 +108,7 @@ fn attribute(attribute: &AttributeTypeAndValue<'_>) -> String {
     }
 }
 
-/// RFC 4514 §2.4.
+/// A value with the characters escaped that have a meaning in a name (RFC 4514 §2.4).
 fn escaped(value: &str) -> String {
     let mut text = String::with_capacity(value.len());
     let last = value.chars().count().saturating_sub(1);
@@ -114,9 +119,9 @@ fn escaped(value: &str) -> String {
             '#' if at == 0 => text.push_str("\\#"),
             _ if char.is_control() => {
                 let mut bytes = [0; 4];
-                char.encode_utf8(&mut bytes)
-                    .bytes()
-                    .for_each(|byte| _ = write!(text, "\\{byte:02x}"));
+                for byte in char.encode_utf8(&mut bytes).bytes() {
+                    let _ = write!(text, "\\{byte:02x}");
+                }
             }
             _ => text.push(char),
         }
@@ -125,12 +130,11 @@ fn escaped(value: &str) -> String {
 }
 
 fn hexadecimal(bytes: &[u8]) -> String {
-    bytes
-        .iter()
-        .fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
-            let _ = write!(text, "{byte:02x}");
-            text
-        })
+    let mut text = String::with_capacity(2 * bytes.len());
+    for byte in bytes {
+        let _ = write!(text, "{byte:02x}");
+    }
+    text
 }
 
 #[cfg(test)]
@@ -139,7 +143,7 @@ mod tests {
 
     #[test]
     fn two_alternative_names_never_read_as_one() {
-        assert_eq!(labelled(&("DNS", "a,DNS:b".to_owned())), "DNS:a\\,DNS:b");
+        assert_eq!(labelled("DNS", "a,DNS:b"), "DNS:a\\,DNS:b");
     }
 
     #[test]

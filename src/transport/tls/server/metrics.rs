@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use metrics::{Counter, Histogram, counter, histogram};
 
-/// How a handshake ended.
+/// The end of a handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HandshakeOutcome {
-    /// With new keys, by a certificate.
+    /// New keys were agreed on, by a certificate.
     Full,
-    /// By a ticket of an earlier connection.
+    /// A ticket of an earlier connection was taken.
     Resumed,
     /// The client took too long, or its turn to compute did not come in time.
     Timeout,
@@ -26,7 +26,7 @@ pub enum HandshakeOutcome {
 }
 
 impl HandshakeOutcome {
-    /// At their own indices.
+    /// Every outcome, at its own index.
     const ALL: [(Self, &'static str); 8] = [
         (Self::Full, "full"),
         (Self::Resumed, "resumed"),
@@ -73,7 +73,7 @@ impl HandshakeMetrics {
 }
 
 impl CountedHandshake<'_> {
-    /// It ended after `duration`. Only those that succeeded are timed.
+    /// Counts the end of the handshake after `duration`. Times handshakes that succeeded.
     pub fn end(mut self, outcome: HandshakeOutcome, duration: Duration) {
         if let Some(metrics) = self.0.take() {
             metrics.count(outcome, duration);

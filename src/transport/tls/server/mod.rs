@@ -1,5 +1,5 @@
 //! TLS towards clients. An `acceptor` makes the handshakes of a listener, with a `certificate`
-//! chosen by its `names`; `session` is what a handshake agreed on, with the `client_certificate`.
+//! chosen by its `names`. `session` is the outcome of a handshake, with the `client_certificate`.
 //! `spec` has the settings, `metrics` counts.
 
 pub mod acceptor;

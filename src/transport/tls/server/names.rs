@@ -1,4 +1,4 @@
-//! The names that a certificate is for, and how hosts are compared with them (RFC 6125 §6.4).
+//! The names of a certificate, and the comparison of hosts with them (RFC 6125 §6.4).
 //!
 //! Guarantees that a wildcard stands for one label, the leftmost.
 
@@ -33,13 +33,15 @@ impl CertificateNames {
         self.exact.is_empty() && self.suffixes.is_empty() && self.addresses.is_empty()
     }
 
-    /// Whether `host`, in lower case and without a port, is one of them exactly.
+    /// Whether `host`, in lower case and without a port, is exactly one of the names.
     pub fn has(&self, host: &str) -> bool {
-        self.exact.iter().any(|name| name == host)
-            || host
-                .trim_matches(['[', ']'])
-                .parse()
-                .is_ok_and(|address: IpAddr| self.addresses.contains(&address))
+        if self.exact.iter().any(|name| name == host) {
+            return true;
+        }
+        match host.trim_matches(['[', ']']).parse::<IpAddr>() {
+            Ok(address) => self.addresses.contains(&address),
+            Err(_) => false,
+        }
     }
 
     /// Whether a wildcard stands for `host`, in lower case and without a port.
@@ -54,7 +56,7 @@ impl CertificateNames {
                 .any(|suffix| host[label.len()..] == **suffix)
     }
 
-    /// Whether the certificate is good for `host`, in lower case and without a port.
+    /// Whether the certificate is for `host`, in lower case and without a port.
     pub fn covers(&self, host: &str) -> bool {
         let host = host.strip_suffix('.').unwrap_or(host);
         self.has(host) || self.has_wildcard_for(host)

@@ -23,9 +23,9 @@ impl TlsSession {
     /// Whether a request for `host`, in lower case and without a port, belongs on another
     /// connection (RFC 9110 §15.5.20).
     ///
-    /// Where clients are asked for certificates, a connection is for the name it was opened for and
-    /// no other. Elsewhere only a client that shares a connection among hosts, as HTTP/2 lets it,
-    /// is sent away, and only where another certificate than the one it was shown is for this host.
+    /// Where clients are asked for certificates, a connection is for the name that it was opened for.
+    /// Elsewhere a client may share a connection among hosts, as HTTP/2 lets it. Such a client is
+    /// sent away only if the certificate for this host is not the one that it was shown.
     pub fn is_misdirected(&self, host: &str, shared: bool) -> bool {
         let name = self.server_name.as_deref();
         let host = host.strip_suffix('.').unwrap_or(host);

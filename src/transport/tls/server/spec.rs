@@ -5,10 +5,10 @@ use std::path::PathBuf;
 /// How a listener speaks TLS.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsServerSpec {
-    /// At least one. Clients that ask for no name, or for one that no certificate has, get the
-    /// first.
+    /// The certificates, at least one. The first is for clients that ask for no name, or for a name
+    /// that no certificate has.
     pub certificates: Vec<CertificateFiles>,
-    /// `None`: clients are not asked for certificates.
+    /// The authentication of clients. `None`: clients are not asked for certificates.
     pub client_auth: Option<ClientAuthSpec>,
     pub min_version: MinTlsVersion,
     /// Handshakes that compute at once, of all workers together; further ones wait for their turn.
@@ -25,7 +25,7 @@ pub struct CertificateFiles {
 /// How clients authenticate themselves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientAuthSpec {
-    /// A file of certificates in PEM: those that may have signed a client's.
+    /// A file of certificates in PEM: the authorities that may have signed a client's certificate.
     pub ca: PathBuf,
     pub requirement: ClientAuthRequirement,
 }
@@ -35,7 +35,7 @@ pub struct ClientAuthSpec {
 pub enum ClientAuthRequirement {
     #[default]
     Required,
-    /// It may. A certificate that it has must be valid.
+    /// A client may have none. A certificate that it has must be valid.
     Optional,
 }
 
@@ -48,12 +48,16 @@ pub enum MinTlsVersion {
 }
 
 impl TlsServerSpec {
-    /// All files that it names.
+    /// All files that the settings name.
     pub fn files(&self) -> impl Iterator<Item = &PathBuf> {
-        let certificates = self
-            .certificates
-            .iter()
-            .flat_map(|files| [&files.cert, &files.key]);
-        certificates.chain(self.client_auth.iter().map(|auth| &auth.ca))
+        let mut files = Vec::new();
+        for certificate in &self.certificates {
+            files.push(&certificate.cert);
+            files.push(&certificate.key);
+        }
+        if let Some(auth) = &self.client_auth {
+            files.push(&auth.ca);
+        }
+        files.into_iter()
     }
 }
