@@ -11,7 +11,7 @@ use tollgate_limiter::algorithm::level::Level;
 use tollgate_limiter::algorithm::quota::Quota;
 use tollgate_limiter::algorithm::share::Share;
 use tollgate_limiter::algorithm::token_bucket::{MAX_TICKS, TokenBucket};
-use tollgate_limiter::algorithm::window::{Span, Window};
+use tollgate_limiter::algorithm::window::Window;
 use tollgate_limiter::limit::key::Key;
 use tollgate_limiter::store::adjustment::{Adjustment, AdjustmentBatch, BatchId, Change};
 use tollgate_limiter::store::inspect::TokenGrant;
@@ -23,41 +23,15 @@ use crate::scripts::{LuaScripts, ShippedScript};
 
 /// The algorithm's letter in ARGV.
 fn letter(quota: Quota) -> &'static str {
-    match quota {
-        Quota::TokenBucket(_) => "b",
-        Quota::Window(window) => match window.span() {
-            Span::Fixed(_) => "f",
-            Span::Sliding { .. } => "s",
-        },
-    }
+    quota.script().letter()
 }
 
-/// Its four numbers there.
+/// The algorithm's four numbers in ARGV.
 fn numbers(quota: Quota, now_us: u64) -> [String; 4] {
-    let numbers = match quota {
-        Quota::TokenBucket(shape) => [
-            shape.emission(),
-            shape.capacity(),
-            shape.ticks_per_us(),
-            shape.reserve(),
-        ],
-        Quota::Window(window) => match window.span() {
-            Span::Sliding { width_us, grain_us } => [window.quota(), width_us, grain_us, 0],
-            Span::Fixed(period) if !period.is_calendar() => {
-                [window.quota(), period.longest_us(), 0, 0]
-            }
-            Span::Fixed(period) => {
-                let this = period.window_at(now_us.saturating_sub(40_000));
-                [
-                    window.quota(),
-                    this.start_us,
-                    this.end_us,
-                    period.window_at(this.end_us).end_us,
-                ]
-            }
-        },
-    };
-    numbers.map(|number| number.to_string())
+    let earliest_us = now_us.saturating_sub(40_000);
+    quota
+        .script_numbers(earliest_us)
+        .map(|number| number.to_string())
 }
 
 /// The scripts, run like the store runs them.
@@ -407,14 +381,6 @@ fn any_turns() -> impl Strategy<Value = Vec<Step>> {
         })
 }
 
-fn bucket(quota: Quota) -> Option<TokenBucket> {
-    if let Quota::TokenBucket(shape) = quota {
-        Some(shape)
-    } else {
-        None
-    }
-}
-
 /// Asserts that the script admits, when versions of a limit take turns, in every window at most the
 /// largest burst and the largest rate's refill.
 fn largest_burst_and_rate(steps: &[Step]) -> Result<(), TestCaseError> {
@@ -430,7 +396,7 @@ fn largest_burst_and_rate(steps: &[Step]) -> Result<(), TestCaseError> {
     let shapes = || {
         steps
             .iter()
-            .filter_map(|step| bucket(step.charges[0].quota))
+            .filter_map(|step| step.charges[0].quota.token_bucket())
     };
     let burst = shapes().map(TokenBucket::burst).max().unwrap_or_default();
     for (first, (from, _)) in passed.iter().enumerate() {
@@ -593,6 +559,41 @@ fn a_denial_writes_nothing() {
         0
     );
     assert_eq!(script.value("other"), None);
+}
+
+#[test]
+fn another_algorithm_begins_anew_and_drops_debts_of_the_old_one() {
+    let bucket = charge("k", shape(10, HOUR, 10), 1);
+    let window = charge("k", Window::sliding(10, HOUR).unwrap(), 1);
+    for (old, new) in [(&bucket, &window), (&window, &bucket)] {
+        let script = ScriptRunner::new(true);
+        assert_eq!(script.take(std::slice::from_ref(old), 10, HOUR).units, 10);
+        let stored = script.value("k");
+        let denied = [charge("k", new.quota, 11)];
+        assert_eq!(script.take(&denied, 1, HOUR).units, 0);
+        assert_eq!(script.value("k"), stored, "a denial writes nothing");
+        assert_eq!(script.take(std::slice::from_ref(new), 3, HOUR).units, 3);
+        let begun = script.value("k");
+        assert_ne!(begun, stored);
+        let late = Change::Charge {
+            charge: old.quota.charge(5),
+            since_us: HOUR,
+        };
+        let refund = Change::Refund {
+            charge: old.quota.charge(5),
+            taken_at_us: HOUR,
+        };
+        for change in [late, refund] {
+            let adjustment = Adjustment {
+                key: Key::from("k"),
+                quota: old.quota,
+                change,
+            };
+            let reply = script.adjust_once(&adjustment, HOUR, u64::MAX);
+            assert_eq!(reply, [1, HOUR as i64, 1]);
+            assert_eq!(script.value("k"), begun);
+        }
+    }
 }
 
 #[test]

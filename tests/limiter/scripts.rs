@@ -20,7 +20,6 @@ macro_rules! every_algorithm {
     ($name:literal) => {
         lua!(
             "values",
-            "conversion",
             "token_bucket",
             "window",
             "fixed_window",
@@ -30,7 +29,7 @@ macro_rules! every_algorithm {
     };
 }
 
-const TAKE_TOKEN_BUCKET: &str = lua!("values", "conversion", "token_bucket", "take");
+const TAKE_TOKEN_BUCKET: &str = lua!("values", "token_bucket", "take");
 const TAKE_ANY: &str = every_algorithm!("take");
 const ADJUST: &str = every_algorithm!("adjust");
 const GRANT: &str = every_algorithm!("grant");

@@ -428,16 +428,28 @@ async fn windows_and_buckets_are_all_or_nothing_together(store: Fixture) {
     );
 }
 
-async fn another_algorithm_and_another_window_keep_what_was_consumed(store: Fixture) {
-    let limits: [Quota; 4] = [
+async fn another_window_keeps_what_was_consumed(store: Fixture) {
+    let limits: [Quota; 3] = [
         Window::sliding(10, HOUR).unwrap().into(),
-        shape(10, HOUR, 10).into(),
         year(10).into(),
         Window::sliding(10, 2 * HOUR).unwrap().into(),
     ];
     for (left, limit) in (0..9).rev().zip(limits.into_iter().cycle()) {
         let grant = store.take(&[charge("k", limit, 1)], 1).await;
         assert_eq!(grant.levels[0].remaining, left + 1, "by {limit:?}");
+    }
+}
+
+async fn another_algorithm_begins_anew(store: Fixture) {
+    let limits: [Quota; 2] = [
+        Window::sliding(10, HOUR).unwrap().into(),
+        shape(10, HOUR, 10).into(),
+    ];
+    for limit in limits.into_iter().cycle().take(4) {
+        let charges = [charge("k", limit, 1)];
+        assert_eq!(store.take(&charges, 7).await.levels[0].remaining, 3);
+        assert_eq!(store.take(&charges, 3).await.units, 3);
+        assert!(!store.passes(&charges).await, "by {limit:?}");
     }
 }
 
@@ -627,7 +639,8 @@ suite! {
     a_window_of_a_calendar_has_its_quota_once
     a_sliding_window_gives_each_token_back_a_window_later
     windows_and_buckets_are_all_or_nothing_together
-    another_algorithm_and_another_window_keep_what_was_consumed
+    another_window_keeps_what_was_consumed
+    another_algorithm_begins_anew
     a_shorter_window_locks_nobody_out
     a_window_is_charged_and_refunded
     nodes_share_permits_and_keep_those_in_use

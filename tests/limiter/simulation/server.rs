@@ -189,7 +189,9 @@ impl SimulatedRedis {
             quota,
             cost,
             largest_cost,
-        } in charges.iter().filter(|charge| !charge.quota.is_window())
+        } in charges
+            .iter()
+            .filter(|charge| !charge.quota.tokens_expire())
         {
             // Tokens that weigh more than they are.
             let held = view

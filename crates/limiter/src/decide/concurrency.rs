@@ -184,12 +184,11 @@ impl Limiter {
             .after(client.away_for(client.store.server_of_permits(&need.key)))
         {
             OnOutage::Local | OnOutage::LocalFor { .. } => {
-                let part = client.node.share.get().of_permits(
-                    need.key.as_bytes(),
-                    need.limit,
-                    check.largest_cost,
-                );
-                self.permits().take_alone(need, part.ok_or(FULL)?)
+                let share = client.node.share.get();
+                let parts = share
+                    .permit_parts(need.key.as_bytes(), need.limit, check.largest_cost)
+                    .ok_or(FULL)?;
+                self.permits().take_alone(need, need.limit.shared_by(parts))
             }
             // The permits in use are counted all the same.
             OnOutage::Allow => self

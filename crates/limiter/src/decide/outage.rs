@@ -107,12 +107,12 @@ impl Limiter {
             .iter()
             .filter(|(_, policy)| policy.on_outage.is_local())
         {
-            let Some(part) = share.of(charge.key.as_bytes(), charge.quota, charge.largest_cost)
+            let Some(parts) = share.parts(charge.key.as_bytes(), charge.quota, charge.largest_cost)
             else {
                 continue;
             };
             let change = Change::Refund {
-                charge: part.charge(charge.cost),
+                charge: charge.quota.shared_by(parts).charge(charge.cost),
                 taken_at_us,
             };
             self.memory().adjust_at(

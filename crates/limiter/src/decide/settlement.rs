@@ -338,9 +338,10 @@ impl Settler {
     /// outage is divided as well: that node knows of the cost as little as any.
     fn parts(&self, node: &Node, charge: &BucketCharge) -> u32 {
         let share = node.share.get();
-        let part = share.of(charge.key.as_bytes(), charge.quota, charge.largest_cost);
-        part.unwrap_or_else(|| charge.quota.shared_by(share.nodes()))
-            .parts_of(charge.quota)
+        let key = charge.key.as_bytes();
+        share
+            .parts(key, charge.quota, charge.largest_cost)
+            .unwrap_or(share.nodes())
     }
 }
 
@@ -416,14 +417,14 @@ fn refund_locally(client: &StoreClient, reservation: &Reservation, actual: u64, 
         source: DecisionSource { taken_at_us, .. },
         ..
     } = reservation;
-    let (node, now_us) = (&client.node, clock::monotonic_micros());
-    let Some(part) = node
-        .share
-        .get()
-        .of(charge.key.as_bytes(), charge.quota, charge.largest_cost)
-    else {
+    let node = &client.node;
+    let now_us = clock::monotonic_micros();
+    let key = charge.key.as_bytes();
+    let share = node.share.get();
+    let Some(parts) = share.parts(key, charge.quota, charge.largest_cost) else {
         return;
     };
+    let part = charge.quota.shared_by(parts);
     if let Some(change) = change(part, [charge.cost, actual], *taken_at_us, held_us, now_us) {
         node.memory.adjust_at(
             [&Adjustment {

@@ -10,7 +10,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::algorithm::level::Level;
-use crate::algorithm::quota::Quota;
 use crate::algorithm::token_bucket::TokenBucket;
 use crate::clock;
 use crate::decide::batch::unit;
@@ -61,9 +60,7 @@ impl Limiter {
         let is_divisible =
             |charge: &BucketCharge| charge.quota.shared_by(nodes).holds(charge.largest_cost);
         let is_bucket = |charge: &BucketCharge| {
-            charge.key == *key
-                && matches!(charge.quota, Quota::TokenBucket(_))
-                && is_divisible(charge)
+            charge.key == *key && charge.quota.token_bucket().is_some() && is_divisible(charge)
         };
         let charges = checks.tokens.charges();
         checks.permits.is_empty()
@@ -211,28 +208,19 @@ async fn take(
 /// checks.
 fn in_advance(call: &UnitsCall) -> (TokenChecks, Vec<Option<AdvancedBucket>>) {
     let advance_us = u64::try_from(call.advance.as_micros()).unwrap_or(u64::MAX);
-    let (mut checks, mut buckets) = (
-        TokenChecks::default(),
-        Vec::with_capacity(call.checks.tokens.len()),
-    );
+    let mut checks = TokenChecks::default();
+    let mut buckets = Vec::with_capacity(call.checks.tokens.len());
     for (charge, policy) in call.checks.tokens.iter() {
-        match charge.quota {
-            Quota::TokenBucket(bucket) if charge.key == call.key => {
-                let quota = Quota::TokenBucket(bucket.in_advance(advance_us));
-                checks.push(
-                    BucketCharge {
-                        quota,
-                        ..charge.clone()
-                    },
-                    policy,
-                );
-                buckets.push(Some(AdvancedBucket { bucket, advance_us }));
-            }
-            _ => {
-                checks.push(charge.clone(), policy);
-                buckets.push(None);
-            }
+        let mut charge = charge.clone();
+        let mut advanced = None;
+        if charge.key == call.key
+            && let Some(bucket) = charge.quota.token_bucket()
+        {
+            charge.quota = bucket.in_advance(advance_us).into();
+            advanced = Some(AdvancedBucket { bucket, advance_us });
         }
+        checks.push(charge, policy);
+        buckets.push(advanced);
     }
     (checks, buckets)
 }

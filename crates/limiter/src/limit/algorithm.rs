@@ -83,6 +83,14 @@ pub enum AlgorithmKind {
     Concurrency { scope: Scope },
 }
 
+/// The form in which stores keep what a key consumed.
+#[derive(PartialEq, Eq)]
+enum StoredForm {
+    Backlog,
+    WindowEntries,
+    PermitHolders,
+}
+
 /// An algorithm whose numbers were checked, as the limiter counts by it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CompiledAlgorithm {
@@ -183,6 +191,20 @@ impl AlgorithmKind {
             Self::FixedWindow { .. } => "fixed_window",
             Self::SlidingWindow => "sliding_window",
             Self::Concurrency { .. } => "concurrency",
+        }
+    }
+
+    /// Whether the buckets of a limit go on when its algorithm changes from this to `new`. Otherwise
+    /// they begin anew.
+    pub fn keeps_buckets(&self, new: &Self) -> bool {
+        self.stored_form() == new.stored_form()
+    }
+
+    fn stored_form(&self) -> StoredForm {
+        match self {
+            Self::TokenBucket => StoredForm::Backlog,
+            Self::FixedWindow { .. } | Self::SlidingWindow => StoredForm::WindowEntries,
+            Self::Concurrency { .. } => StoredForm::PermitHolders,
         }
     }
 

@@ -14,7 +14,6 @@ use metrics::{Counter, counter};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use crate::algorithm::quota::Quota;
 use crate::limit::key::Key;
 use crate::store::adjustment::{Adjustment, AdjustmentBatch, AdjustmentResult, BatchId, Change};
 
@@ -155,18 +154,14 @@ impl Outbox {
         self.change(key, |_| false);
     }
 
-    /// Waives what is owed by `key` beyond `left_us`, in microseconds. A window owes all or
-    /// nothing: its tokens come back together.
+    /// Waives what is owed by `key` beyond `left_us`, in microseconds.
     pub fn lower(&self, key: &Key, left_us: u64) {
-        self.change(key, |Adjustment { quota, change, .. }| {
-            match (change, quota) {
-                (Change::Charge { charge, .. }, Quota::TokenBucket(bucket)) => {
-                    *charge = (*charge).min(bucket.tick_rate().ticks(left_us));
-                    *charge > 0
-                }
-                (Change::Charge { .. }, Quota::Window(_)) => left_us > 0,
-                (Change::Refund { .. }, _) => true,
+        self.change(key, |Adjustment { quota, change, .. }| match change {
+            Change::Charge { charge, .. } => {
+                *charge = quota.charge_within(*charge, left_us);
+                *charge > 0
             }
+            Change::Refund { .. } => true,
         });
     }
 

@@ -60,7 +60,7 @@ fn a_sliding_window_gives_each_token_back_when_it_is_a_window_old() {
 
 #[test]
 fn a_shorter_window_and_a_clock_that_stepped_back_lock_nobody_out() {
-    let mut entries = WindowEntries::of(3, 3_600 * SECOND);
+    let mut entries = WindowEntries::new(3, 3_600 * SECOND);
     assert_eq!(
         take(&mut entries, minute(3), 1, 1, 0).retry_after_us,
         60 * SECOND
@@ -119,7 +119,7 @@ fn a_refund_goes_to_the_window_that_was_charged() {
 
 #[test]
 fn a_debt_counts_beyond_the_quota_until_it_expires() {
-    let mut entries = WindowEntries::of(4, 60);
+    let mut entries = WindowEntries::new(4, 60);
     entries.charge_debt(9, 70, 50);
     assert_eq!(entries.used(), 13);
     entries.charge_debt(5, 50, 50);

@@ -186,7 +186,7 @@ pub(crate) fn unit(charges: &[BucketCharge], grant: &Grant, index: u32) -> Decis
         let tokens = store::cost_of(charges, charge).saturating_mul(behind);
         Level {
             remaining: level.remaining.saturating_add(tokens),
-            retry_after_us: if behind == 0 && charge.quota.is_window() {
+            retry_after_us: if behind == 0 && charge.quota.tokens_expire() {
                 level.retry_after_us
             } else {
                 0

@@ -4,6 +4,7 @@ use std::num::NonZeroU64;
 use proptest::prelude::*;
 
 use super::*;
+use crate::algorithm::quota::Quota;
 use crate::algorithm::token_bucket::TokenBucket;
 use crate::algorithm::window::Timestamp;
 use crate::algorithm::window::Window;

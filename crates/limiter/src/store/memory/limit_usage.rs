@@ -187,7 +187,7 @@ mod tests {
     fn missing(usages: &LimitUsages, key: &str) -> u64 {
         5 - usages
             .unknown(key.as_bytes(), bucket(), bucket().timestamp(0, 0))
-            .level(bucket(), 1)
+            .level(1, 1)
             .remaining
     }
 

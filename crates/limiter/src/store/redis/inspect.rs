@@ -158,7 +158,7 @@ impl RedisInspector {
         };
         let input = |deadline| (vec![key.clone()], args(deadline));
         let reply: Vec<i64> = self.run(&script::GRANT, &key, input).await?;
-        seen(&reply, charge.quota).ok_or(StoreError::Protocol)
+        states(&reply, charge.quota).ok_or(StoreError::Protocol)
     }
 
     /// Permits that the nodes hold: the answer to a node that has none and claims none.
@@ -279,21 +279,28 @@ impl Inspect for RedisInspector {
     }
 }
 
-/// The states that a script replied, as the limit sees them. `None`: no such reply.
-fn seen(reply: &[i64], part: Quota) -> Option<[BucketState; 2]> {
-    let number = |at: usize| u64::try_from(*reply.get(at)?).ok();
-    let now_us = number(1)?;
-    let middle = 3 + usize::try_from(number(2)?).ok()?;
-    let numbers = |from, to| (from..to).map(number).collect::<Option<Vec<u64>>>();
-    let (before, after) = (numbers(3, middle)?, numbers(middle + 1, reply.len())?);
-    let seen = |numbers: &[u64]| {
-        Some(BucketState {
-            part,
-            state: StoredState::from_reply(part, numbers, now_us)?
-                .read_as(part, part.timestamp(now_us, 0)),
-        })
+/// The states that a script replied, before and after, as the limit reads them. `None`: no such
+/// reply.
+fn states(reply: &[i64], quota: Quota) -> Option<[BucketState; 2]> {
+    let numbers: Vec<u64> = reply
+        .iter()
+        .map(|number| u64::try_from(*number).ok())
+        .collect::<Option<_>>()?;
+    let [_, now_us, length, states @ ..] = numbers.as_slice() else {
+        return None;
     };
-    Some([seen(&before)?, seen(&after)?])
+    let (before, after) = states.split_at_checked(usize::try_from(*length).ok()?)?;
+    let (_, after) = after.split_first()?;
+    Some([
+        state(before, quota, *now_us)?,
+        state(after, quota, *now_us)?,
+    ])
+}
+
+fn state(numbers: &[u64], quota: Quota, now_us: u64) -> Option<BucketState> {
+    let stored = StoredState::from_reply(quota, numbers, now_us)?;
+    let state = stored.read_as(quota, quota.timestamp(now_us, 0));
+    Some(BucketState::whole(state))
 }
 
 impl std::fmt::Debug for RedisInspector {

@@ -25,7 +25,6 @@ macro_rules! every_algorithm {
     ($name:literal) => {
         lua!(
             "values",
-            "conversion",
             "token_bucket",
             "window",
             "fixed_window",
@@ -37,7 +36,7 @@ macro_rules! every_algorithm {
 
 /// Takes from keys of these algorithms: those that a call does not need would cost it time.
 static TAKE_TOKEN_BUCKET: LazyLock<Script> =
-    LazyLock::new(|| Script::new(lua!("values", "conversion", "token_bucket", "take"), true));
+    LazyLock::new(|| Script::new(lua!("values", "token_bucket", "take"), true));
 
 static TAKE_FIXED_WINDOW: LazyLock<Script> =
     LazyLock::new(|| Script::new(lua!("values", "window", "fixed_window", "take"), true));

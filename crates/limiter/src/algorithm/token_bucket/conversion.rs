@@ -12,7 +12,7 @@
 //! have taken, or that the new rate takes for it, whichever is shorter. It may be more than the new
 //! burst: forgetting that would refill the larger bucket of nodes with the old limit as often as
 //! both ask. A faster limit that cannot count so many tokens leaves them to the slower one.
-//! `lua/conversion.lua` does the same.
+//! `lua/token_bucket.lua` does the same.
 
 use crate::algorithm::token_bucket;
 use crate::algorithm::token_bucket::{ChargeOutcome, MAX_TICKS, TickRate, TokenBucket};
@@ -40,17 +40,11 @@ pub struct ConvertedBacklog {
 impl Backlog {
     /// `ticks` of `bucket`, at most [`MAX_TICKS`].
     #[inline]
-    pub fn of(bucket: TokenBucket, ticks: u64) -> Self {
+    pub fn new(bucket: TokenBucket, ticks: u64) -> Self {
         Self {
             ticks: ticks.min(MAX_TICKS),
             tick_rate: bucket.tick_rate(),
         }
-    }
-
-    /// Whole tokens that are missing, rounded up.
-    #[inline]
-    pub fn tokens(self) -> u64 {
-        self.tick_rate.tokens(self.ticks)
     }
 
     /// This backlog as `bucket` reads it.
