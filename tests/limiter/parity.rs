@@ -16,10 +16,11 @@ use tollgate_limiter::limit::key::Key;
 use tollgate_limiter::store::adjustment::{Adjustment, AdjustmentBatch, BatchId, Change};
 use tollgate_limiter::store::inspect::TokenGrant;
 use tollgate_limiter::store::memory::MemoryStore;
+use tollgate_limiter::store::redis::ShippedScript;
 use tollgate_limiter::store::{BucketCharge, Grant, PermitClaim};
 use tollgate_test_support::{HOUR, SECOND, charge, shape};
 
-use crate::scripts::{LuaScripts, ShippedScript};
+use crate::scripts::LuaScripts;
 
 /// The algorithm's letter in ARGV.
 fn letter(quota: Quota) -> &'static str {

@@ -13,16 +13,17 @@ use tollgate_limiter::algorithm::concurrency::{
     DEMAND_US, GrantedPermits, LEASE_US, PermitRequest, ROTATION_US,
 };
 use tollgate_limiter::algorithm::level::Level;
-use tollgate_limiter::algorithm::quota::{AlgorithmScript, Quota};
+use tollgate_limiter::algorithm::quota::AlgorithmScript;
 use tollgate_limiter::algorithm::share::Share;
 use tollgate_limiter::algorithm::token_bucket::MAX_TICKS;
 use tollgate_limiter::limit::key::Key;
 use tollgate_limiter::store::adjustment::{
     Adjustment, AdjustmentBatch, AdjustmentOutcome, AdjustmentResult, Change, PlacedAdjustment,
 };
+use tollgate_limiter::store::redis::ShippedScript;
 use tollgate_limiter::store::{BucketCharge, Grant, PermitClaim, StoreError};
 
-use crate::scripts::{LuaScripts, ShippedScript};
+use crate::scripts::LuaScripts;
 
 /// The server's clock when a run starts: 800 seconds into an hour.
 pub const EPOCH_US: u64 = 1_763_000_000_000_000;
@@ -342,9 +343,10 @@ impl SimulatedRedis {
         let keys = [key_text(&charge.key)].into_iter();
         let reply = self.scripts.run(ShippedScript::Grant, keys, args).unwrap();
         let state = &reply[3..3 + usize::try_from(reply[2]).unwrap()];
-        match charge.quota {
-            Quota::TokenBucket(_) => state.first().map_or(0, |ticks| *ticks as u64),
-            Quota::Window(_) => state.chunks_exact(2).map(|entry| entry[1] as u64).sum(),
+        if charge.quota.tokens_expire() {
+            state.chunks_exact(2).map(|entry| entry[1] as u64).sum()
+        } else {
+            state.first().map_or(0, |ticks| *ticks as u64)
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-use tollgate_limiter::algorithm::token_bucket::{MAX_BURST, TokenBucket, TokenBucketError};
+use tollgate_limiter::algorithm::token_bucket::MAX_BURST;
 use tollgate_limiter::limit::algorithm::Algorithm;
 use tollgate_limiter::limit::cost::{Cost, ResponseCost};
 
@@ -129,11 +129,7 @@ fn flows_back(
     report: &mut Report,
 ) -> Option<NonZeroU64> {
     let tokens = NonZeroU64::new(max.value.0)?;
-    // A window forgets at its end.
-    let Algorithm::TokenBucket { rate, .. } = algorithm else {
-        return Some(tokens);
-    };
-    if let Err(TokenBucketError::TooSlow) = TokenBucket::new(rate.tokens, rate.period_us, tokens) {
+    if !algorithm.comes_back(tokens) {
         let problem = ValueProblem::new(format!(
             "{tokens} tokens would take over 366 days to come back"
         ));

@@ -73,6 +73,18 @@ pub(crate) static CHANGES_POLL: LazyLock<Script> =
 pub(crate) static PLANS_READ: LazyLock<Script> =
     LazyLock::new(|| Script::new(lua!("plans_read"), false));
 
+/// The texts of scripts, for tests that run them without Redis.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ShippedScript {
+    /// Takes from buckets alone.
+    TakeTokenBucket,
+    TakeAny,
+    Adjust,
+    Grant,
+    Concurrency,
+}
+
 /// KEYS and ARGV.
 pub(crate) type Input = (Vec<Key>, Vec<Value>);
 
@@ -85,6 +97,19 @@ pub(crate) struct Script {
     pub timed: bool,
     /// The time limits of the store that a run may take.
     time_limits: u32,
+}
+
+impl ShippedScript {
+    pub fn text(self) -> &'static str {
+        let script = match self {
+            Self::TakeTokenBucket => &TAKE_TOKEN_BUCKET,
+            Self::TakeAny => &TAKE_ANY,
+            Self::Adjust => &ADJUST,
+            Self::Grant => &GRANT,
+            Self::Concurrency => &CONCURRENCY,
+        };
+        script.text
+    }
 }
 
 /// The script that takes from keys of the algorithms in `quotas`.
