@@ -187,11 +187,13 @@ impl ScriptRunner {
             .run(ShippedScript::Concurrency, keys, args)
             .unwrap();
         let number = |n: i64| u64::try_from(n).unwrap();
-        let granted = |of_claim: &[i64]| {
-            let [own, others, share] = [0, 1, 2].map(|at| number(of_claim[at]));
-            GrantedPermits { own, others, share }
-        };
-        reply[2..].chunks(3).map(granted).collect()
+        reply[2..]
+            .chunks(3)
+            .map(|of_claim: &[i64]| {
+                let [own, others, share] = [0, 1, 2].map(|at| number(of_claim[at]));
+                GrantedPermits { own, others, share }
+            })
+            .collect()
     }
 
     fn take(&self, charges: &[BucketCharge], units: u32, now_us: u64) -> Grant {
@@ -365,20 +367,24 @@ fn any_turns() -> impl Strategy<Value = Vec<Step>> {
         prop::collection::vec(turn, 1..80),
     )
         .prop_map(|(versions, turns)| {
-            let step = |(wait, version, units, owed, back): (u64, usize, u32, u64, _)| {
-                let shape: TokenBucket = versions[version];
-                // Refills about as much as is taken.
-                let wait = wait * shape.micros(shape.emission()) / 40;
-                Step {
-                    wait,
-                    charges: vec![charge("k", shape, 1)],
-                    units,
-                    owed: owed.saturating_sub(2),
-                    back,
-                    gift: None,
-                }
-            };
-            turns.into_iter().map(step).collect()
+            turns
+                .into_iter()
+                .map(
+                    |(wait, version, units, owed, back): (u64, usize, u32, u64, _)| {
+                        let shape: TokenBucket = versions[version];
+                        // Refills about as much as is taken.
+                        let wait = wait * shape.micros(shape.emission()) / 40;
+                        Step {
+                            wait,
+                            charges: vec![charge("k", shape, 1)],
+                            units,
+                            owed: owed.saturating_sub(2),
+                            back,
+                            gift: None,
+                        }
+                    },
+                )
+                .collect()
         })
 }
 
@@ -386,7 +392,8 @@ fn any_turns() -> impl Strategy<Value = Vec<Step>> {
 /// largest burst and the largest rate's refill.
 fn largest_burst_and_rate(steps: &[Step]) -> Result<(), TestCaseError> {
     let script = ScriptRunner::new(true);
-    let (mut now_us, mut passed) = (1_763_000_000_000_000_u64, Vec::new());
+    let mut now_us = 1_763_000_000_000_000_u64;
+    let mut passed = Vec::new();
     for step in steps {
         now_us += step.wait;
         passed.push((
@@ -407,11 +414,10 @@ fn largest_burst_and_rate(steps: &[Step]) -> Result<(), TestCaseError> {
             let ticks =
                 |shape: TokenBucket| u128::from(at - from) * u128::from(shape.ticks_per_us());
             // Exceeds what refills at every rate: at the largest, too.
-            let over = |shape: TokenBucket| {
-                (sum.saturating_sub(burst.into())) * u128::from(shape.emission()) > ticks(shape)
-            };
             prop_assert!(
-                !shapes().all(over),
+                !shapes().all(|shape: TokenBucket| {
+                    (sum.saturating_sub(burst.into())) * u128::from(shape.emission()) > ticks(shape)
+                }),
                 "{} in {} us, burst {}",
                 sum,
                 at - from,
@@ -451,8 +457,10 @@ proptest! {
         let mut now_us: u64 = 1_763_000_000_000_000;
         for (turn, (wait, node, most, wanted, needed, denied, (off, largest_cost, spare))) in (10_u64..).zip(steps) {
             now_us += wait;
-            let (wanted, turn) = (wanted.max(needed), turn.saturating_add_signed(off));
-            let (demand, kept) = (wanted + denied, wanted.min(needed + spare));
+            let wanted = wanted.max(needed);
+            let turn = turn.saturating_add_signed(off);
+            let demand = wanted + denied;
+            let kept = wanted.min(needed + spare);
             let claim = PermitRequest { wanted, demand, kept, needed, largest_cost, turn };
             let claims = ["a", "b"].map(|key| PermitClaim { key: Key::from(key), most, node, claim });
             prop_assert_eq!(script.claim(&claims, now_us), memory.claim_at(&claims, now_us), "at {}", now_us);
@@ -466,7 +474,9 @@ proptest! {
     ) {
         let script = ScriptRunner::new(false);
         let token_us = limit.micros(limit.emission());
-        let (mut real_us, mut behind_us, mut passed) = (0, 0, Vec::new());
+        let mut real_us = 0;
+        let mut behind_us = 0;
+        let mut passed = Vec::new();
         for (wait, units, back) in steps {
             real_us += wait * token_us / 20;
             behind_us += if back < 3 { back * limit.micros(limit.capacity()) } else { 0 };
@@ -600,7 +610,9 @@ fn another_algorithm_begins_anew_and_drops_debts_of_the_old_one() {
 #[test]
 fn a_denial_by_a_slower_limit_writes_nothing_and_one_by_a_faster_limit_once() {
     let script = ScriptRunner::new(true);
-    let (limit, slower, faster) = (shape(2, HOUR, 20), shape(1, HOUR, 10), shape(4, HOUR, 10));
+    let limit = shape(2, HOUR, 20);
+    let slower = shape(1, HOUR, 10);
+    let faster = shape(4, HOUR, 10);
     assert_eq!(script.take(&[charge("k", limit, 1)], 20, HOUR).units, 20);
     let before = script.value("k");
     assert_eq!(script.take(&[charge("k", slower, 1)], 1, HOUR).units, 0);
@@ -628,10 +640,8 @@ fn a_denial_by_a_slower_limit_writes_nothing_and_one_by_a_faster_limit_once() {
 #[test]
 fn a_clock_that_stepped_back_is_no_reason_to_forget_what_a_larger_version_consumed() {
     let script = ScriptRunner::new(true);
-    let (large, small) = (
-        [charge("k", shape(10, SECOND, 100), 1)],
-        [charge("k", shape(10, SECOND, 10), 1)],
-    );
+    let large = [charge("k", shape(10, SECOND, 100), 1)];
+    let small = [charge("k", shape(10, SECOND, 10), 1)];
     assert_eq!(script.take(&large, 100, 9 * HOUR).units, 100);
     let denied = script.take(&small, 1, 5 * HOUR).levels[0];
     assert_eq!(
@@ -664,7 +674,8 @@ fn admitted_around_a_step(window: Window, end_us: u64, step_us: u64) -> [Vec<u32
     let charges = [charge("k", window, 1)];
     let script = ScriptRunner::new(true);
     let memory = MemoryStore::new(1_000);
-    let (epoch_us, mut monotonic_us) = (end_us - SECOND, SECOND / 2);
+    let epoch_us = end_us - SECOND;
+    let mut monotonic_us = SECOND / 2;
     memory.set_epoch(epoch_us);
     let mut admitted = [Vec::new(), Vec::new()];
     // Microseconds that pass, and that the clock is behind then.
@@ -721,11 +732,9 @@ fn a_clock_that_steps_back_over_the_end_of_a_fixed_window_opens_no_window_twice(
 fn a_window_that_ended_before_the_clock_stepped_back_is_not_forgotten() {
     let window = Window::fixed(5, Period::every(60 * SECOND)).unwrap();
     let charges = [charge("k", window, 1)];
-    let (script, memory, end_us) = (
-        ScriptRunner::new(true),
-        MemoryStore::new(1_000),
-        6_000 * SECOND,
-    );
+    let script = ScriptRunner::new(true);
+    let memory = MemoryStore::new(1_000);
+    let end_us = 6_000 * SECOND;
     memory.set_epoch(71_000);
     assert_eq!(
         memory
@@ -816,12 +825,16 @@ fn batch_of(number: u64, keys: &[&str]) -> AdjustmentBatch {
         charge: 100_000,
         since_us: SECOND,
     };
-    let owed = |key: &&str| Adjustment {
-        key: Key::from(*key),
-        quota: shape(10, SECOND, 10).into(),
-        change,
-    };
-    AdjustmentBatch::new(BatchId { node: 1, number }, keys.iter().map(owed).collect())
+    AdjustmentBatch::new(
+        BatchId { node: 1, number },
+        keys.iter()
+            .map(|key: &&str| Adjustment {
+                key: Key::from(*key),
+                quota: shape(10, SECOND, 10).into(),
+                change,
+            })
+            .collect(),
+    )
 }
 
 #[test]

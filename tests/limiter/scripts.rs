@@ -82,7 +82,8 @@ impl FakeRedis {
             .as_slice()
         {
             ["TIME"] => {
-                let (seconds, micros) = (self.now_us.get() / SECOND, self.now_us.get() % SECOND);
+                let seconds = self.now_us.get() / SECOND;
+                let micros = self.now_us.get() % SECOND;
                 lua.create_sequence_from([seconds.to_string(), micros.to_string()])
                     .map(Value::Table)
             }

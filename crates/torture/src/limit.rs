@@ -65,7 +65,8 @@ impl TestedLimit {
 /// Shows rate and burst: `100/s, burst 200`.
 impl fmt::Display for TestedLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (tokens, seconds) = (self.rate.tokens, self.rate.period_us.get() as f64 / 1e6);
+        let tokens = self.rate.tokens;
+        let seconds = self.rate.period_us.get() as f64 / 1e6;
         match self.rate.period_us.get() {
             1_000_000 => write!(f, "{tokens}/s, burst {}", self.burst),
             _ => write!(f, "{tokens}/{seconds}s, burst {}", self.burst),

@@ -169,11 +169,13 @@ impl SimulatedRedis {
             args.extend([quota.script().letter().to_owned(), cost.to_string()]);
             args.extend(quota.script_numbers(0).map(|number| number.to_string()));
         }
-        let is_bucket =
-            |charge: &BucketCharge| charge.quota.script() == AlgorithmScript::TokenBucket;
-        let script = match charges.iter().all(is_bucket) {
-            true => ShippedScript::TakeTokenBucket,
-            false => ShippedScript::TakeAny,
+        let script = if charges
+            .iter()
+            .all(|charge: &BucketCharge| charge.quota.script() == AlgorithmScript::TokenBucket)
+        {
+            ShippedScript::TakeTokenBucket
+        } else {
+            ShippedScript::TakeAny
         };
         let reply = self.run(
             script,
@@ -294,11 +296,13 @@ impl SimulatedRedis {
             .iter()
             .map(|claim| format!("!in-flight:{}", key_text(&claim.key)));
         let reply = self.run(ShippedScript::Concurrency, keys, args)?;
-        let granted = |of_claim: &[i64]| {
-            let [own, others, share] = [0, 1, 2].map(|at| of_claim[at] as u64);
-            GrantedPermits { own, others, share }
-        };
-        Ok(reply[2..].chunks_exact(3).map(granted).collect())
+        Ok(reply[2..]
+            .chunks_exact(3)
+            .map(|of_claim: &[i64]| {
+                let [own, others, share] = [0, 1, 2].map(|at| of_claim[at] as u64);
+                GrantedPermits { own, others, share }
+            })
+            .collect())
     }
 
     /// Announces `node`, or, with `leaves`, takes it out. The fleet as it is told then.

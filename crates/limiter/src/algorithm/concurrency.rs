@@ -219,13 +219,17 @@ fn fair_share(
     let own = claim.demand.div_ceil(unit);
     let units = |holder: &PermitHolder| holder.demand(now_us).div_ceil(unit);
     let demands = || others().map(units).chain([own]);
-    let (mut left, mut contenders) = (most / unit, demands().count() as u64);
+    let mut left = most / unit;
+    let mut contenders = demands().count() as u64;
     loop {
         // Each demand that is met raises the level for the others.
         let level = left / contenders;
-        let (met, unmet) = demands().fold((0, 0), |(met, unmet), demand| match demand <= level {
-            true => (met + demand, unmet),
-            false => (met, unmet + 1),
+        let (met, unmet) = demands().fold((0, 0), |(met, unmet), demand| {
+            if demand <= level {
+                (met + demand, unmet)
+            } else {
+                (met, unmet + 1)
+            }
         });
         if unmet == 0 {
             return most;
@@ -236,7 +240,8 @@ fn fair_share(
         }
         contenders = unmet;
     }
-    let (level, remaining) = (left / contenders, left % contenders);
+    let level = left / contenders;
+    let remaining = left % contenders;
     let rank = others()
         .filter(|holder| holder.node < node && units(holder) > level)
         .count() as u64;
@@ -310,23 +315,27 @@ mod tests {
 
     /// The shares of nodes with these demands, each of which holds nothing yet, at `now_us`.
     fn shares(most: u64, demands: &[u64], largest_cost: u64, now_us: u64) -> Vec<u64> {
-        let holder = |(node, demand): (u64, &u64)| PermitHolder {
-            node,
-            permits: 0,
-            demand: *demand,
-            turn: 1,
-            until_us: now_us + LEASE_US,
-        };
-        let holders: Vec<_> = (0..).zip(demands).map(holder).collect();
-        let share = |own: &PermitHolder| {
-            let claim = PermitRequest {
-                demand: own.demand,
-                largest_cost,
-                ..PermitRequest::default()
-            };
-            fair_share(&holders, own.node, most, claim, now_us)
-        };
-        holders.iter().map(share).collect()
+        let holders: Vec<_> = (0..)
+            .zip(demands)
+            .map(|(node, demand): (u64, &u64)| PermitHolder {
+                node,
+                permits: 0,
+                demand: *demand,
+                turn: 1,
+                until_us: now_us + LEASE_US,
+            })
+            .collect();
+        holders
+            .iter()
+            .map(|own: &PermitHolder| {
+                let claim = PermitRequest {
+                    demand: own.demand,
+                    largest_cost,
+                    ..PermitRequest::default()
+                };
+                fair_share(&holders, own.node, most, claim, now_us)
+            })
+            .collect()
     }
 
     #[test]

@@ -97,11 +97,9 @@ impl TokenBucket {
         period_us: NonZeroU64,
         burst: NonZeroU64,
     ) -> Result<Self, TokenBucketError> {
-        let (tokens, period, burst) = (
-            u128::from(tokens.get()),
-            u128::from(period_us.get()),
-            u128::from(burst.get()),
-        );
+        let tokens = u128::from(tokens.get());
+        let period = u128::from(period_us.get());
+        let burst = u128::from(burst.get());
         if tokens * 1_000_000 > period * u128::from(MAX_TOKENS_PER_SECOND) {
             return Err(TokenBucketError::TooFast);
         }

@@ -59,12 +59,11 @@ impl Limiter {
         // would hide.
         let is_divisible =
             |charge: &BucketCharge| charge.quota.shared_by(nodes).holds(charge.largest_cost);
-        let is_bucket = |charge: &BucketCharge| {
-            charge.key == *key && charge.quota.token_bucket().is_some() && is_divisible(charge)
-        };
         let charges = checks.tokens.charges();
         checks.permits.is_empty()
-            && charges.iter().any(is_bucket)
+            && charges.iter().any(|charge: &BucketCharge| {
+                charge.key == *key && charge.quota.token_bucket().is_some() && is_divisible(charge)
+            })
             && !charges.iter().any(BucketCharge::is_leased)
             && self
                 .client()
@@ -109,29 +108,25 @@ impl Limiter {
             }
             _ => return vec![self.decide(&call.checks).wait().await.without_wait()],
         };
-        let decided = match call.advance.is_zero() {
-            false => {
-                let (checks, advanced) = in_advance(call);
-                let decisions = take(checks, call.units, |checks| {
-                    TakeCall::new(client, checks, call.units).without_refunds()
-                })
-                .await;
-                decisions.map(|decisions| {
-                    decisions
-                        .into_iter()
-                        .map(|one| delayed(one, &advanced))
-                        .collect()
-                })
-            }
-            true => {
-                let checks = call.checks.tokens.clone();
-                let decisions = take(checks, call.units, |checks| {
-                    TakeCall::new(client, checks, call.units)
-                })
-                .await;
+        let decided = if call.advance.is_zero() {
+            let checks = call.checks.tokens.clone();
+            let decisions = take(checks, call.units, |checks| {
+                TakeCall::new(client, checks, call.units)
+            })
+            .await;
+            decisions.map(|decisions| decisions.into_iter().map(Decision::without_wait).collect())
+        } else {
+            let (checks, advanced) = in_advance(call);
+            let decisions = take(checks, call.units, |checks| {
+                TakeCall::new(client, checks, call.units).without_refunds()
+            })
+            .await;
+            decisions.map(|decisions| {
                 decisions
-                    .map(|decisions| decisions.into_iter().map(Decision::without_wait).collect())
-            }
+                    .into_iter()
+                    .map(|one| delayed(one, &advanced))
+                    .collect()
+            })
         };
         decided.unwrap_or_else(|NoAnswer(late)| {
             self.during_outage_units(call, client, late.as_deref())

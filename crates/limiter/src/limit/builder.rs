@@ -294,11 +294,13 @@ impl LimitBuilder {
             hidden,
             ..
         } = self;
-        let quota = |error| LimitError::Quota {
-            limit: name.clone(),
-            error,
-        };
-        let burst = algorithm.compile().map_err(quota)?.burst();
+        let burst = algorithm
+            .compile()
+            .map_err(|error| LimitError::Quota {
+                limit: name.clone(),
+                error,
+            })?
+            .burst();
         let cost = nonzero(&name, "the cost", self.cost)?;
         if cost.get() > burst {
             return Err(LimitError::Cost {
@@ -377,8 +379,10 @@ impl LimitBuilder {
 /// Names begin the keys and stand in header fields: no key of one limit may be that of another, or
 /// of a hash of plans.
 fn is_name(name: &str) -> bool {
-    let fine = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-');
-    (1..=64).contains(&name.len()) && name.bytes().all(fine)
+    (1..=64).contains(&name.len())
+        && name
+            .bytes()
+            .all(|byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-'))
 }
 
 fn nonzero(limit: &Arc<str>, what: &'static str, number: u64) -> Result<NonZeroU64, LimitError> {

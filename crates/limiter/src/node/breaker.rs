@@ -250,7 +250,9 @@ mod tests {
 
     #[test]
     fn a_circuit_opens_after_failures_in_a_row_and_no_other_with_it() {
-        let (breaker, one, two) = (Breaker::new(), ServerId::of("one"), ServerId::of("two"));
+        let breaker = Breaker::new();
+        let one = ServerId::of("one");
+        let two = ServerId::of("two");
         fail(&breaker, one, TOLERATED_FAILURES - 1);
         breaker.succeeded(one);
         fail(&breaker, one, TOLERATED_FAILURES - 1);
@@ -263,7 +265,8 @@ mod tests {
 
     #[test]
     fn only_the_prober_closes_a_circuit() {
-        let (breaker, one) = (Breaker::new(), ServerId::of("one"));
+        let breaker = Breaker::new();
+        let one = ServerId::of("one");
         breaker.trip(one, &StoreError::Io, String::new);
         breaker.succeeded(one);
         assert!(breaker.is_open_for(one));

@@ -167,14 +167,17 @@ impl Outbox {
 
     fn change(&self, key: &Key, mut change: impl FnMut(&mut Adjustment) -> bool) {
         let mut batches = self.batches.lock();
-        let has_key = |(number, unconfirmed): (&u64, &UnconfirmedBatch)| {
-            unconfirmed
-                .batch
-                .iter()
-                .any(|adjustment| adjustment.key == *key)
-                .then_some(*number)
-        };
-        let numbers: Vec<u64> = batches.by_number.iter().filter_map(has_key).collect();
+        let numbers: Vec<u64> = batches
+            .by_number
+            .iter()
+            .filter_map(|(number, unconfirmed): (&u64, &UnconfirmedBatch)| {
+                unconfirmed
+                    .batch
+                    .iter()
+                    .any(|adjustment| adjustment.key == *key)
+                    .then_some(*number)
+            })
+            .collect();
         for number in numbers {
             batches.update(number, |unconfirmed| {
                 Arc::make_mut(&mut unconfirmed.batch).change(key, &mut change)

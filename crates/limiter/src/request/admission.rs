@@ -182,9 +182,10 @@ fn queue_up(
     let level = decision.level(pending.owners.get(owner)?.check)?;
     let retry_after = Duration::from_micros(level.retry_after_us);
     if let Some(ticket) = ticket {
-        match pending.key(pending.owners.get(owner)?.check) == Some(ticket.key()) {
-            true => ticket.put_off(retry_after),
-            false => ticket.put_off_by_another(retry_after),
+        if pending.key(pending.owners.get(owner)?.check) == Some(ticket.key()) {
+            ticket.put_off(retry_after)
+        } else {
+            ticket.put_off_by_another(retry_after)
         }
         return Some(ticket);
     }
@@ -207,11 +208,10 @@ fn queue_up(
 
 /// The decision on a request whose turn did not come in time.
 fn turned_away(rules: &RuleSet, pending: &mut PendingRequest, ticket: &Ticket) -> Decision {
-    let waits_for = |owner: &Owner| pending.key(owner.check) == Some(ticket.key());
     let owner = pending
         .owners
         .iter()
-        .position(waits_for)
+        .position(|owner: &Owner| pending.key(owner.check) == Some(ticket.key()))
         .unwrap_or_default();
     rules.turn_away(pending, owner, micros(ticket.wait()))
 }

@@ -155,7 +155,8 @@ impl CompiledLimit {
         };
         let (limit, counting) = (limit.clone(), limit.algorithm.compile()?);
         // A cost that depends on the request is read off each; the rest is the same for all.
-        let (cost, unit) = (NonZeroU64::MIN, QuotaUnit::Requests);
+        let cost = NonZeroU64::MIN;
+        let unit = QuotaUnit::Requests;
         let usual = Charge {
             counting,
             cost,

@@ -67,12 +67,13 @@ impl DeniedKeys {
         let mut sums: HashMap<Key, HeavyHitter> = HashMap::new();
         let mut add = |window: &[HeavyHitter]| {
             for hitter in window {
-                let none = || HeavyHitter {
-                    key: hitter.key.clone(),
-                    count: 0,
-                    error: 0,
-                };
-                let sum = sums.entry(hitter.key.clone()).or_insert_with(none);
+                let sum = sums
+                    .entry(hitter.key.clone())
+                    .or_insert_with(|| HeavyHitter {
+                        key: hitter.key.clone(),
+                        count: 0,
+                        error: 0,
+                    });
                 sum.count += hitter.count;
                 sum.error += hitter.error;
             }
@@ -106,13 +107,15 @@ mod tests {
     use crate::request::heavy_hitters::CAPACITY;
 
     fn top(keys: &DeniedKeys) -> Vec<(String, u64)> {
-        let shown = |hitter: HeavyHitter| {
-            (
-                String::from_utf8_lossy(hitter.key.as_bytes()).into_owned(),
-                hitter.count,
-            )
-        };
-        keys.top(10).into_iter().map(shown).collect()
+        keys.top(10)
+            .into_iter()
+            .map(|hitter: HeavyHitter| {
+                (
+                    String::from_utf8_lossy(hitter.key.as_bytes()).into_owned(),
+                    hitter.count,
+                )
+            })
+            .collect()
     }
 
     #[test]
@@ -132,7 +135,8 @@ mod tests {
 
     #[test]
     fn a_limit_keeps_its_keys_over_a_reload_and_is_forgotten_once_it_is_gone() {
-        let (watch, name) = (DenialWatch::default(), Arc::from("per-client"));
+        let watch = DenialWatch::default();
+        let name = Arc::from("per-client");
         let keys = watch.of(&name);
         keys.count(&Key::from("a"));
         assert_eq!(top(&watch.of(&name)).len(), 1);

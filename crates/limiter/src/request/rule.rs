@@ -171,10 +171,8 @@ pub(crate) fn standing(
     level: &Level,
     passed: Option<u64>,
 ) -> Standing {
-    let (quota, remaining) = (
-        scale.quota(counting.burst()),
-        scale.remaining(level.remaining),
-    );
+    let quota = scale.quota(counting.burst());
+    let remaining = scale.remaining(level.remaining);
     let CompiledAlgorithm::Tokens(tokens) = counting else {
         return Standing {
             quota,

@@ -151,7 +151,8 @@ impl RuleSet {
                         .into_iter()
                         .next()
                         .unwrap_or_default();
-                    let (limit, hidden) = (rule.name().clone(), rule.limit().hidden);
+                    let limit = rule.name().clone();
+                    let hidden = rule.limit().hidden;
                     return Err(Denial::KeyMissing {
                         limit,
                         part,
@@ -176,7 +177,8 @@ impl RuleSet {
             let (index, Some(key)) = (owner.rule, pending.key(owner.check).cloned()) else {
                 continue;
             };
-            let (plan, rule) = (query.cache.plan(&query.field), &self.rules[index]);
+            let plan = query.cache.plan(&query.field);
+            let rule = &self.rules[index];
             let charge = rule.compiled.late_charge(plan.as_ref(), stated_cost);
             let (check, scale, later) = NewCheck::of(rule, key, charge);
             pending.replace(at, check);
@@ -272,7 +274,8 @@ impl RuleSet {
         let OnLimit::Queue(bounds) = rule.limit().on_limit else {
             return None;
         };
-        let (key, charge_us) = (pending.key(owner.check)?, pending.pace_us(owner.check));
+        let key = pending.key(owner.check)?;
+        let charge_us = pending.pace_us(owner.check);
         let waiting_for = WaitingFor {
             key,
             bounds,
@@ -390,16 +393,18 @@ impl RuleSet {
         let shown = judged
             .chain(degraded)
             .filter(|(owner, ..)| !self.rules[owner.rule].limit().hidden);
-        let policy = if pending.owners.len() == self.acting
-            && !pending.owners.iter().any(|owner| owner.planned)
-        {
-            self.policy.clone()
-        } else {
-            let item = |(owner, counting, _): (&Owner, _, &Level)| {
-                self.rules[owner.rule].policy_of(counting, owner.scale)
+        let policy =
+            if pending.owners.len() == self.acting
+                && !pending.owners.iter().any(|owner| owner.planned)
+            {
+                self.policy.clone()
+            } else {
+                headers::policy_value(shown.clone().map(
+                    |(owner, counting, _): (&Owner, _, &Level)| {
+                        self.rules[owner.rule].policy_of(counting, owner.scale)
+                    },
+                ))
             };
-            headers::policy_value(shown.clone().map(item))
-        };
         let standings = shown.map(|(owner, counting, level)| {
             let passed = decision.granted.then(|| pending.cost(owner.check));
             (

@@ -60,18 +60,19 @@ impl WorkerClients {
     pub fn start(&self, limits: &RouteLimits) -> Vec<JoinHandle<()>> {
         let mut rng = Rng::with_seed(self.seed);
         let seeds = (0..self.count).map(|_| rng.u64(..));
-        let each = |seed| {
-            let RouteLimits {
-                limiter,
-                load,
-                settings,
-                observed,
-                ..
-            } = limits.clone();
-            tokio::spawn(client(limiter, load, settings, observed, seed))
-        };
         match limits.load.pattern {
-            LoadPattern::Paced => seeds.map(each).collect(),
+            LoadPattern::Paced => seeds
+                .map(|seed| {
+                    let RouteLimits {
+                        limiter,
+                        load,
+                        settings,
+                        observed,
+                        ..
+                    } = limits.clone();
+                    tokio::spawn(client(limiter, load, settings, observed, seed))
+                })
+                .collect(),
             LoadPattern::Queued { hold, .. } => seeds
                 .map(|seed| tokio::spawn(limits.clone().ask_and_hold(hold, seed)))
                 .collect(),
@@ -120,7 +121,8 @@ impl RouteLimits {
                 break;
             }
             for request in (worker..size).step_by(usize::try_from(workers).unwrap_or(usize::MAX)) {
-                let (limits, key) = (self.clone(), self.load.burst_key(number));
+                let limits = self.clone();
+                let key = self.load.burst_key(number);
                 // A perfect limiter admits the first so many.
                 requests.spawn(limits.ask_in_burst(key, at + IN_FLIGHT, u64::from(request < most)));
             }

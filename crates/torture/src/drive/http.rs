@@ -149,7 +149,9 @@ fn work(shared: &Arc<HttpLoad>, connections: Vec<u32>, seed: u64) -> Result<Obse
     let mut rng = Rng::with_seed(seed);
     runtime()?.block_on(async {
         let clients = connections.into_iter().map(|index| {
-            let (shared, observed, rng) = (shared.clone(), observed.clone(), rng.fork());
+            let shared = shared.clone();
+            let observed = observed.clone();
+            let rng = rng.fork();
             tokio::spawn(send_requests(shared, index as usize, observed, rng))
         });
         let clients = clients.collect();
@@ -173,8 +175,8 @@ impl TargetAddress {
             .ok_or_else(wrong)?;
         let port = authority.port_u16().unwrap_or(80);
         let host = authority.host().trim_matches(['[', ']']);
-        let gone = |_| Error::NoTarget(url.to_string());
-        let connected = std::net::TcpStream::connect((host, port)).map_err(gone)?;
+        let connected = std::net::TcpStream::connect((host, port))
+            .map_err(|_| Error::NoTarget(url.to_string()))?;
         let path = url.path_and_query().map_or("/", |path| path.as_str());
         Ok(Self {
             address: connected.peer_addr()?,

@@ -130,9 +130,8 @@ mod tests {
 
     #[test]
     fn masters_are_read_with_their_slots_and_the_one_asked_may_not_name_itself() {
-        let (number, text) = (RedisReply::Number, |text: &str| {
-            RedisReply::Text(text.to_owned())
-        });
+        let number = RedisReply::Number;
+        let text = |text: &str| RedisReply::Text(text.to_owned());
         let node = |name| RedisReply::List(vec![text(name), number(7), text("id")]);
         let range = |from, to, name| {
             RedisReply::List(vec![number(from), number(to), node(name), node("replica")])

@@ -57,13 +57,15 @@ pub fn judge_in_flight(held: &[HeldRequest], most: u64) -> TraceJudgement {
 
 /// The part of the time from one to the other in which `most` permits of a key were in use.
 pub fn use_of_permits(held: &[HeldRequest], most: u64, (from_us, to_us): (u64, u64)) -> f64 {
-    let within = |one: &HeldRequest| {
-        one.to_us
-            .min(to_us)
-            .saturating_sub(one.from_us.max(from_us))
-            * one.cost
-    };
-    let used: u64 = held.iter().map(within).sum();
+    let used: u64 = held
+        .iter()
+        .map(|one: &HeldRequest| {
+            one.to_us
+                .min(to_us)
+                .saturating_sub(one.from_us.max(from_us))
+                * one.cost
+        })
+        .sum();
     used as f64 / (most as f64 * to_us.saturating_sub(from_us).max(1) as f64)
 }
 

@@ -29,10 +29,8 @@ pub fn judge_fixed(
         let begin = |window: i128, ahead: i64| {
             u64::try_from(window * i128::from(period_us) - i128::from(ahead)).unwrap_or_default()
         };
-        let (from_us, to_us) = (
-            begin(window, clock.most_us),
-            begin(window + 1, clock.least_us),
-        );
+        let from_us = begin(window, clock.most_us);
+        let to_us = begin(window + 1, clock.least_us);
         let window = ExceededWindow {
             key,
             from_us,
@@ -59,9 +57,12 @@ pub fn judge_sliding(
         let mut by_answer: Vec<usize> = (0..of_one_key.len()).collect();
         by_answer.sort_unstable_by_key(|index| of_one_key[*index].answered_us);
         let mut counted = vec![false; of_one_key.len()];
-        let (mut admitted, mut gone, mut next) = (0_u64, 0, 0);
+        let mut admitted = 0_u64;
+        let mut gone = 0;
+        let mut next = 0;
         for (index, first) in of_one_key.iter().enumerate() {
-            let (from_us, to_us) = (first.sent_us, first.sent_us.saturating_add(width_us - 1));
+            let from_us = first.sent_us;
+            let to_us = first.sent_us.saturating_add(width_us - 1);
             while gone < index && of_one_key[gone].sent_us < from_us {
                 admitted -= if counted[gone] {
                     of_one_key[gone].cost

@@ -91,12 +91,16 @@ impl RunReport {
             admissions, held, ..
         } = observed;
         let strict = bound.judge(admissions, held, &[]);
-        let is_spared = |one: &AdmittedRequest| terms.spared.get(one.key as usize) == Some(&true);
         let conceding = if concessions.is_empty() {
             strict.clone()
         } else {
             let (spared, others): (Vec<_>, Vec<_>) =
-                admissions.iter().copied().partition(is_spared);
+                admissions
+                    .iter()
+                    .copied()
+                    .partition(|one: &AdmittedRequest| {
+                        terms.spared.get(one.key as usize) == Some(&true)
+                    });
             let judged = [
                 bound.judge(&spared, held, &[]),
                 bound.judge(&others, held, concessions),

@@ -244,6 +244,8 @@ fn each_of_many_keys_is_judged_by_itself() {
 
 /// A run of each variant of a scenario.
 fn variants(plan: &RunPlan, scenario: Scenario, backing: &Backing) -> Vec<RunReport> {
-    let run = |case: &Case| torture::run_nodes(case, backing, &mut |_| {}).unwrap();
-    Case::of(scenario, plan).iter().map(run).collect()
+    Case::of(scenario, plan)
+        .iter()
+        .map(|case: &Case| torture::run_nodes(case, backing, &mut |_| {}).unwrap())
+        .collect()
 }

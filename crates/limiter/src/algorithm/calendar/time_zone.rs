@@ -33,8 +33,10 @@ impl Calendar {
     /// The calendar of the time zone called `zone`.
     pub fn find(unit: CalendarUnit, zone: &str) -> Result<&'static Self, CalendarError> {
         let mut known = CALENDARS.lock();
-        let same = |calendar: &&&Calendar| calendar.unit == unit && *calendar.name == *zone;
-        if let Some(calendar) = known.iter().find(same) {
+        if let Some(calendar) = known
+            .iter()
+            .find(|calendar: &&&Calendar| calendar.unit == unit && *calendar.name == *zone)
+        {
             return Ok(calendar);
         }
         let zone_info = match zone {

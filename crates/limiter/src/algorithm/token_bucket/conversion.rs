@@ -171,7 +171,8 @@ mod tests {
 
     #[test]
     fn a_backlog_of_a_faster_limit_flows_off_at_its_rate() {
-        let (old, new) = (bucket(1_000, SECOND, 1_000), bucket(10, 3_600 * SECOND, 10));
+        let old = bucket(1_000, SECOND, 1_000);
+        let new = bucket(10, 3_600 * SECOND, 10);
         let converted = consumed(1_000, old).convert_to(new);
         assert_eq!(
             (converted.stored, converted.changed, converted.is_own()),
@@ -191,7 +192,8 @@ mod tests {
 
     #[test]
     fn a_faster_limit_stores_the_backlog_at_its_own_rate() {
-        let (old, new) = (bucket(10, 3_600 * SECOND, 100), bucket(20, SECOND, 10));
+        let old = bucket(10, 3_600 * SECOND, 100);
+        let new = bucket(20, SECOND, 10);
         let converted = consumed(100, old).convert_to(new);
         assert_eq!(
             (converted.stored, converted.changed, converted.is_own()),
@@ -205,7 +207,8 @@ mod tests {
 
     #[test]
     fn a_grant_stores_the_bucket_by_its_own_limit() {
-        let (old, new) = (bucket(1_000, SECOND, 1_000), bucket(10, 3_600 * SECOND, 10));
+        let old = bucket(1_000, SECOND, 1_000);
+        let new = bucket(10, 3_600 * SECOND, 10);
         let converted = consumed(4, old).convert_to(new);
         let granted = converted.charge(new, 2, 2, 5);
         assert_eq!((granted.backlog, granted.remaining), (new.charge(8), 2));
@@ -214,7 +217,8 @@ mod tests {
 
     #[test]
     fn a_debt_is_stored_by_the_faster_limit_and_counts_whole() {
-        let (fast, slow) = (bucket(1_000, SECOND, 1_000), bucket(10, 3_600 * SECOND, 10));
+        let fast = bucket(1_000, SECOND, 1_000);
+        let slow = bucket(10, 3_600 * SECOND, 10);
         let charged = |stored: Backlog, by: TokenBucket, tokens| {
             stored.convert_to(by).charge_debt(by.charge(tokens), 0)
         };
@@ -229,10 +233,8 @@ mod tests {
 
     #[test]
     fn a_backlog_that_a_faster_limit_cannot_count_stays_with_the_slower_one() {
-        let (old, new) = (
-            bucket(1, 86_400 * SECOND, 366),
-            bucket(997, 997 * 80_000 * SECOND + 1, 1),
-        );
+        let old = bucket(1, 86_400 * SECOND, 366);
+        let new = bucket(997, 997 * 80_000 * SECOND + 1, 1);
         assert!(new.tick_rate().is_faster_than(old.tick_rate()));
         let converted = consumed(366, old).convert_to(new);
         assert_eq!(

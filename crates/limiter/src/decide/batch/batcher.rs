@@ -280,7 +280,8 @@ async fn run_timer(mut timer: BatchTimer) {
 impl BatchTimer {
     /// Sends the next batch if it is due. `true`: to be checked again.
     fn check(&mut self) -> bool {
-        let (now, at) = (clock::now(), self.at);
+        let now = clock::now();
+        let at = self.at;
         let finding = self.handle.with(|group| {
             if group.timer_at != Some(at) {
                 return TimerFinding::Done;

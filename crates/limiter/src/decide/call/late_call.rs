@@ -119,7 +119,8 @@ impl Drop for LateCall {
         if let (Some(LateAnswer { at_us, .. }), true, Ok(runtime)) =
             (answer, self.refunds && unused > 0, Handle::try_current())
         {
-            let (client, checks) = (self.client.clone(), self.checks.clone());
+            let client = self.client.clone();
+            let checks = self.checks.clone();
             runtime.spawn(async move { client.refund(&checks, unused, at_us).await });
         }
     }

@@ -116,7 +116,8 @@ impl PlanQuery {
 impl PlanCaches {
     /// The cache of the hash called `name`, for limits of this algorithm.
     pub fn of(&self, name: &Arc<str>, algorithm: AlgorithmKind) -> Arc<PlanCache> {
-        let (mut caches, place) = (self.0.lock(), (name.clone(), algorithm));
+        let mut caches = self.0.lock();
+        let place = (name.clone(), algorithm);
         if let Some(cache) = caches.get(&place).and_then(Weak::upgrade) {
             return cache;
         }
@@ -157,7 +158,8 @@ impl PlanCache {
         let known = self.known.with(&field, |found| {
             let entry = found?;
             entry.used_us = now_us;
-            let (age_us, hold_us) = (now_us.saturating_sub(entry.read_us), micros(hold));
+            let age_us = now_us.saturating_sub(entry.read_us);
+            let hold_us = micros(hold);
             if age_us <= hold_us {
                 return Some((entry.plan(), None));
             }

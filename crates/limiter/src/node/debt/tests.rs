@@ -29,11 +29,14 @@ fn ask(key: &str, burst: u64) -> BucketCharge {
 }
 
 fn owed(debts: &Debts, now_us: u64) -> u64 {
-    let tokens = |part: &Adjustment| match part.change {
-        Change::Charge { charge, .. } => charge / part.quota.charge(1),
-        Change::Refund { .. } => 0,
-    };
-    debts.collect(now_us, 10, |_| true).iter().map(tokens).sum()
+    debts
+        .collect(now_us, 10, |_| true)
+        .iter()
+        .map(|part: &Adjustment| match part.change {
+            Change::Charge { charge, .. } => charge / part.quota.charge(1),
+            Change::Refund { .. } => 0,
+        })
+        .sum()
 }
 
 #[test]
@@ -54,14 +57,16 @@ fn a_debt_flows_off_at_this_nodes_part_of_the_rate_once_the_others_have_noticed(
 #[test]
 fn a_debt_that_has_flowed_off_is_gone_once_the_others_have_noticed() {
     let debts = Debts::new();
-    let left = || {
-        debts.sweep(SECOND + NOTICE_US - 10);
-        let left = debts.len();
-        debts.sweep(SECOND + NOTICE_US);
-        (left, debts.len())
-    };
     (0..5).for_each(|_| debts.incur(&ask("k", 100), 2, 0, AT));
-    assert_eq!(left(), (1, 0));
+    assert_eq!(
+        {
+            debts.sweep(SECOND + NOTICE_US - 10);
+            let left = debts.len();
+            debts.sweep(SECOND + NOTICE_US);
+            (left, debts.len())
+        },
+        (1, 0)
+    );
 }
 
 #[test]
@@ -94,7 +99,8 @@ fn a_debt_flows_off_after_the_stores_level_and_counts_beyond_a_full_bucket() {
 
 #[test]
 fn a_charge_says_for_how_long_its_unsettled_part_flowed_off() {
-    let (debts, key) = (Debts::new(), ask("k", 20));
+    let debts = Debts::new();
+    let key = ask("k", 20);
     let since_us = |known_us, now_us| {
         debts.incur(
             &BucketCharge {

@@ -242,7 +242,9 @@ impl Denial {
 
 /// The problem of a used-up quota.
 fn quota_problem<'a>(violated: &'a [Arc<str>], request_id: Option<&'a str>) -> ProblemBody<'a> {
-    let (status, name, detail) = (QUOTA_STATUS, QUOTA_NAME, QUOTA_DETAIL);
+    let status = QUOTA_STATUS;
+    let name = QUOTA_NAME;
+    let detail = QUOTA_DETAIL;
     ProblemBody {
         status,
         name,

@@ -62,8 +62,11 @@ impl Catalog {
         costs: &LargestCosts,
         plans: &PlanCaches,
     ) -> Result<Self, QuotaError> {
-        let list = |limit| CompiledLimit::of_any_use(limit, costs, plans).map(CatalogEntry);
-        limits.iter().map(list).collect::<Result<_, _>>().map(Self)
+        limits
+            .iter()
+            .map(|limit| CompiledLimit::of_any_use(limit, costs, plans).map(CatalogEntry))
+            .collect::<Result<_, _>>()
+            .map(Self)
     }
 
     pub fn iter(&self) -> impl Iterator<Item = &CatalogEntry> {

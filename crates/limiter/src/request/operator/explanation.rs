@@ -112,10 +112,8 @@ impl AppliedLimit {
 
     /// The refusal of a request that lacks a part of the key.
     pub fn key_missing(&self) -> Denial {
-        let (limit, part) = (
-            self.limit.name.clone(),
-            self.lacking.first().cloned().unwrap_or_default(),
-        );
+        let limit = self.limit.name.clone();
+        let part = self.lacking.first().cloned().unwrap_or_default();
         Denial::KeyMissing {
             limit,
             part,
@@ -133,7 +131,8 @@ impl AppliedLimit {
 
     /// The use that such a request would make of the bucket with this key.
     pub(crate) fn use_of(&self, key: Key) -> BucketUse {
-        let (cost, largest_cost) = (self.cost.get(), self.largest_cost);
+        let cost = self.cost.get();
+        let largest_cost = self.largest_cost;
         match self.counting {
             CompiledAlgorithm::Tokens(quota) => BucketUse::Tokens(BucketCharge {
                 key,

@@ -42,7 +42,8 @@ impl Fixture {
     }
 
     fn checks(key: &str) -> Checks {
-        let (one, second) = (NonZeroU64::MIN, NonZeroU64::new(1_000_000).unwrap());
+        let one = NonZeroU64::MIN;
+        let second = NonZeroU64::new(1_000_000).unwrap();
         let bucket = TokenBucket::new(one, second, one).unwrap();
         Checks::from(BucketCharge {
             key: Key::from(key),
@@ -122,10 +123,8 @@ async fn a_request_whose_token_comes_just_before_its_time_is_over_does_not_ask_w
 
 #[tokio::test(start_paused = true)]
 async fn a_line_waits_for_its_tokens_while_the_store_is_away() {
-    let (memory, store) = (
-        Arc::new(MemoryStore::new(100)),
-        Arc::new(MemoryStore::new(100)),
-    );
+    let memory = Arc::new(MemoryStore::new(100));
+    let store = Arc::new(MemoryStore::new(100));
     let breaker = Arc::new(Breaker::new());
     breaker.trip(ServerId::ONLY, &StoreError::Io, String::new);
     let limiter = Limiter::shared(memory, store, breaker, Arc::new(FleetShare::expecting(1)));
@@ -146,7 +145,8 @@ async fn a_line_waits_for_its_tokens_while_the_store_is_away() {
 async fn a_request_that_came_earlier_joins_before_later_ones() {
     let fixture = Fixture::new(3 * SECOND, 4);
     fixture.spend("k").await;
-    let (early, late) = (ArrivalNumber::now(), ArrivalNumber::now());
+    let early = ArrivalNumber::now();
+    let late = ArrivalNumber::now();
     let late = fixture.join_as(late, "k", SECOND).unwrap();
     let early = fixture.join_as(early, "k", SECOND).unwrap();
     let started = clock::now();
@@ -158,7 +158,8 @@ async fn a_request_that_came_earlier_joins_before_later_ones() {
 #[tokio::test(start_paused = true)]
 async fn a_grant_to_a_later_request_goes_to_the_first_in_line() {
     let fixture = Fixture::new(3 * SECOND, 4);
-    let (early, late) = (ArrivalNumber::now(), ArrivalNumber::now());
+    let early = ArrivalNumber::now();
+    let late = ArrivalNumber::now();
     let early = fixture.join_as(early, "k", SECOND).unwrap();
     // The later request was on its way when the earlier one was denied.
     let decision = fixture.limiter.decide(&Fixture::checks("k")).wait().await;
@@ -349,7 +350,9 @@ proptest! {
                 match event {
                     Event::Join { key } => {
                         let Ok(ticket) = fixture.join(keys[key], Duration::ZERO) else { continue };
-                        let (fixture, served, joined) = (fixture.clone(), served.clone(), clock::now());
+                        let fixture = fixture.clone();
+                        let served = served.clone();
+                        let joined = clock::now();
                         waiting.push(tokio::spawn(async move {
                             if fixture.pass(ticket, keys[key]).await {
                                 served.lock().push((key, number, joined, clock::now()));

@@ -66,7 +66,9 @@ impl Ticket {
         checks: &Checks,
         limiter: &Limiter,
     ) -> Result<Self, TooLong> {
-        let (now, key, bounds) = (clock::now(), waiting_for.key, waiting_for.bounds);
+        let now = clock::now();
+        let key = waiting_for.key;
+        let bounds = waiting_for.bounds;
         let request = request(waiting_for, arrival, checks, limiter, now);
         let called = request.called.clone();
         let mut lines = queue.lock();
@@ -90,7 +92,8 @@ impl Ticket {
         checks: &Checks,
         limiter: &Limiter,
     ) -> ControlFlow<Self, Decision> {
-        let (now, key) = (clock::now(), waiting_for.key);
+        let now = clock::now();
+        let key = waiting_for.key;
         let mut lines = queue.lock();
         if !lines
             .line(key)
@@ -165,7 +168,8 @@ impl Ticket {
 
     fn step(&self) -> QueueStep {
         let mut lines = self.queue.lock();
-        let (now, call_time) = (clock::now(), lines.call_time());
+        let now = clock::now();
+        let call_time = lines.call_time();
         lines
             .with(&self.key, |line| {
                 line.step(&self.key, self.number, now, call_time)
@@ -177,7 +181,9 @@ impl Ticket {
     /// this request leaves.
     fn call(&self, limiter: &Limiter, call: UnitsCall) {
         let line = self.queue.lock().line(&self.key).map_or(0, |line| line.id);
-        let (queue, key, started) = (self.queue.clone(), self.key.clone(), clock::now());
+        let queue = self.queue.clone();
+        let key = self.key.clone();
+        let started = clock::now();
         let mut call = LineCall {
             queue,
             key,

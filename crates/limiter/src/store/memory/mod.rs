@@ -253,15 +253,18 @@ impl MemoryStore {
     /// Takes over claims like [`Store::claim`], at `now_us` of the monotonic clock.
     pub fn claim_at(&self, claims: &[PermitClaim], now_us: u64) -> Vec<GrantedPermits> {
         let mut holders = self.holders.lock();
-        let grant = |claim: &PermitClaim| {
-            let of_key = holders.entry(claim.key.clone()).or_default();
-            let granted = concurrency::claim(of_key, claim.node, claim.most, claim.claim, now_us);
-            if of_key.is_empty() {
-                holders.remove(&claim.key);
-            }
-            granted
-        };
-        claims.iter().map(grant).collect()
+        claims
+            .iter()
+            .map(|claim: &PermitClaim| {
+                let of_key = holders.entry(claim.key.clone()).or_default();
+                let granted =
+                    concurrency::claim(of_key, claim.node, claim.most, claim.claim, now_us);
+                if of_key.is_empty() {
+                    holders.remove(&claim.key);
+                }
+                granted
+            })
+            .collect()
     }
 
     /// Forgets the buckets that are full by `now_us`, one shard at a time, and permits whose time

@@ -171,13 +171,12 @@ impl Shard {
     }
 
     fn slot(&self, hash: u64, key: &[u8]) -> Option<usize> {
-        let same = |slot: &u32| {
-            self.entries
-                .get(*slot as usize)
-                .is_some_and(|entry| *entry.key == *key)
-        };
         self.index
-            .find(ShortHash::of(hash).spread(), same)
+            .find(ShortHash::of(hash).spread(), |slot: &u32| {
+                self.entries
+                    .get(*slot as usize)
+                    .is_some_and(|entry| *entry.key == *key)
+            })
             .map(|slot| *slot as usize)
     }
 

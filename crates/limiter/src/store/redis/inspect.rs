@@ -121,14 +121,13 @@ impl RedisInspector {
         position: &mut ChangePosition,
     ) -> Result<Vec<ChangeNotice>, StoreError> {
         let batch = Value::Integer(i64::try_from(BATCH).unwrap_or(i64::MAX));
-        let input = |_| {
-            (
-                vec![self.changes()],
-                vec![Value::from(position.0.as_str()), batch.clone()],
-            )
-        };
         let reply: Vec<Vec<u8>> = self
-            .run(&script::CHANGES_POLL, &self.changes(), input)
+            .run(&script::CHANGES_POLL, &self.changes(), |_| {
+                (
+                    vec![self.changes()],
+                    vec![Value::from(position.0.as_str()), batch.clone()],
+                )
+            })
             .await?;
         let (end, changes) = reply.split_first().ok_or(StoreError::Protocol)?;
         let notices = changes
@@ -156,8 +155,11 @@ impl RedisInspector {
             args.extend(script::numbers(charge.quota, deadline, TIMEOUT));
             args
         };
-        let input = |deadline| (vec![key.clone()], args(deadline));
-        let reply: Vec<i64> = self.run(&script::GRANT, &key, input).await?;
+        let reply: Vec<i64> = self
+            .run(&script::GRANT, &key, |deadline| {
+                (vec![key.clone()], args(deadline))
+            })
+            .await?;
         states(&reply, charge.quota).ok_or(StoreError::Protocol)
     }
 
@@ -171,8 +173,11 @@ impl RedisInspector {
             claim: none,
         };
         let key = self.key(&permit_key::of(key));
-        let input = |deadline| (vec![key.clone()], permits::args(&[&claim], deadline));
-        let reply: Vec<i64> = self.run(&script::CONCURRENCY, &key, input).await?;
+        let reply: Vec<i64> = self
+            .run(&script::CONCURRENCY, &key, |deadline| {
+                (vec![key.clone()], permits::args(&[&claim], deadline))
+            })
+            .await?;
         let granted = permits::parse(&reply, 1).ok_or(StoreError::Protocol)?;
         Ok(granted.first().map_or(0, |granted| granted.others))
     }
@@ -249,18 +254,20 @@ impl Inspect for RedisInspector {
 
     fn publish<'a>(&'a self, notice: &'a ChangeNotice) -> BoxFuture<'a, Result<(), StoreError>> {
         Box::pin(async move {
-            let key = || Value::Bytes(notice.key.as_bytes().to_vec().into());
             let retention =
                 Value::Integer(i64::try_from(RETENTION.as_millis()).unwrap_or(i64::MAX));
-            let input = |_| {
+            self.run::<Vec<i64>>(&script::CHANGES_PUBLISH, &self.changes(), |_| {
                 (
                     vec![self.changes()],
-                    vec![key(), integer(notice.full_in_us), retention.clone()],
+                    vec![
+                        (Value::Bytes(notice.key.as_bytes().to_vec().into())),
+                        integer(notice.full_in_us),
+                        retention.clone(),
+                    ],
                 )
-            };
-            self.run::<Vec<i64>>(&script::CHANGES_PUBLISH, &self.changes(), input)
-                .await
-                .map(drop)
+            })
+            .await
+            .map(drop)
         })
     }
 

@@ -67,17 +67,20 @@ impl RedisStore {
         keyed: &[(&[u8], &PermitClaim)],
         hash_slot: u16,
     ) -> Result<Vec<GrantedPermits>, CallError> {
-        let keys = || {
-            keyed
-                .iter()
-                .map(|(key, _)| self.key(key))
-                .collect::<Vec<Key>>()
-        };
         let claims: Vec<&PermitClaim> = keyed.iter().map(|(_, claim)| *claim).collect();
-        let input = |deadline| (keys(), args(&claims, deadline));
         let reply: Vec<i64> = self
             .topology
-            .run(&script::CONCURRENCY, hash_slot, input)
+            .run(&script::CONCURRENCY, hash_slot, |deadline| {
+                (
+                    {
+                        keyed
+                            .iter()
+                            .map(|(key, _)| self.key(key))
+                            .collect::<Vec<Key>>()
+                    },
+                    args(&claims, deadline),
+                )
+            })
             .await?;
         parse(&reply, claims.len()).ok_or(CallError::Store(StoreError::Protocol))
     }
@@ -105,13 +108,17 @@ pub(super) fn args(claims: &[&PermitClaim], deadline: i64) -> Vec<Value> {
 /// The script's reply for so many claims: see its head.
 pub(super) fn parse(reply: &[i64], claims: usize) -> Option<Vec<GrantedPermits>> {
     let numbers = reply.get(2..)?;
-    let granted = |of_claim: &[i64]| {
-        let number = |at: usize| u64::try_from(of_claim[at]).ok();
-        Some(GrantedPermits {
-            own: number(0)?,
-            others: number(1)?,
-            share: number(2)?,
-        })
-    };
-    (numbers.len() == 3 * claims).then(|| numbers.chunks_exact(3).map(granted).collect())?
+    (numbers.len() == 3 * claims).then(|| {
+        numbers
+            .chunks_exact(3)
+            .map(|of_claim: &[i64]| {
+                let number = |at: usize| u64::try_from(of_claim[at]).ok();
+                Some(GrantedPermits {
+                    own: number(0)?,
+                    others: number(1)?,
+                    share: number(2)?,
+                })
+            })
+            .collect()
+    })?
 }

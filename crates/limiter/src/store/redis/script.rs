@@ -201,9 +201,10 @@ impl Script {
         (keys, args): Input,
         asking: bool,
     ) -> Result<Value, Error> {
-        match asking {
-            false => client.eval(self.text, keys, Value::Array(args)).await,
-            true => Box::pin(ask(client, "EVAL", self.text.into(), keys, args)).await,
+        if asking {
+            Box::pin(ask(client, "EVAL", self.text.into(), keys, args)).await
+        } else {
+            client.eval(self.text, keys, Value::Array(args)).await
         }
     }
 }

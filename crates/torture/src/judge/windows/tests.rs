@@ -93,16 +93,19 @@ fn a_concession_excuses_the_windows_that_overlap_it() {
 
 /// By definition: every stretch from a question on.
 fn by_counting(admissions: &[AdmittedRequest], quota: u64, width_us: u64) -> u64 {
-    let of = |from: &AdmittedRequest| {
-        let within = admissions
-            .iter()
-            .filter(|one| one.sent_us >= from.sent_us && one.answered_us < from.sent_us + width_us);
-        within
-            .map(|one| one.cost)
-            .sum::<u64>()
-            .saturating_sub(quota)
-    };
-    admissions.iter().map(of).max().unwrap_or_default()
+    admissions
+        .iter()
+        .map(|from: &AdmittedRequest| {
+            let within = admissions.iter().filter(|one| {
+                one.sent_us >= from.sent_us && one.answered_us < from.sent_us + width_us
+            });
+            within
+                .map(|one| one.cost)
+                .sum::<u64>()
+                .saturating_sub(quota)
+        })
+        .max()
+        .unwrap_or_default()
 }
 
 proptest! {

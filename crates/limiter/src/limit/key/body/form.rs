@@ -39,7 +39,8 @@ fn found<'a>(content: &'a [u8], members: &[Arc<str>]) -> Option<Vec<FoundField<'
     if !is_text || content.contains(&0) {
         return None;
     }
-    let (wanted, charset) = (wanted(members), WantedName::new(CHARSET));
+    let wanted = wanted(members);
+    let charset = WantedName::new(CHARSET);
     let mut found = vec![FoundField::Absent; members.len()];
     for Field {
         name,
@@ -157,8 +158,11 @@ fn decoded(text: &[u8]) -> Option<Cow<'_, str>> {
         rest.get(..2)
             .is_some_and(|pair| pair.iter().all(u8::is_ascii_hexdigit))
     };
-    let is_sound = |(at, byte): (usize, &u8)| *byte != b'%' || digits(&text[at + 1..]);
-    if !text.iter().enumerate().all(is_sound) {
+    if !text
+        .iter()
+        .enumerate()
+        .all(|(at, byte): (usize, &u8)| *byte != b'%' || digits(&text[at + 1..]))
+    {
         return None;
     }
     let spaced: Vec<u8> = text

@@ -85,10 +85,15 @@ impl BodyValues {
                 &form::in_query(query.as_bytes(), members.iter().map(|member| top(member))),
             );
         }
-        let usual = |(member, value): (&Arc<str>, Option<String>)| {
-            Some((member.clone(), value::usual(&value?)?.into_owned()))
-        };
-        Self(members.iter().zip(values).filter_map(usual).collect())
+        Self(
+            members
+                .iter()
+                .zip(values)
+                .filter_map(|(member, value): (&Arc<str>, Option<String>)| {
+                    Some((member.clone(), value::usual(&value?)?.into_owned()))
+                })
+                .collect(),
+        )
     }
 
     /// Adds a value that was described and not read.
@@ -119,9 +124,10 @@ impl BodyMember {
     /// Its value, in its one spelling.
     pub(super) fn of<'a>(&self, values: &'a BodyValues) -> Option<Cow<'a, [u8]>> {
         let value = values.get(&self.name)?;
-        Some(match self.ignore_case {
-            true => value::without_case(value).into_bytes().into(),
-            false => value.as_bytes().into(),
+        Some(if self.ignore_case {
+            value::without_case(value).into_bytes().into()
+        } else {
+            value.as_bytes().into()
         })
     }
 }

@@ -41,11 +41,10 @@ pub enum NameLikeness {
 
 impl<'a> WantedName<'a> {
     pub fn new(exact: &'a str) -> Self {
-        let one = |c| if c == NESTING { SEPARATOR } else { c };
         Self {
             exact,
             folded: folded(bare(exact).trim_end_matches(is_bracket))
-                .map(one)
+                .map(|c| if c == NESTING { SEPARATOR } else { c })
                 .collect(),
         }
     }
@@ -102,19 +101,18 @@ fn bare(name: &str) -> &str {
 /// closed for underscores; Go and .NET ignore the case.
 fn folded(name: &str) -> impl Iterator<Item = char> {
     let mut behind_separator = false;
-    let one = move |c: char| {
-        let separator = match c {
-            '_' | ' ' => Some(SEPARATOR),
-            c if is_nesting(c) => Some(NESTING),
-            _ => None,
-        };
-        let is_repeated = separator.is_some() && behind_separator;
-        behind_separator = separator.is_some();
-        (!is_repeated).then_some(separator.unwrap_or(c))
-    };
     // By upper case first: the long s and the sign of the Kelvin become letters of ASCII.
     name.chars()
-        .filter_map(one)
+        .filter_map(move |c: char| {
+            let separator = match c {
+                '_' | ' ' => Some(SEPARATOR),
+                c if is_nesting(c) => Some(NESTING),
+                _ => None,
+            };
+            let is_repeated = separator.is_some() && behind_separator;
+            behind_separator = separator.is_some();
+            (!is_repeated).then_some(separator.unwrap_or(c))
+        })
         .flat_map(char::to_uppercase)
         .flat_map(char::to_lowercase)
 }

@@ -100,25 +100,29 @@ struct LocalNode {
 
 impl PartitionedFleet {
     fn new(backs_us: &[u64], used: u32) -> Self {
-        let (truth, shared, nodes) = (MemoryStore::new(10), MemoryStore::new(10), backs_us.len());
+        let truth = MemoryStore::new(10);
+        let shared = MemoryStore::new(10);
+        let nodes = backs_us.len();
         truth.take_at(&[requests(1)], used, 0, Share::WHOLE);
         let level = shared.take_at(&[requests(1)], used, 0, Share::WHOLE).levels[0];
-        let local = |back_us: &u64| {
-            let memory = MemoryStore::new(10);
-            memory.observe(&requests(1), &level, 0);
-            LocalNode {
-                memory,
-                debts: Debts::new(),
-                back_us: *back_us,
-                settled: *back_us == 0,
-            }
-        };
         let store = SharedBucket {
             memory: shared,
             nodes: nodes as u64,
             full_at_us: None,
         };
-        let locals = backs_us.iter().map(local).collect();
+        let locals = backs_us
+            .iter()
+            .map(|back_us: &u64| {
+                let memory = MemoryStore::new(10);
+                memory.observe(&requests(1), &level, 0);
+                LocalNode {
+                    memory,
+                    debts: Debts::new(),
+                    back_us: *back_us,
+                    settled: *back_us == 0,
+                }
+            })
+            .collect();
         Self {
             store,
             truth,

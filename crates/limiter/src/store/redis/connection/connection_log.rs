@@ -86,7 +86,8 @@ impl FirstConnection {
 /// Logs in the current runtime until the client is gone. `first_connection`: for a server that has
 /// buckets.
 pub(crate) fn start(client: &Client, label: String, first_connection: Option<FirstConnection>) {
-    let (mut errors, mut connects) = (client.error_rx(), client.reconnect_rx());
+    let mut errors = client.error_rx();
+    let mut connects = client.reconnect_rx();
     tokio::spawn(async move {
         let mut last = None;
         loop {

@@ -101,11 +101,13 @@ impl Cluster {
         slot: u16,
         input: impl Fn(i64) -> Input,
     ) -> Result<Value, CallError> {
-        let refused = |_| CallError::Store(StoreError::Io);
         let mut host = self.servers.owner(slot);
         let mut asking = false;
         for _ in 0..=HOPS {
-            let server = self.servers.server(&host).map_err(refused)?;
+            let server = self
+                .servers
+                .server(&host)
+                .map_err(|_| CallError::Store(StoreError::Io))?;
             let error = match server.run(script, &input, asking).await {
                 Ok(reply) => return Ok(reply),
                 Err(error) => error,
@@ -254,7 +256,9 @@ impl Redirect {
     /// not know it.
     fn read(error: &Error, sender: &Host) -> Option<Self> {
         let mut words = error.details().split_ascii_whitespace();
-        let (code, _slot, address) = (words.next()?, words.next(), words.next());
+        let code = words.next()?;
+        let _slot = words.next();
+        let address = words.next();
         let to = || address_of(address?, sender);
         match code {
             "MOVED" => to().map(Self::Moved),
