@@ -147,14 +147,17 @@ fn nodes(
         let redis = redis(arguments, &plan, case.scenario.name());
         let name = format!("{number} of {}: {}", cases.len(), case.name());
         let mut line = ProgressLine::begin(watcher, &name);
-        let mut watch = |progress| line.show(progress);
         match (&redis, case.scenario) {
             (Some(redis), Scenario::Suspended) => {
-                reports.push(run_processes(case, redis, &mut watch)?)
+                reports.push(run_processes(case, redis, &mut |progress| {
+                    line.show(progress)
+                })?)
             }
             _ => {
                 let backing = redis.clone().map_or(Backing::Memory, Backing::Redis);
-                reports.push(run_nodes(case, &backing, &mut watch)?);
+                reports.push(run_nodes(case, &backing, &mut |progress| {
+                    line.show(progress)
+                })?);
             }
         }
         line.end();

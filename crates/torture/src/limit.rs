@@ -16,7 +16,9 @@ impl TestedLimit {
     /// `tokens` per second.
     #[cfg(test)]
     pub fn per_second(tokens: u64, burst: u64) -> Self {
-        let nonzero = |number| NonZeroU64::new(number).unwrap();
+        fn nonzero(number: u64) -> NonZeroU64 {
+            NonZeroU64::new(number).unwrap()
+        }
         Self {
             rate: Rate {
                 tokens: nonzero(tokens),
@@ -50,14 +52,15 @@ impl TestedLimit {
 
     /// A part of rate and burst, at least one token each.
     pub fn divided_by(&self, parts: NonZeroU64) -> Self {
-        let part =
-            |number: NonZeroU64| NonZeroU64::new(number.get() / parts).unwrap_or(NonZeroU64::MIN);
+        fn part(number: NonZeroU64, parts: NonZeroU64) -> NonZeroU64 {
+            NonZeroU64::new(number.get() / parts).unwrap_or(NonZeroU64::MIN)
+        }
         Self {
             rate: Rate {
-                tokens: part(self.rate.tokens),
+                tokens: part(self.rate.tokens, parts),
                 ..self.rate
             },
-            burst: part(self.burst),
+            burst: part(self.burst, parts),
         }
     }
 }

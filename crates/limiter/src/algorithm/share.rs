@@ -160,7 +160,9 @@ mod tests {
     use crate::algorithm::token_bucket::TokenBucket;
 
     fn quota(tokens: u64, burst: u64) -> Quota {
-        let nonzero = |n| NonZeroU64::new(n).unwrap();
+        fn nonzero(number: u64) -> NonZeroU64 {
+            NonZeroU64::new(number).unwrap()
+        }
         TokenBucket::new(nonzero(tokens), nonzero(1_000_000), nonzero(burst))
             .unwrap()
             .into()

@@ -128,10 +128,6 @@ impl Limiter {
     }
 
     fn take_now(&self, check: &PermitCheck) -> (Admittance, DecidedBy) {
-        let taken = |outcome| match outcome {
-            Ok((permit, level)) => Admittance::Taken(permit, level),
-            Err(level) => Admittance::Full(level),
-        };
         let need = &check.need;
         match self.client() {
             Some(client)
@@ -145,10 +141,10 @@ impl Limiter {
             Some(client) if need.limit.scope() == Scope::Fleet => {
                 // The store learns of these requests when it is back.
                 keep_claims(client);
-                (taken(self.take_alone(check, client)), DecidedBy::Local)
+                (self.take_alone(check, client).into(), DecidedBy::Local)
             }
             _ => (
-                taken(self.permits().take_alone(need, need.limit)),
+                self.permits().take_alone(need, need.limit).into(),
                 DecidedBy::Local,
             ),
         }

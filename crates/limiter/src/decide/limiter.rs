@@ -26,7 +26,6 @@ use crate::decide::store_client::StoreClient;
 use crate::limit::key::Key;
 use crate::node::Node;
 use crate::node::breaker::Breaker;
-use crate::node::lease::SpentLease;
 use crate::node::permits::PermitTable;
 use crate::store::fleet_share::FleetShare;
 use crate::store::hash_reader::{FieldValue, HashReader};
@@ -407,15 +406,13 @@ async fn from_lease_and_store(
     let levels = uncommitted
         .spent
         .iter()
-        .map(|spent: &Option<SpentLease>| {
-            spent.map_or_else(|| levels.next().unwrap_or_default(), |spent| spent.level)
-        })
+        .map(|spent| spent.map_or_else(|| levels.next().unwrap_or_default(), |spent| spent.level))
         .collect();
     let mut places = 0..;
     let sources: Vec<_> = uncommitted
         .spent
         .iter()
-        .map(|spent: &Option<SpentLease>| match spent {
+        .map(|spent| match spent {
             Some(spent) => DecisionSource {
                 decided_by: DecidedBy::Lease,
                 taken_at_us: spent.source.taken_at_us,
@@ -443,7 +440,7 @@ impl UncommittedTokens<'_> {
         self.charges
             .iter()
             .zip(&self.spent)
-            .filter_map(|(charge, spent): (&BucketCharge, &Option<SpentLease>)| {
+            .filter_map(|(charge, spent)| {
                 Some(spent.as_ref()?.source.sent_us + charge.quota.lease_us())
             })
             .all(|end_us| now_us <= end_us)

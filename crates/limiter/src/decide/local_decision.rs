@@ -33,12 +33,13 @@ pub(crate) fn lacks_leased(charges: &[BucketCharge], decision: &Decision) -> boo
 
 /// The decision on a request whose limits are all paid with tokens taken ahead.
 pub(crate) fn paid(spent: &SpentTokens) -> Decision {
-    let each = || spent.iter().flatten();
-    let taken_at_us = each()
+    let leases = spent.iter().flatten();
+    let taken_at_us = leases
+        .clone()
         .map(|spent| spent.source.taken_at_us)
         .min()
         .unwrap_or_default();
-    let levels = each().map(|spent| spent.level).collect();
+    let levels = leases.map(|spent| spent.level).collect();
     Decision::new(DecidedBy::Lease, true, taken_at_us, levels)
 }
 

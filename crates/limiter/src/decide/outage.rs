@@ -14,7 +14,7 @@ use crate::algorithm::share::Share;
 use crate::clock::{self, Instant};
 use crate::decide::batch::batcher::Batcher;
 use crate::decide::call::late_call::{LateCall, NoAnswer, note_grant};
-use crate::decide::check::{CheckPolicy, TokenChecks};
+use crate::decide::check::TokenChecks;
 use crate::decide::decision::{DecidedBy, Decision, DecisionSource};
 use crate::decide::limiter::{Limiter, by_store};
 use crate::limit::definition::OnOutage;
@@ -92,7 +92,7 @@ impl Limiter {
         .with_sources(
             checks
                 .iter()
-                .map(|(_, policy): (&BucketCharge, CheckPolicy)| {
+                .map(|(_, policy)| {
                     let counted = policy.on_outage.is_local();
                     DecisionSource {
                         decided_by: DecidedBy::Local,
@@ -211,7 +211,7 @@ impl PartedChecks {
         let mut shared = shared.iter();
         self.away
             .iter()
-            .map(|away: &bool| {
+            .map(|away| {
                 if *away { local.next() } else { shared.next() }
                     .copied()
                     .unwrap_or_default()

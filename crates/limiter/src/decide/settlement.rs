@@ -206,7 +206,7 @@ impl Settler {
             match (
                 batch
                     .iter_mut()
-                    .find(|known: &&mut Settlement| {
+                    .find(|known| {
                         known.charge.key == next.charge.key
                             && known.charge.quota == next.charge.quota
                     })

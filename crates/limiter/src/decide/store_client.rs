@@ -305,7 +305,7 @@ impl StoreClient {
             checks
                 .charges()
                 .iter()
-                .map(|charge: &BucketCharge| {
+                .map(|charge| {
                     // A client that was denied for lack of these tokens may pass now.
                     self.node.denials.forget(&charge.key);
                     let charge_back = charge
@@ -395,23 +395,25 @@ impl StoreClient {
         if clock::now() >= deadline {
             return None;
         }
-        let server = || {
-            claims
-                .first()
-                .map(|first| self.store.server_of_permits(&first.key))
-        };
         let call = self.store.claim(claims);
         let call = call.map_err(|error| StoreFailure {
-            server: server().unwrap_or(ServerId::ONLY),
+            server: self.server_of_first(claims).unwrap_or(ServerId::ONLY),
             error,
         });
-        let answer = self.call(call, 1, deadline, server).await?;
+        let answer = self
+            .call(call, 1, deadline, || self.server_of_first(claims))
+            .await?;
         self.decided(
             claims
                 .iter()
                 .map(|claim| self.store.server_of_permits(&claim.key)),
         );
         Some(answer)
+    }
+
+    fn server_of_first(&self, claims: &[PermitClaim]) -> Option<ServerId> {
+        let first = claims.first()?;
+        Some(self.store.server_of_permits(&first.key))
     }
 
     /// The server that has the buckets of all of these charges.

@@ -9,7 +9,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::algorithm::level::Level;
 use crate::algorithm::token_bucket::TokenBucket;
 use crate::clock;
 use crate::decide::batch::unit;
@@ -57,12 +56,12 @@ impl Limiter {
             .map_or(1, |client| client.node.share.get().nodes());
         // A limit that cannot be divided among nodes is one node's alone, which a larger capacity
         // would hide.
-        let is_divisible =
-            |charge: &BucketCharge| charge.quota.shared_by(nodes).holds(charge.largest_cost);
         let charges = checks.tokens.charges();
         checks.permits.is_empty()
-            && charges.iter().any(|charge: &BucketCharge| {
-                charge.key == *key && charge.quota.token_bucket().is_some() && is_divisible(charge)
+            && charges.iter().any(|charge| {
+                charge.key == *key
+                    && charge.quota.token_bucket().is_some()
+                    && charge.quota.shared_by(nodes).holds(charge.largest_cost)
             })
             && !charges.iter().any(BucketCharge::is_leased)
             && self
@@ -224,17 +223,14 @@ fn in_advance(call: &UnitsCall) -> (TokenChecks, Vec<Option<AdvancedBucket>>) {
 /// that.
 fn delayed(mut decision: Decision, buckets: &[Option<AdvancedBucket>]) -> DelayedDecision {
     let granted = decision.granted;
-    let advanced = |level: &Level, bucket: &Option<AdvancedBucket>| {
-        bucket
-            .filter(|_| granted)
-            .map_or(0, |advanced| advanced.bucket.wait_us(level.reset_after_us))
-    };
-    let waits = decision
-        .levels
-        .iter()
-        .zip(buckets)
-        .map(|(level, bucket)| advanced(level, bucket));
-    let wait_us = waits.max().unwrap_or_default();
+    let mut wait_us = 0;
+    for (level, advanced) in decision.levels.iter().zip(buckets) {
+        if let Some(advanced) = advanced
+            && granted
+        {
+            wait_us = wait_us.max(advanced.bucket.wait_us(level.reset_after_us));
+        }
+    }
     for (level, advanced) in decision.levels.iter_mut().zip(buckets) {
         let Some(AdvancedBucket { bucket, advance_us }) = *advanced else {
             continue;

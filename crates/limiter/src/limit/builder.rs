@@ -382,7 +382,7 @@ fn is_name(name: &str) -> bool {
     (1..=64).contains(&name.len())
         && name
             .bytes()
-            .all(|byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-'))
+            .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-'))
 }
 
 fn nonzero(limit: &Arc<str>, what: &'static str, number: u64) -> Result<NonZeroU64, LimitError> {

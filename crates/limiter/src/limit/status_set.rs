@@ -31,7 +31,7 @@ impl StatusSet {
     pub fn new(ranges: impl IntoIterator<Item = StatusRange>) -> Result<Self, NoStatus> {
         let ranges: Arc<[StatusRange]> = ranges.into_iter().collect();
         if ranges.is_empty()
-            || !ranges.iter().all(|StatusRange(range): &StatusRange| {
+            || !ranges.iter().all(|StatusRange(range)| {
                 FINAL.contains(range.start()) && FINAL.contains(range.end()) && !range.is_empty()
             })
         {

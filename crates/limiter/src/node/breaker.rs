@@ -209,10 +209,10 @@ impl Breaker {
 
     /// Counts the circuits under their lock, so that the counts never disagree with them.
     fn count(&self, circuits: &[Circuit]) {
-        let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
-        let open = number(circuits.iter().filter(|circuit| circuit.is_open()).count());
-        self.troubled
-            .store(number(circuits.len()), Ordering::Relaxed);
+        let open = circuits.iter().filter(|circuit| circuit.is_open()).count();
+        let open = u32::try_from(open).unwrap_or(u32::MAX);
+        let troubled = u32::try_from(circuits.len()).unwrap_or(u32::MAX);
+        self.troubled.store(troubled, Ordering::Relaxed);
         if self.open.swap(open, Ordering::AcqRel) != open {
             self.show(open);
         }

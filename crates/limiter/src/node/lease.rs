@@ -234,12 +234,13 @@ impl KeyLease {
 
     fn spend(&mut self, tokens: u64, now_us: u64, life_us: u64) -> Option<LeaseSource> {
         let lease_us = self.shape.lease_us();
-        let ends = |batch: &TokenBatch| batch.source.sent_us.saturating_add(lease_us);
         self.batches
-            .retain(|batch| batch.tokens > 0 && ends(batch) >= now_us);
-        let batch = self.batches.iter_mut().find(|batch: &&mut TokenBatch| {
-            batch.tokens >= tokens && ends(batch) >= now_us.saturating_add(life_us)
-        })?;
+            .retain(|batch| batch.tokens > 0 && batch.ends_us(lease_us) >= now_us);
+        let needed_us = now_us.saturating_add(life_us);
+        let batch = self
+            .batches
+            .iter_mut()
+            .find(|batch| batch.tokens >= tokens && batch.ends_us(lease_us) >= needed_us)?;
         batch.tokens -= tokens;
         Some(batch.source)
     }
@@ -291,9 +292,7 @@ impl KeyLease {
         let tokens_left = self
             .batches
             .iter()
-            .filter(|batch: &&TokenBatch| {
-                batch.source.sent_us.saturating_add(self.shape.lease_us()) > now_us
-            })
+            .filter(|batch| batch.source.sent_us.saturating_add(self.shape.lease_us()) > now_us)
             .map(|batch| batch.tokens)
             .fold(0, u64::saturating_add);
         (self.demand.pace / COVER)
@@ -318,6 +317,13 @@ impl LeaseDemand {
         };
         self.pace = seen.max(seen.midpoint(old));
         (self.counted, self.since_us) = (0, now_us);
+    }
+}
+
+impl TokenBatch {
+    /// The end of its lease.
+    fn ends_us(&self, lease_us: u64) -> u64 {
+        self.source.sent_us.saturating_add(lease_us)
     }
 }
 

@@ -108,12 +108,12 @@ impl Outbox {
         }
         let mut batches = self.batches.lock();
         let after = batches.sent_again + 1;
-        let ready = |(number, unconfirmed): (&u64, &UnconfirmedBatch)| {
-            let waits = unconfirmed.failed && !unconfirmed.in_flight;
-            (waits && unconfirmed.batch.iter().any(|one| is_there(&one.key))).then_some(*number)
-        };
-        let next = batches.by_number.range(after..).find_map(ready);
-        let number = next.or_else(|| batches.by_number.range(..after).find_map(ready))?;
+        let newer = batches.by_number.range(after..);
+        let older = batches.by_number.range(..after);
+        let (number, _) = newer.chain(older).find(|(_, unconfirmed)| {
+            unconfirmed.waits() && unconfirmed.batch.iter().any(|one| is_there(&one.key))
+        })?;
+        let number = *number;
         batches.sent_again = number;
         let unconfirmed = batches.by_number.get_mut(&number)?;
         unconfirmed.in_flight = true;
@@ -170,7 +170,7 @@ impl Outbox {
         let numbers: Vec<u64> = batches
             .by_number
             .iter()
-            .filter_map(|(number, unconfirmed): (&u64, &UnconfirmedBatch)| {
+            .filter_map(|(number, unconfirmed)| {
                 unconfirmed
                     .batch
                     .iter()
@@ -258,12 +258,16 @@ impl UnconfirmedBatches {
 
     /// Drops the oldest batch that waits: how many adjustments it had.
     fn drop_oldest(&mut self) -> Option<usize> {
-        let waits = |unconfirmed: &UnconfirmedBatch| unconfirmed.failed && !unconfirmed.in_flight;
-        let number = self
-            .by_number
-            .iter()
-            .find_map(|(number, one)| waits(one).then_some(*number))?;
-        self.remove(number).map(|dropped| dropped.batch.len())
+        let (number, _) = self.by_number.iter().find(|(_, one)| one.waits())?;
+        let dropped = self.remove(*number)?;
+        Some(dropped.batch.len())
+    }
+}
+
+impl UnconfirmedBatch {
+    /// Whether it waits to be sent again.
+    fn waits(&self) -> bool {
+        self.failed && !self.in_flight
     }
 }
 
@@ -271,14 +275,13 @@ impl SentBatch<'_> {
     /// Takes over the store's results, in the order of the adjustments that were sent. What failed
     /// waits to be sent again.
     pub fn answered(mut self, results: &[AdjustmentResult]) {
-        let has_failed = |index: usize| !matches!(results.get(index), Some(Ok(_)));
-        let placed = self.batch.placed().iter().enumerate();
-        self.failed = Some(
-            placed
-                .filter(|(index, _)| has_failed(*index))
-                .map(|(_, placed)| placed.place)
-                .collect(),
-        );
+        let mut failed = Vec::new();
+        for (index, placed) in self.batch.placed().iter().enumerate() {
+            if !matches!(results.get(index), Some(Ok(_))) {
+                failed.push(placed.place);
+            }
+        }
+        self.failed = Some(failed);
     }
 }
 

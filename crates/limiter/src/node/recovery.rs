@@ -134,8 +134,11 @@ async fn ask(
 async fn settle(node: &Node, stores: &[Arc<dyn Store>], back: &[ServerId]) {
     let Some(store) = stores.first() else { return };
     let is_there = |key: &Key| {
-        let server = || store.server_of(key);
-        !node.breaker.is_open() || back.contains(&server()) || !node.breaker.is_open_for(server())
+        if !node.breaker.is_open() {
+            return true;
+        }
+        let server = store.server_of(key);
+        back.contains(&server) || !node.breaker.is_open_for(server)
     };
     let mut left = node.outbox.overdue();
     // A busy node makes new ones all the time: they wait for the next round, and hold no circuit

@@ -65,21 +65,11 @@ impl DeniedKeys {
     /// first.
     pub fn top(&self, most: usize) -> Vec<HeavyHitter> {
         let mut sums: HashMap<Key, HeavyHitter> = HashMap::new();
-        let mut add = |window: &[HeavyHitter]| {
-            for hitter in window {
-                let sum = sums
-                    .entry(hitter.key.clone())
-                    .or_insert_with(|| HeavyHitter {
-                        key: hitter.key.clone(),
-                        count: 0,
-                        error: 0,
-                    });
-                sum.count += hitter.count;
-                sum.error += hitter.error;
-            }
-        };
-        add(self.current.lock().hitters());
-        self.past.lock().iter().for_each(|window| add(window));
+        add(&mut sums, self.current.lock().hitters());
+        self.past
+            .lock()
+            .iter()
+            .for_each(|window| add(&mut sums, window));
         let mut all: Vec<_> = sums.into_values().collect();
         all.sort_by(|one, other| {
             other
@@ -101,6 +91,21 @@ impl DeniedKeys {
     }
 }
 
+/// Adds the counts of a window to `sums`.
+fn add(sums: &mut HashMap<Key, HeavyHitter>, window: &[HeavyHitter]) {
+    for hitter in window {
+        let sum = sums
+            .entry(hitter.key.clone())
+            .or_insert_with(|| HeavyHitter {
+                key: hitter.key.clone(),
+                count: 0,
+                error: 0,
+            });
+        sum.count += hitter.count;
+        sum.error += hitter.error;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -109,7 +114,7 @@ mod tests {
     fn top(keys: &DeniedKeys) -> Vec<(String, u64)> {
         keys.top(10)
             .into_iter()
-            .map(|hitter: HeavyHitter| {
+            .map(|hitter| {
                 (
                     String::from_utf8_lossy(hitter.key.as_bytes()).into_owned(),
                     hitter.count,

@@ -166,7 +166,9 @@ mod tests {
     use crate::algorithm::window::Timestamp;
 
     fn shape() -> TokenBucket {
-        let nonzero = |number| NonZeroU64::new(number).unwrap();
+        fn nonzero(number: u64) -> NonZeroU64 {
+            NonZeroU64::new(number).unwrap()
+        }
         TokenBucket::new(nonzero(10), nonzero(1_000_000), nonzero(20)).unwrap()
     }
 
@@ -181,7 +183,9 @@ mod tests {
     #[test]
     fn a_level_is_what_a_request_would_meet_and_takes_nothing() {
         let used = shape().charge(15);
-        let level = |ticks, cost| lacking(ticks, shape()).level(cost);
+        fn level(ticks: u64, cost: u64) -> Level {
+            lacking(ticks, shape()).level(cost)
+        }
         assert_eq!(
             level(0, 1),
             Level {
@@ -203,8 +207,9 @@ mod tests {
 
     #[test]
     fn a_grant_never_makes_more_than_full() {
-        let left =
-            |tokens: TokenGrant, ticks| lacking(ticks, shape()).granted(tokens).level(1).remaining;
+        fn left(tokens: TokenGrant, ticks: u64) -> u64 {
+            lacking(ticks, shape()).granted(tokens).level(1).remaining
+        }
         let used = shape().charge(15);
         assert_eq!(left(TokenGrant::Tokens(5), used), 10);
         assert_eq!(left(TokenGrant::Tokens(u64::MAX), used), 20);
@@ -214,7 +219,9 @@ mod tests {
 
     #[test]
     fn a_grant_counts_in_tokens_whatever_limit_the_bucket_is_stored_by() {
-        let nonzero = |number| NonZeroU64::new(number).unwrap();
+        fn nonzero(number: u64) -> NonZeroU64 {
+            NonZeroU64::new(number).unwrap()
+        }
         let plan = TokenBucket::new(nonzero(1_000), nonzero(1_000_000), nonzero(500)).unwrap();
         let seen = lacking(plan.charge(18), plan);
         let granted = seen.granted(TokenGrant::Tokens(5));

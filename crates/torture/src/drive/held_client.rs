@@ -78,9 +78,12 @@ impl WorkerClients {
                 .collect(),
             LoadPattern::Bursts { .. } => {
                 let sizes = [self.most / 2, self.most, self.most * 2];
-                vec![tokio::spawn(
-                    limits.clone().send_bursts(sizes, self.place, self.most),
-                )]
+                vec![tokio::spawn(limits.clone().send_bursts(
+                    sizes,
+                    self.place.0,
+                    self.place.1,
+                    self.most,
+                ))]
             }
         }
     }
@@ -106,9 +109,9 @@ impl RouteLimits {
         }
     }
 
-    /// Sends this worker's part of each burst, `worker` of so many, for as long as the run lasts.
+    /// Sends this worker's part of each burst, `worker` of `workers`, for as long as the run lasts.
     /// `sizes` take turns.
-    async fn send_bursts(self, sizes: [u64; 3], (worker, workers): (u64, u64), most: u64) {
+    async fn send_bursts(self, sizes: [u64; 3], worker: u64, workers: u64, most: u64) {
         let begun = self.load.begin();
         let mut requests = JoinSet::new();
         for (number, size) in sizes.into_iter().cycle().enumerate() {

@@ -168,11 +168,10 @@ impl TargetAddress {
     /// # Errors
     /// When it is no URL of HTTP, or nothing listens there.
     fn resolve(url: &Uri) -> Result<Self, Error> {
-        let wrong = || Error::Target(url.to_string());
         let authority = url
             .authority()
             .filter(|_| url.scheme_str() == Some("http"))
-            .ok_or_else(wrong)?;
+            .ok_or_else(|| Error::Target(url.to_string()))?;
         let port = authority.port_u16().unwrap_or(80);
         let host = authority.host().trim_matches(['[', ']']);
         let connected = std::net::TcpStream::connect((host, port))
@@ -180,8 +179,9 @@ impl TargetAddress {
         let path = url.path_and_query().map_or("/", |path| path.as_str());
         Ok(Self {
             address: connected.peer_addr()?,
-            host: HeaderValue::from_str(authority.as_str()).map_err(|_| wrong())?,
-            path: path.parse().map_err(|_| wrong())?,
+            host: HeaderValue::from_str(authority.as_str())
+                .map_err(|_| Error::Target(url.to_string()))?,
+            path: path.parse().map_err(|_| Error::Target(url.to_string()))?,
         })
     }
 

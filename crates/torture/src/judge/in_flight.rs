@@ -56,10 +56,10 @@ pub fn judge_in_flight(held: &[HeldRequest], most: u64) -> TraceJudgement {
 }
 
 /// The part of the time from one to the other in which `most` permits of a key were in use.
-pub fn use_of_permits(held: &[HeldRequest], most: u64, (from_us, to_us): (u64, u64)) -> f64 {
+pub fn use_of_permits(held: &[HeldRequest], most: u64, from_us: u64, to_us: u64) -> f64 {
     let used: u64 = held
         .iter()
-        .map(|one: &HeldRequest| {
+        .map(|one| {
             one.to_us
                 .min(to_us)
                 .saturating_sub(one.from_us.max(from_us))
@@ -120,6 +120,6 @@ mod tests {
     #[test]
     fn permits_in_use_are_counted_within_the_time_only() {
         let trace = [held(0, 0, 50), held(0, 50, 200), held(0, 90, 95)];
-        assert!((use_of_permits(&trace, 2, (0, 100)) - 0.525).abs() < 1e-9);
+        assert!((use_of_permits(&trace, 2, 0, 100) - 0.525).abs() < 1e-9);
     }
 }

@@ -175,24 +175,25 @@ fn weights(
     period: i128,
 ) -> Vec<Weight> {
     // A window overlaps it when it begins before the end and ends after the beginning.
-    let of_concession = |one: &Concession| Weight {
-        from_us: one.to_us,
-        to_us: one.from_us,
-        amount: -i128::from(one.tokens) * period,
-        is_admission: false,
-    };
-    let of_repayment = |one: &Concession| Weight {
-        from_us: one.to_us,
-        to_us: one.repaid_us.max(one.from_us),
-        amount: i128::from(one.tokens) * period,
-        is_admission: false,
-    };
-    let conceded = concessions
-        .iter()
-        .flat_map(|one| [of_concession(one), of_repayment(one)]);
+    let conceded = concessions.iter().flat_map(|one| {
+        let amount = i128::from(one.tokens) * period;
+        let concession = Weight {
+            from_us: one.to_us,
+            to_us: one.from_us,
+            amount: -amount,
+            is_admission: false,
+        };
+        let repayment = Weight {
+            from_us: one.to_us,
+            to_us: one.repaid_us.max(one.from_us),
+            amount,
+            is_admission: false,
+        };
+        [concession, repayment]
+    });
     let mut all: Vec<Weight> = admissions
         .iter()
-        .map(|one: &AdmittedRequest| Weight {
+        .map(|one| Weight {
             from_us: one.sent_us,
             to_us: one.answered_us,
             amount: i128::from(one.cost) * period,

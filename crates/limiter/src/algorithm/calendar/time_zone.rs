@@ -35,7 +35,7 @@ impl Calendar {
         let mut known = CALENDARS.lock();
         if let Some(calendar) = known
             .iter()
-            .find(|calendar: &&&Calendar| calendar.unit == unit && *calendar.name == *zone)
+            .find(|calendar| calendar.unit == unit && *calendar.name == *zone)
         {
             return Ok(calendar);
         }
@@ -109,11 +109,10 @@ impl Calendar {
         } else {
             now.timestamp().checked_add(1.hour()).ok()?
         };
-        let micros = |time: Timestamp| u64::try_from(time.as_microsecond()).ok();
         // East of Greenwich, the first windows began before 1970.
         Some(WindowBounds {
-            start_us: micros(start).unwrap_or(0).min(unix_us),
-            end_us: micros(end_us)?,
+            start_us: unix_micros(start).unwrap_or(0).min(unix_us),
+            end_us: unix_micros(end_us)?,
         })
     }
 
@@ -164,6 +163,11 @@ impl Hash for Calendar {
         self.unit.hash(state);
         self.name.hash(state);
     }
+}
+
+/// Microseconds since 1970. `None`: a time before.
+fn unix_micros(time: Timestamp) -> Option<u64> {
+    u64::try_from(time.as_microsecond()).ok()
 }
 
 #[cfg(test)]

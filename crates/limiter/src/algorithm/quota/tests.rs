@@ -7,7 +7,9 @@ const SECOND: u64 = 1_000_000;
 
 /// Three tokens per second: a microsecond has three ticks.
 fn bucket(burst: u64) -> Quota {
-    let nonzero = |number| NonZeroU64::new(number).unwrap();
+    fn nonzero(number: u64) -> NonZeroU64 {
+        NonZeroU64::new(number).unwrap()
+    }
     TokenBucket::new(nonzero(3), nonzero(SECOND), nonzero(burst))
         .unwrap()
         .into()

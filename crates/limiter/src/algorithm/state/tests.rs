@@ -12,7 +12,9 @@ const AT: Timestamp = Timestamp {
 };
 
 fn bucket() -> Quota {
-    let nonzero = |number| NonZeroU64::new(number).unwrap();
+    fn nonzero(number: u64) -> NonZeroU64 {
+        NonZeroU64::new(number).unwrap()
+    }
     TokenBucket::new(nonzero(10), nonzero(1_000_000), nonzero(20))
         .unwrap()
         .into()
@@ -172,7 +174,9 @@ fn a_refund_of_a_charge_from_the_future_is_ignored() {
 
 #[test]
 fn an_observed_level_that_is_known_already_changes_nothing() {
-    let nonzero = |number| NonZeroU64::new(number).unwrap();
+    fn nonzero(number: u64) -> NonZeroU64 {
+        NonZeroU64::new(number).unwrap()
+    }
     let faster =
         Quota::from(TokenBucket::new(nonzero(100), nonzero(1_000_000), nonzero(20)).unwrap());
     let mut state = StoredState::lacking(faster, 6, AT).read_as(bucket(), AT);

@@ -158,7 +158,9 @@ mod tests {
     const SECOND: u64 = 1_000_000;
 
     fn bucket(tokens: u64, period_us: u64, burst: u64) -> TokenBucket {
-        let nonzero = |n| NonZeroU64::new(n).unwrap();
+        fn nonzero(number: u64) -> NonZeroU64 {
+            NonZeroU64::new(number).unwrap()
+        }
         TokenBucket::new(nonzero(tokens), nonzero(period_us), nonzero(burst)).unwrap()
     }
 
@@ -219,9 +221,9 @@ mod tests {
     fn a_debt_is_stored_by_the_faster_limit_and_counts_whole() {
         let fast = bucket(1_000, SECOND, 1_000);
         let slow = bucket(10, 3_600 * SECOND, 10);
-        let charged = |stored: Backlog, by: TokenBucket, tokens| {
+        fn charged(stored: Backlog, by: TokenBucket, tokens: u64) -> Backlog {
             stored.convert_to(by).charge_debt(by.charge(tokens), 0)
-        };
+        }
         assert_eq!(charged(consumed(900, fast), slow, 3), consumed(903, fast));
         assert_eq!(charged(consumed(5, slow), fast, 3), consumed(8, fast));
         assert_eq!(

@@ -6,7 +6,9 @@ const SECOND: u64 = 1_000_000;
 const DAY: u64 = 86_400 * SECOND;
 
 fn try_bucket(tokens: u64, period_us: u64, burst: u64) -> Result<TokenBucket, TokenBucketError> {
-    let nonzero = |n| NonZeroU64::new(n).unwrap();
+    fn nonzero(number: u64) -> NonZeroU64 {
+        NonZeroU64::new(number).unwrap()
+    }
     TokenBucket::new(nonzero(tokens), nonzero(period_us), nonzero(burst))
 }
 

@@ -183,7 +183,7 @@ pub(crate) fn unit(charges: &[BucketCharge], grant: &Grant, index: u32) -> Decis
     let levels: Levels = charges
         .iter()
         .zip(&grant.levels)
-        .map(|(charge, level): (&BucketCharge, &Level)| {
+        .map(|(charge, level)| {
             if !granted {
                 return *level;
             }

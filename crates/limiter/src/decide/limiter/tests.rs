@@ -18,7 +18,9 @@ const SECOND: u64 = 1_000_000;
 const SHORT: Duration = Duration::from_millis(4);
 
 fn charge(key: &str, tokens: u64) -> BucketCharge {
-    let nonzero = |number| NonZeroU64::new(number).unwrap();
+    fn nonzero(number: u64) -> NonZeroU64 {
+        NonZeroU64::new(number).unwrap()
+    }
     let bucket = TokenBucket::new(nonzero(tokens), nonzero(SECOND), nonzero(tokens)).unwrap();
     BucketCharge {
         key: Key::from(key),

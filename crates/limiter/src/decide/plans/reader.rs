@@ -248,7 +248,7 @@ mod tests {
         fn start(&self, values: &[&str]) -> Option<BoxFuture<'static, ()>> {
             let queries: Vec<_> = values
                 .iter()
-                .map(|field: &&str| PlanQuery {
+                .map(|field| PlanQuery {
                     cache: self.cache.clone(),
                     field: Key::from(*field),
                     urgent: true,

@@ -277,12 +277,14 @@ fn is_secret(name: &str) -> bool {
     ];
     // Without a copy in lower case, and by its first letter before the rest: this runs for each
     // request.
-    let begins = |rest: &[u8], word: &[u8]| {
-        rest[0] | 0x20 == word[0]
-            && rest
-                .get(..word.len())
-                .is_some_and(|part| part.eq_ignore_ascii_case(word))
-    };
     let name = name.as_bytes();
-    (0..name.len()).any(|at| WORDS.iter().any(|word| begins(&name[at..], word)))
+    (0..name.len()).any(|at| {
+        let rest = &name[at..];
+        WORDS.iter().any(|word| {
+            rest[0] | 0x20 == word[0]
+                && rest
+                    .get(..word.len())
+                    .is_some_and(|part| part.eq_ignore_ascii_case(word))
+        })
+    })
 }

@@ -184,7 +184,7 @@ fn a_value_has_one_key_however_it_is_spelt() {
     let with = |part: &dyn Fn() -> KeyPart, name: &str, values: &[&[&str]]| {
         let keys: Vec<String> = values
             .iter()
-            .map(|lines: &&[&str]| {
+            .map(|lines| {
                 let request = lines.iter().fold(Request::builder(), |builder, line| {
                     builder.header(name, *line)
                 });
@@ -231,7 +231,7 @@ fn a_value_has_one_key_however_it_is_spelt() {
     let one = |part: fn() -> KeyPart, requests: &[&str]| {
         let keys: Vec<String> = requests
             .iter()
-            .map(|uri: &&str| {
+            .map(|uri| {
                 text_of(
                     vec![part()],
                     &Request::builder().uri(*uri).body(()).unwrap(),

@@ -18,7 +18,9 @@ const AT: Timestamp = Timestamp {
 };
 
 fn ask(key: &str, burst: u64) -> BucketCharge {
-    let nonzero = |n| NonZeroU64::new(n).unwrap();
+    fn nonzero(number: u64) -> NonZeroU64 {
+        NonZeroU64::new(number).unwrap()
+    }
     let shape = TokenBucket::new(nonzero(10), nonzero(SECOND), nonzero(burst)).unwrap();
     BucketCharge {
         key: Key::from(key),
@@ -32,7 +34,7 @@ fn owed(debts: &Debts, now_us: u64) -> u64 {
     debts
         .collect(now_us, 10, |_| true)
         .iter()
-        .map(|part: &Adjustment| match part.change {
+        .map(|part| match part.change {
             Change::Charge { charge, .. } => charge / part.quota.charge(1),
             Change::Refund { .. } => 0,
         })

@@ -13,7 +13,9 @@ const SECOND: u64 = 1_000_000;
 const NODES: u32 = 3;
 
 fn charge(tokens: u64, burst: u64, cost: u64) -> BucketCharge {
-    let nonzero = |n| NonZeroU64::new(n).unwrap();
+    fn nonzero(number: u64) -> NonZeroU64 {
+        NonZeroU64::new(number).unwrap()
+    }
     let shape = TokenBucket::new(nonzero(tokens), nonzero(SECOND), nonzero(burst))
         .unwrap()
         .leased(cost);

@@ -14,7 +14,9 @@ use crate::store::StoreError;
 use crate::store::adjustment::AdjustmentOutcome;
 
 fn bucket() -> Quota {
-    let nonzero = |n| NonZeroU64::new(n).unwrap();
+    fn nonzero(number: u64) -> NonZeroU64 {
+        NonZeroU64::new(number).unwrap()
+    }
     TokenBucket::new(nonzero(10), nonzero(1_000_000), nonzero(20))
         .unwrap()
         .into()

@@ -186,7 +186,9 @@ mod tests {
     use crate::limit::cost::Cost;
 
     fn entry(parts: Vec<KeyPart>) -> CatalogEntry {
-        let nonzero = |number| NonZeroU64::new(number).unwrap();
+        fn nonzero(number: u64) -> NonZeroU64 {
+            NonZeroU64::new(number).unwrap()
+        }
         let rate = Rate {
             tokens: nonzero(10),
             period_us: nonzero(1_000_000),

@@ -149,13 +149,13 @@ impl KeyLine {
             .waiters
             .get(place)
             .is_some_and(|first| first.ticket < arrival);
-        let fitting = || {
-            self.waiters
+        earlier
+            && self
+                .waiters
                 .iter()
                 .skip(place)
                 .take(self.turns.len() + 1 - place)
-        };
-        earlier && fitting().all(|waiter| *waiter.checks == *checks)
+                .all(|waiter| *waiter.checks == *checks)
     }
 
     /// Adds a granted request of which [`Self::comes_before`] says so: its grant is the first turn
@@ -219,12 +219,10 @@ impl KeyLine {
     /// Gives the turns from `place` on to the requests that are there now. A turn that is for other
     /// checks is dropped.
     fn pass_on(&mut self, place: usize) {
-        let is_for =
-            |(turn, waiter): (&ScheduledTurn, &QueuedRequest)| same(&turn.checks, &waiter.checks);
         let turns = self.turns.iter().skip(place);
         let fitting = turns
             .zip(self.waiters.iter().skip(place))
-            .take_while(|pair| is_for(*pair))
+            .take_while(|(turn, waiter)| same(&turn.checks, &waiter.checks))
             .count();
         self.turns.remove(place + fitting);
     }

@@ -14,6 +14,7 @@ use crate::decide::limiter::Limiter;
 use crate::limit::key::Key;
 use crate::limit::on_limit::Queueing;
 use crate::node::breaker::Breaker;
+use crate::request::queue::JoiningRequest;
 use crate::store::fleet_share::FleetShare;
 use crate::store::memory::MemoryStore;
 use crate::store::{BucketCharge, ServerId, StoreError};
@@ -77,9 +78,12 @@ impl Fixture {
         Ticket::join(
             &self.queue,
             &waiting_for,
-            (arrival, retry_after),
-            &Self::checks(key),
-            &self.limiter,
+            JoiningRequest {
+                arrival,
+                checks: &Self::checks(key),
+                limiter: &self.limiter,
+            },
+            retry_after,
         )
     }
 
@@ -172,9 +176,12 @@ async fn a_grant_to_a_later_request_goes_to_the_first_in_line() {
     let yielded = Ticket::yield_grant(
         &fixture.queue,
         &waiting_for,
-        (late, decision),
-        &Fixture::checks("k"),
-        &fixture.limiter,
+        JoiningRequest {
+            arrival: late,
+            checks: &Fixture::checks("k"),
+            limiter: &fixture.limiter,
+        },
+        decision,
     );
     let late = yielded.break_value().unwrap();
     assert_eq!(
@@ -199,9 +206,12 @@ async fn a_grant_to_a_later_request_goes_to_the_first_in_line() {
     let kept = Ticket::yield_grant(
         &fixture.queue,
         &waiting_for,
-        (ArrivalNumber::now(), alone),
-        &checks,
-        &fixture.limiter,
+        JoiningRequest {
+            arrival: ArrivalNumber::now(),
+            checks: &checks,
+            limiter: &fixture.limiter,
+        },
+        alone,
     );
     assert!(
         kept.continue_value()

@@ -67,7 +67,9 @@ mod tests {
     use crate::algorithm::token_bucket::TokenBucket;
 
     fn charge() -> BucketCharge {
-        let nonzero = |number| NonZeroU64::new(number).unwrap();
+        fn nonzero(number: u64) -> NonZeroU64 {
+            NonZeroU64::new(number).unwrap()
+        }
         let shape = TokenBucket::new(nonzero(10), nonzero(1_000_000), nonzero(20)).unwrap();
         BucketCharge {
             key: Key::from("l:k"),
@@ -156,7 +158,9 @@ mod tests {
 
     #[test]
     fn a_bucket_of_a_plan_is_lowered_by_the_plans_rate() {
-        let nonzero = |number| NonZeroU64::new(number).unwrap();
+        fn nonzero(number: u64) -> NonZeroU64 {
+            NonZeroU64::new(number).unwrap()
+        }
         let plan = BucketCharge {
             quota: TokenBucket::new(nonzero(1_000), nonzero(1_000_000), nonzero(500))
                 .unwrap()

@@ -255,7 +255,7 @@ impl MemoryStore {
         let mut holders = self.holders.lock();
         claims
             .iter()
-            .map(|claim: &PermitClaim| {
+            .map(|claim| {
                 let of_key = holders.entry(claim.key.clone()).or_default();
                 let granted =
                     concurrency::claim(of_key, claim.node, claim.most, claim.claim, now_us);

@@ -227,7 +227,7 @@ fn parse(reply: &[i64], buckets: usize) -> Option<Vec<AdjustmentOutcome>> {
         .get(2..)
         .filter(|results| results.len() == buckets)?
         .iter()
-        .map(|number: &i64| match number {
+        .map(|number| match number {
             1 => Some(AdjustmentOutcome::Applied),
             0 => Some(AdjustmentOutcome::Foreign),
             _ => None,

@@ -75,12 +75,10 @@ async fn read(
     timeout: Duration,
 ) -> Result<Vec<FieldValue>, StoreError> {
     let call = topology.run(&script::PLANS_READ, redis_keyslot(key.as_bytes()), |_| {
-        (vec![key.clone()], {
-            fields
-                .iter()
-                .map(|field| Value::Bytes(field.as_bytes().to_vec().into()))
-                .collect()
-        })
+        let fields = fields
+            .iter()
+            .map(|field| Value::Bytes(field.as_bytes().to_vec().into()));
+        (vec![key.clone()], fields.collect())
     });
     let answer = tokio::time::timeout(timeout, call)
         .await

@@ -136,9 +136,6 @@ impl Heartbeat {
     }
 
     async fn beat(&self, ttl: Duration) -> Result<Beat, StoreError> {
-        let millis = |duration: Duration| {
-            Value::Integer(i64::try_from(duration.as_millis()).unwrap_or(i64::MAX))
-        };
         // A store that is late for requests may be in time for this.
         let alone = Value::Integer((self.share.alone_for() >= SILENCE - BEAT).into());
         let statement = Value::Bytes(self.statement().into());
@@ -146,15 +143,14 @@ impl Heartbeat {
         let reply: Result<Vec<i64>, _> = self
             .topology
             .run(&script::HEARTBEAT, slot, |_| {
-                (self.keys.clone(), {
-                    vec![
-                        Value::from(self.id.as_str()),
-                        millis(ttl),
-                        millis(SILENCE),
-                        alone.clone(),
-                        statement.clone(),
-                    ]
-                })
+                let args = vec![
+                    Value::from(self.id.as_str()),
+                    millis(ttl),
+                    millis(SILENCE),
+                    alone.clone(),
+                    statement.clone(),
+                ];
+                (self.keys.clone(), args)
             })
             .await;
         let reply = reply.map_err(CallError::of_one_key)?;
@@ -189,4 +185,8 @@ impl Heartbeat {
             self.share.set(beat.share, beat.silent);
         }
     }
+}
+
+fn millis(duration: Duration) -> Value {
+    Value::Integer(i64::try_from(duration.as_millis()).unwrap_or(i64::MAX))
 }

@@ -1,7 +1,7 @@
 //! An operator's view of buckets in Redis: reads them, grants tokens, and publishes each change to
 //! the nodes.
 //!
-//! It has a connection of its own: no request waits for an operator. Changes go through a stream
+//! The connection is of its own: no request waits for an operator. Changes go through a stream
 //! that each node polls, a few times a second. A node that reaches Redis learns of a change within
 //! `POLL_INTERVAL` and a call. A node that does not learns of it when it reaches Redis again, if
 //! that is within `RETENTION`. Unlike a subscription, a stream survives a broken connection.
@@ -146,18 +146,15 @@ impl RedisInspector {
         tokens: i64,
     ) -> Result<[BucketState; 2], StoreError> {
         let key = self.key(charge.key.as_bytes());
-        let args = |deadline| {
-            let mut args = vec![
-                Value::Integer(deadline),
-                Value::Integer(tokens),
-                script::letter(charge.quota),
-            ];
-            args.extend(script::numbers(charge.quota, deadline, TIMEOUT));
-            args
-        };
         let reply: Vec<i64> = self
             .run(&script::GRANT, &key, |deadline| {
-                (vec![key.clone()], args(deadline))
+                let mut args = vec![
+                    Value::Integer(deadline),
+                    Value::Integer(tokens),
+                    script::letter(charge.quota),
+                ];
+                args.extend(script::numbers(charge.quota, deadline, TIMEOUT));
+                (vec![key.clone()], args)
             })
             .await?;
         states(&reply, charge.quota).ok_or(StoreError::Protocol)

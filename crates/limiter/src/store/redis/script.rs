@@ -169,29 +169,27 @@ impl Script {
         asking: bool,
         timeout: Duration,
     ) -> Result<Value, Error> {
-        match asking {
-            false if self.time_limits > 1 => {
-                let options = Options {
-                    timeout: Some(self.time_limit(timeout)),
-                    ..Options::default()
-                };
-                let words = words(self.sha1.clone(), keys, args);
-                // Not `evalsha`, which would take no notice of the options.
-                Box::pin(async move {
-                    client
-                        .with_options(&options)
-                        .custom(named("EVALSHA"), words)
-                        .await
-                })
-                .await
-            }
-            false => {
-                client
-                    .evalsha(self.sha1.clone(), keys, Value::Array(args))
-                    .await
-            }
-            true => Box::pin(ask(client, "EVALSHA", self.sha1.clone(), keys, args)).await,
+        if asking {
+            return Box::pin(ask(client, "EVALSHA", self.sha1.clone(), keys, args)).await;
         }
+        if self.time_limits > 1 {
+            let options = Options {
+                timeout: Some(self.time_limit(timeout)),
+                ..Options::default()
+            };
+            let words = words(self.sha1.clone(), keys, args);
+            // Not `evalsha`, which would take no notice of the options.
+            return Box::pin(async move {
+                client
+                    .with_options(&options)
+                    .custom(named("EVALSHA"), words)
+                    .await
+            })
+            .await;
+        }
+        client
+            .evalsha(self.sha1.clone(), keys, Value::Array(args))
+            .await
     }
 
     /// Runs it by its text, which also loads it.

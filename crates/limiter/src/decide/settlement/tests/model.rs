@@ -83,7 +83,7 @@ impl Model {
                 let late = |request: &Request| request.settled.is_none_or(|(at, _)| at > to.at);
                 let sum: u64 = inside
                     .iter()
-                    .map(|request: &Request| {
+                    .map(|request| {
                         request
                             .settled
                             .map_or(self.charge.cost, |(_, actual)| actual)

@@ -193,7 +193,7 @@ async fn charges_and_refunds_weigh_more_while_shares_are_held_back() {
             .changes
             .lock()
             .iter()
-            .map(|change: &Change| match *change {
+            .map(|change| match *change {
                 Change::Charge { charge, .. } | Change::Refund { charge, .. } => {
                     charge / shape(1, 100).emission()
                 }

@@ -154,16 +154,10 @@ fn decoded(text: &[u8]) -> Option<Cow<'_, str>> {
     if !text.iter().any(|byte| matches!(byte, b'+' | b'%')) {
         return str::from_utf8(text).ok().map(Cow::Borrowed);
     }
-    let digits = |rest: &[u8]| {
-        rest.get(..2)
-            .is_some_and(|pair| pair.iter().all(u8::is_ascii_hexdigit))
-    };
-    if !text
-        .iter()
-        .enumerate()
-        .all(|(at, byte): (usize, &u8)| *byte != b'%' || digits(&text[at + 1..]))
-    {
-        return None;
+    for (at, byte) in text.iter().enumerate() {
+        if *byte == b'%' && !text.get(at + 1..at + 3)?.iter().all(u8::is_ascii_hexdigit) {
+            return None;
+        }
     }
     let spaced: Vec<u8> = text
         .iter()

@@ -68,28 +68,23 @@ impl BodyValues {
                 .map(|member| json::value(content, member))
                 .collect(),
         };
-        let is_found = |values: &[Option<String>]| values.iter().any(Option::is_some);
-        if format == BodyFormat::Json && is_found(&values) {
+        if format == BodyFormat::Json && values.iter().any(Option::is_some) {
             remove(&mut values, &form::hidden_in_json(content, members));
         }
-        if let Some(query) = uri.query().filter(|_| is_found(&values)) {
-            let top = |member| {
-                if format == BodyFormat::Json {
-                    json::top_level(member)
-                } else {
-                    member
-                }
-            };
-            remove(
-                &mut values,
-                &form::in_query(query.as_bytes(), members.iter().map(|member| top(member))),
-            );
+        if let Some(query) = uri.query()
+            && values.iter().any(Option::is_some)
+        {
+            let names = members.iter().map(|member| match format {
+                BodyFormat::Json => json::top_level(member),
+                BodyFormat::Form => member,
+            });
+            remove(&mut values, &form::in_query(query.as_bytes(), names));
         }
         Self(
             members
                 .iter()
                 .zip(values)
-                .filter_map(|(member, value): (&Arc<str>, Option<String>)| {
+                .filter_map(|(member, value)| {
                     Some((member.clone(), value::usual(&value?)?.into_owned()))
                 })
                 .collect(),

@@ -64,13 +64,13 @@ impl<'a> WantedName<'a> {
     fn begins(&self, name: &str) -> bool {
         // Compared as they come: a body may have thousands of names.
         let mut found = folded(name);
-        let is_same = |(wanted, found): (char, Option<char>)| {
-            found == Some(wanted) || (wanted == SEPARATOR && found == Some(NESTING))
-        };
-        self.folded
-            .chars()
-            .all(|wanted| is_same((wanted, found.next())))
-            && matches!(found.next(), None | Some(NESTING))
+        for wanted in self.folded.chars() {
+            let found = found.next();
+            if found != Some(wanted) && (wanted != SEPARATOR || found != Some(NESTING)) {
+                return false;
+            }
+        }
+        matches!(found.next(), None | Some(NESTING))
     }
 }
 
@@ -91,10 +91,13 @@ fn is_nesting(c: char) -> bool {
 /// The name without what readers drop: white space around it, brackets at its beginning, and all
 /// from a NUL on.
 fn bare(name: &str) -> &str {
-    let is_space = |c: char| c.is_whitespace() || c == '\u{feff}';
     let name = name.split_once('\0').map_or(name, |(name, _)| name);
     name.trim_end_matches(is_space)
         .trim_start_matches(|c| is_space(c) || is_bracket(c))
+}
+
+fn is_space(c: char) -> bool {
+    c.is_whitespace() || c == '\u{feff}'
 }
 
 /// The name as the most lenient readers have it. PHP takes dots, spaces, and brackets that are not
@@ -103,7 +106,7 @@ fn folded(name: &str) -> impl Iterator<Item = char> {
     let mut behind_separator = false;
     // By upper case first: the long s and the sign of the Kelvin become letters of ASCII.
     name.chars()
-        .filter_map(move |c: char| {
+        .filter_map(move |c| {
             let separator = match c {
                 '_' | ' ' => Some(SEPARATOR),
                 c if is_nesting(c) => Some(NESTING),

@@ -13,7 +13,9 @@ const FILL_US: u64 = 6 * SECOND;
 const ROUNDING_US: u64 = 100;
 
 fn requests(count: u64) -> BucketCharge {
-    let nonzero = |n| NonZeroU64::new(n).unwrap();
+    fn nonzero(number: u64) -> NonZeroU64 {
+        NonZeroU64::new(number).unwrap()
+    }
     let shape = TokenBucket::new(nonzero(10 * COST), nonzero(SECOND), nonzero(60 * COST)).unwrap();
     BucketCharge {
         key: Key::from("k"),
@@ -112,7 +114,7 @@ impl PartitionedFleet {
         };
         let locals = backs_us
             .iter()
-            .map(|back_us: &u64| {
+            .map(|back_us| {
                 let memory = MemoryStore::new(10);
                 memory.observe(&requests(1), &level, 0);
                 LocalNode {

@@ -132,10 +132,8 @@ impl Login {
     fn parse(text: &str) -> Option<Self> {
         // A name alone would be no login at all.
         let (username, password) = text.split_once(':')?;
-        let given =
-            |text: &str| Some(decoded(text)?).map(|text| (!text.is_empty()).then_some(text));
-        let username = given(username)?;
-        let password = given(password)?;
+        let username = Some(decoded(username)?).filter(|username| !username.is_empty());
+        let password = Some(decoded(password)?).filter(|password| !password.is_empty());
         (password.is_some() || username.is_none()).then_some(Self { username, password })
     }
 }
@@ -164,7 +162,7 @@ impl Host {
         (!name.is_empty()
             && name
                 .bytes()
-                .all(|byte: u8| byte.is_ascii_alphanumeric() || b"-._:".contains(&byte)))
+                .all(|byte| byte.is_ascii_alphanumeric() || b"-._:".contains(&byte)))
         .then(|| Self {
             name: name.into(),
             port,
